@@ -1,0 +1,102 @@
+//! B3: admitted items become messages with ids and times, and the store's answers become ours.
+//!
+//! IMPORTANT: an error of the store is never a permanent refusal. The commit may have happened, and
+//! a daemon that is told "never" would bury a message that the broker holds (BR-09, BR-10).
+
+use heddle_core::clock::WallMs;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::BrokerMessageId;
+use heddle_core::retention::DedupeMode;
+
+use super::batch::{Batch, Slot};
+use super::effects::Effects;
+use super::reply::{Answer, Refusal};
+use super::{Accept, Limiter, Storage};
+use crate::storage::{Accepted, NewMessage, StorageError};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+
+/// Takes the admitted items out of the batch, in order.
+pub(super) fn messages<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    batch: &mut Batch,
+) -> Vec<NewMessage> {
+    let accepted_at = accept.clock.wall();
+    let expires_at = expires_at(accept.dedupe, accepted_at);
+    let sender_name = batch.sender_name.clone();
+    let mut messages = Vec::new();
+    batch.decide_admitted(|admitted| {
+        let content = admitted.content;
+        let broker_message_id = BrokerMessageId(accept.ids.ulid());
+        messages.push(NewMessage {
+            id: admitted.id,
+            sender_name: sender_name.clone(),
+            broker_message_id,
+            wire_fingerprint: content.fingerprint,
+            destination: admitted.destination,
+            mentions: content.mentions,
+            envelope: content.envelope,
+            accepted_at,
+            expires_at,
+        });
+        Slot::Committing(broker_message_id)
+    });
+    messages
+}
+
+/// Answers what was in the transaction, and collects what follows from it.
+pub(super) fn answer(
+    batch: &mut Batch,
+    committed: Result<Vec<Accepted>, StorageError>,
+    effects: &mut Effects,
+) {
+    let (mut accepted, fallback) = match committed {
+        Ok(accepted) => (accepted.into_iter(), Refusal::unanswered()),
+        Err(error) => (Vec::new().into_iter(), Refusal::from(error)),
+    };
+    for slot in &mut batch.slots {
+        if let Slot::Committing(broker_message_id) = *slot {
+            let answer = match accepted.next() {
+                Some(accepted) => one(accepted, broker_message_id, effects),
+                None => Answer::Refused(fallback.clone()),
+            };
+            *slot = Slot::Answered(answer);
+        }
+    }
+}
+
+fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Effects) -> Answer {
+    match accepted {
+        Accepted::Created {
+            history_id,
+            recipients,
+        } => {
+            effects.wake(&recipients);
+            Answer::Created {
+                broker_message_id,
+                history_id,
+            }
+        }
+        Accepted::Duplicate(consumed) => Answer::Duplicate(consumed),
+        Accepted::Conflict(consumed) => Answer::Conflict(consumed),
+        Accepted::UnknownRecipient => {
+            // The budget is not given back (v10 §4.6.4); the difference can be seen here.
+            metrics::counter!("heddle_broker_rate_limit_consumed_then_b2_rejected_total")
+                .increment(1);
+            Answer::Refused(Refusal::new(
+                ErrorCode::UnknownRecipient,
+                "the topic or agent does not exist",
+            ))
+        }
+        Accepted::Failed(reason) => Answer::Refused(Refusal::new(ErrorCode::Internal, reason)),
+    }
+}
+
+fn expires_at(dedupe: DedupeMode, from: WallMs) -> Option<WallMs> {
+    match dedupe {
+        DedupeMode::Permanent => None,
+        DedupeMode::RetentionScoped { days } => {
+            Some(WallMs(from.0.saturating_add(i64::from(days) * DAY_MS)))
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What follows from a commit: whose deliveries are worth a look. Values only; the door runs them,
+//! and a lost one costs time, never a message, because the table is the truth.
+
+use std::collections::BTreeSet;
+
+use heddle_core::ids::{MemberId, MeshId};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effects {
+    pub mesh: MeshId,
+    /// Members with new deliveries.
+    pub wake: BTreeSet<MemberId>,
+}
+
+impl Effects {
+    pub(super) fn none(mesh: MeshId) -> Self {
+        Self {
+            mesh,
+            wake: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn wake(&mut self, members: &[MemberId]) {
+        self.wake.extend(members);
+    }
+}

@@ -1,0 +1,102 @@
+//! Answers become verdicts, and are counted: the one place where the gate speaks the wire's language.
+
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::{BrokerMessageId, HistoryId};
+use heddle_wire::broker::{Refused, Verdict};
+
+use super::batch::{Batch, Slot};
+use crate::storage::{Consumed, StorageError};
+
+#[derive(Debug, Clone)]
+pub(super) enum Answer {
+    Created {
+        broker_message_id: BrokerMessageId,
+        history_id: HistoryId,
+    },
+    Duplicate(Consumed),
+    Conflict(Consumed),
+    Refused(Refusal),
+}
+
+/// A refusal, by its code and a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub code: ErrorCode,
+    pub detail: String,
+}
+
+impl Refusal {
+    pub(super) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+        Self {
+            code,
+            detail: detail.into(),
+        }
+    }
+
+    /// A part of ours gave fewer answers than it was asked for. Nothing is known, so: later.
+    pub(super) fn unanswered() -> Self {
+        Self::new(ErrorCode::Internal, "no answer for this item")
+    }
+}
+
+impl From<StorageError> for Refusal {
+    fn from(error: StorageError) -> Self {
+        let code = match &error {
+            StorageError::UnknownMesh(_) => ErrorCode::UnknownMesh,
+            // A connection makes its member exist before anything else: this is a fault of ours.
+            StorageError::UnknownMember(_) => ErrorCode::Internal,
+            StorageError::UnknownAgent(_) => ErrorCode::UnknownAgent,
+            StorageError::Full => ErrorCode::InsufficientStorage,
+            StorageError::Unavailable(_) => ErrorCode::StorageUnavailable,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// As it goes over the wire.
+pub fn refused(refusal: Refusal) -> Refused {
+    Refused {
+        code: refusal.code.as_str().to_owned(),
+        detail: refusal.detail,
+    }
+}
+
+pub(super) fn verdicts(batch: Batch) -> Vec<Verdict> {
+    let answers = batch.slots.into_iter().map(|slot| match slot {
+        Slot::Answered(answer) => answer,
+        _ => Answer::Refused(Refusal::unanswered()),
+    });
+    answers.inspect(count).map(verdict).collect()
+}
+
+fn verdict(answer: Answer) -> Verdict {
+    match answer {
+        Answer::Created {
+            broker_message_id,
+            history_id,
+        } => Verdict::Created {
+            broker_message_id,
+            history_id,
+        },
+        Answer::Duplicate(consumed) => Verdict::Duplicate {
+            broker_message_id: consumed.broker_message_id,
+            history_id: consumed.history_id,
+            history_available: consumed.history_available,
+            first_seen_at: consumed.first_seen_at.0,
+        },
+        Answer::Conflict(consumed) => Verdict::Conflict {
+            broker_fingerprint_prefix: consumed.wire_fingerprint.prefix(),
+        },
+        Answer::Refused(refusal) => Verdict::Refused(refused(refusal)),
+    }
+}
+
+fn count(answer: &Answer) {
+    let verdict = match answer {
+        Answer::Created { .. } => "created",
+        Answer::Duplicate(_) => "duplicate",
+        Answer::Conflict(_) => "idempotency_key_reused",
+        Answer::Refused(refusal) => refusal.code.as_str(),
+    };
+    metrics::counter!("heddle_broker_accept_total", "verdict" => verdict).increment(1);
+}

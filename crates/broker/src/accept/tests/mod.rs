@@ -1,0 +1,6 @@
+//! The gate against its invariants: BR-01 to BR-17, RL-03, RL-08, C1, C4.
+
+mod broken;
+mod budget;
+mod phases;
+mod races;

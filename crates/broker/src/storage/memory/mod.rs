@@ -1,0 +1,189 @@
+//! The oracle: ordered maps behind one lock, written to be obviously right. Other stores are compared
+//! with it, row by row.
+//!
+//! It keeps nothing across a restart and shares no code with the SQL, except the decision of B2.
+
+#[cfg(test)]
+mod dump;
+mod orphans;
+mod tables;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::names::{MemberName, MeshName, TopicName};
+
+use super::contract::Storage;
+use super::error::StorageError;
+use super::rows::{
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, Orphan,
+    PageLimit, Roster, SendId,
+};
+use tables::Tables;
+
+#[derive(Default)]
+pub struct MemoryStorage {
+    meshes: Mutex<BTreeMap<MeshId, Tables>>,
+}
+
+impl MemoryStorage {
+    /// One operation on one mesh, under the lock: that makes it a transaction.
+    fn on<T>(
+        &self,
+        mesh: MeshId,
+        operation: impl FnOnce(&mut Tables) -> Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        let mut meshes = self.meshes.lock().unwrap_or_else(PoisonError::into_inner);
+        let tables = meshes
+            .get_mut(&mesh)
+            .ok_or(StorageError::UnknownMesh(mesh))?;
+        operation(tables)
+    }
+
+    /// Every row as text, for comparison.
+    #[cfg(test)]
+    pub(crate) fn dump(&self) -> Vec<String> {
+        let meshes = self.meshes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines: Vec<String> = meshes
+            .iter()
+            .flat_map(|(mesh, tables)| tables.dump(*mesh))
+            .collect();
+        lines.sort_unstable();
+        lines
+    }
+}
+
+impl Storage for MemoryStorage {
+    async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
+        let mut meshes = self.meshes.lock().unwrap_or_else(PoisonError::into_inner);
+        match meshes.get_mut(&mesh) {
+            Some(tables) if tables.name == *name => Ok(false),
+            Some(tables) => {
+                tables.name = name.clone();
+                Ok(true)
+            }
+            None => {
+                meshes.insert(mesh, Tables::new(name.clone()));
+                Ok(true)
+            }
+        }
+    }
+
+    async fn ensure_member(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        name: &MemberName,
+    ) -> Result<bool, StorageError> {
+        self.on(mesh, |tables| Ok(tables.ensure_member(member, name)))
+    }
+
+    async fn begin_session(&self, mesh: MeshId, member: MemberId) -> Result<u64, StorageError> {
+        self.on(mesh, |tables| tables.begin_session(member))
+    }
+
+    async fn register_agent(&self, mesh: MeshId, agent: &Party) -> Result<bool, StorageError> {
+        self.on(mesh, |tables| tables.register_agent(agent))
+    }
+
+    async fn create_topic(&self, mesh: MeshId, topic: &TopicName) -> Result<bool, StorageError> {
+        self.on(mesh, |tables| Ok(tables.create_topic(topic)))
+    }
+
+    async fn subscribe(
+        &self,
+        mesh: MeshId,
+        topic: &TopicName,
+        agent: &Party,
+    ) -> Result<bool, StorageError> {
+        self.on(mesh, |tables| tables.subscribe(topic, agent))
+    }
+
+    async fn unsubscribe(
+        &self,
+        mesh: MeshId,
+        topic: &TopicName,
+        agent: &Party,
+    ) -> Result<bool, StorageError> {
+        self.on(mesh, |tables| Ok(tables.unsubscribe(topic, agent)))
+    }
+
+    async fn roster(&self, mesh: MeshId) -> Result<Roster, StorageError> {
+        self.on(mesh, |tables| Ok(tables.roster()))
+    }
+
+    async fn known(&self, mesh: MeshId, ids: Vec<SendId>) -> Result<Vec<Look>, StorageError> {
+        self.on(mesh, |tables| {
+            Ok(ids.iter().map(|id| tables.look(id)).collect())
+        })
+    }
+
+    async fn status(&self, mesh: MeshId, id: SendId) -> Result<Option<Consumed>, StorageError> {
+        self.on(mesh, |tables| Ok(tables.look(&id).consumed))
+    }
+
+    async fn accept(
+        &self,
+        mesh: MeshId,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Accepted>, StorageError> {
+        self.on(mesh, |tables| {
+            Ok(messages.into_iter().map(|new| tables.accept(new)).collect())
+        })
+    }
+
+    async fn deliveries_after(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        after: DeliveryCursor,
+        limit: PageLimit,
+    ) -> Result<Vec<Delivery>, StorageError> {
+        self.on(mesh, |tables| {
+            Ok(tables.deliveries_after(member, &after, limit))
+        })
+    }
+
+    async fn ack(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        items: Vec<Ack>,
+        at: WallMs,
+    ) -> Result<usize, StorageError> {
+        self.on(mesh, |tables| {
+            Ok(tables.ack_where(member, at, |row| items.contains(row)))
+        })
+    }
+
+    async fn ack_through(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        through: HistoryId,
+        at: WallMs,
+    ) -> Result<usize, StorageError> {
+        self.on(mesh, |tables| {
+            Ok(tables.ack_where(member, at, |row| row.history_id <= through))
+        })
+    }
+
+    async fn epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        self.on(mesh, |tables| Ok(tables.epoch))
+    }
+
+    async fn history_after(
+        &self,
+        mesh: MeshId,
+        after: HistoryId,
+        rows_max: usize,
+    ) -> Result<Vec<HistoryRow>, StorageError> {
+        self.on(mesh, |tables| Ok(tables.history_after(after, rows_max)))
+    }
+
+    async fn orphan_check(&self, mesh: MeshId) -> Result<Vec<Orphan>, StorageError> {
+        self.on(mesh, |tables| Ok(orphans::check(tables)))
+    }
+}

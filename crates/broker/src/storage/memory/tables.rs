@@ -1,0 +1,272 @@
+//! One mesh as ordered maps, with the operations that are more than a look-up.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, Party};
+use heddle_core::names::{MemberName, MeshName, TopicName};
+
+use super::super::error::StorageError;
+use super::super::rows::{
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, Destination, HistoryRow, Look, NewMessage,
+    PageLimit, Roster, RosterTopic, SendId,
+};
+use crate::accept::b2_resolve::{Resolution, resolve};
+
+pub(super) struct Member {
+    pub(super) name: MemberName,
+    pub(super) generation: u64,
+}
+
+pub(super) struct Tables {
+    pub(super) name: MeshName,
+    pub(super) epoch: u64,
+    pub(super) next_seq: u64,
+    pub(super) members: BTreeMap<MemberId, Member>,
+    pub(super) agents: BTreeSet<Party>,
+    pub(super) topics: BTreeMap<TopicName, BTreeSet<Party>>,
+    /// Consumed ids, under the text of sender and id: no digest takes part here.
+    pub(super) dedupe: BTreeMap<(Party, ClientMessageId), Consumed>,
+    pub(super) messages: BTreeMap<BrokerMessageId, NewMessage>,
+    pub(super) history: BTreeMap<HistoryId, BrokerMessageId>,
+    /// When each delivery was acknowledged, if it was.
+    pub(super) deliveries: BTreeMap<MemberId, BTreeMap<Ack, Option<WallMs>>>,
+    pub(super) mentions: BTreeSet<(Party, HistoryId)>,
+}
+
+impl Tables {
+    pub(super) fn new(name: MeshName) -> Self {
+        Self {
+            name,
+            epoch: 1,
+            next_seq: 1,
+            members: BTreeMap::new(),
+            agents: BTreeSet::new(),
+            topics: BTreeMap::new(),
+            dedupe: BTreeMap::new(),
+            messages: BTreeMap::new(),
+            history: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            mentions: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn ensure_member(&mut self, member: MemberId, name: &MemberName) -> bool {
+        match self.members.entry(member) {
+            Entry::Vacant(entry) => {
+                entry.insert(Member {
+                    name: name.clone(),
+                    generation: 0,
+                });
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                let changed = entry.get().name != *name;
+                entry.get_mut().name = name.clone();
+                changed
+            }
+        }
+    }
+
+    pub(super) fn begin_session(&mut self, member: MemberId) -> Result<u64, StorageError> {
+        let row = self
+            .members
+            .get_mut(&member)
+            .ok_or(StorageError::UnknownMember(member))?;
+        row.generation += 1;
+        Ok(row.generation)
+    }
+
+    pub(super) fn register_agent(&mut self, agent: &Party) -> Result<bool, StorageError> {
+        if !self.members.contains_key(&agent.member) {
+            return Err(StorageError::UnknownMember(agent.member));
+        }
+        Ok(self.agents.insert(agent.clone()))
+    }
+
+    pub(super) fn create_topic(&mut self, topic: &TopicName) -> bool {
+        let is_new = !self.topics.contains_key(topic);
+        self.topics.entry(topic.clone()).or_default();
+        is_new
+    }
+
+    pub(super) fn subscribe(
+        &mut self,
+        topic: &TopicName,
+        agent: &Party,
+    ) -> Result<bool, StorageError> {
+        if !self.agents.contains(agent) {
+            return Err(StorageError::UnknownAgent(agent.clone()));
+        }
+        let subscribers = self.topics.entry(topic.clone()).or_default();
+        Ok(subscribers.insert(agent.clone()))
+    }
+
+    pub(super) fn unsubscribe(&mut self, topic: &TopicName, agent: &Party) -> bool {
+        self.topics
+            .get_mut(topic)
+            .is_some_and(|subscribers| subscribers.remove(agent))
+    }
+
+    pub(super) fn roster(&self) -> Roster {
+        let topic = |(topic, subscribers): (&TopicName, &BTreeSet<Party>)| RosterTopic {
+            topic: topic.clone(),
+            subscribers: subscribers.iter().cloned().collect(),
+        };
+        Roster {
+            members: self
+                .members
+                .iter()
+                .map(|(id, member)| (*id, member.name.clone()))
+                .collect(),
+            agents: self.agents.iter().cloned().collect(),
+            topics: self.topics.iter().map(topic).collect(),
+        }
+    }
+
+    pub(super) fn look(&self, id: &SendId) -> Look {
+        let key = (id.sender.clone(), id.client_message_id.clone());
+        Look {
+            consumed: self.dedupe.get(&key).copied(),
+            sender_registered: self.agents.contains(&id.sender),
+        }
+    }
+
+    pub(super) fn accept(&mut self, new: NewMessage) -> Accepted {
+        let consumed = self.look(&new.id).consumed;
+        let recipients = self.recipients(&new.destination);
+        let row = resolve(
+            consumed.map(|consumed| consumed.wire_fingerprint),
+            new.wire_fingerprint,
+            recipients.is_some(),
+        );
+        match (row.resolution, consumed, recipients) {
+            (Resolution::Commit, None, Some(recipients)) => self.commit(new, recipients),
+            (Resolution::Duplicate, Some(consumed), _) => Accepted::Duplicate(consumed),
+            (Resolution::Conflict, Some(consumed), _) => Accepted::Conflict(consumed),
+            _ => Accepted::UnknownRecipient,
+        }
+    }
+
+    fn recipients(&self, destination: &Destination) -> Option<BTreeSet<Party>> {
+        match destination {
+            Destination::Topic(topic) => self.topics.get(topic).cloned(),
+            Destination::Dm(party) => self
+                .agents
+                .contains(party)
+                .then(|| BTreeSet::from([party.clone()])),
+        }
+    }
+
+    fn commit(&mut self, new: NewMessage, recipients: BTreeSet<Party>) -> Accepted {
+        if self.messages.contains_key(&new.broker_message_id) {
+            return Accepted::Failed("the broker message id is taken".to_owned());
+        }
+        let history_id = HistoryId {
+            epoch: self.epoch,
+            seq: self.next_seq,
+        };
+        self.next_seq += 1;
+        let consumed = Consumed {
+            wire_fingerprint: new.wire_fingerprint,
+            broker_message_id: new.broker_message_id,
+            history_id,
+            history_available: true,
+            first_seen_at: new.accepted_at,
+        };
+        self.dedupe.insert(
+            (new.id.sender.clone(), new.id.client_message_id.clone()),
+            consumed,
+        );
+        self.history.insert(history_id, new.broker_message_id);
+        let members: BTreeSet<MemberId> = recipients.iter().map(|party| party.member).collect();
+        for Party { member, agent } in recipients {
+            let rows = self.deliveries.entry(member).or_default();
+            rows.insert(Ack { history_id, agent }, None);
+        }
+        for mention in &new.mentions {
+            if self.agents.contains(mention) {
+                self.mentions.insert((mention.clone(), history_id));
+            }
+        }
+        self.messages.insert(new.broker_message_id, new);
+        Accepted::Created {
+            history_id,
+            recipients: members.into_iter().collect(),
+        }
+    }
+
+    pub(super) fn deliveries_after(
+        &self,
+        member: MemberId,
+        after: &DeliveryCursor,
+        limit: PageLimit,
+    ) -> Vec<Delivery> {
+        let mut page = Vec::new();
+        let mut bytes = 0;
+        for (row, acked_at) in self.deliveries.get(&member).into_iter().flatten() {
+            let place = (row.history_id, row.agent.as_str());
+            if acked_at.is_some() || place <= (after.history_id, after.agent.as_str()) {
+                continue;
+            }
+            let Some(delivery) = self.delivery(row) else {
+                continue;
+            };
+            bytes += delivery.envelope.len();
+            if page.len() >= limit.rows_max || (bytes > limit.bytes_max && !page.is_empty()) {
+                break;
+            }
+            page.push(delivery);
+        }
+        page
+    }
+
+    fn delivery(&self, row: &Ack) -> Option<Delivery> {
+        let message = self.messages.get(self.history.get(&row.history_id)?)?;
+        Some(Delivery {
+            history_id: row.history_id,
+            agent: row.agent.clone(),
+            sender: message.id.sender.clone(),
+            sender_name: message.sender_name.clone(),
+            client_message_id: message.id.client_message_id.clone(),
+            broker_message_id: message.broker_message_id,
+            destination_kind: message.destination.kind(),
+            destination_ref: message.destination.to_string(),
+            accepted_at: message.accepted_at,
+            envelope: message.envelope.clone(),
+        })
+    }
+
+    pub(super) fn ack_where(
+        &mut self,
+        member: MemberId,
+        at: WallMs,
+        chosen: impl Fn(&Ack) -> bool,
+    ) -> usize {
+        let mut count = 0;
+        for (row, acked_at) in self.deliveries.entry(member).or_default() {
+            if acked_at.is_none() && chosen(row) {
+                *acked_at = Some(at);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    pub(super) fn history_after(&self, after: HistoryId, rows_max: usize) -> Vec<HistoryRow> {
+        self.history
+            .range((Bound::Excluded(after), Bound::Unbounded))
+            .take(rows_max)
+            .map(|(history_id, broker_message_id)| HistoryRow {
+                history_id: *history_id,
+                broker_message_id: *broker_message_id,
+                envelope: self
+                    .messages
+                    .get(broker_message_id)
+                    .map(|message| message.envelope.clone()),
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,197 @@
+//! What goes into the tables and what comes out: plain values, never wire types.
+
+use std::fmt;
+use std::sync::Arc;
+
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::DestinationKind;
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::{
+    BrokerMessageId, ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party,
+};
+use heddle_core::names::{AgentName, MemberName, TopicName};
+
+/// The key of the gate: who sends, and under which id (C1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SendId {
+    /// A digest over mesh, sender and id. Finds the row; the text beside it decides.
+    pub key: IdKey,
+    pub sender: Party,
+    pub client_message_id: ClientMessageId,
+}
+
+impl SendId {
+    pub fn new(mesh: MeshId, sender: Party, client_message_id: ClientMessageId) -> Self {
+        Self {
+            key: IdKey::of(mesh, &sender, &client_message_id),
+            sender,
+            client_message_id,
+        }
+    }
+}
+
+/// A dedupe row: an id that an accept has consumed, and the answer it got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Consumed {
+    pub wire_fingerprint: Fingerprint,
+    pub broker_message_id: BrokerMessageId,
+    pub history_id: HistoryId,
+    /// False once the message itself was pruned.
+    pub history_available: bool,
+    pub first_seen_at: WallMs,
+}
+
+/// What B0 and B1 need to know about one send, from one read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    pub consumed: Option<Consumed>,
+    pub sender_registered: bool,
+}
+
+/// Where a message goes, resolved.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Destination {
+    Topic(TopicName),
+    Dm(Party),
+}
+
+impl Destination {
+    pub fn kind(&self) -> DestinationKind {
+        match self {
+            Self::Topic(_) => DestinationKind::Topic,
+            Self::Dm(_) => DestinationKind::Dm,
+        }
+    }
+}
+
+/// The reference as rows and frames carry it: a topic's name, or `MEMBER_ID/agent`.
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Topic(topic) => topic.fmt(f),
+            Self::Dm(party) => party.fmt(f),
+        }
+    }
+}
+
+/// A message that passed B1, with everything that its rows need.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewMessage {
+    pub id: SendId,
+    /// The sender's name at this time; history does not change when a member is renamed.
+    pub sender_name: MemberName,
+    pub broker_message_id: BrokerMessageId,
+    pub wire_fingerprint: Fingerprint,
+    pub destination: Destination,
+    pub mentions: Vec<Party>,
+    /// The bytes as they were sent.
+    pub envelope: Box<str>,
+    pub accepted_at: WallMs,
+    /// When the id may be forgotten; never, if `None`.
+    pub expires_at: Option<WallMs>,
+}
+
+/// What the transaction made of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Accepted {
+    /// All five effects are committed.
+    Created {
+        history_id: HistoryId,
+        /// The members that got a delivery row, each once.
+        recipients: Arc<[MemberId]>,
+    },
+    /// The id was consumed by this very request; nothing was written.
+    Duplicate(Consumed),
+    /// The id was consumed by another request; nothing was written.
+    Conflict(Consumed),
+    /// The destination does not exist; nothing was written.
+    UnknownRecipient,
+    /// This message alone could not be written and was undone; the reason is ours, not the caller's.
+    Failed(String),
+}
+
+/// One message for one mailbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    pub history_id: HistoryId,
+    pub agent: AgentName,
+    pub sender: Party,
+    pub sender_name: MemberName,
+    pub client_message_id: ClientMessageId,
+    pub broker_message_id: BrokerMessageId,
+    pub destination_kind: DestinationKind,
+    pub destination_ref: String,
+    pub accepted_at: WallMs,
+    pub envelope: Box<str>,
+}
+
+/// A place among a member's deliveries: several of its agents can share a history id, so the id
+/// alone would skip or repeat some of them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeliveryCursor {
+    pub history_id: HistoryId,
+    /// As text, because the place before all agents has none.
+    pub agent: String,
+}
+
+impl DeliveryCursor {
+    /// Before everything.
+    pub const START: Self = Self {
+        history_id: HistoryId::ZERO,
+        agent: String::new(),
+    };
+
+    pub fn at(delivery: &Delivery) -> Self {
+        Self {
+            history_id: delivery.history_id,
+            agent: delivery.agent.to_string(),
+        }
+    }
+}
+
+/// How much one page may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageLimit {
+    pub rows_max: usize,
+    /// Envelope bytes; the first row is given however large it is.
+    pub bytes_max: usize,
+}
+
+/// One delivery that the receiving side holds durably.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ack {
+    pub history_id: HistoryId,
+    pub agent: AgentName,
+}
+
+/// One place of a mesh's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryRow {
+    pub history_id: HistoryId,
+    pub broker_message_id: BrokerMessageId,
+    /// `None` once the message was pruned.
+    pub envelope: Option<Box<str>>,
+}
+
+/// Who and what exists in a mesh, sorted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Roster {
+    pub members: Vec<(MemberId, MemberName)>,
+    pub agents: Vec<Party>,
+    pub topics: Vec<RosterTopic>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RosterTopic {
+    pub topic: TopicName,
+    pub subscribers: Vec<Party>,
+}
+
+/// A row without the rows that must stand beside it (BR-02, BR-14).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Orphan {
+    /// The table and what it lacks, as in `message_without_history`.
+    pub problem: &'static str,
+    /// Which row.
+    pub row: String,
+}

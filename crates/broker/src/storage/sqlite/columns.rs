@@ -1,0 +1,154 @@
+//! Columns become typed values. What does not parse is an error of the read, never a panic.
+
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::DestinationKind;
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::names::{AgentName, MemberName, TopicName};
+use rusqlite::Row;
+use rusqlite::types::Type;
+use ulid::Ulid;
+
+/// Reads the columns of one row from left to right.
+pub(super) struct Columns<'r, 's> {
+    row: &'r Row<'s>,
+    next: usize,
+}
+
+type Read<T> = rusqlite::Result<T>;
+
+impl<'r, 's> Columns<'r, 's> {
+    pub(super) fn of(row: &'r Row<'s>) -> Self {
+        Self { row, next: 0 }
+    }
+
+    fn index(&mut self) -> usize {
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn ulid(&mut self) -> Read<Ulid> {
+        let index = self.index();
+        Ok(Ulid::from_bytes(self.row.get(index)?))
+    }
+
+    /// Text that must parse.
+    fn parsed<T, E>(&mut self, parse: impl FnOnce(&str) -> Result<T, E>) -> Read<T>
+    where
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let index = self.index();
+        let text = self
+            .row
+            .get_ref(index)?
+            .as_str()
+            .map_err(rusqlite::Error::from)?;
+        parse(text).map_err(|error| {
+            rusqlite::Error::FromSqlConversionFailure(index, Type::Text, Box::new(error))
+        })
+    }
+
+    pub(super) fn member(&mut self) -> Read<MemberId> {
+        self.ulid().map(MemberId)
+    }
+
+    pub(super) fn member_or_none(&mut self) -> Read<Option<MemberId>> {
+        let index = self.index();
+        let bytes: Option<[u8; 16]> = self.row.get(index)?;
+        Ok(bytes.map(|bytes| MemberId(Ulid::from_bytes(bytes))))
+    }
+
+    pub(super) fn broker_message_id(&mut self) -> Read<BrokerMessageId> {
+        self.ulid().map(BrokerMessageId)
+    }
+
+    pub(super) fn agent(&mut self) -> Read<AgentName> {
+        self.parsed(AgentName::parse)
+    }
+
+    pub(super) fn party(&mut self) -> Read<Party> {
+        Ok(Party {
+            member: self.member()?,
+            agent: self.agent()?,
+        })
+    }
+
+    pub(super) fn member_name(&mut self) -> Read<MemberName> {
+        self.parsed(MemberName::parse)
+    }
+
+    pub(super) fn topic(&mut self) -> Read<TopicName> {
+        self.parsed(TopicName::parse)
+    }
+
+    pub(super) fn client_message_id(&mut self) -> Read<ClientMessageId> {
+        self.parsed(ClientMessageId::parse)
+    }
+
+    pub(super) fn history_id(&mut self) -> Read<HistoryId> {
+        Ok(HistoryId {
+            epoch: self.number()?,
+            seq: self.number()?,
+        })
+    }
+
+    /// A count or place, which is never negative.
+    pub(super) fn number(&mut self) -> Read<u64> {
+        let index = self.index();
+        let number: i64 = self.row.get(index)?;
+        u64::try_from(number).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(index, number))
+    }
+
+    pub(super) fn wall(&mut self) -> Read<WallMs> {
+        let index = self.index();
+        self.row.get(index).map(WallMs)
+    }
+
+    pub(super) fn fingerprint(&mut self) -> Read<Fingerprint> {
+        let index = self.index();
+        self.row.get(index).map(Fingerprint)
+    }
+
+    pub(super) fn flag(&mut self) -> Read<bool> {
+        let index = self.index();
+        self.row.get(index)
+    }
+
+    pub(super) fn text(&mut self) -> Read<String> {
+        let index = self.index();
+        self.row.get(index)
+    }
+
+    pub(super) fn envelope(&mut self) -> Read<Option<Box<str>>> {
+        let index = self.index();
+        self.row.get(index)
+    }
+
+    pub(super) fn destination_kind(&mut self) -> Read<DestinationKind> {
+        let index = self.next;
+        let text = self.text()?;
+        DestinationKind::parse(&text).ok_or(rusqlite::Error::InvalidColumnType(
+            index,
+            text,
+            Type::Text,
+        ))
+    }
+}
+
+/// Ids as the tables hold them: 16 bytes, in time order.
+pub(super) fn mesh_key(mesh: MeshId) -> [u8; 16] {
+    mesh.0.to_bytes()
+}
+
+pub(super) fn member_key(member: MemberId) -> [u8; 16] {
+    member.0.to_bytes()
+}
+
+pub(super) fn message_key(id: BrokerMessageId) -> [u8; 16] {
+    id.0.to_bytes()
+}
+
+/// SQLite counts to 2^63. A place beyond that is after everything.
+pub(super) fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

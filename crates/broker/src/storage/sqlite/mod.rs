@@ -1,0 +1,233 @@
+//! The tables in SQLite, behind the one group-commit writer of `heddle-sqlite`.
+//!
+//! A batch is one job of the writer, which merges jobs of all connections into one transaction; a
+//! savepoint around each message undoes that message alone.
+
+mod accept;
+mod columns;
+mod deliveries;
+#[cfg(test)]
+mod dump;
+mod error;
+mod history;
+mod look;
+mod orphans;
+mod roster;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::names::{MemberName, MeshName, TopicName};
+use heddle_sqlite::{Database, WriteError};
+pub use heddle_sqlite::{Durability, OpenError, Options, Stats};
+use rusqlite::Connection;
+
+use super::contract::Storage;
+use super::error::StorageError;
+use super::rows::{
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, Orphan,
+    PageLimit, Roster, SendId,
+};
+use error::JobError;
+
+/// Cheap to clone; the last clone stops the writer.
+#[derive(Clone)]
+pub struct SqliteStorage {
+    database: Database,
+}
+
+impl SqliteStorage {
+    /// Opens the file, creates it if it is missing, and brings its schema up to date.
+    pub fn open(options: Options) -> Result<Self, OpenError> {
+        let database = Database::open(options, &schema::MIGRATIONS)?;
+        Ok(Self { database })
+    }
+
+    /// Finishes what is queued and closes the file. Blocks until that is done.
+    pub fn stop(&self) {
+        self.database.stop();
+    }
+
+    /// Why no write is taken any more, if that is so.
+    pub fn is_poisoned(&self) -> Option<String> {
+        self.database.is_poisoned()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.database.stats()
+    }
+
+    /// A write on a mesh that exists.
+    async fn write<T, F>(&self, mesh: MeshId, job: F) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, JobError> + Send + 'static,
+    {
+        let written = self.database.write(move |connection| {
+            roster::require_mesh(connection, mesh)?;
+            job(connection)
+        });
+        Ok(written.await?)
+    }
+
+    /// A read on a mesh that exists.
+    async fn read<T, F>(&self, mesh: MeshId, job: F) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, JobError> + Send + 'static,
+    {
+        let read = self.database.read(move |connection| {
+            roster::require_mesh(connection, mesh)?;
+            job(connection)
+        });
+        Ok(read.await?)
+    }
+}
+
+impl Storage for SqliteStorage {
+    async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
+        let name = name.clone();
+        let written = self
+            .database
+            .write(move |connection| roster::ensure_mesh(connection, mesh, &name));
+        Ok(written.await?)
+    }
+
+    async fn ensure_member(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        name: &MemberName,
+    ) -> Result<bool, StorageError> {
+        let name = name.clone();
+        self.write(mesh, move |c| roster::ensure_member(c, mesh, member, &name))
+            .await
+    }
+
+    async fn begin_session(&self, mesh: MeshId, member: MemberId) -> Result<u64, StorageError> {
+        self.write(mesh, move |c| roster::begin_session(c, mesh, member))
+            .await
+    }
+
+    async fn register_agent(&self, mesh: MeshId, agent: &Party) -> Result<bool, StorageError> {
+        let agent = agent.clone();
+        self.write(mesh, move |c| roster::register_agent(c, mesh, &agent))
+            .await
+    }
+
+    async fn create_topic(&self, mesh: MeshId, topic: &TopicName) -> Result<bool, StorageError> {
+        let topic = topic.clone();
+        self.write(mesh, move |c| roster::create_topic(c, mesh, &topic))
+            .await
+    }
+
+    async fn subscribe(
+        &self,
+        mesh: MeshId,
+        topic: &TopicName,
+        agent: &Party,
+    ) -> Result<bool, StorageError> {
+        let (topic, agent) = (topic.clone(), agent.clone());
+        self.write(mesh, move |c| roster::subscribe(c, mesh, &topic, &agent))
+            .await
+    }
+
+    async fn unsubscribe(
+        &self,
+        mesh: MeshId,
+        topic: &TopicName,
+        agent: &Party,
+    ) -> Result<bool, StorageError> {
+        let (topic, agent) = (topic.clone(), agent.clone());
+        self.write(mesh, move |c| roster::unsubscribe(c, mesh, &topic, &agent))
+            .await
+    }
+
+    async fn roster(&self, mesh: MeshId) -> Result<Roster, StorageError> {
+        self.read(mesh, move |c| roster::read(c, mesh)).await
+    }
+
+    async fn known(&self, mesh: MeshId, ids: Vec<SendId>) -> Result<Vec<Look>, StorageError> {
+        self.read(mesh, move |c| look::known(c, mesh, &ids)).await
+    }
+
+    async fn status(&self, mesh: MeshId, id: SendId) -> Result<Option<Consumed>, StorageError> {
+        // A write that changes nothing: it stands in line behind every accept that is queued.
+        self.write(mesh, move |c| Ok(look::Consumption::on(c, mesh)?.of(&id)?))
+            .await
+    }
+
+    async fn accept(
+        &self,
+        mesh: MeshId,
+        messages: Vec<NewMessage>,
+    ) -> Result<Vec<Accepted>, StorageError> {
+        let written = self
+            .database
+            .write(move |connection| accept::accept(connection, mesh, &messages));
+        match written.await {
+            Err(WriteError::Job(JobError::Only(reason))) => Ok(vec![Accepted::Failed(reason)]),
+            other => Ok(other?),
+        }
+    }
+
+    async fn deliveries_after(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        after: DeliveryCursor,
+        limit: PageLimit,
+    ) -> Result<Vec<Delivery>, StorageError> {
+        self.read(mesh, move |c| {
+            deliveries::after(c, mesh, member, &after, limit)
+        })
+        .await
+    }
+
+    async fn ack(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        items: Vec<Ack>,
+        at: WallMs,
+    ) -> Result<usize, StorageError> {
+        self.write(mesh, move |c| deliveries::ack(c, mesh, member, &items, at))
+            .await
+    }
+
+    async fn ack_through(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        through: HistoryId,
+        at: WallMs,
+    ) -> Result<usize, StorageError> {
+        self.write(mesh, move |c| {
+            deliveries::ack_through(c, mesh, member, through, at)
+        })
+        .await
+    }
+
+    async fn epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        let line = self.read(mesh, move |c| Ok(history::Line::of(c, mesh)?));
+        line.await?
+            .map(|line| line.epoch)
+            .ok_or(StorageError::UnknownMesh(mesh))
+    }
+
+    async fn history_after(
+        &self,
+        mesh: MeshId,
+        after: HistoryId,
+        rows_max: usize,
+    ) -> Result<Vec<HistoryRow>, StorageError> {
+        self.read(mesh, move |c| history::after(c, mesh, after, rows_max))
+            .await
+    }
+
+    async fn orphan_check(&self, mesh: MeshId) -> Result<Vec<Orphan>, StorageError> {
+        self.read(mesh, move |c| orphans::check(c, mesh)).await
+    }
+}

@@ -1,0 +1,92 @@
+//! The orphan check in SQL: each query finds rows of one kind that lack another (BR-14).
+
+use heddle_core::ids::MeshId;
+use rusqlite::{Connection, Row};
+
+use super::super::rows::Orphan;
+use super::columns::{Columns, mesh_key};
+use super::error::JobError;
+
+/// How the columns of a query become the text of an orphan.
+#[derive(Clone, Copy)]
+enum Shown {
+    /// Sender and client message id.
+    Id,
+    Message,
+    /// Place, then message.
+    Place,
+    /// Place, then mailbox.
+    Mailbox,
+    Epoch,
+}
+
+#[rustfmt::skip]
+const QUERIES: [(&str, Shown, &str); 9] = [
+    ("dedupe_without_history", Shown::Id, "
+SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
+WHERE d.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
+    WHERE h.mesh_id = d.mesh_id AND h.epoch = d.epoch AND h.seq = d.seq
+      AND h.broker_message_id = d.broker_message_id)"),
+    ("dedupe_disagrees_with_message", Shown::Id, "
+SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
+WHERE d.mesh_id = ?1 AND d.history_available <> EXISTS (SELECT 1 FROM message m
+    WHERE m.mesh_id = d.mesh_id AND m.broker_message_id = d.broker_message_id)"),
+    ("message_without_dedupe", Shown::Message, "
+SELECT m.broker_message_id FROM message m
+WHERE m.mesh_id = ?1 AND m.broker_message_id NOT IN (
+    SELECT d.broker_message_id FROM client_message_dedupe d WHERE d.mesh_id = ?1)"),
+    ("message_without_history", Shown::Message, "
+SELECT m.broker_message_id FROM message m
+WHERE m.mesh_id = ?1 AND m.broker_message_id NOT IN (
+    SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)"),
+    ("dm_without_delivery", Shown::Message, "
+SELECT m.broker_message_id FROM message m
+WHERE m.mesh_id = ?1 AND m.destination_kind = 'dm'
+  AND m.broker_message_id IN (
+    SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)
+  AND m.broker_message_id NOT IN (
+    SELECT q.broker_message_id FROM delivery_queue q WHERE q.mesh_id = ?1)"),
+    ("history_without_dedupe", Shown::Place, "
+SELECT h.epoch, h.seq, h.broker_message_id FROM message_history h
+WHERE h.mesh_id = ?1 AND (h.epoch, h.seq) NOT IN (
+    SELECT d.epoch, d.seq FROM client_message_dedupe d WHERE d.mesh_id = ?1)"),
+    ("delivery_without_history", Shown::Mailbox, "
+SELECT q.epoch, q.seq, q.member_id, q.agent FROM delivery_queue q
+WHERE q.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
+    WHERE h.mesh_id = q.mesh_id AND h.epoch = q.epoch AND h.seq = q.seq
+      AND h.broker_message_id = q.broker_message_id)"),
+    ("mention_without_history", Shown::Mailbox, "
+SELECT i.epoch, i.seq, i.member_id, i.agent FROM mention_index i
+WHERE i.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
+    WHERE h.mesh_id = i.mesh_id AND h.epoch = i.epoch AND h.seq = i.seq)"),
+    ("gap_in_history", Shown::Epoch, "
+SELECT h.epoch FROM message_history h JOIN mesh ON mesh.mesh_id = h.mesh_id
+WHERE h.mesh_id = ?1 GROUP BY h.epoch
+HAVING max(h.seq) - min(h.seq) + 1 <> count(*)
+    OR (h.epoch = max(mesh.epoch) AND max(h.seq) <> max(mesh.next_seq) - 1)"),
+];
+
+pub(super) fn check(connection: &Connection, mesh: MeshId) -> Result<Vec<Orphan>, JobError> {
+    let mut orphans = Vec::new();
+    for (problem, shown, sql) in QUERIES {
+        let mut statement = connection.prepare(sql)?;
+        let mut rows = statement.query([mesh_key(mesh)])?;
+        while let Some(row) = rows.next()? {
+            let row = show(shown, row)?;
+            orphans.push(Orphan { problem, row });
+        }
+    }
+    orphans.sort_unstable();
+    Ok(orphans)
+}
+
+fn show(shown: Shown, row: &Row<'_>) -> rusqlite::Result<String> {
+    let mut columns = Columns::of(row);
+    Ok(match shown {
+        Shown::Id => format!("{} {}", columns.party()?, columns.client_message_id()?),
+        Shown::Message => columns.broker_message_id()?.to_string(),
+        Shown::Place => format!("{} {}", columns.history_id()?, columns.broker_message_id()?),
+        Shown::Mailbox => format!("{} {}", columns.history_id()?, columns.party()?),
+        Shown::Epoch => format!("epoch {}", columns.number()?),
+    })
+}

@@ -1,0 +1,203 @@
+//! Who and what exists: meshes, members, agents, topics, subscriptions.
+
+use heddle_core::ids::{MemberId, MeshId, Party};
+use heddle_core::names::{MemberName, MeshName, TopicName};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::error::StorageError;
+use super::super::rows::{Roster, RosterTopic};
+use super::columns::{Columns, member_key, mesh_key};
+use super::error::JobError;
+use super::look::is_registered;
+
+/// Runs a statement that changes one row or none.
+fn change(
+    connection: &Connection,
+    sql: &str,
+    key: impl rusqlite::Params,
+) -> Result<bool, JobError> {
+    Ok(connection.prepare_cached(sql)?.execute(key)? > 0)
+}
+
+pub(super) fn require_mesh(connection: &Connection, mesh: MeshId) -> Result<(), JobError> {
+    let found = connection
+        .prepare_cached("SELECT 1 FROM mesh WHERE mesh_id = ?1")?
+        .exists([mesh_key(mesh)])?;
+    if found {
+        Ok(())
+    } else {
+        Err(StorageError::UnknownMesh(mesh).into())
+    }
+}
+
+pub(super) fn ensure_mesh(
+    connection: &Connection,
+    mesh: MeshId,
+    name: &MeshName,
+) -> Result<bool, JobError> {
+    change(
+        connection,
+        "INSERT INTO mesh (mesh_id, name, epoch, next_seq) VALUES (?1, ?2, 1, 1)
+         ON CONFLICT (mesh_id) DO UPDATE SET name = excluded.name WHERE name <> excluded.name",
+        params![mesh_key(mesh), name.as_str()],
+    )
+}
+
+pub(super) fn ensure_member(
+    connection: &Connection,
+    mesh: MeshId,
+    member: MemberId,
+    name: &MemberName,
+) -> Result<bool, JobError> {
+    change(
+        connection,
+        "INSERT INTO member (mesh_id, member_id, name) VALUES (?1, ?2, ?3)
+         ON CONFLICT (mesh_id, member_id) DO UPDATE SET name = excluded.name WHERE name <> excluded.name",
+        params![mesh_key(mesh), member_key(member), name.as_str()],
+    )
+}
+
+pub(super) fn begin_session(
+    connection: &Connection,
+    mesh: MeshId,
+    member: MemberId,
+) -> Result<u64, JobError> {
+    connection
+        .prepare_cached(
+            "UPDATE member SET generation = generation + 1 WHERE mesh_id = ?1 AND member_id = ?2
+             RETURNING generation",
+        )?
+        .query_row(params![mesh_key(mesh), member_key(member)], |row| {
+            Columns::of(row).number()
+        })
+        .optional()?
+        .ok_or_else(|| StorageError::UnknownMember(member).into())
+}
+
+pub(super) fn register_agent(
+    connection: &Connection,
+    mesh: MeshId,
+    agent: &Party,
+) -> Result<bool, JobError> {
+    let is_member = connection
+        .prepare_cached("SELECT 1 FROM member WHERE mesh_id = ?1 AND member_id = ?2")?
+        .exists(params![mesh_key(mesh), member_key(agent.member)])?;
+    if !is_member {
+        return Err(StorageError::UnknownMember(agent.member).into());
+    }
+    change(
+        connection,
+        "INSERT INTO agent (mesh_id, member_id, agent) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
+        params![
+            mesh_key(mesh),
+            member_key(agent.member),
+            agent.agent.as_str()
+        ],
+    )
+}
+
+pub(super) fn create_topic(
+    connection: &Connection,
+    mesh: MeshId,
+    topic: &TopicName,
+) -> Result<bool, JobError> {
+    change(
+        connection,
+        "INSERT INTO topic (mesh_id, topic) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+        params![mesh_key(mesh), topic.as_str()],
+    )
+}
+
+pub(super) fn subscribe(
+    connection: &Connection,
+    mesh: MeshId,
+    topic: &TopicName,
+    agent: &Party,
+) -> Result<bool, JobError> {
+    if !is_registered(connection, mesh, agent)? {
+        return Err(StorageError::UnknownAgent(agent.clone()).into());
+    }
+    create_topic(connection, mesh, topic)?;
+    change(
+        connection,
+        "INSERT INTO topic_subscription (mesh_id, topic, member_id, agent) VALUES (?1, ?2, ?3, ?4)
+         ON CONFLICT DO NOTHING",
+        params![
+            mesh_key(mesh),
+            topic.as_str(),
+            member_key(agent.member),
+            agent.agent.as_str()
+        ],
+    )
+}
+
+pub(super) fn unsubscribe(
+    connection: &Connection,
+    mesh: MeshId,
+    topic: &TopicName,
+    agent: &Party,
+) -> Result<bool, JobError> {
+    change(
+        connection,
+        "DELETE FROM topic_subscription
+         WHERE mesh_id = ?1 AND topic = ?2 AND member_id = ?3 AND agent = ?4",
+        params![
+            mesh_key(mesh),
+            topic.as_str(),
+            member_key(agent.member),
+            agent.agent.as_str()
+        ],
+    )
+}
+
+pub(super) fn read(connection: &Connection, mesh: MeshId) -> Result<Roster, JobError> {
+    let key = [mesh_key(mesh)];
+    let members = connection
+        .prepare_cached("SELECT member_id, name FROM member WHERE mesh_id = ?1 ORDER BY member_id")?
+        .query_map(key, |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.member()?, columns.member_name()?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let agents = connection
+        .prepare_cached(
+            "SELECT member_id, agent FROM agent WHERE mesh_id = ?1 ORDER BY member_id, agent",
+        )?
+        .query_map(key, |row| Columns::of(row).party())?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Roster {
+        members,
+        agents,
+        topics: topics(connection, key)?,
+    })
+}
+
+fn topics(connection: &Connection, key: [[u8; 16]; 1]) -> Result<Vec<RosterTopic>, JobError> {
+    let mut topics: Vec<RosterTopic> = connection
+        .prepare_cached("SELECT topic FROM topic WHERE mesh_id = ?1 ORDER BY topic")?
+        .query_map(key, |row| {
+            Ok(RosterTopic {
+                topic: Columns::of(row).topic()?,
+                subscribers: Vec::new(),
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut statement = connection.prepare_cached(
+        "SELECT topic, member_id, agent FROM topic_subscription WHERE mesh_id = ?1
+         ORDER BY topic, member_id, agent",
+    )?;
+    let mut rows = statement.query(key)?;
+    // Both lists are in the order of the topic, so one walk joins them.
+    let mut at = 0;
+    while let Some(row) = rows.next()? {
+        let mut columns = Columns::of(row);
+        let topic = columns.topic()?;
+        while topics.get(at).is_some_and(|entry| entry.topic < topic) {
+            at += 1;
+        }
+        if let Some(entry) = topics.get_mut(at) {
+            entry.subscribers.push(columns.party()?);
+        }
+    }
+    Ok(topics)
+}

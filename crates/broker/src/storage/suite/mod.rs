@@ -1,0 +1,13 @@
+//! The contract suite: the same cases, as data, over every implementation.
+
+mod cases;
+mod random;
+mod script;
+
+use crate::test_support::{memory, sqlite};
+
+/// Runs a script on every store; every line must answer what it says.
+async fn check(text: &str) {
+    script::run(memory().as_ref(), text).await;
+    script::run(&sqlite().storage, text).await;
+}

@@ -1,0 +1,292 @@
+//! The little language of the contract suite: one operation a line, `operation -> answer`.
+//!
+//! ```text
+//! agent a/one -> new                                 also: known, unknown_member
+//! topic #ops -> new                                  subscribe a/one #ops, unsubscribe a/one #ops
+//! send from=a/one id=A fp=1 to=#ops -> created 1.1   also mention=b/one, bytes=9, as=7 (broker id)
+//! send … ; send … -> created 1.1 ; duplicate 1.1     one batch
+//! known from=a/one id=A -> 1.1 fp=1                  or absent
+//! deliveries a after=1.1/one rows=2 bytes=9 -> 1.2/one 1.3/two
+//! ack a 1.1/one 1.2/two -> 2                         ack_through a 1.2 -> 1
+//! history after=1.1 rows=9 -> 1.2=A                  rows -> dedupe=1 message=1 …
+//! orphans -> none
+//! ```
+//! A line without `->` must not fail; its answer is not looked at.
+
+use std::collections::BTreeMap;
+
+use heddle_core::clock::WallMs;
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId};
+use heddle_core::names::{AgentName, MemberName};
+use ulid::Ulid;
+
+use crate::storage::{
+    Accepted, Ack, DeliveryCursor, Destination, NewMessage, PageLimit, SendId, StorageError,
+};
+use crate::test_support::{TestStorage, member, mesh, mesh_name, name_of, party, topic};
+
+pub(super) async fn run<S: TestStorage>(storage: &S, text: &str) {
+    storage
+        .ensure_mesh(mesh(1), &mesh_name("home"))
+        .await
+        .unwrap();
+    let mut script = Script { storage, sent: 0 };
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with("--") {
+            continue;
+        }
+        let (operation, expected) = line.split_once(" -> ").unwrap_or((line, ""));
+        let answer = script.line(operation.trim()).await;
+        if line.contains("->") {
+            assert_eq!(answer, expected.trim(), "line {}: {line}", number + 1);
+        }
+    }
+    let orphans = storage.orphan_check(mesh(1)).await.unwrap();
+    assert_eq!(orphans, [], "at the end of the script");
+}
+
+struct Script<'s, S> {
+    storage: &'s S,
+    /// Broker ids are minted from it.
+    sent: u128,
+}
+
+const AT: WallMs = WallMs(5_000);
+
+impl<S: TestStorage> Script<'_, S> {
+    async fn line(&mut self, operation: &str) -> String {
+        let mut words = operation.split_whitespace();
+        let verb = words.next().unwrap();
+        let rest: Vec<&str> = words.collect();
+        match verb {
+            "send" => self.send(operation).await,
+            "deliveries" => self.deliveries(&rest).await,
+            "history" => self.history(&rest).await,
+            "rows" => self.rows().await,
+            "known" => self.known(&rest).await,
+            "orphans" => self.orphans().await,
+            "ack" | "ack_through" => self.ack(verb, &rest).await,
+            _ => self.roster(verb, &rest).await,
+        }
+    }
+
+    async fn roster(&self, verb: &str, rest: &[&str]) -> String {
+        let storage = self.storage;
+        let named = |name: &str| MemberName::parse(name).unwrap();
+        match (verb, rest) {
+            ("member", [id, name @ ..]) => {
+                let name = named(name.first().unwrap_or(id));
+                shown(storage.ensure_member(mesh(1), member(id), &name).await)
+            }
+            ("session", [id]) => storage
+                .begin_session(mesh(1), member(id))
+                .await
+                .map_or_else(|error| refused(&error), |number| number.to_string()),
+            ("agent", [text]) => shown(storage.register_agent(mesh(1), &party(text)).await),
+            ("topic", [name]) => shown(storage.create_topic(mesh(1), &topic(name)).await),
+            ("subscribe", [text, name]) => {
+                shown(storage.subscribe(mesh(1), &topic(name), &party(text)).await)
+            }
+            ("unsubscribe", [text, name]) => {
+                let (name, agent) = (topic(name), party(text));
+                shown(storage.unsubscribe(mesh(1), &name, &agent).await)
+            }
+            ("names", []) => {
+                let roster = storage.roster(mesh(1)).await.unwrap();
+                let members = roster.members.iter();
+                join(members.map(|(id, name)| format!("{}={name}", name_of(*id))))
+            }
+            ("topics", []) => {
+                let roster = storage.roster(mesh(1)).await.unwrap();
+                join(roster.topics.iter().map(|entry| {
+                    let parties: Vec<String> = entry.subscribers.iter().map(short).collect();
+                    format!("{}:{}", entry.topic, parties.join(","))
+                }))
+            }
+            _ => panic!("no such operation: {verb} {rest:?}"),
+        }
+    }
+
+    async fn send(&mut self, operation: &str) -> String {
+        let messages = operation
+            .split(';')
+            .map(|part| {
+                self.sent += 1;
+                let words: Vec<&str> = part.split_whitespace().skip(1).collect();
+                message(&fields(&words), self.sent)
+            })
+            .collect();
+        let accepted = self.storage.accept(mesh(1), messages).await.unwrap();
+        let answers: Vec<String> = accepted.iter().map(outcome).collect();
+        answers.join(" ; ")
+    }
+
+    async fn known(&self, rest: &[&str]) -> String {
+        let id = send_id(&fields(rest));
+        let looks = self.storage.known(mesh(1), vec![id.clone()]).await.unwrap();
+        let status = self.storage.status(mesh(1), id).await.unwrap();
+        assert_eq!(looks[0].consumed, status, "known and status disagree");
+        looks[0].consumed.map_or("absent".to_owned(), |consumed| {
+            let fingerprint = consumed.wire_fingerprint.0[0];
+            format!("{} fp={fingerprint}", consumed.history_id)
+        })
+    }
+
+    async fn deliveries(&self, rest: &[&str]) -> String {
+        let fields = fields(&rest[1..]);
+        let after = fields.get("after").map_or(DeliveryCursor::START, |text| {
+            let ack = place(text);
+            DeliveryCursor {
+                history_id: ack.history_id,
+                agent: ack.agent.to_string(),
+            }
+        });
+        let limit = PageLimit {
+            rows_max: number(&fields, "rows", 100),
+            bytes_max: number(&fields, "bytes", 100_000),
+        };
+        let member = member(rest[0]);
+        let page = self.storage.deliveries_after(mesh(1), member, after, limit);
+        let page = page.await.unwrap();
+        join(page.iter().map(|d| format!("{}/{}", d.history_id, d.agent)))
+    }
+
+    async fn ack(&self, verb: &str, rest: &[&str]) -> String {
+        let member = member(rest[0]);
+        let count = if verb == "ack" {
+            let items = rest[1..].iter().map(|text| place(text)).collect();
+            self.storage.ack(mesh(1), member, items, AT).await
+        } else {
+            let through: HistoryId = rest[1].parse().unwrap();
+            self.storage.ack_through(mesh(1), member, through, AT).await
+        };
+        count.unwrap().to_string()
+    }
+
+    async fn history(&self, rest: &[&str]) -> String {
+        let fields = fields(rest);
+        let after = fields
+            .get("after")
+            .map_or(HistoryId::ZERO, |text| text.parse().unwrap());
+        let rows = self
+            .storage
+            .history_after(mesh(1), after, number(&fields, "rows", 100));
+        let rows = rows.await.unwrap();
+        join(rows.iter().map(|row| {
+            let envelope = row.envelope.as_deref().unwrap_or("pruned");
+            format!("{}={}", row.history_id, &envelope[..1])
+        }))
+    }
+
+    async fn rows(&self) -> String {
+        let mut counts = Vec::new();
+        for table in ["dedupe", "message", "history", "delivery", "mention"] {
+            counts.push(format!("{table}={}", self.storage.count(table).await));
+        }
+        counts.join(" ")
+    }
+
+    async fn orphans(&self) -> String {
+        let orphans = self.storage.orphan_check(mesh(1)).await.unwrap();
+        join(orphans.iter().map(|orphan| orphan.problem.to_owned()))
+    }
+}
+
+/// `key=value` words.
+fn fields<'t>(words: &[&'t str]) -> BTreeMap<&'t str, &'t str> {
+    let pair = |word: &&'t str| word.split_once('=').unwrap();
+    words.iter().map(pair).collect()
+}
+
+fn number(fields: &BTreeMap<&str, &str>, key: &str, otherwise: usize) -> usize {
+    fields
+        .get(key)
+        .map_or(otherwise, |text| text.parse().unwrap())
+}
+
+fn send_id(fields: &BTreeMap<&str, &str>) -> SendId {
+    let id = ClientMessageId::parse(fields["id"]).unwrap();
+    SendId::new(mesh(1), party(fields["from"]), id)
+}
+
+fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
+    let to = fields["to"];
+    let destination = match to.strip_prefix('@') {
+        Some(text) => Destination::Dm(party(text)),
+        None => Destination::Topic(topic(to)),
+    };
+    let mentions = fields
+        .get("mention")
+        .map_or_else(Vec::new, |text| text.split(',').map(party).collect());
+    let id = send_id(fields);
+    let minted = fields
+        .get("as")
+        .map_or(minted, |text| text.parse().unwrap());
+    // The envelope begins with the id, so that a listing shows whose it is.
+    let bytes = number(fields, "bytes", 1);
+    let envelope = format!("{:x<bytes$}", fields["id"]);
+    NewMessage {
+        sender_name: MemberName::parse(&name_of(id.sender.member)).unwrap(),
+        id,
+        broker_message_id: BrokerMessageId(Ulid::from(minted)),
+        wire_fingerprint: Fingerprint([fields["fp"].parse().unwrap(); 32]),
+        destination,
+        mentions,
+        envelope: envelope.into(),
+        accepted_at: WallMs(1_000),
+        expires_at: Some(WallMs(2_000)),
+    }
+}
+
+/// `1.2/agent`.
+fn place(text: &str) -> Ack {
+    let (place, agent) = text.split_once('/').unwrap();
+    Ack {
+        history_id: place.parse().unwrap(),
+        agent: AgentName::parse(agent).unwrap(),
+    }
+}
+
+fn outcome(accepted: &Accepted) -> String {
+    match accepted {
+        Accepted::Created { history_id, .. } => format!("created {history_id}"),
+        Accepted::Duplicate(consumed) => format!("duplicate {}", consumed.history_id),
+        Accepted::Conflict(consumed) => format!("conflict {}", consumed.wire_fingerprint.0[0]),
+        Accepted::UnknownRecipient => "unknown_recipient".to_owned(),
+        Accepted::Failed(_) => "failed".to_owned(),
+    }
+}
+
+fn shown(changed: Result<bool, StorageError>) -> String {
+    match changed {
+        Ok(true) => "new".to_owned(),
+        Ok(false) => "known".to_owned(),
+        Err(error) => refused(&error),
+    }
+}
+
+fn refused(error: &StorageError) -> String {
+    match error {
+        StorageError::UnknownMesh(_) => "unknown_mesh",
+        StorageError::UnknownMember(_) => "unknown_member",
+        StorageError::UnknownAgent(_) => "unknown_agent",
+        StorageError::Full => "full",
+        StorageError::Unavailable(_) => "unavailable",
+    }
+    .to_owned()
+}
+
+fn short(party: &heddle_core::ids::Party) -> String {
+    format!("{}/{}", name_of(party.member), party.agent)
+}
+
+fn join(parts: impl Iterator<Item = String>) -> String {
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() {
+        "none".to_owned()
+    } else {
+        parts.join(" ")
+    }
+}

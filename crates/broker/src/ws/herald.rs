@@ -1,0 +1,76 @@
+//! Tells a connection of roster changes: what comes close together is told once, the latest last.
+
+use std::sync::Arc;
+
+use heddle_core::ids::{MeshId, Party};
+use heddle_wire::broker::{Roster, RosterAgent, RosterMember, RosterTopic, ServerFrame};
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use super::config::ROSTER_PAUSE;
+use super::hub::Session;
+use super::writer::Outbox;
+use crate::limiter::Limiter;
+use crate::storage::{Storage, StorageError};
+
+/// Runs until `stop`, or until nobody writes any more.
+pub(super) async fn run<S: Storage, L: Limiter>(
+    shared: Arc<Shared<S, L>>,
+    session: Arc<Session>,
+    outbox: Outbox,
+    stop: CancellationToken,
+) {
+    let _ = stop
+        .run_until_cancelled(async {
+            loop {
+                session.roster.notified().await;
+                match roster(&shared, session.mesh).await {
+                    Ok(roster) => {
+                        if outbox.send(&ServerFrame::Roster { roster }).await.is_err() {
+                            return;
+                        }
+                    }
+                    // The next change, or the next hello, tells it.
+                    Err(error) => tracing::warn!(%error, "the roster could not be read"),
+                }
+                tokio::time::sleep(ROSTER_PAUSE).await;
+            }
+        })
+        .await;
+}
+
+/// The roster with who is online, as it is now.
+pub(super) async fn roster<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+) -> Result<Roster, StorageError> {
+    let stored = shared.storage().roster(mesh).await?;
+    let online = shared.hub.online(mesh);
+    Ok(Roster {
+        members: stored
+            .members
+            .into_iter()
+            .map(|(member, name)| RosterMember {
+                member,
+                name,
+                online: online.contains(&member),
+            })
+            .collect(),
+        agents: agents(stored.agents),
+        topics: stored
+            .topics
+            .into_iter()
+            .map(|entry| RosterTopic {
+                topic: entry.topic,
+                subscribers: agents(entry.subscribers),
+            })
+            .collect(),
+    })
+}
+
+fn agents(parties: Vec<Party>) -> Vec<RosterAgent> {
+    parties
+        .into_iter()
+        .map(|Party { member, agent }| RosterAgent { member, agent })
+        .collect()
+}

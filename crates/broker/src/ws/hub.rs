@@ -1,0 +1,142 @@
+//! Who is connected now, and how to give them a hint. Nothing here is truth: it all comes back from
+//! the tables when it is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::negotiate::ConnectionPolicy;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::ending::Ending;
+use crate::accept::Effects;
+
+/// One live connection of a member. A later one has a higher generation.
+pub(super) struct Session {
+    pub(super) mesh: MeshId,
+    pub(super) member: MemberId,
+    pub(super) generation: u64,
+    /// There may be new deliveries.
+    pub(super) wake: Notify,
+    /// The roster may have changed.
+    pub(super) roster: Notify,
+    /// Set when a newer connection takes over.
+    pub(super) replaced: CancellationToken,
+    /// Set when nothing of this connection is at work any more.
+    pub(super) ended: CancellationToken,
+}
+
+impl Session {
+    pub(super) fn new(mesh: MeshId, member: MemberId, generation: u64) -> Self {
+        Self {
+            mesh,
+            member,
+            generation,
+            wake: Notify::new(),
+            roster: Notify::new(),
+            replaced: CancellationToken::new(),
+            ended: CancellationToken::new(),
+        }
+    }
+}
+
+/// The live connections of one mesh, by member and generation.
+type Room = BTreeMap<(MemberId, u64), Arc<Session>>;
+
+#[derive(Default)]
+pub(super) struct Hub {
+    rooms: Mutex<BTreeMap<MeshId, Room>>,
+}
+
+impl Hub {
+    /// Lets a connection in as the policy says. Returns those that it replaces; they are told.
+    pub(super) fn enter(
+        &self,
+        session: &Arc<Session>,
+        policy: ConnectionPolicy,
+    ) -> Result<Vec<Arc<Session>>, Ending> {
+        let mut rooms = self.lock();
+        let room = rooms.entry(session.mesh).or_default();
+        let mine: Vec<_> = of_member(room, session.member).cloned().collect();
+        let replaced = match policy {
+            ConnectionPolicy::AllowConcurrent => Vec::new(),
+            ConnectionPolicy::PreferOldest if mine.is_empty() => Vec::new(),
+            ConnectionPolicy::PreferOldest => return Err(Ending::RefusedForOlder),
+            // A newer one overtook this one on its way in.
+            ConnectionPolicy::PreferNewest
+                if mine
+                    .iter()
+                    .any(|other| other.generation > session.generation) =>
+            {
+                return Err(Ending::Replaced);
+            }
+            ConnectionPolicy::PreferNewest => mine,
+        };
+        for older in &replaced {
+            older.replaced.cancel();
+        }
+        room.insert((session.member, session.generation), Arc::clone(session));
+        metrics::gauge!("heddle_broker_connections").increment(1.0);
+        Ok(replaced)
+    }
+
+    /// Takes out this very connection; a newer one of the same member stays (its generation differs).
+    pub(super) fn leave(&self, session: &Session) {
+        let mut rooms = self.lock();
+        if let Some(room) = rooms.get_mut(&session.mesh) {
+            if room.remove(&(session.member, session.generation)).is_some() {
+                metrics::gauge!("heddle_broker_connections").decrement(1.0);
+            }
+            if room.is_empty() {
+                rooms.remove(&session.mesh);
+            }
+        }
+        session.ended.cancel();
+    }
+
+    pub(super) fn online(&self, mesh: MeshId) -> BTreeSet<MemberId> {
+        let rooms = self.lock();
+        let room = rooms.get(&mesh);
+        room.into_iter()
+            .flat_map(|room| room.keys().map(|(member, _)| *member))
+            .collect()
+    }
+
+    /// Runs what follows from a commit.
+    pub(super) fn run(&self, effects: &Effects) {
+        if effects.wake.is_empty() {
+            return;
+        }
+        let rooms = self.lock();
+        let Some(room) = rooms.get(&effects.mesh) else {
+            return;
+        };
+        for member in &effects.wake {
+            for session in of_member(room, *member) {
+                session.wake.notify_one();
+            }
+        }
+    }
+
+    /// Tells every connection of the mesh to look at the roster, but the one that knows already.
+    pub(super) fn roster_changed(&self, mesh: MeshId, except: Option<&Session>) {
+        let rooms = self.lock();
+        for session in rooms.get(&mesh).into_iter().flat_map(BTreeMap::values) {
+            let knows = except.is_some_and(|known| std::ptr::eq(known, session.as_ref()));
+            if !knows {
+                session.roster.notify_one();
+            }
+        }
+    }
+
+    /// Nothing that can panic half way runs under this lock.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MeshId, Room>> {
+        self.rooms.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn of_member(room: &Room, member: MemberId) -> impl Iterator<Item = &Arc<Session>> {
+    room.range((member, 0)..=(member, u64::MAX))
+        .map(|(_, session)| session)
+}

@@ -1,0 +1,125 @@
+//! The lane of a connection: work is begun in the order in which it came.
+//!
+//! A batch passes B0 and B1, then takes its place in the store's line, and the next one is begun while
+//! it waits for its commit. So one connection fills a group commit, and its messages still keep their
+//! order.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
+use heddle_wire::broker::{AckItem, SendItem, ServerFrame};
+use tokio::sync::mpsc;
+
+use super::Shared;
+use super::config::WORK_IN_FLIGHT_MAX;
+use super::hub::Session;
+use super::reader::Work;
+use super::requests;
+use super::window::Window;
+use super::writer::Outbox;
+use crate::accept::Decided;
+use crate::limiter::Limiter;
+use crate::principal::Principal;
+use crate::storage::{Ack, Storage, StorageError};
+
+/// What came out of the store's line.
+enum Done {
+    Decided { batch: u64, decided: Decided },
+    Acked(Result<usize, StorageError>),
+}
+
+type Waiting = Pin<Box<dyn Future<Output = Done> + Send>>;
+
+pub(super) struct Lane<S, L> {
+    pub(super) shared: Arc<Shared<S, L>>,
+    pub(super) session: Arc<Session>,
+    pub(super) principal: Principal,
+    pub(super) window: Arc<Window>,
+    pub(super) outbox: Outbox,
+}
+
+impl<S: Storage, L: Limiter> Lane<S, L> {
+    /// Runs until `inbox` is closed and everything begun is done.
+    pub(super) async fn run(self, mut inbox: mpsc::Receiver<Work>) {
+        let mut in_flight: FuturesUnordered<Waiting> = FuturesUnordered::new();
+        loop {
+            let has_room = in_flight.len() < WORK_IN_FLIGHT_MAX;
+            tokio::select! {
+                Some(done) = in_flight.next() => self.finish(done).await,
+                work = inbox.recv(), if has_room => match work {
+                    None => break,
+                    // A newer connection has taken over: what is not begun, it will send again.
+                    Some(_) if self.session.replaced.is_cancelled() => {}
+                    Some(work) => self.begin(work, &mut in_flight).await,
+                },
+            }
+        }
+        while let Some(done) = in_flight.next().await {
+            self.finish(done).await;
+        }
+    }
+
+    async fn begin(&self, work: Work, in_flight: &mut FuturesUnordered<Waiting>) {
+        let mut waiting = match work {
+            Work::Send { batch, items } => self.send(batch, items).await,
+            Work::Ack(items) => self.ack(items),
+            Work::Request { request, body } => return self.answer(request, body).await,
+        };
+        // IMPORTANT: polled here and now, because the first poll takes the place in line. The set
+        // below polls in any order it likes.
+        match (&mut waiting).now_or_never() {
+            Some(done) => self.finish(done).await,
+            None => in_flight.push(waiting),
+        }
+    }
+
+    /// B0 and B1 now; B2 and B3 when the returned future is polled.
+    async fn send(&self, batch: u64, items: Vec<SendItem>) -> Waiting {
+        let admitted = self.shared.accept.admit(&self.principal, items).await;
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let decided = shared.accept.commit(admitted).await;
+            Done::Decided { batch, decided }
+        })
+    }
+
+    fn ack(&self, items: Vec<AckItem>) -> Waiting {
+        let items: Vec<Ack> = items
+            .into_iter()
+            .map(|AckItem { history_id, agent }| Ack { history_id, agent })
+            .collect();
+        self.window.acked(&items);
+        let shared = Arc::clone(&self.shared);
+        let (mesh, member) = (self.principal.mesh, self.principal.member);
+        Box::pin(async move {
+            let at = shared.accept.clock.wall();
+            Done::Acked(shared.storage().ack(mesh, member, items, at).await)
+        })
+    }
+
+    async fn answer(&self, request: u64, body: heddle_wire::broker::Request) {
+        let result = requests::answer(&self.shared, &self.principal, body).await;
+        self.say(&ServerFrame::Reply { request, result }).await;
+    }
+
+    async fn finish(&self, done: Done) {
+        match done {
+            Done::Decided { batch, decided } => {
+                self.shared.hub.run(&decided.effects);
+                let items = decided.verdicts;
+                self.say(&ServerFrame::Verdicts { batch, items }).await;
+            }
+            Done::Acked(Ok(_)) => {}
+            // The rows still wait, and are pushed again to the next connection.
+            Done::Acked(Err(error)) => tracing::warn!(%error, "an ack was not kept"),
+        }
+    }
+
+    /// Where nobody listens any more the work is still done; its answer is in the tables.
+    async fn say(&self, frame: &ServerFrame) {
+        let _ = self.outbox.send(frame).await;
+    }
+}

@@ -1,0 +1,119 @@
+//! The door of the broker: one WebSocket connection, from its challenge to its close.
+//!
+//! Per connection there are a reader, a lane that does the work in the order in which it came, a pump
+//! that pushes deliveries, a herald that tells of roster changes, and one writer. They are joined by
+//! bounded channels and end together; [`Broker::serve`] returns when all of them have.
+
+mod config;
+mod connection;
+mod decode;
+mod ending;
+mod hello;
+mod herald;
+mod hub;
+mod lane;
+mod pump;
+mod reader;
+mod requests;
+#[cfg(test)]
+mod tests;
+mod window;
+mod writer;
+
+use std::sync::Arc;
+
+use heddle_core::clock::{Clock, Ids};
+use heddle_core::ids::MeshId;
+use heddle_core::names::MeshName;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_tungstenite::WebSocketStream;
+use tokio_util::sync::CancellationToken;
+
+pub use config::{BrokerConfig, ws_config};
+pub use ending::Ending;
+
+use crate::accept::Accept;
+use crate::limiter::Limiter;
+use crate::principal::Principal;
+use crate::storage::{Storage, StorageError};
+use hub::Hub;
+
+/// A broker over one store. Cheap to clone.
+pub struct Broker<S, L> {
+    shared: Arc<Shared<S, L>>,
+}
+
+impl<S, L> Clone for Broker<S, L> {
+    fn clone(&self) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+/// What all connections stand on.
+struct Shared<S, L> {
+    accept: Accept<S, L>,
+    hub: Hub,
+    config: BrokerConfig,
+}
+
+impl<S, L> Shared<S, L> {
+    fn storage(&self) -> &S {
+        &self.accept.storage
+    }
+}
+
+impl<S: Storage, L: Limiter> Broker<S, L> {
+    pub fn new(
+        storage: Arc<S>,
+        limiter: Arc<L>,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn Ids>,
+        config: BrokerConfig,
+    ) -> Self {
+        let accept = Accept {
+            storage,
+            limiter,
+            clock,
+            ids,
+            dedupe: config.dedupe,
+        };
+        let shared = Shared {
+            accept,
+            hub: Hub::default(),
+            config,
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Makes a mesh exist here. Connections to a mesh that does not are refused.
+    pub async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
+        self.shared.storage().ensure_mesh(mesh, name).await
+    }
+
+    /// The gate, for callers inside this process.
+    pub fn accept(&self) -> &Accept<S, L> {
+        &self.shared.accept
+    }
+
+    /// Serves one connection to its end. Whoever calls has proven the peer's identity and has made
+    /// the stream with [`ws_config`].
+    ///
+    /// When `shutdown` is cancelled nothing more is read; what was read is finished and answered, and
+    /// the connection is closed with 1001. Everything that ran for it has ended when this returns, or
+    /// when its future is dropped.
+    pub async fn serve<T>(
+        &self,
+        socket: WebSocketStream<T>,
+        principal: Principal,
+        shutdown: CancellationToken,
+    ) -> Ending
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        connection::serve(&self.shared, socket, principal, shutdown).await
+    }
+}

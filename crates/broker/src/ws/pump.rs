@@ -1,0 +1,119 @@
+//! Pushes deliveries from the table, in order, as fast as they are acknowledged.
+//!
+//! The table is the truth. A wake-up only says that a look is worth it; the pump also looks by itself.
+//! It never drops a row: what this connection does not acknowledge, the next one is pushed again.
+
+use std::sync::Arc;
+
+use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
+use heddle_wire::broker::{Delivery as Pushed, Sender, ServerFrame};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use super::Shared;
+use super::config::{DELIVER_FRAMES_UNWRITTEN_MAX, PUSH_POLL};
+use super::hub::Session;
+use super::window::Window;
+use super::writer::Outbox;
+use crate::limiter::Limiter;
+use crate::storage::{Ack, Delivery, DeliveryCursor, PageLimit, Storage};
+
+pub(super) struct Pump<S, L> {
+    pub(super) shared: Arc<Shared<S, L>>,
+    pub(super) session: Arc<Session>,
+    pub(super) window: Arc<Window>,
+    pub(super) outbox: Outbox,
+}
+
+impl<S: Storage, L: Limiter> Pump<S, L> {
+    /// Runs until `stop`, or until nobody writes any more.
+    pub(super) async fn run(self, stop: CancellationToken) {
+        let _ = stop.run_until_cancelled(self.push()).await;
+    }
+
+    async fn push(&self) {
+        let unwritten = Arc::new(tokio::sync::Semaphore::new(DELIVER_FRAMES_UNWRITTEN_MAX));
+        let mut cursor = DeliveryCursor::START;
+        loop {
+            let limit = PageLimit {
+                rows_max: self.window.room().await.min(BATCH_ITEMS_MAX),
+                bytes_max: BATCH_BYTES_MAX,
+            };
+            let Ok(permit) = Arc::clone(&unwritten).acquire_owned().await else {
+                return;
+            };
+            let Some(page) = self.page(&cursor, limit).await else {
+                drop(permit);
+                self.wait().await;
+                continue;
+            };
+            if let Some(last) = page.last() {
+                cursor = DeliveryCursor::at(last);
+            }
+            let frame = self.frame(page);
+            if self.outbox.send_bulky(&frame, permit).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// The next deliveries; `None` if there are none, or none can be read now.
+    async fn page(&self, cursor: &DeliveryCursor, limit: PageLimit) -> Option<Vec<Delivery>> {
+        let (mesh, member) = (self.session.mesh, self.session.member);
+        let storage = self.shared.storage();
+        match storage
+            .deliveries_after(mesh, member, cursor.clone(), limit)
+            .await
+        {
+            Ok(page) => Some(page).filter(|page| !page.is_empty()),
+            Err(error) => {
+                tracing::warn!(%error, "deliveries could not be read");
+                None
+            }
+        }
+    }
+
+    async fn wait(&self) {
+        tokio::select! {
+            () = self.session.wake.notified() => {}
+            () = tokio::time::sleep(PUSH_POLL) => {}
+        }
+    }
+
+    /// The page as a frame, and in flight from now on. A row that cannot be one is passed over, and
+    /// stays where it is: it must not hold up those behind it.
+    fn frame(&self, page: Vec<Delivery>) -> ServerFrame {
+        let mut items = Vec::with_capacity(page.len());
+        for delivery in page {
+            let place = delivery.history_id;
+            match pushed(delivery) {
+                Ok(item) => items.push(item),
+                Err(error) => tracing::error!(%error, %place, "a stored envelope is not JSON"),
+            }
+        }
+        self.window.pushed(items.iter().map(|item| Ack {
+            history_id: item.history_id,
+            agent: item.agent.clone(),
+        }));
+        let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
+        metrics::counter!("heddle_broker_deliveries_pushed_total").increment(count);
+        ServerFrame::Deliver { items }
+    }
+}
+
+fn pushed(delivery: Delivery) -> Result<Pushed, serde_json::Error> {
+    Ok(Pushed {
+        history_id: delivery.history_id,
+        agent: delivery.agent,
+        from: Sender {
+            party: delivery.sender,
+            member_name: delivery.sender_name,
+        },
+        client_message_id: delivery.client_message_id,
+        broker_message_id: delivery.broker_message_id,
+        destination_kind: delivery.destination_kind,
+        destination_ref: delivery.destination_ref,
+        accepted_at: delivery.accepted_at.0,
+        envelope: RawValue::from_string(delivery.envelope.into())?,
+    })
+}

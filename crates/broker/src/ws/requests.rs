@@ -1,0 +1,76 @@
+//! Requests of a connection: register, topics, subscriptions, status, roster.
+
+use heddle_core::ids::{ClientMessageId, Party};
+use heddle_core::names::AgentName;
+use heddle_wire::broker::{ReplyResult, Request};
+
+use super::Shared;
+use super::herald;
+use crate::accept::{Refusal, refused};
+use crate::limiter::Limiter;
+use crate::principal::Principal;
+use crate::storage::{SendId, Storage, StorageError};
+
+pub(super) async fn answer<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> ReplyResult {
+    match carry_out(shared, principal, request).await {
+        Ok(result) => {
+            if matches!(result, ReplyResult::Ok { changed: true }) {
+                shared.hub.roster_changed(principal.mesh, None);
+            }
+            result
+        }
+        Err(error) => ReplyResult::Refused(refused(Refusal::from(error))),
+    }
+}
+
+/// A connection acts for its own member only: the member of every row is the one that was proven.
+async fn carry_out<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> Result<ReplyResult, StorageError> {
+    let storage = shared.storage();
+    let mesh = principal.mesh;
+    let own = |agent: AgentName| Party {
+        member: principal.member,
+        agent,
+    };
+    let changed = match request {
+        Request::RegisterAgent { agent } => storage.register_agent(mesh, &own(agent)).await?,
+        Request::CreateTopic { topic } => storage.create_topic(mesh, &topic).await?,
+        Request::Subscribe { topic, agent } => storage.subscribe(mesh, &topic, &own(agent)).await?,
+        Request::Unsubscribe { topic, agent } => {
+            storage.unsubscribe(mesh, &topic, &own(agent)).await?
+        }
+        Request::MessageStatus {
+            agent,
+            client_message_id,
+        } => return status(shared, principal, own(agent), client_message_id).await,
+        Request::Roster => {
+            let roster = herald::roster(shared, mesh).await?;
+            return Ok(ReplyResult::Roster { roster });
+        }
+    };
+    Ok(ReplyResult::Ok { changed })
+}
+
+async fn status<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    sender: Party,
+    client_message_id: ClientMessageId,
+) -> Result<ReplyResult, StorageError> {
+    let id = SendId::new(principal.mesh, sender, client_message_id);
+    let consumed = shared.storage().status(principal.mesh, id).await?;
+    Ok(
+        consumed.map_or(ReplyResult::Absent, |consumed| ReplyResult::Committed {
+            broker_message_id: consumed.broker_message_id,
+            history_id: consumed.history_id,
+            wire_fingerprint: consumed.wire_fingerprint.to_hex(),
+        }),
+    )
+}

@@ -1,0 +1,10 @@
+//! The door, over an in-memory pipe with a real WebSocket client.
+
+mod client;
+mod delivery;
+mod ending;
+mod greeting;
+mod hostile;
+mod house;
+mod requests;
+mod sending;

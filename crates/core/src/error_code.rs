@@ -1,0 +1,140 @@
+//! Every code that an answer can carry, with its kind, its retry advice and its next step.
+//!
+//! Errors are typed below and classified once, here, at the door. The HTTP status, the CLI's exit
+//! code and the sentence "what to do next" all derive from the code.
+
+/// Who has to act.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    Caller,
+    Conflict,
+    Busy,
+    Config,
+    Internal,
+}
+
+/// Whether trying again can help, and under which id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retry {
+    Never,
+    SameId,
+    NewId,
+}
+
+impl Retry {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::SameId => "same_id",
+            Self::NewId => "new_id",
+        }
+    }
+}
+
+macro_rules! error_codes {
+    ($($variant:ident, $code:literal, $status:literal, $kind:ident, $retry:ident, $title:literal, $next:literal;)*) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum ErrorCode { $($variant,)* }
+
+        impl ErrorCode {
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $code,)* }
+            }
+
+            /// The HTTP status that carries it.
+            pub fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)* }
+            }
+
+            pub fn kind(self) -> ErrorKind {
+                match self { $(Self::$variant => ErrorKind::$kind,)* }
+            }
+
+            pub fn retry(self) -> Retry {
+                match self { $(Self::$variant => Retry::$retry,)* }
+            }
+
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+
+            /// What to do next, where the place that refused knows nothing better.
+            pub fn next(self) -> &'static str {
+                match self { $(Self::$variant => $next,)* }
+            }
+        }
+    };
+}
+
+error_codes! {
+    InvalidRequest, "invalid_request", 400, Caller, SameId, "The request cannot be understood", "Correct the named field and send it again; the id was not consumed.";
+    AmbiguousRecipient, "ambiguous_recipient", 400, Caller, SameId, "The recipient could be several", "Name one of the candidates in full, as @member/agent.";
+    Unauthorized, "unauthorized", 401, Caller, SameId, "The token is missing or wrong", "Send `Authorization: Bearer <token>` with the content of local_token in the home folder.";
+    ForbiddenOrigin, "forbidden_origin", 403, Caller, Never, "The request did not come from this machine's own pages or tools", "Call http://127.0.0.1 without an Origin header, or use the Unix socket.";
+    NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
+    UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
+    UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
+    UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
+    NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
+    MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "See docs/PROTOCOL.md for the method of each route.";
+    RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
+    IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
+    PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Share large content as a file and send its id.";
+    UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
+    DaemonBusy, "daemon_busy", 429, Busy, SameId, "Too many requests are in flight", "Wait a moment and send it again with the same id.";
+    TooManyStreams, "too_many_streams", 429, Busy, SameId, "Too many event streams are open", "Close one and try again.";
+    RateLimited, "rate_limited", 429, Busy, SameId, "The budget of this window is used up", "Wait for the next window; retries of committed ids cost nothing.";
+    Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, look at the log in the home folder.";
+    NotConnected, "not_connected", 503, Busy, SameId, "The mesh's broker cannot be reached now", "Try again when `heddle status` says connected.";
+    LimiterUnavailable, "limiter_unavailable", 503, Busy, SameId, "The limiter does not answer", "Nothing was accepted; the daemon tries again by itself.";
+    StorageUnavailable, "storage_unavailable", 503, Internal, SameId, "The store does not take writes", "Restart with `heddle down` and `heddle up`; what was acknowledged is safe.";
+    ShuttingDown, "shutting_down", 503, Busy, SameId, "The daemon is stopping", "Send it again with the same id when it is back.";
+    InsufficientStorage, "insufficient_storage", 507, Busy, SameId, "The disk is full", "Free some space; known ids are still answered.";
+}
+
+impl ErrorCode {
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+
+    /// The CLI's exit code (CONTRACT).
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::InvalidRequest
+            | Self::AmbiguousRecipient
+            | Self::PayloadTooLarge
+            | Self::UnsupportedMediaType => 2,
+            Self::IdempotencyKeyReused => 3,
+            Self::UnknownRecipient | Self::UnknownAgent | Self::UnknownMesh | Self::NotFound => 4,
+            Self::NotConnected | Self::ShuttingDown => 5,
+            Self::Unauthorized | Self::ForbiddenOrigin | Self::NotAMember => 6,
+            _ => 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_says_what_to_do_next() {
+        for code in ErrorCode::ALL {
+            assert!(code.next().ends_with('.'), "{}", code.as_str());
+            assert!(!code.title().is_empty());
+            assert!((400..600).contains(&code.status()));
+            assert_eq!(ErrorCode::parse(code.as_str()), Some(*code));
+        }
+    }
+
+    #[test]
+    fn what_is_busy_can_be_tried_again_under_the_same_id() {
+        for code in ErrorCode::ALL {
+            if code.kind() == ErrorKind::Busy {
+                assert_eq!(code.retry(), Retry::SameId, "{}", code.as_str());
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Vocabulary and pure decisions of Heddle.
+//!
+//! Everything here is a value or a function of values: no I/O, no async, no
+//! time source, no environment. Time and randomness are handed in through
+//! [`clock::Clock`] and [`clock::Ids`]. The other crates are shells around
+//! these decisions.
+
+pub mod backoff;
+pub mod canonical;
+pub mod clock;
+pub mod drain;
+pub mod envelope;
+pub mod error_code;
+pub mod fingerprint;
+pub mod gate;
+pub mod ids;
+pub mod lamport;
+pub mod limits;
+pub mod names;
+pub mod negotiate;
+pub mod outbox_status;
+pub mod retention;

@@ -1,0 +1,116 @@
+//! Every bound of the system, by name, with the relations between them proven at compile time.
+
+use std::time::Duration;
+
+// --- requests -------------------------------------------------------------
+
+/// One HTTP request body (and so one message with its meta): 1 MB.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// Requests in flight at one daemon before `429 daemon_busy`.
+pub const REQUESTS_IN_FLIGHT_MAX: usize = 64;
+/// Event streams open at one daemon before `429 too_many_streams`.
+pub const EVENT_STREAMS_MAX: usize = 32;
+/// Connections open at one daemon, kept well below a usual descriptor limit.
+pub const CONNECTIONS_MAX: usize = 512;
+/// A response larger than this is paged with a cursor.
+pub const RESPONSE_BYTES_MAX: usize = 10 << 20;
+/// Sustained requests per second and token on TCP.
+pub const TCP_REQUESTS_PER_SECOND: u32 = 100;
+/// Burst of requests per token on TCP.
+pub const TCP_REQUESTS_BURST: u32 = 1000;
+/// How long a client may take over its request head; also the idle limit of a kept connection.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a client may take over its request body.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a stopping daemon waits for what is in flight.
+pub const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
+
+// --- fields ---------------------------------------------------------------
+
+/// Nesting of a JSON document that we accept.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// A caller's `Idempotency-Key` or `client_message_id`.
+pub const CLIENT_MESSAGE_ID_BYTES_MAX: usize = 256;
+/// A mesh, member, agent, topic or queue name.
+pub const NAME_BYTES_MAX: usize = 128;
+/// A `reply_to_id`.
+pub const REPLY_TO_BYTES_MAX: usize = 256;
+/// Mentions in one message.
+pub const MENTIONS_MAX: usize = 64;
+/// Rows on one page of a listing, unless the caller asks for fewer.
+pub const PAGE_ROWS_MAX: usize = 500;
+/// Rows on one page when the caller does not say.
+pub const PAGE_ROWS_DEFAULT: usize = 50;
+/// Candidates named in a refusal of a recipient.
+pub const CANDIDATES_MAX: usize = 10;
+
+// --- link between daemon and broker ----------------------------------------
+
+/// One WebSocket message, either way.
+pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// Payload bytes that a sender puts into one batch frame.
+pub const BATCH_BYTES_MAX: usize = 2 << 20;
+/// Envelopes in one batch frame.
+pub const BATCH_ITEMS_MAX: usize = 256;
+/// Deliveries pushed and not yet acknowledged on one connection.
+pub const PUSH_WINDOW_MAX: usize = 1024;
+/// Frames waiting to be written to one connection.
+pub const SEND_BUFFER_FRAMES_MAX: usize = 64;
+/// Silence after which a ping is sent.
+pub const PING_INTERVAL: Duration = Duration::from_secs(15);
+/// Silence after which the peer is taken for dead.
+pub const PING_DEADLINE: Duration = Duration::from_secs(40);
+/// How long a hello may take.
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the daemon waits for the broker's verdict on a batch.
+pub const VERDICT_TIMEOUT: Duration = Duration::from_secs(30);
+
+// --- writers ---------------------------------------------------------------
+
+/// Writes waiting for one SQLite writer.
+pub const WRITE_QUEUE_MAX: usize = 4096;
+
+// --- retry -----------------------------------------------------------------
+
+/// Shortest wait before a retry.
+pub const BACKOFF_MS_MIN: u64 = 1_000;
+/// Longest wait before a retry.
+pub const BACKOFF_MS_MAX: u64 = 60_000;
+
+// --- retention -------------------------------------------------------------
+
+/// Shortest dedupe memory a broker may have.
+pub const DEDUPE_RETENTION_DAYS_MIN: u32 = 7;
+/// Dedupe memory of our own broker.
+pub const DEDUPE_RETENTION_DAYS_DEFAULT: u32 = 365;
+/// Max age of an outbox row against a broker that never forgets.
+pub const MAX_AGE_HOURS_PERMANENT: u32 = 168;
+/// Cap on an override against a broker that never forgets.
+pub const MAX_AGE_HOURS_PERMANENT_CAP: u32 = 720;
+/// Hours that always stay between an outbox row's end and the broker's memory.
+pub const SAFETY_MARGIN_HOURS_MIN: u32 = 24;
+
+// --- clocks ----------------------------------------------------------------
+
+/// How far a remote Lamport stamp may be ahead of ours before it is refused (C39).
+pub const LAMPORT_AHEAD_MAX: u64 = 1 << 40;
+
+const _: () = {
+    // A batch with its framing fits a frame, and one largest message fits a batch even when
+    // every byte of it is escaped to two.
+    assert!(BATCH_BYTES_MAX + BATCH_ITEMS_MAX * 1024 <= FRAME_BYTES_MAX);
+    assert!(REQUEST_BYTES_MAX <= BATCH_BYTES_MAX);
+    assert!(REQUEST_BYTES_MAX * 2 <= RESPONSE_BYTES_MAX);
+    // Every request in flight finds a place in the writer's queue.
+    assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
+    assert!(EVENT_STREAMS_MAX + REQUESTS_IN_FLIGHT_MAX < CONNECTIONS_MAX);
+    // A live peer is pinged at least twice before it is taken for dead.
+    assert!(PING_INTERVAL.as_secs() * 2 < PING_DEADLINE.as_secs());
+    assert!(BACKOFF_MS_MIN < BACKOFF_MS_MAX);
+    // The smallest window still leaves a useful outbox.
+    assert!(SAFETY_MARGIN_HOURS_MIN * 2 < DEDUPE_RETENTION_DAYS_MIN * 24);
+    assert!(MAX_AGE_HOURS_PERMANENT <= MAX_AGE_HOURS_PERMANENT_CAP);
+    assert!(PAGE_ROWS_DEFAULT <= PAGE_ROWS_MAX);
+    // A merged clock stays an exact integer in SQLite and in JSON.
+    assert!(LAMPORT_AHEAD_MAX < (1 << 53));
+};

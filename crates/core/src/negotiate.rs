@@ -1,0 +1,280 @@
+//! Feature negotiation after hello (v6 §15.1, floor of 7 days) and its close codes.
+//!
+//! A broker advertises features with a version and parameters; the daemon needs some of them and
+//! closes with a code that tells an operator why it cannot run.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::limits::DEDUPE_RETENTION_DAYS_MIN;
+use crate::retention::DedupeMode;
+
+/// The name of the dedupe feature, at parameter version 2.
+pub const DEDUPE: &str = "client_message_id_dedupe";
+/// The name of the duplicate-identity feature.
+pub const CONNECTION_POLICY: &str = "concurrent_connection_policy";
+
+/// One advertised feature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feature {
+    pub version: u32,
+    #[serde(default)]
+    pub params: Map<String, Value>,
+}
+
+pub type Features = BTreeMap<String, Feature>;
+
+/// Why a daemon will not work with a broker. The number is the WebSocket close code.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseCode {
+    /// The same identity connected again and the policy prefers the newest.
+    ReplacedByNewer,
+    /// The same identity is connected and the policy prefers the oldest.
+    RefusedForOlder,
+    FeatureUnavailable,
+    FeatureParamInvalid,
+    FeatureParamBelowFloor,
+}
+
+impl CloseCode {
+    pub fn number(self) -> u16 {
+        match self {
+            Self::ReplacedByNewer => 4003,
+            Self::RefusedForOlder => 4004,
+            Self::FeatureUnavailable => 4010,
+            Self::FeatureParamInvalid => 4011,
+            Self::FeatureParamBelowFloor => 4012,
+        }
+    }
+
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::ReplacedByNewer => "replaced_by_newer",
+            Self::RefusedForOlder => "refused_for_older",
+            Self::FeatureUnavailable => "feature_unavailable",
+            Self::FeatureParamInvalid => "feature_param_invalid",
+            Self::FeatureParamBelowFloor => "feature_param_below_floor",
+        }
+    }
+}
+
+/// What a broker does when one identity connects twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionPolicy {
+    PreferNewest,
+    PreferOldest,
+    AllowConcurrent,
+}
+
+/// What daemon and broker agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Negotiated {
+    pub dedupe: DedupeMode,
+    pub connection_policy: ConnectionPolicy,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {feature}: {detail}", code.reason())]
+pub struct Refusal {
+    pub code: CloseCode,
+    pub feature: &'static str,
+    pub detail: String,
+}
+
+impl Refusal {
+    /// The close frame's reason. Short enough for the 123 bytes that a close frame holds.
+    pub fn close_reason(&self) -> String {
+        format!(
+            r#"{{"reason":"{}","feature":"{}"}}"#,
+            self.code.reason(),
+            self.feature
+        )
+    }
+}
+
+/// Decides whether this daemon can work with a broker that advertises these features.
+pub fn negotiate(advertised: &Features) -> Result<Negotiated, Refusal> {
+    Ok(Negotiated {
+        dedupe: negotiate_dedupe(required(advertised, DEDUPE)?)?,
+        connection_policy: negotiate_policy(required(advertised, CONNECTION_POLICY)?)?,
+    })
+}
+
+fn required<'a>(advertised: &'a Features, name: &'static str) -> Result<&'a Feature, Refusal> {
+    advertised.get(name).ok_or_else(|| Refusal {
+        code: CloseCode::FeatureUnavailable,
+        feature: name,
+        detail: "the broker does not offer it".to_owned(),
+    })
+}
+
+fn negotiate_dedupe(feature: &Feature) -> Result<DedupeMode, Refusal> {
+    let refuse = |code, detail: &str| Refusal {
+        code,
+        feature: DEDUPE,
+        detail: detail.to_owned(),
+    };
+    // Version 1 compares no fingerprints: for us that is the feature missing.
+    match feature.version {
+        0 | 1 => {
+            return Err(refuse(
+                CloseCode::FeatureUnavailable,
+                "version 2 with fingerprints is needed",
+            ));
+        }
+        2 => {}
+        _ => return Err(refuse(CloseCode::FeatureParamInvalid, "unknown version")),
+    }
+    let param = |name: &str| feature.params.get(name);
+    if param("request_fingerprint") != Some(&Value::Bool(true)) {
+        return Err(refuse(
+            CloseCode::FeatureParamInvalid,
+            "request_fingerprint must be true",
+        ));
+    }
+    match param("mode").and_then(Value::as_str) {
+        Some("permanent") => Ok(DedupeMode::Permanent),
+        Some("retention_scoped") => {
+            let days = param("dedupe_retention_days")
+                .and_then(Value::as_u64)
+                .and_then(|days| u32::try_from(days).ok());
+            match days {
+                None => Err(refuse(
+                    CloseCode::FeatureParamInvalid,
+                    "dedupe_retention_days is missing or not a number",
+                )),
+                Some(days) if days < DEDUPE_RETENTION_DAYS_MIN => Err(refuse(
+                    CloseCode::FeatureParamBelowFloor,
+                    &format!(
+                        "dedupe_retention_days is {days}, at least {DEDUPE_RETENTION_DAYS_MIN} are needed"
+                    ),
+                )),
+                Some(days) => Ok(DedupeMode::RetentionScoped { days }),
+            }
+        }
+        _ => Err(refuse(
+            CloseCode::FeatureParamInvalid,
+            "mode is missing or unknown",
+        )),
+    }
+}
+
+fn negotiate_policy(feature: &Feature) -> Result<ConnectionPolicy, Refusal> {
+    let refuse = |detail: &str| Refusal {
+        code: CloseCode::FeatureParamInvalid,
+        feature: CONNECTION_POLICY,
+        detail: detail.to_owned(),
+    };
+    if feature.version != 1 {
+        return Err(refuse("unknown version"));
+    }
+    match feature.params.get("default_policy") {
+        None => Ok(ConnectionPolicy::PreferNewest),
+        Some(value) => {
+            serde_json::from_value(value.clone()).map_err(|_| refuse("default_policy is unknown"))
+        }
+    }
+}
+
+/// What our own broker advertises.
+pub fn advertise(dedupe: DedupeMode, policy: ConnectionPolicy) -> Features {
+    let mut params = Map::new();
+    params.insert("request_fingerprint".to_owned(), Value::Bool(true));
+    match dedupe {
+        DedupeMode::Permanent => {
+            params.insert("mode".to_owned(), Value::from("permanent"));
+        }
+        DedupeMode::RetentionScoped { days } => {
+            params.insert("mode".to_owned(), Value::from("retention_scoped"));
+            params.insert("dedupe_retention_days".to_owned(), Value::from(days));
+        }
+    }
+    let mut policy_params = Map::new();
+    policy_params.insert(
+        "default_policy".to_owned(),
+        serde_json::to_value(policy).unwrap_or(Value::Null),
+    );
+    Features::from([
+        (DEDUPE.to_owned(), Feature { version: 2, params }),
+        (
+            CONNECTION_POLICY.to_owned(),
+            Feature {
+                version: 1,
+                params: policy_params,
+            },
+        ),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn features(version: u32, params: Value) -> Features {
+        let mut all = advertise(DedupeMode::Permanent, ConnectionPolicy::PreferNewest);
+        let Value::Object(params) = params else {
+            unreachable!("params are an object")
+        };
+        all.insert(DEDUPE.to_owned(), Feature { version, params });
+        all
+    }
+
+    fn code(features: &Features) -> u16 {
+        negotiate(features).unwrap_err().code.number()
+    }
+
+    #[test]
+    fn what_we_advertise_we_accept() {
+        for dedupe in [
+            DedupeMode::Permanent,
+            DedupeMode::RetentionScoped { days: 7 },
+        ] {
+            for policy in [
+                ConnectionPolicy::PreferNewest,
+                ConnectionPolicy::PreferOldest,
+                ConnectionPolicy::AllowConcurrent,
+            ] {
+                let negotiated = negotiate(&advertise(dedupe, policy)).unwrap();
+                assert_eq!(negotiated.dedupe, dedupe);
+                assert_eq!(negotiated.connection_policy, policy);
+            }
+        }
+    }
+
+    #[test]
+    fn br_19_missing_invalid_and_too_low_have_their_own_codes() {
+        let good = json!({"mode": "retention_scoped", "dedupe_retention_days": 7, "request_fingerprint": true});
+        assert!(negotiate(&features(2, good.clone())).is_ok());
+        assert_eq!(code(&Features::new()), 4010);
+        assert_eq!(code(&features(1, good.clone())), 4010);
+        assert_eq!(code(&features(3, good)), 4011);
+        for bad in [
+            json!({}),
+            json!({"mode": "permanent"}),
+            json!({"mode": "permanent", "request_fingerprint": false}),
+            json!({"mode": "sometimes", "request_fingerprint": true}),
+            json!({"mode": "retention_scoped", "request_fingerprint": true}),
+            json!({"mode": "retention_scoped", "dedupe_retention_days": -7, "request_fingerprint": true}),
+            json!({"mode": "retention_scoped", "dedupe_retention_days": "30", "request_fingerprint": true}),
+        ] {
+            assert_eq!(code(&features(2, bad)), 4011);
+        }
+        for days in 0..7 {
+            let low = json!({"mode": "retention_scoped", "dedupe_retention_days": days, "request_fingerprint": true});
+            assert_eq!(code(&features(2, low)), 4012);
+        }
+    }
+
+    #[test]
+    fn a_close_reason_fits_its_frame_and_is_json() {
+        let refusal = negotiate(&Features::new()).unwrap_err();
+        let reason = refusal.close_reason();
+        assert!(reason.len() <= 123);
+        assert!(serde_json::from_str::<Value>(&reason).is_ok());
+    }
+}

@@ -1,0 +1,88 @@
+//! Reading a request: bounded in bytes and in time, never buffered beyond the limit (L-04).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use bytes::{Bytes, BytesMut};
+use heddle_core::error_code::ErrorCode;
+use heddle_core::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
+use heddle_wire::from_wire;
+use heddle_wire::problem::Problem;
+use http::header::CONTENT_LENGTH;
+use http::request::Parts;
+use http_body_util::BodyExt as _;
+use serde::de::DeserializeOwned;
+
+/// A body beyond the limit is read to its end, without keeping it, if it is no larger than this.
+const DISCARD_BYTES_MAX: usize = 16 << 20;
+/// How long such a body may go on coming.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// The body as a typed value.
+pub(super) async fn read<T: DeserializeOwned>(parts: &Parts, body: Body) -> Result<T, Problem> {
+    from_wire::body(&bytes(parts, body).await?)
+}
+
+async fn bytes(parts: &Parts, body: Body) -> Result<Bytes, Problem> {
+    let announced = parts
+        .headers
+        .get(CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.parse::<u64>().ok());
+    if announced.is_some_and(|length| length > DISCARD_BYTES_MAX as u64) {
+        return Err(too_large());
+    }
+    let mut body = body;
+    match tokio::time::timeout(BODY_TIMEOUT, collect(&mut body)).await {
+        Ok(Err(problem)) if problem.known_code() == Some(ErrorCode::PayloadTooLarge) => {
+            // Read on for a little while, keeping nothing: a client that is cut off while it
+            // writes would never see the answer that tells it why.
+            let _ = tokio::time::timeout(LINGER, discard(&mut body)).await;
+            Err(problem)
+        }
+        Ok(result) => result,
+        Err(_) => Err(Problem::new(
+            ErrorCode::RequestTimeout,
+            "the body did not arrive in time",
+        )),
+    }
+}
+
+async fn collect(body: &mut Body) -> Result<Bytes, Problem> {
+    let mut collected = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| from_wire::invalid(format!("broken body: {error}")))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        if collected.len() + data.len() > REQUEST_BYTES_MAX {
+            return Err(too_large());
+        }
+        collected.extend_from_slice(&data);
+    }
+    Ok(collected.freeze())
+}
+
+async fn discard(body: &mut Body) {
+    let mut discarded = 0;
+    while let Some(Ok(frame)) = body.frame().await {
+        discarded += frame.data_ref().map_or(0, Bytes::len);
+        if discarded > DISCARD_BYTES_MAX {
+            return;
+        }
+    }
+}
+
+fn too_large() -> Problem {
+    Problem::new(
+        ErrorCode::PayloadTooLarge,
+        format!("the request body is larger than {REQUEST_BYTES_MAX} bytes"),
+    )
+}
+
+/// The query as a typed value; unknown parameters are refused.
+pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Problem> {
+    axum::extract::Query::<T>::try_from_uri(&parts.uri)
+        .map(|query| query.0)
+        .map_err(|error| from_wire::invalid(error.to_string()))
+}

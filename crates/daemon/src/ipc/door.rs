@@ -1,0 +1,189 @@
+//! The accept loops, and the way of one request: guard, load, route.
+//!
+//! Own loops on hyper's HTTP/1 builder, because only there the header timer runs from the first
+//! byte on: a silent client is cut off, too.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, REQUESTS_IN_FLIGHT_MAX};
+use heddle_wire::problem::Problem;
+use http::Request;
+use http::header::CONTENT_TYPE;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt as _;
+
+use super::reply::Refuse;
+use super::{Ipc, Listeners, guard, routes};
+
+/// After an accept error (out of descriptors, say): do not spin.
+const ACCEPT_WAIT: Duration = Duration::from_millis(100);
+
+/// Through which socket a request came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Door {
+    Unix,
+    Tcp,
+}
+
+/// Accepts until the daemon stops, then waits for the connections' last answers.
+pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
+    let router = routes::router(Arc::clone(&ipc));
+    let tasks = TaskTracker::new();
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let own_uid = rustix::process::geteuid().as_raw();
+    let shutdown = ipc.shared.shutdown.clone();
+    loop {
+        let permit = tokio::select! {
+            permit = Arc::clone(&room).acquire_owned() => permit,
+            () = shutdown.cancelled() => break,
+        };
+        let Ok(permit) = permit else { break };
+        tokio::select! {
+            accepted = listeners.unix.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == own_uid);
+                    if is_own {
+                        tasks.spawn(connection(Arc::clone(&ipc), router.clone(), Door::Unix, stream, permit));
+                    } else {
+                        metrics::counter!("heddle_ipc_foreign_peers_total").increment(1);
+                    }
+                }
+                Err(error) => accept_failed(&error).await,
+            },
+            accepted = listeners.tcp.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let _ = stream.set_nodelay(true);
+                    tasks.spawn(connection(Arc::clone(&ipc), router.clone(), Door::Tcp, stream, permit));
+                }
+                Err(error) => accept_failed(&error).await,
+            },
+            () = shutdown.cancelled() => break,
+        }
+    }
+    drop(listeners);
+    tasks.close();
+    tasks.wait().await;
+}
+
+async fn accept_failed(error: &std::io::Error) {
+    metrics::counter!("heddle_ipc_accept_errors_total").increment(1);
+    tracing::warn!(%error, "a connection could not be accepted");
+    tokio::time::sleep(ACCEPT_WAIT).await;
+}
+
+async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    ipc: Arc<Ipc>,
+    router: Router,
+    door: Door,
+    stream: S,
+    _permit: OwnedSemaphorePermit,
+) {
+    let shutdown = ipc.shared.shutdown.clone();
+    let service = service_fn(|request| {
+        let (ipc, router) = (Arc::clone(&ipc), router.clone());
+        async move { Ok::<_, Infallible>(answer(ipc, router, door, request).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(HEADER_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), service)
+    );
+    tokio::select! {
+        result = connection.as_mut() => return log_end(result),
+        () = shutdown.cancelled() => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    log_end(connection.await);
+}
+
+/// Clients hang up all the time; only a closer look wants to know.
+fn log_end(result: hyper::Result<()>) {
+    if let Err(error) = result {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+async fn answer(ipc: Arc<Ipc>, router: Router, door: Door, request: Request<Incoming>) -> Response {
+    if door == Door::Tcp
+        && let Err(problem) = at_tcp_door(&ipc, &request)
+    {
+        return Refuse(problem).into_response();
+    }
+    let _permit = match admit(&ipc, &request) {
+        Ok(permit) => permit,
+        Err(problem) => return Refuse(problem).into_response(),
+    };
+    let routed = router.oneshot(request.map(Body::new));
+    // A panic is a bug of ours, but it takes only its own request along.
+    match AssertUnwindSafe(routed).catch_unwind().await {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(_) => {
+            metrics::counter!("heddle_ipc_panics_total").increment(1);
+            Refuse(Problem::new(
+                ErrorCode::Internal,
+                "the daemon stumbled over this request",
+            ))
+            .into_response()
+        }
+    }
+}
+
+fn at_tcp_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<(), Problem> {
+    guard::check(request, &ipc.token, ipc.tcp_port)?;
+    let is_json = request.headers().get(CONTENT_TYPE).is_none_or(|value| {
+        value
+            .to_str()
+            .is_ok_and(|value| value.to_ascii_lowercase().starts_with("application/json"))
+    });
+    if !is_json {
+        return Err(Problem::new(
+            ErrorCode::UnsupportedMediaType,
+            "the Content-Type is not application/json",
+        ));
+    }
+    if !routes::is_stream(request.uri().path()) && !ipc.bucket.take(ipc.shared.clock.mono()) {
+        return Err(Problem::new(
+            ErrorCode::RateLimited,
+            "this token asks too often",
+        ));
+    }
+    Ok(())
+}
+
+/// A place among the requests in flight. Streams have places of their own, taken by their route.
+fn admit(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+    if ipc.shared.shutdown.is_cancelled() {
+        return Err(Problem::new(
+            ErrorCode::ShuttingDown,
+            "the daemon is stopping",
+        ));
+    }
+    if routes::is_stream(request.uri().path()) {
+        return Ok(None);
+    }
+    let permit = Arc::clone(&ipc.requests).try_acquire_owned();
+    permit.map(Some).map_err(|_| {
+        metrics::counter!("heddle_ipc_busy_total").increment(1);
+        Problem::new(
+            ErrorCode::DaemonBusy,
+            format!("{REQUESTS_IN_FLIGHT_MAX} requests are in flight already"),
+        )
+    })
+}

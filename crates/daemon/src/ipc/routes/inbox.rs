@@ -1,0 +1,215 @@
+//! `GET /v1/inbox` (a peek) and `POST /v1/inbox/ack`.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::Address;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::Party;
+use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, RESPONSE_BYTES_MAX};
+use heddle_core::names::AgentName;
+use heddle_store::{InboxFilter, InboxRow};
+use heddle_wire::broker::Envelope;
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{AckAnswer, AckBody, InboxItem, InboxPage};
+use heddle_wire::problem::Problem;
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::send::agent;
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
+use crate::shared::{Shared, store_problem};
+
+/// Envelope bytes on one page: rendered twice as long, it still is below the response limit.
+const INBOX_PAGE_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 4;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct InboxQuery {
+    pub(super) agent: Option<String>,
+    mesh: Option<String>,
+    since: Option<String>,
+    topic: Option<String>,
+    from: Option<String>,
+    limit: Option<usize>,
+    all: bool,
+}
+
+pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: InboxQuery = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let owner = agent(&ipc, query.agent.as_deref())?;
+    must_be_own(mesh, &owner)?;
+    let filter = InboxFilter {
+        agent: Some(owner),
+        ..filter(mesh, &query)?
+    };
+    // Read before the rows: behind it, nothing can have been missed.
+    let last_arrival = ipc.shared.store.last_arrival().await;
+    let last_arrival = last_arrival.map_err(|error| store_problem(&error))?;
+    let rows = ipc.shared.store.inbox_page(filter).await;
+    let rows = rows.map_err(|error| store_problem(&error))?;
+    let stale = !mesh.is_connected();
+    ok(&InboxPage {
+        cursor: rows
+            .last()
+            .map_or(last_arrival, |row| row.arrival)
+            .to_string(),
+        items: rows.iter().map(|row| item(&ipc.shared, row)).collect(),
+        stale,
+        as_of: if stale { mesh.as_of() } else { None },
+    })
+}
+
+/// A mailbox of another home cannot be read here, and a misspelt one must not look empty (C29).
+pub(super) fn must_be_own(mesh: &MeshState, agent: &AgentName) -> Result<(), Problem> {
+    if mesh.is_own(agent) {
+        return Ok(());
+    }
+    let own: Vec<String> = mesh.own_agents().iter().map(ToString::to_string).collect();
+    Err(Problem::new(
+        ErrorCode::UnknownAgent,
+        format!("this home has no agent called {agent}"),
+    )
+    .with("candidates", own)
+    .next(format!(
+        "Run `heddle agent register {agent}`, or name one of the candidates."
+    )))
+}
+
+/// Everything of the query but whose mailbox it is.
+pub(super) fn filter(mesh: &MeshState, query: &InboxQuery) -> Result<InboxFilter, Problem> {
+    let (after, received_since) = match query.since.as_deref() {
+        None | Some("") => (None, None),
+        Some(text) => since(text)?,
+    };
+    let topic = query
+        .topic
+        .as_deref()
+        .map(from_wire::topic_name)
+        .transpose()?;
+    let (from_member, from_agent) = match query.from.as_deref() {
+        None => (None, None),
+        Some(text) => from(text)?,
+    };
+    Ok(InboxFilter {
+        mesh: Some(mesh.mesh.mesh),
+        agent: None,
+        after,
+        since: received_since,
+        topic,
+        from_member,
+        from_agent,
+        include_acked: query.all,
+        limit: query
+            .limit
+            .unwrap_or(PAGE_ROWS_DEFAULT)
+            .clamp(1, PAGE_ROWS_MAX),
+        bytes_max: INBOX_PAGE_BYTES_MAX,
+    })
+}
+
+/// A cursor of an earlier page, or a time.
+fn since(text: &str) -> Result<(Option<i64>, Option<WallMs>), Problem> {
+    if let Ok(arrival) = text.parse() {
+        return Ok((Some(arrival), None));
+    }
+    match WallMs::parse_rfc3339(text) {
+        Some(at) => Ok((None, Some(at))),
+        None => Err(from_wire::invalid(format!(
+            "since is neither a cursor nor an RFC 3339 time: {text:?}"
+        ))),
+    }
+}
+
+type FromFilter = (Option<heddle_core::names::MemberName>, Option<AgentName>);
+
+fn from(text: &str) -> Result<FromFilter, Problem> {
+    let text = format!("@{}", text.strip_prefix('@').unwrap_or(text));
+    match Address::parse(&text) {
+        Ok(Address::Dm { member, agent }) => Ok((member, Some(agent))),
+        Ok(_) => Err(from_wire::invalid("from must name an agent")),
+        Err(error) => Err(from_wire::invalid(error.to_string())),
+    }
+}
+
+/// A row as its reader sees it. A body that cannot be read is never shown as text (C30).
+pub(in crate::ipc) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
+    let mesh = shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+    let envelope = serde_json::from_slice::<Envelope>(&row.envelope).ok();
+    let name = |member, agent: &AgentName| match mesh {
+        Some(mesh) => mesh.address(member, agent),
+        None => format!("@{member}/{agent}"),
+    };
+    let mention = |text: &String| match text.split_once('/') {
+        Some((member, agent)) => match (member.parse(), AgentName::parse(agent)) {
+            (Ok(member), Ok(agent)) => name(member, &agent),
+            _ => text.clone(),
+        },
+        None => text.clone(),
+    };
+    let Party { agent: sender, .. } = &row.sender;
+    let (body, meta, mentions, reply_to) = match envelope {
+        Some(envelope) => (
+            envelope.body,
+            envelope.meta.unwrap_or(Value::Null),
+            envelope.mentions.iter().map(mention).collect(),
+            (!envelope.reply_to.is_empty()).then_some(envelope.reply_to),
+        ),
+        None => (String::new(), Value::Null, Vec::new(), None),
+    };
+    InboxItem {
+        id: row.arrival.to_string(),
+        client_message_id: row.client_message_id.to_string(),
+        broker_message_id: row.broker_message_id.to_string(),
+        history_id: row.history_id.to_string(),
+        mesh: mesh.map_or_else(|| row.mesh.to_string(), |m| m.mesh.name.to_string()),
+        agent: row.agent.to_string(),
+        topic: row.topic.as_ref().map(ToString::to_string),
+        from: format!("@{}/{sender}", row.sender_name),
+        body,
+        priority: row.priority.as_str().to_owned(),
+        meta,
+        mentions,
+        received_at: row.received_at.to_rfc3339(),
+        acked_at: row.acked_at.map(WallMs::to_rfc3339),
+        reply_to_id: reply_to,
+    }
+}
+
+pub(super) async fn ack(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: AckBody = body::read(&parts, incoming).await?;
+    if body.ids.len() > PAGE_ROWS_MAX {
+        return Err(from_wire::invalid(format!("at most {PAGE_ROWS_MAX} ids at once")).into());
+    }
+    let owner = match body.agent.as_deref() {
+        None => None,
+        Some(name) => Some(agent(&ipc, Some(name))?),
+    };
+    let (arrivals, mut unknown): (Vec<i64>, Vec<String>) = body.ids.iter().fold(
+        (Vec::new(), Vec::new()),
+        |(mut arrivals, mut unknown), id| {
+            match id.parse() {
+                Ok(arrival) => arrivals.push(arrival),
+                Err(_) => unknown.push(id.clone()),
+            }
+            (arrivals, unknown)
+        },
+    );
+    let acked = ipc
+        .shared
+        .store
+        .inbox_ack(arrivals, owner, ipc.shared.clock.wall())
+        .await
+        .map_err(|error| store_problem(&error))?;
+    unknown.extend(acked.unknown.iter().map(ToString::to_string));
+    ok(&AckAnswer {
+        acked: acked.acked,
+        already: acked.already,
+        unknown,
+    })
+}

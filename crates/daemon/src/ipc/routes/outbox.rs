@@ -1,0 +1,175 @@
+//! The outbox as rows, and requeue.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use heddle_core::clock::WallMs;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::ClientMessageId;
+use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
+use heddle_core::outbox_status::OutboxStatus;
+use heddle_store::{OutboxFilter, OutboxFind, OutboxRow as Row};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
+use heddle_wire::problem::Problem;
+use serde::Deserialize;
+
+use super::send::agent;
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::outbox::requeue;
+use crate::shared::{Shared, store_problem};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PageQuery {
+    status: Option<String>,
+    mesh: Option<String>,
+    limit: Option<usize>,
+    cursor: Option<String>,
+}
+
+pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: PageQuery = body::query(&request.into_parts().0)?;
+    let status = query.status.as_deref().map(parse_status).transpose()?;
+    let mesh = match query.mesh.as_deref() {
+        None => None,
+        Some(name) => Some(ipc.shared.mesh(Some(name))?.mesh.mesh),
+    };
+    let before = query.cursor.as_deref().map(parse_cursor).transpose()?;
+    let filter = OutboxFilter {
+        status,
+        mesh,
+        before,
+        limit: query
+            .limit
+            .unwrap_or(PAGE_ROWS_DEFAULT)
+            .clamp(1, PAGE_ROWS_MAX),
+    };
+    let page = ipc.shared.store.outbox_page(filter).await;
+    let page = page.map_err(|error| store_problem(&error))?;
+    ok(&OutboxPage {
+        rows: page.rows.iter().map(|row| view(&ipc.shared, row)).collect(),
+        cursor: page.next.map(|cursor| cursor.to_string()),
+    })
+}
+
+fn parse_status(text: &str) -> Result<OutboxStatus, Problem> {
+    OutboxStatus::parse(text).ok_or_else(|| {
+        from_wire::invalid(format!(
+            "status {text:?} is not one of pending, inflight, done, dead, aborted"
+        ))
+    })
+}
+
+fn parse_cursor(text: &str) -> Result<i64, Problem> {
+    text.parse()
+        .map_err(|_| from_wire::invalid("the cursor is not one that a page gave"))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct FindQuery {
+    mesh: Option<String>,
+    agent: Option<String>,
+}
+
+pub(super) async fn show(
+    State(ipc): State<Arc<Ipc>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answered {
+    let query: FindQuery = body::query(&request.into_parts().0)?;
+    let row = find(&ipc, &id, &query).await?;
+    let chain = ipc.shared.store.outbox_chain(row.row).await;
+    let chain = chain.map_err(|error| store_problem(&error))?;
+    ok(&OutboxRow {
+        chain: chain.iter().map(|row| view(&ipc.shared, row)).collect(),
+        ..view(&ipc.shared, &row)
+    })
+}
+
+pub(super) async fn requeue(
+    State(ipc): State<Arc<Ipc>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let query: FindQuery = body::query(&parts)?;
+    let body: RequeueBody = body::read(&parts, incoming).await?;
+    let old = find(&ipc, &id, &query).await?;
+    let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == old.mesh);
+    let mesh =
+        mesh.ok_or_else(|| Problem::new(ErrorCode::UnknownMesh, "the row's mesh is gone"))?;
+    let outcome = requeue::requeue(&ipc.shared, mesh, old, body).await?;
+    ok(&RequeueAnswer {
+        old: view(&ipc.shared, &outcome.old),
+        new: outcome.new.as_ref().map(|row| view(&ipc.shared, row)),
+    })
+}
+
+/// By row id first, then by client id, which several senders may have used (C1).
+async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, Problem> {
+    if let Ok(row) = id.parse()
+        && let Ok(found) = requeue::find_row(&ipc.shared, row).await
+    {
+        return Ok(found);
+    }
+    let mesh = match query.mesh.as_deref() {
+        None => None,
+        Some(name) => Some(ipc.shared.mesh(Some(name))?.mesh.mesh),
+    };
+    let agent = match query.agent.as_deref() {
+        None => None,
+        Some(name) => Some(agent(ipc, Some(name))?),
+    };
+    let client_message_id =
+        ClientMessageId::parse(id).map_err(|error| from_wire::invalid(error.to_string()))?;
+    let found = ipc
+        .shared
+        .store
+        .outbox_find(OutboxFind::ClientMessageId {
+            id: client_message_id,
+            mesh,
+            agent,
+        })
+        .await;
+    let mut rows = found.map_err(|error| store_problem(&error))?;
+    match (rows.pop(), rows.is_empty()) {
+        (None, _) => Err(Problem::new(
+            ErrorCode::NotFound,
+            format!("no outbox row has the id {id}"),
+        )),
+        (Some(row), true) => Ok(row),
+        (Some(row), false) => {
+            rows.push(row);
+            let senders: Vec<String> = rows.iter().map(|r| r.sender.agent.to_string()).collect();
+            Err(from_wire::invalid("several senders used this id")
+                .with("candidates", senders)
+                .next("Say which one with ?agent= (and ?mesh=), or use the row's own id."))
+        }
+    }
+}
+
+pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
+    let mesh = shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+    OutboxRow {
+        id: row.row.to_string(),
+        client_message_id: row.client_message_id.to_string(),
+        mesh: mesh.map_or_else(|| row.mesh.to_string(), |m| m.mesh.name.to_string()),
+        agent: row.sender.agent.to_string(),
+        status: row.status.as_str().to_owned(),
+        attempts: row.attempts,
+        last_error: row.last_error.clone(),
+        enqueued_at: row.enqueued_at.to_rfc3339(),
+        delivered_at: row.delivered_at.map(WallMs::to_rfc3339),
+        broker_message_id: row.broker_message_id.map(|id| id.to_string()),
+        history_id: row.history_id.map(|id| id.to_string()),
+        superseded_by: row.superseded_by.map(|id| id.to_string()),
+        aborted_at: row.aborted_at.map(WallMs::to_rfc3339),
+        aborted_by: row.aborted_by.clone(),
+        to: row.to.clone(),
+        request_fingerprint: row.request_fingerprint.to_hex(),
+        chain: Vec::new(),
+    }
+}

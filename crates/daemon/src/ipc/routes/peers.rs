@@ -1,0 +1,52 @@
+//! `GET /v1/peers`: who is in the mesh, and how fresh that knowledge is (C29).
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use heddle_wire::ipc::{PeerList, PeerView};
+use serde::Deserialize;
+
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    mesh: Option<String>,
+}
+
+pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: ListQuery = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let connected = mesh.is_connected();
+    let peers = mesh.with_known(|known| {
+        let view = |agent: &heddle_wire::broker::RosterAgent| {
+            let member = known
+                .roster
+                .members
+                .iter()
+                .find(|m| m.member == agent.member);
+            PeerView {
+                member: known
+                    .member_name(agent.member)
+                    .map_or_else(|| agent.member.to_string(), ToString::to_string),
+                agent: agent.agent.to_string(),
+                address: known.address(agent),
+                mesh: mesh.mesh.name.to_string(),
+                own: agent.member == known.own_member,
+                // Unknown is not "offline": without the broker nobody can tell.
+                online: if connected {
+                    member.map(|m| m.online)
+                } else {
+                    None
+                },
+            }
+        };
+        known.agents().iter().map(view).collect()
+    });
+    ok(&PeerList {
+        peers,
+        stale: !connected,
+        as_of: mesh.as_of(),
+    })
+}

@@ -1,0 +1,69 @@
+//! `POST /v1/send`: the accept of a message.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::Response;
+use heddle_core::names::AgentName;
+use heddle_wire::from_wire;
+use heddle_wire::ipc::SendBody;
+use heddle_wire::problem::Problem;
+use http::StatusCode;
+
+use crate::ipc::reply::{Answered, json};
+use crate::ipc::{Ipc, body};
+use crate::outbox::accept::{Answer, accept};
+
+/// The header that carries the caller's id.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+pub(super) async fn send(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: SendBody = body::read(&parts, incoming).await?;
+    let key = idempotency_key(&parts.headers)?;
+    Ok(send_body(&ipc, key.as_deref(), body).await?)
+}
+
+/// The header as text; two of them, or one that is not text, name no id.
+pub(super) fn idempotency_key(headers: &http::HeaderMap) -> Result<Option<String>, Problem> {
+    let mut values = headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else {
+        return Ok(None);
+    };
+    let text = std::str::from_utf8(value.as_bytes())
+        .map_err(|_| from_wire::invalid("the Idempotency-Key is not UTF-8"))?;
+    if values.next().is_some() {
+        return Err(from_wire::invalid("there are two Idempotency-Key headers"));
+    }
+    Ok(Some(text.to_owned()))
+}
+
+/// Everything behind the parsing; also what a topic post goes through.
+pub(super) async fn send_body(
+    ipc: &Ipc,
+    key: Option<&str>,
+    body: SendBody,
+) -> Result<Response, Problem> {
+    let started = ipc.shared.clock.mono();
+    let id = from_wire::client_message_id(key, body.client_message_id.as_deref())?;
+    let request = from_wire::send_request(&body)?;
+    let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
+    let agent = agent(ipc, body.agent.as_deref())?;
+    mesh.register(&ipc.shared, &agent).await?;
+    let answer = accept(&ipc.shared, mesh, agent, id, request).await?;
+    let elapsed = ipc.shared.clock.mono().saturating_sub(started);
+    metrics::histogram!("heddle_ipc_accept_seconds").record(elapsed.as_secs_f64());
+    Ok(match answer {
+        Answer::Accepted(answer) => json(StatusCode::ACCEPTED, &answer),
+        Answer::Duplicate(answer) => json(StatusCode::OK, &answer),
+    })
+}
+
+/// The mailbox that the caller speaks for; the person's by default.
+pub(super) fn agent(ipc: &Ipc, name: Option<&str>) -> Result<AgentName, Problem> {
+    match name {
+        None => Ok(ipc.default_agent.clone()),
+        Some(name) => AgentName::parse(name.strip_prefix('@').unwrap_or(name))
+            .map_err(|error| from_wire::invalid(error.to_string())),
+    }
+}

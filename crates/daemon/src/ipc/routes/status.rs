@@ -1,0 +1,123 @@
+//! Status, health, version, metrics and the request to stop.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use heddle_wire::broker::BROKER_PROTOCOL;
+use heddle_wire::ipc::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
+use http::StatusCode;
+use serde::Deserialize;
+
+use crate::ipc::reply::{Answered, json, ok, with_body};
+use crate::ipc::{Ipc, body};
+use crate::shared::store_problem;
+
+/// The version of the `/v1` routes.
+const IPC_VERSION: u32 = 1;
+
+pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
+    let figures = ipc.shared.store.figures().await;
+    let figures = figures.map_err(|error| store_problem(&error))?;
+    let view = |mesh: &Arc<crate::mesh::MeshState>| MeshStatus {
+        mesh: mesh.mesh.name.to_string(),
+        mesh_id: mesh.mesh.mesh.to_string(),
+        member: mesh.mesh.member_name.to_string(),
+        broker: mesh.broker.clone(),
+        connected: mesh.is_connected(),
+        as_of: mesh.as_of(),
+        last_error: mesh.last_error(),
+    };
+    let meshes: Vec<MeshStatus> = ipc.shared.meshes.iter().map(view).collect();
+    ok(&StatusView {
+        running: true,
+        connected: meshes.iter().all(|mesh| mesh.connected),
+        meshes,
+        outbox: OutboxFigures {
+            pending: figures.pending,
+            inflight: figures.inflight,
+            done: figures.done,
+            dead: figures.dead,
+            aborted: figures.aborted,
+        },
+        inbox: InboxFigures {
+            items: figures.inbox,
+            unread: figures.unread,
+        },
+        durability: ipc.durability.to_owned(),
+        degraded: ipc.shared.degraded(),
+        version: ipc.version.to_owned(),
+        home: Some(ipc.home.display().to_string()),
+        socket: Some(ipc.socket.display().to_string()),
+        http: Some(format!("http://127.0.0.1:{}", ipc.tcp_port)),
+        pid: Some(std::process::id()),
+        agent: Some(ipc.default_agent.to_string()),
+    })
+}
+
+pub(super) async fn health(State(ipc): State<Arc<Ipc>>) -> Answered {
+    let degraded = ipc.shared.degraded();
+    let poisoned = ipc.shared.store.poisoned().is_some();
+    let health = Health {
+        status: if degraded.is_empty() {
+            "ok"
+        } else {
+            "degraded"
+        }
+        .to_owned(),
+        degraded,
+    };
+    // A daemon without its broker still does its work; one without its store does not.
+    let status = if poisoned {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
+    Ok(json(status, &health))
+}
+
+pub(super) async fn version(State(ipc): State<Arc<Ipc>>) -> Answered {
+    ok(&Version {
+        name: "heddle".to_owned(),
+        version: ipc.version.to_owned(),
+        ipc: IPC_VERSION,
+        broker_protocol: BROKER_PROTOCOL,
+    })
+}
+
+pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
+    if let Ok(figures) = ipc.shared.store.figures().await {
+        let gauges = [
+            ("pending", figures.pending),
+            ("inflight", figures.inflight),
+            ("done", figures.done),
+            ("dead", figures.dead),
+            ("aborted", figures.aborted),
+        ];
+        for (status, count) in gauges {
+            // A gauge is a double; counts beyond 2^53 rows are not met.
+            #[allow(clippy::cast_precision_loss)]
+            metrics::gauge!("heddle_outbox_rows", "status" => status).set(count as f64);
+        }
+    }
+    let stats = ipc.shared.store.stats();
+    metrics::counter!("heddle_store_transactions_total").absolute(stats.transactions);
+    metrics::counter!("heddle_store_writes_total").absolute(stats.writes);
+    let text = ipc.metrics.render();
+    Ok(with_body(
+        StatusCode::OK,
+        "text/plain; version=0.0.4",
+        text.into_bytes(),
+    ))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ShutdownBody {}
+
+pub(super) async fn shutdown(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let ShutdownBody {} = body::read(&parts, incoming).await?;
+    tracing::info!("asked to stop");
+    ipc.shared.shutdown.cancel();
+    ok(&serde_json::json!({ "stopping": true, "pid": std::process::id() }))
+}

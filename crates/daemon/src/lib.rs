@@ -1,0 +1,23 @@
+//! The daemon of a home: takes requests over IPC, keeps them durably, drains them to the mesh's
+//! broker, and keeps what the broker delivers.
+//!
+//! It knows a broker only through a [`link::Connector`], works without one, and decides nothing
+//! itself: decisions are functions of `heddle-core`, rows are in `heddle-store`.
+
+pub mod config;
+pub mod home;
+mod inbox;
+mod ipc;
+pub mod link;
+mod lock;
+mod mesh;
+mod outbox;
+mod roster;
+mod run;
+mod shared;
+mod token;
+
+pub use heddle_store::Durability;
+pub use home::{Home, HomeError};
+pub use lock::Holder;
+pub use run::{Daemon, Ending, Prepared, Ready, StartError, StartOptions};

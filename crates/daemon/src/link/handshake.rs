@@ -1,0 +1,115 @@
+//! Challenge, hello, welcome: what both sides must agree on before anything is sent.
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use heddle_core::limits::HELLO_TIMEOUT;
+use heddle_core::negotiate::{Refusal, negotiate};
+use heddle_core::retention::max_age_hours;
+use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
+
+use super::LinkStream;
+use super::session::SessionEnd;
+use crate::mesh::MeshState;
+use crate::shared::Shared;
+
+/// What the broker welcomed us with.
+pub(super) struct Welcomed {
+    pub(super) roster: Roster,
+}
+
+pub(super) async fn handshake(
+    shared: &Shared,
+    mesh: &MeshState,
+    ws: &mut LinkStream,
+) -> Result<Welcomed, SessionEnd> {
+    match tokio::time::timeout(HELLO_TIMEOUT, greet(shared, mesh, ws)).await {
+        Ok(result) => result,
+        Err(_) => Err(lost("the broker did not greet in time")),
+    }
+}
+
+async fn greet(
+    shared: &Shared,
+    mesh: &MeshState,
+    ws: &mut LinkStream,
+) -> Result<Welcomed, SessionEnd> {
+    match next_frame(ws).await? {
+        ServerFrame::Challenge { protocol, .. } if protocol == BROKER_PROTOCOL => {}
+        ServerFrame::Challenge { protocol, .. } => {
+            return Err(SessionEnd::Refused(format!(
+                "it speaks protocol {protocol}, this daemon speaks {BROKER_PROTOCOL}; update the older of the two"
+            )));
+        }
+        _ => return Err(lost("the broker did not begin with a challenge")),
+    }
+    let cursor = shared.store.delivery_cursor(mesh.mesh.mesh).await;
+    let cursor = cursor.map_err(|error| lost(&error.to_string()))?;
+    let hello = ClientFrame::Hello {
+        protocol: BROKER_PROTOCOL,
+        mesh: mesh.mesh.mesh,
+        member: mesh.mesh.member,
+        member_name: mesh.mesh.member_name.clone(),
+        agents: mesh.own_agents().into_iter().collect(),
+        // IMPORTANT: one place has a delivery for each of our mailboxes, and a crash may have come
+        // between two of them. Only the places before the newest one are complete for sure.
+        resume_after: cursor.before(),
+    };
+    let text = serde_json::to_string(&hello).map_err(|error| lost(&error.to_string()))?;
+    let sent = ws.send(Message::text(text)).await;
+    sent.map_err(|error| lost(&error.to_string()))?;
+    let ServerFrame::Welcome {
+        features, roster, ..
+    } = next_frame(ws).await?
+    else {
+        return Err(lost("the broker did not answer the hello with a welcome"));
+    };
+    tracing::debug!(?features, "broker features");
+    match negotiate(&features) {
+        Ok(negotiated) => {
+            // The window handshake: an outbox that could outlive the broker's memory may not run.
+            max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
+                .map_err(|error| SessionEnd::Refused(error.to_string()))?;
+            Ok(Welcomed { roster })
+        }
+        Err(refusal) => {
+            tracing::warn!(?features, %refusal, "negotiation failed");
+            close(ws, &refusal).await;
+            Err(SessionEnd::Refused(format!(
+                "{} {refusal}",
+                refusal.code.number()
+            )))
+        }
+    }
+}
+
+async fn close(ws: &mut LinkStream, refusal: &Refusal) {
+    let frame = CloseFrame {
+        code: WsCloseCode::from(refusal.code.number()),
+        reason: refusal.close_reason().into(),
+    };
+    // The peer may be gone already; the refusal stands either way.
+    let _ = ws.close(Some(frame)).await;
+}
+
+async fn next_frame(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
+    loop {
+        match ws.next().await {
+            None => return Err(lost("the broker closed the connection")),
+            Some(Err(error)) => return Err(lost(&error.to_string())),
+            Some(Ok(Message::Text(text))) => {
+                return ServerFrame::parse(&text).map_err(|error| lost(&error.to_string()));
+            }
+            Some(Ok(Message::Close(frame))) => return Err(super::session::closed(frame.as_ref())),
+            Some(Ok(_)) => {}
+        }
+    }
+}
+
+pub(super) fn lost(why: &str) -> SessionEnd {
+    SessionEnd::Lost {
+        why: why.to_owned(),
+        was_live: false,
+    }
+}

@@ -1,0 +1,102 @@
+//! A live connection as the rest of the daemon sees it: frames out, answers back.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+
+use heddle_core::limits::VERDICT_TIMEOUT;
+use heddle_wire::broker::{AckItem, ClientFrame, ReplyResult, Request, SendItem, Verdict};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::shared::lock;
+
+#[derive(Debug)]
+pub(crate) struct Live {
+    outgoing: mpsc::Sender<String>,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    next: u64,
+    replies: HashMap<u64, oneshot::Sender<ReplyResult>>,
+    verdicts: HashMap<u64, oneshot::Sender<Vec<Verdict>>>,
+}
+
+impl Waiting {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+impl Live {
+    pub(super) fn new(outgoing: mpsc::Sender<String>) -> Self {
+        Self {
+            outgoing,
+            waiting: Mutex::default(),
+        }
+    }
+
+    /// Sends a batch and waits for its verdicts; `None` when the connection was lost first or the
+    /// broker kept silent.
+    pub(crate) async fn send(&self, items: Vec<SendItem>) -> Option<Vec<Verdict>> {
+        let (batch, answer) = {
+            let mut waiting = lock(&self.waiting);
+            let (sender, receiver) = oneshot::channel();
+            let batch = waiting.number();
+            waiting.verdicts.insert(batch, sender);
+            (batch, receiver)
+        };
+        self.write(&ClientFrame::Send { batch, items }).await;
+        let verdicts = tokio::time::timeout(VERDICT_TIMEOUT, answer).await;
+        lock(&self.waiting).verdicts.remove(&batch);
+        verdicts.ok()?.ok()
+    }
+
+    pub(crate) async fn request(&self, body: Request) -> Option<ReplyResult> {
+        let (request, answer) = {
+            let mut waiting = lock(&self.waiting);
+            let (sender, receiver) = oneshot::channel();
+            let request = waiting.number();
+            waiting.replies.insert(request, sender);
+            (request, receiver)
+        };
+        self.write(&ClientFrame::Request { request, body }).await;
+        let reply = tokio::time::timeout(VERDICT_TIMEOUT, answer).await;
+        lock(&self.waiting).replies.remove(&request);
+        reply.ok()?.ok()
+    }
+
+    pub(crate) async fn ack(&self, items: Vec<AckItem>) {
+        self.write(&ClientFrame::Ack { items }).await;
+    }
+
+    /// A frame that cannot be written is a connection that is being lost: the waiters hear of that.
+    async fn write(&self, frame: &ClientFrame) {
+        match serde_json::to_string(frame) {
+            Ok(text) => {
+                let _ = self.outgoing.send(text).await;
+            }
+            Err(error) => tracing::error!(%error, "a frame could not be serialised"),
+        }
+    }
+
+    pub(super) fn settle_verdicts(&self, batch: u64, items: Vec<Verdict>) {
+        if let Some(waiter) = lock(&self.waiting).verdicts.remove(&batch) {
+            let _ = waiter.send(items);
+        }
+    }
+
+    pub(super) fn settle_reply(&self, request: u64, result: ReplyResult) {
+        if let Some(waiter) = lock(&self.waiting).replies.remove(&request) {
+            let _ = waiter.send(result);
+        }
+    }
+
+    /// The connection is gone: nobody waits any longer.
+    pub(super) fn hang_up(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.replies.clear();
+        waiting.verdicts.clear();
+    }
+}

@@ -1,0 +1,56 @@
+//! The connection to a mesh's broker: made through a [`Connector`], remade for ever.
+//!
+//! A lost connection pauses the whole mesh with a jittered, growing wait; a broker that cannot be
+//! worked with (close codes 4010–4012) stops the daemon, because waiting would not help.
+
+mod connector;
+mod handshake;
+mod live;
+mod session;
+
+use std::sync::Arc;
+
+use heddle_core::backoff::backoff;
+
+pub use connector::{ConnectError, Connector, Duplex, LinkStream, UrlConnector, ws_config};
+pub(crate) use live::Live;
+use session::SessionEnd;
+
+use crate::mesh::MeshState;
+use crate::shared::Shared;
+
+/// Keeps one mesh connected until the daemon stops.
+pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: Arc<dyn Connector>) {
+    let mut failures = 0;
+    while !shared.shutdown.is_cancelled() {
+        let why = match connector.connect().await {
+            Err(error) => error.to_string(),
+            Ok(stream) => match session::run(&shared, &mesh, stream).await {
+                SessionEnd::Stopped => return,
+                SessionEnd::Refused(why) => {
+                    mesh.set_error(why.clone());
+                    shared.fail(format!(
+                        "the broker of mesh {} cannot be used: {why}",
+                        mesh.mesh.name
+                    ));
+                    return;
+                }
+                SessionEnd::Lost { why, was_live } => {
+                    if was_live {
+                        failures = 0;
+                    }
+                    why
+                }
+            },
+        };
+        tracing::warn!(mesh = %mesh.mesh.name, %why, "no connection to the broker");
+        metrics::counter!("heddle_link_lost_total").increment(1);
+        mesh.set_error(why);
+        let wait = backoff(failures, shared.ids.below(u64::MAX));
+        failures = failures.saturating_add(1);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = shared.shutdown.cancelled() => {}
+        }
+    }
+}

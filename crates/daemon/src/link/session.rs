@@ -1,0 +1,163 @@
+//! One connection from welcome to its end: a reader, a writer, a receiver and the drain.
+
+use std::sync::Arc;
+
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt as _, StreamExt as _};
+use heddle_core::limits::{PING_DEADLINE, PING_INTERVAL, SEND_BUFFER_FRAMES_MAX};
+use heddle_wire::broker::{Delivery, ServerFrame};
+use tokio::sync::mpsc;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_util::sync::CancellationToken;
+
+use super::live::Live;
+use super::{LinkStream, handshake};
+use crate::inbox::receive;
+use crate::mesh::MeshState;
+use crate::outbox::drain;
+use crate::shared::Shared;
+
+/// Delivery frames that wait for the store. Beyond it the reader waits, and the broker's window fills.
+const DELIVER_FRAMES_MAX: usize = 16;
+
+pub(super) enum SessionEnd {
+    /// The daemon stops.
+    Stopped,
+    /// The broker cannot be worked with; trying again would not help.
+    Refused(String),
+    Lost {
+        why: String,
+        was_live: bool,
+    },
+}
+
+pub(super) async fn run(
+    shared: &Arc<Shared>,
+    mesh: &Arc<MeshState>,
+    mut ws: LinkStream,
+) -> SessionEnd {
+    let welcomed = tokio::select! {
+        result = handshake::handshake(shared, mesh, &mut ws) => match result {
+            Ok(welcomed) => welcomed,
+            Err(end) => return end,
+        },
+        () = shared.shutdown.cancelled() => return SessionEnd::Stopped,
+    };
+    mesh.set_roster(shared, welcomed.roster).await;
+    let (outgoing, outgoing_frames) = mpsc::channel(SEND_BUFFER_FRAMES_MAX);
+    let (deliver, deliveries) = mpsc::channel(DELIVER_FRAMES_MAX);
+    let live = Arc::new(Live::new(outgoing));
+    let (sink, stream) = ws.split();
+    let lost = CancellationToken::new();
+    // A task of its own: rows that it took must be settled whatever becomes of the connection.
+    let draining = tokio::spawn(drain::run(
+        Arc::clone(shared),
+        Arc::clone(mesh),
+        Arc::clone(&live),
+        lost.clone(),
+    ));
+    mesh.set_live(Some(Arc::clone(&live)));
+    tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker, "connected");
+
+    let mut draining = draining;
+    let end = tokio::select! {
+        why = read_frames(stream, shared, mesh, &live, deliver) => lost_live(why),
+        why = write_frames(sink, outgoing_frames) => lost_live(why),
+        why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
+        // The drain ends by itself only when the daemon stops and nothing is in flight any more.
+        _ = &mut draining => SessionEnd::Stopped,
+    };
+    mesh.set_live(None);
+    lost.cancel();
+    live.hang_up();
+    if !draining.is_finished() {
+        let _ = draining.await;
+    }
+    end
+}
+
+fn lost_live(why: String) -> SessionEnd {
+    SessionEnd::Lost {
+        why,
+        was_live: true,
+    }
+}
+
+async fn read_frames(
+    mut stream: SplitStream<LinkStream>,
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+    deliver: mpsc::Sender<Vec<Delivery>>,
+) -> String {
+    loop {
+        let message = match tokio::time::timeout(PING_DEADLINE, stream.next()).await {
+            Err(_) => return "the broker fell silent".to_owned(),
+            Ok(None) => return "the broker closed the connection".to_owned(),
+            Ok(Some(Err(error))) => return error.to_string(),
+            Ok(Some(Ok(message))) => message,
+        };
+        let text = match message {
+            Message::Text(text) => text,
+            Message::Close(frame) => return close_reason(frame.as_ref()),
+            _ => continue,
+        };
+        match ServerFrame::parse(&text) {
+            Ok(ServerFrame::Verdicts { batch, items }) => live.settle_verdicts(batch, items),
+            Ok(ServerFrame::Reply { request, result }) => live.settle_reply(request, result),
+            Ok(ServerFrame::Roster { roster }) => mesh.set_roster(shared, roster).await,
+            Ok(ServerFrame::Deliver { items }) => {
+                if deliver.send(items).await.is_err() {
+                    return "the inbox stopped".to_owned();
+                }
+            }
+            Ok(ServerFrame::Challenge { .. } | ServerFrame::Welcome { .. }) => {
+                return "the broker greeted twice".to_owned();
+            }
+            Err(error) => {
+                // IN-06: counted and refused; the loop goes on.
+                metrics::counter!("heddle_link_malformed_frames_total").increment(1);
+                tracing::warn!(%error, "a frame from the broker was not understood");
+            }
+        }
+    }
+}
+
+async fn write_frames(
+    mut sink: SplitSink<LinkStream, Message>,
+    mut frames: mpsc::Receiver<String>,
+) -> String {
+    loop {
+        let message = match tokio::time::timeout(PING_INTERVAL, frames.recv()).await {
+            Ok(Some(text)) => Message::text(text),
+            Ok(None) => return "the session ended".to_owned(),
+            Err(_) => Message::Ping(Vec::new().into()),
+        };
+        match tokio::time::timeout(PING_DEADLINE, sink.send(message)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return error.to_string(),
+            Err(_) => return "the broker takes no bytes".to_owned(),
+        }
+    }
+}
+
+/// Why a broker closed: the close codes that no retry can heal stop the daemon.
+pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
+    let why = close_reason(frame);
+    match frame.map(|frame| u16::from(frame.code)) {
+        Some(4010..=4012) => SessionEnd::Refused(why),
+        _ => handshake::lost(&why),
+    }
+}
+
+fn close_reason(frame: Option<&CloseFrame>) -> String {
+    match frame {
+        Some(frame) => format!(
+            "closed by the broker: {} {}",
+            u16::from(frame.code),
+            frame.reason
+        ),
+        None => "closed by the broker".to_owned(),
+    }
+}

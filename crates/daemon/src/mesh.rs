@@ -1,0 +1,205 @@
+//! A mesh in a running daemon: its rows, its roster, its live link.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, RwLock};
+
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::Address;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::{MemberId, Party};
+use heddle_core::names::AgentName;
+use heddle_store::{Mesh, Store};
+use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
+use heddle_wire::problem::Problem;
+use tokio::sync::{Notify, watch};
+
+use crate::link::Live;
+use crate::roster::Known;
+use crate::shared::{Shared, lock, read, store_problem, write};
+
+pub(crate) struct MeshState {
+    pub(crate) mesh: Mesh,
+    /// `embedded`, or the broker's URL.
+    pub(crate) broker: String,
+    /// This home's mailboxes.
+    agents: RwLock<BTreeSet<AgentName>>,
+    roster: RwLock<(Roster, Option<WallMs>)>,
+    live: watch::Sender<Option<Arc<Live>>>,
+    last_error: Mutex<Option<String>>,
+    /// Rows may be due. A hint: the table is the truth.
+    pub(crate) drain: Notify,
+}
+
+impl MeshState {
+    /// Loads what the store remembers of the mesh.
+    pub(crate) async fn load(
+        mesh: Mesh,
+        broker: String,
+        store: &Store,
+    ) -> Result<Self, heddle_store::StoreError> {
+        let agents = store.agents(mesh.mesh).await?;
+        let remembered = store.roster(mesh.mesh).await?;
+        let roster = remembered.map_or_else(Default::default, |(document, as_of)| {
+            // A cache in an older shape is forgotten; the broker says it again on connecting.
+            let roster = serde_json::from_str(&document).unwrap_or_default();
+            (roster, Some(as_of))
+        });
+        Ok(Self {
+            mesh,
+            broker,
+            agents: RwLock::new(agents.into_iter().map(|row| row.agent).collect()),
+            roster: RwLock::new(roster),
+            live: watch::Sender::new(None),
+            last_error: Mutex::new(None),
+            drain: Notify::new(),
+        })
+    }
+
+    pub(crate) fn party(&self, agent: AgentName) -> Party {
+        Party {
+            member: self.mesh.member,
+            agent,
+        }
+    }
+
+    pub(crate) fn own_agents(&self) -> BTreeSet<AgentName> {
+        read(&self.agents).clone()
+    }
+
+    pub(crate) fn is_own(&self, agent: &AgentName) -> bool {
+        read(&self.agents).contains(agent)
+    }
+
+    // --- the roster ---------------------------------------------------------
+
+    pub(crate) fn resolve(&self, to: &Address) -> Result<String, Problem> {
+        self.with_known(|known| known.resolve(to))
+    }
+
+    pub(crate) fn with_known<T>(&self, f: impl FnOnce(&Known<'_>) -> T) -> T {
+        let roster = read(&self.roster);
+        let agents = read(&self.agents);
+        f(&Known {
+            roster: &roster.0,
+            own_member: self.mesh.member,
+            own_name: &self.mesh.member_name,
+            own_agents: &agents,
+            stale_since: (!self.is_connected()).then(|| {
+                roster
+                    .1
+                    .map_or_else(|| "no time".to_owned(), WallMs::to_rfc3339)
+            }),
+        })
+    }
+
+    /// `@member/agent` for people.
+    pub(crate) fn address(&self, member: MemberId, agent: &AgentName) -> String {
+        let agent = agent.clone();
+        self.with_known(|known| known.address(&RosterAgent { member, agent }))
+    }
+
+    /// When the broker was last heard of.
+    pub(crate) fn as_of(&self) -> Option<String> {
+        read(&self.roster).1.map(WallMs::to_rfc3339)
+    }
+
+    pub(crate) async fn set_roster(&self, shared: &Shared, roster: Roster) {
+        let now = shared.clock.wall();
+        let document = serde_json::to_string(&roster).unwrap_or_default();
+        *write(&self.roster) = (roster, Some(now));
+        if let Err(error) = shared
+            .store
+            .save_roster(self.mesh.mesh, document, now)
+            .await
+        {
+            tracing::warn!(%error, "the roster could not be remembered");
+        }
+    }
+
+    // --- the link -------------------------------------------------------------
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.live.borrow().is_some()
+    }
+
+    pub(crate) fn last_error(&self) -> Option<String> {
+        lock(&self.last_error).clone()
+    }
+
+    pub(crate) fn set_error(&self, why: String) {
+        *lock(&self.last_error) = Some(why);
+    }
+
+    pub(crate) fn set_live(&self, live: Option<Arc<Live>>) {
+        if live.is_some() {
+            *lock(&self.last_error) = None;
+        }
+        self.live.send_replace(live);
+    }
+
+    pub(crate) async fn wait_connected(&self) {
+        // The sender lives as long as self, so this cannot fail.
+        let _ = self.live.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Asks the broker. Refusals become problems of the same code.
+    pub(crate) async fn ask(&self, request: Request) -> Result<ReplyResult, Problem> {
+        let live = self.live.borrow().clone();
+        let Some(live) = live else {
+            return Err(self.not_connected());
+        };
+        match live.request(request).await {
+            Some(ReplyResult::Refused(refused)) => {
+                let code = ErrorCode::parse(&refused.code).unwrap_or(ErrorCode::Internal);
+                Err(Problem::new(code, refused.detail))
+            }
+            Some(reply) => Ok(reply),
+            None => Err(self.not_connected()),
+        }
+    }
+
+    fn not_connected(&self) -> Problem {
+        let why = self
+            .last_error()
+            .map(|e| format!(" ({e})"))
+            .unwrap_or_default();
+        Problem::new(
+            ErrorCode::NotConnected,
+            format!(
+                "mesh {} has no connection to its broker{why}",
+                self.mesh.name
+            ),
+        )
+    }
+
+    /// Makes sure that this home has the mailbox; true when it is new.
+    ///
+    /// It is kept here first; the broker hears of it now, or in the next hello.
+    pub(crate) async fn register(
+        &self,
+        shared: &Shared,
+        agent: &AgentName,
+    ) -> Result<bool, Problem> {
+        if self.is_own(agent) {
+            return Ok(false);
+        }
+        let fresh = shared
+            .store
+            .register_agent(self.mesh.mesh, agent.clone(), shared.clock.wall())
+            .await
+            .map_err(|error| store_problem(&error))?;
+        write(&self.agents).insert(agent.clone());
+        if self.is_connected() {
+            let request = Request::RegisterAgent {
+                agent: agent.clone(),
+            };
+            // A link that breaks right now says hello again, and the hello names every mailbox.
+            if let Err(problem) = self.ask(request).await
+                && problem.known_code() != Some(ErrorCode::NotConnected)
+            {
+                return Err(problem);
+            }
+        }
+        Ok(fresh)
+    }
+}

@@ -1,0 +1,180 @@
+//! IPC accept: fingerprint, look up, and only then resolve (C47), in one writer job.
+
+use heddle_core::canonical::parse_ijson;
+use heddle_core::envelope::{EnvelopeKind, SendRequest};
+use heddle_core::error_code::ErrorCode;
+use heddle_core::fingerprint::{Fingerprint, request_fingerprint};
+use heddle_core::gate::IpcVerdict;
+use heddle_core::ids::{ClientMessageId, RowId};
+use heddle_core::names::AgentName;
+use heddle_store::{AcceptKey, Accepted, NewOutboxRow, OutboxRow};
+use heddle_wire::broker::{DestinationFrame, Envelope};
+use heddle_wire::ipc::{SendAnswer, SendStatus};
+use heddle_wire::problem::Problem;
+
+use crate::mesh::MeshState;
+use crate::shared::{Shared, store_problem};
+
+/// The answer of a 2xx, and whether it is the `202` or the `200`.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Accepted(SendAnswer),
+    Duplicate(SendAnswer),
+}
+
+pub(crate) async fn accept(
+    shared: &Shared,
+    mesh: &MeshState,
+    agent: AgentName,
+    client_message_id: Option<ClientMessageId>,
+    request: SendRequest,
+) -> Result<Answer, Problem> {
+    let fingerprint = request_fingerprint(&request);
+    let id = client_message_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
+    // Resolved from memory, but not yet refused: a known id is answered whatever the roster says.
+    let fresh = seal(mesh, &request).map(|sealed| new_row(shared, &request, sealed));
+    let key = AcceptKey {
+        mesh: mesh.mesh.mesh,
+        sender: mesh.party(agent),
+        client_message_id: id.clone(),
+        request_fingerprint: fingerprint,
+    };
+    let accepted = shared.store.accept(key, fresh).await;
+    match accepted.map_err(|error| store_problem(&error))? {
+        Accepted::Inserted { .. } => {
+            metrics::counter!("heddle_outbox_accepted_total").increment(1);
+            mesh.drain.notify_one();
+            Ok(queued(&id, fingerprint, SendStatus::Queued))
+        }
+        Accepted::Known { decision, row } => {
+            metrics::counter!("heddle_outbox_known_ids_total", "row" => decision.name).increment(1);
+            known(decision.verdict, &row, fingerprint)
+        }
+        Accepted::Refused(problem) => Err(problem),
+    }
+}
+
+/// The envelope as it will be sent, every time (DR-06), and its fingerprint.
+pub(crate) struct Sealed {
+    payload: Vec<u8>,
+    fingerprint: Fingerprint,
+}
+
+/// Resolves every name and freezes the envelope.
+pub(crate) fn seal(mesh: &MeshState, request: &SendRequest) -> Result<Sealed, Problem> {
+    let reference = mesh.resolve(&request.to)?;
+    let mut mentions = Vec::with_capacity(request.mentions.len());
+    for mention in &request.mentions {
+        let address = heddle_core::envelope::Address::parse(mention)
+            .map_err(|error| Problem::new(ErrorCode::InvalidRequest, error.to_string()))?;
+        mentions.push(mesh.resolve(&address)?);
+    }
+    mentions.sort_unstable();
+    mentions.dedup();
+    let internal = |why: String| Problem::new(ErrorCode::Internal, why);
+    let meta = match request.meta_canonical.as_slice() {
+        [] => None,
+        bytes => Some(parse_ijson(bytes).map_err(|error| internal(error.to_string()))?),
+    };
+    let envelope = Envelope {
+        v: Envelope::VERSION,
+        kind: EnvelopeKind::Message,
+        destination: DestinationFrame {
+            kind: request.to.kind(),
+            reference,
+        },
+        reply_to: request.reply_to.clone(),
+        priority: request.priority,
+        meta,
+        body: request.body.clone(),
+        mentions,
+    };
+    let fingerprint = envelope.wire_fingerprint();
+    Ok(Sealed {
+        payload: serde_json::to_vec(&envelope).map_err(|error| internal(error.to_string()))?,
+        fingerprint: fingerprint.map_err(|error| internal(error.to_string()))?,
+    })
+}
+
+pub(crate) fn new_row(shared: &Shared, request: &SendRequest, sealed: Sealed) -> NewOutboxRow {
+    NewOutboxRow {
+        row: RowId(shared.ids.ulid()),
+        kind: EnvelopeKind::Message,
+        to: request.to.to_string(),
+        mentions: request.mentions.clone(),
+        priority: request.priority,
+        payload: sealed.payload,
+        wire_fingerprint: sealed.fingerprint,
+        enqueued_at: shared.clock.wall(),
+    }
+}
+
+fn queued(id: &ClientMessageId, fingerprint: Fingerprint, status: SendStatus) -> Answer {
+    Answer::Accepted(SendAnswer {
+        client_message_id: id.to_string(),
+        status: Some(status),
+        duplicate: None,
+        request_fingerprint: fingerprint.to_hex(),
+        broker_message_id: None,
+        history_id: None,
+        durability: "local".to_owned(),
+    })
+}
+
+/// The table of v10 §4.5.1 as answers.
+fn known(verdict: IpcVerdict, row: &OutboxRow, presented: Fingerprint) -> Result<Answer, Problem> {
+    match verdict {
+        IpcVerdict::Insert | IpcVerdict::Queued => Ok(queued(
+            &row.client_message_id,
+            presented,
+            SendStatus::Queued,
+        )),
+        IpcVerdict::Inflight => Ok(queued(
+            &row.client_message_id,
+            presented,
+            SendStatus::Inflight,
+        )),
+        IpcVerdict::Duplicate => Ok(Answer::Duplicate(SendAnswer {
+            client_message_id: row.client_message_id.to_string(),
+            status: None,
+            duplicate: Some(true),
+            request_fingerprint: presented.to_hex(),
+            broker_message_id: row.broker_message_id.map(|id| id.to_string()),
+            history_id: row.history_id.map(|id| id.to_string()),
+            durability: "committed".to_owned(),
+        })),
+        IpcVerdict::Conflict(conflict) => Err(conflict_problem(conflict, row)),
+    }
+}
+
+fn conflict_problem(conflict: &'static str, row: &OutboxRow) -> Problem {
+    let mut problem = Problem::new(
+        ErrorCode::IdempotencyKeyReused,
+        format!(
+            "id {} belongs to {} request of {} that is {}",
+            row.client_message_id,
+            if conflict.ends_with("_match") {
+                "this very"
+            } else {
+                "another"
+            },
+            row.enqueued_at.to_rfc3339(),
+            row.status.as_str()
+        ),
+    )
+    .with("conflict", conflict)
+    .with("client_message_id", row.client_message_id.to_string())
+    .with(
+        "daemon_fingerprint_prefix",
+        row.request_fingerprint.prefix(),
+    );
+    if let Some(id) = row.broker_message_id {
+        problem = problem.with("broker_message_id", id.to_string());
+    }
+    if conflict.starts_with("outbox_dead") {
+        problem = problem
+            .with("reason", row.last_error.clone().unwrap_or_default())
+            .next("Send it under a new id, or requeue the dead row.");
+    }
+    problem
+}

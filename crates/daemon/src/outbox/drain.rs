@@ -1,0 +1,212 @@
+//! The drain: takes due rows, sends them in batches, settles them by the broker's verdicts.
+//!
+//! A row that was taken is settled before this ends, whatever becomes of the connection; no await
+//! on the store is ever abandoned half way, because the write would happen all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use heddle_core::backoff::backoff;
+use heddle_core::drain::{BrokerAnswer, RowMove, drain};
+use heddle_core::error_code::ErrorCode;
+use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
+use heddle_store::{DueRow, Settle};
+use heddle_wire::broker::{SendItem, Verdict};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::link::Live;
+use crate::mesh::MeshState;
+use crate::shared::Shared;
+
+/// Batches sent and not yet answered: enough to keep the broker's writer busy.
+const BATCHES_IN_FLIGHT_MAX: usize = 4;
+/// With nothing due at all, the table is looked at this often in case a hint was lost.
+const IDLE_LOOK: Duration = Duration::from_secs(5);
+/// After the store failed to answer.
+const STORE_WAIT: Duration = Duration::from_millis(500);
+
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    mesh: Arc<MeshState>,
+    live: Arc<Live>,
+    lost: CancellationToken,
+) {
+    let mut batches = FuturesUnordered::new();
+    loop {
+        let stopping = shared.shutdown.is_cancelled() || lost.is_cancelled();
+        if stopping && batches.is_empty() {
+            return;
+        }
+        let mut wait = IDLE_LOOK;
+        let has_room = !stopping && batches.len() < BATCHES_IN_FLIGHT_MAX;
+        if has_room {
+            match take(&shared, &mesh).await {
+                Ok(Taken::Rows(rows)) => {
+                    batches.push(transmit(&shared, &live, rows));
+                    continue;
+                }
+                Ok(Taken::Nothing { next }) => wait = wait.min(next),
+                Err(error) => {
+                    tracing::warn!(%error, "the outbox cannot be read");
+                    wait = STORE_WAIT;
+                }
+            }
+        }
+        tokio::select! {
+            Some(()) = batches.next(), if !batches.is_empty() => {}
+            () = mesh.drain.notified(), if has_room => {}
+            () = tokio::time::sleep(wait), if has_room => {}
+            () = lost.cancelled(), if !stopping => {}
+            () = shared.shutdown.cancelled(), if !stopping => {}
+        }
+    }
+}
+
+enum Taken {
+    Rows(Vec<DueRow>),
+    Nothing { next: Duration },
+}
+
+async fn take(shared: &Shared, mesh: &MeshState) -> Result<Taken, heddle_store::StoreError> {
+    let now = shared.clock.mono();
+    let id = mesh.mesh.mesh;
+    let rows = shared
+        .store
+        .take_due(id, now, BATCH_ITEMS_MAX, BATCH_BYTES_MAX)
+        .await?;
+    if !rows.is_empty() {
+        return Ok(Taken::Rows(rows));
+    }
+    let next = shared.store.next_due(id).await?;
+    Ok(Taken::Nothing {
+        next: next.map_or(IDLE_LOOK, |due| due.saturating_sub(now)),
+    })
+}
+
+/// Sends one batch and settles each of its rows.
+async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) {
+    let started = shared.clock.mono();
+    let mut items = Vec::with_capacity(rows.len());
+    let mut sent = Vec::with_capacity(rows.len());
+    let mut moves = Vec::with_capacity(rows.len());
+    for mut row in rows {
+        match item(&mut row) {
+            Some(item) => {
+                items.push(item);
+                sent.push(row);
+            }
+            // Our own frozen bytes do not parse: the row was damaged after accept.
+            None => moves.push(settle(
+                shared,
+                &row,
+                RowMove::Dead {
+                    reason: "the stored payload is damaged".to_owned(),
+                },
+            )),
+        }
+    }
+    let answers = match live.send(items).await {
+        Some(verdicts) if verdicts.len() == sent.len() => {
+            verdicts.into_iter().map(answer).collect()
+        }
+        Some(_) => vec![silence("the broker answered another number of items"); sent.len()],
+        None => vec![silence("no answer from the broker"); sent.len()],
+    };
+    for (row, answer) in sent.iter().zip(answers) {
+        moves.push(settle(shared, row, drain(answer)));
+    }
+    let elapsed = shared.clock.mono().saturating_sub(started);
+    metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
+    settle_until_done(shared, moves).await;
+}
+
+/// The rows stay inflight until they are settled, so a busy store is asked again.
+async fn settle_until_done(shared: &Shared, moves: Vec<Settle>) {
+    loop {
+        match shared.store.settle(moves.clone()).await {
+            Ok(()) => return,
+            Err(heddle_store::StoreError::Stopped | heddle_store::StoreError::Poisoned(_)) => {
+                // The next start finds them inflight and asks the broker again (DR-02).
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "rows could not be settled yet");
+                tokio::time::sleep(STORE_WAIT).await;
+            }
+        }
+    }
+}
+
+fn item(row: &mut DueRow) -> Option<SendItem> {
+    let text = String::from_utf8(std::mem::take(&mut row.payload)).ok()?;
+    Some(SendItem {
+        agent: row.agent.clone(),
+        client_message_id: row.client_message_id.clone(),
+        envelope: RawValue::from_string(text).ok()?,
+    })
+}
+
+fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
+    let label = match &next {
+        RowMove::Done { .. } => "done",
+        RowMove::Dead { .. } => "dead",
+        RowMove::Retry { .. } => "retry",
+    };
+    metrics::counter!("heddle_outbox_settled_total", "outcome" => label).increment(1);
+    if let RowMove::Dead { reason } = &next {
+        tracing::warn!(id = %row.client_message_id, %reason, "an outbox row is dead");
+    }
+    Settle {
+        row: row.row,
+        next,
+        at: shared.clock.wall(),
+        due: shared.clock.mono() + backoff(row.attempts, shared.ids.below(u64::MAX)),
+    }
+}
+
+fn silence(why: &str) -> BrokerAnswer {
+    BrokerAnswer::Silence {
+        why: why.to_owned(),
+    }
+}
+
+/// The wire's verdict as the core's answer.
+fn answer(verdict: Verdict) -> BrokerAnswer {
+    match verdict {
+        Verdict::Created {
+            broker_message_id,
+            history_id,
+        } => BrokerAnswer::Committed {
+            broker_message_id,
+            history_id,
+            duplicate: false,
+            history_available: true,
+        },
+        Verdict::Duplicate {
+            broker_message_id,
+            history_id,
+            history_available,
+            ..
+        } => BrokerAnswer::Committed {
+            broker_message_id,
+            history_id,
+            duplicate: true,
+            history_available,
+        },
+        Verdict::Conflict {
+            broker_fingerprint_prefix,
+        } => BrokerAnswer::Refused {
+            code: ErrorCode::IdempotencyKeyReused.as_str().to_owned(),
+            detail: format!(
+                "the broker holds another request under this id ({broker_fingerprint_prefix}…)"
+            ),
+        },
+        Verdict::Refused(refused) => BrokerAnswer::Refused {
+            code: refused.code,
+            detail: refused.detail,
+        },
+    }
+}

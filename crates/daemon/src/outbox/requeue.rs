@@ -1,0 +1,196 @@
+//! Operator recovery: retire a stuck or dead row and send its payload under a fresh id.
+//!
+//! The broker is asked first whether it holds the old id (C5): a message whose ack was lost must
+//! not be sent twice. The old id is never free again.
+
+use heddle_core::drain::RowMove;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::fingerprint::request_fingerprint;
+use heddle_core::ids::{ClientMessageId, RowId};
+use heddle_core::outbox_status::OutboxStatus;
+use heddle_store::{OutboxFind, OutboxRow, Requeue, Requeued, Settle};
+use heddle_wire::broker::{Envelope, ReplyResult, Request};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{RequeueBody, SendBody};
+use heddle_wire::problem::Problem;
+use serde_json::Value;
+
+use super::accept::{new_row, seal};
+use crate::mesh::MeshState;
+use crate::shared::{Shared, store_problem};
+
+pub(crate) struct Outcome {
+    pub(crate) old: OutboxRow,
+    pub(crate) new: Option<OutboxRow>,
+}
+
+pub(crate) async fn requeue(
+    shared: &Shared,
+    mesh: &MeshState,
+    old: OutboxRow,
+    body: RequeueBody,
+) -> Result<Outcome, Problem> {
+    if !old.status.may_become(OutboxStatus::Aborted) {
+        return Err(not_requeueable(old.status));
+    }
+    let new_id = match &body.new_client_id {
+        Some(text) => {
+            ClientMessageId::parse(text).map_err(|error| from_wire::invalid(error.to_string()))?
+        }
+        None => ClientMessageId::minted(shared.ids.ulid()),
+    };
+    let request = from_wire::send_request(&patched(&old, body.patch_payload)?)?;
+    let sealed = seal(mesh, &request)?;
+    if let Some(committed) = last_look(shared, mesh, &old, body.force).await? {
+        return Ok(Outcome {
+            old: committed,
+            new: None,
+        });
+    }
+    let requeue = Requeue {
+        old: old.row,
+        new: new_row(shared, &request, sealed),
+        new_client_message_id: new_id,
+        request_fingerprint: request_fingerprint(&request),
+        aborted_by: "operator".to_owned(),
+        now: shared.clock.wall(),
+    };
+    let requeued = shared.store.requeue(requeue).await;
+    match requeued.map_err(|error| store_problem(&error))? {
+        Requeued::Done { old, new } => {
+            mesh.drain.notify_one();
+            Ok(Outcome {
+                old,
+                new: Some(new),
+            })
+        }
+        Requeued::NotRequeueable(status) => Err(not_requeueable(status)),
+        Requeued::IdTaken => Err(Problem::new(
+            ErrorCode::IdempotencyKeyReused,
+            "the new id is taken already; nothing was changed",
+        )),
+        Requeued::Unknown => Err(Problem::new(ErrorCode::NotFound, "the row is gone")),
+    }
+}
+
+fn not_requeueable(status: OutboxStatus) -> Problem {
+    let next = match status {
+        OutboxStatus::Inflight => "Wait for the broker's verdict; then look again.",
+        OutboxStatus::Done => "The broker has it; there is nothing to requeue.",
+        _ => "Requeue its successor instead; the row names it.",
+    };
+    Problem::new(
+        ErrorCode::IdempotencyKeyReused,
+        format!("a row that is {} cannot be requeued", status.as_str()),
+    )
+    .with(
+        "conflict",
+        format!("outbox_{}_not_requeueable", status.as_str()),
+    )
+    .next(next)
+}
+
+/// Asks the broker for the old id. `Some` is the old row, settled as done.
+async fn last_look(
+    shared: &Shared,
+    mesh: &MeshState,
+    old: &OutboxRow,
+    force: bool,
+) -> Result<Option<OutboxRow>, Problem> {
+    let asked = mesh
+        .ask(Request::MessageStatus {
+            agent: old.sender.agent.clone(),
+            client_message_id: old.client_message_id.clone(),
+        })
+        .await;
+    match asked {
+        Ok(ReplyResult::Committed {
+            broker_message_id,
+            history_id,
+            wire_fingerprint,
+        }) if wire_fingerprint == old.wire_fingerprint.to_hex() => {
+            let done = RowMove::Done {
+                broker_message_id,
+                history_id,
+            };
+            settle_as_done(shared, old, done).await.map(Some)
+        }
+        // Another request holds the id at the broker: ours was never committed.
+        Ok(_) => Ok(None),
+        Err(_) if force => Ok(None),
+        Err(problem) => Err(problem.next(
+            "Try again when the broker is back, or force it: the message may then arrive twice.",
+        )),
+    }
+}
+
+/// The look was a transmission: the row passes through `inflight`. A dead row stays dead, because
+/// `dead` has no way to `done`; its requeue is refused instead.
+async fn settle_as_done(
+    shared: &Shared,
+    old: &OutboxRow,
+    done: RowMove,
+) -> Result<OutboxRow, Problem> {
+    let taken = shared.store.take_one(old.row).await;
+    if taken.map_err(|error| store_problem(&error))?.is_none() {
+        return Err(not_requeueable(OutboxStatus::Done));
+    }
+    let settle = Settle {
+        row: old.row,
+        next: done,
+        at: shared.clock.wall(),
+        due: shared.clock.mono(),
+    };
+    let settled = shared.store.settle(vec![settle]).await;
+    settled.map_err(|error| store_problem(&error))?;
+    find_row(shared, old.row).await
+}
+
+pub(crate) async fn find_row(shared: &Shared, row: RowId) -> Result<OutboxRow, Problem> {
+    let found = shared.store.outbox_find(OutboxFind::Row(row)).await;
+    let mut rows = found.map_err(|error| store_problem(&error))?;
+    rows.pop()
+        .ok_or_else(|| Problem::new(ErrorCode::NotFound, format!("no outbox row {row}")))
+}
+
+/// The old request, with the patch's fields in place of its own (C19: the rest travels along).
+fn patched(old: &OutboxRow, patch: Option<Value>) -> Result<SendBody, Problem> {
+    let envelope = Envelope::parse(&old.payload)
+        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let body = SendBody {
+        to: old.to.clone(),
+        message: envelope.body,
+        priority: Some(old.priority.as_str().to_owned()),
+        meta: envelope.meta,
+        reply_to_id: (!envelope.reply_to.is_empty()).then_some(envelope.reply_to),
+        mentions: old.mentions.clone(),
+        ..SendBody::default()
+    };
+    let Some(patch) = patch else {
+        return Ok(body);
+    };
+    let Value::Object(patch) = patch else {
+        return Err(from_wire::invalid("patch_payload must be an object"));
+    };
+    let patchable = [
+        "to",
+        "message",
+        "priority",
+        "meta",
+        "reply_to_id",
+        "mentions",
+    ];
+    if let Some(name) = patch
+        .keys()
+        .find(|name| !patchable.contains(&name.as_str()))
+    {
+        return Err(from_wire::invalid(format!(
+            "patch_payload cannot change {name:?}"
+        )));
+    }
+    let mut value = serde_json::to_value(body).unwrap_or_default();
+    if let Value::Object(fields) = &mut value {
+        fields.extend(patch);
+    }
+    serde_json::from_value(value).map_err(|error| from_wire::invalid(error.to_string()))
+}

@@ -1,0 +1,98 @@
+//! What the parts of a running daemon have in common.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use heddle_core::clock::{Clock, Ids};
+use heddle_core::error_code::ErrorCode;
+use heddle_store::{Store, StoreError};
+use heddle_wire::problem::Problem;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::mesh::MeshState;
+
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<dyn Ids>,
+    pub(crate) meshes: Vec<Arc<MeshState>>,
+    pub(crate) max_age_hours_override: Option<u32>,
+    /// The newest arrival in the inbox. A hint: the table is the truth.
+    pub(crate) arrivals: watch::Sender<i64>,
+    /// Cancelled when the daemon is to stop.
+    pub(crate) shutdown: CancellationToken,
+    /// Why the daemon cannot go on, once it cannot.
+    pub(crate) fatal: Mutex<Option<String>>,
+}
+
+impl Shared {
+    /// The mesh of that name, or the only one.
+    pub(crate) fn mesh(&self, name: Option<&str>) -> Result<&Arc<MeshState>, Problem> {
+        let found = match name {
+            None => self.meshes.first(),
+            Some(name) => self.meshes.iter().find(|m| m.mesh.name.as_str() == name),
+        };
+        found.ok_or_else(|| {
+            let names: Vec<&str> = self.meshes.iter().map(|m| m.mesh.name.as_str()).collect();
+            Problem::new(
+                ErrorCode::UnknownMesh,
+                format!("no mesh here is called {:?}", name.unwrap_or_default()),
+            )
+            .with("candidates", names)
+        })
+    }
+
+    /// Stops the daemon for a reason that its operator must hear.
+    pub(crate) fn fail(&self, why: String) {
+        tracing::error!(%why, "stopping");
+        lock(&self.fatal).get_or_insert(why);
+        self.shutdown.cancel();
+    }
+
+    /// What is wrong now, in sentences.
+    pub(crate) fn degraded(&self) -> Vec<String> {
+        let mut degraded = Vec::new();
+        if let Some(why) = self.store.poisoned() {
+            degraded.push(format!(
+                "the store takes no writes since a sync failed ({why}); restart the daemon"
+            ));
+        }
+        for mesh in &self.meshes {
+            if !mesh.is_connected() {
+                degraded.push(format!(
+                    "mesh {} has no connection to its broker{}",
+                    mesh.mesh.name,
+                    mesh.last_error()
+                        .map(|e| format!(": {e}"))
+                        .unwrap_or_default()
+                ));
+            }
+        }
+        degraded
+    }
+}
+
+/// The door's view of a failed write or read.
+pub(crate) fn store_problem(error: &StoreError) -> Problem {
+    let code = match error {
+        StoreError::Busy => ErrorCode::DaemonBusy,
+        StoreError::Stopped => ErrorCode::ShuttingDown,
+        StoreError::DiskFull => ErrorCode::InsufficientStorage,
+        StoreError::Poisoned(_) | StoreError::Unavailable(_) => ErrorCode::StorageUnavailable,
+        _ => ErrorCode::Internal,
+    };
+    Problem::new(code, error.to_string())
+}
+
+/// A panic under a lock is caught per request; the data behind these locks is valid at every step.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,81 @@
+//! The local token: 32 random bytes, base64url, 0600, compared in constant time.
+
+use std::path::Path;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use heddle_core::clock::Ids;
+use subtle::ConstantTimeEq as _;
+
+/// Never printed: it has no `Display`, and `Debug` says nothing.
+pub(crate) struct LocalToken(String);
+
+impl std::fmt::Debug for LocalToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LocalToken(…)")
+    }
+}
+
+const TOKEN_BYTES: usize = 32;
+
+impl LocalToken {
+    /// The token of the home, minted on the first start.
+    pub(crate) fn load_or_mint(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => {
+                use std::io::Read as _;
+                let mut text = String::new();
+                crate::home::open_private(path)?
+                    .take(1024)
+                    .read_to_string(&mut text)?;
+                let text = text.trim();
+                if URL_SAFE_NO_PAD
+                    .decode(text)
+                    .is_ok_and(|bytes| bytes.len() == TOKEN_BYTES)
+                {
+                    return Ok(Self(text.to_owned()));
+                }
+                tracing::warn!("local_token was damaged; minted a new one");
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        let mut bytes = [0; TOKEN_BYTES];
+        ids.fill(&mut bytes);
+        let text = URL_SAFE_NO_PAD.encode(bytes);
+        crate::home::write_private(path, &text)?;
+        Ok(Self(text))
+    }
+
+    pub(crate) fn matches(&self, presented: &str) -> bool {
+        self.0.as_bytes().ct_eq(presented.as_bytes()).into()
+    }
+
+    /// Whether the secret stands anywhere in this text.
+    pub(crate) fn occurs_in(&self, text: &str) -> bool {
+        text.contains(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_core::clock::ManualIds;
+
+    use super::*;
+
+    #[test]
+    fn a_token_is_kept_across_starts_and_replaced_when_damaged() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("local_token");
+        let ids = ManualIds::seeded(3);
+        let first = LocalToken::load_or_mint(&path, &ids).unwrap();
+        let again = LocalToken::load_or_mint(&path, &ids).unwrap();
+        assert!(again.matches(&first.0));
+        assert!(!again.matches(""));
+        assert!(!again.matches(&first.0[..first.0.len() - 1]));
+        std::fs::write(&path, "short").unwrap();
+        let minted = LocalToken::load_or_mint(&path, &ids).unwrap();
+        assert!(!minted.matches(&first.0) && !minted.matches("short"));
+        assert_eq!(format!("{minted:?}"), "LocalToken(…)");
+    }
+}

@@ -1,0 +1,109 @@
+//! `heddle advanced fingerprint | canonicalize`: see what the gate sees.
+
+use std::io::{BufRead, Read};
+
+use clap::{Args as ClapArgs, Subcommand};
+use heddle_core::canonical::{canonicalize, parse_ijson};
+use heddle_core::envelope::SendRequest;
+use heddle_core::fingerprint::{ENVELOPE_VERSION, hex, request_covered};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::SendBody;
+use heddle_wire::problem::Problem;
+use serde_json::{Value, json};
+
+use crate::cli::{CliError, Context, exit, ui};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Read a send request, print each component of its fingerprint and the digest
+    Fingerprint {
+        /// Every line of the input is a request of its own; print only the digests
+        #[arg(long)]
+        lines: bool,
+    },
+    /// Read JSON, print its RFC 8785 bytes
+    Canonicalize {
+        /// Every line of the input is a document of its own
+        #[arg(long)]
+        lines: bool,
+    },
+}
+
+pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
+    match args.verb {
+        Verb::Fingerprint { lines: false } => ui::json(&components(&whole_input()?)?),
+        Verb::Fingerprint { lines: true } => each_line(|line| {
+            let components = components(line)?;
+            Ok(components["request_fingerprint"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned())
+        }),
+        Verb::Canonicalize { lines: false } => ui::text(&canonical(&whole_input()?)?),
+        Verb::Canonicalize { lines: true } => each_line(canonical),
+    }
+}
+
+fn whole_input() -> Result<Vec<u8>, CliError> {
+    let mut bytes = Vec::new();
+    match std::io::stdin().lock().read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(CliError::new(
+            exit::USAGE,
+            format!("standard input: {error}"),
+        )),
+    }
+}
+
+/// A line that is refused prints its refusal, so that line n of the output answers line n of the input.
+fn each_line(f: impl Fn(&[u8]) -> Result<String, CliError>) -> Result<(), CliError> {
+    let mut out = String::new();
+    for line in std::io::stdin().lock().split(b'\n') {
+        let line = line.map_err(|error| CliError::new(exit::USAGE, error.to_string()))?;
+        match f(&line) {
+            Ok(text) => out.push_str(&text),
+            Err(error) => out.push_str(&format!("error: {}", error.message)),
+        }
+        out.push('\n');
+        if out.len() > 1 << 16 {
+            ui::text(&std::mem::take(&mut out))?;
+        }
+    }
+    ui::text(&out)
+}
+
+fn canonical(bytes: &[u8]) -> Result<String, CliError> {
+    let refused = |error: heddle_core::canonical::CanonicalError| {
+        CliError::new(exit::USAGE, error.to_string())
+    };
+    let canonical = canonicalize(&parse_ijson(bytes).map_err(refused)?).map_err(refused)?;
+    Ok(String::from_utf8_lossy(&canonical).into_owned())
+}
+
+fn components(bytes: &[u8]) -> Result<Value, CliError> {
+    let refused = |problem: Problem| CliError::new(exit::USAGE, problem.detail);
+    let body: SendBody = from_wire::body(bytes).map_err(refused)?;
+    let request: SendRequest = from_wire::send_request(&body).map_err(refused)?;
+    let reference = request.to.reference();
+    let covered = request_covered(&request, &reference);
+    let preimage = covered.preimage();
+    let body_hash = preimage.split(|byte| *byte == 0).nth(6).unwrap_or_default();
+    Ok(json!({
+        "envelope_version": ENVELOPE_VERSION,
+        "destination_kind": request.to.kind().as_str(),
+        "destination_ref": reference,
+        "reply_to_id": request.reply_to,
+        "priority": request.priority.as_str(),
+        "meta_canonical": String::from_utf8_lossy(&request.meta_canonical),
+        "body_hash": String::from_utf8_lossy(body_hash),
+        "mentions": request.mentions,
+        "preimage_hex": hex(&preimage),
+        "request_fingerprint": covered.fingerprint().to_hex(),
+    }))
+}

@@ -1,0 +1,56 @@
+//! The verbs. Adding one touches its file and one line here.
+
+mod advanced;
+mod agent;
+mod completions;
+mod down;
+mod inbox;
+mod peers;
+mod send;
+mod status;
+mod topic;
+mod up;
+
+use clap::Subcommand;
+
+use super::{CliError, Context};
+
+macro_rules! verbs {
+    ($($(#[$doc:meta])* $variant:ident => $module:ident,)*) => {
+        #[derive(Debug, Subcommand)]
+        pub enum Command {
+            $($(#[$doc])* $variant($module::Args),)*
+        }
+
+        impl Command {
+            pub fn run(self, context: &Context) -> Result<(), CliError> {
+                match self {
+                    $(Self::$variant(args) => $module::run(context, args),)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    /// Start the daemon with its embedded broker
+    Up => up,
+    /// Stop the daemon, gracefully
+    Down => down,
+    /// Say whether all is well, and what to do if not
+    Status => status,
+    /// Send a message to @agent, @member/agent or #topic
+    Send => send,
+    /// Show the messages of an agent; reading does not consume them
+    Inbox => inbox,
+    /// Create, post to, subscribe to and list topics
+    Topic => topic,
+    /// Register and list this home's agents
+    Agent => agent,
+    /// Show who is in the mesh
+    Peers => peers,
+    /// Tools for those who look under the hood
+    Advanced => advanced,
+    /// Print shell completions
+    Completions => completions,
+}

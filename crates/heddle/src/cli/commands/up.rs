@@ -1,0 +1,22 @@
+//! `heddle up`: the daemon and its embedded broker, in the foreground or detached.
+
+use clap::Args as ClapArgs;
+
+use crate::cli::{CliError, Context};
+use crate::up;
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Return as soon as it is ready, and leave it running
+    #[arg(long)]
+    detach: bool,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    if args.detach {
+        let ready = up::detach(context)?;
+        context.print(&ready, |ready| up::greeting(ready, true))
+    } else {
+        up::foreground(context)
+    }
+}

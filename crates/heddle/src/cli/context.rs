@@ -1,0 +1,92 @@
+//! What every verb knows: where the home is, whom it acts for, how it answers.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use heddle_core::clock::{Clock, Ids};
+use heddle_core::ids::ClientMessageId;
+use heddle_wire::client::Client;
+use serde::Serialize;
+
+use super::error::{CliError, exit};
+use super::ui;
+use crate::env::Environment;
+use crate::system::{SystemClock, SystemIds};
+
+pub struct Context {
+    pub environment: Environment,
+    pub json: bool,
+    pub home: PathBuf,
+    pub agent: Option<String>,
+    pub mesh: Option<String>,
+}
+
+impl Context {
+    pub fn new(
+        environment: Environment,
+        json: bool,
+        home: Option<PathBuf>,
+        agent: Option<String>,
+        mesh: Option<String>,
+    ) -> Result<Self, CliError> {
+        let home = home.or_else(|| environment.home.clone()).ok_or_else(|| {
+            CliError::new(exit::USAGE, "there is no home folder")
+                .next("Set HEDDLE_HOME or pass --home FOLDER.")
+        })?;
+        Ok(Self {
+            json,
+            home,
+            agent: agent.or_else(|| environment.agent.clone()),
+            mesh: mesh.or_else(|| environment.mesh.clone()),
+            environment,
+        })
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(heddle_daemon::home::socket_path(&self.home))
+    }
+
+    /// A fresh id, minted here so that a retry after a lost answer is the same request.
+    pub fn mint_id() -> ClientMessageId {
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+        ClientMessageId::minted(SystemIds::new(clock).ulid())
+    }
+
+    /// The query parameters that name agent and mesh.
+    pub fn scope(&self) -> Vec<(&str, &str)> {
+        let agent = self.agent.as_deref().map(|agent| ("agent", agent));
+        agent.into_iter().chain(self.mesh_scope()).collect()
+    }
+
+    pub fn mesh_scope(&self) -> Option<(&str, &str)> {
+        self.mesh.as_deref().map(|mesh| ("mesh", mesh))
+    }
+
+    /// The answer: JSON when asked for, else what `text` makes of it.
+    pub fn print<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), CliError> {
+        if self.json {
+            ui::json(value)
+        } else {
+            ui::text(&text(value))
+        }
+    }
+}
+
+impl Context {
+    /// `HEDDLE_STORE_SYNC=normal` is the opt-out; anything else but `full` is a mistake.
+    pub fn durability(&self) -> Result<heddle_daemon::Durability, CliError> {
+        match self.environment.store_sync.as_deref() {
+            None | Some("full") => Ok(heddle_daemon::Durability::Full),
+            Some("normal") => Ok(heddle_daemon::Durability::Normal),
+            Some(other) => Err(CliError::new(
+                exit::USAGE,
+                format!("HEDDLE_STORE_SYNC={other} is not known"),
+            )
+            .next("Use full (the default) or normal.")),
+        }
+    }
+}

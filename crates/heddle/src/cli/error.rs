@@ -1,0 +1,90 @@
+//! What a person reads when a verb fails: a sentence, the next step, an exit code.
+
+use heddle_core::error_code::ErrorCode;
+use heddle_wire::client::ClientError;
+use heddle_wire::problem::Problem;
+
+/// Exit codes (CONTRACT).
+pub mod exit {
+    pub const FAILED: u8 = 1;
+    pub const USAGE: u8 = 2;
+    pub const CONFLICT: u8 = 3;
+    pub const UNREACHABLE: u8 = 5;
+    pub const REFUSED: u8 = 6;
+}
+
+#[derive(Debug)]
+pub struct CliError {
+    pub code: u8,
+    pub message: String,
+    pub next: Option<String>,
+    /// The daemon's own words, for `--json`.
+    pub problem: Option<Box<Problem>>,
+    /// A reader that closed the pipe is no failure worth a word.
+    pub quiet: bool,
+}
+
+impl CliError {
+    pub fn new(code: u8, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            next: None,
+            problem: None,
+            quiet: false,
+        }
+    }
+
+    #[must_use]
+    pub fn next(mut self, next: impl Into<String>) -> Self {
+        self.next = Some(next.into());
+        self
+    }
+
+    pub fn quiet() -> Self {
+        Self {
+            quiet: true,
+            ..Self::new(0, "")
+        }
+    }
+}
+
+impl From<ClientError> for CliError {
+    fn from(error: ClientError) -> Self {
+        let message = error.to_string();
+        match error {
+            ClientError::NotRunning { .. } => {
+                Self::new(exit::UNREACHABLE, message).next("Start one with `heddle up`.")
+            }
+            ClientError::Foreign { .. } => Self::new(exit::REFUSED, message)
+                .next("Remove the socket if it is not yours, or choose another HEDDLE_HOME."),
+            ClientError::Broken(_) => Self::new(exit::UNREACHABLE, message)
+                .next("Try again; with the same --id it is safe whatever happened."),
+            ClientError::Protocol(_) => Self::new(exit::FAILED, message)
+                .next("Restart the daemon with this version: `heddle down`, then `heddle up`."),
+            ClientError::Problem(problem) => Self {
+                code: problem
+                    .known_code()
+                    .map_or(exit::FAILED, ErrorCode::exit_code),
+                message,
+                next: Some(with_candidates(&problem)),
+                problem: Some(problem),
+                quiet: false,
+            },
+        }
+    }
+}
+
+fn with_candidates(problem: &Problem) -> String {
+    let names: Vec<&str> = problem
+        .extra
+        .get("candidates")
+        .and_then(|value| value.as_array())
+        .map(|list| list.iter().filter_map(|name| name.as_str()).collect())
+        .unwrap_or_default();
+    if names.is_empty() {
+        problem.next.clone()
+    } else {
+        format!("{} Candidates: {}.", problem.next, names.join(", "))
+    }
+}

@@ -1,0 +1,55 @@
+//! The command line: one verb, one file; every verb with `--json`.
+
+mod commands;
+mod context;
+mod error;
+mod text;
+mod ui;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+pub use context::Context;
+pub use error::{CliError, exit};
+
+use crate::env::Environment;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "heddle",
+    version,
+    about = "Coordination for AI coding agents: every effect lands once, durably, and can be explained afterwards",
+    arg_required_else_help = true,
+    disable_help_subcommand = true
+)]
+struct Cli {
+    /// Print JSON instead of text
+    #[arg(long, global = true)]
+    json: bool,
+    /// The home folder [default: $HEDDLE_HOME or ~/.heddle]
+    #[arg(long, global = true, value_name = "FOLDER")]
+    home: Option<PathBuf>,
+    /// The agent to act as [default: $HEDDLE_AGENT or you]
+    #[arg(long, global = true, value_name = "NAME")]
+    agent: Option<String>,
+    /// The mesh [default: $HEDDLE_MESH or home]
+    #[arg(long, global = true, value_name = "NAME")]
+    mesh: Option<String>,
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+pub fn main(environment: Environment) -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return ui::usage(&error),
+    };
+    let context = Context::new(environment, cli.json, cli.home, cli.agent, cli.mesh);
+    let result = context.and_then(|context| cli.command.run(&context));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => ui::failure(&error, cli.json),
+    }
+}

@@ -1,0 +1,70 @@
+//! Text of others, made safe for a terminal.
+
+/// Shows control characters and bidi marks instead of obeying them (T-41); keeps line breaks and tabs.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        let is_plain = matches!(c, '\n' | '\t') || !(c.is_control() || is_bidi_mark(c));
+        if is_plain {
+            shown.push(c);
+        } else {
+            shown.extend(c.escape_unicode());
+        }
+    }
+    shown
+}
+
+fn is_bidi_mark(c: char) -> bool {
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The lines of a body under their heading.
+pub fn indented(text: &str, by: usize) -> String {
+    let indent = " ".repeat(by);
+    printable(text)
+        .lines()
+        .map(|line| format!("{indent}{line}\n"))
+        .collect()
+}
+
+/// Rows as columns, each as wide as its widest cell.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| {
+            let cells = rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{:width$}  ", printable(cell)));
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t_41_escapes_and_bidi_marks_are_shown_not_obeyed() {
+        let hostile = "a\u{1b}[31mred\u{202e}evil\u{7}\r\nb\tc";
+        let shown = printable(hostile);
+        assert_eq!(shown, "a\\u{1b}[31mred\\u{202e}evil\\u{7}\\u{d}\nb\tc");
+    }
+
+    #[test]
+    fn columns_line_up() {
+        let rows = vec![
+            vec!["a".to_owned(), "b".to_owned()],
+            vec!["ccc".to_owned(), "d".to_owned()],
+        ];
+        assert_eq!(table(&rows), "a    b\nccc  d\n");
+    }
+}

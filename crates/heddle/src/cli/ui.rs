@@ -1,0 +1,79 @@
+//! The only place that prints. A closed pipe ends a verb quietly.
+
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::error::{CliError, exit};
+
+/// Text for people, on standard output.
+pub fn text(text: &str) -> Result<(), CliError> {
+    write(text)
+}
+
+/// One JSON value on a line, on standard output.
+pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
+    let line = serde_json::to_string(value)
+        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    write(&format!("{line}\n"))
+}
+
+fn write(text: &str) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(CliError::quiet()),
+        Err(error) => Err(CliError::new(
+            exit::FAILED,
+            format!("standard output: {error}"),
+        )),
+    }
+}
+
+/// A remark beside the answer, on standard error.
+pub fn note(text: &str) {
+    // Nobody may be listening, and a remark is not worth failing for.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// Help and usage errors, as clap writes them.
+pub fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+}
+
+/// A failed verb: a sentence and the next step on standard error; with `--json` the problem as well.
+pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
+    if error.quiet {
+        return ExitCode::from(error.code);
+    }
+    note(&format!(
+        "error: {}",
+        super::text::printable(&error.message)
+    ));
+    if let Some(next) = &error.next {
+        note(&format!("  next: {}", super::text::printable(next)));
+    }
+    if json_wanted {
+        let _ = match &error.problem {
+            Some(problem) => json(problem),
+            None => json(&serde_json::json!({
+                "code": code_name(error.code),
+                "detail": error.message,
+                "next": error.next,
+            })),
+        };
+    }
+    ExitCode::from(error.code)
+}
+
+fn code_name(code: u8) -> &'static str {
+    match code {
+        exit::USAGE => "usage",
+        exit::CONFLICT => "conflict",
+        exit::UNREACHABLE => "unreachable",
+        exit::REFUSED => "refused",
+        _ => "failed",
+    }
+}

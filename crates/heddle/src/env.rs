@@ -1,0 +1,40 @@
+//! The environment, read once at start and nowhere else.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "this is the one place that reads the environment"
+)]
+
+use std::path::PathBuf;
+
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// `HEDDLE_HOME`, or `~/.heddle`.
+    pub home: Option<PathBuf>,
+    /// `HEDDLE_AGENT`.
+    pub agent: Option<String>,
+    /// `HEDDLE_MESH`.
+    pub mesh: Option<String>,
+    /// `HEDDLE_STORE_SYNC`.
+    pub store_sync: Option<String>,
+    /// `HEDDLE_LOG`: error, warn, info, debug or trace.
+    pub log: Option<String>,
+    /// The login name.
+    pub login: Option<String>,
+}
+
+impl Environment {
+    pub fn read() -> Self {
+        let text = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let home = text("HEDDLE_HOME")
+            .map(PathBuf::from)
+            .or_else(|| text("HOME").map(|home| PathBuf::from(home).join(".heddle")));
+        Self {
+            home,
+            agent: text("HEDDLE_AGENT"),
+            mesh: text("HEDDLE_MESH"),
+            store_sync: text("HEDDLE_STORE_SYNC"),
+            log: text("HEDDLE_LOG"),
+            login: text("USER").or_else(|| text("LOGNAME")),
+        }
+    }
+}

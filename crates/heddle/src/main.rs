@@ -1,0 +1,17 @@
+//! The `heddle` binary: arguments in, one verb, an exit code out.
+
+#![allow(
+    unreachable_pub,
+    reason = "a binary exports nothing; pub is for its other rooms"
+)]
+
+mod cli;
+mod env;
+mod system;
+mod up;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main(env::Environment::read())
+}

@@ -1,0 +1,107 @@
+//! `heddle up --detach`: starts the same program in the background and waits until it is ready.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use heddle_daemon::{Home, Ready};
+
+use super::log::log_path;
+use crate::cli::{CliError, Context, exit};
+
+const READY_WAIT_MAX: Duration = Duration::from_secs(20);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+pub fn detach(context: &Context) -> Result<Ready, CliError> {
+    if let Some(holder) = Home::holder(&context.home) {
+        return Err(CliError::new(
+            exit::CONFLICT,
+            format!("{} is held by {holder}", context.home.display()),
+        )
+        .next("It is up already: use it, or stop it with `heddle down`."));
+    }
+    let io = |error: std::io::Error| {
+        CliError::new(exit::FAILED, format!("{}: {error}", context.home.display()))
+    };
+    std::fs::create_dir_all(&context.home).map_err(io)?;
+    let path = log_path(&context.home);
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(&path)
+        .map_err(io)?;
+    let before = log.metadata().map_err(io)?.len();
+    let mut child = spawn(context, log)?;
+    let mut waited = Duration::ZERO;
+    loop {
+        if let Ok(status) = context.client().status()
+            && status.pid == Some(child.id())
+        {
+            return Ok(Ready {
+                home: status.home.map(PathBuf::from).unwrap_or_default(),
+                socket: status.socket.map(PathBuf::from).unwrap_or_default(),
+                http: status.http.unwrap_or_default(),
+                console: None,
+                mesh: status
+                    .meshes
+                    .first()
+                    .map(|m| m.mesh.clone())
+                    .unwrap_or_default(),
+                agent: status.agent.unwrap_or_default(),
+                pid: child.id(),
+            });
+        }
+        if let Ok(Some(ended)) = child.try_wait() {
+            let code = ended.code().and_then(|code| u8::try_from(code).ok());
+            return Err(told(code.unwrap_or(exit::FAILED), &path, before));
+        }
+        if waited >= READY_WAIT_MAX {
+            return Err(CliError::new(
+                exit::FAILED,
+                "it was started, but did not become ready in time",
+            )
+            .next(format!("Look at {}.", path.display())));
+        }
+        thread::sleep(LOOK_EVERY);
+        waited += LOOK_EVERY;
+    }
+}
+
+fn spawn(context: &Context, log: std::fs::File) -> Result<Child, CliError> {
+    let failed = |error: std::io::Error| CliError::new(exit::FAILED, error.to_string());
+    let program = std::env::current_exe().map_err(failed)?;
+    Command::new(program)
+        .arg("--home")
+        .arg(&context.home)
+        .arg("up")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log)
+        // A group of its own: Ctrl-C in the terminal is not meant for it.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)
+}
+
+/// What the child wrote before it ended, as our own words.
+fn told(code: u8, log: &std::path::Path, from: u64) -> CliError {
+    let mut text = String::new();
+    if let Ok(mut file) = std::fs::File::open(log) {
+        let _ = file.seek(SeekFrom::Start(from));
+        let _ = file.take(64 << 10).read_to_string(&mut text);
+    }
+    let find = |prefix: &str| {
+        text.lines()
+            .find_map(|line| line.strip_prefix(prefix))
+            .map(str::to_owned)
+    };
+    let message = find("error: ").unwrap_or_else(|| "it ended before it was ready".to_owned());
+    let next = find("  next: ").unwrap_or_else(|| format!("Look at {}.", log.display()));
+    CliError::new(code, message).next(next)
+}

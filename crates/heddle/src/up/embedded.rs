@@ -1,0 +1,141 @@
+//! The embedded broker: its own file, its own writer, reached through an in-process stream.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_broker::limiter::{Budget, LocalLimiter};
+use heddle_broker::storage::sqlite::Options;
+use heddle_broker::storage::{SqliteStorage, Storage as _};
+use heddle_broker::{Broker, BrokerConfig, Principal};
+use heddle_core::clock::{Clock, Ids};
+use heddle_daemon::link::{ConnectError, Connector, Duplex, LinkStream, ws_config};
+use heddle_daemon::{Durability, Prepared};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::cli::{CliError, exit};
+
+/// Bytes that wait between the two halves of the in-process stream.
+const PIPE_BYTES: usize = 256 << 10;
+/// The broker's share of the time for stopping.
+const STOP_WAIT: Duration = Duration::from_secs(2);
+
+type EmbeddedBroker = Broker<SqliteStorage, LocalLimiter>;
+
+pub struct Embedded {
+    broker: Arc<EmbeddedBroker>,
+    storage: SqliteStorage,
+    principal: Principal,
+    connections: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Embedded {
+    pub async fn open(
+        prepared: &Prepared,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn Ids>,
+        durability: Durability,
+    ) -> Result<Self, CliError> {
+        let failed = |error: String| {
+            CliError::new(
+                exit::FAILED,
+                format!("the embedded broker cannot start: {error}"),
+            )
+            .next("Nothing was changed; see broker.db in the home folder.")
+        };
+        let options = Options {
+            durability,
+            ..Options::new(prepared.home().broker_data())
+        };
+        let storage = SqliteStorage::open(options).map_err(|e| failed(e.to_string()))?;
+        let mesh = prepared.mesh();
+        let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
+        ensured.map_err(|e| failed(e.to_string()))?;
+        let config = &prepared.home().config.broker;
+        let budget = Budget {
+            ids_per_window_max: config.rate_limit,
+            window: Duration::from_secs(config.rate_window_seconds.max(1)),
+        };
+        let limiter = LocalLimiter::new(Arc::clone(&clock), budget);
+        let broker = Broker::new(
+            Arc::new(storage.clone()),
+            Arc::new(limiter),
+            clock,
+            ids,
+            BrokerConfig::default(),
+        );
+        Ok(Self {
+            broker: Arc::new(broker),
+            storage,
+            principal: Principal {
+                mesh: mesh.mesh,
+                member: mesh.member,
+                member_name: mesh.member_name.clone(),
+            },
+            connections: TaskTracker::new(),
+            stopping: CancellationToken::new(),
+        })
+    }
+
+    pub fn connector(&self) -> Arc<dyn Connector> {
+        Arc::new(InProcess {
+            broker: Arc::clone(&self.broker),
+            principal: self.principal.clone(),
+            connections: self.connections.clone(),
+            stopping: self.stopping.clone(),
+        })
+    }
+
+    /// After the daemon has drained: finishes what is in flight and closes the file.
+    pub async fn stop(self) {
+        self.stopping.cancel();
+        self.connections.close();
+        if tokio::time::timeout(STOP_WAIT, self.connections.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the embedded broker did not end in time");
+        }
+        let storage = self.storage;
+        let _ = tokio::task::spawn_blocking(move || storage.stop()).await;
+    }
+}
+
+/// A connection to the broker of this very process. Its identity needs no proof: it is our own.
+struct InProcess {
+    broker: Arc<EmbeddedBroker>,
+    principal: Principal,
+    connections: TaskTracker,
+    stopping: CancellationToken,
+}
+
+impl Connector for InProcess {
+    fn connect(
+        &self,
+    ) -> Pin<Box<dyn Future<Output = Result<LinkStream, ConnectError>> + Send + '_>> {
+        Box::pin(async {
+            if self.stopping.is_cancelled() {
+                return Err(ConnectError("the embedded broker is stopping".to_owned()));
+            }
+            let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
+            let broker = Arc::clone(&self.broker);
+            let (principal, stopping) = (self.principal.clone(), self.stopping.clone());
+            self.connections.spawn(async move {
+                let config = Some(heddle_broker::ws_config());
+                let ws = WebSocketStream::from_raw_socket(theirs, Role::Server, config).await;
+                broker.serve(ws, principal, stopping).await;
+            });
+            let ours: Box<dyn Duplex> = Box::new(ours);
+            Ok(WebSocketStream::from_raw_socket(ours, Role::Client, Some(ws_config())).await)
+        })
+    }
+
+    fn label(&self) -> String {
+        "embedded".to_owned()
+    }
+}

@@ -1,0 +1,509 @@
+//! `POST /v1/send` over the real binary: the table of v10 §4.5.1 and the OB invariants.
+#![cfg(test)]
+#![allow(clippy::disallowed_methods, reason = "tests read the real clock")]
+#![allow(
+    clippy::too_many_lines,
+    reason = "a case after another reads best in one place"
+)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+use support::stub_broker::{Script, StubBroker};
+use support::{Answer, Daemon, Home, wait_until};
+
+fn send(daemon: &Daemon, id: &str, message: &str) -> Answer {
+    daemon.http.post(
+        "/v1/send",
+        &json!({"to": "#ops", "message": message, "client_message_id": id}),
+    )
+}
+
+fn row(daemon: &Daemon, id: &str) -> Value {
+    daemon.http.get(&format!("/v1/outbox/{id}")).expect(200)
+}
+
+fn wait_for_status(daemon: &Daemon, id: &str, status: &str) {
+    let mut last = Value::Null;
+    let what = format!("{id} to be {status}");
+    let reached = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        wait_until(&what, || {
+            last = row(daemon, id);
+            last["status"] == status
+        });
+    }));
+    assert!(reached.is_ok(), "{what}: {last:#} {}", daemon.log());
+}
+
+/// Brings one row into each of the five states through the daemon's own state machine.
+fn five_states(broker: &StubBroker, daemon: &Daemon) -> BTreeMap<&'static str, String> {
+    let mut ids = BTreeMap::new();
+    let mut put = |status: &'static str, script: Script| {
+        broker.script(script);
+        let id = format!("id-{status}");
+        send(daemon, &id, "first").expect(202);
+        wait_for_status(daemon, &id, status);
+        ids.insert(status, id);
+    };
+    put("done", Script::Commit);
+    put(
+        "dead",
+        Script::Refuse {
+            code: "unknown_recipient",
+        },
+    );
+    // A transient refusal: the row goes back to pending and waits.
+    put("inflight", Script::Hold);
+    broker.script(Script::Refuse {
+        code: "unknown_recipient",
+    });
+    send(daemon, "id-aborted", "first").expect(202);
+    wait_for_status(daemon, "id-aborted", "dead");
+    broker.script(Script::Hold);
+    let requeued = daemon
+        .http
+        .post(
+            "/v1/outbox/id-aborted/requeue",
+            &json!({"new_client_id": "successor"}),
+        )
+        .expect(200);
+    assert_eq!(requeued["old"]["status"], "aborted");
+    assert_eq!(requeued["new"]["client_message_id"], "successor");
+    ids.insert("aborted", "id-aborted".to_owned());
+    broker.script(Script::Refuse {
+        code: "rate_limited",
+    });
+    send(daemon, "id-pending", "first").expect(202);
+    wait_until("a refused try", || {
+        row(daemon, "id-pending")["attempts"] == 1
+    });
+    broker.script(Script::Hold);
+    wait_for_status(daemon, "id-pending", "pending");
+    ids.insert("pending", "id-pending".to_owned());
+    ids
+}
+
+#[test]
+fn ob_04_ob_05_ob_11_every_row_of_the_table_answers_as_specified_and_changes_nothing() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+
+    let first = send(&daemon, "id-fresh", "first").expect(202);
+    assert_eq!(first["status"], "queued");
+    assert_eq!(first["durability"], "local");
+    assert_eq!(first["request_fingerprint"].as_str().unwrap().len(), 64);
+
+    let ids = five_states(&broker, &daemon);
+    let mut rows_seen = 1;
+    for (status, id) in &ids {
+        let before = row(&daemon, id);
+        assert_eq!(before["status"], *status);
+        let fingerprint = before["request_fingerprint"].as_str().unwrap().to_owned();
+        let matching = send(&daemon, id, "first");
+        let mismatching = send(&daemon, id, "second");
+        rows_seen += 2;
+        check_match(status, &matching, &before);
+        let problem = mismatching.expect(409);
+        assert_eq!(problem["code"], "idempotency_key_reused");
+        assert_eq!(
+            problem["conflict"],
+            format!("outbox_{status}_fingerprint_mismatch")
+        );
+        assert_eq!(problem["daemon_fingerprint_prefix"], fingerprint[..16]);
+        assert!(
+            mismatching
+                .head
+                .to_lowercase()
+                .contains("application/problem+json")
+        );
+        if *status == "done" {
+            assert_eq!(problem["broker_message_id"], before["broker_message_id"]);
+        }
+        // The pending row's next try may fall between the two looks; everything else stands still.
+        let mut after = row(&daemon, id);
+        if *status == "pending" {
+            after["status"] = before["status"].clone();
+        }
+        assert_eq!(after, before, "{status}");
+    }
+    assert_eq!(rows_seen, 11);
+}
+
+fn check_match(status: &str, answer: &Answer, row: &Value) {
+    match status {
+        "pending" => assert_eq!(answer.expect(202)["status"], "queued"),
+        "inflight" => assert_eq!(answer.expect(202)["status"], "inflight"),
+        "done" => {
+            let body = answer.expect(200);
+            assert_eq!(body["duplicate"], true);
+            assert_eq!(body["durability"], "committed");
+            assert_eq!(body["broker_message_id"], row["broker_message_id"]);
+            assert_eq!(body["history_id"], row["history_id"]);
+            assert!(body["history_id"].is_string());
+        }
+        _ => {
+            let problem = answer.expect(409);
+            assert_eq!(
+                problem["conflict"],
+                format!("outbox_{status}_fingerprint_match")
+            );
+            let prefix = &row["request_fingerprint"].as_str().unwrap()[..16];
+            assert_eq!(problem["daemon_fingerprint_prefix"], prefix);
+            if status == "dead" {
+                assert!(
+                    problem["reason"]
+                        .as_str()
+                        .unwrap()
+                        .starts_with("unknown_recipient")
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn ob_12_ob_13_done_dead_and_aborted_ids_are_never_sent_again() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+    let ids = five_states(&broker, &daemon);
+    for status in ["done", "dead", "aborted"] {
+        let id = &ids[status];
+        let before = broker.sends_of(id).len();
+        for _ in 0..5 {
+            send(&daemon, id, "first");
+        }
+        assert_eq!(broker.sends_of(id).len(), before, "{status}");
+    }
+    daemon.kill();
+    broker.script(Script::Commit);
+    let counts: Vec<usize> = ["done", "dead", "aborted"]
+        .iter()
+        .map(|s| broker.sends_of(&ids[s]).len())
+        .collect();
+    let daemon = home.up();
+    wait_for_status(&daemon, &ids["inflight"], "done");
+    let again: Vec<usize> = ["done", "dead", "aborted"]
+        .iter()
+        .map(|s| broker.sends_of(&ids[s]).len())
+        .collect();
+    assert_eq!(counts, again);
+}
+
+#[test]
+fn ob_03_a_refused_request_consumes_nothing() {
+    let home = Home::new();
+    let daemon = home.up();
+    daemon
+        .http
+        .post("/v1/topic/create", &json!({"topic": "ops"}))
+        .expect(200);
+    let refused = [
+        (json!({"to": "#nowhere", "message": "m"}), 404),
+        (json!({"to": "nowhere", "message": "m"}), 400),
+        (json!({"to": "#o\u{1}ps", "message": "m"}), 400),
+        (
+            json!({"to": "#ops", "message": "m", "priority": "soon"}),
+            400,
+        ),
+        (json!({"to": "#ops", "message": "m", "colour": "red"}), 400),
+        (
+            json!({"to": "#ops", "message": "m", "mentions": ["@nobody"]}),
+            404,
+        ),
+        (
+            json!({"to": "#ops", "message": "m", "mesh": "elsewhere"}),
+            404,
+        ),
+        (json!({"to": "#ops", "message": "x".repeat(1 << 20)}), 413),
+    ];
+    for (mut body, status) in refused {
+        body["client_message_id"] = json!("the-id");
+        let answer = daemon.http.post("/v1/send", &body);
+        assert_eq!(answer.status, status, "{answer:?}");
+        assert_eq!(daemon.http.get("/v1/outbox/the-id").status, 404);
+    }
+    assert_eq!(send(&daemon, "the-id", "m").expect(202)["status"], "queued");
+}
+
+#[test]
+fn fp_05_lossy_json_is_refused_at_the_door() {
+    let home = Home::new();
+    let daemon = home.up();
+    for meta in [
+        r#"{"n":9007199254740993}"#,
+        r#"{"a":1,"a":2}"#,
+        r#"{"s":"\ud800"}"#,
+        r#"{"n":1e400}"#,
+        "[1]",
+        "7",
+    ] {
+        let body = format!(r#"{{"to":"@tester","message":"m","meta":{meta}}}"#);
+        let answer = daemon.http.post_with("/v1/send", &[], &body);
+        assert_eq!(answer.expect(400)["code"], "invalid_request", "{meta}");
+    }
+    let deep = format!(
+        r#"{{"to":"@tester","message":"m","meta":{{"a":{}{}}}}}"#,
+        "[".repeat(500),
+        "]".repeat(500)
+    );
+    daemon.http.post_with("/v1/send", &[], &deep).expect(400);
+}
+
+#[test]
+fn ob_15_c46_header_and_body_ids_must_agree() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"to": "@tester", "message": "m", "client_message_id": "in-body"}).to_string();
+    let differ = daemon
+        .http
+        .post_with("/v1/send", &[("idempotency-key", "in-header")], &body);
+    assert_eq!(differ.expect(400)["code"], "invalid_request");
+    for id in ["in-body", "in-header"] {
+        assert_eq!(
+            daemon.http.get(&format!("/v1/outbox/{id}")).status,
+            404,
+            "consumed {id}"
+        );
+    }
+    let same = daemon
+        .http
+        .post_with("/v1/send", &[("idempotency-key", "in-body")], &body);
+    assert_eq!(same.expect(202)["client_message_id"], "in-body");
+    let bare = json!({"to": "@tester", "message": "m"});
+    let header = daemon.http.post_with(
+        "/v1/send",
+        &[("Idempotency-Key", "alone")],
+        &bare.to_string(),
+    );
+    assert_eq!(header.expect(202)["client_message_id"], "alone");
+    let minted = daemon.http.post("/v1/send", &bare).expect(202);
+    assert_eq!(minted["client_message_id"].as_str().unwrap().len(), 26);
+}
+
+#[test]
+fn ob_06_concurrent_same_id_inserts_once() {
+    let home = Home::new();
+    let daemon = home.up();
+    for round in 0..20 {
+        let id = format!("race-{round}");
+        let answers: Vec<(u16, Value)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..32)
+                .map(|n| {
+                    let (http, id) = (daemon.http.clone(), id.clone());
+                    // Two different requests under one id: exactly one of them may win.
+                    let message = if n % 2 == 0 { "even" } else { "odd" };
+                    scope.spawn(move || {
+                        let body =
+                            json!({"to": "@tester", "message": message, "client_message_id": id});
+                        let answer = http.post("/v1/send", &body);
+                        (answer.status, answer.json())
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        let accepted: std::collections::BTreeSet<&str> = answers
+            .iter()
+            .filter(|(status, _)| matches!(status, 200 | 202))
+            .filter_map(|(_, body)| body["request_fingerprint"].as_str())
+            .collect();
+        assert_eq!(accepted.len(), 1, "both requests were accepted");
+        let conflicts = answers.iter().filter(|(status, _)| *status == 409).count();
+        assert_eq!(conflicts, 16, "{answers:?}");
+    }
+    let rows = daemon.http.get("/v1/outbox?limit=500").expect(200);
+    assert_eq!(rows["rows"].as_array().unwrap().len(), 20);
+}
+
+#[test]
+fn c1_two_agents_may_use_the_same_id_for_the_same_text() {
+    let home = Home::new();
+    let daemon = home.up();
+    daemon
+        .http
+        .post("/v1/agent/register", &json!({"agent": "reader"}))
+        .expect(200);
+    for agent in ["host-a", "host-b"] {
+        let body = json!({"to": "@reader", "message": "same", "client_message_id": "deploy-42", "agent": agent});
+        daemon.http.post("/v1/send", &body).expect(202);
+    }
+    wait_until("both messages", || {
+        let inbox = daemon.http.get("/v1/inbox?agent=reader").expect(200);
+        inbox["items"].as_array().unwrap().len() == 2
+    });
+    let ambiguous = daemon.http.get("/v1/outbox/deploy-42");
+    assert_eq!(ambiguous.status, 400, "{ambiguous:?}");
+    daemon
+        .http
+        .get("/v1/outbox/deploy-42?agent=host-a")
+        .expect(200);
+}
+
+#[test]
+fn c47_a_known_id_is_answered_although_its_recipient_is_gone() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+    send(&daemon, "known", "m").expect(202);
+    wait_for_status(&daemon, "known", "done");
+    drop(daemon);
+    // The same home on its embedded broker, which has never heard of #ops.
+    home.config("");
+    let daemon = home.up();
+    assert_eq!(send(&daemon, "unknown", "m").status, 404);
+    assert_eq!(send(&daemon, "known", "m").expect(200)["duplicate"], true);
+    assert_eq!(send(&daemon, "known", "other").status, 409);
+}
+
+#[test]
+fn dr_01_dr_06_one_transmission_at_a_time_and_every_one_byte_identical() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    broker.script(Script::Hold);
+    let daemon = home.up();
+    let body = json!({"to": "#ops", "message": "m", "client_message_id": "held", "meta": {"b": 1.0, "a": "é"}});
+    daemon.http.post("/v1/send", &body).expect(202);
+    wait_for_status(&daemon, "held", "inflight");
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(
+        broker.sends_of("held").len(),
+        1,
+        "sent again while in flight"
+    );
+    daemon.kill();
+    broker.script(Script::CommitAndHangUp);
+    let daemon = home.up();
+    wait_until("a second transmission", || {
+        broker.sends_of("held").len() >= 2
+    });
+    broker.script(Script::Commit);
+    wait_for_status(&daemon, "held", "done");
+    let sends = broker.sends_of("held");
+    assert!(sends.len() >= 3);
+    assert!(
+        sends
+            .iter()
+            .all(|sent| *sent == sends[0] && !sent.is_empty()),
+        "{sends:?}"
+    );
+    assert_eq!(
+        row(&daemon, "held")["broker_message_id"],
+        "01HZX000000000000000000001"
+    );
+}
+
+#[test]
+fn dr_02_a_row_in_flight_at_a_crash_is_pending_after_it_with_one_more_attempt() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    broker.script(Script::Hold);
+    let daemon = home.up();
+    send(&daemon, "held", "m").expect(202);
+    wait_for_status(&daemon, "held", "inflight");
+    wait_until("the first transmission", || broker.send_count() == 1);
+    daemon.kill();
+    let daemon = home.up();
+    let found = row(&daemon, "held");
+    assert_eq!(found["status"], "pending");
+    assert_eq!(found["attempts"], 1);
+    assert_eq!(broker.send_count(), 1, "sent before one minimum backoff");
+    wait_until("the next try", || broker.send_count() == 2);
+}
+
+#[test]
+fn dr_17_with_a_healthy_broker_every_pending_row_ends() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    broker.script(Script::Refuse {
+        code: "storage_unavailable",
+    });
+    let daemon = home.up();
+    for n in 0..50 {
+        send(&daemon, &format!("row-{n}"), "m").expect(202);
+    }
+    wait_until("the first tries", || broker.send_count() >= 50);
+    broker.script(Script::Commit);
+    wait_until("all rows to be done", || {
+        daemon.http.get("/v1/status").expect(200)["outbox"]["done"] == 50
+    });
+}
+
+#[test]
+fn c5_requeue_of_a_row_whose_ack_was_lost_becomes_done() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    broker.script(Script::CommitAndHangUp);
+    let daemon = home.up();
+    send(&daemon, "lost-ack", "m").expect(202);
+    wait_until("the lost ack", || broker.send_count() == 1);
+    wait_for_status(&daemon, "lost-ack", "pending");
+    broker.script(Script::Hold);
+    wait_until("the link", || {
+        daemon.http.get("/v1/status").expect(200)["connected"] == true
+    });
+    let answer = daemon.http.post(
+        "/v1/outbox/lost-ack/requeue",
+        &json!({"new_client_id": "again"}),
+    );
+    if answer.status == 200 {
+        let outcome = answer.json();
+        assert_eq!(outcome["old"]["status"], "done");
+        assert!(outcome["new"].is_null());
+    } else {
+        // The retry was on its way at that moment; the state machine says so.
+        assert_eq!(
+            answer.expect(409)["conflict"],
+            "outbox_inflight_not_requeueable"
+        );
+    }
+    assert_eq!(
+        daemon.http.get("/v1/outbox/again").status,
+        404,
+        "a second message was made"
+    );
+}
+
+#[test]
+fn dr_12_dr_14_a_retired_id_stays_buried_and_final_rows_are_not_requeued() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+    let ids = five_states(&broker, &daemon);
+    for status in ["done", "inflight", "aborted"] {
+        let before = row(&daemon, &ids[status]);
+        let answer = daemon
+            .http
+            .post(&format!("/v1/outbox/{}/requeue", ids[status]), &json!({}));
+        assert_eq!(answer.status, 409, "{status}: {answer:?}");
+        assert_eq!(row(&daemon, &ids[status]), before);
+    }
+    let taken = daemon.http.post(
+        &format!("/v1/outbox/{}/requeue", ids["dead"]),
+        &json!({"new_client_id": ids["done"]}),
+    );
+    assert_eq!(taken.status, 409, "{taken:?}");
+    assert_eq!(row(&daemon, &ids["dead"])["status"], "dead");
+    let shown = row(&daemon, &ids["aborted"]);
+    let chain: Vec<&str> = shown["chain"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|r| r["client_message_id"].as_str())
+        .collect();
+    assert_eq!(chain, ["id-aborted", "successor"]);
+}

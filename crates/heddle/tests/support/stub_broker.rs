@@ -1,0 +1,271 @@
+//! A broker that does what the test says: holds answers, refuses, forgets, or advertises nonsense.
+//!
+//! It speaks the real protocol over a real socket; only its decisions are scripted. The daemon's
+//! state machine is what puts rows into `inflight`, `dead` and `aborted`.
+
+use std::collections::BTreeMap;
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::{Message, WebSocket, accept};
+
+/// What to do with the envelopes that come in.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Script {
+    Commit,
+    /// Never answer.
+    Hold,
+    Refuse {
+        code: &'static str,
+    },
+    Conflict,
+    /// Commit, but hang up instead of answering.
+    CommitAndHangUp,
+}
+
+#[derive(Debug)]
+struct State {
+    script: Script,
+    features: Value,
+    /// Every transmission: client id and the envelope's exact text.
+    sends: Vec<(String, String)>,
+    committed: BTreeMap<String, (String, u64, String)>,
+    close_codes: Vec<u16>,
+}
+
+#[derive(Clone)]
+pub struct StubBroker {
+    state: Arc<Mutex<State>>,
+    port: u16,
+}
+
+pub fn good_features() -> Value {
+    features(
+        json!({"mode": "retention_scoped", "dedupe_retention_days": 30, "request_fingerprint": true}),
+    )
+}
+
+pub fn features(dedupe: Value) -> Value {
+    json!({
+        "client_message_id_dedupe": {"version": 2, "params": dedupe},
+        "concurrent_connection_policy": {"version": 1, "params": {}},
+    })
+}
+
+impl StubBroker {
+    pub fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let broker = Self {
+            port: listener.local_addr().unwrap().port(),
+            state: Arc::new(Mutex::new(State {
+                script: Script::Commit,
+                features: good_features(),
+                sends: Vec::new(),
+                committed: BTreeMap::new(),
+                close_codes: Vec::new(),
+            })),
+        };
+        let serving = broker.clone();
+        // Ends with the test's process.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let broker = serving.clone();
+                thread::spawn(move || broker.serve(stream));
+            }
+        });
+        broker
+    }
+
+    /// The config.toml of a home that this broker hosts.
+    pub fn config(&self) -> String {
+        format!("[broker]\nurl = \"ws://127.0.0.1:{}/\"\n", self.port)
+    }
+
+    pub fn script(&self, script: Script) {
+        self.state.lock().unwrap().script = script;
+    }
+
+    pub fn features(&self, features: Value) {
+        self.state.lock().unwrap().features = features;
+    }
+
+    /// The envelopes that came in under this id, in order.
+    pub fn sends_of(&self, id: &str) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        let of_id = state.sends.iter().filter(|(sent, _)| sent == id);
+        of_id.map(|(_, envelope)| envelope.clone()).collect()
+    }
+
+    pub fn send_count(&self) -> usize {
+        self.state.lock().unwrap().sends.len()
+    }
+
+    pub fn close_codes(&self) -> Vec<u16> {
+        self.state.lock().unwrap().close_codes.clone()
+    }
+
+    fn serve(&self, stream: TcpStream) {
+        let Ok(mut ws) = accept(stream) else { return };
+        say(
+            &mut ws,
+            &json!({"type": "challenge", "protocol": 1, "nonce": "n"}),
+        );
+        while let Ok(message) = ws.read() {
+            match message {
+                Message::Text(text) => {
+                    let frame: Value = serde_json::from_str(&text).unwrap();
+                    if !self.answer(&mut ws, &frame, &text) {
+                        return;
+                    }
+                }
+                Message::Close(frame) => {
+                    let code = frame.map_or(0, |frame| u16::from(frame.code));
+                    self.state.lock().unwrap().close_codes.push(code);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn answer(&self, ws: &mut WebSocket<TcpStream>, frame: &Value, text: &str) -> bool {
+        match frame["type"].as_str().unwrap() {
+            "hello" => {
+                let welcome = json!({
+                    "type": "welcome", "epoch": 1, "generation": 1,
+                    "features": self.state.lock().unwrap().features, "roster": roster(frame),
+                });
+                say(ws, &welcome);
+            }
+            "send" => return self.take_batch(ws, frame, text),
+            "request" => {
+                let mut reply = self.reply(&frame["body"]);
+                reply["type"] = json!("reply");
+                reply["request"] = frame["request"].clone();
+                say(ws, &reply);
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn take_batch(&self, ws: &mut WebSocket<TcpStream>, frame: &Value, text: &str) -> bool {
+        let script = {
+            let mut state = self.state.lock().unwrap();
+            for item in frame["items"].as_array().unwrap() {
+                let id = item["client_message_id"].as_str().unwrap().to_owned();
+                state.sends.push((id, envelope_text(text)));
+            }
+            state.script.clone()
+        };
+        let items = frame["items"].as_array().unwrap();
+        let verdicts: Vec<Value> = match script {
+            Script::Hold => return true,
+            Script::Refuse { code } => items
+                .iter()
+                .map(|_| json!({"verdict": "refused", "code": code, "detail": "as scripted"}))
+                .collect(),
+            Script::Conflict => items
+                .iter()
+                .map(|_| json!({"verdict": "conflict", "broker_fingerprint_prefix": "0011223344556677"}))
+                .collect(),
+            Script::Commit | Script::CommitAndHangUp => items.iter().map(|item| self.commit(item)).collect(),
+        };
+        if script == Script::CommitAndHangUp {
+            return false;
+        }
+        say(
+            ws,
+            &json!({"type": "verdicts", "batch": frame["batch"], "items": verdicts}),
+        );
+        true
+    }
+
+    fn commit(&self, item: &Value) -> Value {
+        let mut state = self.state.lock().unwrap();
+        let id = item["client_message_id"].as_str().unwrap().to_owned();
+        let fingerprint =
+            heddle_wire::broker::Envelope::parse(item["envelope"].to_string().as_bytes())
+                .unwrap()
+                .wire_fingerprint()
+                .unwrap()
+                .to_hex();
+        let seq = state.committed.len() as u64 + 1;
+        let duplicate = state.committed.contains_key(&id);
+        let entry = state
+            .committed
+            .entry(id)
+            .or_insert_with(|| (format!("01HZX000000000000000000{seq:03}"), seq, fingerprint));
+        let (message, seq, _) = entry.clone();
+        if duplicate {
+            json!({"verdict": "duplicate", "broker_message_id": message, "history_id": format!("1.{seq}"),
+                   "history_available": true, "first_seen_at": 0})
+        } else {
+            json!({"verdict": "created", "broker_message_id": message, "history_id": format!("1.{seq}")})
+        }
+    }
+
+    fn reply(&self, body: &Value) -> Value {
+        match body["what"].as_str().unwrap() {
+            "message_status" => {
+                let state = self.state.lock().unwrap();
+                match state
+                    .committed
+                    .get(body["client_message_id"].as_str().unwrap())
+                {
+                    Some((message, seq, fingerprint)) => json!({
+                        "result": "committed", "broker_message_id": message,
+                        "history_id": format!("1.{seq}"), "wire_fingerprint": fingerprint,
+                    }),
+                    None => json!({"result": "absent"}),
+                }
+            }
+            _ => json!({"result": "ok", "changed": true}),
+        }
+    }
+}
+
+fn say(ws: &mut WebSocket<TcpStream>, frame: &Value) {
+    let _ = ws.send(Message::text(frame.to_string()));
+}
+
+fn roster(hello: &Value) -> Value {
+    let agents: Vec<Value> = hello["agents"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|agent| json!({"member": hello["member"], "agent": agent}))
+        .collect();
+    json!({
+        "members": [{"member": hello["member"], "name": hello["member_name"], "online": true}],
+        "agents": agents,
+        "topics": [{"topic": "ops", "subscribers": []}],
+    })
+}
+
+/// The first envelope of a send frame, byte for byte as it came.
+fn envelope_text(frame: &str) -> String {
+    let start = frame
+        .find("\"envelope\":")
+        .map_or(0, |at| at + "\"envelope\":".len());
+    let mut depth = 0;
+    let mut in_string = false;
+    let mut escaped = false;
+    for (index, byte) in frame.as_bytes()[start..].iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' if !in_string => depth += 1,
+            b'}' if !in_string => {
+                depth -= 1;
+                if depth == 0 {
+                    return frame[start..=start + index].to_owned();
+                }
+            }
+            _ => {}
+        }
+    }
+    String::new()
+}

@@ -1,0 +1,276 @@
+//! The handle: opens a file, queues writes and reads, and stops its threads.
+
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use crate::connection::Site;
+use crate::counters::{Counters, Stats};
+use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
+use crate::files;
+use crate::migrate::{Migration, known_version, migrate, refuse_newer};
+use crate::options::Options;
+use crate::poison::Poison;
+use crate::queue::{Queue, Refused};
+use crate::readers::{self, ReadQueue, Reader};
+use crate::reply::Reply;
+use crate::threads::Threads;
+use crate::ticket::{Promise, Ticket, Verdict};
+use crate::writer::{WriteQueue, Writer, settle};
+
+/// One SQLite file with its writer thread and its readers. Cheap to clone; the last clone stops it.
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    writes: Arc<WriteQueue>,
+    reads: Arc<ReadQueue>,
+    poison: Poison,
+    counters: Arc<Counters>,
+    writer: Threads,
+    readers: Threads,
+}
+
+impl Database {
+    /// Opens the file, creates it if it is missing, and brings its schema to the newest version of
+    /// `migrations`.
+    pub fn open(options: Options, migrations: &[Migration]) -> Result<Database, OpenError> {
+        let known = known_version(migrations)?;
+        let path = match options.vfs {
+            None => files::prepare(&options.path)?,
+            Some(_) => Path::new("/").join(&options.path),
+        };
+        let site = Site::new(path, &options);
+        if let Some(found) = site.look()? {
+            refuse_newer(found, known)?;
+        }
+        let connection = site.writer()?;
+        migrate(&connection, migrations)?;
+        Database::start(options, &site, connection)
+    }
+
+    fn start(options: Options, site: &Site, connection: Connection) -> Result<Database, OpenError> {
+        let reader_count = options.reader_count.max(1);
+        // From here on a drop of `inner` ends whatever threads have been started.
+        let inner = Inner {
+            writes: Arc::new(Queue::new(options.queue_capacity)),
+            reads: Arc::new(Queue::new(options.read_queue_capacity)),
+            poison: Poison::default(),
+            counters: Arc::new(Counters::default()),
+            writer: Threads::default(),
+            readers: Threads::default(),
+        };
+        let writer = Writer {
+            queue: Arc::clone(&inner.writes),
+            poison: inner.poison.clone(),
+            counters: Arc::clone(&inner.counters),
+            options,
+        };
+        let failed = |source| OpenError::Thread { source };
+        inner
+            .writer
+            .start("sqlite-writer", move || writer.run(connection))
+            .map_err(failed)?;
+        for _ in 0..reader_count {
+            let reader = Reader {
+                queue: Arc::clone(&inner.reads),
+                site: site.clone(),
+            };
+            inner
+                .readers
+                .start("sqlite-reader", move || reader.run())
+                .map_err(failed)?;
+        }
+        Ok(Database {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// Queues a write and waits until the transaction that carries it is committed and synced.
+    ///
+    /// The job is queued when the future is first polled; from then on it runs exactly once, also if the
+    /// future is dropped. It runs on the writer's thread inside a transaction, so it must be short, must
+    /// not end the transaction and must not wait for another write.
+    pub async fn write<T, E, F>(&self, job: F) -> Result<T, WriteError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = Reply::to_task();
+        self.queue_write(Promise::Durable, job, reply)?;
+        let answer: Result<_, oneshot::error::RecvError> = answer.await;
+        answer.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
+    /// Queues a write that may be forgotten in a power cut: it is answered after its commit, but has no
+    /// sync of its own. Whatever is written durably after it carries it along; the order of commits is
+    /// kept, so it is never lost alone from the middle.
+    ///
+    /// Only for what is derived again after a crash, and never for what a caller is told of.
+    pub async fn write_relaxed<T, E, F>(&self, job: F) -> Result<T, WriteError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = Reply::to_task();
+        self.queue_write(Promise::Relaxed, job, reply)?;
+        let answer: Result<_, oneshot::error::RecvError> = answer.await;
+        answer.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
+    /// The same for a thread without a runtime. Called from inside a write it would wait for itself,
+    /// and is refused with `Busy`.
+    pub fn write_blocking<T, E, F>(&self, job: F) -> Result<T, WriteError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        if self.inner.writer.is_current() {
+            return Err(WriteError::Busy);
+        }
+        let (reply, answer) = Reply::to_thread();
+        self.queue_write(Promise::Durable, job, reply)?;
+        let answer: Result<_, mpsc::RecvError> = answer.recv();
+        answer.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
+    fn queue_write<T, E, F>(
+        &self,
+        promise: Promise,
+        job: F,
+        reply: Reply<Result<T, WriteError<E>>>,
+    ) -> Result<(), WriteError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        if let Some(reason) = self.inner.poison.reason() {
+            return Err(WriteError::Poisoned(reason.to_string()));
+        }
+        let ticket = Ticket::new(promise, job, reply);
+        let queued = self.inner.writes.push(Box::new(ticket));
+        queued.map_err(|refused| match (refused, self.inner.poison.reason()) {
+            (_, Some(reason)) => WriteError::Poisoned(reason.to_string()),
+            (Refused::Full, None) => WriteError::Busy,
+            (Refused::Closed, None) => WriteError::Stopped,
+        })
+    }
+
+    /// The writer went away with a write in its hands; only a broken invariant leads here, and the
+    /// outcome of that write is unknown.
+    fn unanswered<E>(&self) -> WriteError<E> {
+        let reason = self.inner.poison.set("the writer ended without an answer");
+        WriteError::Poisoned(reason.to_string())
+    }
+
+    /// Runs a read on a pool thread, in one snapshot that holds every write answered before the call.
+    pub async fn read<T, E, F>(&self, job: F) -> Result<T, ReadError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = Reply::to_task();
+        self.queue_read(job, reply)?;
+        answer.await.unwrap_or(Err(ReadError::Stopped))
+    }
+
+    /// The same for a thread without a runtime. Not to be called from inside a read.
+    pub fn read_blocking<T, E, F>(&self, job: F) -> Result<T, ReadError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = Reply::to_thread();
+        self.queue_read(job, reply)?;
+        answer.recv().unwrap_or(Err(ReadError::Stopped))
+    }
+
+    fn queue_read<T, E, F>(
+        &self,
+        job: F,
+        reply: Reply<Result<T, ReadError<E>>>,
+    ) -> Result<(), ReadError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let read = readers::queued(job, self.inner.poison.clone(), reply);
+        self.inner
+            .reads
+            .push(read)
+            .map_err(|refused| match refused {
+                Refused::Full => ReadError::Busy,
+                Refused::Closed => ReadError::Stopped,
+            })
+    }
+
+    /// `PRAGMA integrity_check`, the first problem as an error. Damage poisons the handle (LF-39).
+    pub fn integrity_check(&self) -> Result<(), IntegrityError> {
+        let found = self.read_blocking(|connection| {
+            connection.query_row("PRAGMA integrity_check(1)", [], |row| {
+                row.get::<_, String>(0)
+            })
+        });
+        match found {
+            Ok(verdict) if verdict == "ok" => Ok(()),
+            Ok(problem) => {
+                self.inner.poison.set(&problem);
+                Err(IntegrityError::Damaged(problem))
+            }
+            Err(error) => match self.is_poisoned() {
+                Some(reason) => Err(IntegrityError::Damaged(reason)),
+                None => Err(IntegrityError::Unavailable(error.to_string())),
+            },
+        }
+    }
+
+    /// Takes nothing more, finishes what is queued, moves the log into the file and ends the threads.
+    /// Blocks until that is done; any number of calls is one stop.
+    pub fn stop(&self) {
+        self.inner.stop();
+    }
+
+    /// Takes nothing more and answers what is queued with `Stopped`; a transaction that is running is
+    /// still committed and answered.
+    pub fn abort(&self) {
+        drop(self.inner.reads.close_and_empty());
+        settle(self.inner.writes.close_and_empty(), &Verdict::Stopped);
+        self.inner.stop();
+    }
+
+    /// Why no write is accepted any more, if that is so.
+    pub fn is_poisoned(&self) -> Option<String> {
+        self.inner.poison.reason().map(|reason| reason.to_string())
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.inner.counters.stats()
+    }
+}
+
+impl Inner {
+    fn stop(&self) {
+        // Readers first: a snapshot they hold would keep the writer from emptying the log.
+        self.reads.close();
+        self.readers.join();
+        self.writes.close();
+        self.writer.join();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

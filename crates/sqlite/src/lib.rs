@@ -1,0 +1,28 @@
+//! SQLite as Heddle uses it: one group-commit writer per file, a pool of readers, forward-only migrations.
+//!
+//! This crate owns the mechanics and no tables but `_migrations`. Its one promise: a write is answered
+//! `Ok` only after the `COMMIT` that carries it, with its sync, has returned; and once a sync or a page
+//! has failed, no later write on that handle is ever answered `Ok` (DESIGN §3, OB-02, OB-14).
+
+mod checkpoint;
+mod connection;
+mod counters;
+mod database;
+mod error;
+mod fault;
+mod files;
+mod migrate;
+mod options;
+mod poison;
+mod queue;
+mod readers;
+mod reply;
+mod threads;
+mod ticket;
+mod writer;
+
+pub use counters::Stats;
+pub use database::Database;
+pub use error::{IntegrityError, OpenError, ReadError, WriteError};
+pub use migrate::Migration;
+pub use options::{Durability, Options};

@@ -1,0 +1,111 @@
+//! One queued write: the job, what it returned, and the caller who waits for the commit.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rusqlite::Connection;
+
+use crate::error::WriteError;
+use crate::reply::{Reply, panic_text};
+
+/// What became of the transaction that carried a write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Committed,
+    Stopped,
+    Poisoned(Arc<str>),
+    DiskFull,
+    RolledBack(Arc<str>),
+}
+
+/// Whether the job's own changes shall stay in the transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ran {
+    Keep,
+    Undo,
+}
+
+/// Whether a write's caller is promised that it survives a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Promise {
+    /// Answered after the sync.
+    Durable,
+    /// Answered after the commit; the next durable commit syncs it along.
+    Relaxed,
+}
+
+/// A queued write with its types erased.
+pub(crate) trait QueuedWrite: Send {
+    fn promise(&self) -> Promise;
+    fn run(&mut self, connection: &Connection) -> Ran;
+    /// Answers the caller. Taking the box makes a second answer impossible (LF-21).
+    fn settle(self: Box<Self>, verdict: &Verdict);
+}
+
+pub(crate) struct Ticket<T, E, F> {
+    promise: Promise,
+    job: Option<F>,
+    outcome: Option<Result<T, WriteError<E>>>,
+    reply: Reply<Result<T, WriteError<E>>>,
+}
+
+impl<T, E, F> Ticket<T, E, F> {
+    pub(crate) fn new(
+        promise: Promise,
+        job: F,
+        reply: Reply<Result<T, WriteError<E>>>,
+    ) -> Ticket<T, E, F> {
+        Ticket {
+            promise,
+            job: Some(job),
+            outcome: None,
+            reply,
+        }
+    }
+}
+
+impl<T, E, F> QueuedWrite for Ticket<T, E, F>
+where
+    F: FnOnce(&Connection) -> Result<T, E> + Send,
+    T: Send,
+    E: Send,
+{
+    fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    fn run(&mut self, connection: &Connection) -> Ran {
+        let Some(job) = self.job.take() else {
+            return Ran::Undo;
+        };
+        // Unwind safety: what the job changed in the database is undone by its savepoint, and what it
+        // owned is gone with it.
+        let outcome = match catch_unwind(AssertUnwindSafe(|| job(connection))) {
+            Ok(result) => result.map_err(WriteError::Job),
+            Err(payload) => Err(WriteError::Panicked(panic_text(&*payload))),
+        };
+        let ran = if outcome.is_ok() {
+            Ran::Keep
+        } else {
+            Ran::Undo
+        };
+        self.outcome = Some(outcome);
+        ran
+    }
+
+    fn settle(self: Box<Self>, verdict: &Verdict) {
+        // IMPORTANT: a failed transaction overrides the job's own answer, its errors included. A job that
+        // said "this id exists" may have seen the insert of a neighbour that was rolled back with it.
+        let answer = match verdict {
+            Verdict::Committed => match self.outcome {
+                Some(outcome) => outcome,
+                None => Err(WriteError::Commit("the write was not run".to_owned())),
+            },
+            Verdict::Stopped => Err(WriteError::Stopped),
+            Verdict::Poisoned(reason) => Err(WriteError::Poisoned(reason.to_string())),
+            Verdict::DiskFull => Err(WriteError::DiskFull),
+            Verdict::RolledBack(reason) => Err(WriteError::Commit(reason.to_string())),
+        };
+        self.reply.send(answer);
+    }
+}

@@ -1,0 +1,16 @@
+//! The SQLite crate from the outside, on real files: one binary, a module for each danger.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod batches;
+mod damage;
+mod files;
+mod migrations;
+mod reads;
+mod settle;
+mod shutdown;
+mod support;

@@ -1,0 +1,93 @@
+//! The read pool: sees what was answered, holds one snapshot, cannot write.
+
+use std::sync::mpsc;
+
+use heddle_sqlite::{ReadError, WriteError};
+
+use crate::support::{Home, block_on, bodies, insert, open};
+
+#[test]
+fn a_read_after_an_answered_write_sees_it() {
+    let home = Home::new();
+    let database = home.open();
+    for n in 0..50 {
+        assert_eq!(database.write_blocking(insert(format!("{n:02}"))), Ok(()));
+        assert_eq!(bodies(&database).len(), n + 1);
+    }
+}
+
+#[test]
+fn a_read_sees_one_moment_even_while_others_write() {
+    let home = Home::new();
+    let database = home.open();
+    assert_eq!(database.write_blocking(insert("before")), Ok(()));
+    let (counted, first) = mpsc::channel();
+    let (go_on, wait) = mpsc::channel();
+    let read = {
+        let database = database.clone();
+        std::thread::spawn(move || {
+            database.read_blocking(move |connection| {
+                let count = || {
+                    connection
+                        .query_row("SELECT count(*) FROM notes", [], |row| row.get::<_, i64>(0))
+                };
+                let before = count()?;
+                counted.send(()).unwrap();
+                wait.recv().unwrap();
+                Ok::<_, rusqlite::Error>((before, count()?))
+            })
+        })
+    };
+    first.recv().unwrap();
+    assert_eq!(database.write_blocking(insert("meanwhile")), Ok(()));
+    go_on.send(()).unwrap();
+    assert_eq!(read.join().unwrap(), Ok((1, 1)));
+    assert_eq!(bodies(&database).len(), 2);
+}
+
+#[test]
+fn a_read_that_tries_to_write_is_refused() {
+    let home = Home::new();
+    let database = home.open();
+    let sneaked = block_on(database.read(insert("sneaked")));
+    assert!(matches!(sneaked, Err(ReadError::Job(_))));
+    assert!(bodies(&database).is_empty());
+    assert_eq!(database.is_poisoned(), None);
+}
+
+#[test]
+fn a_panicking_read_leaves_its_thread_and_connection_usable() {
+    let home = Home::new();
+    let mut options = home.options();
+    options.reader_count = 1;
+    let database = open(options);
+    let read = database.read_blocking(|_| -> Result<(), WriteError<()>> { panic!("boom") });
+    assert_eq!(read, Err(ReadError::Panicked("boom".to_owned())));
+    assert!(bodies(&database).is_empty());
+}
+
+#[test]
+fn a_full_read_queue_is_busy_at_once() {
+    let home = Home::new();
+    let mut options = home.options();
+    options.reader_count = 1;
+    options.read_queue_capacity = 1;
+    let database = open(options);
+    let (entered, inside) = mpsc::channel();
+    let (go_on, wait) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            database.read_blocking(move |_| {
+                entered.send(()).unwrap();
+                wait.recv().unwrap();
+                Ok::<_, rusqlite::Error>(())
+            })
+        });
+        inside.recv().unwrap();
+        let waiting = crate::support::queue(database.read(|_| Ok::<_, rusqlite::Error>(())));
+        let refused = database.read_blocking(|_| Ok::<_, rusqlite::Error>(()));
+        assert_eq!(refused, Err(ReadError::Busy));
+        go_on.send(()).unwrap();
+        assert_eq!(block_on(waiting), Ok(()));
+    });
+}

@@ -1,0 +1,117 @@
+//! Reading a row cell by cell into our types. Bad data is an error that names its place, never a panic.
+
+use std::fmt::Display;
+
+use heddle_core::clock::WallMs;
+use heddle_core::fingerprint::{Fingerprint, hex};
+use heddle_core::ids::HistoryId;
+use rusqlite::Row;
+use rusqlite::types::{FromSql, ValueRef};
+use ulid::Ulid;
+
+use crate::error::StoreError;
+
+/// The cells of one row, taken from left to right. The first one must be what the row is known by.
+pub(crate) struct Cells<'r, 's> {
+    row: &'r Row<'s>,
+    table: &'static str,
+    next: usize,
+}
+
+impl<'r, 's> Cells<'r, 's> {
+    pub(crate) fn of(table: &'static str, row: &'r Row<'s>) -> Self {
+        Self {
+            row,
+            table,
+            next: 0,
+        }
+    }
+
+    /// The next cell as SQLite gives it.
+    pub(crate) fn get<T: FromSql>(&mut self) -> Result<T, StoreError> {
+        let index = self.next;
+        self.next += 1;
+        self.row.get(index).map_err(|error| self.bad(error))
+    }
+
+    /// The next cell, text, through a parser that knows why it refuses.
+    pub(crate) fn parsed<T, E: Display>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, StoreError> {
+        let text: String = self.get()?;
+        parse(&text).map_err(|error| self.bad(error))
+    }
+
+    /// The next cell, one word of a closed list.
+    pub(crate) fn word<T>(
+        &mut self,
+        parse: impl FnOnce(&str) -> Option<T>,
+    ) -> Result<T, StoreError> {
+        self.parsed(|text| parse(text).ok_or_else(|| format!("{text:?} is not known here")))
+    }
+
+    pub(crate) fn ulid(&mut self) -> Result<Ulid, StoreError> {
+        Ok(Ulid::from_bytes(self.get()?))
+    }
+
+    pub(crate) fn ulid_or_null(&mut self) -> Result<Option<Ulid>, StoreError> {
+        Ok(self.get::<Option<_>>()?.map(Ulid::from_bytes))
+    }
+
+    pub(crate) fn fingerprint(&mut self) -> Result<Fingerprint, StoreError> {
+        Ok(Fingerprint(self.get()?))
+    }
+
+    pub(crate) fn wall(&mut self) -> Result<WallMs, StoreError> {
+        Ok(WallMs(self.get()?))
+    }
+
+    pub(crate) fn wall_or_null(&mut self) -> Result<Option<WallMs>, StoreError> {
+        Ok(self.get::<Option<_>>()?.map(WallMs))
+    }
+
+    /// Two cells: epoch and seq.
+    pub(crate) fn history(&mut self) -> Result<HistoryId, StoreError> {
+        Ok(history_of(self.get()?, self.get()?))
+    }
+
+    /// Two cells: both or neither.
+    pub(crate) fn history_or_null(&mut self) -> Result<Option<HistoryId>, StoreError> {
+        match (self.get()?, self.get()?) {
+            (Some(epoch), Some(seq)) => Ok(Some(history_of(epoch, seq))),
+            (None, None) => Ok(None),
+            _ => Err(self.bad("half a history id")),
+        }
+    }
+
+    /// The error for the cell that was taken last.
+    pub(crate) fn bad(&self, why: impl Display) -> StoreError {
+        let column = self
+            .row
+            .as_ref()
+            .column_name(self.next.saturating_sub(1))
+            .unwrap_or("?");
+        let known_by = match self.row.get_ref(0) {
+            Ok(ValueRef::Integer(number)) => number.to_string(),
+            Ok(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
+            Ok(ValueRef::Blob(bytes)) => hex(bytes),
+            _ => "?".to_owned(),
+        };
+        let table = self.table;
+        StoreError::Corrupt(format!("{table} row {known_by}, column {column}: {why}"))
+    }
+}
+
+/// SQLite has no unsigned numbers. The two casts are inverse to each other, so nothing that a
+/// broker can say is refused or changed here; order is compared in Rust, never in SQL.
+pub(crate) fn history_cells(id: HistoryId) -> (i64, i64) {
+    (id.epoch.cast_signed(), id.seq.cast_signed())
+}
+
+fn history_of(epoch: i64, seq: i64) -> HistoryId {
+    HistoryId {
+        epoch: epoch.cast_unsigned(),
+        seq: seq.cast_unsigned(),
+    }
+}

@@ -1,0 +1,63 @@
+//! What can go wrong in the store, told apart by what the caller may do next.
+
+use heddle_sqlite::{OpenError, ReadError, WriteError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was queued.
+    #[error("too many requests wait for the store; try again")]
+    Busy,
+    #[error("the store is stopped")]
+    Stopped,
+    /// The one case in which a write may have happened all the same; the next start will tell.
+    #[error("the store takes no further write until it is opened again: {0}")]
+    Poisoned(String),
+    #[error("the disk is full; nothing was written")]
+    DiskFull,
+    /// Safe to retry.
+    #[error("the store could not finish; nothing was written: {0}")]
+    Unavailable(String),
+    #[error("the store holds data that cannot be right: {0}")]
+    Corrupt(String),
+    #[error("SQLite refused: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    #[error("the store cannot be opened: {0}{hint}", hint = hint(.0))]
+    Open(#[from] OpenError),
+}
+
+/// The next step, where the person at the keyboard has one.
+fn hint(error: &OpenError) -> &'static str {
+    match error {
+        OpenError::NewerSchema { .. } => {
+            "; a newer Heddle has written it, start that one (nothing was changed)"
+        }
+        OpenError::Damaged(_) => "; run `heddle doctor --repair` (nothing was changed)",
+        _ => "",
+    }
+}
+
+impl From<WriteError<StoreError>> for StoreError {
+    fn from(error: WriteError<StoreError>) -> Self {
+        match error {
+            WriteError::Busy => Self::Busy,
+            WriteError::Stopped => Self::Stopped,
+            WriteError::Poisoned(reason) => Self::Poisoned(reason),
+            WriteError::DiskFull => Self::DiskFull,
+            WriteError::Commit(reason) => Self::Unavailable(reason),
+            WriteError::Panicked(what) => Self::Unavailable(format!("the write panicked: {what}")),
+            WriteError::Job(error) => error,
+        }
+    }
+}
+
+impl From<ReadError<StoreError>> for StoreError {
+    fn from(error: ReadError<StoreError>) -> Self {
+        match error {
+            ReadError::Busy => Self::Busy,
+            ReadError::Stopped => Self::Stopped,
+            ReadError::Unreadable(reason) => Self::Unavailable(reason),
+            ReadError::Panicked(what) => Self::Unavailable(format!("the read panicked: {what}")),
+            ReadError::Job(error) => error,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! An item of the inbox, as it comes and as it is read.
+
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::names::{AgentName, MemberName, TopicName};
+use rusqlite::Row;
+
+use crate::cells::Cells;
+use crate::error::StoreError;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewInboxRow {
+    pub history_id: HistoryId,
+    /// The mailbox.
+    pub agent: AgentName,
+    pub sender: Party,
+    pub sender_name: MemberName,
+    pub client_message_id: ClientMessageId,
+    pub broker_message_id: BrokerMessageId,
+    /// `None` for a direct message.
+    pub topic: Option<TopicName>,
+    pub envelope: Vec<u8>,
+    pub priority: Priority,
+    pub received_at: WallMs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxRow {
+    /// Its place in this home's order of arrival. Never reused; readers resume from it.
+    pub arrival: i64,
+    pub mesh: MeshId,
+    pub history_id: HistoryId,
+    /// The mailbox.
+    pub agent: AgentName,
+    pub sender: Party,
+    pub sender_name: MemberName,
+    pub client_message_id: ClientMessageId,
+    pub broker_message_id: BrokerMessageId,
+    /// `None` for a direct message.
+    pub topic: Option<TopicName>,
+    pub envelope: Vec<u8>,
+    pub priority: Priority,
+    pub received_at: WallMs,
+    pub acked_at: Option<WallMs>,
+}
+
+/// What [`read_row`] expects to be selected.
+macro_rules! inbox_columns {
+    () => {
+        "arrival, mesh_id, history_epoch, history_seq, agent, member_id, sender_agent, sender_name,
+         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at"
+    };
+}
+pub(crate) use inbox_columns;
+
+pub(crate) fn read_row(row: &Row<'_>) -> Result<InboxRow, StoreError> {
+    let mut cells = Cells::of("inbox", row);
+    Ok(InboxRow {
+        arrival: cells.get()?,
+        mesh: MeshId(cells.ulid()?),
+        history_id: cells.history()?,
+        agent: cells.parsed(AgentName::parse)?,
+        sender: Party {
+            member: MemberId(cells.ulid()?),
+            agent: cells.parsed(AgentName::parse)?,
+        },
+        sender_name: cells.parsed(MemberName::parse)?,
+        client_message_id: cells.parsed(ClientMessageId::parse)?,
+        broker_message_id: BrokerMessageId(cells.ulid()?),
+        topic: read_topic(&mut cells)?,
+        envelope: cells.get()?,
+        priority: cells.word(Priority::parse)?,
+        received_at: cells.wall()?,
+        acked_at: cells.wall_or_null()?,
+    })
+}
+
+fn read_topic(cells: &mut Cells<'_, '_>) -> Result<Option<TopicName>, StoreError> {
+    let Some(text) = cells.get::<Option<String>>()? else {
+        return Ok(None);
+    };
+    match TopicName::parse(&text) {
+        Ok(topic) => Ok(Some(topic)),
+        Err(error) => Err(cells.bad(error)),
+    }
+}

@@ -1,0 +1,32 @@
+//! The mesh store: the only client-side SQL, one SQLite file (`data.db`) for all meshes of a home.
+//!
+//! It holds the outbox, the inbox, the meshes and their agents. Every write is one job of the
+//! group-commit writer: it is answered after the commit that carries it is on disk. Decisions are
+//! made by `heddle-core`; this crate looks rows up, asks, and writes. It never asks a clock: wall
+//! times and monotonic times are handed in.
+
+mod agents;
+mod cells;
+mod error;
+mod figures;
+mod inbox;
+mod meshes;
+mod outbox;
+#[cfg(test)]
+mod plans;
+mod roster;
+mod schema;
+mod store;
+mod unclean;
+
+pub use agents::AgentRow;
+pub use error::StoreError;
+pub use figures::Figures;
+pub use heddle_sqlite::{Durability, Stats};
+pub use inbox::{Acked, InboxFilter, InboxRow, NewInboxRow, Received};
+pub use meshes::{Mesh, NewMesh};
+pub use outbox::{
+    AcceptKey, Accepted, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow,
+    Requeue, Requeued, Settle,
+};
+pub use store::{Store, StoreOptions};

@@ -1,0 +1,97 @@
+//! Accepting a send: look the id up, decide, and write only what is new, all in one job.
+
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::gate::{AcceptRow, ipc_accept};
+use heddle_core::ids::{ClientMessageId, IdKey, MeshId, Party, RowId};
+use rusqlite::Connection;
+
+use crate::error::StoreError;
+use crate::outbox::insert::{Identity, NewOutboxRow, insert};
+use crate::outbox::row::{BY_ID_KEY, OutboxRow, look_up};
+use crate::outbox::senders::note_sender;
+use crate::store::Store;
+
+/// The id that a send consumes, and the fingerprint that says whether it is the same send again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcceptKey {
+    pub mesh: MeshId,
+    pub sender: Party,
+    pub client_message_id: ClientMessageId,
+    pub request_fingerprint: Fingerprint,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it lives for one answer; a box would only stand in its readers' way"
+)]
+pub enum Accepted<R> {
+    /// The id was free; it is now bound to this row.
+    Inserted { row: RowId },
+    /// The id was taken. The row of the table says what to answer; nothing was written.
+    Known {
+        decision: &'static AcceptRow,
+        row: OutboxRow,
+    },
+    /// The id is free and stays free, for the reason that came in as `fresh`.
+    Refused(R),
+}
+
+impl Store {
+    /// `fresh` is the row to write if the id is free, or why a new send cannot be taken. A known id
+    /// is answered from the table whatever `fresh` says (C47).
+    pub async fn accept<R: Send + 'static>(
+        &self,
+        key: AcceptKey,
+        fresh: Result<NewOutboxRow, R>,
+    ) -> Result<Accepted<R>, StoreError> {
+        // Hashed here, so that the one writer does not have to.
+        let id_key = IdKey::of(key.mesh, &key.sender, &key.client_message_id);
+        let sender = (key.mesh, key.sender.clone());
+        let noted = self.noted_senders.has(&sender);
+        let accepted = self
+            .write(move |connection| {
+                let accepted = accept(connection, id_key, &key, fresh)?;
+                if !noted && matches!(accepted, Accepted::Inserted { .. }) {
+                    note_sender(connection, key.mesh, &key.sender)?;
+                }
+                Ok(accepted)
+            })
+            .await?;
+        if !noted && matches!(accepted, Accepted::Inserted { .. }) {
+            self.noted_senders.add(sender);
+        }
+        Ok(accepted)
+    }
+}
+
+fn accept<R>(
+    connection: &Connection,
+    id_key: IdKey,
+    key: &AcceptKey,
+    fresh: Result<NewOutboxRow, R>,
+) -> Result<Accepted<R>, StoreError> {
+    let (mesh, sender, id) = (key.mesh, &key.sender, &key.client_message_id);
+    let found = look_up(connection, BY_ID_KEY, id_key, mesh, sender, id)?;
+    let existing = found
+        .as_ref()
+        .map(|row| (row.status, row.request_fingerprint));
+    let decision = ipc_accept(existing, key.request_fingerprint);
+    if let Some(row) = found {
+        return Ok(Accepted::Known { decision, row });
+    }
+    // "No row" is the one case of the table whose verdict is to insert.
+    let new = match fresh {
+        Ok(new) => new,
+        Err(refusal) => return Ok(Accepted::Refused(refusal)),
+    };
+    let identity = Identity {
+        key: id_key,
+        mesh,
+        sender,
+        client_message_id: id,
+        request_fingerprint: key.request_fingerprint,
+    };
+    insert(connection, &identity, &new)?;
+    Ok(Accepted::Inserted { row: new.row })
+}

@@ -1,0 +1,97 @@
+//! Finding rows by what a person has in hand, and the chain of successors around one.
+
+use std::collections::BTreeSet;
+
+use heddle_core::ids::{ClientMessageId, IdKey, MeshId, RowId};
+use heddle_core::names::AgentName;
+use rusqlite::Connection;
+
+use crate::error::StoreError;
+use crate::outbox::row::{OutboxRow, look_up, read_rows, select_row};
+use crate::outbox::senders::senders;
+use crate::store::Store;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OutboxFind {
+    Row(RowId),
+    /// Several senders may have used the same id (C1); mesh and agent narrow it down.
+    ClientMessageId {
+        id: ClientMessageId,
+        mesh: Option<MeshId>,
+        agent: Option<AgentName>,
+    },
+}
+
+pub(crate) const BY_ROW_ID: &str = select_row!(with_payload, "FROM outbox WHERE row_id = ?1");
+
+const BY_ID_KEY_WITH_PAYLOAD: &str = select_row!(with_payload, "FROM outbox WHERE id_key = ?1");
+
+pub(crate) const BY_PREDECESSOR: &str =
+    select_row!(without_payload, "FROM outbox WHERE superseded_by = ?1");
+
+impl Store {
+    /// In order of arrival, with their payloads.
+    pub async fn outbox_find(&self, find: OutboxFind) -> Result<Vec<OutboxRow>, StoreError> {
+        self.read(move |connection| match find {
+            OutboxFind::Row(row) => read_rows(connection, BY_ROW_ID, [row.0.to_bytes()]),
+            OutboxFind::ClientMessageId { id, mesh, agent } => {
+                find_by_client_id(connection, &id, mesh, agent.as_ref())
+            }
+        })
+        .await
+    }
+
+    /// The whole chain that the row belongs to, oldest first, with payloads; empty if there is no
+    /// such row.
+    pub async fn outbox_chain(&self, row: RowId) -> Result<Vec<OutboxRow>, StoreError> {
+        self.read(move |connection| {
+            let oldest = oldest_of_chain(connection, row)?;
+            let mut chain = Vec::new();
+            let mut seen = BTreeSet::new();
+            let mut next = Some(oldest);
+            // Chains cannot close (DR-13); a damaged one must not hang its reader all the same.
+            while let Some(row) = next.take().filter(|row| seen.insert(*row)) {
+                for found in read_rows(connection, BY_ROW_ID, [row.0.to_bytes()])? {
+                    next = found.superseded_by;
+                    chain.push(found);
+                }
+            }
+            Ok(chain)
+        })
+        .await
+    }
+}
+
+fn oldest_of_chain(connection: &Connection, row: RowId) -> Result<RowId, StoreError> {
+    let mut oldest = row;
+    let mut seen = BTreeSet::from([row]);
+    loop {
+        let before = read_rows(connection, BY_PREDECESSOR, [oldest.0.to_bytes()])?;
+        match before.first().map(|row| row.row) {
+            Some(row) if seen.insert(row) => oldest = row,
+            _ => return Ok(oldest),
+        }
+    }
+}
+
+fn find_by_client_id(
+    connection: &Connection,
+    id: &ClientMessageId,
+    mesh: Option<MeshId>,
+    agent: Option<&AgentName>,
+) -> Result<Vec<OutboxRow>, StoreError> {
+    let mut found = Vec::new();
+    for (mesh, sender) in senders(connection, mesh, agent)? {
+        let key = IdKey::of(mesh, &sender, id);
+        found.extend(look_up(
+            connection,
+            BY_ID_KEY_WITH_PAYLOAD,
+            key,
+            mesh,
+            &sender,
+            id,
+        )?);
+    }
+    found.sort_unstable_by_key(|row: &OutboxRow| row.arrival);
+    Ok(found)
+}

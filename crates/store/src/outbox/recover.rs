@@ -1,0 +1,39 @@
+//! What a start makes of the rows that the last run left on their way.
+
+use heddle_core::limits::BACKOFF_MS_MIN;
+use rusqlite::params;
+
+use crate::error::StoreError;
+use crate::store::Store;
+
+pub(crate) const RECOVER_INFLIGHT: &str = "
+    UPDATE outbox SET status = 'pending', attempts = attempts + 1, due_mono_ms = ?1
+    WHERE status = 'inflight'";
+
+// Due times were read off a clock that ended with its process. Rows that a recovery has just put
+// off are left alone, so that a second recovery ends in the same state (DR-18). Naming the meshes
+// lets the index go straight to the rows that wait, past a backlog that does not.
+pub(crate) const RECOVER_PENDING: &str = "
+    UPDATE outbox SET due_mono_ms = 0
+    WHERE status = 'pending' AND mesh_id IN (SELECT mesh_id FROM outbox_sender)
+        AND due_mono_ms > 0 AND due_mono_ms <> ?1";
+
+impl Store {
+    /// Run once after opening, before anything is drained. What was in flight may or may not have
+    /// reached the broker: it waits again, one minimum backoff from the zero of the monotonic clock,
+    /// which must be about the start of the process (DR-02). Returns how many rows that were.
+    pub async fn recover(&self) -> Result<u64, StoreError> {
+        self.write(|connection| {
+            let put_off = i64::try_from(BACKOFF_MS_MIN).unwrap_or(i64::MAX);
+            // IMPORTANT: in this order, or rows that were in flight could be due at once.
+            connection
+                .prepare_cached(RECOVER_PENDING)?
+                .execute(params![put_off])?;
+            let recovered = connection
+                .prepare_cached(RECOVER_INFLIGHT)?
+                .execute(params![put_off])?;
+            Ok(u64::try_from(recovered).unwrap_or(u64::MAX))
+        })
+        .await
+    }
+}

@@ -1,0 +1,100 @@
+//! The end of a transmission: done, dead, or once more.
+
+use std::time::Duration;
+
+use heddle_core::clock::WallMs;
+use heddle_core::drain::RowMove;
+use heddle_core::ids::RowId;
+use rusqlite::{Connection, params};
+
+use crate::cells::history_cells;
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// What became of one row that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settle {
+    pub row: RowId,
+    pub next: RowMove,
+    pub at: WallMs,
+    /// For a retry: when, on the monotonic clock of this process.
+    pub due: Duration,
+}
+
+pub(crate) const DONE: &str = "
+    UPDATE outbox SET status = 'done', attempts = attempts + 1, last_error = NULL,
+        delivered_at = ?2, broker_message_id = ?3, history_epoch = ?4, history_seq = ?5
+    WHERE row_id = ?1 AND status = 'inflight'";
+
+pub(crate) const DEAD: &str = "
+    UPDATE outbox SET status = 'dead', attempts = attempts + 1, last_error = ?2
+    WHERE row_id = ?1 AND status = 'inflight'";
+
+pub(crate) const RETRY: &str = "
+    UPDATE outbox SET status = 'pending', attempts = attempts + 1, last_error = ?2,
+        due_mono_ms = ?3
+    WHERE row_id = ?1 AND status = 'inflight'";
+
+impl Store {
+    /// Writes the moves in one transaction. One for a row that is not in flight is left out and
+    /// logged: it came too late, and must not take the others along.
+    pub async fn settle(&self, moves: Vec<Settle>) -> Result<(), StoreError> {
+        // A row that is dead is never sent again (OB-13): that must not be forgotten. The other marks
+        // may be: the row is sent once more, and the broker knows its id.
+        let is_final = moves
+            .iter()
+            .any(|settle| matches!(settle.next, RowMove::Dead { .. }));
+        let job = move |connection: &Connection| {
+            let mut late = Vec::new();
+            for settle in moves {
+                if settle_one(connection, &settle)? == 0 {
+                    late.push(settle.row);
+                }
+            }
+            Ok(late)
+        };
+        let late: Vec<RowId> = if is_final {
+            self.write(job).await?
+        } else {
+            self.write_relaxed(job).await?
+        };
+        for row in late {
+            tracing::warn!(%row, "a verdict for an outbox row that is not in flight was ignored");
+        }
+        Ok(())
+    }
+}
+
+/// How many rows it moved: one or none.
+fn settle_one(connection: &Connection, settle: &Settle) -> Result<usize, StoreError> {
+    let row = settle.row.0.to_bytes();
+    let moved = match &settle.next {
+        RowMove::Done {
+            broker_message_id,
+            history_id,
+        } => {
+            let (epoch, seq) = history_cells(*history_id);
+            connection.prepare_cached(DONE)?.execute(params![
+                row,
+                settle.at.0,
+                broker_message_id.0.to_bytes(),
+                epoch,
+                seq
+            ])?
+        }
+        RowMove::Dead { reason } => connection
+            .prepare_cached(DEAD)?
+            .execute(params![row, reason])?,
+        RowMove::Retry { error, .. } => {
+            connection
+                .prepare_cached(RETRY)?
+                .execute(params![row, error, ms_up(settle.due)])?
+        }
+    };
+    Ok(moved)
+}
+
+/// Rounded up: a wait never shrinks (DR-07).
+fn ms_up(due: Duration) -> i64 {
+    i64::try_from(due.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,103 @@
+//! Test: no statement visits rows that it does not need, as SQLite itself plans it.
+
+use rusqlite::Connection;
+
+use crate::{agents, figures, inbox, outbox, schema};
+
+/// Statements that go straight to their rows, in order, without sorting.
+const STRAIGHT: &[&str] = &[
+    outbox::BY_ID_KEY,
+    outbox::INSERT,
+    outbox::NOTE_SENDER,
+    outbox::DUE,
+    outbox::ONE,
+    outbox::NEXT_DUE,
+    outbox::DONE,
+    outbox::DEAD,
+    outbox::RETRY,
+    outbox::RECOVER_INFLIGHT,
+    outbox::ABORT,
+    outbox::BY_ROW_ID,
+    outbox::BY_PREDECESSOR,
+    outbox::ALL,
+    outbox::EXCEPTIONAL,
+    inbox::INSERT,
+    inbox::HAS_KEY,
+    inbox::RAISE_CURSOR,
+    inbox::CURSOR,
+    inbox::ACK,
+    inbox::KNOWN,
+    inbox::MAILBOX,
+    inbox::MAILBOX_UNREAD,
+    inbox::EVERYTHING,
+    inbox::EVERYTHING_UNREAD,
+    agents::AGENTS,
+    figures::OUTBOX_ROWS,
+    figures::INFLIGHT,
+    figures::DEAD,
+    figures::ABORTED,
+];
+
+/// Statements that visit the whole of something small, and what that is.
+const WHOLE: &[(&str, &str)] = &[
+    (
+        outbox::MARK_INFLIGHT,
+        "SCAN json_each VIRTUAL TABLE INDEX 1:",
+    ),
+    (outbox::RECOVER_PENDING, "SCAN outbox_sender"),
+    (outbox::SENDERS, "SCAN outbox_sender"),
+    (
+        outbox::PENDING,
+        "SCAN outbox USING COVERING INDEX outbox_due",
+    ),
+    (
+        figures::PENDING,
+        "SCAN outbox USING COVERING INDEX outbox_due",
+    ),
+    (figures::UNREAD, "SCAN inbox USING INDEX inbox_unread"),
+    (figures::INBOX, "SCAN delivery"),
+    (inbox::LAST_ARRIVAL, "SCAN sqlite_sequence"),
+];
+
+fn fresh_schema() -> Connection {
+    let connection = Connection::open_in_memory().unwrap();
+    for step in schema::MIGRATIONS {
+        connection.execute_batch(step.sql).unwrap();
+    }
+    connection
+}
+
+fn plan(connection: &Connection, sql: &str) -> Vec<String> {
+    let mut statement = connection
+        .prepare(&format!("EXPLAIN QUERY PLAN {sql}"))
+        .unwrap();
+    for index in 1..=statement.parameter_count() {
+        statement.raw_bind_parameter(index, None::<i64>).unwrap();
+    }
+    let mut rows = statement.raw_query();
+    let mut lines = Vec::new();
+    while let Some(row) = rows.next().unwrap() {
+        lines.push(row.get::<_, String>("detail").unwrap());
+    }
+    lines
+}
+
+#[test]
+fn no_hot_statement_scans_or_sorts() {
+    let connection = fresh_schema();
+    for sql in STRAIGHT {
+        let plan = plan(&connection, sql);
+        let straight = |line: &String| !line.contains("SCAN") && !line.contains("TEMP B-TREE");
+        assert!(plan.iter().all(straight), "{sql}\n{plan:?}");
+    }
+}
+
+#[test]
+fn what_is_scanned_is_small_and_named() {
+    let connection = fresh_schema();
+    for (sql, expected) in WHOLE {
+        let plan = plan(&connection, sql);
+        let scans: Vec<_> = plan.iter().filter(|line| line.contains("SCAN")).collect();
+        assert_eq!(scans, [expected], "{sql}\n{plan:?}");
+    }
+}

@@ -1,0 +1,14 @@
+//! The schema as forward-only steps. A released step never changes; a change is a new file.
+
+use heddle_sqlite::Migration;
+
+pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "messages",
+    sql: include_str!("v1_messages.sql"),
+}];
+
+/// The version that this program leads to.
+pub(crate) fn newest() -> u32 {
+    MIGRATIONS.last().map_or(0, |step| step.version)
+}

@@ -1,0 +1,94 @@
+//! The handle: opens the file, marks it unclean while it is open, and stops it.
+
+use std::path::PathBuf;
+
+use heddle_core::limits::WRITE_QUEUE_MAX;
+use heddle_sqlite::{Database, Durability, Options, Stats, WriteError};
+use rusqlite::Connection;
+
+use crate::error::StoreError;
+use crate::outbox::NotedSenders;
+use crate::{schema, unclean};
+
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    pub path: PathBuf,
+    pub durability: Durability,
+    /// A registered SQLite VFS: the simulator's disk.
+    pub vfs: Option<String>,
+}
+
+/// The mesh store of one home. Cheap to clone; all clones are one store.
+#[derive(Clone)]
+pub struct Store {
+    database: Database,
+    pub(crate) noted_senders: NotedSenders,
+}
+
+impl Store {
+    /// Opens the file, creates it if it is missing, and brings its schema up to date. A file that a
+    /// newer program wrote is refused, and so is a damaged one, both without a byte changed.
+    pub fn open(options: StoreOptions) -> Result<Store, StoreError> {
+        unclean::check(&options)?;
+        let mut sqlite = Options::new(options.path);
+        sqlite.durability = options.durability;
+        sqlite.vfs = options.vfs;
+        sqlite.queue_capacity = WRITE_QUEUE_MAX;
+        let store = Store {
+            database: Database::open(sqlite, schema::MIGRATIONS)?,
+            noted_senders: NotedSenders::default(),
+        };
+        store.database.write_blocking(unclean::mark_open)?;
+        Ok(store)
+    }
+
+    /// Finishes what is queued, marks the file clean and closes it. Blocks until that is done.
+    ///
+    /// IMPORTANT: to be called when nobody writes any more. A write that slips in behind the mark is
+    /// kept like any other, but a crash right after it would skip the check of the next start.
+    pub fn stop(&self) {
+        match self.database.write_blocking(unclean::mark_stopped) {
+            Ok(()) | Err(WriteError::Stopped) => {}
+            // The next start checks the file; that is the whole damage.
+            Err(error) => tracing::warn!(%error, "the store was not marked clean"),
+        }
+        self.database.stop();
+    }
+
+    /// Why no write is accepted any more, if that is so.
+    pub fn poisoned(&self) -> Option<String> {
+        self.database.is_poisoned()
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.database.stats()
+    }
+
+    /// One job of the writer: one savepoint, answered after the commit.
+    pub(crate) async fn write<T, F>(&self, job: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(self.database.write(job).await?)
+    }
+
+    /// The same without a sync of its own: for marks that are derived again after a power cut, and of
+    /// which nobody was told more than that (docs/adr/0005).
+    pub(crate) async fn write_relaxed<T, F>(&self, job: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(self.database.write_relaxed(job).await?)
+    }
+
+    /// One snapshot that holds every write answered before the call.
+    pub(crate) async fn read<T, F>(&self, job: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(self.database.read(job).await?)
+    }
+}

@@ -1,0 +1,15 @@
+//! The store through its public door, on real files; the raw connection beside it plays the vandal.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod accept;
+mod bad_data;
+mod drain;
+mod fixture;
+mod guards;
+mod inbox;
+mod lists;
+mod meshes;
+mod model;
+mod open;
+mod pair;
+mod requeue;

@@ -1,0 +1,118 @@
+//! Text becomes a frame.
+//!
+//! Serde buffers the fields of a tagged enum, and raw JSON does not survive that: the two frames
+//! that carry envelopes are read by themselves, so that an envelope keeps its bytes (DR-06).
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+
+use super::frames::{ClientFrame, Delivery, SendItem, ServerFrame};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("not a frame: {0}")]
+pub struct NotAFrame(pub String);
+
+impl From<serde_json::Error> for NotAFrame {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+#[derive(Deserialize)]
+struct Kind<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct SendFrame {
+    batch: u64,
+    items: Vec<SendItem>,
+}
+
+#[derive(Deserialize)]
+struct DeliverFrame {
+    items: Vec<Delivery>,
+}
+
+impl ClientFrame {
+    pub fn parse(text: &str) -> Result<Self, NotAFrame> {
+        if is_kind(text, "send")? {
+            let SendFrame { batch, items } = serde_json::from_str(text)?;
+            return Ok(Self::Send { batch, items });
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+}
+
+impl ServerFrame {
+    pub fn parse(text: &str) -> Result<Self, NotAFrame> {
+        if is_kind(text, "deliver")? {
+            let DeliverFrame { items } = serde_json::from_str(text)?;
+            return Ok(Self::Deliver { items });
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+}
+
+/// Our own frames begin with their type; only those of others must be read to find it.
+fn is_kind(text: &str, wanted: &str) -> Result<bool, NotAFrame> {
+    if let Some(rest) = text.strip_prefix(r#"{"type":""#)
+        && let Some((kind, _)) = rest.split_once('"')
+        && !kind.contains('\\')
+    {
+        return Ok(kind == wanted);
+    }
+    let Kind { kind } = serde_json::from_str(text)?;
+    Ok(kind == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ITEM: &str = r#"{"agent":"a","client_message_id":"x","envelope":{"v": 1}}"#;
+
+    #[test]
+    fn dr_06_a_batch_is_read_whatever_the_order_of_its_fields_and_keeps_its_bytes() {
+        for text in [
+            format!(r#"{{"type":"send","batch":7,"items":[{ITEM}]}}"#),
+            format!(r#"{{ "batch":7,"items":[{ITEM}],"type":"send"}}"#),
+            format!(r#"{{"type":"\u0073end","batch":7,"items":[{ITEM}]}}"#),
+        ] {
+            let Ok(ClientFrame::Send { batch: 7, items }) = ClientFrame::parse(&text) else {
+                panic!("{text}");
+            };
+            assert_eq!(items[0].envelope.get(), r#"{"v": 1}"#);
+        }
+    }
+
+    #[test]
+    fn a_delivery_survives_the_way_there_and_back() {
+        let text = r#"{"type":"deliver","items":[{"history_id":"1.2","agent":"a","from":{"member":"01HZX000000000000000000001","agent":"b","member_name":"m"},"client_message_id":"x","broker_message_id":"01HZX000000000000000000002","destination_kind":"dm","destination_ref":"r","accepted_at":5,"envelope":{"v": 1}}]}"#;
+        let frame = ServerFrame::parse(text).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+    }
+
+    #[test]
+    fn what_is_no_frame_is_refused() {
+        for bad in [
+            "",
+            "null",
+            "[]",
+            "{}",
+            r#"{"type":7}"#,
+            r#"{"type":"dance"}"#,
+            r#"{"type":"send"}"#,
+            r#"{"type":""#,
+            r#"{"type":"sender","batch":1,"items":[]}"#,
+            r#"{"type":"send","batch":-1,"items":[]}"#,
+            r#"{"type":"ack","items":[{"history_id":"1","agent":"a"}]}"#,
+            r#"{"type":"send","batch":1,"items":[{"agent":"a b","client_message_id":"x","envelope":{}}]}"#,
+        ] {
+            assert!(ClientFrame::parse(bad).is_err(), "{bad}");
+            assert!(ServerFrame::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! Frames between a daemon and a broker: JSON text messages over a WebSocket, protocol 1.
+//!
+//! The broker speaks first (`challenge`), the daemon answers (`hello`), the broker admits it
+//! (`welcome`). After that both sides send at will: batches and their verdicts, deliveries and
+//! their acks, requests and their replies.
+
+mod decode;
+mod envelope;
+mod frames;
+
+pub use decode::NotAFrame;
+pub use envelope::{DestinationFrame, Envelope};
+pub use frames::{
+    AckItem, ClientFrame, Delivery, Refused, ReplyResult, Request, Roster, RosterAgent,
+    RosterMember, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
+};
+
+/// The version of these frames.
+pub const BROKER_PROTOCOL: u32 = 1;

@@ -1,0 +1,69 @@
+//! The routes as methods, so that no door spells a path.
+
+use super::{Client, ClientError, percent_encode};
+use crate::ipc::{
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, InboxPage, OutboxRow, PeerList,
+    RequeueAnswer, RequeueBody, SendAnswer, SendBody, StatusView, TopicAnswer, TopicBody,
+    TopicList, Version,
+};
+
+impl Client {
+    /// Sends under the id in the body. The same id again is safe, whatever happened to the first.
+    pub fn send(&self, body: &SendBody) -> Result<SendAnswer, ClientError> {
+        self.post("/v1/send", None, body)
+    }
+
+    pub fn inbox(&self, query: &[(&str, &str)]) -> Result<InboxPage, ClientError> {
+        self.get("/v1/inbox", query)
+    }
+
+    pub fn ack(&self, body: &AckBody) -> Result<AckAnswer, ClientError> {
+        self.post("/v1/inbox/ack", None, body)
+    }
+
+    /// `verb` is create, subscribe or unsubscribe.
+    pub fn topic(&self, verb: &str, body: &TopicBody) -> Result<TopicAnswer, ClientError> {
+        self.post(&format!("/v1/topic/{verb}"), None, body)
+    }
+
+    pub fn topics(&self, query: &[(&str, &str)]) -> Result<TopicList, ClientError> {
+        self.get("/v1/topic/list", query)
+    }
+
+    pub fn register_agent(&self, body: &AgentBody) -> Result<AgentView, ClientError> {
+        self.post("/v1/agent/register", None, body)
+    }
+
+    pub fn agents(&self, query: &[(&str, &str)]) -> Result<AgentList, ClientError> {
+        self.get("/v1/agent/list", query)
+    }
+
+    pub fn peers(&self, query: &[(&str, &str)]) -> Result<PeerList, ClientError> {
+        self.get("/v1/peers", query)
+    }
+
+    pub fn status(&self) -> Result<StatusView, ClientError> {
+        self.get("/v1/status", &[])
+    }
+
+    pub fn version(&self) -> Result<Version, ClientError> {
+        self.get("/v1/version", &[])
+    }
+
+    pub fn outbox_row(&self, id: &str, query: &[(&str, &str)]) -> Result<OutboxRow, ClientError> {
+        self.get(&format!("/v1/outbox/{}", percent_encode(id)), query)
+    }
+
+    pub fn requeue(&self, id: &str, body: &RequeueBody) -> Result<RequeueAnswer, ClientError> {
+        self.post(
+            &format!("/v1/outbox/{}/requeue", percent_encode(id)),
+            None,
+            body,
+        )
+    }
+
+    /// Asks the daemon to drain and stop.
+    pub fn shutdown(&self) -> Result<serde_json::Value, ClientError> {
+        self.post("/v1/shutdown", None, &serde_json::json!({}))
+    }
+}

@@ -1,0 +1,108 @@
+//! Doors inward: bytes become values of `heddle-core`, or a problem that says what is wrong.
+
+use heddle_core::canonical::parse_ijson;
+use heddle_core::envelope::SendRequest;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::ClientMessageId;
+use serde::de::DeserializeOwned;
+
+use crate::ipc::{SendBody, TopicPostBody};
+use crate::problem::Problem;
+
+/// Parses a request body strictly: I-JSON, a known shape, no unknown field.
+pub fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let value = parse_ijson(bytes).map_err(|error| invalid(error.to_string()))?;
+    serde_json::from_value(value).map_err(|error| invalid(error.to_string()))
+}
+
+pub fn invalid(detail: impl Into<String>) -> Problem {
+    Problem::new(ErrorCode::InvalidRequest, detail)
+}
+
+/// The id of a request: header and body must agree where both are given (OB-15, C46).
+pub fn client_message_id(
+    header: Option<&str>,
+    body: Option<&str>,
+) -> Result<Option<ClientMessageId>, Problem> {
+    let chosen = match (header, body) {
+        (Some(header), Some(body)) if header != body => {
+            return Err(invalid(
+                "the Idempotency-Key header and client_message_id in the body differ",
+            )
+            .next("Send one of them, or the same value in both; nothing was consumed."));
+        }
+        (Some(id), _) | (None, Some(id)) => id,
+        (None, None) => return Ok(None),
+    };
+    ClientMessageId::parse(chosen)
+        .map(Some)
+        .map_err(|error| invalid(error.to_string()))
+}
+
+/// The normalised request of a send body.
+pub fn send_request(body: &SendBody) -> Result<SendRequest, Problem> {
+    SendRequest::normalise(
+        &body.to,
+        body.message.clone(),
+        body.priority.as_deref(),
+        body.meta.as_ref(),
+        body.reply_to_id.as_deref(),
+        &body.mentions,
+    )
+    .map_err(|error| invalid(error.to_string()))
+}
+
+/// A topic's name as people type it, with or without its sign.
+pub fn topic_name(text: &str) -> Result<heddle_core::names::TopicName, Problem> {
+    heddle_core::names::TopicName::parse(text.strip_prefix('#').unwrap_or(text))
+        .map_err(|error| invalid(error.to_string()))
+}
+
+/// A post is a send to the topic.
+pub fn post_as_send(post: TopicPostBody) -> Result<SendBody, Problem> {
+    Ok(SendBody {
+        to: format!("#{}", topic_name(&post.topic)?),
+        message: post.message,
+        priority: post.priority,
+        meta: post.meta,
+        reply_to_id: post.reply_to_id,
+        mentions: post.mentions,
+        client_message_id: post.client_message_id,
+        mesh: post.mesh,
+        agent: post.agent,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ob_15_header_beats_body_beats_minted_and_disagreement_is_refused() {
+        let id = |h, b| client_message_id(h, b).map(|id| id.map(|id| id.to_string()));
+        assert_eq!(id(Some("a"), None).unwrap().as_deref(), Some("a"));
+        assert_eq!(id(None, Some("b")).unwrap().as_deref(), Some("b"));
+        assert_eq!(id(Some("a"), Some("a")).unwrap().as_deref(), Some("a"));
+        assert_eq!(id(None, None).unwrap(), None);
+        assert_eq!(id(Some("a"), Some("b")).unwrap_err().status, 400);
+        assert_eq!(id(Some(""), None).unwrap_err().status, 400);
+    }
+
+    #[test]
+    fn unknown_fields_and_lossy_json_are_refused() {
+        for bad in [
+            r##"{"to":"#a","message":"m","colour":"red"}"##,
+            r##"{"to":"#a","message":"m","message":"n"}"##,
+            r##"{"to":"#a","message":"m","meta":{"n":9007199254740993}}"##,
+            r##"{"to":"#a"}"##,
+            r##"{"to":"#a","message":7}"##,
+            "[]",
+        ] {
+            assert_eq!(
+                body::<SendBody>(bad.as_bytes()).unwrap_err().status,
+                400,
+                "{bad}"
+            );
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! `GET /v1/inbox`, `POST /v1/inbox/ack` and the `message` event.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// The event that carries an [`InboxItem`].
+pub const EVENT_MESSAGE: &str = "message";
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InboxItem {
+    /// Its place in this home's order of arrival; what `ack` takes and cursors are made of.
+    pub id: String,
+    pub client_message_id: String,
+    pub broker_message_id: String,
+    pub history_id: String,
+    pub mesh: String,
+    /// The mailbox that it lies in.
+    pub agent: String,
+    /// The topic's name, or null for a direct message.
+    pub topic: Option<String>,
+    /// `@member/agent` of the sender.
+    pub from: String,
+    pub body: String,
+    pub priority: String,
+    pub meta: Value,
+    pub mentions: Vec<String>,
+    pub received_at: String,
+    pub acked_at: Option<String>,
+    pub reply_to_id: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InboxPage {
+    pub items: Vec<InboxItem>,
+    /// Hand it back as `since` to go on behind the last item, or behind all that there was.
+    pub cursor: String,
+    /// True while the mesh's broker is out of reach: there may be newer messages.
+    pub stale: bool,
+    /// When the broker was last heard of, where `stale`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AckBody {
+    pub ids: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AckAnswer {
+    /// Acknowledged by this call.
+    pub acked: usize,
+    /// Known, but acknowledged before.
+    pub already: usize,
+    /// Named, but not in this home (or not in this agent's mailbox).
+    pub unknown: Vec<String>,
+}

@@ -1,0 +1,15 @@
+//! Bodies of the `/v1` routes, one file per noun. Unknown request fields are refused.
+
+mod agent;
+mod inbox;
+mod outbox;
+mod send;
+mod status;
+mod topic;
+
+pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
+pub use inbox::{AckAnswer, AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
+pub use outbox::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
+pub use send::{SendAnswer, SendBody, SendStatus};
+pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
+pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

@@ -1,0 +1,65 @@
+//! Writes without a sync of their own: cheap alone, never lost once a durable write stands behind them.
+
+use heddle_sqlite::{Database, Durability};
+use sim::crash_vfs::{CrashDisk, Damage, Device, What};
+
+use crate::judge::{Ledger, cut_everywhere};
+use crate::workload::{Answer, insert, open, write};
+
+fn write_relaxed(disk: &CrashDisk, database: &Database, id: u32) -> Answer {
+    disk.mark(format!("try {id}"));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    runtime.block_on(database.write_relaxed(insert(id)))
+}
+
+fn syncs_since(disk: &CrashDisk, index: usize) -> usize {
+    let log = disk.log();
+    let syncs = log[index..]
+        .iter()
+        .filter(|op| matches!(op.what, What::Sync { .. }));
+    syncs.count()
+}
+
+#[test]
+fn a_relaxed_write_costs_no_sync_and_the_next_durable_one_is_synced_again() {
+    let disk = CrashDisk::new(Device::PowersafeOverwrite);
+    let database = open(&disk, Durability::Full).unwrap();
+    assert_eq!(write(&disk, &database, 1), Ok(()));
+    let before = disk.index();
+    for id in 2..6 {
+        assert_eq!(write_relaxed(&disk, &database, id), Ok(()));
+    }
+    assert_eq!(syncs_since(&disk, before), 0);
+    let before = disk.index();
+    assert_eq!(write(&disk, &database, 6), Ok(()));
+    assert_eq!(syncs_since(&disk, before), 1);
+    database.stop();
+}
+
+#[test]
+fn a_durable_write_carries_every_relaxed_one_before_it_through_any_power_cut() {
+    for device in Device::ALL {
+        let disk = CrashDisk::new(device);
+        let database = open(&disk, Durability::Full).unwrap();
+        let mut id = 0;
+        for relaxed in [1, 3, 0, 2, 5, 1, 4, 2, 1, 3] {
+            let mut waiting = Vec::new();
+            for _ in 0..relaxed {
+                id += 1;
+                assert_eq!(write_relaxed(&disk, &database, id), Ok(()));
+                waiting.push(id);
+            }
+            id += 1;
+            assert_eq!(write(&disk, &database, id), Ok(()));
+            // From here on they may not be lost any more.
+            for id in waiting {
+                disk.mark(format!("ok {id}"));
+            }
+        }
+        database.stop();
+        let cuts = cut_everywhere(disk.replay(), 0, &Ledger::default(), &Damage::ALL).unwrap();
+        assert!(cuts >= 1000, "only {cuts} cuts");
+    }
+}
