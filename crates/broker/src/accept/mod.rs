@@ -67,7 +67,10 @@ impl<S: Storage, L: Limiter> Accept<S, L> {
         let mut effects = Effects::none(batch.mesh());
         let messages = b3_commit::messages(self, &mut batch);
         if !messages.is_empty() {
+            let begun = self.clock.mono();
             let committed = self.storage.accept(batch.mesh(), messages).await;
+            let took = self.clock.mono().saturating_sub(begun);
+            metrics::histogram!("heddle_broker_commit_seconds").record(took.as_secs_f64());
             b3_commit::answer(&mut batch, committed, &mut effects);
         }
         Decided {

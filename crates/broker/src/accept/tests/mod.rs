@@ -4,3 +4,4 @@ mod broken;
 mod budget;
 mod phases;
 mod races;
+mod refusals;

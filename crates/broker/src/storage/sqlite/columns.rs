@@ -52,12 +52,6 @@ impl<'r, 's> Columns<'r, 's> {
         self.ulid().map(MemberId)
     }
 
-    pub(super) fn member_or_none(&mut self) -> Read<Option<MemberId>> {
-        let index = self.index();
-        let bytes: Option<[u8; 16]> = self.row.get(index)?;
-        Ok(bytes.map(|bytes| MemberId(Ulid::from_bytes(bytes))))
-    }
-
     pub(super) fn broker_message_id(&mut self) -> Read<BrokerMessageId> {
         self.ulid().map(BrokerMessageId)
     }

@@ -23,9 +23,15 @@ const ACK: &str = "
 UPDATE delivery_queue SET is_acked = 1, acked_at = ?6
 WHERE mesh_id = ?1 AND member_id = ?2 AND is_acked = 0 AND epoch = ?3 AND seq = ?4 AND agent = ?5";
 
-const ACK_THROUGH: &str = "
+pub(super) const ACK_THROUGH: &str = "
 UPDATE delivery_queue SET is_acked = 1, acked_at = ?5
-WHERE mesh_id = ?1 AND member_id = ?2 AND is_acked = 0 AND (epoch, seq) <= (?3, ?4)";
+WHERE (mesh_id, member_id, is_acked, epoch, seq, agent) IN (
+    SELECT mesh_id, member_id, is_acked, epoch, seq, agent FROM delivery_queue
+    WHERE mesh_id = ?1 AND member_id = ?2 AND is_acked = 0 AND (epoch, seq) <= (?3, ?4)
+    LIMIT ?6)";
+
+/// Rows that one cumulative ack moves in one transaction, which has to stay short for everybody else.
+pub(super) const ACK_ROWS_MAX: usize = 2048;
 
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
@@ -98,6 +104,7 @@ pub(super) fn ack(
     Ok(count)
 }
 
+/// Marks the next rows; fewer than [`ACK_ROWS_MAX`] when there are no more.
 pub(super) fn ack_through(
     connection: &Connection,
     mesh: MeshId,
@@ -111,6 +118,7 @@ pub(super) fn ack_through(
         member_key(member),
         integer(through.epoch),
         integer(through.seq),
-        at.0
+        at.0,
+        i64::try_from(ACK_ROWS_MAX).unwrap_or(i64::MAX)
     ])?)
 }

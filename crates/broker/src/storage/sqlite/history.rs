@@ -18,6 +18,10 @@ LEFT JOIN message m ON m.mesh_id = h.mesh_id AND m.broker_message_id = h.broker_
 WHERE h.mesh_id = ?1 AND (h.epoch, h.seq) > (?2, ?3)
 ORDER BY h.epoch, h.seq LIMIT ?4";
 
+/// The statements of an accept above, for the test that looks at their plans.
+#[cfg(test)]
+pub(super) const STATEMENTS: &[&str] = &[LINE, KEEP];
+
 /// Where the next message of a mesh goes. Read and written back in the accept transaction, so commit
 /// order is seq order and what is rolled back leaves no hole (C4).
 #[derive(Debug, Clone, Copy)]

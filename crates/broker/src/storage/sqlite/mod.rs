@@ -8,6 +8,7 @@ mod columns;
 mod deliveries;
 #[cfg(test)]
 mod dump;
+mod effects;
 mod error;
 mod history;
 mod look;
@@ -204,10 +205,17 @@ impl Storage for SqliteStorage {
         through: HistoryId,
         at: WallMs,
     ) -> Result<usize, StorageError> {
-        self.write(mesh, move |c| {
-            deliveries::ack_through(c, mesh, member, through, at)
-        })
-        .await
+        let mut count = 0;
+        loop {
+            let moved = self.write(mesh, move |c| {
+                deliveries::ack_through(c, mesh, member, through, at)
+            });
+            let moved = moved.await?;
+            count += moved;
+            if moved < deliveries::ACK_ROWS_MAX {
+                return Ok(count);
+            }
+        }
     }
 
     async fn epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {

@@ -2,6 +2,7 @@
 
 mod cases;
 mod random;
+mod reading;
 mod script;
 
 use crate::test_support::{memory, sqlite};

@@ -70,7 +70,7 @@ fn describe(status: &StatusView) -> String {
     let next = if status.outbox.dead > 0 {
         "curl --unix-socket $HEDDLE_HOME/daemon.sock 'http://localhost/v1/outbox?status=dead'"
     } else if status.inbox.unread > 0 {
-        "heddle inbox"
+        "heddle agent list"
     } else {
         "heddle peers"
     };
