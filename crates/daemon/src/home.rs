@@ -100,7 +100,8 @@ fn lock_path(home: &Path) -> PathBuf {
     home.join("heddle.lock")
 }
 
-fn create_private_folder(path: &Path) -> std::io::Result<()> {
+/// The folder, 0700 from its first moment on; an existing one is repaired.
+pub fn create_private_folder(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let metadata = std::fs::metadata(path)?;
     if metadata.uid() != rustix::process::geteuid().as_raw() {

@@ -25,6 +25,8 @@ use crate::token::LocalToken;
 const HOME_MESH: &str = "home";
 /// How long a start waits for its broker before it reports ready without one.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
+/// How often metric samples are folded away.
+const METRICS_UPKEEP: Duration = Duration::from_secs(5);
 /// Kept back from the shutdown's time for closing the store.
 const STORE_RESERVE: Duration = Duration::from_secs(2);
 
@@ -182,8 +184,10 @@ impl Prepared {
             version: self.options.version,
             durability: durability_name(self.options.durability),
             default_agent: self.default_agent,
-            metrics,
+            metrics: metrics.clone(),
         }));
+        // Ends with the shutdown; nothing waits for it.
+        tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
         let linking = tokio::spawn(link::keep(
             Arc::clone(&shared),
             Arc::clone(&mesh),
@@ -212,10 +216,28 @@ fn durability_name(durability: Durability) -> &'static str {
     }
 }
 
+/// From a commit on a fast disk to a time-out, in seconds.
+const BUCKETS: [f64; 12] = [
+    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+];
+
 fn install_metrics() -> Result<PrometheusHandle, StartError> {
     PrometheusBuilder::new()
-        .install_recorder()
+        .set_buckets(&BUCKETS)
+        .and_then(PrometheusBuilder::install_recorder)
         .map_err(|error| StartError::Metrics(error.to_string()))
+}
+
+/// Samples pile up until somebody folds them into their buckets; a home that nobody scrapes must
+/// not grow.
+async fn keep_metrics_small(metrics: PrometheusHandle, shutdown: CancellationToken) {
+    while !shutdown.is_cancelled() {
+        metrics.run_upkeep();
+        tokio::select! {
+            () = tokio::time::sleep(METRICS_UPKEEP) => {}
+            () = shutdown.cancelled() => {}
+        }
+    }
 }
 
 impl Daemon {

@@ -10,14 +10,40 @@ use uuid::Uuid;
 pub struct SystemIds {
     clock: Arc<dyn Clock>,
     last: Mutex<Ulid>,
+    pool: Mutex<Pool>,
 }
+
+/// Random bytes fetched ahead: one system call serves many ids. Bytes are given out once.
+struct Pool {
+    bytes: [u8; POOL_BYTES],
+    used: usize,
+}
+
+const POOL_BYTES: usize = 1024;
 
 impl SystemIds {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
             last: Mutex::new(Ulid::nil()),
+            pool: Mutex::new(Pool {
+                bytes: [0; POOL_BYTES],
+                used: POOL_BYTES,
+            }),
         }
+    }
+
+    /// Sixteen bytes for an id. Secrets are filled directly, never from here.
+    fn pooled(&self) -> [u8; 16] {
+        let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+        if pool.used + 16 > POOL_BYTES {
+            self.fill(&mut pool.bytes);
+            pool.used = 0;
+        }
+        let mut random = [0; 16];
+        random.copy_from_slice(&pool.bytes[pool.used..pool.used + 16]);
+        pool.used += 16;
+        random
     }
 
     fn wall_ms(&self) -> u64 {
@@ -27,8 +53,7 @@ impl SystemIds {
 
 impl Ids for SystemIds {
     fn ulid(&self) -> Ulid {
-        let mut random = [0; 16];
-        self.fill(&mut random);
+        let random = self.pooled();
         let fresh = Ulid::from_parts(self.wall_ms(), u128::from_le_bytes(random));
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         // The same millisecond, or a clock that went back: one more than the last one given.

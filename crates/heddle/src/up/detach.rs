@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use heddle_daemon::home::create_private_folder;
 use heddle_daemon::{Home, Ready};
 
 use super::log::log_path;
@@ -28,7 +29,7 @@ pub fn detach(context: &Context) -> Result<Ready, CliError> {
     let io = |error: std::io::Error| {
         CliError::new(exit::FAILED, format!("{}: {error}", context.home.display()))
     };
-    std::fs::create_dir_all(&context.home).map_err(io)?;
+    create_private_folder(&context.home).map_err(io)?;
     let path = log_path(&context.home);
     let log = OpenOptions::new()
         .create(true)
