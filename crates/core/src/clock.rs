@@ -8,9 +8,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use time::format_description::BorrowedFormatItem;
 use time::format_description::well_known::Rfc3339;
+use time::macros::format_description;
 use ulid::Ulid;
 use uuid::Uuid;
+
+/// Always with milliseconds, so that times sort as text.
+const RFC3339_MS: &[BorrowedFormatItem<'_>] =
+    format_description!("[year]-[month]-[day]T[hour]:[minute]:[second].[subsecond digits:3]Z");
 
 /// Wall-clock time in milliseconds since 1970. For people and for records; never for durations (C18).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -22,7 +28,7 @@ impl WallMs {
     pub fn to_rfc3339(self) -> String {
         OffsetDateTime::from_unix_timestamp_nanos(i128::from(self.0) * 1_000_000)
             .ok()
-            .and_then(|t| t.format(&Rfc3339).ok())
+            .and_then(|t| t.format(&RFC3339_MS).ok())
             .unwrap_or_else(|| format!("{}ms", self.0))
     }
 
@@ -160,6 +166,7 @@ mod tests {
         let at = WallMs(1_794_000_000_123);
         assert_eq!(at.to_rfc3339(), "2026-11-06T21:20:00.123Z");
         assert_eq!(WallMs::parse_rfc3339(&at.to_rfc3339()), Some(at));
+        assert_eq!(WallMs(0).to_rfc3339(), "1970-01-01T00:00:00.000Z");
         assert_eq!(WallMs(i64::MAX).to_rfc3339(), format!("{}ms", i64::MAX));
         assert_eq!(WallMs::parse_rfc3339("yesterday"), None);
     }

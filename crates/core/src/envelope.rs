@@ -173,7 +173,10 @@ pub struct SendRequest {
     pub to: Address,
     pub body: String,
     pub priority: Priority,
-    /// RFC 8785 bytes of a non-empty object, or empty.
+    /// A non-empty object as the caller wrote it, or none.
+    pub meta: Option<Value>,
+    /// Its RFC 8785 bytes, or empty. Not to be parsed again: 1e16 is canonical as an integer, which a
+    /// strict reader would refuse.
     pub meta_canonical: Vec<u8>,
     /// Empty when this answers nothing.
     pub reply_to: String,
@@ -201,11 +204,13 @@ impl SendRequest {
         if !reply_to.is_empty() {
             check_reply_to(reply_to)?;
         }
+        let meta_canonical = canonical_meta(meta)?;
         Ok(Self {
+            meta: meta.filter(|_| !meta_canonical.is_empty()).cloned(),
             to: Address::parse(to)?,
             body,
             priority,
-            meta_canonical: canonical_meta(meta)?,
+            meta_canonical,
             reply_to: reply_to.to_owned(),
             mentions: normalise_mentions(mentions)?,
         })

@@ -69,7 +69,7 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    InvalidRequest, "invalid_request", 400, Caller, SameId, "The request cannot be understood", "Correct the named field and send it again; the id was not consumed.";
+    InvalidRequest, "invalid_request", 400, Caller, SameId, "The request cannot be understood", "Correct it and send it again; nothing was changed and no id was consumed.";
     AmbiguousRecipient, "ambiguous_recipient", 400, Caller, SameId, "The recipient could be several", "Name one of the candidates in full, as @member/agent.";
     Unauthorized, "unauthorized", 401, Caller, SameId, "The token is missing or wrong", "Send `Authorization: Bearer <token>` with the content of local_token in the home folder.";
     ForbiddenOrigin, "forbidden_origin", 403, Caller, Never, "The request did not come from this machine's own pages or tools", "Call http://127.0.0.1 without an Origin header, or use the Unix socket.";
@@ -81,7 +81,7 @@ error_codes! {
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "See docs/PROTOCOL.md for the method of each route.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
-    PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Share large content as a file and send its id.";
+    PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
     UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
     DaemonBusy, "daemon_busy", 429, Busy, SameId, "Too many requests are in flight", "Wait a moment and send it again with the same id.";
     TooManyStreams, "too_many_streams", 429, Busy, SameId, "Too many event streams are open", "Close one and try again.";

@@ -62,6 +62,10 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(15);
 pub const PING_DEADLINE: Duration = Duration::from_secs(40);
 /// How long a hello may take.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the daemon waits for the broker's reply to a request of a caller.
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a caller on this machine waits for the daemon's answer.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the daemon waits for the broker's verdict on a batch.
 pub const VERDICT_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -106,6 +110,8 @@ const _: () = {
     assert!(EVENT_STREAMS_MAX + REQUESTS_IN_FLIGHT_MAX < CONNECTIONS_MAX);
     // A live peer is pinged at least twice before it is taken for dead.
     assert!(PING_INTERVAL.as_secs() * 2 < PING_DEADLINE.as_secs());
+    // A caller hears the daemon's word about a silent broker before it gives up on the daemon.
+    assert!(REPLY_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
     assert!(BACKOFF_MS_MIN < BACKOFF_MS_MAX);
     // The smallest window still leaves a useful outbox.
     assert!(SAFETY_MARGIN_HOURS_MIN * 2 < DEDUPE_RETENTION_DAYS_MIN * 24);

@@ -65,6 +65,11 @@ impl Home {
         crate::lock::holder(&lock_path(path))
     }
 
+    /// The same, but not somebody who is just being killed.
+    pub fn holder_for_good(path: &Path) -> Option<Holder> {
+        crate::lock::holder_for_good(&lock_path(path))
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }

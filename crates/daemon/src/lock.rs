@@ -7,8 +7,13 @@ use std::fmt;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+/// The kernel needs a moment to take a killed process apart; its lock goes last.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Who holds a home, as it wrote of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,10 +48,19 @@ impl HomeLock {
     /// Takes the lock on `path`, or says who has it without writing a byte (OB-16).
     pub(crate) fn take(path: &Path, since: &str) -> Result<Self, LockError> {
         let mut file = crate::home::open_private(path).map_err(LockError::Io)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(LockError::Held(read_holder(&mut file))),
-            Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+        let mut waited = Duration::ZERO;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) if waited < PATIENCE => {
+                    std::thread::sleep(LOOK_EVERY);
+                    waited += LOOK_EVERY;
+                }
+                Err(TryLockError::WouldBlock) => {
+                    return Err(LockError::Held(read_holder(&mut file)));
+                }
+                Err(TryLockError::Error(error)) => return Err(LockError::Io(error)),
+            }
         }
         let holder = Holder {
             pid: std::process::id(),
@@ -78,6 +92,16 @@ pub(crate) fn holder(path: &Path) -> Option<Holder> {
         Ok(()) => None,
         Err(_) => Some(read_holder(&mut file)),
     }
+}
+
+/// The same, after giving a process that is just being killed the time to be gone.
+pub(crate) fn holder_for_good(path: &Path) -> Option<Holder> {
+    let mut waited = Duration::ZERO;
+    while holder(path).is_some() && waited < PATIENCE {
+        std::thread::sleep(LOOK_EVERY);
+        waited += LOOK_EVERY;
+    }
+    holder(path)
 }
 
 #[cfg(test)]

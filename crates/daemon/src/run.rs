@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids};
-use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
@@ -43,6 +43,10 @@ pub struct StartOptions {
 pub enum StartError {
     #[error("the store cannot be opened: {0}")]
     Store(#[from] StoreError),
+    #[error(
+        "data.db is missing or empty, but broker.db is there: put data.db back from a backup, or move broker.db away to begin anew"
+    )]
+    HalfAHome,
     #[error("{what}: {why}")]
     Io { what: &'static str, why: String },
     #[error("{0}")]
@@ -90,6 +94,7 @@ pub struct Daemon {
 
 impl Prepared {
     pub async fn open(home: Home, options: StartOptions) -> Result<Self, StartError> {
+        refuse_half_a_home(&home)?;
         let store = Store::open(StoreOptions {
             path: home.data(),
             durability: options.durability,
@@ -135,6 +140,11 @@ impl Prepared {
 
     pub fn mesh(&self) -> &Mesh {
         &self.mesh
+    }
+
+    /// The newest place of the mesh's history that this home has seen.
+    pub async fn seen(&self) -> Result<HistoryId, StartError> {
+        Ok(self.store.delivery_cursor(self.mesh.mesh).await?)
     }
 
     /// Opens the doors and connects. Ready when the broker answered, or would not for a while.
@@ -209,6 +219,16 @@ impl Prepared {
     }
 }
 
+/// A broker's file beside a missing or empty store means that the store was lost, not that the home
+/// is new: starting over would free ids that are taken.
+fn refuse_half_a_home(home: &Home) -> Result<(), StartError> {
+    let bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if bytes(home.data()) == 0 && bytes(home.broker_data()) > 0 {
+        return Err(StartError::HalfAHome);
+    }
+    Ok(())
+}
+
 fn durability_name(durability: Durability) -> &'static str {
     match durability {
         Durability::Full => "full",
@@ -280,6 +300,10 @@ impl Daemon {
             tokio::select! {
                 () = self.shared.shutdown.cancelled() => return,
                 () = tokio::time::sleep(LOOK) => {}
+            }
+            if self.linking.is_finished() {
+                self.shared
+                    .fail("the link to the broker ended unexpectedly".to_owned());
             }
             if let Some(why) = self.shared.store.poisoned() {
                 self.shared.fail(format!(

@@ -31,7 +31,9 @@ fn hint(error: &OpenError) -> &'static str {
         OpenError::NewerSchema { .. } => {
             "; a newer Heddle has written it, start that one (nothing was changed)"
         }
-        OpenError::Damaged(_) => "; run `heddle doctor --repair` (nothing was changed)",
+        OpenError::Damaged(_) => {
+            "; nothing was changed. Put a backup of the file in its place, or move it away to begin anew (`heddle doctor --repair` is to come)"
+        }
         _ => "",
     }
 }

@@ -12,6 +12,10 @@ use crate::problem::Problem;
 /// Parses a request body strictly: I-JSON, a known shape, no unknown field.
 pub fn body<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let value = parse_ijson(bytes).map_err(|error| invalid(error.to_string()))?;
+    // Serde would take an array for a struct, field by field in our order.
+    if !value.is_object() {
+        return Err(invalid("the body is not a JSON object"));
+    }
     serde_json::from_value(value).map_err(|error| invalid(error.to_string()))
 }
 
@@ -97,6 +101,8 @@ mod tests {
             r##"{"to":"#a"}"##,
             r##"{"to":"#a","message":7}"##,
             "[]",
+            r##"["#a","m"]"##,
+            "null",
         ] {
             assert_eq!(
                 body::<SendBody>(bad.as_bytes()).unwrap_err().status,

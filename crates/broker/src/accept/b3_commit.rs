@@ -16,11 +16,26 @@ use crate::storage::{Accepted, NewMessage, StorageError};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Takes the admitted items out of the batch, in order.
-pub(super) fn messages<S: Storage, L: Limiter>(
+/// Commits what was admitted, answers it, and returns what follows from it.
+pub(super) async fn commit<S: Storage, L: Limiter>(
     accept: &Accept<S, L>,
     batch: &mut Batch,
-) -> Vec<NewMessage> {
+) -> Effects {
+    let mut effects = Effects::none(batch.mesh());
+    let messages = messages(accept, batch);
+    if messages.is_empty() {
+        return effects;
+    }
+    let begun = accept.clock.mono();
+    let committed = accept.storage.accept(batch.mesh(), messages).await;
+    let took = accept.clock.mono().saturating_sub(begun);
+    metrics::histogram!("heddle_broker_commit_seconds").record(took.as_secs_f64());
+    answer(batch, committed, &mut effects);
+    effects
+}
+
+/// Takes the admitted items out of the batch, in order.
+fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) -> Vec<NewMessage> {
     let accepted_at = accept.clock.wall();
     let expires_at = expires_at(accept.dedupe, accepted_at);
     let sender_name = batch.sender_name.clone();
@@ -45,7 +60,7 @@ pub(super) fn messages<S: Storage, L: Limiter>(
 }
 
 /// Answers what was in the transaction, and collects what follows from it.
-pub(super) fn answer(
+fn answer(
     batch: &mut Batch,
     committed: Result<Vec<Accepted>, StorageError>,
     effects: &mut Effects,

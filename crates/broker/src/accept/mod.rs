@@ -61,21 +61,12 @@ impl<S: Storage, L: Limiter> Accept<S, L> {
         batch
     }
 
-    /// B2 and B3: one transaction for what is left of the batch. It takes its place in line when it
-    /// is first polled, so a caller keeps the order of its batches without waiting for each.
+    /// B2 and B3: one transaction for what is left of the batch. The store decides each message there
+    /// with [`b2_resolve::resolve`]. It takes its place in line when it is first polled, so a caller
+    /// keeps the order of its batches without waiting for each.
     pub async fn commit(&self, mut batch: Batch) -> Decided {
-        let mut effects = Effects::none(batch.mesh());
-        let messages = b3_commit::messages(self, &mut batch);
-        if !messages.is_empty() {
-            let begun = self.clock.mono();
-            let committed = self.storage.accept(batch.mesh(), messages).await;
-            let took = self.clock.mono().saturating_sub(begun);
-            metrics::histogram!("heddle_broker_commit_seconds").record(took.as_secs_f64());
-            b3_commit::answer(&mut batch, committed, &mut effects);
-        }
-        Decided {
-            verdicts: reply::verdicts(batch),
-            effects,
-        }
+        let effects = b3_commit::commit(self, &mut batch).await;
+        let verdicts = reply::verdicts(batch);
+        Decided { verdicts, effects }
     }
 }

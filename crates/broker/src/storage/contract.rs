@@ -149,6 +149,15 @@ pub trait Storage: Send + Sync + 'static {
 
     fn epoch(&self, mesh: MeshId) -> impl Future<Output = Answer<u64>> + Send;
 
+    /// Begins a new epoch if somebody whom the caller trusts has seen a place that this history has
+    /// not reached: its past was replaced by an older one, and its places would be given out twice.
+    /// True if it did.
+    fn raise_epoch_beyond(
+        &self,
+        mesh: MeshId,
+        seen: HistoryId,
+    ) -> impl Future<Output = Answer<bool>> + Send;
+
     /// History after this place, in order.
     fn history_after(
         &self,

@@ -179,6 +179,10 @@ impl<S: Storage> Storage for Flaky<S> {
         self.inner.epoch(mesh).await
     }
 
+    async fn raise_epoch_beyond(&self, mesh: MeshId, seen: HistoryId) -> Answer<bool> {
+        self.inner.raise_epoch_beyond(mesh, seen).await
+    }
+
     async fn history_after(
         &self,
         mesh: MeshId,

@@ -38,7 +38,7 @@ impl Default for BrokerConfig {
 }
 
 /// Frames read and not yet begun. Beyond them the reader waits, and so does the peer.
-pub(super) const WORK_QUEUED_MAX: usize = 8;
+pub(super) const WORK_QUEUED_MAX: usize = 4;
 /// Batches and acks of one connection in the store's line at once.
 pub(super) const WORK_IN_FLIGHT_MAX: usize = 8;
 /// How long a peer may take over what is written to it (C16).

@@ -93,7 +93,7 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
             ended = writing.join_next() => joined(ended),
             // A task of ours ends early when the writer has ended, or when it broke.
             Some(ended) = tasks.join_next() => match ended {
-                Ok(()) => timeout(WRITE_TIMEOUT, writing.join_next()).await.map_or(Ending::Internal, joined),
+                Ok(()) => writer_ended(writing).await,
                 Err(_) => Ending::Internal,
             },
             ending = reader::run(frames, &work, self.shared.config.ping_deadline) => ending,
@@ -138,6 +138,12 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
         ));
         tasks
     }
+}
+
+/// Why the writer ended, which it has or is about to.
+async fn writer_ended(writing: &mut JoinSet<Ending>) -> Ending {
+    let ended = timeout(WRITE_TIMEOUT, writing.join_next()).await;
+    ended.map_or(Ending::Internal, joined)
 }
 
 fn joined(ended: Option<Result<Ending, tokio::task::JoinError>>) -> Ending {

@@ -61,7 +61,7 @@ where
         .await
         .map_err(|_| Ending::HelloTimeout)??;
     let registration = enter(shared, principal).await?;
-    let roster_changed = settle(shared, principal, &hello).await?;
+    settle(shared, principal, &hello).await?;
     let session = &registration.session;
     let storage = shared.storage();
     let welcome = ServerFrame::Welcome {
@@ -72,7 +72,7 @@ where
             .await
             .map_err(refuse)?,
     };
-    tracing::debug!(member = %principal.member, session.generation, roster_changed, "welcome");
+    tracing::debug!(member = %principal.member, session.generation, "welcome");
     shared.hub.roster_changed(principal.mesh, Some(session));
     outbox.send(&welcome).await?;
     Ok(registration)
@@ -149,21 +149,20 @@ async fn enter<S: Storage, L: Limiter>(
     Ok(registration)
 }
 
-/// Registers the agents and takes the cumulative ack. True if the roster changed by it.
+/// Registers the agents and takes the cumulative ack.
 async fn settle<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
     hello: &Hello,
-) -> Result<bool, Ending> {
+) -> Result<(), Ending> {
     let (mesh, member) = (principal.mesh, principal.member);
     let storage = shared.storage();
-    let mut changed = false;
     for agent in &hello.agents {
         let party = Party {
             member,
             agent: agent.clone(),
         };
-        changed |= storage.register_agent(mesh, &party).await.map_err(refuse)?;
+        storage.register_agent(mesh, &party).await.map_err(refuse)?;
     }
     if hello.resume_after > HistoryId::ZERO {
         let at = shared.accept.clock.wall();
@@ -172,7 +171,7 @@ async fn settle<S: Storage, L: Limiter>(
             .await
             .map_err(refuse)?;
     }
-    Ok(changed)
+    Ok(())
 }
 
 fn refuse(error: StorageError) -> Ending {

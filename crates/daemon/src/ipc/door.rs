@@ -33,6 +33,9 @@ use super::{Ipc, Listeners, guard, routes};
 /// After an accept error (out of descriptors, say): do not spin.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
+/// Descriptors that are not for callers: databases with their logs, sockets, the log.
+const DESCRIPTORS_KEPT: usize = 40;
+
 /// Through which socket a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Door {
@@ -44,7 +47,7 @@ pub(super) enum Door {
 pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
     let router = routes::router(Arc::clone(&ipc));
     let tasks = TaskTracker::new();
-    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(connections_max()));
     let own_uid = rustix::process::geteuid().as_raw();
     let shutdown = ipc.shared.shutdown.clone();
     loop {
@@ -78,6 +81,15 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
     drop(listeners);
     tasks.close();
     tasks.wait().await;
+}
+
+/// As many as the named bound, but never so many that the store and the link find no descriptor.
+fn connections_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let limit = limit.map_or(usize::MAX, |n| usize::try_from(n).unwrap_or(usize::MAX));
+    CONNECTIONS_MAX
+        .min(limit.saturating_sub(DESCRIPTORS_KEPT))
+        .max(4)
 }
 
 async fn accept_failed(error: &std::io::Error) {

@@ -80,7 +80,7 @@ fn check_token<B>(request: &Request<B>, token: &LocalToken) -> Result<(), Proble
                 ErrorCode::InvalidRequest,
                 "a token must not stand in the query",
             )
-            .next("Send it in the Authorization header, and rotate it: it may be in a log now."));
+            .next("Send it in the Authorization header. It may be in a log now: stop the daemon, delete local_token and start again to get a new one."));
         }
     }
     let presented = request

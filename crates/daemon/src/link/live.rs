@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Mutex;
 
-use heddle_core::limits::VERDICT_TIMEOUT;
+use heddle_core::limits::{REPLY_TIMEOUT, VERDICT_TIMEOUT};
 use heddle_wire::broker::{AckItem, ClientFrame, ReplyResult, Request, SendItem, Verdict};
 use tokio::sync::{mpsc, oneshot};
 
@@ -62,7 +62,7 @@ impl Live {
             (request, receiver)
         };
         self.write(&ClientFrame::Request { request, body }).await;
-        let reply = tokio::time::timeout(VERDICT_TIMEOUT, answer).await;
+        let reply = tokio::time::timeout(REPLY_TIMEOUT, answer).await;
         lock(&self.waiting).replies.remove(&request);
         reply.ok()?.ok()
     }

@@ -66,7 +66,11 @@ pub(super) async fn run(
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
-        _ = &mut draining => SessionEnd::Stopped,
+        ended = &mut draining => match ended {
+            Ok(()) => SessionEnd::Stopped,
+            // Rows that it had taken are in flight with nobody to settle them: only a start mends that.
+            Err(_) => SessionEnd::Refused("the drain ended unexpectedly".to_owned()),
+        },
     };
     mesh.set_live(None);
     lost.cancel();

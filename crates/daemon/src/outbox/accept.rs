@@ -1,6 +1,5 @@
 //! IPC accept: fingerprint, look up, and only then resolve (C47), in one writer job.
 
-use heddle_core::canonical::parse_ijson;
 use heddle_core::envelope::{EnvelopeKind, SendRequest};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::{Fingerprint, request_fingerprint};
@@ -72,10 +71,6 @@ pub(crate) fn seal(mesh: &MeshState, request: &SendRequest) -> Result<Sealed, Pr
     mentions.sort_unstable();
     mentions.dedup();
     let internal = |why: String| Problem::new(ErrorCode::Internal, why);
-    let meta = match request.meta_canonical.as_slice() {
-        [] => None,
-        bytes => Some(parse_ijson(bytes).map_err(|error| internal(error.to_string()))?),
-    };
     let envelope = Envelope {
         v: Envelope::VERSION,
         kind: EnvelopeKind::Message,
@@ -85,7 +80,7 @@ pub(crate) fn seal(mesh: &MeshState, request: &SendRequest) -> Result<Sealed, Pr
         },
         reply_to: request.reply_to.clone(),
         priority: request.priority,
-        meta,
+        meta: request.meta.clone(),
         body: request.body.clone(),
         mentions,
     };

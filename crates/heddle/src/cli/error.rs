@@ -58,6 +58,9 @@ impl From<ClientError> for CliError {
             }
             ClientError::Foreign { .. } => Self::new(exit::REFUSED, message)
                 .next("Remove the socket if it is not yours, or choose another HEDDLE_HOME."),
+            ClientError::Silent => Self::new(exit::UNREACHABLE, message).next(
+                "It may be stopped or overloaded; `heddle up` says which process it is. With the same --id a retry is safe.",
+            ),
             ClientError::Broken(_) => Self::new(exit::UNREACHABLE, message)
                 .next("Try again; with the same --id it is safe whatever happened."),
             ClientError::Protocol(_) => Self::new(exit::FAILED, message)

@@ -15,7 +15,8 @@ pub fn printable(text: &str) -> String {
 }
 
 fn is_bidi_mark(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    // Line and paragraph separators too: they forge lines.
+    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
 }
 
 /// The lines of a body under their heading.

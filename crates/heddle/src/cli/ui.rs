@@ -7,8 +7,14 @@ use serde::Serialize;
 
 use super::error::{CliError, exit};
 
-/// Text for people, on standard output.
+/// Text for people, on standard output. Names, ids and bodies in it are of others: whatever would
+/// drive the terminal is shown instead (T-41).
 pub fn text(text: &str) -> Result<(), CliError> {
+    write(&super::text::printable(text))
+}
+
+/// Text for programs, as it is.
+pub fn raw(text: &str) -> Result<(), CliError> {
     write(text)
 }
 
@@ -29,6 +35,11 @@ fn write(text: &str) -> Result<(), CliError> {
             format!("standard output: {error}"),
         )),
     }
+}
+
+/// A line of the log, on standard error as it is.
+pub fn log_bytes(bytes: &[u8]) -> io::Result<()> {
+    io::stderr().lock().write_all(bytes)
 }
 
 /// A remark beside the answer, on standard error.

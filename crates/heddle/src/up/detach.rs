@@ -19,7 +19,7 @@ const READY_WAIT_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 pub fn detach(context: &Context) -> Result<Ready, CliError> {
-    if let Some(holder) = Home::holder(&context.home) {
+    if let Some(holder) = Home::holder_for_good(&context.home) {
         return Err(CliError::new(
             exit::CONFLICT,
             format!("{} is held by {holder}", context.home.display()),
@@ -28,6 +28,7 @@ pub fn detach(context: &Context) -> Result<Ready, CliError> {
     }
     let io = |error: std::io::Error| {
         CliError::new(exit::FAILED, format!("{}: {error}", context.home.display()))
+            .next("Choose a folder that is yours with HEDDLE_HOME or --home.")
     };
     create_private_folder(&context.home).map_err(io)?;
     let path = log_path(&context.home);
@@ -41,7 +42,7 @@ pub fn detach(context: &Context) -> Result<Ready, CliError> {
     let mut child = spawn(context, log)?;
     let mut waited = Duration::ZERO;
     loop {
-        if let Ok(status) = context.client().status()
+        if let Ok(status) = context.client().hasty().status()
             && status.pid == Some(child.id())
         {
             return Ok(Ready {
@@ -97,12 +98,14 @@ fn told(code: u8, log: &std::path::Path, from: u64) -> CliError {
         let _ = file.seek(SeekFrom::Start(from));
         let _ = file.take(64 << 10).read_to_string(&mut text);
     }
-    let find = |prefix: &str| {
-        text.lines()
-            .find_map(|line| line.strip_prefix(prefix))
-            .map(str::to_owned)
+    let (message, next) = match text.split_once("error: ") {
+        Some((_, words)) => words.split_once("\n  next: ").unwrap_or((words, "")),
+        None => ("it ended before it was ready", ""),
     };
-    let message = find("error: ").unwrap_or_else(|| "it ended before it was ready".to_owned());
-    let next = find("  next: ").unwrap_or_else(|| format!("Look at {}.", log.display()));
+    let next = match next.trim() {
+        "" => format!("Look at {}.", log.display()),
+        next => next.to_owned(),
+    };
+    let message = message.trim().to_owned();
     CliError::new(code, message).next(next)
 }

@@ -56,6 +56,13 @@ impl Embedded {
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
         ensured.map_err(|e| failed(e.to_string()))?;
+        // Our own inbox knows how far the history went. A file that has not come so far is an older
+        // one, or a new one: its places must not be given out twice.
+        let seen = prepared.seen().await.map_err(|e| failed(e.to_string()))?;
+        let raised = storage.raise_epoch_beyond(mesh.mesh, seen).await;
+        if raised.map_err(|e| failed(e.to_string()))? {
+            tracing::warn!(%seen, "broker.db is older than data.db; a new epoch has begun");
+        }
         let config = &prepared.home().config.broker;
         let budget = Budget {
             ids_per_window_max: config.rate_limit,

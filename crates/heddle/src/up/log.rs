@@ -1,5 +1,6 @@
 //! The daemon's log: JSON lines on standard error, which `--detach` points at a file of bounded size.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use tracing::level_filters::LevelFilter;
@@ -18,6 +19,20 @@ pub fn log_path(home: &Path) -> PathBuf {
     path
 }
 
+/// Standard error, without a word when nobody can take what is written there.
+struct Lossy;
+
+impl Write for Lossy {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _ = crate::cli::log_bytes(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
 pub fn start(context: &Context) -> Result<(), CliError> {
     let level = match context.environment.log.as_deref() {
         None => LevelFilter::WARN,
@@ -29,7 +44,9 @@ pub fn start(context: &Context) -> Result<(), CliError> {
     tracing_subscriber::fmt()
         .json()
         .with_max_level(level)
-        .with_writer(std::io::stderr)
+        // A full disk under the log costs the log, never the daemon (L-27).
+        .log_internal_errors(false)
+        .with_writer(|| Lossy)
         .try_init()
         .map_err(|error| CliError::new(exit::FAILED, error.to_string()))
 }

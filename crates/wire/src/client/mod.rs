@@ -14,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use heddle_core::error_code::ErrorCode;
+use heddle_core::limits::ANSWER_TIMEOUT;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -21,8 +22,7 @@ pub use error::ClientError;
 pub use events::{Event, EventStream};
 use transport::{Head, Reply};
 
-/// How long one answer may take. Longer than any wait inside the daemon.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+const HASTY_TIMEOUT: Duration = Duration::from_secs(4);
 /// A busy daemon is asked again this often before the caller hears of it.
 const BUSY_TRIES_MAX: u32 = 8;
 /// The first wait after "busy"; it doubles.
@@ -31,13 +31,22 @@ const BUSY_WAIT_MIN: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone)]
 pub struct Client {
     socket: PathBuf,
+    patience: Duration,
 }
 
 impl Client {
     pub fn new(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
+            patience: ANSWER_TIMEOUT,
         }
+    }
+
+    /// The same, for a question whose answer is ready at once or not at all.
+    #[must_use]
+    pub fn hasty(mut self) -> Self {
+        self.patience = HASTY_TIMEOUT;
+        self
     }
 
     pub fn socket(&self) -> &Path {
@@ -71,7 +80,7 @@ impl Client {
     ) -> Result<EventStream, ClientError> {
         let target = target("/v1/events", query);
         let head = Head::get(&target).last_event_id(last_event_id);
-        let reply = transport::exchange(&self.socket, &head, &[], ANSWER_TIMEOUT)?;
+        let reply = transport::exchange(&self.socket, &head, &[], self.patience)?;
         if reply.status == 200 {
             Ok(EventStream::new(reply))
         } else {
@@ -101,7 +110,7 @@ impl Client {
         head: &Head<'_>,
         body: &[u8],
     ) -> Result<T, ClientError> {
-        let mut reply = transport::exchange(&self.socket, head, body, ANSWER_TIMEOUT)?;
+        let mut reply = transport::exchange(&self.socket, head, body, self.patience)?;
         if !(200..300).contains(&reply.status) {
             return Err(problem(reply));
         }

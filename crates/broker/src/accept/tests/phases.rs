@@ -17,7 +17,7 @@ on_every_storage!(
     br_01_a_dedupe_row_exists_exactly_when_an_accept_committed,
     br_02_a_message_has_all_five_effects_and_the_bytes_that_were_sent,
     br_03_only_subscribers_get_a_delivery_and_only_they_are_woken,
-    br_04_a_known_id_changes_no_row_and_asks_no_limiter,
+    br_04_rl_03_a_known_id_changes_no_row_and_asks_no_limiter,
     br_05_a_refusal_before_the_transaction_opens_none_and_burns_no_id,
     br_06_an_unknown_recipient_burns_no_id,
     br_10_no_permanent_refusal_leaves_a_dedupe_row,
@@ -138,7 +138,9 @@ async fn br_03_only_subscribers_get_a_delivery_and_only_they_are_woken<S: TestSt
     assert!(retried.effects.wake.is_empty());
 }
 
-async fn br_04_a_known_id_changes_no_row_and_asks_no_limiter<S: TestStorage>(storage: Arc<S>) {
+async fn br_04_rl_03_a_known_id_changes_no_row_and_asks_no_limiter<S: TestStorage>(
+    storage: Arc<S>,
+) {
     let storage = Flaky::around(storage);
     let limiter = Arc::new(CountingLimiter::default());
     let clock = Gate::open(storage.clone()).await.clock;

@@ -174,6 +174,25 @@ impl Storage for MemoryStorage {
         self.on(mesh, |tables| Ok(tables.epoch))
     }
 
+    async fn raise_epoch_beyond(
+        &self,
+        mesh: MeshId,
+        seen: HistoryId,
+    ) -> Result<bool, StorageError> {
+        self.on(mesh, |tables| {
+            let reached = HistoryId {
+                epoch: tables.epoch,
+                seq: tables.next_seq - 1,
+            };
+            if reached >= seen {
+                return Ok(false);
+            }
+            tables.epoch = tables.epoch.max(seen.epoch) + 1;
+            tables.next_seq = 1;
+            Ok(true)
+        })
+    }
+
     async fn history_after(
         &self,
         mesh: MeshId,

@@ -40,7 +40,7 @@ pub struct SqliteStorage {
 }
 
 impl SqliteStorage {
-    /// Opens the file, creates it if it is missing, and brings its schema up to date.
+    /// Opens the file, creates it if it is missing, and brings its schema up to date. Blocks.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let database = Database::open(options, &schema::MIGRATIONS)?;
         Ok(Self { database })
@@ -223,6 +223,15 @@ impl Storage for SqliteStorage {
         line.await?
             .map(|line| line.epoch)
             .ok_or(StorageError::UnknownMesh(mesh))
+    }
+
+    async fn raise_epoch_beyond(
+        &self,
+        mesh: MeshId,
+        seen: HistoryId,
+    ) -> Result<bool, StorageError> {
+        self.write(mesh, move |c| roster::raise_epoch_beyond(c, mesh, seen))
+            .await
     }
 
     async fn history_after(

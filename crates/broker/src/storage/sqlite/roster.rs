@@ -1,12 +1,12 @@
 //! Who and what exists: meshes, members, agents, topics, subscriptions.
 
-use heddle_core::ids::{MemberId, MeshId, Party};
+use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::error::StorageError;
 use super::super::rows::{Roster, RosterTopic};
-use super::columns::{Columns, member_key, mesh_key};
+use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
 use super::look::is_registered;
 
@@ -40,6 +40,19 @@ pub(super) fn ensure_mesh(
         "INSERT INTO mesh (mesh_id, name, epoch, next_seq) VALUES (?1, ?2, 1, 1)
          ON CONFLICT (mesh_id) DO UPDATE SET name = excluded.name WHERE name <> excluded.name",
         params![mesh_key(mesh), name.as_str()],
+    )
+}
+
+pub(super) fn raise_epoch_beyond(
+    connection: &Connection,
+    mesh: MeshId,
+    seen: HistoryId,
+) -> Result<bool, JobError> {
+    change(
+        connection,
+        "UPDATE mesh SET epoch = max(epoch, ?2) + 1, next_seq = 1
+         WHERE mesh_id = ?1 AND (epoch, next_seq - 1) < (?2, ?3)",
+        params![mesh_key(mesh), integer(seen.epoch), integer(seen.seq)],
     )
 }
 

@@ -9,7 +9,6 @@ use heddle_wire::broker::{
     AckItem, BROKER_PROTOCOL, ClientFrame, Delivery, ReplyResult, Request, Roster, SendItem,
     ServerFrame, Verdict,
 };
-use serde::Deserialize;
 use tokio::io::DuplexStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
@@ -58,20 +57,6 @@ impl Hello {
             resume_after: self.resume_after,
         }
     }
-}
-
-/// Read like the broker reads its own batches: a tagged enum cannot hold raw JSON.
-#[derive(Deserialize)]
-struct DeliverFrame {
-    items: Vec<Delivery>,
-}
-
-fn server_frame(text: &str) -> ServerFrame {
-    if text.starts_with(r#"{"type":"deliver""#) {
-        let DeliverFrame { items } = serde_json::from_str(text).unwrap();
-        return ServerFrame::Deliver { items };
-    }
-    serde_json::from_str(text).unwrap()
 }
 
 impl Client {
@@ -125,7 +110,7 @@ impl Client {
 
     pub(super) async fn frame(&mut self) -> ServerFrame {
         match self.message().await {
-            Some(Message::Text(text)) => server_frame(&text),
+            Some(Message::Text(text)) => ServerFrame::parse(&text).unwrap(),
             other => panic!("a frame was expected, not {other:?}"),
         }
     }

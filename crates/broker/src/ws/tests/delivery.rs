@@ -204,7 +204,7 @@ async fn a_lost_wake_up_costs_time_and_no_message() {
     send_to_b(&elsewhere, 1, 10).await;
     let before = tokio::time::Instant::now();
     assert_eq!(seqs(&client.deliveries().await), [1]);
-    assert!(before.elapsed() <= PUSH_POLL);
+    assert!(before.elapsed() <= Duration::from_secs(6));
 }
 
 #[tokio::test(start_paused = true)]

@@ -45,7 +45,7 @@ pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
                 .unwrap_or_default()
                 .to_owned())
         }),
-        Verb::Canonicalize { lines: false } => ui::text(&canonical(&whole_input()?)?),
+        Verb::Canonicalize { lines: false } => ui::raw(&canonical(&whole_input()?)?),
         Verb::Canonicalize { lines: true } => each_line(canonical),
     }
 }
@@ -72,10 +72,10 @@ fn each_line(f: impl Fn(&[u8]) -> Result<String, CliError>) -> Result<(), CliErr
         }
         out.push('\n');
         if out.len() > 1 << 16 {
-            ui::text(&std::mem::take(&mut out))?;
+            ui::raw(&std::mem::take(&mut out))?;
         }
     }
-    ui::text(&out)
+    ui::raw(&out)
 }
 
 fn canonical(bytes: &[u8]) -> Result<String, CliError> {

@@ -13,5 +13,5 @@ pub struct Args {
 pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "heddle", &mut script);
-    ui::text(&String::from_utf8_lossy(&script))
+    ui::raw(&String::from_utf8_lossy(&script))
 }

@@ -23,10 +23,12 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         let nothing = json!({"stopped": false, "running": false});
         return context.print(&nothing, |_| "nothing runs here\n".to_owned());
     };
-    match context.client().shutdown() {
+    match context.client().hasty().shutdown() {
         Ok(_) => {}
         // It holds the home but does not answer: starting, stopping, or stuck. The kernel can tell it.
-        Err(ClientError::NotRunning { .. } | ClientError::Broken(_)) => terminate(&holder)?,
+        Err(ClientError::NotRunning { .. } | ClientError::Broken(_) | ClientError::Silent) => {
+            terminate(&holder)?
+        }
         Err(error) => return Err(error.into()),
     }
     wait_until_released(context, &holder)?;

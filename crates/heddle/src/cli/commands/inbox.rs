@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use heddle_core::limits::PAGE_ROWS_DEFAULT;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
 
@@ -46,7 +47,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         return follow(context, &client, &args);
     }
     let page = client.inbox(&query(context, &args))?;
-    context.print(&page, describe)?;
+    context.print(&page, |page| describe(page) + &more(page, &args))?;
     if args.ack {
         acknowledge(context, &client, &page.items)?;
     }
@@ -120,7 +121,7 @@ fn stream(
                 }
                 ui::note("the stream was interrupted; connecting again");
             }
-            Err(ClientError::NotRunning { .. } | ClientError::Broken(_))
+            Err(ClientError::NotRunning { .. } | ClientError::Broken(_) | ClientError::Silent)
                 if failures < RECONNECTS_MAX => {}
             Err(error) => return Err(error.into()),
         }
@@ -167,6 +168,18 @@ fn describe(page: &InboxPage) -> String {
         ));
     }
     text
+}
+
+/// A page that is as long as it may be is probably not the last one.
+fn more(page: &InboxPage, args: &Args) -> String {
+    let limit = args.limit.as_deref().and_then(|limit| limit.parse().ok());
+    if page.items.len() < limit.unwrap_or(PAGE_ROWS_DEFAULT) {
+        return String::new();
+    }
+    format!(
+        "(there may be more: heddle inbox --since {})\n",
+        page.cursor
+    )
 }
 
 fn describe_item(item: &InboxItem) -> String {

@@ -97,7 +97,7 @@ fn read_stdin() -> Result<String, CliError> {
 /// One more try when the answer was lost: under the same id it is the same send.
 fn send(client: &Client, body: &SendBody) -> Result<SendAnswer, ClientError> {
     match client.send(body) {
-        Err(error) if error.is_outcome_unknown() => client.send(body),
+        Err(ClientError::Broken(_)) => client.send(body),
         other => other,
     }
 }

@@ -11,7 +11,7 @@ use crate::cli::{CliError, Context};
 pub struct Args {}
 
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
-    match context.client().status() {
+    match context.client().hasty().status() {
         Ok(status) => context.print(&status, describe),
         // Not an error: it is the answer. What cannot be known is null, not zero (C29).
         Err(ClientError::NotRunning { .. }) => {
@@ -67,7 +67,9 @@ fn describe(status: &StatusView) -> String {
         "  inbox   {} messages, {} unread\n",
         status.inbox.items, status.inbox.unread
     ));
-    let next = if status.outbox.dead > 0 {
+    let next = if !status.degraded.is_empty() {
+        "tail daemon.log in the home folder; it mends itself, or: heddle down, then heddle up"
+    } else if status.outbox.dead > 0 {
         "curl --unix-socket $HEDDLE_HOME/daemon.sock 'http://localhost/v1/outbox?status=dead'"
     } else if status.inbox.unread > 0 {
         "heddle agent list"
