@@ -27,7 +27,7 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         Ok(_) => {}
         // It holds the home but does not answer: starting, stopping, or stuck. The kernel can tell it.
         Err(ClientError::NotRunning { .. } | ClientError::Broken(_) | ClientError::Silent) => {
-            terminate(&holder)?
+            terminate(&holder)?;
         }
         Err(error) => return Err(error.into()),
     }
