@@ -1,10 +1,14 @@
-//! Two builds of the product side by side in the accept path: what a change gained, round by round.
+//! Two builds of the product side by side: what a change gained, round by round and, where one
+//! message at a time is measured, message by message.
 
 use std::path::Path;
+use std::time::Instant;
 
+use super::end_to_end::{PAUSE, RECEIVER, SENDER, one, open_events};
 use super::progress;
 use crate::error::{BenchError, Outcome};
-use crate::load::drive;
+use crate::http::Http;
+use crate::load::{Latencies, drive};
 use crate::options::Options;
 use crate::process::cpu_us;
 use crate::product::{Product, TOPIC, prepare_offline, send_request};
@@ -19,6 +23,38 @@ struct Figures {
     p99: Series,
     cpu: Series,
     alone_p50: Series,
+    visible_p50: Series,
+    visible_p99: Series,
+}
+
+/// One build: accepting with its broker out of reach, and whole.
+struct Contender {
+    offline: Product,
+    whole: Product,
+    figures: Figures,
+}
+
+impl Contender {
+    async fn start(program: &Path, scratch: &Scratch, name: &str) -> Outcome<Self> {
+        let home = scratch.file(name);
+        prepare_offline(program, &home).await?;
+        let offline = Product::start(program, &home).await?;
+        let whole = Product::start(program, &home.with_extension("whole")).await?;
+        for agent in [SENDER, RECEIVER] {
+            whole.register(agent).await?;
+        }
+        let figures = Figures::default();
+        Ok(Self {
+            offline,
+            whole,
+            figures,
+        })
+    }
+
+    async fn stop(self) -> Outcome<()> {
+        self.offline.stop().await?;
+        self.whole.stop().await
+    }
 }
 
 pub async fn run(options: &Options, binary: &Path, scratch: &Scratch) -> Outcome<Report> {
@@ -27,34 +63,55 @@ pub async fn run(options: &Options, binary: &Path, scratch: &Scratch) -> Outcome
         .as_deref()
         .filter(|other| other.is_file())
         .ok_or_else(|| BenchError::new("name the second binary with --other FILE"))?;
-    let mut contenders = Vec::new();
-    for (name, program) in [("a", binary), ("b", other)] {
-        let home = scratch.file(name);
-        prepare_offline(program, &home).await?;
-        let product = Product::start(program, &home).await?;
-        contenders.push((product, Figures::default()));
-    }
+    let mut a = Contender::start(binary, scratch, "a").await?;
+    let mut b = Contender::start(other, scratch, "b").await?;
     for round in 0..options.rounds {
         progress(options, round, "both");
-        for (product, figures) in &mut contenders {
-            measure(options, product, figures).await?;
-        }
         // Nobody is always the first.
-        contenders.reverse();
-    }
-    if options.rounds % 2 == 1 {
-        contenders.reverse();
+        if round % 2 == 0 {
+            measure(options, &a.offline, &mut a.figures).await?;
+            measure(options, &b.offline, &mut b.figures).await?;
+        } else {
+            measure(options, &b.offline, &mut b.figures).await?;
+            measure(options, &a.offline, &mut a.figures).await?;
+        }
+        one_by_one(options, &mut a, &mut b).await?;
     }
     let mut report = Report::new("compare");
-    if let [(_, a), (_, b)] = contenders.as_slice() {
-        rows(&mut report, a, b);
-    }
-    for (product, _) in contenders {
-        product.stop().await?;
-    }
+    rows(&mut report, &a.figures, &b.figures);
+    a.stop().await?;
+    b.stop().await?;
     report.remark(format!("a is {}", binary.display()));
     report.remark(format!("b is {}", other.display()));
     Ok(report)
+}
+
+/// A message through the one, a message through the other, from send to visible.
+async fn one_by_one(options: &Options, a: &mut Contender, b: &mut Contender) -> Outcome<()> {
+    let mut wires = Vec::new();
+    for contender in [&*a, &*b] {
+        let http = Http::connect(&contender.whole.socket()).await?;
+        wires.push((
+            http,
+            open_events(&contender.whole).await?,
+            Latencies::new()?,
+        ));
+    }
+    let start = Instant::now();
+    let mut number = 0;
+    while start.elapsed().as_secs_f64() < options.seconds {
+        for (http, events, latencies) in &mut wires {
+            latencies.note(one(http, events, number).await?.1);
+            tokio::time::sleep(PAUSE).await;
+        }
+        number += 1;
+    }
+    for (contender, (.., latencies)) in [a, b].into_iter().zip(&wires) {
+        let figures = &mut contender.figures;
+        figures.visible_p50.push(latencies.quantile_us(0.5));
+        figures.visible_p99.push(latencies.quantile_us(0.99));
+    }
+    Ok(())
 }
 
 async fn measure(options: &Options, product: &Product, figures: &mut Figures) -> Outcome<()> {
@@ -89,6 +146,18 @@ fn rows(report: &mut Report, a: &Figures, b: &Figures) {
             Unit::Microseconds,
             &a.cpu,
             &b.cpu,
+        ),
+        (
+            "send to visible, idle: p50",
+            Unit::Microseconds,
+            &a.visible_p50,
+            &b.visible_p50,
+        ),
+        (
+            "send to visible, idle: p99",
+            Unit::Microseconds,
+            &a.visible_p99,
+            &b.visible_p99,
         ),
     ];
     for (what, unit, a, b) in pairs {

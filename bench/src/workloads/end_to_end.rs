@@ -18,12 +18,12 @@ use crate::scratch::Scratch;
 use crate::series::{Series, float};
 use crate::syncs::{self, Counted};
 
-const SENDER: &str = "alice";
-const RECEIVER: &str = "bob";
+pub(super) const SENDER: &str = "alice";
+pub(super) const RECEIVER: &str = "bob";
 const DELIVER_WAIT_MAX: Duration = Duration::from_secs(120);
 const EVENT_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Between two single messages, so that what follows a delivery (receipt, ack) is over.
-const PAUSE: Duration = Duration::from_millis(10);
+pub(super) const PAUSE: Duration = Duration::from_millis(10);
 /// Synced commits that one message waits for until it is visible: accept (data.db), the broker's
 /// accept (broker.db), receive (data.db). To take and to settle a row needs no sync, and the ack to
 /// the broker comes after.
@@ -79,7 +79,11 @@ pub async fn run(options: &Options, binary: &Path, scratch: &Scratch) -> Outcome
 }
 
 /// Sends one message and waits until it is visible; when its answer was there, and when it was.
-async fn one(http: &mut Http, events: &mut Http, number: u64) -> Outcome<(Duration, Duration)> {
+pub(super) async fn one(
+    http: &mut Http,
+    events: &mut Http,
+    number: u64,
+) -> Outcome<(Duration, Duration)> {
     let text = format!("<{number}>");
     let body = json!({
         "agent": SENDER,
@@ -95,7 +99,7 @@ async fn one(http: &mut Http, events: &mut Http, number: u64) -> Outcome<(Durati
     Ok((answered, start.elapsed()))
 }
 
-async fn open_events(product: &Product) -> Outcome<Http> {
+pub(super) async fn open_events(product: &Product) -> Outcome<Http> {
     let mut events = Http::connect(&product.socket()).await?;
     let target = format!("/v1/events?agent={RECEIVER}");
     events.open_events(&http::get(&target)).await?;

@@ -17,7 +17,7 @@ use crate::queue::{Queue, Refused};
 use crate::readers::{self, ReadQueue, Reader};
 use crate::reply::Reply;
 use crate::threads::Threads;
-use crate::ticket::{Promise, Ticket, Verdict};
+use crate::ticket::{Promise, Ticket, Undo, Verdict};
 use crate::writer::{WriteQueue, Writer, settle};
 
 /// One SQLite file with its writer thread and its readers. Cheap to clone; the last clone stops it.
@@ -102,7 +102,24 @@ impl Database {
         E: Send + 'static,
     {
         let (reply, answer) = Reply::to_task();
-        self.queue_write(Promise::Durable, job, reply)?;
+        self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
+        let answer: Result<_, oneshot::error::RecvError> = answer.await;
+        answer.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
+    /// Queues a durable write whose only change is one statement, its last step. It runs without a
+    /// savepoint, because a statement that fails undoes itself.
+    ///
+    /// A job that fails after it has changed something breaks that promise: the whole batch is rolled
+    /// back and the handle is poisoned.
+    pub async fn write_single<T, E, F>(&self, job: F) -> Result<T, WriteError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = Reply::to_task();
+        self.queue_write(Promise::Durable, Undo::Nothing, job, reply)?;
         let answer: Result<_, oneshot::error::RecvError> = answer.await;
         answer.unwrap_or_else(|_| Err(self.unanswered()))
     }
@@ -119,7 +136,7 @@ impl Database {
         E: Send + 'static,
     {
         let (reply, answer) = Reply::to_task();
-        self.queue_write(Promise::Relaxed, job, reply)?;
+        self.queue_write(Promise::Relaxed, Undo::Savepoint, job, reply)?;
         let answer: Result<_, oneshot::error::RecvError> = answer.await;
         answer.unwrap_or_else(|_| Err(self.unanswered()))
     }
@@ -136,7 +153,7 @@ impl Database {
             return Err(WriteError::Busy);
         }
         let (reply, answer) = Reply::to_thread();
-        self.queue_write(Promise::Durable, job, reply)?;
+        self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
         let answer: Result<_, mpsc::RecvError> = answer.recv();
         answer.unwrap_or_else(|_| Err(self.unanswered()))
     }
@@ -144,6 +161,7 @@ impl Database {
     fn queue_write<T, E, F>(
         &self,
         promise: Promise,
+        undo: Undo,
         job: F,
         reply: Reply<Result<T, WriteError<E>>>,
     ) -> Result<(), WriteError<E>>
@@ -155,7 +173,7 @@ impl Database {
         if let Some(reason) = self.inner.poison.reason() {
             return Err(WriteError::Poisoned(reason.to_string()));
         }
-        let ticket = Ticket::new(promise, job, reply);
+        let ticket = Ticket::new(promise, undo, job, reply);
         let queued = self.inner.writes.push(Box::new(ticket));
         queued.map_err(|refused| match (refused, self.inner.poison.reason()) {
             (_, Some(reason)) => WriteError::Poisoned(reason.to_string()),

@@ -34,9 +34,20 @@ pub(crate) enum Promise {
     Relaxed,
 }
 
+/// How a job that fails is undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// By its savepoint.
+    Savepoint,
+    /// There is nothing to undo: its one change is a single statement, which undoes itself. A savepoint
+    /// costs more than such a statement.
+    Nothing,
+}
+
 /// A queued write with its types erased.
 pub(crate) trait QueuedWrite: Send {
     fn promise(&self) -> Promise;
+    fn undo(&self) -> Undo;
     fn run(&mut self, connection: &Connection) -> Ran;
     /// Answers the caller. Taking the box makes a second answer impossible (LF-21).
     fn settle(self: Box<Self>, verdict: &Verdict);
@@ -44,6 +55,7 @@ pub(crate) trait QueuedWrite: Send {
 
 pub(crate) struct Ticket<T, E, F> {
     promise: Promise,
+    undo: Undo,
     job: Option<F>,
     outcome: Option<Result<T, WriteError<E>>>,
     reply: Reply<Result<T, WriteError<E>>>,
@@ -52,11 +64,13 @@ pub(crate) struct Ticket<T, E, F> {
 impl<T, E, F> Ticket<T, E, F> {
     pub(crate) fn new(
         promise: Promise,
+        undo: Undo,
         job: F,
         reply: Reply<Result<T, WriteError<E>>>,
     ) -> Ticket<T, E, F> {
         Ticket {
             promise,
+            undo,
             job: Some(job),
             outcome: None,
             reply,
@@ -72,6 +86,10 @@ where
 {
     fn promise(&self) -> Promise {
         self.promise
+    }
+
+    fn undo(&self) -> Undo {
+        self.undo
     }
 
     fn run(&mut self, connection: &Connection) -> Ran {

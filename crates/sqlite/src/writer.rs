@@ -18,7 +18,7 @@ use crate::options::{Durability, Options};
 use crate::poison::Poison;
 use crate::queue::{Next, Queue};
 use crate::reply::panic_text;
-use crate::ticket::{Promise, QueuedWrite, Ran, Verdict};
+use crate::ticket::{Promise, QueuedWrite, Ran, Undo, Verdict};
 
 pub(crate) type WriteQueue = Queue<Box<dyn QueuedWrite>>;
 
@@ -253,7 +253,11 @@ fn run_job(
     frame: &mut Frame<'_>,
     job: &mut dyn QueuedWrite,
 ) -> Result<(), Fault> {
-    execute(&mut frame.savepoint)?;
+    let undo = job.undo();
+    let changes_before = connection.total_changes();
+    if undo == Undo::Savepoint {
+        execute(&mut frame.savepoint)?;
+    }
     let ran = job.run(connection);
     let fault = match ran {
         Ran::Undo => Fault::last_of(connection),
@@ -269,10 +273,18 @@ fn run_job(
             "a transaction ended in the middle of a batch".to_owned(),
         ));
     }
-    if ran == Ran::Undo {
-        execute(&mut frame.undo)?;
+    match undo {
+        Undo::Nothing if ran == Ran::Undo && connection.total_changes() != changes_before => Err(
+            Fault::Device("a write of a single statement failed after a change".to_owned()),
+        ),
+        Undo::Nothing => Ok(()),
+        Undo::Savepoint => {
+            if ran == Ran::Undo {
+                execute(&mut frame.undo)?;
+            }
+            execute(&mut frame.release)
+        }
     }
-    execute(&mut frame.release)
 }
 
 fn execute(statement: &mut Statement<'_>) -> Result<(), Fault> {

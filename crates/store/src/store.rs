@@ -73,6 +73,15 @@ impl Store {
         Ok(self.database.write(job).await?)
     }
 
+    /// The same for a job whose only change is one statement; it needs no savepoint.
+    pub(crate) async fn write_single<T, F>(&self, job: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(self.database.write_single(job).await?)
+    }
+
     /// The same without a sync of its own: for marks that are derived again after a power cut, and of
     /// which nobody was told more than that (docs/adr/0005).
     pub(crate) async fn write_relaxed<T, F>(&self, job: F) -> Result<T, StoreError>

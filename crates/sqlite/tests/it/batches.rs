@@ -76,6 +76,39 @@ fn a_failing_write_takes_only_itself_along() {
 }
 
 #[test]
+fn a_single_statement_that_fails_takes_only_itself_along() {
+    let home = Home::new();
+    let database = home.open();
+    let gate = Gate::close(&database);
+    let good = queue(database.write_single(insert("one")));
+    let same = queue(database.write_single(insert("one")));
+    let panics =
+        queue(database.write_single(|_| -> Result<(), rusqlite::Error> { panic!("boom") }));
+    let after = queue(database.write_single(insert("two")));
+    gate.open();
+    assert_eq!(block_on(good), Ok(()));
+    assert!(matches!(block_on(same), Err(WriteError::Job(_))));
+    assert!(matches!(block_on(panics), Err(WriteError::Panicked(_))));
+    assert_eq!(block_on(after), Ok(()));
+    assert_eq!(bodies(&database), ["one", "two"]);
+    assert_eq!(database.stats().transactions, 1);
+}
+
+#[test]
+fn a_write_that_breaks_its_promise_of_one_statement_is_never_half_committed() {
+    let home = Home::new();
+    let database = home.open();
+    assert_eq!(database.write_blocking(insert("one")), Ok(()));
+    let liar = block_on(queue(database.write_single(|connection| {
+        insert("half")(connection)?;
+        insert("one")(connection)
+    })));
+    assert!(matches!(liar, Err(WriteError::Poisoned(_))), "{liar:?}");
+    drop(database);
+    assert_eq!(bodies(&home.open()), ["one"]);
+}
+
+#[test]
 fn a_panicking_write_takes_only_itself_along() {
     let home = Home::new();
     let database = home.open();

@@ -48,17 +48,22 @@ impl Store {
         // Hashed here, so that the one writer does not have to.
         let id_key = IdKey::of(key.mesh, &key.sender, &key.client_message_id);
         let sender = (key.mesh, key.sender.clone());
-        let noted = self.noted_senders.has(&sender);
+        if self.noted_senders.has(&sender) {
+            // The hot path: a look, and one insert.
+            return self
+                .write_single(move |connection| accept(connection, id_key, &key, fresh))
+                .await;
+        }
         let accepted = self
             .write(move |connection| {
                 let accepted = accept(connection, id_key, &key, fresh)?;
-                if !noted && matches!(accepted, Accepted::Inserted { .. }) {
+                if matches!(accepted, Accepted::Inserted { .. }) {
                     note_sender(connection, key.mesh, &key.sender)?;
                 }
                 Ok(accepted)
             })
             .await?;
-        if !noted && matches!(accepted, Accepted::Inserted { .. }) {
+        if matches!(accepted, Accepted::Inserted { .. }) {
             self.noted_senders.add(sender);
         }
         Ok(accepted)
