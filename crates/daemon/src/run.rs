@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::home::{Home, write_private};
-use crate::ipc::{self, Ipc, IpcParts};
+use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock};
@@ -185,7 +185,7 @@ impl Prepared {
             agent: self.default_agent.to_string(),
             pid: std::process::id(),
         };
-        let door = Arc::new(Ipc::new(IpcParts {
+        let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
             tcp_port: listeners.tcp_port,
@@ -195,7 +195,8 @@ impl Prepared {
             durability: durability_name(self.options.durability),
             default_agent: self.default_agent,
             metrics: metrics.clone(),
-        }));
+            load: Load::default(),
+        });
         // Ends with the shutdown; nothing waits for it.
         tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
         let linking = tokio::spawn(link::keep(

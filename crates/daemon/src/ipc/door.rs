@@ -170,7 +170,7 @@ fn at_tcp_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<(), Problem> {
             "the Content-Type is not application/json",
         ));
     }
-    if !routes::is_stream(request.uri().path()) && !ipc.bucket.take(ipc.shared.clock.mono()) {
+    if !routes::is_stream(request.uri().path()) && !ipc.load.bucket.take(ipc.shared.clock.mono()) {
         return Err(Problem::new(
             ErrorCode::RateLimited,
             "this token asks too often",
@@ -190,7 +190,7 @@ fn admit(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<OwnedSemaphore
     if routes::is_stream(request.uri().path()) {
         return Ok(None);
     }
-    let permit = Arc::clone(&ipc.requests).try_acquire_owned();
+    let permit = Arc::clone(&ipc.load.requests).try_acquire_owned();
     permit.map(Some).map_err(|_| {
         metrics::counter!("heddle_ipc_busy_total").increment(1);
         Problem::new(

@@ -38,36 +38,19 @@ pub(crate) struct Ipc {
     pub(crate) durability: &'static str,
     pub(crate) default_agent: AgentName,
     pub(crate) metrics: PrometheusHandle,
+    pub(crate) load: Load,
+}
+
+/// The places that are left, and the pace of TCP.
+pub(crate) struct Load {
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
     bucket: Bucket,
 }
 
-/// Everything that [`Ipc`] is made of, by name.
-pub(crate) struct IpcParts {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) token: LocalToken,
-    pub(crate) tcp_port: u16,
-    pub(crate) home: PathBuf,
-    pub(crate) socket: PathBuf,
-    pub(crate) version: &'static str,
-    pub(crate) durability: &'static str,
-    pub(crate) default_agent: AgentName,
-    pub(crate) metrics: PrometheusHandle,
-}
-
-impl Ipc {
-    pub(crate) fn new(parts: IpcParts) -> Self {
+impl Default for Load {
+    fn default() -> Self {
         Self {
-            shared: parts.shared,
-            token: parts.token,
-            tcp_port: parts.tcp_port,
-            home: parts.home,
-            socket: parts.socket,
-            version: parts.version,
-            durability: parts.durability,
-            default_agent: parts.default_agent,
-            metrics: parts.metrics,
             requests: Arc::new(Semaphore::new(REQUESTS_IN_FLIGHT_MAX)),
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             bucket: Bucket::default(),

@@ -38,12 +38,14 @@ struct Reader {
 
 /// Opens a stream behind `filter.after`.
 pub(super) fn open(ipc: Arc<Ipc>, filter: InboxFilter) -> Result<Response, Problem> {
-    let permit = Arc::clone(&ipc.streams).try_acquire_owned().map_err(|_| {
-        Problem::new(
-            ErrorCode::TooManyStreams,
-            "32 event streams are open already",
-        )
-    })?;
+    let permit = Arc::clone(&ipc.load.streams)
+        .try_acquire_owned()
+        .map_err(|_| {
+            Problem::new(
+                ErrorCode::TooManyStreams,
+                "32 event streams are open already",
+            )
+        })?;
     let reader = Reader {
         hint: ipc.shared.arrivals.subscribe(),
         filter: InboxFilter {
