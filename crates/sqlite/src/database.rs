@@ -101,10 +101,7 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::to_task();
-        self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
-        let answer: Result<_, oneshot::error::RecvError> = answer.await;
-        answer.unwrap_or_else(|_| Err(self.unanswered()))
+        self.wait_for(Promise::Durable, Undo::Savepoint, job).await
     }
 
     /// Queues a durable write whose only change is one statement, its last step. It runs without a
@@ -118,10 +115,7 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::to_task();
-        self.queue_write(Promise::Durable, Undo::Nothing, job, reply)?;
-        let answer: Result<_, oneshot::error::RecvError> = answer.await;
-        answer.unwrap_or_else(|_| Err(self.unanswered()))
+        self.wait_for(Promise::Durable, Undo::Nothing, job).await
     }
 
     /// Queues a write that may be forgotten in a power cut: it is answered after its commit, but has no
@@ -135,10 +129,7 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::to_task();
-        self.queue_write(Promise::Relaxed, Undo::Savepoint, job, reply)?;
-        let answer: Result<_, oneshot::error::RecvError> = answer.await;
-        answer.unwrap_or_else(|_| Err(self.unanswered()))
+        self.wait_for(Promise::Relaxed, Undo::Savepoint, job).await
     }
 
     /// The same for a thread without a runtime. Called from inside a write it would wait for itself,
@@ -155,6 +146,23 @@ impl Database {
         let (reply, answer) = Reply::to_thread();
         self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
         let answer: Result<_, mpsc::RecvError> = answer.recv();
+        answer.unwrap_or_else(|_| Err(self.unanswered()))
+    }
+
+    async fn wait_for<T, E, F>(
+        &self,
+        promise: Promise,
+        undo: Undo,
+        job: F,
+    ) -> Result<T, WriteError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (reply, answer) = Reply::to_task();
+        self.queue_write(promise, undo, job, reply)?;
+        let answer: Result<_, oneshot::error::RecvError> = answer.await;
         answer.unwrap_or_else(|_| Err(self.unanswered()))
     }
 
