@@ -10,6 +10,7 @@ pub(crate) struct Counters {
     largest_batch: AtomicU64,
     checkpoints: AtomicU64,
     slowest_transaction_us: AtomicU64,
+    last_transaction_us: AtomicU64,
 }
 
 /// A snapshot of the counters of one [`crate::Database`].
@@ -28,6 +29,16 @@ pub struct Stats {
 }
 
 impl Counters {
+    /// How long the last transaction took, committed or not; zero without a monotonic source.
+    pub(crate) fn last_took(&self) -> Duration {
+        Duration::from_micros(self.last_transaction_us.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn took(&self, took: Duration) {
+        let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        self.last_transaction_us.store(took_us, Ordering::Relaxed);
+    }
+
     pub(crate) fn committed(&self, batch_jobs: usize, took: Duration) {
         let batch_jobs = u64::try_from(batch_jobs).unwrap_or(u64::MAX);
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

@@ -10,15 +10,16 @@ use crate::connection::Site;
 use crate::counters::{Counters, Stats};
 use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
+use crate::lead::{Leadership, see_to_it};
 use crate::migrate::{Migration, known_version, migrate, refuse_newer};
 use crate::options::Options;
 use crate::poison::Poison;
 use crate::queue::{Queue, Refused};
-use crate::readers::{self, ReadQueue, Reader};
+use crate::readers::{self, Desk, ReadQueue, Reader};
 use crate::reply::Reply;
 use crate::threads::Threads;
 use crate::ticket::{Promise, Ticket, Undo, Verdict};
-use crate::writer::{WriteQueue, Writer, settle};
+use crate::writer::settle;
 
 /// One SQLite file with its writer thread and its readers. Cheap to clone; the last clone stops it.
 #[derive(Clone)]
@@ -27,8 +28,9 @@ pub struct Database {
 }
 
 struct Inner {
-    writes: Arc<WriteQueue>,
+    writes: Arc<Leadership>,
     reads: Arc<ReadQueue>,
+    desk: Desk,
     poison: Poison,
     counters: Arc<Counters>,
     writer: Threads,
@@ -56,24 +58,23 @@ impl Database {
     fn start(options: Options, site: &Site, connection: Connection) -> Result<Database, OpenError> {
         let reader_count = options.reader_count.max(1);
         // From here on a drop of `inner` ends whatever threads have been started.
+        let (poison, counters) = (Poison::default(), Arc::new(Counters::default()));
+        let reads = Arc::new(Queue::new(options.read_queue_capacity));
+        let writes = Leadership::new(connection, options, poison.clone(), Arc::clone(&counters));
         let inner = Inner {
-            writes: Arc::new(Queue::new(options.queue_capacity)),
-            reads: Arc::new(Queue::new(options.read_queue_capacity)),
-            poison: Poison::default(),
-            counters: Arc::new(Counters::default()),
+            writes: Arc::new(writes),
+            reads,
+            desk: Desk::new(site.clone()),
+            poison,
+            counters,
             writer: Threads::default(),
             readers: Threads::default(),
         };
-        let writer = Writer {
-            queue: Arc::clone(&inner.writes),
-            poison: inner.poison.clone(),
-            counters: Arc::clone(&inner.counters),
-            options,
-        };
+        let writes = Arc::clone(&inner.writes);
         let failed = |source| OpenError::Thread { source };
         inner
             .writer
-            .start("sqlite-writer", move || writer.run(connection))
+            .start("sqlite-writer", move || writes.run_thread())
             .map_err(failed)?;
         for _ in 0..reader_count {
             let reader = Reader {
@@ -140,11 +141,12 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        if self.inner.writer.is_current() {
+        if self.inner.writes.line.leads_here() {
             return Err(WriteError::Busy);
         }
         let (reply, answer) = Reply::to_thread();
         self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
+        self.inner.writes.line.call();
         let answer: Result<_, mpsc::RecvError> = answer.recv();
         answer.unwrap_or_else(|_| Err(self.unanswered()))
     }
@@ -162,6 +164,7 @@ impl Database {
     {
         let (reply, answer) = Reply::to_task();
         self.queue_write(promise, undo, job, reply)?;
+        see_to_it(&self.inner.writes);
         let answer: Result<_, oneshot::error::RecvError> = answer.await;
         answer.unwrap_or_else(|_| Err(self.unanswered()))
     }
@@ -182,7 +185,7 @@ impl Database {
             return Err(WriteError::Poisoned(reason.to_string()));
         }
         let ticket = Ticket::new(promise, undo, job, reply);
-        let queued = self.inner.writes.push(Box::new(ticket));
+        let queued = self.inner.writes.line.push(Box::new(ticket));
         queued.map_err(|refused| match (refused, self.inner.poison.reason()) {
             (_, Some(reason)) => WriteError::Poisoned(reason.to_string()),
             (Refused::Full, None) => WriteError::Busy,
@@ -207,6 +210,23 @@ impl Database {
         let (reply, answer) = Reply::to_task();
         self.queue_read(job, reply)?;
         answer.await.unwrap_or(Err(ReadError::Stopped))
+    }
+
+    /// The same for a read of a few rows by their key, which runs where the caller stands if it can: two
+    /// changes of thread would cost more than the read. Not for anything that scans.
+    pub async fn read_few<T, E, F>(&self, job: F) -> Result<T, ReadError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        if self.inner.reads.is_closed() {
+            return Err(ReadError::Stopped);
+        }
+        match self.inner.desk.try_read(job, &self.inner.poison) {
+            Ok(answer) => answer,
+            Err(job) => self.read(job).await,
+        }
     }
 
     /// The same for a thread without a runtime. Not to be called from inside a read.
@@ -271,7 +291,7 @@ impl Database {
     /// still committed and answered.
     pub fn abort(&self) {
         drop(self.inner.reads.close_and_empty());
-        settle(self.inner.writes.close_and_empty(), &Verdict::Stopped);
+        settle(self.inner.writes.line.close_and_empty(), &Verdict::Stopped);
         self.inner.stop();
     }
 
@@ -290,8 +310,12 @@ impl Inner {
         // Readers first: a snapshot they hold would keep the writer from emptying the log.
         self.reads.close();
         self.readers.join();
-        self.writes.close();
-        self.writer.join();
+        self.desk.close();
+        self.writes.line.close();
+        // A job that stops its own database, on whichever thread it is led, does not wait for itself.
+        if !self.writes.line.leads_here() {
+            self.writer.join();
+        }
     }
 }
 

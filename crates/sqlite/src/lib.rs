@@ -11,6 +11,8 @@ mod database;
 mod error;
 mod fault;
 mod files;
+mod lead;
+mod line;
 mod migrate;
 mod options;
 mod poison;

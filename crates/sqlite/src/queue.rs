@@ -91,23 +91,8 @@ impl<J> Queue<J> {
         }
     }
 
-    /// The next job if one is already waiting.
-    pub(crate) fn try_next(&self) -> Option<J> {
-        self.lock().jobs.pop_front()
-    }
-
-    /// The next job if one is already waiting and is of this kind.
-    pub(crate) fn try_next_if(&self, is_wanted: impl FnOnce(&J) -> bool) -> Option<J> {
-        let mut state = self.lock();
-        match state.jobs.front() {
-            Some(job) if is_wanted(job) => state.jobs.pop_front(),
-            _ => None,
-        }
-    }
-
-    /// Whether such a job is waiting.
-    pub(crate) fn any(&self, is_wanted: impl Fn(&J) -> bool) -> bool {
-        self.lock().jobs.iter().any(is_wanted)
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
     }
 
     /// Takes nothing more; what is queued stays to be drained.
@@ -135,7 +120,6 @@ impl<J> Queue<J> {
 #[cfg(test)]
 mod tests {
     use super::{Next, Queue, Refused};
-    use std::time::Duration;
 
     #[test]
     fn a_full_queue_refuses_at_once_and_keeps_order() {
@@ -143,11 +127,10 @@ mod tests {
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));
         assert_eq!(queue.push(3), Err(Refused::Full));
-        assert_eq!(queue.try_next(), Some(1));
+        assert_eq!(queue.next(None), Next::Job(1));
         assert_eq!(queue.push(4), Ok(()));
         assert_eq!(queue.next(None), Next::Job(2));
         assert_eq!(queue.next(None), Next::Job(4));
-        assert_eq!(queue.next(Some(Duration::from_millis(1))), Next::Idle);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The read pool: a few threads, each with its own read-only connection, fed by one bounded queue.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 
 use rusqlite::Connection;
 
@@ -48,6 +48,57 @@ impl Reader {
                 kept = Some(connection);
             }
         }
+    }
+}
+
+/// A connection for reads of a few rows that are not worth two changes of thread: the caller reads
+/// where it stands.
+pub(crate) struct Desk {
+    site: Site,
+    kept: Mutex<Option<Connection>>,
+}
+
+impl Desk {
+    pub(crate) fn new(site: Site) -> Desk {
+        Desk {
+            site,
+            kept: Mutex::new(None),
+        }
+    }
+
+    /// Runs the read, or hands it back if another caller sits here.
+    pub(crate) fn try_read<T, E, F>(
+        &self,
+        job: F,
+        poison: &Poison,
+    ) -> Result<Result<T, ReadError<E>>, F>
+    where
+        F: FnOnce(&Connection) -> Result<T, E>,
+    {
+        let mut kept = match self.kept.try_lock() {
+            Ok(kept) => kept,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Err(job),
+        };
+        let connection = match kept.take().map_or_else(|| self.site.reader(), Ok) {
+            Ok(connection) => connection,
+            Err(error) => return Ok(Err(ReadError::Unreadable(error.to_string()))),
+        };
+        let (answer, after) = in_snapshot(&connection, job, poison);
+        if after == After::Keep {
+            *kept = Some(connection);
+        }
+        Ok(answer)
+    }
+
+    /// Closes the connection: a snapshot that it holds would keep the log from being emptied.
+    pub(crate) fn close(&self) {
+        drop(
+            self.kept
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take(),
+        );
     }
 }
 

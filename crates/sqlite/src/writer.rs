@@ -1,136 +1,78 @@
-//! The one thread that writes: it takes what is queued, commits it as one transaction, then answers.
+//! The one connection that writes: it takes what waits, commits it as one transaction, then answers.
 //!
 //! There is no timer in front of a commit: a lone write is committed at once, and while its sync runs the
 //! next batch gathers by itself.
 
+use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, DEFAULT_NAME, Statement};
+use rusqlite::{Connection, DEFAULT_NAME};
 
-use crate::checkpoint::{Checkpointer, IDLE_PAUSE, Need};
+use crate::checkpoint::{Checkpointer, Need};
 use crate::counters::Counters;
 use crate::fault::Fault;
+use crate::line::{Job, Line};
 use crate::options::{Durability, Options};
 use crate::poison::Poison;
-use crate::queue::{Next, Queue};
-use crate::reply::panic_text;
 use crate::ticket::{Promise, QueuedWrite, Ran, Undo, Verdict};
 
-pub(crate) type WriteQueue = Queue<Box<dyn QueuedWrite>>;
+const BEGIN: &str = "BEGIN IMMEDIATE";
+const COMMIT: &str = "COMMIT";
+const SAVEPOINT: &str = "SAVEPOINT heddle_job";
+const RELEASE: &str = "RELEASE heddle_job";
+const UNDO: &str = "ROLLBACK TO heddle_job";
 
 pub(crate) struct Writer {
-    pub(crate) queue: Arc<WriteQueue>,
-    pub(crate) poison: Poison,
-    pub(crate) counters: Arc<Counters>,
-    pub(crate) options: Options,
-}
-
-/// The statements around every job, prepared once, and what a commit does to the disk right now.
-struct Frame<'c> {
+    connection: Connection,
+    /// What a commit does to the disk right now.
     promise: Promise,
-    begin: Statement<'c>,
-    commit: Statement<'c>,
-    savepoint: Statement<'c>,
-    release: Statement<'c>,
-    undo: Statement<'c>,
-}
-
-impl<'c> Frame<'c> {
-    fn prepare(connection: &'c Connection) -> rusqlite::Result<Frame<'c>> {
-        Ok(Frame {
-            promise: Promise::Durable,
-            begin: connection.prepare("BEGIN IMMEDIATE")?,
-            commit: connection.prepare("COMMIT")?,
-            savepoint: connection.prepare("SAVEPOINT heddle_job")?,
-            release: connection.prepare("RELEASE heddle_job")?,
-            undo: connection.prepare("ROLLBACK TO heddle_job")?,
-        })
-    }
+    checkpointer: Checkpointer,
+    poison: Poison,
+    counters: Arc<Counters>,
+    options: Options,
 }
 
 impl Writer {
-    /// Runs until the queue is closed and drained, or the handle is poisoned. Every job that was ever
-    /// queued is settled when it returns.
-    pub(crate) fn run(&self, connection: Connection) {
-        let ran = catch_unwind(AssertUnwindSafe(|| self.serve(&connection)));
-        if let Err(payload) = ran {
-            self.poison
-                .set(&format!("the writer panicked: {}", panic_text(&*payload)));
+    pub(crate) fn new(
+        connection: Connection,
+        options: Options,
+        poison: Poison,
+        counters: Arc<Counters>,
+    ) -> Writer {
+        Writer {
+            connection,
+            promise: Promise::Durable,
+            checkpointer: Checkpointer::new(&options),
+            poison,
+            counters,
+            options,
         }
+    }
+
+    /// One transaction with all that waits. Answers everybody in it.
+    pub(crate) fn commit_batch(&mut self, line: &Line) {
+        let mut waiting = line.take(self.options.batch_jobs_max);
+        // A reader may have found damage, or a checkpoint may have failed, since the last batch.
         if let Some(reason) = self.poison.reason() {
-            let verdict = Verdict::Poisoned(reason);
-            settle(self.queue.close_and_empty(), &verdict);
-        } else {
-            close_cleanly(&connection);
+            settle(waiting, &Verdict::Poisoned(reason));
+            return;
         }
-        if let Err((_, error)) = connection.close() {
-            tracing::warn!(%error, "database connection not closed cleanly");
-        }
-    }
-
-    fn serve(&self, connection: &Connection) {
-        let mut frame = match Frame::prepare(connection) {
-            Ok(frame) => frame,
-            Err(error) => {
-                self.poison.set(&error.to_string());
-                return;
-            }
-        };
-        let mut checkpointer = Checkpointer::new(&self.options);
-        let mut need = Need::None;
-        loop {
-            let patience = (need == Need::WhenIdle).then_some(IDLE_PAUSE);
-            let first = match self.queue.next(patience) {
-                Next::Job(job) => job,
-                Next::Idle => {
-                    need = Need::None;
-                    self.checkpoint(&mut checkpointer, connection);
-                    if self.poison.reason().is_some() {
-                        return;
-                    }
-                    continue;
-                }
-                Next::Ended => return,
-            };
-            // A reader may have found damage, or a checkpoint may have failed, since the last batch.
-            if let Some(reason) = self.poison.reason() {
-                settle([first], &Verdict::Poisoned(reason));
-                return;
-            }
-            self.commit_batch(connection, &mut frame, first);
-            if self.poison.reason().is_some() {
-                return;
-            }
-            match checkpointer.need(connection) {
-                Ok(Need::Now) => {
-                    need = Need::None;
-                    self.checkpoint(&mut checkpointer, connection);
-                }
-                Ok(other) => need = other,
-                Err(fault) => self.note(fault),
-            }
-        }
-    }
-
-    /// One transaction: the first job and whatever else is waiting by then. Answers all of them.
-    fn commit_batch(
-        &self,
-        connection: &Connection,
-        frame: &mut Frame<'_>,
-        first: Box<dyn QueuedWrite>,
-    ) {
         let started = self.now();
-        let mut batch = vec![first];
-        let verdict = match self.fill(connection, frame, &mut batch, started) {
+        let mut batch = Vec::with_capacity(waiting.len());
+        let filled = self.fill(line, &mut waiting, &mut batch, started);
+        line.give_back(waiting);
+        let verdict = match filled {
             Ok(()) => Verdict::Committed,
-            Err(fault) => self.roll_back(connection, fault),
+            Err(fault) => self.roll_back(fault),
         };
+        let took = self.now().saturating_sub(started);
+        // Before anybody is answered: whoever writes next decides by it where to wait.
+        self.counters.took(took);
         if verdict == Verdict::Committed {
-            let took = self.now().saturating_sub(started);
             self.counters.committed(batch.len(), took);
         }
         // IMPORTANT: only here, after COMMIT or rollback has returned, does a caller hear anything (OB-02).
@@ -138,57 +80,51 @@ impl Writer {
     }
 
     fn fill(
-        &self,
-        connection: &Connection,
-        frame: &mut Frame<'_>,
-        batch: &mut Vec<Box<dyn QueuedWrite>>,
+        &mut self,
+        line: &Line,
+        waiting: &mut VecDeque<Job>,
+        batch: &mut Vec<Job>,
         started: Duration,
     ) -> Result<(), Fault> {
-        let promise = self.promise_of(batch);
-        self.keep(promise, connection, frame)?;
-        execute(&mut frame.begin)?;
-        let changes_before = connection.total_changes();
+        let promise = promise_of(waiting);
+        self.keep(promise)?;
+        execute(&self.connection, BEGIN)?;
+        let changes_before = self.connection.total_changes();
         loop {
-            if let Some(job) = batch.last_mut() {
-                run_job(connection, frame, job.as_mut())?;
+            if waiting.is_empty() {
+                // What was queued meanwhile rides along, unless it would turn a relaxed batch into a
+                // durable one half way.
+                let room = self.options.batch_jobs_max - batch.len();
+                *waiting = line.take(room);
+                if promise == Promise::Relaxed && promise_of(waiting) == Promise::Durable {
+                    break;
+                }
             }
-            let changes = connection.total_changes().saturating_sub(changes_before);
-            let full = batch.len() >= self.options.batch_jobs_max
-                || changes >= self.options.batch_changes_max
-                || self.now().saturating_sub(started) >= self.options.batch_time_max;
-            let next = match promise {
-                _ if full => None,
-                Promise::Durable => self.queue.try_next(),
-                Promise::Relaxed => self
-                    .queue
-                    .try_next_if(|job| job.promise() == Promise::Relaxed),
+            let Some(job) = waiting.pop_front() else {
+                break;
             };
-            match next {
-                Some(job) => batch.push(job),
-                None => return execute(&mut frame.commit),
+            batch.push(job);
+            if let Some(job) = batch.last_mut() {
+                run_job(&self.connection, job.as_mut())?;
+            }
+            let changes = self
+                .connection
+                .total_changes()
+                .saturating_sub(changes_before);
+            if batch.len() >= self.options.batch_jobs_max
+                || changes >= self.options.batch_changes_max
+                || self.now().saturating_sub(started) >= self.options.batch_time_max
+            {
+                break;
             }
         }
-    }
-
-    /// A batch is synced if any job wants it. A relaxed job that stands before durable ones joins them.
-    fn promise_of(&self, batch: &[Box<dyn QueuedWrite>]) -> Promise {
-        let in_batch = batch.iter().any(|job| job.promise() == Promise::Durable);
-        if in_batch || self.queue.any(|job| job.promise() == Promise::Durable) {
-            Promise::Durable
-        } else {
-            Promise::Relaxed
-        }
+        execute(&self.connection, COMMIT)
     }
 
     /// Makes the coming commit sync, or not. Nothing is lost by a commit that does not: the log keeps
     /// the order, and the next sync covers the whole of it.
-    fn keep(
-        &self,
-        promise: Promise,
-        connection: &Connection,
-        frame: &mut Frame<'_>,
-    ) -> Result<(), Fault> {
-        if promise == frame.promise || self.options.durability == Durability::Normal {
+    fn keep(&mut self, promise: Promise) -> Result<(), Fault> {
+        if promise == self.promise || self.options.durability == Durability::Normal {
             return Ok(());
         }
         let level = match promise {
@@ -196,16 +132,17 @@ impl Writer {
             Promise::Relaxed => Durability::Normal,
         };
         // IMPORTANT: before BEGIN. Inside a transaction SQLite would not change the level.
-        connection
+        self.connection
             .pragma_update(None, "synchronous", level.pragma())
             .map_err(|error| Fault::of(&error))?;
-        frame.promise = promise;
+        self.promise = promise;
         Ok(())
     }
 
     /// Undoes the transaction and says what its callers are told.
-    fn roll_back(&self, connection: &Connection, fault: Fault) -> Verdict {
-        let undone = connection.is_autocommit() || connection.execute_batch("ROLLBACK").is_ok();
+    fn roll_back(&self, fault: Fault) -> Verdict {
+        let undone =
+            self.connection.is_autocommit() || self.connection.execute_batch("ROLLBACK").is_ok();
         match fault {
             Fault::Device(reason) | Fault::Damage(reason) => {
                 Verdict::Poisoned(self.poison.set(&reason))
@@ -218,8 +155,22 @@ impl Writer {
         }
     }
 
-    fn checkpoint(&self, checkpointer: &mut Checkpointer, connection: &Connection) {
-        match checkpointer.run(connection) {
+    /// What the log needs after a commit.
+    pub(crate) fn need(&mut self) -> Need {
+        if self.poison.reason().is_some() {
+            return Need::None;
+        }
+        match self.checkpointer.need(&self.connection) {
+            Ok(need) => need,
+            Err(fault) => {
+                self.note(fault);
+                Need::None
+            }
+        }
+    }
+
+    pub(crate) fn checkpoint(&mut self) {
+        match self.checkpointer.run(&self.connection) {
             Ok(true) => self.counters.checkpointed(),
             Ok(false) => {}
             Err(fault) => self.note(fault),
@@ -245,18 +196,24 @@ impl Writer {
     fn now(&self) -> Duration {
         self.options.monotonic.map_or(Duration::ZERO, |now| now())
     }
+
+    /// The end of the handle: nothing leads any more.
+    pub(crate) fn close(self) {
+        if self.poison.reason().is_none() {
+            close_cleanly(&self.connection);
+        }
+        if let Err((_, error)) = self.connection.close() {
+            tracing::warn!(%error, "database connection not closed cleanly");
+        }
+    }
 }
 
 /// Runs one job in its savepoint. `Err` means that the whole transaction is lost.
-fn run_job(
-    connection: &Connection,
-    frame: &mut Frame<'_>,
-    job: &mut dyn QueuedWrite,
-) -> Result<(), Fault> {
+fn run_job(connection: &Connection, job: &mut dyn QueuedWrite) -> Result<(), Fault> {
     let undo = job.undo();
     let changes_before = connection.total_changes();
     if undo == Undo::Savepoint {
-        execute(&mut frame.savepoint)?;
+        execute(connection, SAVEPOINT)?;
     }
     let ran = job.run(connection);
     let fault = match ran {
@@ -280,16 +237,17 @@ fn run_job(
         Undo::Nothing => Ok(()),
         Undo::Savepoint => {
             if ran == Ran::Undo {
-                execute(&mut frame.undo)?;
+                execute(connection, UNDO)?;
             }
-            execute(&mut frame.release)
+            execute(connection, RELEASE)
         }
     }
 }
 
-fn execute(statement: &mut Statement<'_>) -> Result<(), Fault> {
-    statement
-        .execute([])
+fn execute(connection: &Connection, sql: &'static str) -> Result<(), Fault> {
+    connection
+        .prepare_cached(sql)
+        .and_then(|mut statement| statement.execute([]))
         .map(drop)
         .map_err(|error| Fault::of(&error))
 }
@@ -300,6 +258,15 @@ pub(crate) fn settle(batch: impl IntoIterator<Item = Box<dyn QueuedWrite>>, verd
         if catch_unwind(AssertUnwindSafe(|| job.settle(verdict))).is_err() {
             tracing::error!("the answer to a write panicked when it was dropped");
         }
+    }
+}
+
+/// A batch is synced if any job wants it. A relaxed job that stands before durable ones joins them.
+fn promise_of(jobs: &VecDeque<Job>) -> Promise {
+    if jobs.iter().any(|job| job.promise() == Promise::Durable) {
+        Promise::Durable
+    } else {
+        Promise::Relaxed
     }
 }
 

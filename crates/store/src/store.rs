@@ -100,4 +100,13 @@ impl Store {
     {
         Ok(self.database.read(job).await?)
     }
+
+    /// The same for a few rows by their key, which the caller reads where it stands.
+    pub(crate) async fn read_few<T, F>(&self, job: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(self.database.read_few(job).await?)
+    }
 }

@@ -1,8 +1,8 @@
 //! Reading a request: bounded in bytes and in time, never buffered beyond the limit (L-04).
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
@@ -10,6 +10,7 @@ use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
 use http::header::CONTENT_LENGTH;
 use http::request::Parts;
+use http_body::Body;
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
 
@@ -19,11 +20,18 @@ const DISCARD_BYTES_MAX: usize = 16 << 20;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// The body as a typed value.
-pub(super) async fn read<T: DeserializeOwned>(parts: &Parts, body: Body) -> Result<T, Problem> {
+pub(super) async fn read<T, B>(parts: &Parts, body: B) -> Result<T, Problem>
+where
+    T: DeserializeOwned,
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
     from_wire::body(&bytes(parts, body).await?)
 }
 
-async fn bytes(parts: &Parts, body: Body) -> Result<Bytes, Problem> {
+async fn bytes<B>(parts: &Parts, body: B) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
     let announced = parts
         .headers
         .get(CONTENT_LENGTH)
@@ -48,8 +56,11 @@ async fn bytes(parts: &Parts, body: Body) -> Result<Bytes, Problem> {
     }
 }
 
-async fn collect(body: &mut Body) -> Result<Bytes, Problem> {
-    let mut collected = BytesMut::new();
+async fn collect<B>(body: &mut B) -> Result<Bytes, Problem>
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
+    let mut collected = Bytes::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| from_wire::invalid(format!("broken body: {error}")))?;
         let Ok(data) = frame.into_data() else {
@@ -58,12 +69,19 @@ async fn collect(body: &mut Body) -> Result<Bytes, Problem> {
         if collected.len() + data.len() > REQUEST_BYTES_MAX {
             return Err(too_large());
         }
-        collected.extend_from_slice(&data);
+        if collected.is_empty() {
+            // Nearly every body comes in one piece, and is not copied.
+            collected = data;
+        } else {
+            let mut longer = BytesMut::from(collected);
+            longer.extend_from_slice(&data);
+            collected = longer.freeze();
+        }
     }
-    Ok(collected.freeze())
+    Ok(collected)
 }
 
-async fn discard(body: &mut Body) {
+async fn discard<B: Body<Data = Bytes> + Unpin>(body: &mut B) {
     let mut discarded = 0;
     while let Some(Ok(frame)) = body.frame().await {
         discarded += frame.data_ref().map_or(0, Bytes::len);

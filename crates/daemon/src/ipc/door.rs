@@ -16,8 +16,8 @@ use futures_util::FutureExt as _;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, REQUESTS_IN_FLIGHT_MAX};
 use heddle_wire::problem::Problem;
-use http::Request;
 use http::header::CONTENT_TYPE;
+use http::{Method, Request};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -45,7 +45,7 @@ pub(super) enum Door {
 
 /// Accepts until the daemon stops, then waits for the connections' last answers.
 pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
-    let router = routes::router(Arc::clone(&ipc));
+    let router = Arc::new(routes::router(Arc::clone(&ipc)));
     let tasks = TaskTracker::new();
     let room = Arc::new(Semaphore::new(connections_max()));
     let own_uid = rustix::process::geteuid().as_raw();
@@ -61,7 +61,7 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
                 Ok((stream, _)) => {
                     let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == own_uid);
                     if is_own {
-                        tasks.spawn(connection(Arc::clone(&ipc), router.clone(), Door::Unix, stream, permit));
+                        tasks.spawn(connection(Arc::clone(&ipc), Arc::clone(&router), Door::Unix, stream, permit));
                     } else {
                         metrics::counter!("heddle_ipc_foreign_peers_total").increment(1);
                     }
@@ -71,7 +71,7 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
             accepted = listeners.tcp.accept() => match accepted {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
-                    tasks.spawn(connection(Arc::clone(&ipc), router.clone(), Door::Tcp, stream, permit));
+                    tasks.spawn(connection(Arc::clone(&ipc), Arc::clone(&router), Door::Tcp, stream, permit));
                 }
                 Err(error) => accept_failed(&error).await,
             },
@@ -100,14 +100,14 @@ async fn accept_failed(error: &std::io::Error) {
 
 async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     ipc: Arc<Ipc>,
-    router: Router,
+    router: Arc<Router>,
     door: Door,
     stream: S,
     _permit: OwnedSemaphorePermit,
 ) {
     let shutdown = ipc.shared.shutdown.clone();
     let service = service_fn(|request| {
-        let (ipc, router) = (Arc::clone(&ipc), router.clone());
+        let (ipc, router) = (Arc::clone(&ipc), Arc::clone(&router));
         async move { Ok::<_, Infallible>(answer(ipc, router, door, request).await) }
     });
     let mut connection = pin!(
@@ -131,7 +131,12 @@ fn log_end(result: hyper::Result<()>) {
     }
 }
 
-async fn answer(ipc: Arc<Ipc>, router: Router, door: Door, request: Request<Incoming>) -> Response {
+async fn answer(
+    ipc: Arc<Ipc>,
+    router: Arc<Router>,
+    door: Door,
+    request: Request<Incoming>,
+) -> Response {
     if door == Door::Tcp
         && let Err(problem) = at_tcp_door(&ipc, &request)
     {
@@ -141,11 +146,19 @@ async fn answer(ipc: Arc<Ipc>, router: Router, door: Door, request: Request<Inco
         Ok(permit) => permit,
         Err(problem) => return Refuse(problem).into_response(),
     };
-    let routed = router.oneshot(request.map(Body::new));
+    let routed = async {
+        if request.method() == Method::POST && request.uri().path() == routes::SEND {
+            let answered = routes::send::accept_one(&ipc, request).await;
+            return answered.unwrap_or_else(Refuse::into_response);
+        }
+        match Router::clone(&router).oneshot(request.map(Body::new)).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    };
     // A panic is a bug of ours, but it takes only its own request along.
     match AssertUnwindSafe(routed).catch_unwind().await {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
+        Ok(response) => response,
         Err(_) => {
             metrics::counter!("heddle_ipc_panics_total").increment(1);
             Refuse(Problem::new(

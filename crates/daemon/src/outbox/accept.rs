@@ -1,5 +1,7 @@
 //! IPC accept: fingerprint, look up, and only then resolve (C47), in one writer job.
 
+use std::sync::LazyLock;
+
 use heddle_core::envelope::{EnvelopeKind, SendRequest};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::{Fingerprint, request_fingerprint};
@@ -13,6 +15,10 @@ use heddle_wire::problem::Problem;
 
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
+
+/// Looked up once: see the histogram beside the route.
+static ACCEPTED: LazyLock<metrics::Counter> =
+    LazyLock::new(|| metrics::counter!("heddle_outbox_accepted_total"));
 
 /// The answer of a 2xx, and whether it is the `202` or the `200`.
 #[derive(Debug)]
@@ -41,7 +47,7 @@ pub(crate) async fn accept(
     let accepted = shared.store.accept(key, fresh).await;
     match accepted.map_err(|error| store_problem(&error))? {
         Accepted::Inserted { .. } => {
-            metrics::counter!("heddle_outbox_accepted_total").increment(1);
+            ACCEPTED.increment(1);
             mesh.drain.notify_one();
             Ok(queued(&id, fingerprint, SendStatus::Queued))
         }

@@ -23,7 +23,10 @@ use crate::system::{SystemClock, SystemIds};
 /// Runs until Ctrl-C, `heddle down` or a failure.
 pub fn foreground(context: &Context) -> Result<(), CliError> {
     log::start(context)?;
+    // At least two: a task that leads a commit waits for the disk where it stands.
+    let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
         .enable_all()
         .build()
         .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;

@@ -9,6 +9,7 @@
 mod batches;
 mod damage;
 mod files;
+mod lead;
 mod migrations;
 mod reads;
 mod settle;

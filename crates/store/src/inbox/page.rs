@@ -57,7 +57,7 @@ pub(crate) const EVERYTHING_UNREAD: &str = select_items!(
 
 impl Store {
     pub async fn inbox_page(&self, filter: InboxFilter) -> Result<Vec<InboxRow>, StoreError> {
-        self.read(move |connection| {
+        self.read_few(move |connection| {
             let sql = match (&filter.agent, filter.include_acked) {
                 (Some(_), true) => MAILBOX,
                 (Some(_), false) => MAILBOX_UNREAD,

@@ -79,7 +79,7 @@ impl Store {
 
     /// When the next row of the mesh is due; `None` if none waits.
     pub async fn next_due(&self, mesh: MeshId) -> Result<Option<Duration>, StoreError> {
-        self.read(move |connection| {
+        self.read_few(move |connection| {
             let mut statement = connection.prepare_cached(NEXT_DUE)?;
             let mut rows = statement.query([mesh.0.to_bytes()])?;
             let Some(row) = rows.next()? else {

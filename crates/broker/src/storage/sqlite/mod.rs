@@ -85,6 +85,19 @@ impl SqliteStorage {
         });
         Ok(read.await?)
     }
+
+    /// The same for a few rows by their key, which the caller reads where it stands.
+    async fn read_few<T, F>(&self, mesh: MeshId, job: F) -> Result<T, StorageError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T, JobError> + Send + 'static,
+    {
+        let read = self.database.read_few(move |connection| {
+            roster::require_mesh(connection, mesh)?;
+            job(connection)
+        });
+        Ok(read.await?)
+    }
 }
 
 impl Storage for SqliteStorage {
@@ -151,7 +164,8 @@ impl Storage for SqliteStorage {
     }
 
     async fn known(&self, mesh: MeshId, ids: Vec<SendId>) -> Result<Vec<Look>, StorageError> {
-        self.read(mesh, move |c| look::known(c, mesh, &ids)).await
+        self.read_few(mesh, move |c| look::known(c, mesh, &ids))
+            .await
     }
 
     async fn status(&self, mesh: MeshId, id: SendId) -> Result<Option<Consumed>, StorageError> {
@@ -181,7 +195,7 @@ impl Storage for SqliteStorage {
         after: DeliveryCursor,
         limit: PageLimit,
     ) -> Result<Vec<Delivery>, StorageError> {
-        self.read(mesh, move |c| {
+        self.read_few(mesh, move |c| {
             deliveries::after(c, mesh, member, &after, limit)
         })
         .await

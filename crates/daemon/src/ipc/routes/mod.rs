@@ -5,7 +5,7 @@ mod events;
 pub(super) mod inbox;
 mod outbox;
 mod peers;
-mod send;
+pub(super) mod send;
 mod status;
 mod topic;
 
@@ -19,9 +19,12 @@ use heddle_wire::problem::Problem;
 use super::Ipc;
 use super::reply::Refuse;
 
+/// The hot one: the door takes a post to it past the router.
+pub(super) const SEND: &str = "/v1/send";
+
 pub(super) fn router(ipc: Arc<Ipc>) -> Router {
     Router::new()
-        .route("/v1/send", post(send::send))
+        .route(SEND, post(send::send))
         .route("/v1/topic/create", post(topic::create))
         .route("/v1/topic/post", post(topic::post))
         .route("/v1/topic/subscribe", post(topic::subscribe))

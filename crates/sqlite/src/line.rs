@@ -1,0 +1,234 @@
+//! The line of writes that wait for a transaction, and who carries it to its commit: the leader.
+//!
+//! At most one thread leads at a time. A caller that finds nobody leading may lead itself, which spares
+//! a lone write two changes of thread; the writer's own thread leads for everybody else, and does what
+//! no caller should wait for. Whoever leads takes all that waits, so callers share a sync either way.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use crate::checkpoint::Need;
+use crate::queue::Refused;
+use crate::ticket::QueuedWrite;
+
+pub(crate) type Job = Box<dyn QueuedWrite>;
+
+pub(crate) struct Line {
+    state: Mutex<State>,
+    /// The writer's thread waits here.
+    call: Condvar,
+    capacity: usize,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    closed: bool,
+    leader: Option<ThreadId>,
+    /// A task has promised to lead what waits, in a moment.
+    promised: bool,
+    /// Somebody wants the thread to lead.
+    called: bool,
+    /// What the log needs, as of the last commit.
+    need: Need,
+    /// Rises with every batch that anybody led.
+    batches: u64,
+}
+
+/// What the writer's thread has to do next. For all but `End` it leads from now on.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Duty {
+    Commit,
+    Checkpoint,
+    /// Closed, and nothing is left.
+    End,
+}
+
+impl Line {
+    pub(crate) fn new(capacity: usize) -> Line {
+        Line {
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                closed: false,
+                leader: None,
+                promised: false,
+                called: false,
+                need: Need::None,
+                batches: 0,
+            }),
+            call: Condvar::new(),
+            capacity: capacity.max(1),
+        }
+    }
+
+    /// Queues a job. Whoever pushes sees to it that somebody leads: itself, or the thread by a `call`.
+    /// A refused job is dropped here, unrun.
+    pub(crate) fn push(&self, job: Job) -> Result<(), Refused> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(Refused::Closed);
+        }
+        if state.jobs.len() >= self.capacity {
+            return Err(Refused::Full);
+        }
+        state.jobs.push_back(job);
+        Ok(())
+    }
+
+    /// Asks the thread to lead, if there is anything to lead and nobody does.
+    pub(crate) fn call(&self) {
+        let mut state = self.lock();
+        state.promised = false;
+        if state.jobs.is_empty() || state.leader.is_some() || state.called {
+            return;
+        }
+        state.called = true;
+        drop(state);
+        self.call.notify_one();
+    }
+
+    /// Makes the caller the leader, unless there is one, or will be, or nothing is to be done. It owes
+    /// an `end_lead`.
+    pub(crate) fn try_lead(&self) -> bool {
+        let mut state = self.lock();
+        if state.promised {
+            return false;
+        }
+        state.lead_if_free()
+    }
+
+    /// Promises that a task will lead in a moment, unless somebody does or has promised to.
+    pub(crate) fn promise(&self) -> bool {
+        let mut state = self.lock();
+        let is_owed = !state.promised && state.leader.is_none() && !state.jobs.is_empty();
+        state.promised |= is_owed;
+        is_owed
+    }
+
+    /// The same for the task that promised it.
+    pub(crate) fn keep_promise(&self) -> bool {
+        let mut state = self.lock();
+        state.promised = false;
+        state.lead_if_free()
+    }
+
+    /// Whether the caller's thread leads right now, that is, runs a job.
+    pub(crate) fn leads_here(&self) -> bool {
+        self.lock().leader == Some(thread::current().id())
+    }
+
+    /// For the leader: all that waits, up to a bound. One lock for many.
+    pub(crate) fn take(&self, jobs_max: usize) -> VecDeque<Job> {
+        let mut state = self.lock();
+        if state.jobs.len() <= jobs_max {
+            return std::mem::take(&mut state.jobs);
+        }
+        let rest = state.jobs.split_off(jobs_max);
+        std::mem::replace(&mut state.jobs, rest)
+    }
+
+    /// For the leader: puts back what did not fit, in front.
+    pub(crate) fn give_back(&self, mut jobs: VecDeque<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        let mut state = self.lock();
+        jobs.append(&mut state.jobs);
+        state.jobs = jobs;
+    }
+
+    /// Ends a lead and says whether more waits; if so, the caller has promised to lead again, and
+    /// does, or calls the thread.
+    pub(crate) fn end_lead(&self, need: Need) -> bool {
+        let mut state = self.lock();
+        state.leader = None;
+        state.batches += 1;
+        let is_news = need != Need::None && state.need != need;
+        state.need = need;
+        let waits = !state.jobs.is_empty();
+        state.promised = waits;
+        let closed = state.closed;
+        drop(state);
+        if is_news || closed {
+            self.call.notify_one();
+        }
+        waits
+    }
+
+    /// For the writer's thread: waits until it has a duty. `idle` is the pause after which a log that
+    /// is worth a checkpoint gets one.
+    pub(crate) fn next_duty(&self, idle: Duration) -> Duty {
+        let mut state = self.lock();
+        loop {
+            if state.leader.is_none() {
+                let duty = state.duty();
+                if let Some(duty) = duty {
+                    state.called = false;
+                    state.leader = (duty != Duty::End).then(|| thread::current().id());
+                    return duty;
+                }
+            }
+            if state.need != Need::WhenIdle {
+                state = self
+                    .call
+                    .wait(state)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let batches = state.batches;
+            let (again, waited) = self
+                .call
+                .wait_timeout(state, idle)
+                .unwrap_or_else(PoisonError::into_inner);
+            state = again;
+            let is_idle = state.batches == batches && state.jobs.is_empty();
+            if waited.timed_out() && is_idle && state.leader.is_none() && !state.closed {
+                state.leader = Some(thread::current().id());
+                return Duty::Checkpoint;
+            }
+        }
+    }
+
+    /// Takes nothing more; what is queued stays to be drained by the thread.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.call.notify_all();
+    }
+
+    /// Takes nothing more and hands back what was queued.
+    pub(crate) fn close_and_empty(&self) -> VecDeque<Job> {
+        let mut state = self.lock();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        drop(state);
+        self.call.notify_all();
+        jobs
+    }
+
+    /// No code that can panic runs under this lock, so a poisoned mutex still guards a whole state.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn lead_if_free(&mut self) -> bool {
+        if self.jobs.is_empty() || self.leader.is_some() {
+            return false;
+        }
+        self.leader = Some(thread::current().id());
+        true
+    }
+
+    /// What the thread should do at once, given that nobody leads.
+    fn duty(&self) -> Option<Duty> {
+        if self.need == Need::Now {
+            return Some(Duty::Checkpoint);
+        }
+        if !self.jobs.is_empty() && (self.called || self.closed) {
+            return Some(Duty::Commit);
+        }
+        (self.closed && self.jobs.is_empty()).then_some(Duty::End)
+    }
+}
