@@ -37,7 +37,7 @@ mod tests {
             let agents = vec![r#""a""#; count].join(",");
             let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
             format!(
-                r#"{{"type":"hello","protocol":1,"mesh":"{id}","member":"{id}","member_name":"m","agents":[{agents}],"resume_after":"0.0"}}"#
+                r#"{{"type":"hello","protocol":1,"mesh":"{id}","member":"{id}","member_name":"m","agents":[{agents}],"seen":"0.0"}}"#
             )
         };
         for (text, over, reason) in [

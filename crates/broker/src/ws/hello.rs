@@ -41,7 +41,7 @@ impl<S, L> Drop for Registration<S, L> {
 /// What a hello says beyond who it is.
 struct Hello {
     agents: Vec<AgentName>,
-    resume_after: HistoryId,
+    seen: HistoryId,
 }
 
 /// Takes the connection from its first byte to the welcome.
@@ -99,16 +99,13 @@ where
                 mesh,
                 member,
                 agents,
-                resume_after,
+                seen,
                 ..
             }) => {
                 // The name is not compared: the one that was proven counts.
                 return match (protocol, mesh, member) {
                     (BROKER_PROTOCOL, m, n) if (m, n) == (principal.mesh, principal.member) => {
-                        Ok(Hello {
-                            agents,
-                            resume_after,
-                        })
+                        Ok(Hello { agents, seen })
                     }
                     (BROKER_PROTOCOL, ..) => Err(Ending::IdentityMismatch),
                     _ => Err(Ending::ProtocolMismatch),
@@ -149,7 +146,7 @@ async fn enter<S: Storage, L: Limiter>(
     Ok(registration)
 }
 
-/// Registers the agents and takes the cumulative ack.
+/// Registers the agents.
 async fn settle<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
@@ -164,13 +161,7 @@ async fn settle<S: Storage, L: Limiter>(
         };
         storage.register_agent(mesh, &party).await.map_err(refuse)?;
     }
-    if hello.resume_after > HistoryId::ZERO {
-        let at = shared.accept.clock.wall();
-        storage
-            .ack_through(mesh, member, hello.resume_after, at)
-            .await
-            .map_err(refuse)?;
-    }
+    let _ = hello.seen;
     Ok(())
 }
 

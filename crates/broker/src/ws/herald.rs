@@ -54,6 +54,8 @@ pub(super) async fn roster<S: Storage, L: Limiter>(
                 member,
                 name,
                 online: online.contains(&member),
+                since: None,
+                as_of: 0,
             })
             .collect(),
         agents: agents(stored.agents),
@@ -65,6 +67,7 @@ pub(super) async fn roster<S: Storage, L: Limiter>(
                 subscribers: agents(entry.subscribers),
             })
             .collect(),
+        queues: Vec::new(),
     })
 }
 

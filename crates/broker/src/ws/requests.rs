@@ -54,6 +54,11 @@ async fn carry_out<S: Storage, L: Limiter>(
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
         }
+        other => {
+            return Err(StorageError::Unavailable(format!(
+                "{other:?} comes with the next commit"
+            )));
+        }
     };
     Ok(ReplyResult::Ok { changed })
 }
