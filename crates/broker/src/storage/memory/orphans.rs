@@ -8,9 +8,17 @@ use super::tables::Tables;
 pub(super) fn check(tables: &Tables) -> Vec<Orphan> {
     let mut orphans = Vec::new();
     let mut found = |problem, row: String| orphans.push(Orphan { problem, row });
-    for ((sender, id), consumed) in &tables.dedupe {
-        if tables.history.get(&consumed.history_id) != Some(&consumed.broker_message_id) {
-            found("dedupe_without_history", format!("{sender} {id}"));
+    for ((sender, id), row) in &tables.dedupe {
+        let consumed = &row.consumed;
+        match tables.history.get(&consumed.history_id) {
+            Some(place) if place.broker_message_id != consumed.broker_message_id => {
+                found("dedupe_without_history", format!("{sender} {id}"));
+            }
+            Some(place) if place.is_expired => {
+                found("dedupe_of_expired_history", format!("{sender} {id}"));
+            }
+            Some(_) => {}
+            None => found("dedupe_without_history", format!("{sender} {id}")),
         }
         if tables.messages.contains_key(&consumed.broker_message_id) != consumed.history_available {
             found("dedupe_disagrees_with_message", format!("{sender} {id}"));
@@ -21,10 +29,12 @@ pub(super) fn check(tables: &Tables) -> Vec<Orphan> {
             message.id.sender.clone(),
             message.id.client_message_id.clone(),
         );
-        if !tables.dedupe.contains_key(&key) {
+        let mut history = tables.history.iter();
+        let place = history.find(|(_, place)| place.broker_message_id == *message_id);
+        let is_expired = place.is_some_and(|(_, place)| place.is_expired);
+        if !is_expired && !tables.dedupe.contains_key(&key) {
             found("message_without_dedupe", message_id.to_string());
         }
-        let place = tables.history.iter().find(|(_, id)| *id == message_id);
         match (place, &message.destination) {
             (None, _) => found("message_without_history", message_id.to_string()),
             (Some((history_id, _)), Destination::Dm(party)) => {
@@ -37,15 +47,21 @@ pub(super) fn check(tables: &Tables) -> Vec<Orphan> {
                     found("dm_without_delivery", message_id.to_string());
                 }
             }
+            (Some((history_id, _)), Destination::Queue(queue)) => {
+                let queue = tables.queues.get(queue);
+                if !queue.is_some_and(|queue| queue.items.contains_key(history_id)) {
+                    found("queue_message_without_item", message_id.to_string());
+                }
+            }
             (Some(_), Destination::Topic(_)) => {}
         }
     }
-    for (history_id, message_id) in &tables.history {
-        let mut consumed = tables.dedupe.values();
-        if !consumed.any(|consumed| consumed.history_id == *history_id) {
+    for (history_id, place) in &tables.history {
+        let mut rows = tables.dedupe.values();
+        if !place.is_expired && !rows.any(|row| row.consumed.history_id == *history_id) {
             found(
                 "history_without_dedupe",
-                format!("{history_id} {message_id}"),
+                format!("{history_id} {}", place.broker_message_id),
             );
         }
     }
@@ -56,6 +72,13 @@ pub(super) fn check(tables: &Tables) -> Vec<Orphan> {
                     "delivery_without_history",
                     format!("{} {member}/{}", row.history_id, row.agent),
                 );
+            }
+        }
+    }
+    for queue in tables.queues.values() {
+        for history_id in queue.items.keys() {
+            if !tables.history.contains_key(history_id) {
+                found("queue_item_without_history", history_id.to_string());
             }
         }
     }
