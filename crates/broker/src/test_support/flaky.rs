@@ -55,6 +55,11 @@ impl<S> Flaky<S> {
         self.released.notify_one();
     }
 
+    /// Lets every held accept go on.
+    pub(crate) fn release_all(&self) {
+        self.released.notify_waiters();
+    }
+
     /// Waits until so many accepts were asked for.
     pub(crate) async fn accepts_reached(&self, count: usize) {
         while self.accept_count() < count {
@@ -75,6 +80,10 @@ impl<S> Flaky<S> {
 impl<S: Dump> Dump for Flaky<S> {
     async fn dump(&self) -> Vec<String> {
         self.inner.dump().await
+    }
+
+    async fn spoil_telemetry(&self) {
+        self.inner.spoil_telemetry().await;
     }
 }
 

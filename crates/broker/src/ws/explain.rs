@@ -45,7 +45,7 @@ pub(super) async fn explain<S: Storage, L: Limiter>(
     let explanation = shared.storage().explain(mesh, id).await?;
     let now = shared.lease.now();
     Ok(explanation.map_or(ReplyResult::Absent, |one| {
-        ReplyResult::Explained(explained(one, now))
+        ReplyResult::Explained(Box::new(explained(one, now)))
     }))
 }
 

@@ -77,8 +77,10 @@ async fn greet(
             tracing::warn!(?features, %refusal, "negotiation failed");
             close(ws, &refusal).await;
             Err(SessionEnd::Refused(format!(
-                "{} {refusal}",
-                refusal.code.number()
+                "{} {} ({})",
+                refusal.code.number(),
+                refusal.close_reason(),
+                refusal.detail
             )))
         }
     }

@@ -172,7 +172,7 @@ pub enum ReplyResult {
     Roster {
         roster: Roster,
     },
-    Explained(Explained),
+    Explained(Box<Explained>),
     Taken {
         items: Vec<TakenItem>,
     },

@@ -50,6 +50,16 @@ impl MemoryStorage {
         operation(tables)
     }
 
+    #[cfg(test)]
+    pub(crate) fn spoil_telemetry(&self) {
+        for tables in self.lock().values_mut() {
+            tables.upkeep.hours.insert(WallMs(-1), u64::MAX / 2);
+            for row in tables.dedupe.values_mut() {
+                row.limiter = None;
+            }
+        }
+    }
+
     /// Every row as text, for comparison.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> Vec<String> {

@@ -85,7 +85,6 @@ impl Presence for MemoryStorage {
         at: WallMs,
     ) -> Result<usize, StorageError> {
         self.on(mesh, |tables| {
-            tables.lease_time = tables.lease_time.max(now);
             let mut count = 0;
             for row in tables.members.values_mut() {
                 let over = row.sessions.iter().filter(|(_, s)| s.until <= now);

@@ -37,6 +37,12 @@ impl SqliteStorage {
     pub(crate) async fn dump(&self) -> Vec<String> {
         self.database.read(lines).await.unwrap()
     }
+
+    /// Runs statements as they are, for tests that break something.
+    pub(crate) async fn batch(&self, sql: String) {
+        let written = self.database.write(move |c| c.execute_batch(&sql));
+        written.await.unwrap();
+    }
 }
 
 fn lines(connection: &Connection) -> rusqlite::Result<Vec<String>> {

@@ -99,7 +99,6 @@ fn expire(
     now: LeaseMs,
     at: WallMs,
 ) -> Result<usize, JobError> {
-    remember_lease_time(connection, mesh, now)?;
     let over = connection
         .prepare_cached(OVER)?
         .query_map(params![mesh_key(mesh), integer(now.0)], |row| {

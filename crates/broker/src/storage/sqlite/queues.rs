@@ -149,7 +149,6 @@ fn take(
 }
 
 /// What may be taken, with the count that it will have; the fence is given by the caller.
-
 fn available(
     connection: &Connection,
     mesh: MeshId,

@@ -196,3 +196,53 @@ async fn hot_statements_are_prepared_once() {
     });
     assert_eq!(prepared_again.await.unwrap(), Vec::<&str>::new());
 }
+
+/// A file of the first release: everything in it is there after the migration, and what waited still
+/// waits, by its priority.
+#[tokio::test]
+async fn lf_35_a_file_of_the_first_schema_is_brought_up_to_date_with_every_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broker.db");
+    let old = Database::open(Options::new(&path), &schema::MIGRATIONS[..1]).unwrap();
+    let filled = old.write(|connection| connection.execute_batch(FIRST_SCHEMA_ROWS));
+    filled.await.unwrap();
+    old.stop();
+    let storage = SqliteStorage::open(Options::new(&path)).unwrap();
+    let limit = crate::storage::PageLimit {
+        rows_max: 9,
+        bytes_max: 9_999,
+    };
+    let start = crate::storage::DeliveryCursor::START;
+    let page = storage.deliveries_after(mesh(1), member("a"), start, limit);
+    let page = page.await.unwrap();
+    let places: Vec<String> = page.iter().map(|d| d.history_id.to_string()).collect();
+    assert_eq!(places, ["1.3", "1.2"]);
+    assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
+    let dump = storage.dump().await;
+    let delivered = dump
+        .iter()
+        .find(|line| line.contains("one 1.1 2 "))
+        .unwrap();
+    assert!(delivered.ends_with(" 77 -1 -1"), "{delivered}");
+    assert_eq!(storage.lease_time(mesh(1)).await, Ok(LeaseMs(0)));
+}
+
+/// Three direct messages to `a/one`: a delivered low one, then an ordinary and an urgent one that wait.
+const FIRST_SCHEMA_ROWS: &str = r#"
+INSERT INTO mesh VALUES (x'00000000000000000000000000000001', 'home', 1, 4);
+INSERT INTO member VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'a', 3);
+INSERT INTO agent VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'one');
+WITH n (id_key, id, seq) AS (VALUES
+    (x'000000000000000000000000000000000000000000000001', x'00000000000000000000000000000001', 1),
+    (x'000000000000000000000000000000000000000000000002', x'00000000000000000000000000000002', 2),
+    (x'000000000000000000000000000000000000000000000003', x'00000000000000000000000000000003', 3))
+INSERT INTO client_message_dedupe (mesh_id, id_key, sender_member, sender_agent, client_message_id, wire_fingerprint,
+    broker_message_id, epoch, seq, destination_kind, destination_ref, first_seen_at)
+SELECT x'00000000000000000000000000000001', id_key, x'00000000000000000000000000000061', 'one', 'id-' || seq,
+    zeroblob(32), id, 1, seq, 'dm', 'a/one', 5 FROM n;
+INSERT INTO message SELECT mesh_id, broker_message_id, sender_member, sender_agent, 'a', client_message_id, 'dm', 'a/one', 5,
+    json_object('priority', CASE seq WHEN 1 THEN 'low' WHEN 2 THEN 'next' ELSE 'now' END) FROM client_message_dedupe;
+INSERT INTO message_history SELECT mesh_id, epoch, seq, broker_message_id FROM client_message_dedupe;
+INSERT INTO delivery_queue SELECT mesh_id, sender_member, seq = 1, epoch, seq, 'one', broker_message_id,
+    CASE seq WHEN 1 THEN 77 END FROM client_message_dedupe;
+"#;
