@@ -1,4 +1,4 @@
-//! Work queues in SQL.
+//! Work queues in SQL: what is available, who has it under which fence, what is done.
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId, Party};

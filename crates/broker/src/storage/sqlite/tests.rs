@@ -228,7 +228,7 @@ async fn lf_35_a_file_of_the_first_schema_is_brought_up_to_date_with_every_row()
 }
 
 /// Three direct messages to `a/one`: a delivered low one, then an ordinary and an urgent one that wait.
-const FIRST_SCHEMA_ROWS: &str = r#"
+const FIRST_SCHEMA_ROWS: &str = "
 INSERT INTO mesh VALUES (x'00000000000000000000000000000001', 'home', 1, 4);
 INSERT INTO member VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'a', 3);
 INSERT INTO agent VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'one');
@@ -245,4 +245,4 @@ INSERT INTO message SELECT mesh_id, broker_message_id, sender_member, sender_age
 INSERT INTO message_history SELECT mesh_id, epoch, seq, broker_message_id FROM client_message_dedupe;
 INSERT INTO delivery_queue SELECT mesh_id, sender_member, seq = 1, epoch, seq, 'one', broker_message_id,
     CASE seq WHEN 1 THEN 77 END FROM client_message_dedupe;
-"#;
+";
