@@ -1,10 +1,13 @@
 //! The broker: it accepts each message once, keeps the history of its meshes, and delivers.
 //!
-//! Four rooms. [`accept`] is the gate (B0 to B3), [`storage`] and [`limiter`] are what it stands
-//! on, each a trait with its promises and one suite, and [`ws`] is the door. Nothing here listens
-//! on a port: the door is given a connection whose identity is already proven ([`Principal`]).
+//! Five rooms. [`accept`] is the gate (B0 to B3), [`storage`] and [`limiter`] are what it stands
+//! on, each a trait with its promises and one suite, [`jobs`] is upkeep, and [`ws`] is the door.
+//! Nothing here listens on a port: the door is given a connection and what is proven about its peer
+//! ([`Claim`]).
 
 pub mod accept;
+pub mod jobs;
+mod lease;
 pub mod limiter;
 mod principal;
 pub mod storage;
@@ -12,5 +15,5 @@ pub mod storage;
 mod test_support;
 pub mod ws;
 
-pub use principal::Principal;
+pub use principal::{Claim, Principal};
 pub use ws::{Broker, BrokerConfig, Ending, ws_config};

@@ -53,6 +53,19 @@ impl Priority {
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.as_str() == text)
     }
+
+    /// 0 is served first.
+    pub fn rank(self) -> u8 {
+        match self {
+            Self::Now => 0,
+            Self::Next => 1,
+            Self::Low => 2,
+        }
+    }
+
+    pub fn from_rank(rank: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|p| p.rank() == rank)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

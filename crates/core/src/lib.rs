@@ -20,3 +20,4 @@ pub mod names;
 pub mod negotiate;
 pub mod outbox_status;
 pub mod retention;
+pub mod work;

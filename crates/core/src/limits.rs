@@ -69,6 +69,13 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long the daemon waits for the broker's verdict on a batch.
 pub const VERDICT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Longest lease on a message of a queue.
+pub const QUEUE_LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// How long a session counts as present after the last sign of life.
+pub const SESSION_LEASE: Duration = PING_DEADLINE;
+/// Recipients that one explanation lists.
+pub const DELIVERIES_EXPLAINED_MAX: usize = 4096;
+
 // --- writers ---------------------------------------------------------------
 
 /// Writes waiting for one SQLite writer.

@@ -5,6 +5,8 @@ use std::path::Path;
 use heddle_core::names::MemberName;
 use serde::Deserialize;
 
+pub use crate::broker_config::{BrokerConfig, DedupeRetention};
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -26,26 +28,6 @@ pub struct DaemonConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct OutboxConfig {
     pub max_age_hours_override: Option<u32>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BrokerConfig {
-    /// `ws://…` of a broker that hosts the mesh `home`; the embedded one by default.
-    pub url: Option<String>,
-    /// Messages per window that the embedded broker takes.
-    pub rate_limit: usize,
-    pub rate_window_seconds: u64,
-}
-
-impl Default for BrokerConfig {
-    fn default() -> Self {
-        Self {
-            url: None,
-            rate_limit: 1_000_000,
-            rate_window_seconds: 10,
-        }
-    }
 }
 
 #[derive(Debug, thiserror::Error)]

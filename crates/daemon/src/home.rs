@@ -38,15 +38,29 @@ impl Home {
             why,
         };
         create_private_folder(path).map_err(|error| unusable(error.to_string()))?;
-        let path = path
+        let whole = path
             .canonicalize()
             .map_err(|error| unusable(error.to_string()))?;
-        if socket_path(&path).as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+        if socket_path(&whole).as_os_str().len() > SOCKET_PATH_BYTES_MAX {
             return Err(unusable(format!(
                 "the path is too long for a Unix socket; choose a HEDDLE_HOME of at most {} bytes",
                 SOCKET_PATH_BYTES_MAX - "/daemon.sock".len()
             )));
         }
+        Self::claim_data(path, now)
+    }
+
+    /// The same for a folder in which nobody listens on a socket: that of a broker. A home and a broker
+    /// never share one, because it is the same lock.
+    pub fn claim_data(path: &Path, now: WallMs) -> Result<Self, HomeError> {
+        let unusable = |why: String| HomeError::Unusable {
+            path: path.to_owned(),
+            why,
+        };
+        create_private_folder(path).map_err(|error| unusable(error.to_string()))?;
+        let path = path
+            .canonicalize()
+            .map_err(|error| unusable(error.to_string()))?;
         let lock = match HomeLock::take(&lock_path(&path), &now.to_rfc3339()) {
             Ok(lock) => lock,
             Err(LockError::Held(holder)) => return Err(HomeError::Held { path, holder }),
@@ -141,7 +155,7 @@ pub(crate) fn open_private(path: &Path) -> std::io::Result<File> {
 }
 
 /// Replaces a small private file: temporary file, sync, rename, sync of the folder.
-pub(crate) fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+pub fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::io::Write as _;
     if std::fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(std::io::Error::other(format!(

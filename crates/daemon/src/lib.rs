@@ -4,6 +4,7 @@
 //! It knows a broker only through a [`link::Connector`], works without one, and decides nothing
 //! itself: decisions are functions of `heddle-core`, rows are in `heddle-store`.
 
+mod broker_config;
 pub mod config;
 pub mod home;
 mod inbox;
@@ -21,3 +22,4 @@ pub use heddle_store::Durability;
 pub use home::{Home, HomeError};
 pub use lock::Holder;
 pub use run::{Daemon, Ending, Prepared, Ready, StartError, StartOptions};
+pub use token::LocalToken;

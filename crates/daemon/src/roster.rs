@@ -38,11 +38,8 @@ impl Known<'_> {
                 )))
             }
             Address::Dm { member, agent } => self.resolve_agent(to, member.as_ref(), agent),
-            Address::Queue(_) => Err(Problem::new(
-                ErrorCode::InvalidRequest,
-                "this version has no work queues yet",
-            )
-            .next("Send to an agent (@name) or a topic (#name).")),
+            // Pushing makes a missing queue.
+            Address::Queue(queue) => Ok(queue.to_string()),
         }
     }
 
@@ -184,11 +181,15 @@ mod tests {
                         member: own,
                         name: name("alice"),
                         online: true,
+                        since: None,
+                        as_of: 0,
                     },
                     RosterMember {
                         member: bob,
                         name: name("bob"),
                         online: false,
+                        since: None,
+                        as_of: 0,
                     },
                 ],
                 agents: vec![
@@ -209,6 +210,7 @@ mod tests {
                     topic: TopicName::parse("ops").unwrap(),
                     subscribers: vec![],
                 }],
+                queues: vec![],
             },
         }
     }

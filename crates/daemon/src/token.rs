@@ -1,4 +1,5 @@
-//! The local token: 32 random bytes, base64url, 0600, compared in constant time.
+//! The token of a folder: 32 random bytes, base64url, 0600, compared in constant time. The home has one
+//! for its callers, a broker's folder one for its daemons.
 
 use std::path::Path;
 
@@ -8,7 +9,7 @@ use heddle_core::clock::Ids;
 use subtle::ConstantTimeEq as _;
 
 /// Never printed: it has no `Display`, and `Debug` says nothing.
-pub(crate) struct LocalToken(String);
+pub struct LocalToken(String);
 
 impl std::fmt::Debug for LocalToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -19,8 +20,8 @@ impl std::fmt::Debug for LocalToken {
 const TOKEN_BYTES: usize = 32;
 
 impl LocalToken {
-    /// The token of the home, minted on the first start.
-    pub(crate) fn load_or_mint(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
+    /// The token of the folder, minted on the first start.
+    pub fn load_or_mint(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
         match std::fs::symlink_metadata(path) {
             Ok(_) => {
                 use std::io::Read as _;
@@ -35,7 +36,7 @@ impl LocalToken {
                 {
                     return Ok(Self(text.to_owned()));
                 }
-                tracing::warn!("local_token was damaged; minted a new one");
+                tracing::warn!(path = %path.display(), "a token was damaged; minted a new one");
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -47,7 +48,7 @@ impl LocalToken {
         Ok(Self(text))
     }
 
-    pub(crate) fn matches(&self, presented: &str) -> bool {
+    pub fn matches(&self, presented: &str) -> bool {
         self.0.as_bytes().ct_eq(presented.as_bytes()).into()
     }
 

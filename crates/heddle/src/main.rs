@@ -5,6 +5,7 @@
     reason = "a binary exports nothing; pub is for its other rooms"
 )]
 
+mod broker;
 mod cli;
 mod env;
 mod system;

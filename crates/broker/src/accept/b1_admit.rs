@@ -9,6 +9,7 @@ use heddle_core::ids::IdKey;
 use super::batch::{Admitted, Batch, Candidate, Read, Slot};
 use super::reply::{Answer, Refusal};
 use crate::limiter::{Decision, Limiter, LimiterError};
+use crate::storage::LimiterNote;
 
 /// A limiter that takes longer is taken for down (C35).
 const LIMITER_TIMEOUT: Duration = Duration::from_secs(1);
@@ -38,6 +39,7 @@ fn check(candidate: Candidate) -> Result<Admitted, Refusal> {
         id: candidate.id,
         destination,
         content,
+        limiter: None,
     })
 }
 
@@ -54,7 +56,18 @@ async fn meter<L: Limiter>(limiter: &L, batch: &mut Batch) {
         Err(_) => return refuse_all(batch, &LimiterError("no answer in time".to_owned())),
     };
     batch.decide_admitted(|admitted| match decisions.next() {
-        Some(Decision::Granted) => Slot::Admitted(admitted),
+        Some(Decision::Granted { window, counted }) => {
+            let name = if counted {
+                "heddle_broker_rate_limit_consumed_total"
+            } else {
+                "heddle_broker_rate_limit_free_total"
+            };
+            metrics::counter!(name).increment(1);
+            Slot::Admitted(Admitted {
+                limiter: Some(LimiterNote { window, counted }),
+                ..admitted
+            })
+        }
         Some(Decision::Denied) => Slot::Answered(Answer::Refused(Refusal::new(
             ErrorCode::RateLimited,
             "the mesh has used up this window's budget",

@@ -49,10 +49,12 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
             broker_message_id,
             wire_fingerprint: content.fingerprint,
             destination: admitted.destination,
+            priority: content.priority,
             mentions: content.mentions,
             envelope: content.envelope,
             accepted_at,
             expires_at,
+            limiter: admitted.limiter,
         });
         Slot::Committing(broker_message_id)
     });
@@ -85,8 +87,10 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
         Accepted::Created {
             history_id,
             recipients,
+            is_new_queue,
         } => {
             effects.wake(&recipients);
+            effects.roster |= is_new_queue;
             Answer::Created {
                 broker_message_id,
                 history_id,

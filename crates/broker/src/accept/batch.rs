@@ -1,16 +1,16 @@
 //! A batch on its way through the phases: each item is open, admitted or answered.
 
-use heddle_core::envelope::{DestinationKind, EnvelopeKind};
+use heddle_core::envelope::{DestinationKind, EnvelopeKind, Priority};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, MemberId, MeshId, Party};
 use heddle_core::limits::{BATCH_BYTES_MAX, REQUEST_BYTES_MAX};
-use heddle_core::names::{AgentName, MemberName, TopicName};
+use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
 use heddle_wire::broker::{Envelope, SendItem};
 
 use super::reply::{Answer, Refusal};
 use crate::principal::Principal;
-use crate::storage::{Destination, SendId};
+use crate::storage::{Destination, LimiterNote, SendId};
 
 /// An envelope is a request with its names resolved: up to 64 mentions and a recipient, each by
 /// member id and agent. What a daemon accepted within its own limit must not die of that here.
@@ -58,12 +58,15 @@ pub(super) struct Admitted {
     pub(super) id: SendId,
     pub(super) destination: Destination,
     pub(super) content: Content,
+    /// What the limiter said, once it was asked.
+    pub(super) limiter: Option<LimiterNote>,
 }
 
 /// What identifies a message, and its bytes untouched.
 #[derive(Debug)]
 pub(super) struct Content {
     pub(super) fingerprint: Fingerprint,
+    pub(super) priority: Priority,
     pub(super) mentions: Vec<Party>,
     pub(super) envelope: Box<str>,
 }
@@ -131,6 +134,7 @@ fn read(envelope: Box<str>) -> Result<Read, Refusal> {
         destination: read_destination(&parsed).map_err(|detail| invalid(&detail)),
         content: Content {
             fingerprint: parsed.wire_fingerprint().map_err(|error| invalid(&error))?,
+            priority: parsed.priority,
             mentions: read_mentions(&parsed.mentions),
             envelope,
         },
@@ -150,7 +154,9 @@ fn read_destination(envelope: &Envelope) -> Result<Destination, String> {
     }
     let reference = &envelope.destination.reference;
     match envelope.destination.kind {
-        DestinationKind::Queue => Err("queues come with a later release".to_owned()),
+        DestinationKind::Queue => QueueName::parse(reference)
+            .map(Destination::Queue)
+            .map_err(|error| error.to_string()),
         DestinationKind::Topic => TopicName::parse(reference)
             .map(Destination::Topic)
             .map_err(|error| error.to_string()),

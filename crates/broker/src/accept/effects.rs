@@ -10,6 +10,8 @@ pub struct Effects {
     pub mesh: MeshId,
     /// Members with new deliveries.
     pub wake: BTreeSet<MemberId>,
+    /// There is a new queue.
+    pub roster: bool,
 }
 
 impl Effects {
@@ -17,6 +19,7 @@ impl Effects {
         Self {
             mesh,
             wake: BTreeSet::new(),
+            roster: false,
         }
     }
 

@@ -17,7 +17,12 @@ use heddle_core::ids::{IdKey, MeshId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    Granted,
+    Granted {
+        /// The limiter's own number of the window.
+        window: u64,
+        /// False: the id had been counted in this window, and this call was free.
+        counted: bool,
+    },
     Denied,
 }
 

@@ -59,18 +59,16 @@ impl LocalLimiter {
     fn consume_in(&self, window: u64, mesh: MeshId, keys: &[IdKey]) -> Vec<Decision> {
         // Nothing that can panic half way runs under this lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let granted = state.window(window, mesh);
+        let (window, granted) = state.window(window, mesh);
         let limit = self.budget.ids_per_window_max;
         keys.iter()
             .map(|key| {
-                if granted.contains(key) {
-                    Decision::Granted
-                } else if granted.len() < limit {
-                    granted.insert(*key);
-                    Decision::Granted
-                } else {
-                    Decision::Denied
+                let counted = !granted.contains(key);
+                if counted && granted.len() >= limit {
+                    return Decision::Denied;
                 }
+                granted.insert(*key);
+                Decision::Granted { window, counted }
             })
             .collect()
     }
@@ -84,7 +82,7 @@ impl LocalLimiter {
 }
 
 impl State {
-    fn window(&mut self, window: u64, mesh: MeshId) -> &mut HashSet<IdKey> {
+    fn window(&mut self, window: u64, mesh: MeshId) -> (u64, &mut HashSet<IdKey>) {
         if window > self.newest {
             self.newest = window;
             let oldest = window - 1;
@@ -92,7 +90,7 @@ impl State {
         }
         // A caller that was held up for longer counts in the oldest window that is still kept.
         let window = window.max(self.newest.saturating_sub(1));
-        self.granted.entry((window, mesh)).or_default()
+        (window, self.granted.entry((window, mesh)).or_default())
     }
 }
 

@@ -18,6 +18,9 @@
 //! operation but `ensure_mesh` answers `UnknownMesh` for a mesh that was never ensured.
 //!
 //! Times and ids are handed in; a store knows no clock.
+//!
+//! Presence, queues, the story of a message and upkeep are traits of their own, with their promises
+//! beside them; a store is all of them.
 
 use std::future::Future;
 
@@ -26,15 +29,19 @@ use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
 
 use super::error::StorageError;
+use super::presence::Presence;
+use super::queues::Queues;
 use super::rows::{
-    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, Orphan,
-    PageLimit, Roster, SendId,
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
+    Roster, SendId,
 };
+use super::story::Story;
+use super::upkeep::Upkeep;
 
 /// Shorthand for what every operation returns.
-type Answer<T> = Result<T, StorageError>;
+pub(super) type Answer<T> = Result<T, StorageError>;
 
-pub trait Storage: Send + Sync + 'static {
+pub trait Storage: Presence + Queues + Story + Upkeep {
     /// Makes the mesh exist, at epoch 1, and names it. True if that changed anything.
     fn ensure_mesh(
         &self,
@@ -50,13 +57,6 @@ pub trait Storage: Send + Sync + 'static {
         member: MemberId,
         name: &MemberName,
     ) -> impl Future<Output = Answer<bool>> + Send;
-
-    /// The number of a new connection of this member: higher than every one before it, for ever.
-    fn begin_session(
-        &self,
-        mesh: MeshId,
-        member: MemberId,
-    ) -> impl Future<Output = Answer<u64>> + Send;
 
     /// Gives the member a mailbox. True if it is new.
     fn register_agent(
@@ -110,15 +110,18 @@ pub trait Storage: Send + Sync + 'static {
 
     /// B2 and B3 for a batch: one answer for each message, in order. Deliveries go to the agents
     /// that the transaction sees subscribed (the sender too, if it is one of them), or to the one
-    /// agent of a direct message, each once (BR-03); mentions to those that exist.
+    /// agent of a direct message, each once (BR-03); mentions to those that exist. A message to a
+    /// queue gets one row there, and the queue is made if it is missing.
     fn accept(
         &self,
         mesh: MeshId,
         messages: Vec<NewMessage>,
     ) -> impl Future<Output = Answer<Vec<Accepted>>> + Send;
 
-    /// Deliveries of this member that nobody has acknowledged, after the cursor, in the order of
-    /// `(epoch, seq, agent)`. An empty page means that there is none.
+    /// Deliveries of this member that wait to be held by it, after the cursor: `now` before `next`
+    /// before `low`, within one priority in the order of `(epoch, seq, agent)`. An empty page means
+    /// that there is none. A cursor that is moved past every row of every page skips nothing, however
+    /// accepts come between: new rows stand behind the old ones of their priority.
     fn deliveries_after(
         &self,
         mesh: MeshId,
@@ -127,23 +130,13 @@ pub trait Storage: Send + Sync + 'static {
         limit: PageLimit,
     ) -> impl Future<Output = Answer<Vec<Delivery>>> + Send;
 
-    /// Marks deliveries of this member as held by it; returns how many were still waiting. Others
-    /// are passed over.
+    /// Marks deliveries of this member as held by it (delivered); returns how many were still
+    /// waiting. Others are passed over.
     fn ack(
         &self,
         mesh: MeshId,
         member: MemberId,
         items: Vec<Ack>,
-        at: WallMs,
-    ) -> impl Future<Output = Answer<usize>> + Send;
-
-    /// Marks every delivery up to this place that exists now. One that comes later waits, whatever
-    /// its place: a receiver that knows more than we do must not make us drop what it has not seen.
-    fn ack_through(
-        &self,
-        mesh: MeshId,
-        member: MemberId,
-        through: HistoryId,
         at: WallMs,
     ) -> impl Future<Output = Answer<usize>> + Send;
 
@@ -165,8 +158,4 @@ pub trait Storage: Send + Sync + 'static {
         after: HistoryId,
         rows_max: usize,
     ) -> impl Future<Output = Answer<Vec<HistoryRow>>> + Send;
-
-    /// Every row of the five effects that lacks one of the others, and every hole in the sequence;
-    /// sorted. Empty at every quiet point (BR-14).
-    fn orphan_check(&self, mesh: MeshId) -> impl Future<Output = Answer<Vec<Orphan>>> + Send;
 }

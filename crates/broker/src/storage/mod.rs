@@ -5,16 +5,26 @@
 mod contract;
 mod error;
 mod memory;
+mod presence;
+mod queues;
 mod rows;
 pub mod sqlite;
+mod story;
 #[cfg(test)]
 mod suite;
+mod upkeep;
 
 pub use contract::Storage;
 pub use error::StorageError;
 pub use memory::MemoryStorage;
+pub use presence::{LeaseMs, Presence, Present};
+pub use queues::{Leased, Queues, Taken, Taker};
 pub use rows::{
-    Accepted, Ack, Consumed, Delivery, DeliveryCursor, Destination, HistoryRow, Look, NewMessage,
-    Orphan, PageLimit, Roster, RosterTopic, SendId,
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Destination, HistoryRow,
+    Look, NewMessage, Orphan, PageLimit, Roster, RosterTopic, SendId,
 };
 pub use sqlite::SqliteStorage;
+pub use story::{
+    Explanation, Levels, LimiterNote, Receipt, ReceiptLevel, Recipient, Story, WorkStory,
+};
+pub use upkeep::{Checked, Job, Upkeep};

@@ -4,12 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::DestinationKind;
+use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{
     BrokerMessageId, ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party,
 };
-use heddle_core::names::{AgentName, MemberName, TopicName};
+use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
+
+use super::story::LimiterNote;
 
 /// The key of the gate: who sends, and under which id (C1).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,6 +55,7 @@ pub struct Look {
 pub enum Destination {
     Topic(TopicName),
     Dm(Party),
+    Queue(QueueName),
 }
 
 impl Destination {
@@ -60,16 +63,18 @@ impl Destination {
         match self {
             Self::Topic(_) => DestinationKind::Topic,
             Self::Dm(_) => DestinationKind::Dm,
+            Self::Queue(_) => DestinationKind::Queue,
         }
     }
 }
 
-/// The reference as rows and frames carry it: a topic's name, or `MEMBER_ID/agent`.
+/// The reference as rows and frames carry it: a topic's or queue's name, or `MEMBER_ID/agent`.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Topic(topic) => topic.fmt(f),
             Self::Dm(party) => party.fmt(f),
+            Self::Queue(queue) => queue.fmt(f),
         }
     }
 }
@@ -83,12 +88,15 @@ pub struct NewMessage {
     pub broker_message_id: BrokerMessageId,
     pub wire_fingerprint: Fingerprint,
     pub destination: Destination,
+    pub priority: Priority,
     pub mentions: Vec<Party>,
     /// The bytes as they were sent.
     pub envelope: Box<str>,
     pub accepted_at: WallMs,
     /// When the id may be forgotten; never, if `None`.
     pub expires_at: Option<WallMs>,
+    /// What the limiter said; kept for explanations, decides nothing.
+    pub limiter: Option<LimiterNote>,
 }
 
 /// What the transaction made of one message.
@@ -99,6 +107,8 @@ pub enum Accepted {
         history_id: HistoryId,
         /// The members that got a delivery row, each once.
         recipients: Arc<[MemberId]>,
+        /// It made its queue.
+        is_new_queue: bool,
     },
     /// The id was consumed by this very request; nothing was written.
     Duplicate(Consumed),
@@ -121,32 +131,58 @@ pub struct Delivery {
     pub broker_message_id: BrokerMessageId,
     pub destination_kind: DestinationKind,
     pub destination_ref: String,
+    pub priority: Priority,
     pub accepted_at: WallMs,
     pub envelope: Box<str>,
 }
 
-/// A place among a member's deliveries: several of its agents can share a history id, so the id
-/// alone would skip or repeat some of them.
+/// A place among a member's deliveries of one priority: several of its agents can share a history id,
+/// so the id alone would skip or repeat some of them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct DeliveryCursor {
+pub struct DeliveryPlace {
     pub history_id: HistoryId,
     /// As text, because the place before all agents has none.
     pub agent: String,
 }
 
+/// How far deliveries were read: a place for each priority, because a later message of a higher one
+/// comes before an earlier one of a lower. One place for all of them would skip what was overtaken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryCursor {
+    places: [DeliveryPlace; Priority::ALL.len()],
+}
+
 impl DeliveryCursor {
     /// Before everything.
     pub const START: Self = Self {
+        places: [const { DeliveryPlace::START }; Priority::ALL.len()],
+    };
+
+    pub fn place(&self, priority: Priority) -> &DeliveryPlace {
+        &self.places[usize::from(priority.rank())]
+    }
+
+    /// Moves past a delivery that was read.
+    pub fn pass(&mut self, delivery: &Delivery) {
+        self.places[usize::from(delivery.priority.rank())] = DeliveryPlace {
+            history_id: delivery.history_id,
+            agent: delivery.agent.to_string(),
+        };
+    }
+
+    /// The cursor with another place for a priority.
+    #[cfg(test)]
+    pub(crate) fn at(mut self, priority: Priority, place: DeliveryPlace) -> Self {
+        self.places[usize::from(priority.rank())] = place;
+        self
+    }
+}
+
+impl DeliveryPlace {
+    const START: Self = Self {
         history_id: HistoryId::ZERO,
         agent: String::new(),
     };
-
-    pub fn at(delivery: &Delivery) -> Self {
-        Self {
-            history_id: delivery.history_id,
-            agent: delivery.agent.to_string(),
-        }
-    }
 }
 
 /// How much one page may hold.
@@ -179,6 +215,7 @@ pub struct Roster {
     pub members: Vec<(MemberId, MemberName)>,
     pub agents: Vec<Party>,
     pub topics: Vec<RosterTopic>,
+    pub queues: Vec<QueueName>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

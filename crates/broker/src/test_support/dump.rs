@@ -7,6 +7,9 @@ use crate::storage::{MemoryStorage, SqliteStorage};
 pub(crate) trait Dump: Send + Sync {
     fn dump(&self) -> impl Future<Output = Vec<String>> + Send;
 
+    /// Writes nonsense wherever telemetry is kept.
+    fn spoil_telemetry(&self) -> impl Future<Output = ()> + Send;
+
     /// How many rows a table has.
     fn count(&self, table: &str) -> impl Future<Output = usize> + Send {
         let prefix = format!("{table} ");
@@ -24,10 +27,22 @@ impl Dump for MemoryStorage {
     async fn dump(&self) -> Vec<String> {
         MemoryStorage::dump(self)
     }
+
+    async fn spoil_telemetry(&self) {
+        MemoryStorage::spoil_telemetry(self);
+    }
 }
 
 impl Dump for SqliteStorage {
     async fn dump(&self) -> Vec<String> {
         SqliteStorage::dump(self).await
+    }
+
+    async fn spoil_telemetry(&self) {
+        let sql = "
+            UPDATE rate_limit_counter SET accepted = -9223372036854775807;
+            INSERT INTO rate_limit_counter SELECT mesh_id, -1, 9223372036854775807 FROM mesh;
+            UPDATE client_message_dedupe SET limiter_window = -5, limiter_counted = 77;";
+        self.batch(sql.to_owned()).await;
     }
 }

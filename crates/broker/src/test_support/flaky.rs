@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::Dump;
 use crate::storage::{
-    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, Orphan,
-    PageLimit, Roster, SendId, Storage, StorageError,
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
+    Roster, SendId, Storage, StorageError,
 };
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum Fault {
 }
 
 pub(crate) struct Flaky<S> {
-    inner: Arc<S>,
+    pub(super) inner: Arc<S>,
     fault: Mutex<Fault>,
     accepts: AtomicUsize,
     released: Notify,
@@ -55,6 +55,11 @@ impl<S> Flaky<S> {
         self.released.notify_one();
     }
 
+    /// Lets every held accept go on.
+    pub(crate) fn release_all(&self) {
+        self.released.notify_waiters();
+    }
+
     /// Waits until so many accepts were asked for.
     pub(crate) async fn accepts_reached(&self, count: usize) {
         while self.accept_count() < count {
@@ -76,6 +81,10 @@ impl<S: Dump> Dump for Flaky<S> {
     async fn dump(&self) -> Vec<String> {
         self.inner.dump().await
     }
+
+    async fn spoil_telemetry(&self) {
+        self.inner.spoil_telemetry().await;
+    }
 }
 
 impl<S: Storage> Storage for Flaky<S> {
@@ -90,10 +99,6 @@ impl<S: Storage> Storage for Flaky<S> {
         name: &MemberName,
     ) -> Answer<bool> {
         self.inner.ensure_member(mesh, member, name).await
-    }
-
-    async fn begin_session(&self, mesh: MeshId, member: MemberId) -> Answer<u64> {
-        self.inner.begin_session(mesh, member).await
     }
 
     async fn register_agent(&self, mesh: MeshId, agent: &Party) -> Answer<bool> {
@@ -165,16 +170,6 @@ impl<S: Storage> Storage for Flaky<S> {
         self.inner.ack(mesh, member, items, at).await
     }
 
-    async fn ack_through(
-        &self,
-        mesh: MeshId,
-        member: MemberId,
-        through: HistoryId,
-        at: WallMs,
-    ) -> Answer<usize> {
-        self.inner.ack_through(mesh, member, through, at).await
-    }
-
     async fn epoch(&self, mesh: MeshId) -> Answer<u64> {
         self.inner.epoch(mesh).await
     }
@@ -190,9 +185,5 @@ impl<S: Storage> Storage for Flaky<S> {
         rows_max: usize,
     ) -> Answer<Vec<HistoryRow>> {
         self.inner.history_after(mesh, after, rows_max).await
-    }
-
-    async fn orphan_check(&self, mesh: MeshId) -> Answer<Vec<Orphan>> {
-        self.inner.orphan_check(mesh).await
     }
 }

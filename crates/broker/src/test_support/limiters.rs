@@ -27,7 +27,11 @@ impl Limiter for CountingLimiter {
     async fn consume(&self, _: MeshId, keys: &[IdKey]) -> Result<Vec<Decision>, LimiterError> {
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.units.fetch_add(keys.len(), Ordering::SeqCst);
-        Ok(vec![Decision::Granted; keys.len()])
+        let granted = Decision::Granted {
+            window: 0,
+            counted: true,
+        };
+        Ok(vec![granted; keys.len()])
     }
 }
 

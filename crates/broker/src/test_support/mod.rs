@@ -2,6 +2,7 @@
 
 mod dump;
 mod flaky;
+mod flaky_rest;
 mod limiters;
 mod recorder;
 mod world;

@@ -21,6 +21,10 @@ pub struct BrokerConfig {
     pub ping_deadline: Duration,
     /// Deliveries pushed and not yet acknowledged on one connection.
     pub push_window: usize,
+    /// Bodies older than this go; never, if `None`.
+    pub message_retention_days: Option<u32>,
+    /// How often upkeep is done.
+    pub upkeep_interval: Duration,
 }
 
 impl Default for BrokerConfig {
@@ -33,9 +37,13 @@ impl Default for BrokerConfig {
             ping_interval: PING_INTERVAL,
             ping_deadline: PING_DEADLINE,
             push_window: PUSH_WINDOW_MAX,
+            message_retention_days: None,
+            upkeep_interval: UPKEEP_INTERVAL,
         }
     }
 }
+
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Frames read and not yet begun. Beyond them the reader waits, and so does the peer.
 pub(super) const WORK_QUEUED_MAX: usize = 4;

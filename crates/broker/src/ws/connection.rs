@@ -19,18 +19,19 @@ use super::ending::Ending;
 use super::hello::{self, Registration};
 use super::herald;
 use super::lane::Lane;
+use super::pulse;
 use super::pump::Pump;
 use super::reader;
 use super::window::Window;
 use super::writer::{Outbox, Writer};
 use crate::limiter::Limiter;
-use crate::principal::Principal;
+use crate::principal::{Claim, Principal};
 use crate::storage::Storage;
 
 pub(super) async fn serve<S, L, T>(
     shared: &Arc<Shared<S, L>>,
     socket: WebSocketStream<T>,
-    principal: Principal,
+    claim: Claim,
     shutdown: CancellationToken,
 ) -> Ending
 where
@@ -45,11 +46,11 @@ where
     writing.spawn(writer.run());
     let greeted = tokio::select! {
         () = shutdown.cancelled() => Err(Ending::Shutdown),
-        greeted = hello::greet(shared, &principal, &mut frames, &outbox) => greeted,
+        greeted = hello::greet(shared, &claim, &mut frames, &outbox) => greeted,
     };
     let ending = match greeted {
         Err(ending) => ending,
-        Ok(registration) => {
+        Ok((principal, registration)) => {
             let connection = Connection {
                 shared,
                 principal,
@@ -86,6 +87,7 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
         let stop = CancellationToken::new();
         let (work, inbox) = mpsc::channel(WORK_QUEUED_MAX);
         let mut tasks = self.start(inbox, &stop);
+        let deadline = self.shared.config.ping_deadline;
         let ending = tokio::select! {
             biased;
             () = shutdown.cancelled() => Ending::Shutdown,
@@ -96,7 +98,7 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
                 Ok(()) => writer_ended(writing).await,
                 Err(_) => Ending::Internal,
             },
-            ending = reader::run(frames, &work, self.shared.config.ping_deadline) => ending,
+            ending = reader::run(frames, &work, &self.registration.session, deadline) => ending,
         };
         stop.cancel();
         drop(work);
@@ -107,6 +109,7 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
             tracing::warn!(member = %self.principal.member, "a connection's work did not end in time");
             tasks.shutdown().await;
         }
+        self.registration.end().await;
         ending
     }
 
@@ -130,6 +133,11 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
         let mut tasks = JoinSet::new();
         tasks.spawn(lane.run(inbox));
         tasks.spawn(pump.run(stop.clone()));
+        tasks.spawn(pulse::run(
+            Arc::clone(self.shared),
+            Arc::clone(session),
+            stop.clone(),
+        ));
         tasks.spawn(herald::run(
             Arc::clone(self.shared),
             Arc::clone(session),

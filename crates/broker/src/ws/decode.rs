@@ -1,7 +1,7 @@
 //! Text becomes a client frame within bounds, or the reason why it is none.
 
 use heddle_core::limits::{BATCH_ITEMS_MAX, PUSH_WINDOW_MAX};
-use heddle_wire::broker::ClientFrame;
+use heddle_wire::broker::{ClientFrame, Request};
 
 use super::config::HELLO_AGENTS_MAX;
 
@@ -14,7 +14,19 @@ pub(super) fn client_frame(text: &str) -> Result<ClientFrame, &'static str> {
         ClientFrame::Hello { agents, .. } if agents.len() > HELLO_AGENTS_MAX => {
             Err("too_many_agents")
         }
+        ClientFrame::Request { body, .. } if list_len(body) > PUSH_WINDOW_MAX => {
+            Err("too_many_items")
+        }
         _ => Ok(frame),
+    }
+}
+
+/// The length of the list that a request holds, if it holds one.
+fn list_len(request: &Request) -> usize {
+    match request {
+        Request::Receipts { items } => items.len(),
+        Request::QueueAck { items, .. } | Request::QueueRelease { items, .. } => items.len(),
+        _ => 0,
     }
 }
 
@@ -37,7 +49,7 @@ mod tests {
             let agents = vec![r#""a""#; count].join(",");
             let id = "01ARZ3NDEKTSV4RRFFQ69G5FAV";
             format!(
-                r#"{{"type":"hello","protocol":1,"mesh":"{id}","member":"{id}","member_name":"m","agents":[{agents}],"resume_after":"0.0"}}"#
+                r#"{{"type":"hello","protocol":1,"mesh":"{id}","member":"{id}","member_name":"m","agents":[{agents}],"seen":"0.0"}}"#
             )
         };
         for (text, over, reason) in [

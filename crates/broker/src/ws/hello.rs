@@ -6,26 +6,54 @@ use futures_util::{Stream, StreamExt};
 use heddle_core::fingerprint::hex;
 use heddle_core::ids::{HistoryId, Party};
 use heddle_core::limits::HELLO_TIMEOUT;
-use heddle_core::names::AgentName;
+use heddle_core::names::{AgentName, MeshName};
 use heddle_core::negotiate::advertise;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::Shared;
+use super::config::WRITE_TIMEOUT;
 use super::ending::Ending;
 use super::herald;
 use super::hub::Session;
+use super::pulse;
 use super::reader;
 use super::writer::Outbox;
 use crate::limiter::Limiter;
-use crate::principal::Principal;
+use crate::principal::{Claim, Principal};
 use crate::storage::{Storage, StorageError};
+
+/// Places that no honest daemon has seen. A broker adds one to what it is told.
+const EPOCH_MAX: u64 = 1 << 40;
+const SEQ_MAX: u64 = 1 << 53;
 
 /// A connection that is in. Dropping it takes the connection out of the hub and tells the others.
 pub(super) struct Registration<S, L> {
     shared: Arc<Shared<S, L>>,
     pub(super) session: Arc<Session>,
+}
+
+impl<S: Storage, L: Limiter> Registration<S, L> {
+    /// Gives the lease back and leaves. One that cannot be given back runs out by itself.
+    pub(super) async fn end(self) {
+        let Session {
+            mesh,
+            member,
+            generation,
+            ..
+        } = *self.session;
+        let at = self.shared.accept.clock.wall();
+        let ending = self
+            .shared
+            .storage()
+            .end_session(mesh, member, generation, at);
+        match timeout(WRITE_TIMEOUT, ending).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "a session's lease was not given back"),
+            Err(_) => tracing::warn!("a session's lease was not given back in time"),
+        }
+    }
 }
 
 impl<S, L> Drop for Registration<S, L> {
@@ -41,27 +69,30 @@ impl<S, L> Drop for Registration<S, L> {
 /// What a hello says beyond who it is.
 struct Hello {
     agents: Vec<AgentName>,
-    resume_after: HistoryId,
+    seen: HistoryId,
 }
 
 /// Takes the connection from its first byte to the welcome.
 pub(super) async fn greet<S, L, R>(
     shared: &Arc<Shared<S, L>>,
-    principal: &Principal,
+    claim: &Claim,
     frames: &mut R,
     outbox: &Outbox,
-) -> Result<Registration<S, L>, Ending>
+) -> Result<(Principal, Registration<S, L>), Ending>
 where
     S: Storage,
     L: Limiter,
     R: Stream<Item = tungstenite::Result<Message>> + Unpin,
 {
     outbox.send(&challenge(shared)).await?;
-    let hello = timeout(HELLO_TIMEOUT, hear(principal, frames))
+    let (principal, hello) = timeout(HELLO_TIMEOUT, hear(claim, frames))
         .await
         .map_err(|_| Ending::HelloTimeout)??;
-    let registration = enter(shared, principal).await?;
-    settle(shared, principal, &hello).await?;
+    if let Claim::Bearer(name) = claim {
+        make_mesh(shared, &principal, name).await?;
+    }
+    let registration = enter(shared, &principal).await?;
+    settle(shared, &principal, &hello).await?;
     let session = &registration.session;
     let storage = shared.storage();
     let welcome = ServerFrame::Welcome {
@@ -75,7 +106,24 @@ where
     tracing::debug!(member = %principal.member, session.generation, "welcome");
     shared.hub.roster_changed(principal.mesh, Some(session));
     outbox.send(&welcome).await?;
-    Ok(registration)
+    Ok((principal, registration))
+}
+
+/// A bearer's mesh exists from its first hello on, and keeps the name that it was given then.
+async fn make_mesh<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    name: &MeshName,
+) -> Result<(), Ending> {
+    let storage = shared.storage();
+    match storage.epoch(principal.mesh).await {
+        Err(StorageError::UnknownMesh(mesh)) => {
+            storage.ensure_mesh(mesh, name).await.map_err(refuse)?;
+            tracing::info!(%mesh, %name, "a new mesh");
+            Ok(())
+        }
+        other => other.map(|_| ()).map_err(refuse),
+    }
 }
 
 fn challenge<S, L>(shared: &Shared<S, L>) -> ServerFrame {
@@ -87,7 +135,7 @@ fn challenge<S, L>(shared: &Shared<S, L>) -> ServerFrame {
     }
 }
 
-async fn hear<R>(principal: &Principal, frames: &mut R) -> Result<Hello, Ending>
+async fn hear<R>(claim: &Claim, frames: &mut R) -> Result<(Principal, Hello), Ending>
 where
     R: Stream<Item = tungstenite::Result<Message>> + Unpin,
 {
@@ -98,21 +146,29 @@ where
                 protocol,
                 mesh,
                 member,
+                member_name,
                 agents,
-                resume_after,
-                ..
+                seen,
             }) => {
-                // The name is not compared: the one that was proven counts.
-                return match (protocol, mesh, member) {
-                    (BROKER_PROTOCOL, m, n) if (m, n) == (principal.mesh, principal.member) => {
-                        Ok(Hello {
-                            agents,
-                            resume_after,
-                        })
+                if protocol != BROKER_PROTOCOL {
+                    return Err(Ending::ProtocolMismatch);
+                }
+                if seen.epoch > EPOCH_MAX || seen.seq > SEQ_MAX {
+                    return Err(Ending::Malformed("no_such_place"));
+                }
+                let principal = match claim {
+                    // The name is not compared: the one that was proven counts.
+                    Claim::Member(proven) if (proven.mesh, proven.member) == (mesh, member) => {
+                        proven.clone()
                     }
-                    (BROKER_PROTOCOL, ..) => Err(Ending::IdentityMismatch),
-                    _ => Err(Ending::ProtocolMismatch),
+                    Claim::Member(_) => return Err(Ending::IdentityMismatch),
+                    Claim::Bearer(_) => Principal {
+                        mesh,
+                        member,
+                        member_name,
+                    },
                 };
+                return Ok((principal, Hello { agents, seen }));
             }
             Some(_) => return Err(Ending::Malformed("hello_expected")),
         }
@@ -131,12 +187,28 @@ async fn enter<S: Storage, L: Limiter>(
         .ensure_member(mesh, member, &principal.member_name)
         .await
         .map_err(refuse)?;
-    let generation = storage.begin_session(mesh, member).await.map_err(refuse)?;
+    shared
+        .lease
+        .go_on_from(storage.lease_time(mesh).await.map_err(refuse)?);
+    let since = shared.accept.clock.wall();
+    let generation = storage
+        .begin_session(mesh, member, since, pulse::until(shared))
+        .await
+        .map_err(refuse)?;
     let session = Arc::new(Session::new(mesh, member, generation));
-    let replaced = shared.hub.enter(&session, shared.config.policy)?;
     let registration = Registration {
         shared: Arc::clone(shared),
         session,
+    };
+    let entered = shared
+        .hub
+        .enter(&registration.session, shared.config.policy);
+    let replaced = match entered {
+        Ok(replaced) => replaced,
+        Err(ending) => {
+            registration.end().await;
+            return Err(ending);
+        }
     };
     for older in replaced {
         if timeout(HELLO_TIMEOUT, older.ended.cancelled())
@@ -149,7 +221,7 @@ async fn enter<S: Storage, L: Limiter>(
     Ok(registration)
 }
 
-/// Registers the agents and takes the cumulative ack.
+/// Registers the agents, and makes sure that the history is not behind its readers.
 async fn settle<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
@@ -164,12 +236,10 @@ async fn settle<S: Storage, L: Limiter>(
         };
         storage.register_agent(mesh, &party).await.map_err(refuse)?;
     }
-    if hello.resume_after > HistoryId::ZERO {
-        let at = shared.accept.clock.wall();
-        storage
-            .ack_through(mesh, member, hello.resume_after, at)
-            .await
-            .map_err(refuse)?;
+    // It holds places that this history has not reached: they must not be given out again.
+    let raised = storage.raise_epoch_beyond(mesh, hello.seen).await;
+    if raised.map_err(refuse)? {
+        tracing::warn!(seen = %hello.seen, "a member has seen more than this store holds; a new epoch has begun");
     }
     Ok(())
 }

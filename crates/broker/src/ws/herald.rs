@@ -1,9 +1,12 @@
 //! Tells a connection of roster changes: what comes close together is told once, the latest last.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use heddle_core::ids::{MeshId, Party};
-use heddle_wire::broker::{Roster, RosterAgent, RosterMember, RosterTopic, ServerFrame};
+use heddle_core::ids::{MemberId, MeshId, Party};
+use heddle_wire::broker::{
+    Roster, RosterAgent, RosterMember, RosterQueue, RosterTopic, ServerFrame,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
@@ -11,7 +14,7 @@ use super::config::ROSTER_PAUSE;
 use super::hub::Session;
 use super::writer::Outbox;
 use crate::limiter::Limiter;
-use crate::storage::{Storage, StorageError};
+use crate::storage::{Present, Storage, StorageError};
 
 /// Runs until `stop`, or until nobody writes any more.
 pub(super) async fn run<S: Storage, L: Limiter>(
@@ -44,16 +47,24 @@ pub(super) async fn roster<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     mesh: MeshId,
 ) -> Result<Roster, StorageError> {
+    let as_of = shared.accept.clock.wall();
     let stored = shared.storage().roster(mesh).await?;
-    let online = shared.hub.online(mesh);
+    let present = shared.storage().presence(mesh, shared.lease.now()).await?;
+    let present: BTreeMap<MemberId, Present> =
+        present.into_iter().map(|one| (one.member, one)).collect();
     Ok(Roster {
         members: stored
             .members
             .into_iter()
-            .map(|(member, name)| RosterMember {
-                member,
-                name,
-                online: online.contains(&member),
+            .map(|(member, name)| {
+                let present = present.get(&member);
+                RosterMember {
+                    member,
+                    name,
+                    online: present.is_some_and(|present| present.is_online),
+                    since: present.and_then(|present| present.since).map(|at| at.0),
+                    as_of: as_of.0,
+                }
             })
             .collect(),
         agents: agents(stored.agents),
@@ -64,6 +75,11 @@ pub(super) async fn roster<S: Storage, L: Limiter>(
                 topic: entry.topic,
                 subscribers: agents(entry.subscribers),
             })
+            .collect(),
+        queues: stored
+            .queues
+            .into_iter()
+            .map(|queue| RosterQueue { queue })
             .collect(),
     })
 }

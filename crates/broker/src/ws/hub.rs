@@ -2,6 +2,7 @@
 //! the tables when it is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
@@ -21,6 +22,8 @@ pub(super) struct Session {
     pub(super) wake: Notify,
     /// The roster may have changed.
     pub(super) roster: Notify,
+    /// Something came from the peer since somebody last asked.
+    heard: AtomicBool,
     /// Set when a newer connection takes over.
     pub(super) replaced: CancellationToken,
     /// Set when nothing of this connection is at work any more.
@@ -35,9 +38,20 @@ impl Session {
             generation,
             wake: Notify::new(),
             roster: Notify::new(),
+            heard: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
         }
+    }
+
+    /// The peer lives.
+    pub(super) fn hear(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it has shown life since the last time that this was asked.
+    pub(super) fn was_heard(&self) -> bool {
+        self.heard.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -105,6 +119,9 @@ impl Hub {
 
     /// Runs what follows from a commit.
     pub(super) fn run(&self, effects: &Effects) {
+        if effects.roster {
+            self.roster_changed(effects.mesh, None);
+        }
         if effects.wake.is_empty() {
             return;
         }

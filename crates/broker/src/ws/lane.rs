@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use heddle_wire::broker::{AckItem, SendItem, ServerFrame};
+use heddle_wire::broker::{AckItem, Request, SendItem, ServerFrame};
 use tokio::sync::mpsc;
 
 use super::Shared;
@@ -100,7 +100,18 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
         })
     }
 
-    async fn answer(&self, request: u64, body: heddle_wire::broker::Request) {
+    async fn answer(&self, request: u64, body: Request) {
+        if let Request::Receipts { items } = &body {
+            // What was shown is held: it leaves the window though its ack may have been lost.
+            let held: Vec<Ack> = items
+                .iter()
+                .map(|item| Ack {
+                    history_id: item.history_id,
+                    agent: item.agent.clone(),
+                })
+                .collect();
+            self.window.acked(&held);
+        }
         let result = requests::answer(&self.shared, &self.principal, body).await;
         self.say(&ServerFrame::Reply { request, result }).await;
     }

@@ -8,16 +8,19 @@ mod config;
 mod connection;
 mod decode;
 mod ending;
+mod explain;
 mod hello;
 mod herald;
 mod hub;
 mod lane;
+mod pulse;
 mod pump;
 mod reader;
 mod requests;
 #[cfg(test)]
 mod tests;
 mod window;
+mod work;
 mod writer;
 
 use std::sync::Arc;
@@ -33,9 +36,11 @@ pub use config::{BrokerConfig, ws_config};
 pub use ending::Ending;
 
 use crate::accept::Accept;
+use crate::jobs;
+use crate::lease::LeaseClock;
 use crate::limiter::Limiter;
-use crate::principal::Principal;
-use crate::storage::{Storage, StorageError};
+use crate::principal::Claim;
+use crate::storage::{LeaseMs, Storage, StorageError};
 use hub::Hub;
 
 /// A broker over one store. Cheap to clone.
@@ -52,14 +57,15 @@ impl<S, L> Clone for Broker<S, L> {
 }
 
 /// What all connections stand on.
-struct Shared<S, L> {
-    accept: Accept<S, L>,
+pub(crate) struct Shared<S, L> {
+    pub(crate) accept: Accept<S, L>,
+    pub(crate) lease: LeaseClock,
+    pub(crate) config: BrokerConfig,
     hub: Hub,
-    config: BrokerConfig,
 }
 
 impl<S, L> Shared<S, L> {
-    fn storage(&self) -> &S {
+    pub(crate) fn storage(&self) -> &S {
         &self.accept.storage
     }
 }
@@ -72,6 +78,7 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
         ids: Arc<dyn Ids>,
         config: BrokerConfig,
     ) -> Self {
+        let lease = LeaseClock::new(Arc::clone(&clock));
         let accept = Accept {
             storage,
             limiter,
@@ -81,8 +88,9 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
         };
         let shared = Shared {
             accept,
-            hub: Hub::default(),
+            lease,
             config,
+            hub: Hub::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -99,8 +107,28 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
         &self.shared.accept
     }
 
-    /// Serves one connection to its end. Whoever calls has proven the peer's identity and has made
-    /// the stream with [`ws_config`].
+    /// Does the jobs by the clock until `shutdown`. One call for each broker that serves.
+    pub async fn upkeep(&self, shutdown: CancellationToken) {
+        let jobs = jobs::run(Arc::clone(&self.shared));
+        let _ = shutdown.run_until_cancelled(jobs).await;
+    }
+
+    /// Before anybody is served by a process that has the store to itself: whoever was here when the
+    /// last one ended is not here now.
+    pub async fn forget_sessions(&self) -> Result<(), StorageError> {
+        let storage = self.shared.storage();
+        let at = self.shared.accept.clock.wall();
+        for (mesh, _) in storage.meshes().await? {
+            self.shared
+                .lease
+                .go_on_from(storage.lease_time(mesh).await?);
+            storage.expire_sessions(mesh, LeaseMs::MAX, at).await?;
+        }
+        Ok(())
+    }
+
+    /// Serves one connection to its end. Whoever calls has proven what it claims about the peer and
+    /// has made the stream with [`ws_config`].
     ///
     /// When `shutdown` is cancelled nothing more is read; what was read is finished and answered, and
     /// the connection is closed with 1001. Everything that ran for it has ended when this returns, or
@@ -108,12 +136,12 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
     pub async fn serve<T>(
         &self,
         socket: WebSocketStream<T>,
-        principal: Principal,
+        claim: impl Into<Claim>,
         shutdown: CancellationToken,
     ) -> Ending
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        connection::serve(&self.shared, socket, principal, shutdown).await
+        connection::serve(&self.shared, socket, claim.into(), shutdown).await
     }
 }

@@ -1,4 +1,4 @@
-//! Pushes deliveries from the table, in order, as fast as they are acknowledged.
+//! Pushes deliveries from the table, by priority and in order, as fast as they are acknowledged.
 //!
 //! The table is the truth. A wake-up only says that a look is worth it; the pump also looks by itself.
 //! It never drops a row: what this connection does not acknowledge, the next one is pushed again.
@@ -47,8 +47,8 @@ impl<S: Storage, L: Limiter> Pump<S, L> {
                 self.wait().await;
                 continue;
             };
-            if let Some(last) = page.last() {
-                cursor = DeliveryCursor::at(last);
+            for delivery in &page {
+                cursor.pass(delivery);
             }
             let frame = self.frame(page);
             if self.outbox.send_bulky(&frame, permit).await.is_err() {
@@ -101,7 +101,8 @@ impl<S: Storage, L: Limiter> Pump<S, L> {
     }
 }
 
-fn pushed(delivery: Delivery) -> Result<Pushed, serde_json::Error> {
+/// As it goes over the wire.
+pub(super) fn pushed(delivery: Delivery) -> Result<Pushed, serde_json::Error> {
     Ok(Pushed {
         history_id: delivery.history_id,
         agent: delivery.agent,

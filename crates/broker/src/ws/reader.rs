@@ -10,6 +10,7 @@ use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::decode;
 use super::ending::Ending;
+use super::hub::Session;
 
 /// What a connection asks for, in the order in which it asked.
 pub(super) enum Work {
@@ -22,6 +23,7 @@ pub(super) enum Work {
 pub(super) async fn run<R>(
     frames: &mut R,
     lane: &mpsc::Sender<Work>,
+    session: &Session,
     ping_deadline: Duration,
 ) -> Ending
 where
@@ -31,6 +33,7 @@ where
         let Ok(heard) = timeout(ping_deadline, frames.next()).await else {
             return Ending::PeerSilent;
         };
+        session.hear();
         let work = match frame(heard) {
             Ok(None) => continue,
             Ok(Some(ClientFrame::Send { batch, items })) => Work::Send { batch, items },

@@ -1,11 +1,10 @@
-//! Requests of a connection: register, topics, subscriptions, status, roster.
+//! Requests of a connection: register, topics, queues, subscriptions, status, receipts, roster.
 
 use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::Shared;
-use super::herald;
+use super::{Shared, explain, herald, work};
 use crate::accept::{Refusal, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
@@ -16,9 +15,10 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
     principal: &Principal,
     request: Request,
 ) -> ReplyResult {
+    let changes_roster = !matches!(request, Request::Receipts { .. });
     match carry_out(shared, principal, request).await {
         Ok(result) => {
-            if matches!(result, ReplyResult::Ok { changed: true }) {
+            if changes_roster && matches!(result, ReplyResult::Ok { changed: true }) {
                 shared.hub.roster_changed(principal.mesh, None);
             }
             result
@@ -42,18 +42,43 @@ async fn carry_out<S: Storage, L: Limiter>(
     let changed = match request {
         Request::RegisterAgent { agent } => storage.register_agent(mesh, &own(agent)).await?,
         Request::CreateTopic { topic } => storage.create_topic(mesh, &topic).await?,
+        Request::CreateQueue { queue } => storage.create_queue(mesh, &queue).await?,
         Request::Subscribe { topic, agent } => storage.subscribe(mesh, &topic, &own(agent)).await?,
         Request::Unsubscribe { topic, agent } => {
             storage.unsubscribe(mesh, &topic, &own(agent)).await?
         }
+        Request::Receipts { items } => explain::receipts(shared, principal, items).await?,
         Request::MessageStatus {
             agent,
             client_message_id,
         } => return status(shared, principal, own(agent), client_message_id).await,
+        Request::Explain {
+            agent,
+            client_message_id,
+        } => {
+            let id = SendId::new(mesh, own(agent), client_message_id);
+            return explain::explain(shared, mesh, id).await;
+        }
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
         }
+        Request::QueueTake {
+            queue,
+            agent,
+            max,
+            lease_ms,
+        } => return work::take(shared, mesh, &queue, own(agent), (max, lease_ms)).await,
+        Request::QueueAck {
+            queue,
+            agent,
+            items,
+        } => return work::ack(shared, mesh, &queue, &own(agent), items).await,
+        Request::QueueRelease {
+            queue,
+            agent,
+            items,
+        } => return work::release(shared, mesh, &queue, &own(agent), items).await,
     };
     Ok(ReplyResult::Ok { changed })
 }

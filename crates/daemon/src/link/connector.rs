@@ -1,13 +1,20 @@
 //! How a connection is made: over TCP to a URL, or however the caller likes (the embedded broker).
 
+use std::fs::File;
 use std::future::Future;
+use std::io::Read as _;
+use std::net::IpAddr;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use heddle_core::limits::{FRAME_BYTES_MAX, HELLO_TIMEOUT};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 /// Both directions of a byte stream.
@@ -39,20 +46,56 @@ pub fn ws_config() -> WebSocketConfig {
         .max_write_buffer_size(2 * FRAME_BYTES_MAX)
 }
 
+/// A token file is one line.
+const TOKEN_BYTES_MAX: u64 = 1024;
+
 /// A broker at `ws://host:port/…`.
 #[derive(Debug, Clone)]
 pub struct UrlConnector {
     url: String,
+    token_file: Option<PathBuf>,
 }
 
 impl UrlConnector {
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into() }
+        Self {
+            url: url.into(),
+            token_file: None,
+        }
+    }
+
+    /// The token in this file is presented, as it is at the time of each connection.
+    #[must_use]
+    pub fn with_token_file(self, token_file: Option<PathBuf>) -> Self {
+        Self { token_file, ..self }
+    }
+
+    /// The header that presents the token. It goes to this machine only: the way elsewhere is in clear.
+    fn authorization(&self, host: &str) -> Result<Option<HeaderValue>, String> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let is_here = host == "localhost"
+            || host
+                .parse::<IpAddr>()
+                .is_ok_and(|address| address.is_loopback());
+        if !is_here {
+            return Err("a token is only sent to a broker on this machine".to_owned());
+        }
+        let unreadable = |why: String| format!("token_file {}: {why}", path.display());
+        let mut text = String::new();
+        File::open(path)
+            .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut text))
+            .map_err(|error| unreadable(error.to_string()))?;
+        let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+            .map_err(|_| unreadable("not a token".to_owned()))?;
+        header.set_sensitive(true);
+        Ok(Some(header))
     }
 
     async fn open(&self) -> Result<LinkStream, ConnectError> {
         let failed = |why: String| ConnectError(format!("{}: {why}", self.url));
-        let request = self
+        let mut request = self
             .url
             .as_str()
             .into_client_request()
@@ -62,8 +105,12 @@ impl UrlConnector {
             return Err(failed("only ws:// is supported".to_owned()));
         }
         let host = uri.host().unwrap_or_default().to_owned();
+        let host = host.trim_matches(['[', ']']);
         let port = uri.port_u16().unwrap_or(80);
-        let stream = TcpStream::connect((host.trim_matches(['[', ']']), port))
+        if let Some(header) = self.authorization(host).map_err(failed)? {
+            request.headers_mut().insert(AUTHORIZATION, header);
+        }
+        let stream = TcpStream::connect((host, port))
             .await
             .map_err(|error| failed(error.to_string()))?;
         // A batch is one write; waiting to fill a packet only adds delay.
@@ -72,8 +119,18 @@ impl UrlConnector {
         let (stream, _) =
             tokio_tungstenite::client_async_with_config(request, stream, Some(ws_config()))
                 .await
-                .map_err(|error| failed(error.to_string()))?;
+                .map_err(|error| failed(refusal(&error)))?;
         Ok(stream)
+    }
+}
+
+/// What a broker's answer to the upgrade means.
+fn refusal(error: &tungstenite::Error) -> String {
+    match error {
+        tungstenite::Error::Http(response) if response.status() == 401 => {
+            "the broker refuses the token; point `[broker] token_file` at broker_token in its data folder".to_owned()
+        }
+        other => other.to_string(),
     }
 }
 

@@ -52,9 +52,9 @@ async fn greet(
         member: mesh.mesh.member,
         member_name: mesh.mesh.member_name.clone(),
         agents: mesh.own_agents().into_iter().collect(),
-        // IMPORTANT: one place has a delivery for each of our mailboxes, and a crash may have come
-        // between two of them. Only the places before the newest one are complete for sure.
-        resume_after: cursor.before(),
+        // Acknowledges nothing: by priority a later place comes before an earlier one, and a crash may
+        // have come between the two. What is held is acknowledged item by item; the rest comes again.
+        seen: cursor,
     };
     let text = serde_json::to_string(&hello).map_err(|error| lost(&error.to_string()))?;
     let sent = ws.send(Message::text(text)).await;
@@ -77,8 +77,10 @@ async fn greet(
             tracing::warn!(?features, %refusal, "negotiation failed");
             close(ws, &refusal).await;
             Err(SessionEnd::Refused(format!(
-                "{} {refusal}",
-                refusal.code.number()
+                "{} {} ({})",
+                refusal.code.number(),
+                refusal.close_reason(),
+                refusal.detail
             )))
         }
     }

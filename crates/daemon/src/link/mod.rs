@@ -9,8 +9,10 @@ mod live;
 mod session;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_core::backoff::backoff;
+use heddle_core::limits::BACKOFF_MS_MAX;
 
 pub use connector::{ConnectError, Connector, Duplex, LinkStream, UrlConnector, ws_config};
 pub(crate) use live::Live;
@@ -35,6 +37,13 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: A
                     ));
                     return;
                 }
+                SessionEnd::Replaced(why) => {
+                    // The longest wait: two that throw each other out serve nobody.
+                    failures = u32::MAX;
+                    format!(
+                        "another process uses this home's identity ({why}); stop one of the two"
+                    )
+                }
                 SessionEnd::Lost { why, was_live } => {
                     if was_live {
                         failures = 0;
@@ -46,7 +55,10 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: A
         tracing::warn!(mesh = %mesh.mesh.name, %why, "no connection to the broker");
         metrics::counter!("heddle_link_lost_total").increment(1);
         mesh.set_error(why);
-        let wait = backoff(failures, shared.ids.below(u64::MAX));
+        let wait = match failures {
+            u32::MAX => Duration::from_millis(BACKOFF_MS_MAX),
+            failures => backoff(failures, shared.ids.below(u64::MAX)),
+        };
         failures = failures.saturating_add(1);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}

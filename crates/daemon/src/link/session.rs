@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::limits::{PING_DEADLINE, PING_INTERVAL, SEND_BUFFER_FRAMES_MAX};
+use heddle_core::negotiate::CloseCode;
 use heddle_wire::broker::{Delivery, ServerFrame};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
@@ -26,6 +27,8 @@ pub(super) enum SessionEnd {
     Stopped,
     /// The broker cannot be worked with; trying again would not help.
     Refused(String),
+    /// Another process connected under this identity. Coming back at once would throw it out again.
+    Replaced(String),
     Lost {
         why: String,
         was_live: bool,
@@ -62,7 +65,7 @@ pub(super) async fn run(
 
     let mut draining = draining;
     let end = tokio::select! {
-        why = read_frames(stream, shared, mesh, &live, deliver) => lost_live(why),
+        end = read_frames(stream, shared, mesh, &live, deliver) => end,
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
@@ -94,17 +97,27 @@ async fn read_frames(
     mesh: &MeshState,
     live: &Live,
     deliver: mpsc::Sender<Vec<Delivery>>,
-) -> String {
+) -> SessionEnd {
+    let lost = |why: &str| lost_live(why.to_owned());
     loop {
         let message = match tokio::time::timeout(PING_DEADLINE, stream.next()).await {
-            Err(_) => return "the broker fell silent".to_owned(),
-            Ok(None) => return "the broker closed the connection".to_owned(),
-            Ok(Some(Err(error))) => return error.to_string(),
+            Err(_) => return lost("the broker fell silent"),
+            Ok(None) => return lost("the broker closed the connection"),
+            Ok(Some(Err(error))) => return lost(&error.to_string()),
             Ok(Some(Ok(message))) => message,
         };
         let text = match message {
             Message::Text(text) => text,
-            Message::Close(frame) => return close_reason(frame.as_ref()),
+            Message::Close(frame) => {
+                let why = close_reason(frame.as_ref());
+                let code = frame.map_or(0, |frame| u16::from(frame.code));
+                let is_replaced = code == CloseCode::ReplacedByNewer.number();
+                return if is_replaced {
+                    SessionEnd::Replaced(why)
+                } else {
+                    lost_live(why)
+                };
+            }
             _ => continue,
         };
         match ServerFrame::parse(&text) {
@@ -113,11 +126,11 @@ async fn read_frames(
             Ok(ServerFrame::Roster { roster }) => mesh.set_roster(shared, roster).await,
             Ok(ServerFrame::Deliver { items }) => {
                 if deliver.send(items).await.is_err() {
-                    return "the inbox stopped".to_owned();
+                    return lost("the inbox stopped");
                 }
             }
             Ok(ServerFrame::Challenge { .. } | ServerFrame::Welcome { .. }) => {
-                return "the broker greeted twice".to_owned();
+                return lost("the broker greeted twice");
             }
             Err(error) => {
                 // IN-06: counted and refused; the loop goes on.

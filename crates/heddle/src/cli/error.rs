@@ -9,6 +9,7 @@ pub mod exit {
     pub const FAILED: u8 = 1;
     pub const USAGE: u8 = 2;
     pub const CONFLICT: u8 = 3;
+    pub const NOT_FOUND: u8 = 4;
     pub const UNREACHABLE: u8 = 5;
     pub const REFUSED: u8 = 6;
 }

@@ -83,6 +83,7 @@ fn code_name(code: u8) -> &'static str {
     match code {
         exit::USAGE => "usage",
         exit::CONFLICT => "conflict",
+        exit::NOT_FOUND => "not_found",
         exit::UNREACHABLE => "unreachable",
         exit::REFUSED => "refused",
         _ => "failed",

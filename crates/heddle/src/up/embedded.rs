@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_broker::limiter::{Budget, LocalLimiter};
+use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::storage::sqlite::Options;
 use heddle_broker::storage::{SqliteStorage, Storage as _};
-use heddle_broker::{Broker, BrokerConfig, Principal};
+use heddle_broker::{Broker, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_daemon::link::{ConnectError, Connector, Duplex, LinkStream, ws_config};
 use heddle_daemon::{Durability, Prepared};
@@ -17,6 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::broker::{broker_config, budget};
 use crate::cli::{CliError, exit};
 
 /// Bytes that wait between the two halves of the in-process stream.
@@ -64,18 +65,22 @@ impl Embedded {
             tracing::warn!(%seen, "broker.db is older than data.db; a new epoch has begun");
         }
         let config = &prepared.home().config.broker;
-        let budget = Budget {
-            ids_per_window_max: config.rate_limit,
-            window: Duration::from_secs(config.rate_window_seconds.max(1)),
-        };
-        let limiter = LocalLimiter::new(Arc::clone(&clock), budget);
+        let limiter = LocalLimiter::new(Arc::clone(&clock), budget(config));
         let broker = Broker::new(
             Arc::new(storage.clone()),
             Arc::new(limiter),
             clock,
             ids,
-            BrokerConfig::default(),
+            broker_config(config),
         );
+        // The home's lock says that nobody else is here.
+        let forgotten = broker.forget_sessions().await;
+        forgotten.map_err(|e| failed(e.to_string()))?;
+        let (connections, stopping) = (TaskTracker::new(), CancellationToken::new());
+        connections.spawn({
+            let (broker, stopping) = (broker.clone(), stopping.clone());
+            async move { broker.upkeep(stopping).await }
+        });
         Ok(Self {
             broker: Arc::new(broker),
             storage,
@@ -84,8 +89,8 @@ impl Embedded {
                 member: mesh.member,
                 member_name: mesh.member_name.clone(),
             },
-            connections: TaskTracker::new(),
-            stopping: CancellationToken::new(),
+            connections,
+            stopping,
         })
     }
 

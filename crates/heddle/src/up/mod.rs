@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use detach::detach;
 use embedded::Embedded;
+pub use log::start as log_start;
 
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
@@ -55,7 +56,10 @@ async fn run(context: &Context) -> Result<(), CliError> {
     .map_err(start_error)?;
     let (daemon, embedded) = match prepared.home().config.broker.url.clone() {
         Some(url) => {
-            let connector: Arc<dyn Connector> = Arc::new(UrlConnector::new(url));
+            let token_file = prepared.home().config.broker.token_file.as_ref();
+            let token_file = token_file.map(|file| prepared.home().path().join(file));
+            let connector = UrlConnector::new(url).with_token_file(token_file);
+            let connector: Arc<dyn Connector> = Arc::new(connector);
             (prepared.start(connector).await.map_err(start_error)?, None)
         }
         None => {

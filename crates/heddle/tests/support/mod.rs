@@ -7,6 +7,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
+pub mod broker_process;
 pub mod http;
 pub mod stub_broker;
 

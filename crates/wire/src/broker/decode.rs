@@ -1,13 +1,14 @@
 //! Text becomes a frame.
 //!
-//! Serde buffers the fields of a tagged enum, and raw JSON does not survive that: the two frames
-//! that carry envelopes are read by themselves, so that an envelope keeps its bytes (DR-06).
+//! Serde buffers the fields of a tagged enum, and raw JSON does not survive that: the frames that
+//! carry envelopes are read by themselves, so that an envelope keeps its bytes (DR-06).
 
 use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::frames::{ClientFrame, Delivery, SendItem, ServerFrame};
+use super::frames::{ClientFrame, Delivery, ReplyResult, SendItem, ServerFrame};
+use super::queue::TakenItem;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a frame: {0}")]
@@ -36,6 +37,18 @@ struct DeliverFrame {
     items: Vec<Delivery>,
 }
 
+#[derive(Deserialize)]
+struct ReplyKind<'a> {
+    #[serde(borrow)]
+    result: Cow<'a, str>,
+}
+
+#[derive(Deserialize)]
+struct TakenFrame {
+    request: u64,
+    items: Vec<TakenItem>,
+}
+
 impl ClientFrame {
     pub fn parse(text: &str) -> Result<Self, NotAFrame> {
         if is_kind(text, "send")? {
@@ -51,6 +64,14 @@ impl ServerFrame {
         if is_kind(text, "deliver")? {
             let DeliverFrame { items } = serde_json::from_str(text)?;
             return Ok(Self::Deliver { items });
+        }
+        if is_kind(text, "reply")? {
+            let ReplyKind { result } = serde_json::from_str(text)?;
+            if result == "taken" {
+                let TakenFrame { request, items } = serde_json::from_str(text)?;
+                let result = ReplyResult::Taken { items };
+                return Ok(Self::Reply { request, result });
+            }
         }
         Ok(serde_json::from_str(text)?)
     }
@@ -93,6 +114,23 @@ mod tests {
         let text = r#"{"type":"deliver","items":[{"history_id":"1.2","agent":"a","from":{"member":"01HZX000000000000000000001","agent":"b","member_name":"m"},"client_message_id":"x","broker_message_id":"01HZX000000000000000000002","destination_kind":"dm","destination_ref":"r","accepted_at":5,"envelope":{"v": 1}}]}"#;
         let frame = ServerFrame::parse(text).unwrap();
         assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+    }
+
+    const DELIVERY: &str = r#"{"history_id":"1.2","agent":"a","from":{"member":"01HZX000000000000000000001","agent":"b","member_name":"m"},"client_message_id":"x","broker_message_id":"01HZX000000000000000000002","destination_kind":"queue","destination_ref":"r","accepted_at":5,"envelope":{"v": 1}}"#;
+
+    #[test]
+    fn dr_06_what_is_taken_from_a_queue_keeps_its_bytes() {
+        let text = format!(
+            r#"{{"type":"reply","request":7,"result":"taken","items":[{{"delivery":{DELIVERY},"fence":3,"lease_ms":9,"delivery_count":2}}]}}"#
+        );
+        let frame = ServerFrame::parse(&text).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+    }
+
+    #[test]
+    fn a_roster_of_an_older_broker_is_read_without_queues_and_presence() {
+        let text = r#"{"type":"roster","roster":{"members":[{"member":"01HZX000000000000000000001","name":"m","online":true}],"agents":[],"topics":[]}}"#;
+        assert!(ServerFrame::parse(text).is_ok());
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use heddle_core::envelope::DestinationKind;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
-use heddle_core::names::{AgentName, MemberName, TopicName};
+use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
 use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+
+use super::explain::{Explained, ReceiptLevel};
+use super::queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// What a daemon sends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -18,8 +21,11 @@ pub enum ClientFrame {
         member_name: MemberName,
         /// The mailboxes of this member that live here; registered before anything else happens.
         agents: Vec<AgentName>,
-        /// Everything up to here is durable on this side: pushed again never, acknowledged hereby.
-        resume_after: HistoryId,
+        /// The newest place that this side has seen. It acknowledges nothing: deliveries come by
+        /// priority, so places before it may still be missing. A broker whose history has not come
+        /// so far was replaced by an older one.
+        #[serde(alias = "resume_after")]
+        seen: HistoryId,
     },
     Send {
         batch: u64,
@@ -73,6 +79,45 @@ pub enum Request {
         client_message_id: ClientMessageId,
     },
     Roster,
+    /// Everything that the broker holds of an id of ours.
+    Explain {
+        agent: AgentName,
+        client_message_id: ClientMessageId,
+    },
+    /// How far deliveries have come on this side. Idempotent, and never a step back.
+    Receipts {
+        items: Vec<ReceiptItem>,
+    },
+    CreateQueue {
+        queue: QueueName,
+    },
+    /// Takes waiting messages under a lease; none if nothing waits, or if there is no such queue.
+    QueueTake {
+        queue: QueueName,
+        agent: AgentName,
+        max: u32,
+        lease_ms: u64,
+    },
+    QueueAck {
+        queue: QueueName,
+        agent: AgentName,
+        items: Vec<LeasedItem>,
+    },
+    QueueRelease {
+        queue: QueueName,
+        agent: AgentName,
+        items: Vec<LeasedItem>,
+    },
+}
+
+/// One step of one delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiptItem {
+    pub history_id: HistoryId,
+    /// The mailbox at this member.
+    pub agent: AgentName,
+    pub level: ReceiptLevel,
+    pub at: i64,
 }
 
 /// What a broker sends.
@@ -126,6 +171,14 @@ pub enum ReplyResult {
     Absent,
     Roster {
         roster: Roster,
+    },
+    Explained(Box<Explained>),
+    Taken {
+        items: Vec<TakenItem>,
+    },
+    /// One for each item of a `queue_ack` or `queue_release`, in order.
+    QueueVerdicts {
+        items: Vec<QueueVerdict>,
     },
     Refused(Refused),
 }
@@ -186,6 +239,8 @@ pub struct Roster {
     pub members: Vec<RosterMember>,
     pub agents: Vec<RosterAgent>,
     pub topics: Vec<RosterTopic>,
+    #[serde(default)]
+    pub queues: Vec<RosterQueue>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,6 +248,12 @@ pub struct RosterMember {
     pub member: MemberId,
     pub name: MemberName,
     pub online: bool,
+    /// Since when it has been so; absent where that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<i64>,
+    /// When the broker looked.
+    #[serde(default)]
+    pub as_of: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,4 +266,9 @@ pub struct RosterAgent {
 pub struct RosterTopic {
     pub topic: TopicName,
     pub subscribers: Vec<RosterAgent>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RosterQueue {
+    pub queue: QueueName,
 }

@@ -6,14 +6,20 @@
 
 mod decode;
 mod envelope;
+mod explain;
 mod frames;
+mod queue;
 
 pub use decode::NotAFrame;
 pub use envelope::{DestinationFrame, Envelope};
-pub use frames::{
-    AckItem, ClientFrame, Delivery, Refused, ReplyResult, Request, Roster, RosterAgent,
-    RosterMember, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
+pub use explain::{
+    DeliveryReceipt, Explained, LimiterRecord, QueueState, QueueStatus, ReceiptLevel,
 };
+pub use frames::{
+    AckItem, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request, Roster,
+    RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
+};
+pub use queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// The version of these frames.
 pub const BROKER_PROTOCOL: u32 = 1;

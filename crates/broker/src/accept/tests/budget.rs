@@ -84,7 +84,7 @@ async fn a_send_refused_for_its_shape_costs_no_budget() {
     let clock = Arc::new(ManualClock::at(WallMs(0)));
     let gate = Gate::with(memory(), limiter.clone(), clock).await;
     gate.subscribe_all(&["a/one"]).await;
-    gate.send("a/one", "A", "queue:q", "x").await;
+    gate.send("a/one", "A", "queue:a b", "x").await;
     gate.send("a/ghost", "A", "#ops", "x").await;
     assert_eq!(limiter.call_count(), 0);
 }

@@ -2,6 +2,8 @@
 
 mod broken;
 mod budget;
+mod contract;
+mod inventory;
 mod phases;
 mod races;
 mod refusals;

@@ -34,7 +34,7 @@ async fn br_01_a_dedupe_row_exists_exactly_when_an_accept_committed<S: TestStora
         send_item("one", "good", "#ops", "x"),
         send_item("one", "nowhere", "#none", "x"),
         send_item("ghost", "unregistered", "#ops", "x"),
-        send_item("one", "queue", "queue:builds", "x"),
+        send_item("one", "queue", "queue:a b", "x"),
         send_item("one", "dm", "@a/one", "x"),
     ];
     let decided = gate.batch("a", items).await;
@@ -181,7 +181,7 @@ async fn br_05_a_refusal_before_the_transaction_opens_none_and_burns_no_id<S: Te
     let too_large = "x".repeat(REQUEST_BYTES_MAX + 1);
     let refused = gate.send("a/one", "A", "#ops", &too_large).await;
     assert_eq!(refused_code(&refused), "payload_too_large");
-    let refused = gate.send("a/one", "A", "queue:q", "x").await;
+    let refused = gate.send("a/one", "A", "queue:a b", "x").await;
     assert_eq!(refused_code(&refused), "invalid_request");
     assert_eq!(gate.storage().accept_count(), 0);
     assert_eq!(gate.storage().dump().await, rows);
@@ -215,7 +215,7 @@ async fn br_10_no_permanent_refusal_leaves_a_dedupe_row<S: TestStorage>(storage:
     gate.subscribe_all(&["a/one"]).await;
     let items = vec![
         send_item("one", "1", "#none", "x"),
-        send_item("one", "2", "queue:q", "x"),
+        send_item("one", "2", "queue:a b", "x"),
         send_item("one", "3", "#ops", &"x".repeat(REQUEST_BYTES_MAX + 1)),
         send_item("one", "4", "@b/none", "x"),
         SendItem {

@@ -12,7 +12,7 @@ use crate::test_support::{
 
 on_every_storage!(
     what_cannot_be_an_envelope_is_refused_and_under_a_known_id_a_conflict,
-    queues_and_ops_are_refused_by_name,
+    ops_are_refused_by_name,
     a_mesh_that_does_not_exist_is_refused_for_now,
 );
 
@@ -40,7 +40,7 @@ async fn what_cannot_be_an_envelope_is_refused_and_under_a_known_id_a_conflict<S
     }
 }
 
-async fn queues_and_ops_are_refused_by_name<S: TestStorage>(storage: Arc<S>) {
+async fn ops_are_refused_by_name<S: TestStorage>(storage: Arc<S>) {
     let gate = Gate::open(storage).await;
     gate.subscribe_all(&["a/one"]).await;
     let mut op = envelope("#ops", "x", &[]);
@@ -49,8 +49,7 @@ async fn queues_and_ops_are_refused_by_name<S: TestStorage>(storage: Arc<S>) {
         envelope: to_raw_value(&op).unwrap(),
         ..send_item("one", "op", "#ops", "x")
     };
-    let queue = send_item("one", "queue", "queue:q", "x");
-    let decided = gate.batch("a", vec![queue, op]).await;
+    let decided = gate.batch("a", vec![op]).await;
     let details: Vec<&str> = decided
         .verdicts
         .iter()
@@ -59,13 +58,7 @@ async fn queues_and_ops_are_refused_by_name<S: TestStorage>(storage: Arc<S>) {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(
-        details,
-        [
-            "queues come with a later release",
-            "ops come with a later release"
-        ]
-    );
+    assert_eq!(details, ["ops come with a later release"]);
 }
 
 async fn a_mesh_that_does_not_exist_is_refused_for_now<S: TestStorage>(storage: Arc<S>) {

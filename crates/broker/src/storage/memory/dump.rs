@@ -1,5 +1,6 @@
 //! Every row of the oracle as a line of text, for comparison.
 
+use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
 use super::tables::Tables;
@@ -7,14 +8,22 @@ use super::tables::Tables;
 impl Tables {
     pub(super) fn dump(&self, mesh: MeshId) -> Vec<String> {
         let mut lines = vec![format!(
-            "mesh {mesh} {} {} {}",
-            self.name, self.epoch, self.next_seq
+            "mesh {mesh} {} {} {} {}",
+            self.name, self.epoch, self.next_seq, self.lease_time.0
         )];
         for (member, row) in &self.members {
             lines.push(format!(
-                "member {mesh} {member} {} {}",
-                row.name, row.generation
+                "member {mesh} {member} {} {} {}",
+                row.name,
+                row.generation,
+                row.seen_at.map_or(-1, |at| at.0),
             ));
+            for (generation, session) in &row.sessions {
+                lines.push(format!(
+                    "session {mesh} {member} {generation} {} {}",
+                    session.since.0, session.until.0,
+                ));
+            }
         }
         for agent in &self.agents {
             lines.push(format!("agent {mesh} {agent}"));
@@ -32,17 +41,20 @@ impl Tables {
     fn dump_messages(&self, mesh: MeshId) -> Vec<String> {
         let mut lines = Vec::new();
         for ((sender, id), row) in &self.dedupe {
-            let message = &self.messages[&row.broker_message_id];
+            let consumed = &row.consumed;
             lines.push(format!(
-                "dedupe {mesh} {sender} {id} {} {} {} {} {} {} {} {}",
-                row.wire_fingerprint.to_hex(),
-                row.broker_message_id,
-                row.history_id,
-                message.destination.kind().as_str(),
-                message.destination,
-                row.first_seen_at.0,
-                message.expires_at.map_or(-1, |at| at.0),
-                u8::from(row.history_available),
+                "dedupe {mesh} {sender} {id} {} {} {} {} {} {} {} {} {} {}",
+                consumed.wire_fingerprint.to_hex(),
+                consumed.broker_message_id,
+                consumed.history_id,
+                row.destination.kind().as_str(),
+                row.destination,
+                consumed.first_seen_at.0,
+                row.expires_at.map_or(-1, |at| at.0),
+                u8::from(consumed.history_available),
+                row.limiter
+                    .map_or("-1".to_owned(), |note| note.window.to_string()),
+                row.limiter.map_or(-1, |note| i8::from(note.counted)),
             ));
         }
         for (id, message) in &self.messages {
@@ -57,17 +69,39 @@ impl Tables {
                 message.envelope,
             ));
         }
-        for (place, id) in &self.history {
-            lines.push(format!("history {mesh} {place} {id}"));
+        for (at, place) in &self.history {
+            let (id, is_expired) = (place.broker_message_id, u8::from(place.is_expired));
+            lines.push(format!("history {mesh} {at} {id} {is_expired}"));
         }
+        let shown = |at: Option<WallMs>| at.map_or(-1, |at| at.0);
         for (member, rows) in &self.deliveries {
-            for (row, acked_at) in rows {
+            for (ack, row) in rows {
                 lines.push(format!(
-                    "delivery {mesh} {member}/{} {} {} {}",
-                    row.agent,
-                    row.history_id,
-                    self.history[&row.history_id],
-                    acked_at.map_or(-1, |at| at.0),
+                    "delivery {mesh} {member}/{} {} {} {} {} {} {}",
+                    ack.agent,
+                    ack.history_id,
+                    row.priority.rank(),
+                    self.history[&ack.history_id].broker_message_id,
+                    shown(row.levels.delivered_at),
+                    shown(row.levels.shown_at),
+                    shown(row.levels.acked_at),
+                ));
+            }
+        }
+        for (name, queue) in &self.queues {
+            lines.push(format!("queue {mesh} {name} {}", queue.fence));
+            for (at, work) in &queue.items {
+                lines.push(format!(
+                    "work {mesh} {name} {at} {} {} {} {} {} {}",
+                    work.priority.rank(),
+                    work.fence,
+                    work.delivery_count,
+                    work.holder
+                        .as_ref()
+                        .map_or("-".to_owned(), ToString::to_string),
+                    work.leased_until
+                        .map_or("-1".to_owned(), |until| until.0.to_string()),
+                    shown(work.acked_at),
                 ));
             }
         }

@@ -6,10 +6,14 @@
 #[cfg(test)]
 mod dump;
 mod orphans;
+mod presence;
+mod queues;
+mod story;
 mod tables;
+mod upkeep;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
@@ -18,8 +22,8 @@ use heddle_core::names::{MemberName, MeshName, TopicName};
 use super::contract::Storage;
 use super::error::StorageError;
 use super::rows::{
-    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, Orphan,
-    PageLimit, Roster, SendId,
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
+    Roster, SendId,
 };
 use tables::Tables;
 
@@ -29,23 +33,37 @@ pub struct MemoryStorage {
 }
 
 impl MemoryStorage {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MeshId, Tables>> {
+        self.meshes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// One operation on one mesh, under the lock: that makes it a transaction.
     fn on<T>(
         &self,
         mesh: MeshId,
         operation: impl FnOnce(&mut Tables) -> Result<T, StorageError>,
     ) -> Result<T, StorageError> {
-        let mut meshes = self.meshes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meshes = self.lock();
         let tables = meshes
             .get_mut(&mesh)
             .ok_or(StorageError::UnknownMesh(mesh))?;
         operation(tables)
     }
 
+    #[cfg(test)]
+    pub(crate) fn spoil_telemetry(&self) {
+        for tables in self.lock().values_mut() {
+            tables.upkeep.hours.insert(WallMs(-1), u64::MAX / 2);
+            for row in tables.dedupe.values_mut() {
+                row.limiter = None;
+            }
+        }
+    }
+
     /// Every row as text, for comparison.
     #[cfg(test)]
     pub(crate) fn dump(&self) -> Vec<String> {
-        let meshes = self.meshes.lock().unwrap_or_else(PoisonError::into_inner);
+        let meshes = self.lock();
         let mut lines: Vec<String> = meshes
             .iter()
             .flat_map(|(mesh, tables)| tables.dump(*mesh))
@@ -57,7 +75,7 @@ impl MemoryStorage {
 
 impl Storage for MemoryStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
-        let mut meshes = self.meshes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut meshes = self.lock();
         match meshes.get_mut(&mesh) {
             Some(tables) if tables.name == *name => Ok(false),
             Some(tables) => {
@@ -78,10 +96,6 @@ impl Storage for MemoryStorage {
         name: &MemberName,
     ) -> Result<bool, StorageError> {
         self.on(mesh, |tables| Ok(tables.ensure_member(member, name)))
-    }
-
-    async fn begin_session(&self, mesh: MeshId, member: MemberId) -> Result<u64, StorageError> {
-        self.on(mesh, |tables| tables.begin_session(member))
     }
 
     async fn register_agent(&self, mesh: MeshId, agent: &Party) -> Result<bool, StorageError> {
@@ -153,21 +167,7 @@ impl Storage for MemoryStorage {
         items: Vec<Ack>,
         at: WallMs,
     ) -> Result<usize, StorageError> {
-        self.on(mesh, |tables| {
-            Ok(tables.ack_where(member, at, |row| items.contains(row)))
-        })
-    }
-
-    async fn ack_through(
-        &self,
-        mesh: MeshId,
-        member: MemberId,
-        through: HistoryId,
-        at: WallMs,
-    ) -> Result<usize, StorageError> {
-        self.on(mesh, |tables| {
-            Ok(tables.ack_where(member, at, |row| row.history_id <= through))
-        })
+        self.on(mesh, |tables| Ok(tables.ack(member, &items, at)))
     }
 
     async fn epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
@@ -200,9 +200,5 @@ impl Storage for MemoryStorage {
         rows_max: usize,
     ) -> Result<Vec<HistoryRow>, StorageError> {
         self.on(mesh, |tables| Ok(tables.history_after(after, rows_max)))
-    }
-
-    async fn orphan_check(&self, mesh: MeshId) -> Result<Vec<Orphan>, StorageError> {
-        self.on(mesh, |tables| Ok(orphans::check(tables)))
     }
 }

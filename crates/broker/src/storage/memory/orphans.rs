@@ -2,73 +2,136 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use heddle_core::ids::HistoryId;
+
 use super::super::rows::{Ack, Destination, Orphan};
 use super::tables::Tables;
 
 pub(super) fn check(tables: &Tables) -> Vec<Orphan> {
-    let mut orphans = Vec::new();
-    let mut found = |problem, row: String| orphans.push(Orphan { problem, row });
-    for ((sender, id), consumed) in &tables.dedupe {
-        if tables.history.get(&consumed.history_id) != Some(&consumed.broker_message_id) {
-            found("dedupe_without_history", format!("{sender} {id}"));
-        }
-        if tables.messages.contains_key(&consumed.broker_message_id) != consumed.history_available {
-            found("dedupe_disagrees_with_message", format!("{sender} {id}"));
+    let mut found = Found::default();
+    found.of_dedupe(tables);
+    found.of_messages(tables);
+    found.of_history(tables);
+    found.of_fan_out(tables);
+    found.orphans.sort_unstable();
+    found.orphans
+}
+
+#[derive(Default)]
+struct Found {
+    orphans: Vec<Orphan>,
+}
+
+impl Found {
+    fn add(&mut self, problem: &'static str, row: String) {
+        self.orphans.push(Orphan { problem, row });
+    }
+
+    fn of_dedupe(&mut self, tables: &Tables) {
+        for ((sender, id), row) in &tables.dedupe {
+            let (consumed, shown) = (&row.consumed, format!("{sender} {id}"));
+            match tables.history.get(&consumed.history_id) {
+                Some(place) if place.broker_message_id != consumed.broker_message_id => {
+                    self.add("dedupe_without_history", shown.clone());
+                }
+                Some(place) if place.is_expired => {
+                    self.add("dedupe_of_expired_history", shown.clone());
+                }
+                Some(_) => {}
+                None => self.add("dedupe_without_history", shown.clone()),
+            }
+            let has_body = tables.messages.contains_key(&consumed.broker_message_id);
+            if has_body != consumed.history_available {
+                self.add("dedupe_disagrees_with_message", shown);
+            }
         }
     }
-    for (message_id, message) in &tables.messages {
-        let key = (
-            message.id.sender.clone(),
-            message.id.client_message_id.clone(),
-        );
-        if !tables.dedupe.contains_key(&key) {
-            found("message_without_dedupe", message_id.to_string());
-        }
-        let place = tables.history.iter().find(|(_, id)| *id == message_id);
-        match (place, &message.destination) {
-            (None, _) => found("message_without_history", message_id.to_string()),
-            (Some((history_id, _)), Destination::Dm(party)) => {
-                let row = Ack {
-                    history_id: *history_id,
-                    agent: party.agent.clone(),
-                };
-                let rows = tables.deliveries.get(&party.member);
-                if !rows.is_some_and(|rows| rows.contains_key(&row)) {
-                    found("dm_without_delivery", message_id.to_string());
+
+    fn of_messages(&mut self, tables: &Tables) {
+        for (message_id, message) in &tables.messages {
+            let key = (
+                message.id.sender.clone(),
+                message.id.client_message_id.clone(),
+            );
+            let mut history = tables.history.iter();
+            let place = history.find(|(_, place)| place.broker_message_id == *message_id);
+            let is_expired = place.is_some_and(|(_, place)| place.is_expired);
+            if !is_expired && !tables.dedupe.contains_key(&key) {
+                self.add("message_without_dedupe", message_id.to_string());
+            }
+            match place {
+                None => self.add("message_without_history", message_id.to_string()),
+                Some((at, _)) => {
+                    if let Some(problem) = missing_fan_out(tables, &message.destination, *at) {
+                        self.add(problem, message_id.to_string());
+                    }
                 }
             }
-            (Some(_), Destination::Topic(_)) => {}
         }
     }
-    for (history_id, message_id) in &tables.history {
-        let mut consumed = tables.dedupe.values();
-        if !consumed.any(|consumed| consumed.history_id == *history_id) {
-            found(
-                "history_without_dedupe",
-                format!("{history_id} {message_id}"),
-            );
-        }
-    }
-    for (member, rows) in &tables.deliveries {
-        for row in rows.keys() {
-            if !tables.history.contains_key(&row.history_id) {
-                found(
-                    "delivery_without_history",
-                    format!("{} {member}/{}", row.history_id, row.agent),
+
+    fn of_history(&mut self, tables: &Tables) {
+        for (history_id, place) in &tables.history {
+            let mut rows = tables.dedupe.values();
+            if !place.is_expired && !rows.any(|row| row.consumed.history_id == *history_id) {
+                self.add(
+                    "history_without_dedupe",
+                    format!("{history_id} {}", place.broker_message_id),
                 );
             }
         }
-    }
-    for (party, history_id) in &tables.mentions {
-        if !tables.history.contains_key(history_id) {
-            found("mention_without_history", format!("{history_id} {party}"));
+        for epoch in gaps(tables) {
+            self.add("gap_in_history", format!("epoch {epoch}"));
         }
     }
-    for epoch in gaps(tables) {
-        found("gap_in_history", format!("epoch {epoch}"));
+
+    fn of_fan_out(&mut self, tables: &Tables) {
+        for (member, rows) in &tables.deliveries {
+            for row in rows.keys() {
+                if !tables.history.contains_key(&row.history_id) {
+                    self.add(
+                        "delivery_without_history",
+                        format!("{} {member}/{}", row.history_id, row.agent),
+                    );
+                }
+            }
+        }
+        for history_id in tables.queues.values().flat_map(|queue| queue.items.keys()) {
+            if !tables.history.contains_key(history_id) {
+                self.add("queue_item_without_history", history_id.to_string());
+            }
+        }
+        for (party, history_id) in &tables.mentions {
+            if !tables.history.contains_key(history_id) {
+                self.add("mention_without_history", format!("{history_id} {party}"));
+            }
+        }
     }
-    orphans.sort_unstable();
-    orphans
+}
+
+/// What a message to one mailbox or queue lacks. Who had subscribed to a topic is not known any more.
+fn missing_fan_out(
+    tables: &Tables,
+    destination: &Destination,
+    history_id: HistoryId,
+) -> Option<&'static str> {
+    match destination {
+        Destination::Topic(_) => None,
+        Destination::Dm(party) => {
+            let row = Ack {
+                history_id,
+                agent: party.agent.clone(),
+            };
+            let rows = tables.deliveries.get(&party.member);
+            let is_there = rows.is_some_and(|rows| rows.contains_key(&row));
+            (!is_there).then_some("dm_without_delivery")
+        }
+        Destination::Queue(queue) => {
+            let queue = tables.queues.get(queue);
+            let is_there = queue.is_some_and(|queue| queue.items.contains_key(&history_id));
+            (!is_there).then_some("queue_message_without_item")
+        }
+    }
 }
 
 /// Epochs whose places do not follow each other, or that do not end where the next one begins.

@@ -5,19 +5,52 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, Party};
-use heddle_core::names::{MemberName, MeshName, TopicName};
+use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 
 use super::super::error::StorageError;
+use super::super::presence::LeaseMs;
 use super::super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, Destination, HistoryRow, Look, NewMessage,
     PageLimit, Roster, RosterTopic, SendId,
 };
+use super::super::story::{Levels, LimiterNote};
+use super::queues::Queue;
 use crate::accept::b2_resolve::{Resolution, resolve};
 
 pub(super) struct Member {
     pub(super) name: MemberName,
     pub(super) generation: u64,
+    /// When its last session ended.
+    pub(super) seen_at: Option<WallMs>,
+    pub(super) sessions: BTreeMap<u64, Session>,
+}
+
+pub(super) struct Session {
+    pub(super) since: WallMs,
+    pub(super) until: LeaseMs,
+}
+
+/// A consumed id.
+pub(super) struct DedupeRow {
+    pub(super) consumed: Consumed,
+    pub(super) destination: Destination,
+    pub(super) expires_at: Option<WallMs>,
+    pub(super) limiter: Option<LimiterNote>,
+}
+
+/// A place of history.
+pub(super) struct Place {
+    pub(super) broker_message_id: BrokerMessageId,
+    /// The id that led here was forgotten.
+    pub(super) is_expired: bool,
+}
+
+/// One message for one mailbox.
+pub(super) struct DeliveryRow {
+    pub(super) priority: Priority,
+    pub(super) levels: Levels,
 }
 
 pub(super) struct Tables {
@@ -27,13 +60,16 @@ pub(super) struct Tables {
     pub(super) members: BTreeMap<MemberId, Member>,
     pub(super) agents: BTreeSet<Party>,
     pub(super) topics: BTreeMap<TopicName, BTreeSet<Party>>,
+    pub(super) queues: BTreeMap<QueueName, Queue>,
     /// Consumed ids, under the text of sender and id: no digest takes part here.
-    pub(super) dedupe: BTreeMap<(Party, ClientMessageId), Consumed>,
+    pub(super) dedupe: BTreeMap<(Party, ClientMessageId), DedupeRow>,
     pub(super) messages: BTreeMap<BrokerMessageId, NewMessage>,
-    pub(super) history: BTreeMap<HistoryId, BrokerMessageId>,
-    /// When each delivery was acknowledged, if it was.
-    pub(super) deliveries: BTreeMap<MemberId, BTreeMap<Ack, Option<WallMs>>>,
+    pub(super) history: BTreeMap<HistoryId, Place>,
+    pub(super) deliveries: BTreeMap<MemberId, BTreeMap<Ack, DeliveryRow>>,
     pub(super) mentions: BTreeSet<(Party, HistoryId)>,
+    /// The newest lease time that was handed in.
+    pub(super) lease_time: LeaseMs,
+    pub(super) upkeep: super::upkeep::Notes,
 }
 
 impl Tables {
@@ -45,11 +81,14 @@ impl Tables {
             members: BTreeMap::new(),
             agents: BTreeSet::new(),
             topics: BTreeMap::new(),
+            queues: BTreeMap::new(),
             dedupe: BTreeMap::new(),
             messages: BTreeMap::new(),
             history: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             mentions: BTreeSet::new(),
+            lease_time: LeaseMs::default(),
+            upkeep: super::upkeep::Notes::default(),
         }
     }
 
@@ -59,6 +98,8 @@ impl Tables {
                 entry.insert(Member {
                     name: name.clone(),
                     generation: 0,
+                    seen_at: None,
+                    sessions: BTreeMap::new(),
                 });
                 true
             }
@@ -68,15 +109,6 @@ impl Tables {
                 changed
             }
         }
-    }
-
-    pub(super) fn begin_session(&mut self, member: MemberId) -> Result<u64, StorageError> {
-        let row = self
-            .members
-            .get_mut(&member)
-            .ok_or(StorageError::UnknownMember(member))?;
-        row.generation += 1;
-        Ok(row.generation)
     }
 
     pub(super) fn register_agent(&mut self, agent: &Party) -> Result<bool, StorageError> {
@@ -123,13 +155,14 @@ impl Tables {
                 .collect(),
             agents: self.agents.iter().cloned().collect(),
             topics: self.topics.iter().map(topic).collect(),
+            queues: self.queues.keys().cloned().collect(),
         }
     }
 
     pub(super) fn look(&self, id: &SendId) -> Look {
         let key = (id.sender.clone(), id.client_message_id.clone());
         Look {
-            consumed: self.dedupe.get(&key).copied(),
+            consumed: self.dedupe.get(&key).map(|row| row.consumed),
             sender_registered: self.agents.contains(&id.sender),
         }
     }
@@ -157,6 +190,7 @@ impl Tables {
                 .agents
                 .contains(party)
                 .then(|| BTreeSet::from([party.clone()])),
+            Destination::Queue(_) => Some(BTreeSet::new()),
         }
     }
 
@@ -178,13 +212,34 @@ impl Tables {
         };
         self.dedupe.insert(
             (new.id.sender.clone(), new.id.client_message_id.clone()),
-            consumed,
+            DedupeRow {
+                consumed,
+                destination: new.destination.clone(),
+                expires_at: new.expires_at,
+                limiter: new.limiter,
+            },
         );
-        self.history.insert(history_id, new.broker_message_id);
+        self.history.insert(
+            history_id,
+            Place {
+                broker_message_id: new.broker_message_id,
+                is_expired: false,
+            },
+        );
         let members: BTreeSet<MemberId> = recipients.iter().map(|party| party.member).collect();
         for Party { member, agent } in recipients {
             let rows = self.deliveries.entry(member).or_default();
-            rows.insert(Ack { history_id, agent }, None);
+            let row = DeliveryRow {
+                priority: new.priority,
+                levels: Levels::default(),
+            };
+            rows.insert(Ack { history_id, agent }, row);
+        }
+        let mut is_new_queue = false;
+        if let Destination::Queue(queue) = &new.destination {
+            is_new_queue = self.create_queue(queue);
+            let queue = self.queues.entry(queue.clone()).or_default();
+            queue.push(history_id, new.priority);
         }
         for mention in &new.mentions {
             if self.agents.contains(mention) {
@@ -195,6 +250,7 @@ impl Tables {
         Accepted::Created {
             history_id,
             recipients: members.into_iter().collect(),
+            is_new_queue,
         }
     }
 
@@ -204,51 +260,45 @@ impl Tables {
         after: &DeliveryCursor,
         limit: PageLimit,
     ) -> Vec<Delivery> {
-        let mut page = Vec::new();
-        let mut bytes = 0;
-        for (row, acked_at) in self.deliveries.get(&member).into_iter().flatten() {
-            let place = (row.history_id, row.agent.as_str());
-            if acked_at.is_some() || place <= (after.history_id, after.agent.as_str()) {
-                continue;
-            }
-            let Some(delivery) = self.delivery(row) else {
-                continue;
-            };
-            bytes += delivery.envelope.len();
-            if page.len() >= limit.rows_max || (bytes > limit.bytes_max && !page.is_empty()) {
-                break;
-            }
-            page.push(delivery);
-        }
-        page
+        let rows = self.deliveries.get(&member).into_iter().flatten();
+        let mut waiting: Vec<(Priority, &Ack)> = rows
+            .filter(|(_, row)| row.levels.delivered_at.is_none())
+            .map(|(ack, row)| (row.priority, ack))
+            .filter(|(priority, ack)| {
+                let place = after.place(*priority);
+                (ack.history_id, ack.agent.as_str()) > (place.history_id, place.agent.as_str())
+            })
+            .collect();
+        waiting.sort_by_key(|(priority, ack)| (priority.rank(), *ack));
+        let deliveries = waiting
+            .into_iter()
+            .filter_map(|(_, ack)| self.delivery(ack.history_id, &ack.agent));
+        page(deliveries, limit)
     }
 
-    fn delivery(&self, row: &Ack) -> Option<Delivery> {
-        let message = self.messages.get(self.history.get(&row.history_id)?)?;
+    pub(super) fn delivery(&self, at: HistoryId, agent: &AgentName) -> Option<Delivery> {
+        let place = self.history.get(&at)?;
+        let message = self.messages.get(&place.broker_message_id)?;
         Some(Delivery {
-            history_id: row.history_id,
-            agent: row.agent.clone(),
+            history_id: at,
+            agent: agent.clone(),
             sender: message.id.sender.clone(),
             sender_name: message.sender_name.clone(),
             client_message_id: message.id.client_message_id.clone(),
             broker_message_id: message.broker_message_id,
             destination_kind: message.destination.kind(),
             destination_ref: message.destination.to_string(),
+            priority: message.priority,
             accepted_at: message.accepted_at,
             envelope: message.envelope.clone(),
         })
     }
 
-    pub(super) fn ack_where(
-        &mut self,
-        member: MemberId,
-        at: WallMs,
-        chosen: impl Fn(&Ack) -> bool,
-    ) -> usize {
+    pub(super) fn ack(&mut self, member: MemberId, items: &[Ack], at: WallMs) -> usize {
         let mut count = 0;
-        for (row, acked_at) in self.deliveries.entry(member).or_default() {
-            if acked_at.is_none() && chosen(row) {
-                *acked_at = Some(at);
+        for (ack, row) in self.deliveries.entry(member).or_default() {
+            if row.levels.delivered_at.is_none() && items.contains(ack) {
+                row.levels.delivered_at = Some(at);
                 count += 1;
             }
         }
@@ -259,14 +309,28 @@ impl Tables {
         self.history
             .range((Bound::Excluded(after), Bound::Unbounded))
             .take(rows_max)
-            .map(|(history_id, broker_message_id)| HistoryRow {
+            .map(|(history_id, place)| HistoryRow {
                 history_id: *history_id,
-                broker_message_id: *broker_message_id,
+                broker_message_id: place.broker_message_id,
                 envelope: self
                     .messages
-                    .get(broker_message_id)
+                    .get(&place.broker_message_id)
                     .map(|message| message.envelope.clone()),
             })
             .collect()
     }
+}
+
+/// As many as fit; the first one always does.
+pub(super) fn page(deliveries: impl Iterator<Item = Delivery>, limit: PageLimit) -> Vec<Delivery> {
+    let mut page: Vec<Delivery> = Vec::new();
+    let mut bytes = 0;
+    for delivery in deliveries {
+        bytes += delivery.envelope.len();
+        if page.len() >= limit.rows_max || (bytes > limit.bytes_max && !page.is_empty()) {
+            break;
+        }
+        page.push(delivery);
+    }
+    page
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use rusqlite::{Connection, ErrorCode, params};
 
 use super::super::error::StorageError;
@@ -13,6 +13,7 @@ use super::effects::Effects;
 use super::error::JobError;
 use super::history::Line;
 use super::look::{Consumption, is_registered};
+use super::queues;
 use crate::accept::b2_resolve::{Resolution, resolve};
 
 const TOPIC: &str = "SELECT 1 FROM topic WHERE mesh_id = ?1 AND topic = ?2";
@@ -147,6 +148,8 @@ impl Accept<'_> {
             Destination::Dm(party) => {
                 is_registered(self.connection, self.mesh, party)?.then(|| Arc::from([party.member]))
             }
+            // Made by the first message, in its own place: nobody is woken by it.
+            Destination::Queue(_) => Some(Arc::from([])),
         };
         self.recipients.insert(destination.clone(), found.clone());
         Ok(found)
@@ -159,27 +162,40 @@ impl Accept<'_> {
         recipients: Arc<[MemberId]>,
     ) -> rusqlite::Result<Accepted> {
         let history_id = self.line.next();
-        match self.undo {
-            Undo::Batch => self.effects.write(new, history_id)?,
+        let is_new_queue = match self.undo {
+            Undo::Batch => self.write(new, history_id)?,
             Undo::Message => {
                 let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
                 run("SAVEPOINT heddle_message")?;
-                let written = self.effects.write(new, history_id);
-                if let Err(error) = written {
-                    if !is_violation(&error) {
-                        return Err(error);
+                match self.write(new, history_id) {
+                    Ok(is_new_queue) => {
+                        run("RELEASE heddle_message")?;
+                        is_new_queue
                     }
-                    run("ROLLBACK TO heddle_message")?;
-                    run("RELEASE heddle_message")?;
-                    return Ok(Accepted::Failed(error.to_string()));
+                    Err(error) if is_violation(&error) => {
+                        run("ROLLBACK TO heddle_message")?;
+                        run("RELEASE heddle_message")?;
+                        return Ok(Accepted::Failed(error.to_string()));
+                    }
+                    Err(error) => return Err(error),
                 }
-                run("RELEASE heddle_message")?;
             }
-        }
+        };
         self.line.advance();
         Ok(Accepted::Created {
             history_id,
             recipients,
+            is_new_queue,
         })
+    }
+
+    /// The effects, and the queue of a message to one that is not there yet. True if it was made.
+    fn write(&mut self, new: &NewMessage, at: HistoryId) -> rusqlite::Result<bool> {
+        let is_new_queue = match &new.destination {
+            Destination::Queue(queue) => queues::create(self.connection, self.mesh, queue)?,
+            Destination::Topic(_) | Destination::Dm(_) => false,
+        };
+        self.effects.write(new, at)?;
+        Ok(is_new_queue)
     }
 }

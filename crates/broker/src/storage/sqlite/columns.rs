@@ -1,10 +1,10 @@
 //! Columns become typed values. What does not parse is an error of the read, never a panic.
 
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::DestinationKind;
+use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
-use heddle_core::names::{AgentName, MemberName, TopicName};
+use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 use rusqlite::Row;
 use rusqlite::types::Type;
 use ulid::Ulid;
@@ -73,6 +73,52 @@ impl<'r, 's> Columns<'r, 's> {
 
     pub(super) fn topic(&mut self) -> Read<TopicName> {
         self.parsed(TopicName::parse)
+    }
+
+    pub(super) fn queue(&mut self) -> Read<QueueName> {
+        self.parsed(QueueName::parse)
+    }
+
+    pub(super) fn mesh(&mut self) -> Read<MeshId> {
+        self.ulid().map(MeshId)
+    }
+
+    pub(super) fn mesh_name(&mut self) -> Read<MeshName> {
+        self.parsed(MeshName::parse)
+    }
+
+    pub(super) fn priority(&mut self) -> Read<Priority> {
+        let index = self.index();
+        let rank: i64 = self.row.get(index)?;
+        let priority = u8::try_from(rank).ok().and_then(Priority::from_rank);
+        priority.ok_or(rusqlite::Error::IntegralValueOutOfRange(index, rank))
+    }
+
+    pub(super) fn maybe_wall(&mut self) -> Read<Option<WallMs>> {
+        let index = self.index();
+        let at: Option<i64> = self.row.get(index)?;
+        Ok(at.map(WallMs))
+    }
+
+    /// A count or place that may be missing.
+    pub(super) fn maybe_number(&mut self) -> Read<Option<u64>> {
+        let index = self.index();
+        match self.row.get::<_, Option<i64>>(index)? {
+            None => Ok(None),
+            Some(number) => u64::try_from(number)
+                .map(Some)
+                .map_err(|_| rusqlite::Error::IntegralValueOutOfRange(index, number)),
+        }
+    }
+
+    /// Two columns that are both there or both missing.
+    pub(super) fn maybe_party(&mut self) -> Read<Option<Party>> {
+        let index = self.next;
+        if self.row.get_ref(index)? == rusqlite::types::ValueRef::Null {
+            self.next += 2;
+            return Ok(None);
+        }
+        self.party().map(Some)
     }
 
     pub(super) fn client_message_id(&mut self) -> Read<ClientMessageId> {

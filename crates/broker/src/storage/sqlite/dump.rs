@@ -8,27 +8,40 @@ use super::SqliteStorage;
 
 /// A table's name in the dump, and its columns. Ids are joined by `/` to parties and by `.` to places.
 #[rustfmt::skip]
-const TABLES: [(&str, &str); 10] = [
-    ("mesh", "SELECT mesh_id, ' ', name, ' ', epoch, ' ', next_seq FROM mesh"),
-    ("member", "SELECT mesh_id, ' ', member_id, ' ', name, ' ', generation FROM member"),
+const TABLES: [(&str, &str); 13] = [
+    ("mesh", "SELECT mesh_id, ' ', name, ' ', epoch, ' ', next_seq, ' ', lease_ms FROM mesh"),
+    ("member", "SELECT mesh_id, ' ', member_id, ' ', name, ' ', generation, ' ', coalesce(seen_at, -1)
+        FROM member"),
+    ("session", "SELECT mesh_id, ' ', member_id, ' ', generation, ' ', since, ' ', leased_until FROM member_session"),
     ("agent", "SELECT mesh_id, ' ', member_id, '/', agent FROM agent"),
     ("topic", "SELECT mesh_id, ' ', topic FROM topic"),
     ("subscription", "SELECT mesh_id, ' ', topic, ' ', member_id, '/', agent FROM topic_subscription"),
     ("dedupe", "SELECT mesh_id, ' ', sender_member, '/', sender_agent, ' ', client_message_id, ' ',
         lower(hex(wire_fingerprint)), ' ', broker_message_id, ' ', epoch, '.', seq, ' ', destination_kind, ' ',
-        destination_ref, ' ', first_seen_at, ' ', coalesce(expires_at, -1), ' ', history_available
-        FROM client_message_dedupe"),
+        destination_ref, ' ', first_seen_at, ' ', coalesce(expires_at, -1), ' ', history_available, ' ',
+        coalesce(limiter_window, -1), ' ', coalesce(limiter_counted, -1) FROM client_message_dedupe"),
     ("message", "SELECT mesh_id, ' ', broker_message_id, ' ', sender_member, '/', sender_agent, ' ', sender_name, ' ',
         client_message_id, ' ', destination_kind, ' ', destination_ref, ' ', accepted_at, ' ', envelope FROM message"),
-    ("history", "SELECT mesh_id, ' ', epoch, '.', seq, ' ', broker_message_id FROM message_history"),
-    ("delivery", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq, ' ', broker_message_id, ' ',
-        coalesce(acked_at, -1) FROM delivery_queue"),
+    ("history", "SELECT mesh_id, ' ', epoch, '.', seq, ' ', broker_message_id, ' ', is_expired FROM message_history"),
+    ("delivery", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq, ' ', priority, ' ',
+        broker_message_id, ' ', coalesce(delivered_at, -1), ' ', coalesce(shown_at, -1), ' ', coalesce(acked_at, -1)
+        FROM delivery_queue"),
+    ("queue", "SELECT mesh_id, ' ', queue, ' ', fence FROM queue"),
+    ("work", "SELECT mesh_id, ' ', queue, ' ', epoch, '.', seq, ' ', priority, ' ', fence, ' ', delivery_count, ' ',
+        coalesce(holder_member, '-'), CASE WHEN holder_member IS NULL THEN '' ELSE '/' END, coalesce(holder_agent, ''), ' ',
+        coalesce(leased_until, -1), ' ', coalesce(acked_at, -1) FROM queue_item"),
     ("mention", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq FROM mention_index"),
 ];
 
 impl SqliteStorage {
     pub(crate) async fn dump(&self) -> Vec<String> {
         self.database.read(lines).await.unwrap()
+    }
+
+    /// Runs statements as they are, for tests that break something.
+    pub(crate) async fn batch(&self, sql: String) {
+        let written = self.database.write(move |c| c.execute_batch(&sql));
+        written.await.unwrap();
     }
 }
 

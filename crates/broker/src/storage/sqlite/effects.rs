@@ -1,4 +1,5 @@
-//! The five effects of an accepted message as rows: dedupe, message, history, deliveries, mentions.
+//! The five effects of an accepted message as rows: dedupe, message, history, deliveries (or its place
+//! in a queue), mentions.
 
 use heddle_core::ids::{HistoryId, MeshId};
 use rusqlite::{CachedStatement, Connection, params};
@@ -9,8 +10,8 @@ use super::columns::{integer, member_key, mesh_key, message_key};
 const DEDUPE: &str = "
 INSERT INTO client_message_dedupe (mesh_id, id_key, sender_member, sender_agent, client_message_id,
     wire_fingerprint, broker_message_id, epoch, seq, destination_kind, destination_ref,
-    first_seen_at, expires_at)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+    first_seen_at, expires_at, limiter_window, limiter_counted)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)";
 
 const MESSAGE: &str = "
 INSERT INTO message (mesh_id, broker_message_id, sender_member, sender_agent, sender_name,
@@ -23,13 +24,19 @@ INSERT INTO message_history (mesh_id, epoch, seq, broker_message_id) VALUES (?1,
 // The subscribers that this transaction sees, and no one else (BR-03). OR FAIL: a failure is undone by
 // our own savepoint, so SQLite need not keep one for the statement.
 const TOPIC_DELIVERIES: &str = "
-INSERT OR FAIL INTO delivery_queue (mesh_id, member_id, is_acked, epoch, seq, agent, broker_message_id)
-SELECT mesh_id, member_id, 0, ?3, ?4, agent, ?5 FROM topic_subscription
+INSERT OR FAIL INTO delivery_queue (mesh_id, member_id, is_delivered, priority, epoch, seq, agent,
+    broker_message_id)
+SELECT mesh_id, member_id, 0, ?6, ?3, ?4, agent, ?5 FROM topic_subscription
 WHERE mesh_id = ?1 AND topic = ?2";
 
 const DM_DELIVERY: &str = "
-INSERT INTO delivery_queue (mesh_id, member_id, is_acked, epoch, seq, agent, broker_message_id)
-VALUES (?1, ?2, 0, ?3, ?4, ?5, ?6)";
+INSERT INTO delivery_queue (mesh_id, member_id, is_delivered, priority, epoch, seq, agent,
+    broker_message_id)
+VALUES (?1, ?2, 0, ?7, ?3, ?4, ?5, ?6)";
+
+const QUEUE_ITEM: &str = "
+INSERT INTO queue_item (mesh_id, queue, epoch, seq, priority, broker_message_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 // A mention of nobody gets no row.
 const MENTION: &str = "
@@ -45,6 +52,7 @@ pub(super) const STATEMENTS: &[&str] = &[
     HISTORY,
     TOPIC_DELIVERIES,
     DM_DELIVERY,
+    QUEUE_ITEM,
     MENTION,
 ];
 
@@ -103,6 +111,8 @@ impl<'c> Effects<'c> {
             reference,
             new.accepted_at.0,
             new.expires_at.map(|at| at.0),
+            new.limiter.map(|note| integer(note.window)),
+            new.limiter.map(|note| note.counted),
         ])
     }
 
@@ -124,10 +134,12 @@ impl<'c> Effects<'c> {
     fn write_deliveries(&self, new: &NewMessage, at: HistoryId) -> rusqlite::Result<usize> {
         let (epoch, seq) = (integer(at.epoch), integer(at.seq));
         let message_id = message_key(new.broker_message_id);
+        let priority = new.priority.rank();
         match &new.destination {
             Destination::Topic(topic) => {
                 let mut statement = self.connection.prepare_cached(TOPIC_DELIVERIES)?;
-                statement.execute(params![self.mesh, topic.as_str(), epoch, seq, message_id])
+                let topic = topic.as_str();
+                statement.execute(params![self.mesh, topic, epoch, seq, message_id, priority])
             }
             Destination::Dm(party) => {
                 let mut statement = self.connection.prepare_cached(DM_DELIVERY)?;
@@ -137,8 +149,14 @@ impl<'c> Effects<'c> {
                     epoch,
                     seq,
                     party.agent.as_str(),
-                    message_id
+                    message_id,
+                    priority
                 ])
+            }
+            Destination::Queue(queue) => {
+                let mut statement = self.connection.prepare_cached(QUEUE_ITEM)?;
+                let queue = queue.as_str();
+                statement.execute(params![self.mesh, queue, epoch, seq, priority, message_id])
             }
         }
     }

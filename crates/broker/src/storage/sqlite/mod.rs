@@ -10,13 +10,21 @@ mod deliveries;
 mod dump;
 mod effects;
 mod error;
+mod expiry;
 mod history;
 mod look;
 mod orphans;
+mod presence;
+mod queues;
+mod retention;
 mod roster;
 mod schema;
+mod schema_v2;
+mod story;
 #[cfg(test)]
 mod tests;
+mod traffic;
+mod upkeep;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
@@ -28,8 +36,8 @@ use rusqlite::Connection;
 use super::contract::Storage;
 use super::error::StorageError;
 use super::rows::{
-    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, Orphan,
-    PageLimit, Roster, SendId,
+    Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
+    Roster, SendId,
 };
 use error::JobError;
 
@@ -120,11 +128,6 @@ impl Storage for SqliteStorage {
             .await
     }
 
-    async fn begin_session(&self, mesh: MeshId, member: MemberId) -> Result<u64, StorageError> {
-        self.write(mesh, move |c| roster::begin_session(c, mesh, member))
-            .await
-    }
-
     async fn register_agent(&self, mesh: MeshId, agent: &Party) -> Result<bool, StorageError> {
         let agent = agent.clone();
         self.write(mesh, move |c| roster::register_agent(c, mesh, &agent))
@@ -212,26 +215,6 @@ impl Storage for SqliteStorage {
             .await
     }
 
-    async fn ack_through(
-        &self,
-        mesh: MeshId,
-        member: MemberId,
-        through: HistoryId,
-        at: WallMs,
-    ) -> Result<usize, StorageError> {
-        let mut count = 0;
-        loop {
-            let moved = self.write(mesh, move |c| {
-                deliveries::ack_through(c, mesh, member, through, at)
-            });
-            let moved = moved.await?;
-            count += moved;
-            if moved < deliveries::ACK_ROWS_MAX {
-                return Ok(count);
-            }
-        }
-    }
-
     async fn epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
         let line = self.read(mesh, move |c| Ok(history::Line::of(c, mesh)?));
         line.await?
@@ -256,9 +239,5 @@ impl Storage for SqliteStorage {
     ) -> Result<Vec<HistoryRow>, StorageError> {
         self.read(mesh, move |c| history::after(c, mesh, after, rows_max))
             .await
-    }
-
-    async fn orphan_check(&self, mesh: MeshId) -> Result<Vec<Orphan>, StorageError> {
-        self.read(mesh, move |c| orphans::check(c, mesh)).await
     }
 }

@@ -15,13 +15,15 @@ enum Shown {
     Message,
     /// Place, then message.
     Place,
+    /// Place alone.
+    At,
     /// Place, then mailbox.
     Mailbox,
     Epoch,
 }
 
 #[rustfmt::skip]
-const QUERIES: [(&str, Shown, &str); 9] = [
+const QUERIES: [(&str, Shown, &str); 12] = [
     ("dedupe_without_history", Shown::Id, "
 SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
 WHERE d.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
@@ -31,10 +33,17 @@ WHERE d.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
 SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
 WHERE d.mesh_id = ?1 AND d.history_available <> EXISTS (SELECT 1 FROM message m
     WHERE m.mesh_id = d.mesh_id AND m.broker_message_id = d.broker_message_id)"),
+    ("dedupe_of_expired_history", Shown::Id, "
+SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
+WHERE d.mesh_id = ?1 AND EXISTS (SELECT 1 FROM message_history h
+    WHERE h.mesh_id = d.mesh_id AND h.epoch = d.epoch AND h.seq = d.seq AND h.is_expired = 1
+      AND h.broker_message_id = d.broker_message_id)"),
     ("message_without_dedupe", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = ?1 AND m.broker_message_id NOT IN (
-    SELECT d.broker_message_id FROM client_message_dedupe d WHERE d.mesh_id = ?1)"),
+    SELECT d.broker_message_id FROM client_message_dedupe d WHERE d.mesh_id = ?1)
+  AND m.broker_message_id NOT IN (
+    SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1 AND h.is_expired = 1)"),
     ("message_without_history", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = ?1 AND m.broker_message_id NOT IN (
@@ -46,9 +55,21 @@ WHERE m.mesh_id = ?1 AND m.destination_kind = 'dm'
     SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)
   AND m.broker_message_id NOT IN (
     SELECT q.broker_message_id FROM delivery_queue q WHERE q.mesh_id = ?1)"),
+    ("queue_message_without_item", Shown::Message, "
+SELECT m.broker_message_id FROM message m
+WHERE m.mesh_id = ?1 AND m.destination_kind = 'queue'
+  AND m.broker_message_id IN (
+    SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)
+  AND m.broker_message_id NOT IN (
+    SELECT i.broker_message_id FROM queue_item i WHERE i.mesh_id = ?1)"),
+    ("queue_item_without_history", Shown::At, "
+SELECT i.epoch, i.seq FROM queue_item i
+WHERE i.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
+    WHERE h.mesh_id = i.mesh_id AND h.epoch = i.epoch AND h.seq = i.seq
+      AND h.broker_message_id = i.broker_message_id)"),
     ("history_without_dedupe", Shown::Place, "
 SELECT h.epoch, h.seq, h.broker_message_id FROM message_history h
-WHERE h.mesh_id = ?1 AND (h.epoch, h.seq) NOT IN (
+WHERE h.mesh_id = ?1 AND h.is_expired = 0 AND (h.epoch, h.seq) NOT IN (
     SELECT d.epoch, d.seq FROM client_message_dedupe d WHERE d.mesh_id = ?1)"),
     ("delivery_without_history", Shown::Mailbox, "
 SELECT q.epoch, q.seq, q.member_id, q.agent FROM delivery_queue q
@@ -86,6 +107,7 @@ fn show(shown: Shown, row: &Row<'_>) -> rusqlite::Result<String> {
         Shown::Id => format!("{} {}", columns.party()?, columns.client_message_id()?),
         Shown::Message => columns.broker_message_id()?.to_string(),
         Shown::Place => format!("{} {}", columns.history_id()?, columns.broker_message_id()?),
+        Shown::At => columns.history_id()?.to_string(),
         Shown::Mailbox => format!("{} {}", columns.history_id()?, columns.party()?),
         Shown::Epoch => format!("epoch {}", columns.number()?),
     })

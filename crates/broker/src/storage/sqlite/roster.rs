@@ -2,7 +2,7 @@
 
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, params};
 
 use super::super::error::StorageError;
 use super::super::rows::{Roster, RosterTopic};
@@ -68,23 +68,6 @@ pub(super) fn ensure_member(
          ON CONFLICT (mesh_id, member_id) DO UPDATE SET name = excluded.name WHERE name <> excluded.name",
         params![mesh_key(mesh), member_key(member), name.as_str()],
     )
-}
-
-pub(super) fn begin_session(
-    connection: &Connection,
-    mesh: MeshId,
-    member: MemberId,
-) -> Result<u64, JobError> {
-    connection
-        .prepare_cached(
-            "UPDATE member SET generation = generation + 1 WHERE mesh_id = ?1 AND member_id = ?2
-             RETURNING generation",
-        )?
-        .query_row(params![mesh_key(mesh), member_key(member)], |row| {
-            Columns::of(row).number()
-        })
-        .optional()?
-        .ok_or_else(|| StorageError::UnknownMember(member).into())
 }
 
 pub(super) fn register_agent(
@@ -182,6 +165,10 @@ pub(super) fn read(connection: &Connection, mesh: MeshId) -> Result<Roster, JobE
         members,
         agents,
         topics: topics(connection, key)?,
+        queues: connection
+            .prepare_cached("SELECT queue FROM queue WHERE mesh_id = ?1 ORDER BY queue")?
+            .query_map(key, |row| Columns::of(row).queue())?
+            .collect::<rusqlite::Result<_>>()?,
     })
 }
 

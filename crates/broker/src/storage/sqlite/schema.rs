@@ -7,11 +7,18 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 1] = [Migration {
-    version: 1,
-    name: "broker",
-    sql: BROKER,
-}];
+pub(super) const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "broker",
+        sql: BROKER,
+    },
+    Migration {
+        version: 2,
+        name: "delivery_contract",
+        sql: super::schema_v2::DELIVERY_CONTRACT,
+    },
+];
 
 const BROKER: &str = "
 CREATE TABLE mesh (

@@ -3,7 +3,8 @@
 use rusqlite::Connection;
 
 use super::*;
-use crate::test_support::{Gate, member, mesh, on_disk, refused_code, send_item, sqlite};
+use crate::storage::{LeaseMs, Presence, Upkeep};
+use crate::test_support::{Gate, member, mesh, on_disk, refused_code, send_item};
 
 async fn with_messages(storage: &SqliteStorage) {
     let gate = Gate::open(std::sync::Arc::new(storage.clone())).await;
@@ -14,6 +15,7 @@ async fn with_messages(storage: &SqliteStorage) {
         gate.send("a/one", &format!("dm-{number}"), "@b/one", "hello")
             .await;
     }
+    gate.send("a/one", "work", "queue:q", "hello").await;
 }
 
 async fn damage(storage: &SqliteStorage, sql: &'static str) -> Vec<&'static str> {
@@ -43,6 +45,10 @@ async fn br_14_the_orphan_check_finds_every_kind_of_missing_row() {
         ("DELETE FROM message_history WHERE seq = 2",
             vec!["dedupe_without_history", "delivery_without_history", "gap_in_history", "message_without_history"]),
         ("DELETE FROM delivery_queue WHERE seq = 2", vec!["dm_without_delivery"]),
+        ("UPDATE message_history SET is_expired = 1 WHERE seq = 2", vec!["dedupe_of_expired_history"]),
+        ("DELETE FROM queue_item WHERE seq = 7", vec!["queue_message_without_item"]),
+        ("INSERT INTO queue_item (mesh_id, queue, epoch, seq, priority, broker_message_id) VALUES (x'00000000000000000000000000000001', 'q', 1, 99, 1, x'00')",
+            vec!["queue_item_without_history"]),
         ("INSERT INTO mention_index VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'one', 1, 99)",
             vec!["mention_without_history"]),
         ("UPDATE mesh SET next_seq = next_seq + 1", vec!["gap_in_history"]),
@@ -64,8 +70,8 @@ async fn everything_is_there_after_a_restart() {
     let again = SqliteStorage::open(Options::new(disk.path())).unwrap();
     assert_eq!(again.dump().await, before);
     assert_eq!(again.orphan_check(mesh(1)).await, Ok(Vec::new()));
-    let generation = again.begin_session(mesh(1), member("a")).await;
-    assert_eq!(generation, Ok(1));
+    let begun = again.begin_session(mesh(1), member("a"), WallMs(1), LeaseMs(1));
+    assert_eq!(begun.await, Ok(1));
 }
 
 #[tokio::test]
@@ -112,27 +118,6 @@ async fn br_09_a_full_disk_leaves_nothing_behind_and_is_told_as_full() {
     assert_eq!(disk.storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
 }
 
-#[tokio::test]
-async fn a_cumulative_ack_of_any_length_is_whole() {
-    let disk = sqlite();
-    let gate = Gate::open(std::sync::Arc::new(disk.storage.clone())).await;
-    gate.subscribe_all(&["a/one"]).await;
-    let count = deliveries::ACK_ROWS_MAX * 2 + 7;
-    for first in (0..count).step_by(1000) {
-        let ids = first..count.min(first + 1000);
-        let items = ids.map(|n| send_item("one", &n.to_string(), "#ops", "x"));
-        gate.batch("a", items.collect()).await;
-    }
-    let through = HistoryId {
-        epoch: 1,
-        seq: u64::try_from(count - 3).unwrap(),
-    };
-    let acked = disk
-        .storage
-        .ack_through(mesh(1), member("a"), through, WallMs(1));
-    assert_eq!(acked.await, Ok(count - 3));
-}
-
 /// What runs for every message.
 fn hot_in_accept() -> impl Iterator<Item = &'static str> {
     let lists = [
@@ -165,15 +150,15 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
     // On the writer: a read-only connection does not know of any CHECK.
     let found = disk.storage.database.write(|connection| {
         let mut found = Vec::new();
-        for sql in deliveries::STATEMENTS
-            .iter()
-            .copied()
-            .chain(hot_in_accept())
-        {
+        let others = [
+            deliveries::STATEMENTS,
+            queues::STATEMENTS,
+            story::STATEMENTS,
+            retention::STATEMENTS,
+        ];
+        for sql in others.into_iter().flatten().copied().chain(hot_in_accept()) {
             let mut lines = explained(connection, "EXPLAIN QUERY PLAN", 3, sql)?;
             lines.extend(explained(connection, "EXPLAIN", 1, sql)?);
-            // A range that moves within its own tree is listed first.
-            lines.retain(|line| sql != deliveries::ACK_THROUGH || line != "OpenEphemeral");
             for bad in ["SCAN", "TEMP B-TREE", "OpenEphemeral"] {
                 if lines.iter().any(|line| line.contains(bad)) {
                     found.push((bad, sql));
@@ -211,3 +196,53 @@ async fn hot_statements_are_prepared_once() {
     });
     assert_eq!(prepared_again.await.unwrap(), Vec::<&str>::new());
 }
+
+/// A file of the first release: everything in it is there after the migration, and what waited still
+/// waits, by its priority.
+#[tokio::test]
+async fn lf_35_a_file_of_the_first_schema_is_brought_up_to_date_with_every_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("broker.db");
+    let old = Database::open(Options::new(&path), &schema::MIGRATIONS[..1]).unwrap();
+    let filled = old.write(|connection| connection.execute_batch(FIRST_SCHEMA_ROWS));
+    filled.await.unwrap();
+    old.stop();
+    let storage = SqliteStorage::open(Options::new(&path)).unwrap();
+    let limit = crate::storage::PageLimit {
+        rows_max: 9,
+        bytes_max: 9_999,
+    };
+    let start = crate::storage::DeliveryCursor::START;
+    let page = storage.deliveries_after(mesh(1), member("a"), start, limit);
+    let page = page.await.unwrap();
+    let places: Vec<String> = page.iter().map(|d| d.history_id.to_string()).collect();
+    assert_eq!(places, ["1.3", "1.2"]);
+    assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
+    let dump = storage.dump().await;
+    let delivered = dump
+        .iter()
+        .find(|line| line.contains("one 1.1 2 "))
+        .unwrap();
+    assert!(delivered.ends_with(" 77 -1 -1"), "{delivered}");
+    assert_eq!(storage.lease_time(mesh(1)).await, Ok(LeaseMs(0)));
+}
+
+/// Three direct messages to `a/one`: a delivered low one, then an ordinary and an urgent one that wait.
+const FIRST_SCHEMA_ROWS: &str = "
+INSERT INTO mesh VALUES (x'00000000000000000000000000000001', 'home', 1, 4);
+INSERT INTO member VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'a', 3);
+INSERT INTO agent VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'one');
+WITH n (id_key, id, seq) AS (VALUES
+    (x'000000000000000000000000000000000000000000000001', x'00000000000000000000000000000001', 1),
+    (x'000000000000000000000000000000000000000000000002', x'00000000000000000000000000000002', 2),
+    (x'000000000000000000000000000000000000000000000003', x'00000000000000000000000000000003', 3))
+INSERT INTO client_message_dedupe (mesh_id, id_key, sender_member, sender_agent, client_message_id, wire_fingerprint,
+    broker_message_id, epoch, seq, destination_kind, destination_ref, first_seen_at)
+SELECT x'00000000000000000000000000000001', id_key, x'00000000000000000000000000000061', 'one', 'id-' || seq,
+    zeroblob(32), id, 1, seq, 'dm', 'a/one', 5 FROM n;
+INSERT INTO message SELECT mesh_id, broker_message_id, sender_member, sender_agent, 'a', client_message_id, 'dm', 'a/one', 5,
+    json_object('priority', CASE seq WHEN 1 THEN 'low' WHEN 2 THEN 'next' ELSE 'now' END) FROM client_message_dedupe;
+INSERT INTO message_history SELECT mesh_id, epoch, seq, broker_message_id FROM client_message_dedupe;
+INSERT INTO delivery_queue SELECT mesh_id, sender_member, seq = 1, epoch, seq, 'one', broker_message_id,
+    CASE seq WHEN 1 THEN 77 END FROM client_message_dedupe;
+";

@@ -1,9 +1,14 @@
 //! The contract suite: the same cases, as data, over every implementation.
 
 mod cases;
+mod priorities;
+mod queues;
 mod random;
 mod reading;
 mod script;
+mod script_more;
+mod stories;
+mod upkeep;
 
 use crate::test_support::{memory, sqlite};
 

@@ -3,11 +3,12 @@
 //! ```text
 //! agent a/one -> new                                 also: known, unknown_member
 //! topic #ops -> new                                  subscribe a/one #ops, unsubscribe a/one #ops
-//! send from=a/one id=A fp=1 to=#ops -> created 1.1   also mention=b/one, bytes=9, as=7 (broker id)
+//! send from=a/one id=A fp=1 to=#ops -> created 1.1   also mention=b/one, bytes=9, as=7 (broker id),
+//!                                                    priority=now, at=7 (accepted), expires=9 or never
 //! send … ; send … -> created 1.1 ; duplicate 1.1     one batch
 //! known from=a/one id=A -> 1.1 fp=1                  or absent
-//! deliveries a after=1.1/one rows=2 bytes=9 -> 1.2/one 1.3/two
-//! ack a 1.1/one 1.2/two -> 2                         ack_through a 1.2 -> 1
+//! deliveries a after=1.1/one rows=2 bytes=9 -> 1.2/one 1.3/two   after_now=, after_low= likewise
+//! ack a 1.1/one 1.2/two -> 2
 //! history after=1.1 rows=9 -> 1.2=A                  rows -> dedupe=1 message=1 …
 //! orphans -> none
 //! ```
@@ -16,13 +17,15 @@
 use std::collections::BTreeMap;
 
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId};
-use heddle_core::names::{AgentName, MemberName};
+use heddle_core::names::{AgentName, MemberName, QueueName};
 use ulid::Ulid;
 
 use crate::storage::{
-    Accepted, Ack, DeliveryCursor, Destination, NewMessage, PageLimit, SendId, StorageError,
+    Accepted, Ack, DeliveryCursor, DeliveryPlace, Destination, LeaseMs, LimiterNote, NewMessage,
+    PageLimit, SendId, StorageError,
 };
 use crate::test_support::{TestStorage, member, mesh, mesh_name, name_of, party, topic};
 
@@ -47,16 +50,16 @@ pub(super) async fn run<S: TestStorage>(storage: &S, text: &str) {
     assert_eq!(orphans, [], "at the end of the script");
 }
 
-struct Script<'s, S> {
-    storage: &'s S,
+pub(super) struct Script<'s, S> {
+    pub(super) storage: &'s S,
     /// Broker ids are minted from it.
-    sent: u128,
+    pub(super) sent: u128,
 }
 
-const AT: WallMs = WallMs(5_000);
+pub(super) const AT: WallMs = WallMs(5_000);
 
 impl<S: TestStorage> Script<'_, S> {
-    async fn line(&mut self, operation: &str) -> String {
+    pub(super) async fn line(&mut self, operation: &str) -> String {
         let mut words = operation.split_whitespace();
         let verb = words.next().unwrap();
         let rest: Vec<&str> = words.collect();
@@ -67,7 +70,11 @@ impl<S: TestStorage> Script<'_, S> {
             "rows" => self.rows().await,
             "known" => self.known(&rest).await,
             "orphans" => self.orphans().await,
-            "ack" | "ack_through" => self.ack(verb, &rest).await,
+            "ack" => self.ack(&rest).await,
+            "take" | "done" | "release" | "shown" | "acked" | "explain" | "mentions" | "sweep"
+            | "prune" | "count" | "renew" | "end" | "expire" | "present" => {
+                self.more(verb, &rest).await
+            }
             _ => self.roster(verb, &rest).await,
         }
     }
@@ -81,7 +88,7 @@ impl<S: TestStorage> Script<'_, S> {
                 shown(storage.ensure_member(mesh(1), member(id), &name).await)
             }
             ("session", [id]) => storage
-                .begin_session(mesh(1), member(id))
+                .begin_session(mesh(1), member(id), WallMs(70), LeaseMs(100))
                 .await
                 .map_or_else(|error| refused(&error), |number| number.to_string()),
             ("agent", [text]) => shown(storage.register_agent(mesh(1), &party(text)).await),
@@ -97,6 +104,11 @@ impl<S: TestStorage> Script<'_, S> {
                 let roster = storage.roster(mesh(1)).await.unwrap();
                 let members = roster.members.iter();
                 join(members.map(|(id, name)| format!("{}={name}", name_of(*id))))
+            }
+            ("queue", [name]) => shown(storage.create_queue(mesh(1), &queue(name)).await),
+            ("queues", []) => {
+                let roster = storage.roster(mesh(1)).await.unwrap();
+                join(roster.queues.iter().map(ToString::to_string))
             }
             ("topics", []) => {
                 let roster = storage.roster(mesh(1)).await.unwrap();
@@ -136,13 +148,18 @@ impl<S: TestStorage> Script<'_, S> {
 
     async fn deliveries(&self, rest: &[&str]) -> String {
         let fields = fields(&rest[1..]);
-        let after = fields.get("after").map_or(DeliveryCursor::START, |text| {
-            let ack = place(text);
-            DeliveryCursor {
-                history_id: ack.history_id,
-                agent: ack.agent.to_string(),
+        let mut after = DeliveryCursor::START;
+        for (key, priority) in [
+            ("after_now", Priority::Now),
+            ("after", Priority::Next),
+            ("after_low", Priority::Low),
+        ] {
+            if let Some(text) = fields.get(key) {
+                let Ack { history_id, agent } = place(text);
+                let agent = agent.to_string();
+                after = after.at(priority, DeliveryPlace { history_id, agent });
             }
-        });
+        }
         let limit = PageLimit {
             rows_max: number(&fields, "rows", 100),
             bytes_max: number(&fields, "bytes", 100_000),
@@ -153,15 +170,9 @@ impl<S: TestStorage> Script<'_, S> {
         join(page.iter().map(|d| format!("{}/{}", d.history_id, d.agent)))
     }
 
-    async fn ack(&self, verb: &str, rest: &[&str]) -> String {
-        let member = member(rest[0]);
-        let count = if verb == "ack" {
-            let items = rest[1..].iter().map(|text| place(text)).collect();
-            self.storage.ack(mesh(1), member, items, AT).await
-        } else {
-            let through: HistoryId = rest[1].parse().unwrap();
-            self.storage.ack_through(mesh(1), member, through, AT).await
-        };
+    async fn ack(&self, rest: &[&str]) -> String {
+        let items = rest[1..].iter().map(|text| place(text)).collect();
+        let count = self.storage.ack(mesh(1), member(rest[0]), items, AT).await;
         count.unwrap().to_string()
     }
 
@@ -195,28 +206,30 @@ impl<S: TestStorage> Script<'_, S> {
 }
 
 /// `key=value` words.
-fn fields<'t>(words: &[&'t str]) -> BTreeMap<&'t str, &'t str> {
+pub(super) fn fields<'t>(words: &[&'t str]) -> BTreeMap<&'t str, &'t str> {
     let pair = |word: &&'t str| word.split_once('=').unwrap();
     words.iter().map(pair).collect()
 }
 
-fn number(fields: &BTreeMap<&str, &str>, key: &str, otherwise: usize) -> usize {
+pub(super) fn number(fields: &BTreeMap<&str, &str>, key: &str, otherwise: usize) -> usize {
     fields
         .get(key)
         .map_or(otherwise, |text| text.parse().unwrap())
 }
 
-fn send_id(fields: &BTreeMap<&str, &str>) -> SendId {
+pub(super) fn send_id(fields: &BTreeMap<&str, &str>) -> SendId {
     let id = ClientMessageId::parse(fields["id"]).unwrap();
     SendId::new(mesh(1), party(fields["from"]), id)
 }
 
 fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
     let to = fields["to"];
-    let destination = match to.strip_prefix('@') {
-        Some(text) => Destination::Dm(party(text)),
-        None => Destination::Topic(topic(to)),
+    let destination = match (to.strip_prefix('@'), to.strip_prefix("queue:")) {
+        (Some(text), _) => Destination::Dm(party(text)),
+        (_, Some(name)) => Destination::Queue(queue(name)),
+        _ => Destination::Topic(topic(to)),
     };
+    let priority = fields.get("priority").unwrap_or(&"next");
     let mentions = fields
         .get("mention")
         .map_or_else(Vec::new, |text| text.split(',').map(party).collect());
@@ -233,15 +246,28 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
         broker_message_id: BrokerMessageId(Ulid::from(minted)),
         wire_fingerprint: Fingerprint([fields["fp"].parse().unwrap(); 32]),
         destination,
+        priority: Priority::parse(priority).unwrap(),
         mentions,
         envelope: envelope.into(),
-        accepted_at: WallMs(1_000),
-        expires_at: Some(WallMs(2_000)),
+        accepted_at: WallMs(fields.get("at").map_or(1_000, |at| at.parse().unwrap())),
+        expires_at: match fields.get("expires") {
+            None => Some(WallMs(2_000)),
+            Some(&"never") => None,
+            Some(at) => Some(WallMs(at.parse().unwrap())),
+        },
+        limiter: Some(LimiterNote {
+            window: 9,
+            counted: true,
+        }),
     }
 }
 
+pub(super) fn queue(name: &str) -> QueueName {
+    QueueName::parse(name).unwrap()
+}
+
 /// `1.2/agent`.
-fn place(text: &str) -> Ack {
+pub(super) fn place(text: &str) -> Ack {
     let (place, agent) = text.split_once('/').unwrap();
     Ack {
         history_id: place.parse().unwrap(),
@@ -267,7 +293,7 @@ fn shown(changed: Result<bool, StorageError>) -> String {
     }
 }
 
-fn refused(error: &StorageError) -> String {
+pub(super) fn refused(error: &StorageError) -> String {
     match error {
         StorageError::UnknownMesh(_) => "unknown_mesh",
         StorageError::UnknownMember(_) => "unknown_member",
@@ -278,11 +304,11 @@ fn refused(error: &StorageError) -> String {
     .to_owned()
 }
 
-fn short(party: &heddle_core::ids::Party) -> String {
+pub(super) fn short(party: &heddle_core::ids::Party) -> String {
     format!("{}/{}", name_of(party.member), party.agent)
 }
 
-fn join(parts: impl Iterator<Item = String>) -> String {
+pub(super) fn join(parts: impl Iterator<Item = String>) -> String {
     let parts: Vec<String> = parts.collect();
     if parts.is_empty() {
         "none".to_owned()

@@ -29,7 +29,7 @@ pub(super) struct Hello {
     pub(super) member: MemberId,
     pub(super) member_name: MemberName,
     pub(super) agents: Vec<AgentName>,
-    pub(super) resume_after: HistoryId,
+    pub(super) seen: HistoryId,
 }
 
 impl Hello {
@@ -43,7 +43,7 @@ impl Hello {
                 .iter()
                 .map(|name| AgentName::parse(name).unwrap())
                 .collect(),
-            resume_after: HistoryId::ZERO,
+            seen: HistoryId::ZERO,
         }
     }
 
@@ -54,7 +54,7 @@ impl Hello {
             member: self.member,
             member_name: self.member_name,
             agents: self.agents,
-            resume_after: self.resume_after,
+            seen: self.seen,
         }
     }
 }

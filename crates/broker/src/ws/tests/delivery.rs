@@ -3,22 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_core::ids::HistoryId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_wire::broker::{Delivery, Request, Verdict};
 
-use super::client::{Client, Hello};
+use super::client::Client;
 use super::house::{House, end};
 use crate::storage::{DeliveryCursor, PageLimit, Storage};
-use crate::test_support::{
-    TestStorage, member, memory, mesh, on_every_storage, principal, send_item, topic,
-};
+use crate::test_support::{TestStorage, member, memory, mesh, on_every_storage, send_item, topic};
 use crate::ws::config::PUSH_POLL;
 use crate::ws::{BrokerConfig, Ending};
 
 on_every_storage!(
     un_acknowledged_deliveries_come_again_and_acknowledged_ones_never,
-    a_resuming_client_acknowledges_everything_it_holds,
     a_long_backlog_comes_whole_in_order_and_in_bounded_frames,
     every_agent_of_a_member_gets_its_own_copy,
 );
@@ -99,19 +95,6 @@ async fn un_acknowledged_deliveries_come_again_and_acknowledged_ones_never<S: Te
     assert_eq!(seqs(&again), [2, 3, 5]);
     client.ack(&again).await;
     waiting(house.storage.as_ref(), 0).await;
-}
-
-async fn a_resuming_client_acknowledges_everything_it_holds<S: TestStorage>(storage: Arc<S>) {
-    let house = House::over(storage, BrokerConfig::default()).await;
-    register_b(&house).await;
-    send_to_b(&house, 5, 10).await;
-    let hello = Hello {
-        resume_after: HistoryId { epoch: 1, seq: 3 },
-        ..Hello::of(&principal("b"), &["one"])
-    };
-    let (mut client, _serving, _) = house.greet(hello, "b").await;
-    let taken = take(&mut client, 2).await;
-    assert_eq!(seqs(&taken), [4, 5]);
 }
 
 async fn a_long_backlog_comes_whole_in_order_and_in_bounded_frames<S: TestStorage>(

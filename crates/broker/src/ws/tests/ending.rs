@@ -1,7 +1,7 @@
 //! How connections are taken down: what was begun is finished, and nothing keeps running.
 
 use super::house::{House, end, tasks_alive};
-use crate::storage::Storage;
+use crate::storage::Upkeep;
 use crate::test_support::{Dump, Fault, Flaky, memory, mesh, refused_code, send_item};
 use crate::ws::{BrokerConfig, Ending};
 

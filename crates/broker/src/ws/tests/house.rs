@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::{Client, Hello};
 use crate::limiter::{Budget, LocalLimiter};
+use crate::principal::Claim;
 use crate::storage::{MemoryStorage, Storage};
 use crate::test_support::{memory, mesh, mesh_name, principal};
 use crate::ws::{Broker, BrokerConfig, Ending, ws_config};
@@ -24,6 +25,7 @@ pub(super) struct House<S> {
     pub(super) broker: Broker<S, LocalLimiter>,
     pub(super) storage: Arc<S>,
     pub(super) shutdown: CancellationToken,
+    pub(super) clock: Arc<ManualClock>,
 }
 
 impl House<MemoryStorage> {
@@ -47,7 +49,7 @@ impl<S: Storage> House<S> {
         let broker = Broker::new(
             storage.clone(),
             Arc::new(limiter),
-            clock,
+            clock.clone(),
             Arc::new(ManualIds::seeded(1)),
             config,
         );
@@ -59,17 +61,21 @@ impl<S: Storage> House<S> {
             broker,
             storage,
             shutdown: CancellationToken::new(),
+            clock,
         }
     }
 
     /// Opens a connection that is proven to be this member's, and says nothing yet.
     pub(super) async fn connect(&self, name: &str) -> (Client, JoinHandle<Ending>) {
+        self.connect_as(principal(name).into()).await
+    }
+
+    pub(super) async fn connect_as(&self, claim: Claim) -> (Client, JoinHandle<Ending>) {
         let (near, far) = tokio::io::duplex(PIPE_BYTES);
         let config = Some(ws_config());
         let socket = WebSocketStream::from_raw_socket(far, Role::Server, config).await;
         let (broker, shutdown) = (self.broker.clone(), self.shutdown.clone());
-        let principal = principal(name);
-        let serving = tokio::spawn(async move { broker.serve(socket, principal, shutdown).await });
+        let serving = tokio::spawn(async move { broker.serve(socket, claim, shutdown).await });
         (Client::over(near).await, serving)
     }
 

@@ -6,5 +6,7 @@ mod ending;
 mod greeting;
 mod hostile;
 mod house;
+mod presence;
 mod requests;
 mod sending;
+mod work;

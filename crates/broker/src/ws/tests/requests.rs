@@ -19,6 +19,9 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Absent => "absent".to_owned(),
         ReplyResult::Roster { roster } => format!("{} topics", roster.topics.len()),
         ReplyResult::Refused(refused) => refused.code,
+        ReplyResult::Explained(explained) => format!("explained {}", explained.history_id),
+        ReplyResult::Taken { items } => format!("took {}", items.len()),
+        ReplyResult::QueueVerdicts { items } => format!("{items:?}"),
     }
 }
 

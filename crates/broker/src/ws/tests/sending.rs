@@ -8,7 +8,7 @@ use heddle_core::limits::BATCH_ITEMS_MAX;
 use heddle_wire::broker::{ReplyResult, Request, Verdict};
 
 use super::house::House;
-use crate::storage::Storage;
+use crate::storage::Upkeep;
 use crate::test_support::{mesh, refused_code, send_item, sqlite};
 use crate::ws::BrokerConfig;
 

@@ -2,6 +2,7 @@
 
 mod advanced;
 mod agent;
+mod broker;
 mod completions;
 mod down;
 mod inbox;
@@ -49,6 +50,8 @@ verbs! {
     Agent => agent,
     /// Show who is in the mesh
     Peers => peers,
+    /// Run a broker of its own, and its jobs by hand
+    Broker => broker,
     /// Tools for those who look under the hood
     Advanced => advanced,
     /// Print shell completions

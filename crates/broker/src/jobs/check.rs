@@ -1,0 +1,22 @@
+//! The orphan check over every mesh of a store.
+
+use crate::storage::{Checked, Orphan, Storage, StorageError};
+
+/// Looks at every row of the effects; names each row that lacks another. Writes nothing.
+pub async fn orphan_check<S: Storage>(storage: &S) -> Result<Checked, StorageError> {
+    let mut checked = Checked::default();
+    for (mesh, name) in storage.meshes().await? {
+        checked.row_count += storage.effect_rows(mesh).await?;
+        let orphans = storage.orphan_check(mesh).await?;
+        checked
+            .orphans
+            .extend(orphans.into_iter().map(|orphan| Orphan {
+                problem: orphan.problem,
+                row: format!("{name}: {}", orphan.row),
+            }));
+    }
+    metrics::counter!("heddle_broker_dedupe_orphan_check_total").increment(1);
+    let found = u64::try_from(checked.orphans.len()).unwrap_or(u64::MAX);
+    metrics::counter!("heddle_broker_dedupe_orphan_found_total").increment(found);
+    Ok(checked)
+}

@@ -1,0 +1,84 @@
+//! The sweep: ids whose time is over, bodies that are old, sessions that ended, traffic to be counted.
+
+use heddle_core::clock::{Clock, WallMs};
+use heddle_core::ids::MeshId;
+use heddle_core::names::MeshName;
+
+use super::{CLAIM_MS, days_before};
+use crate::storage::{Job, Storage, StorageError};
+
+/// How a sweep is done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sweep {
+    /// Whoever does it, for those who find it at work.
+    pub holder: String,
+    /// Bodies older than this go; never, if `None`.
+    pub message_retention_days: Option<u32>,
+}
+
+/// What a sweep did in one mesh.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshSwept {
+    pub mesh: MeshId,
+    pub name: MeshName,
+    /// Ids forgotten.
+    pub expired: usize,
+    /// Bodies deleted.
+    pub pruned: usize,
+    /// Messages added to the counters.
+    pub counted: u64,
+    /// Somebody else is at it, until then; nothing was done here.
+    pub held_by: Option<(String, WallMs)>,
+}
+
+/// Sweeps every mesh of a store.
+pub async fn sweep<S: Storage>(
+    storage: &S,
+    clock: &dyn Clock,
+    how: &Sweep,
+) -> Result<Vec<MeshSwept>, StorageError> {
+    let mut swept = Vec::new();
+    for (mesh, name) in storage.meshes().await? {
+        swept.push(one(storage, clock, how, (mesh, name)).await?);
+    }
+    Ok(swept)
+}
+
+async fn one<S: Storage>(
+    storage: &S,
+    clock: &dyn Clock,
+    how: &Sweep,
+    (mesh, name): (MeshId, MeshName),
+) -> Result<MeshSwept, StorageError> {
+    let now = clock.wall();
+    let until = WallMs(now.0.saturating_add(CLAIM_MS));
+    let held_by = storage
+        .claim_job(mesh, Job::Sweep, &how.holder, now, until)
+        .await?;
+    let mut done = MeshSwept {
+        mesh,
+        name,
+        expired: 0,
+        pruned: 0,
+        counted: 0,
+        held_by,
+    };
+    if done.held_by.is_some() {
+        return Ok(done);
+    }
+    // Counted before their bodies go, because the bodies say when they came.
+    done.counted = storage.count_traffic(mesh).await?;
+    done.expired = storage.sweep_expired(mesh, now).await?;
+    if let Some(days) = how.message_retention_days {
+        let before = days_before(now, days);
+        done.pruned = storage.prune_messages(mesh, before).await?;
+    }
+    storage.release_job(mesh, Job::Sweep, &how.holder).await?;
+    count("heddle_broker_dedupe_expired_total", done.expired);
+    count("heddle_broker_messages_pruned_total", done.pruned);
+    Ok(done)
+}
+
+fn count(name: &'static str, number: usize) {
+    metrics::counter!(name).increment(u64::try_from(number).unwrap_or(u64::MAX));
+}

@@ -1,0 +1,135 @@
+//! The jobs over every store: what they do, that they may be repeated, and that one of N does them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_core::clock::{Clock, ManualClock, WallMs};
+
+use super::{Sweep, orphan_check, sweep};
+use crate::storage::{Job, Upkeep};
+use crate::test_support::{Dump, Gate, TestStorage, mesh, on_every_storage, refused_code, sqlite};
+
+on_every_storage!(
+    a_sweep_forgets_prunes_and_counts_and_a_second_one_finds_nothing,
+    a_sweep_that_somebody_else_does_is_passed_over_and_told,
+    br_14_the_orphan_check_counts_its_rows_and_finds_none,
+);
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn how(days: Option<u32>) -> Sweep {
+    Sweep {
+        holder: "me".to_owned(),
+        message_retention_days: days,
+    }
+}
+
+async fn a_sweep_forgets_prunes_and_counts_and_a_second_one_finds_nothing<S: TestStorage>(
+    storage: Arc<S>,
+) {
+    let gate = Gate::open(storage).await;
+    gate.register("a/one").await;
+    let topic = crate::test_support::topic("#ops");
+    gate.storage().create_topic(mesh(1), &topic).await.unwrap();
+    gate.send("a/one", "old", "#ops", "x").await;
+    gate.clock.advance(DAY * 40);
+    gate.send("a/one", "new", "#ops", "x").await;
+    let clock: &dyn Clock = gate.clock.as_ref();
+    let swept = sweep(gate.storage(), clock, &how(Some(30))).await.unwrap();
+    let figures = |one: &super::MeshSwept| (one.expired, one.pruned, one.counted);
+    assert_eq!(swept.iter().map(figures).collect::<Vec<_>>(), [(0, 1, 2)]);
+    let retried = gate.send("a/one", "old", "#ops", "x").await;
+    assert_eq!(refused_code(&retried), "duplicate", "BR-20");
+    gate.clock.advance(DAY * 330);
+    let swept = sweep(gate.storage(), clock, &how(None)).await.unwrap();
+    assert_eq!(swept.iter().map(figures).collect::<Vec<_>>(), [(1, 0, 0)]);
+    let rows = gate.storage().dump().await;
+    let swept = sweep(gate.storage(), clock, &how(None)).await.unwrap();
+    assert_eq!(swept.iter().map(figures).collect::<Vec<_>>(), [(0, 0, 0)]);
+    assert_eq!(gate.storage().dump().await, rows);
+    assert_eq!(orphan_check(gate.storage()).await.unwrap().orphans, []);
+}
+
+async fn a_sweep_that_somebody_else_does_is_passed_over_and_told<S: TestStorage>(storage: Arc<S>) {
+    let gate = Gate::open(storage).await;
+    gate.subscribe_all(&["a/one"]).await;
+    gate.send("a/one", "A", "#ops", "x").await;
+    let now = gate.clock.wall();
+    let until = WallMs(now.0 + 60_000);
+    gate.storage()
+        .claim_job(mesh(1), Job::Sweep, "another", now, until)
+        .await
+        .unwrap();
+    let swept = sweep(gate.storage(), gate.clock.as_ref(), &how(None)).await;
+    let swept = swept.unwrap();
+    assert_eq!(swept[0].held_by, Some(("another".to_owned(), until)));
+    assert_eq!(swept[0].counted, 0);
+    // Its holder died: the claim ends by itself.
+    gate.clock.advance(Duration::from_secs(61));
+    let swept = sweep(gate.storage(), gate.clock.as_ref(), &how(None)).await;
+    assert_eq!(swept.unwrap()[0].counted, 1);
+}
+
+async fn br_14_the_orphan_check_counts_its_rows_and_finds_none<S: TestStorage>(storage: Arc<S>) {
+    let gate = Gate::open(storage).await;
+    gate.subscribe_all(&["a/one", "b/one"]).await;
+    gate.send("a/one", "A", "#ops", "x").await;
+    gate.send("a/one", "B", "queue:q", "x").await;
+    let checked = orphan_check(gate.storage()).await.unwrap();
+    // Three rows each, two deliveries, one piece of work.
+    assert_eq!((checked.row_count, checked.orphans), (9, vec![]));
+}
+
+#[tokio::test]
+async fn br_14_the_orphan_check_names_the_row_and_its_mesh() {
+    let sqlite = sqlite();
+    let gate = Gate::open(Arc::new(sqlite.storage.clone())).await;
+    gate.subscribe_all(&["a/one"]).await;
+    gate.send("a/one", "A", "#ops", "x").await;
+    let delete = "DELETE FROM message".to_owned();
+    sqlite.storage.batch(delete).await;
+    let checked = orphan_check(&sqlite.storage).await.unwrap();
+    assert_eq!(checked.orphans.len(), 1);
+    assert_eq!(checked.orphans[0].problem, "dedupe_disagrees_with_message");
+    let row = &checked.orphans[0].row;
+    assert!(
+        row.starts_with("home: ") && row.ends_with("/one A"),
+        "{row}"
+    );
+}
+
+/// The schedule of a serving broker does the same, by itself.
+#[tokio::test(start_paused = true)]
+async fn a_serving_broker_sweeps_by_itself_and_stops_when_told() {
+    use crate::limiter::{Budget, LocalLimiter};
+    use crate::ws::{Broker, BrokerConfig};
+    use heddle_core::clock::ManualIds;
+    use tokio_util::sync::CancellationToken;
+
+    let storage = crate::test_support::memory();
+    let clock = Arc::new(ManualClock::at(WallMs(0)));
+    let limiter = Arc::new(LocalLimiter::new(clock.clone(), Budget::default()));
+    let gate = Gate::with(storage.clone(), limiter.clone(), clock.clone()).await;
+    gate.subscribe_all(&["a/one"]).await;
+    gate.send("a/one", "A", "#ops", "x").await;
+    let ids = Arc::new(ManualIds::seeded(1));
+    let broker = Broker::new(
+        storage.clone(),
+        limiter,
+        clock.clone(),
+        ids,
+        BrokerConfig::default(),
+    );
+    let shutdown = CancellationToken::new();
+    let upkeep = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move { broker.upkeep(shutdown).await }
+    });
+    clock.advance(DAY * 366);
+    while gate.storage().count("dedupe").await > 0 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(storage.traffic(mesh(1)).await.unwrap().len(), 1);
+    shutdown.cancel();
+    upkeep.await.unwrap();
+}

@@ -1,0 +1,73 @@
+//! Work queues: each message goes to one consumer, under a lease; and the promises about that.
+//!
+//! **One consumer.** A message that is under a running lease, or acknowledged, is taken by nobody.
+//!
+//! **Nothing is lost.** A lease that runs out without an ack makes the message available again, with a
+//! higher delivery count, in its old place of the order.
+//!
+//! **Fenced.** Every lease of a queue has a number higher than every one before it. Only the holder of
+//! the latest one settles a message (`core::work` decides), and an ack counts once.
+//!
+//! **Order.** `now` before `next` before `low`, within one priority by `(epoch, seq)`.
+
+use std::future::Future;
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MeshId, Party};
+use heddle_core::names::QueueName;
+use heddle_core::work::{Settle, Settled};
+
+use super::contract::Answer;
+use super::presence::LeaseMs;
+use super::rows::{Delivery, PageLimit};
+
+/// A message under a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    pub delivery: Delivery,
+    pub fence: u64,
+    pub delivery_count: u64,
+}
+
+/// One message of a queue under the lease that the caller had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leased {
+    pub history_id: HistoryId,
+    pub fence: u64,
+}
+
+/// Who takes, when, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taker {
+    pub agent: Party,
+    pub now: LeaseMs,
+    pub until: LeaseMs,
+}
+
+pub trait Queues: Send + Sync + 'static {
+    /// True if it is new. A message to a missing queue creates it as well.
+    fn create_queue(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+    ) -> impl Future<Output = Answer<bool>> + Send;
+
+    /// Takes what is available, at most a page of it. Nothing from a queue that does not exist.
+    fn queue_take(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        limit: PageLimit,
+    ) -> impl Future<Output = Answer<Vec<Taken>>> + Send;
+
+    /// Acknowledges or gives back, one verdict each, in order.
+    fn queue_settle(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        agent: &Party,
+        settle: (Settle, Vec<Leased>),
+        at: WallMs,
+    ) -> impl Future<Output = Answer<Vec<Settled>>> + Send;
+}

@@ -1,0 +1,166 @@
+//! Upkeep in SQL. Candidates are found by readers; the writer only changes what is still due, a few
+//! hundred rows at a time.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+use heddle_core::names::MeshName;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::error::StorageError;
+use super::super::rows::Orphan;
+use super::super::upkeep::{Job, Upkeep, is_claimed};
+use super::columns::{Columns, integer, mesh_key};
+use super::error::JobError;
+use super::{SqliteStorage, expiry, orphans, retention, traffic};
+
+const MESHES: &str = "SELECT mesh_id, name FROM mesh ORDER BY mesh_id";
+
+const CLAIM: &str = "SELECT holder, claimed_until FROM job_claim WHERE mesh_id = ?1 AND job = ?2";
+
+const TAKE_CLAIM: &str = "
+INSERT INTO job_claim (mesh_id, job, holder, claimed_until) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (mesh_id, job) DO UPDATE SET holder = excluded.holder,
+    claimed_until = excluded.claimed_until";
+
+const RELEASE: &str = "DELETE FROM job_claim WHERE mesh_id = ?1 AND job = ?2 AND holder = ?3";
+
+const EFFECT_ROWS: &str = "
+SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = ?1)
+    + (SELECT count(*) FROM message WHERE mesh_id = ?1)
+    + (SELECT count(*) FROM message_history WHERE mesh_id = ?1)
+    + (SELECT count(*) FROM delivery_queue WHERE mesh_id = ?1)
+    + (SELECT count(*) FROM queue_item WHERE mesh_id = ?1)
+    + (SELECT count(*) FROM mention_index WHERE mesh_id = ?1)";
+
+fn claim(
+    connection: &Connection,
+    mesh: MeshId,
+    job: Job,
+    holder: &str,
+    (now, until): (WallMs, WallMs),
+) -> Result<Option<(String, WallMs)>, JobError> {
+    let key = params![mesh_key(mesh), job.as_str()];
+    let found = connection
+        .prepare_cached(CLAIM)?
+        .query_row(key, |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.text()?, columns.wall()?))
+        })
+        .optional()?;
+    if let Some((other, ends)) = found
+        && other != holder
+        && is_claimed(ends, now)
+    {
+        return Ok(Some((other, ends)));
+    }
+    let mut statement = connection.prepare_cached(TAKE_CLAIM)?;
+    statement.execute(params![mesh_key(mesh), job.as_str(), holder, until.0])?;
+    Ok(None)
+}
+
+fn meshes(connection: &Connection) -> Result<Vec<(MeshId, MeshName)>, JobError> {
+    let found = connection
+        .prepare_cached(MESHES)?
+        .query_map([], |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.mesh()?, columns.mesh_name()?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(found)
+}
+
+impl Upkeep for SqliteStorage {
+    async fn meshes(&self) -> Result<Vec<(MeshId, MeshName)>, StorageError> {
+        Ok(self.database.read(meshes).await?)
+    }
+
+    async fn claim_job(
+        &self,
+        mesh: MeshId,
+        job: Job,
+        holder: &str,
+        now: WallMs,
+        until: WallMs,
+    ) -> Result<Option<(String, WallMs)>, StorageError> {
+        let holder = holder.to_owned();
+        self.write(mesh, move |c| claim(c, mesh, job, &holder, (now, until)))
+            .await
+    }
+
+    async fn release_job(&self, mesh: MeshId, job: Job, holder: &str) -> Result<(), StorageError> {
+        let holder = holder.to_owned();
+        self.write(mesh, move |c| {
+            let key = params![mesh_key(mesh), job.as_str(), holder];
+            c.prepare_cached(RELEASE)?.execute(key)?;
+            Ok(())
+        })
+        .await
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Result<usize, StorageError> {
+        let mut after = expiry::Walk::default();
+        let mut count = 0;
+        loop {
+            let found = self.read(mesh, move |c| Ok(expiry::find(c, mesh, now, after)?));
+            let (due, next) = found.await?;
+            if !due.is_empty() {
+                let swept = self.write(mesh, move |c| Ok(expiry::sweep(c, mesh, now, &due)?));
+                count += swept.await?;
+            }
+            match next {
+                None => return Ok(count),
+                Some(next) => after = next,
+            }
+        }
+    }
+
+    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
+        let mut after = retention::Walk::default();
+        let mut count = 0;
+        loop {
+            let found = self.read(mesh, move |c| Ok(retention::find(c, mesh, before, after)?));
+            let (old, next) = found.await?;
+            if !old.is_empty() {
+                let pruned = self.write(mesh, move |c| Ok(retention::prune(c, mesh, &old)?));
+                count += pruned.await?;
+            }
+            match next {
+                None => return Ok(count),
+                Some(next) => after = next,
+            }
+        }
+    }
+
+    async fn count_traffic(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        let mut count = 0;
+        loop {
+            let counted = self.write(mesh, move |c| Ok(traffic::count(c, mesh)?));
+            match counted.await? {
+                0 => return Ok(count),
+                some => count += some,
+            }
+        }
+    }
+
+    async fn traffic(&self, mesh: MeshId) -> Result<Vec<(WallMs, u64)>, StorageError> {
+        self.read(mesh, move |c| Ok(traffic::read(c, mesh)?)).await
+    }
+
+    async fn orphan_check(&self, mesh: MeshId) -> Result<Vec<Orphan>, StorageError> {
+        self.read(mesh, move |c| orphans::check(c, mesh)).await
+    }
+
+    async fn effect_rows(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        self.read(mesh, move |c| {
+            let mut statement = c.prepare_cached(EFFECT_ROWS)?;
+            let count = statement.query_row([mesh_key(mesh)], |row| Columns::of(row).number())?;
+            Ok(count)
+        })
+        .await
+    }
+}
+
+/// How a limit is bound.
+pub(super) fn rows(count: usize) -> i64 {
+    integer(u64::try_from(count).unwrap_or(u64::MAX))
+}

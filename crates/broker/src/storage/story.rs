@@ -1,0 +1,110 @@
+//! The story of a message after its accept: receipts per recipient, and what can be told of an id.
+//!
+//! **Receipts rise.** `acked` implies `shown`, `shown` implies `delivered`. The first time of a level
+//! stays; a repeated or late receipt changes nothing.
+//!
+//! **Telling decides nothing.** The limiter's note is kept for explanations only (RL-10).
+
+use std::future::Future;
+
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::DestinationKind;
+use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::names::{AgentName, MemberName};
+use heddle_core::work::WorkState;
+
+use super::contract::Answer;
+use super::presence::LeaseMs;
+use super::rows::{Consumed, SendId};
+
+/// How far a recipient's side has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReceiptLevel {
+    Shown,
+    Acked,
+}
+
+/// One step of one delivery, as the receiving side tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub history_id: HistoryId,
+    pub agent: AgentName,
+    pub level: ReceiptLevel,
+    pub at: WallMs,
+}
+
+/// What the limiter said when a message was let in. Telemetry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LimiterNote {
+    pub window: u64,
+    pub counted: bool,
+}
+
+/// When a delivery reached each level.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Levels {
+    pub delivered_at: Option<WallMs>,
+    pub shown_at: Option<WallMs>,
+    pub acked_at: Option<WallMs>,
+}
+
+/// One recipient of a message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipient {
+    pub party: Party,
+    /// Its name now.
+    pub member_name: MemberName,
+    pub levels: Levels,
+}
+
+/// Where a message to a queue stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkStory {
+    pub state: WorkState,
+    pub fence: u64,
+    pub delivery_count: u64,
+    /// Of the latest lease, with its name now.
+    pub holder: Option<(Party, MemberName)>,
+    pub leased_until: Option<LeaseMs>,
+    pub acked_at: Option<WallMs>,
+}
+
+/// Everything that the tables hold of an id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    pub consumed: Consumed,
+    pub expires_at: Option<WallMs>,
+    pub destination_kind: DestinationKind,
+    pub destination_ref: String,
+    pub limiter: Option<LimiterNote>,
+    /// Sorted by member and agent.
+    pub recipients: Vec<Recipient>,
+    pub work: Option<WorkStory>,
+}
+
+pub trait Story: Send + Sync + 'static {
+    /// Takes receipts of this member; returns how many changed something. Those of deliveries that do
+    /// not exist are passed over.
+    fn receipts(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        items: Vec<Receipt>,
+    ) -> impl Future<Output = Answer<usize>> + Send;
+
+    /// What the store holds of an id; `None` if nothing. Writes nothing.
+    fn explain(
+        &self,
+        mesh: MeshId,
+        id: SendId,
+    ) -> impl Future<Output = Answer<Option<Explanation>>> + Send;
+
+    /// Places at which this agent was mentioned, in order.
+    fn mentions_after(
+        &self,
+        mesh: MeshId,
+        agent: &Party,
+        after: HistoryId,
+        rows_max: usize,
+    ) -> impl Future<Output = Answer<Vec<HistoryId>>> + Send;
+}

@@ -1,0 +1,86 @@
+//! Work queues: one consumer each, leases, fences.
+
+use super::check;
+
+#[tokio::test]
+async fn a_message_of_a_queue_goes_to_one_consumer_and_its_ack_counts_once() {
+    check(
+        "
+        member a
+        member b
+        agent a/one
+        agent b/one
+        send from=a/one id=A fp=1 to=queue:q -> created 1.1
+        queues -> q
+        send from=a/one id=B fp=1 to=queue:q -> created 1.2
+        send from=a/one id=A fp=1 to=queue:q -> duplicate 1.1
+        -- Nobody is pushed anything.
+        deliveries a -> none
+        rows -> dedupe=2 message=2 history=2 delivery=0 mention=0
+        take a/none q -> unknown_agent
+        take a/one other -> none
+        take a/one q max=1 -> 1.1#1*1
+        take b/one q -> 1.2#2*1
+        take b/one q -> none
+        done b/one q 1.1#1 -> stale
+        done a/one q 1.1#2 -> stale
+        done a/one q 1.1#1 1.9#1 -> apply unknown
+        done a/one q 1.1#1 -> already
+        release a/one q 1.1#1 -> stale
+        take a/one q now=1000 -> 1.2#3*2
+        done b/one q 1.2#2 -> stale
+        done a/one q 1.2#3 -> apply
+        take a/one q now=9000 -> none
+        explain from=a/one id=B -> 1.2 to=q until=2000 window=9 counted=true body acked#3*2 by=a/one(a) acked=5000
+        ",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_lease_that_ran_out_is_taken_over_with_a_higher_fence_and_the_old_one_is_refused() {
+    check(
+        "
+        member a
+        member b
+        agent a/one
+        agent b/one
+        queue q -> new
+        queue q -> known
+        send from=a/one id=A fp=1 to=queue:q
+        take a/one q now=0 lease=10 -> 1.1#1*1
+        take b/one q now=9 -> none
+        -- Over, but not taken over: its holder may still finish.
+        done a/one q 1.1#1 -> apply
+        send from=a/one id=B fp=1 to=queue:q
+        take a/one q now=20 lease=10 -> 1.2#2*1
+        take b/one q now=30 lease=10 -> 1.2#3*2
+        done a/one q 1.2#2 -> stale
+        release a/one q 1.2#2 -> stale
+        release b/one q 1.2#3 -> apply
+        release b/one q 1.2#3 -> already
+        done b/one q 1.2#3 -> stale
+        take a/one q now=30 -> 1.2#4*3
+        explain from=a/one id=B -> 1.2 to=q until=2000 window=9 counted=true body leased#4*3 by=a/one(a) acked=-
+        ",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_queue_is_taken_by_priority_and_then_in_order_and_redelivery_keeps_its_place() {
+    check(
+        "
+        member a
+        agent a/one
+        send from=a/one id=A fp=1 to=queue:q priority=low
+        send from=a/one id=B fp=1 to=queue:q
+        send from=a/one id=C fp=1 to=queue:q priority=now
+        send from=a/one id=D fp=1 to=queue:q bytes=50
+        take a/one q max=2 now=0 lease=5 -> 1.3#1*1 1.2#2*1
+        take a/one q bytes=1 now=1 lease=100 -> 1.4#3*1
+        take a/one q now=5 lease=100 -> 1.3#4*2 1.2#5*2 1.1#6*1
+        ",
+    )
+    .await;
+}

@@ -1,0 +1,209 @@
+//! The rest of the little language: queues, receipts, sessions, upkeep.
+//!
+//! ```text
+//! take a/one q now=5 lease=10 max=2 -> 1.1#1*1 1.2#2*1   place # fence * delivery count
+//! done a/one q 1.1#1 -> apply                        also already, stale, unknown; release likewise
+//! shown a 1.1/one at=7 -> 1                          acked likewise
+//! explain from=a/one id=A -> …                       mentions a/one after=1.1 -> 1.2
+//! sweep 2001 -> 1                                    prune 5 -> 1        count -> 3
+//! session a -> 1 ; renew a 1 200 -> yes ; end a 1 -> yes ; expire 100 -> 1 ; present 50 -> a=70
+//! ```
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::HistoryId;
+use heddle_core::work::{Settle, Settled};
+
+use super::script::{AT, Script, fields, join, number, place, queue, refused, send_id, short};
+use crate::storage::{Explanation, LeaseMs, Leased, PageLimit, Receipt, ReceiptLevel, Taker};
+use crate::test_support::{TestStorage, member, mesh, name_of, party};
+
+impl<S: TestStorage> Script<'_, S> {
+    pub(super) async fn more(&self, verb: &str, rest: &[&str]) -> String {
+        match verb {
+            "take" => self.take(rest).await,
+            "done" => self.settle(Settle::Ack, rest).await,
+            "release" => self.settle(Settle::Release, rest).await,
+            "shown" => self.receipt(ReceiptLevel::Shown, rest).await,
+            "acked" => self.receipt(ReceiptLevel::Acked, rest).await,
+            "explain" => self.explain(rest).await,
+            "mentions" => self.mentions(rest).await,
+            "sweep" | "prune" | "count" => self.upkeep(verb, rest).await,
+            _ => self.presence(verb, rest).await,
+        }
+    }
+
+    async fn take(&self, rest: &[&str]) -> String {
+        let fields = fields(&rest[2..]);
+        let now = LeaseMs(number(&fields, "now", 0) as u64);
+        let taker = Taker {
+            agent: party(rest[0]),
+            now,
+            until: now.after(number(&fields, "lease", 10) as u64),
+        };
+        let limit = PageLimit {
+            rows_max: number(&fields, "max", 100),
+            bytes_max: number(&fields, "bytes", 100_000),
+        };
+        let queue = queue(rest[1]);
+        let taken = self.storage.queue_take(mesh(1), &queue, taker, limit);
+        match taken.await {
+            Err(error) => refused(&error),
+            Ok(taken) => join(taken.iter().map(|one| {
+                let place = one.delivery.history_id;
+                format!("{place}#{}*{}", one.fence, one.delivery_count)
+            })),
+        }
+    }
+
+    async fn settle(&self, what: Settle, rest: &[&str]) -> String {
+        let items = rest[2..].iter().map(|text| {
+            let (place, fence) = text.split_once('#').unwrap();
+            Leased {
+                history_id: place.parse().unwrap(),
+                fence: fence.parse().unwrap(),
+            }
+        });
+        let settle = (what, items.collect());
+        let settled = self
+            .storage
+            .queue_settle(mesh(1), &queue(rest[1]), &party(rest[0]), settle, AT)
+            .await
+            .unwrap();
+        let word = |settled: &Settled| match settled {
+            Settled::Apply => "apply",
+            Settled::Already => "already",
+            Settled::StaleFence => "stale",
+            Settled::Unknown => "unknown",
+        };
+        join(settled.iter().map(|one| word(one).to_owned()))
+    }
+
+    async fn receipt(&self, level: ReceiptLevel, rest: &[&str]) -> String {
+        let at = rest.last().unwrap().strip_prefix("at=").unwrap();
+        let items = rest[1..rest.len() - 1].iter().map(|text| {
+            let ack = place(text);
+            Receipt {
+                history_id: ack.history_id,
+                agent: ack.agent,
+                level,
+                at: WallMs(at.parse().unwrap()),
+            }
+        });
+        let changed = self
+            .storage
+            .receipts(mesh(1), member(rest[0]), items.collect())
+            .await;
+        changed.unwrap().to_string()
+    }
+
+    async fn explain(&self, rest: &[&str]) -> String {
+        let id = send_id(&fields(rest));
+        let explanation = self.storage.explain(mesh(1), id).await.unwrap();
+        explanation.map_or("absent".to_owned(), |one| explained(&one))
+    }
+
+    async fn mentions(&self, rest: &[&str]) -> String {
+        let fields = fields(&rest[1..]);
+        let after = fields
+            .get("after")
+            .map_or(HistoryId::ZERO, |text| text.parse().unwrap());
+        let places = self
+            .storage
+            .mentions_after(mesh(1), &party(rest[0]), after, number(&fields, "rows", 9))
+            .await
+            .unwrap();
+        join(places.iter().map(ToString::to_string))
+    }
+
+    async fn upkeep(&self, verb: &str, rest: &[&str]) -> String {
+        let storage = self.storage;
+        let at = || WallMs(rest[0].parse().unwrap());
+        match verb {
+            "sweep" => storage
+                .sweep_expired(mesh(1), at())
+                .await
+                .unwrap()
+                .to_string(),
+            "prune" => storage
+                .prune_messages(mesh(1), at())
+                .await
+                .unwrap()
+                .to_string(),
+            _ => {
+                let counted = storage.count_traffic(mesh(1)).await.unwrap();
+                let hours = storage.traffic(mesh(1)).await.unwrap();
+                let hours = join(hours.iter().map(|(hour, n)| format!("{}={n}", hour.0)));
+                format!("{counted}: {hours}")
+            }
+        }
+    }
+
+    async fn presence(&self, verb: &str, rest: &[&str]) -> String {
+        let storage = self.storage;
+        let number = |index: usize| rest[index].parse::<u64>().unwrap();
+        let yes = |done: bool| if done { "yes" } else { "no" }.to_owned();
+        match (verb, rest) {
+            ("renew", [id, ..]) => {
+                let until = LeaseMs(number(2));
+                let renewed = storage.renew_session(mesh(1), member(id), number(1), until);
+                yes(renewed.await.unwrap())
+            }
+            ("end", [id, ..]) => {
+                let ended = storage.end_session(mesh(1), member(id), number(1), AT);
+                yes(ended.await.unwrap())
+            }
+            ("expire", [_]) => {
+                let over = storage.expire_sessions(mesh(1), LeaseMs(number(0)), AT);
+                over.await.unwrap().to_string()
+            }
+            ("present", [_]) => {
+                let present = storage.presence(mesh(1), LeaseMs(number(0)));
+                join(present.await.unwrap().iter().map(|one| {
+                    let sign = if one.is_online { '=' } else { '-' };
+                    let since = one.since.map_or("never".to_owned(), |at| at.0.to_string());
+                    format!("{}{sign}{since}", name_of(one.member))
+                }))
+            }
+            _ => panic!("no such operation: {verb} {rest:?}"),
+        }
+    }
+}
+
+/// `1.1 to=ops until=2000 counted body a/one:5,7,-` and, for a queue, `leased#1*1 by=a/one`.
+fn explained(one: &Explanation) -> String {
+    let time = |at: Option<WallMs>| at.map_or("-".to_owned(), |at| at.0.to_string());
+    let mut words = vec![
+        one.consumed.history_id.to_string(),
+        format!("to={}", one.destination_ref),
+        format!("until={}", time(one.expires_at)),
+        match one.limiter {
+            None => "unmetered".to_owned(),
+            Some(note) => format!("window={} counted={}", note.window, note.counted),
+        },
+        if one.consumed.history_available {
+            "body"
+        } else {
+            "pruned"
+        }
+        .to_owned(),
+    ];
+    for recipient in &one.recipients {
+        let levels = recipient.levels;
+        words.push(format!(
+            "{}:{},{},{}",
+            short(&recipient.party),
+            time(levels.delivered_at),
+            time(levels.shown_at),
+            time(levels.acked_at)
+        ));
+    }
+    if let Some(work) = &one.work {
+        let state = format!("{:?}", work.state).to_lowercase();
+        words.push(format!("{state}#{}*{}", work.fence, work.delivery_count));
+        if let Some((party, name)) = &work.holder {
+            words.push(format!("by={}({name})", short(party)));
+        }
+        words.push(format!("acked={}", time(work.acked_at)));
+    }
+    words.join(" ")
+}

@@ -1,0 +1,156 @@
+//! What a failing store passes through untouched: presence, queues, stories, upkeep.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::names::{MeshName, QueueName};
+use heddle_core::work::{Settle, Settled};
+
+use super::Flaky;
+use crate::storage::{
+    Explanation, Job, LeaseMs, Leased, Orphan, PageLimit, Presence, Present, Queues, Receipt,
+    SendId, Storage, StorageError, Story, Taken, Taker, Upkeep,
+};
+
+type Answer<T> = Result<T, StorageError>;
+
+impl<S: Storage> Presence for Flaky<S> {
+    async fn begin_session(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        since: WallMs,
+        until: LeaseMs,
+    ) -> Answer<u64> {
+        self.inner.begin_session(mesh, member, since, until).await
+    }
+
+    async fn renew_session(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        generation: u64,
+        until: LeaseMs,
+    ) -> Answer<bool> {
+        self.inner
+            .renew_session(mesh, member, generation, until)
+            .await
+    }
+
+    async fn end_session(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        generation: u64,
+        at: WallMs,
+    ) -> Answer<bool> {
+        self.inner.end_session(mesh, member, generation, at).await
+    }
+
+    async fn expire_sessions(&self, mesh: MeshId, now: LeaseMs, at: WallMs) -> Answer<usize> {
+        self.inner.expire_sessions(mesh, now, at).await
+    }
+
+    async fn presence(&self, mesh: MeshId, now: LeaseMs) -> Answer<Vec<Present>> {
+        self.inner.presence(mesh, now).await
+    }
+
+    async fn lease_time(&self, mesh: MeshId) -> Answer<LeaseMs> {
+        self.inner.lease_time(mesh).await
+    }
+}
+
+impl<S: Storage> Queues for Flaky<S> {
+    async fn create_queue(&self, mesh: MeshId, queue: &QueueName) -> Answer<bool> {
+        self.inner.create_queue(mesh, queue).await
+    }
+
+    async fn queue_take(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        limit: PageLimit,
+    ) -> Answer<Vec<Taken>> {
+        self.inner.queue_take(mesh, queue, taker, limit).await
+    }
+
+    async fn queue_settle(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        agent: &Party,
+        settle: (Settle, Vec<Leased>),
+        at: WallMs,
+    ) -> Answer<Vec<Settled>> {
+        self.inner
+            .queue_settle(mesh, queue, agent, settle, at)
+            .await
+    }
+}
+
+impl<S: Storage> Story for Flaky<S> {
+    async fn receipts(&self, mesh: MeshId, member: MemberId, items: Vec<Receipt>) -> Answer<usize> {
+        self.inner.receipts(mesh, member, items).await
+    }
+
+    async fn explain(&self, mesh: MeshId, id: SendId) -> Answer<Option<Explanation>> {
+        self.inner.explain(mesh, id).await
+    }
+
+    async fn mentions_after(
+        &self,
+        mesh: MeshId,
+        agent: &Party,
+        after: HistoryId,
+        rows_max: usize,
+    ) -> Answer<Vec<HistoryId>> {
+        self.inner
+            .mentions_after(mesh, agent, after, rows_max)
+            .await
+    }
+}
+
+impl<S: Storage> Upkeep for Flaky<S> {
+    async fn meshes(&self) -> Answer<Vec<(MeshId, MeshName)>> {
+        self.inner.meshes().await
+    }
+
+    async fn claim_job(
+        &self,
+        mesh: MeshId,
+        job: Job,
+        holder: &str,
+        now: WallMs,
+        until: WallMs,
+    ) -> Answer<Option<(String, WallMs)>> {
+        self.inner.claim_job(mesh, job, holder, now, until).await
+    }
+
+    async fn release_job(&self, mesh: MeshId, job: Job, holder: &str) -> Answer<()> {
+        self.inner.release_job(mesh, job, holder).await
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Answer<usize> {
+        self.inner.sweep_expired(mesh, now).await
+    }
+
+    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Answer<usize> {
+        self.inner.prune_messages(mesh, before).await
+    }
+
+    async fn count_traffic(&self, mesh: MeshId) -> Answer<u64> {
+        self.inner.count_traffic(mesh).await
+    }
+
+    async fn traffic(&self, mesh: MeshId) -> Answer<Vec<(WallMs, u64)>> {
+        self.inner.traffic(mesh).await
+    }
+
+    async fn orphan_check(&self, mesh: MeshId) -> Answer<Vec<Orphan>> {
+        self.inner.orphan_check(mesh).await
+    }
+
+    async fn effect_rows(&self, mesh: MeshId) -> Answer<u64> {
+        self.inner.effect_rows(mesh).await
+    }
+}

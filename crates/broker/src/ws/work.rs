@@ -1,0 +1,100 @@
+//! Work queues at the door: frames become operations of the store, and its answers frames.
+
+use heddle_core::ids::{MeshId, Party};
+use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, QUEUE_LEASE_MS_MAX};
+use heddle_core::names::QueueName;
+use heddle_core::work::{Settle, Settled};
+use heddle_wire::broker::{LeasedItem, QueueVerdict, ReplyResult, TakenItem};
+
+use super::Shared;
+use super::pump::pushed;
+use crate::limiter::Limiter;
+use crate::storage::{Leased, PageLimit, Storage, StorageError, Taker};
+
+pub(super) async fn take<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+    queue: &QueueName,
+    agent: Party,
+    (max, lease_ms): (u32, u64),
+) -> Result<ReplyResult, StorageError> {
+    let lease_ms = lease_ms.clamp(1, QUEUE_LEASE_MS_MAX);
+    let now = shared.lease.now();
+    let taker = Taker {
+        agent,
+        now,
+        until: now.after(lease_ms),
+    };
+    let limit = PageLimit {
+        rows_max: usize::try_from(max).map_or(BATCH_ITEMS_MAX, |max| max.min(BATCH_ITEMS_MAX)),
+        bytes_max: BATCH_BYTES_MAX,
+    };
+    let taken = shared
+        .storage()
+        .queue_take(mesh, queue, taker, limit)
+        .await?;
+    let mut items = Vec::with_capacity(taken.len());
+    for one in taken {
+        let place = one.delivery.history_id;
+        match pushed(one.delivery) {
+            Ok(delivery) => items.push(TakenItem {
+                delivery,
+                fence: one.fence,
+                lease_ms,
+                delivery_count: one.delivery_count,
+            }),
+            // It comes up again when the lease is over, and must not hold up the others.
+            Err(error) => tracing::error!(%error, %place, "a stored envelope is not JSON"),
+        }
+    }
+    let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
+    metrics::counter!("heddle_broker_queue_taken_total").increment(count);
+    Ok(ReplyResult::Taken { items })
+}
+
+pub(super) async fn ack<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+    queue: &QueueName,
+    agent: &Party,
+    items: Vec<LeasedItem>,
+) -> Result<ReplyResult, StorageError> {
+    settle(shared, mesh, queue, agent, (Settle::Ack, items)).await
+}
+
+pub(super) async fn release<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+    queue: &QueueName,
+    agent: &Party,
+    items: Vec<LeasedItem>,
+) -> Result<ReplyResult, StorageError> {
+    settle(shared, mesh, queue, agent, (Settle::Release, items)).await
+}
+
+async fn settle<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+    queue: &QueueName,
+    agent: &Party,
+    (what, items): (Settle, Vec<LeasedItem>),
+) -> Result<ReplyResult, StorageError> {
+    let items = items.into_iter().map(|item| Leased {
+        history_id: item.history_id,
+        fence: item.fence,
+    });
+    let at = shared.accept.clock.wall();
+    let settled = shared
+        .storage()
+        .queue_settle(mesh, queue, agent, (what, items.collect()), at)
+        .await?;
+    let verdict = |settled| match (settled, what) {
+        (Settled::Apply | Settled::Already, Settle::Ack) => QueueVerdict::Acked,
+        (Settled::Apply | Settled::Already, Settle::Release) => QueueVerdict::Released,
+        (Settled::StaleFence, _) => QueueVerdict::StaleFence,
+        (Settled::Unknown, _) => QueueVerdict::Unknown,
+    };
+    Ok(ReplyResult::QueueVerdicts {
+        items: settled.into_iter().map(verdict).collect(),
+    })
+}
