@@ -1,10 +1,13 @@
 //! How a connection is made: over TCP to a URL, or however the caller likes (the embedded broker).
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 
 use heddle_core::limits::{FRAME_BYTES_MAX, HELLO_TIMEOUT};
-use tokio::io::{AsyncRead, AsyncWrite};
+use http::HeaderValue;
+use http::header::AUTHORIZATION;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
@@ -39,24 +42,64 @@ pub fn ws_config() -> WebSocketConfig {
         .max_write_buffer_size(2 * FRAME_BYTES_MAX)
 }
 
+/// A token file larger than this is no token.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
 /// A broker at `ws://host:port/…`.
 #[derive(Debug, Clone)]
 pub struct UrlConnector {
     url: String,
+    token_file: Option<PathBuf>,
 }
 
 impl UrlConnector {
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into() }
+        Self {
+            url: url.into(),
+            token_file: None,
+        }
+    }
+
+    /// The file is read anew for every connection, so a token may be rotated.
+    #[must_use]
+    pub fn with_token_file(mut self, token_file: Option<PathBuf>) -> Self {
+        self.token_file = token_file;
+        self
+    }
+
+    /// The header that carries the token. Its words never hold the token itself.
+    async fn authorization(&self) -> Result<Option<HeaderValue>, String> {
+        let Some(path) = &self.token_file else {
+            return Ok(None);
+        };
+        let failed = |why: &str| format!("token_file {}: {why}", path.display());
+        let read = async {
+            let file = tokio::fs::File::open(path).await?;
+            let mut text = String::new();
+            file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).await?;
+            std::io::Result::Ok(text)
+        };
+        let text = read.await.map_err(|error| failed(&error.to_string()))?;
+        let token = text.trim();
+        if token.is_empty() {
+            return Err(failed("the file is empty"));
+        }
+        let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| failed("it does not hold a token"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
     }
 
     async fn open(&self) -> Result<LinkStream, ConnectError> {
         let failed = |why: String| ConnectError(format!("{}: {why}", self.url));
-        let request = self
+        let mut request = self
             .url
             .as_str()
             .into_client_request()
             .map_err(|error| failed(error.to_string()))?;
+        if let Some(value) = self.authorization().await.map_err(failed)? {
+            request.headers_mut().insert(AUTHORIZATION, value);
+        }
         let uri = request.uri();
         if uri.scheme_str() != Some("ws") {
             return Err(failed("only ws:// is supported".to_owned()));

@@ -3,6 +3,7 @@
 mod advanced;
 mod agent;
 mod completions;
+mod daemon;
 mod down;
 mod inbox;
 mod peers;
@@ -49,6 +50,8 @@ verbs! {
     Agent => agent,
     /// Show who is in the mesh
     Peers => peers,
+    /// Run the daemon for meshes hosted elsewhere; look after its outbox
+    Daemon => daemon,
     /// Tools for those who look under the hood
     Advanced => advanced,
     /// Print shell completions

@@ -1,0 +1,1 @@
+//! Tests of the way out over the real store.
