@@ -225,7 +225,14 @@ impl Prepared {
             tokio::spawn(age::run(Arc::clone(&shared), clock)),
             tokio::spawn(disk::run(Arc::clone(&shared))),
         ];
-        let linking = connect(&shared, connectors).await?;
+        let linking = match connect(&shared, connectors).await {
+            Ok(linking) => linking,
+            Err(error) => {
+                join_all(keeping).await;
+                close(&shared, &self.home).await;
+                return Err(error);
+            }
+        };
         let serving = tokio::spawn(ipc::serve(door, listeners));
         Ok(Daemon {
             ready,
@@ -322,6 +329,15 @@ fn mesh_elsewhere(config: &MeshConfig, home: &Mesh, options: &StartOptions) -> N
     }
 }
 
+/// Closes the store and takes the signs off the doors.
+async fn close(shared: &Shared, home: &Home) {
+    let store = shared.store.clone();
+    let _ = tokio::task::spawn_blocking(move || store.stop()).await;
+    // The socket would only mislead; nobody answers there any more.
+    let _ = std::fs::remove_file(home.socket());
+    let _ = std::fs::remove_file(home.port_file());
+}
+
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home
 /// is new: starting over would free ids that are taken.
 fn refuse_half_a_home(home: &Home) -> Result<(), StartError> {
@@ -385,11 +401,7 @@ impl Daemon {
         if drained.await.is_err() {
             tracing::warn!("not everything ended in time; what was acknowledged is on disk");
         }
-        let store = self.shared.store.clone();
-        let _ = tokio::task::spawn_blocking(move || store.stop()).await;
-        // The socket would only mislead; nobody answers there any more.
-        let _ = std::fs::remove_file(self.home.socket());
-        let _ = std::fs::remove_file(self.home.port_file());
+        close(&self.shared, &self.home).await;
         match lock(&self.shared.fatal).take() {
             None => Ending::Asked,
             Some(why) => Ending::Failed(why),
