@@ -7,6 +7,8 @@ use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
+// It also stands in the verb above it, whose group has the same name.
+#[group(skip)]
 pub struct Args {
     /// Only what will not be tried again by itself (dead rows)
     #[arg(long, conflicts_with = "status")]
