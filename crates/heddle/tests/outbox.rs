@@ -639,6 +639,65 @@ fn a_damaged_row_is_parked_and_shown_and_the_others_go_on() {
     assert_eq!(broker.sent_ids(), ["a", "c"]);
 }
 
+#[test]
+fn dr_16_a_damaged_outbox_is_refused_at_start_and_its_file_is_left_alone() {
+    let (home, daemon) = on_nothing("");
+    send_to(&daemon, "@tester", "a", "m").expect(202);
+    daemon.kill();
+    let path = home.path().join("data.db");
+    // The last one to close moves the log into the file.
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'outbox'";
+    let page: i64 = raw.query_row(sql, [], |row| row.get(0)).unwrap();
+    raw.close().unwrap();
+    let mut bytes = std::fs::read(&path).unwrap();
+    let start = usize::try_from(page - 1).unwrap() * 4096;
+    bytes[start..start + 64].fill(0xff);
+    std::fs::write(&path, &bytes).unwrap();
+    let ran = home.cli(&["up"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("backup"), "{ran:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
+fn dr_11_a_requeue_that_a_kill_cuts_short_has_happened_or_has_not() {
+    let (home, mut daemon) = on_nothing("");
+    send_to(&daemon, "@tester", "r0", "m").expect(202);
+    for n in 0..6 {
+        let (old, new) = (format!("r{n}"), format!("r{}", n + 1));
+        let (http, target) = (daemon.http.clone(), format!("/v1/outbox/{old}/requeue"));
+        let body = json!({"new_client_id": new, "force": true}).to_string();
+        let asked = std::thread::spawn(move || http.request("POST", &target, &[], &body));
+        daemon.kill();
+        let answer = asked.join().unwrap();
+        daemon = home.up();
+        let before = row(&daemon, &old);
+        let after = daemon.http.get(&format!("/v1/outbox/{new}"));
+        match before["status"].as_str().unwrap() {
+            "aborted" => {
+                let after = after.expect(200);
+                assert_eq!(before["superseded_by"], after["id"]);
+                assert_eq!(before["aborted_by"], "operator");
+                assert_eq!(after["status"], "pending");
+            }
+            status => {
+                assert_eq!((status, after.status), ("pending", 404));
+                assert!(
+                    answer.is_none_or(|answer| answer.status != 200),
+                    "told and forgotten"
+                );
+                let body = json!({"new_client_id": new, "force": true});
+                daemon
+                    .http
+                    .post(&format!("/v1/outbox/{old}/requeue"), &body)
+                    .expect(200);
+            }
+        }
+    }
+    assert_eq!(row(&daemon, "r6")["chain"].as_array().unwrap().len(), 7);
+}
+
 // --- several meshes ---------------------------------------------------------------------------
 
 #[test]

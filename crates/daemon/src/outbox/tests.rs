@@ -80,7 +80,7 @@ impl Ids for TestIds {
 
     fn below(&self, bound: u64) -> u64 {
         let said = self.jitter.lock().unwrap().pop_front();
-        said.unwrap_or_else(|| self.manual.ulid().0 as u64 % bound.max(1))
+        said.unwrap_or_else(|| self.manual.below(bound))
     }
 }
 
@@ -512,10 +512,11 @@ async fn dr_07_c18_a_jump_of_the_wall_retries_nothing_early_and_nothing_late() {
         assert!(next >= due + Duration::from_secs(1), "the wait shrank");
         due = next;
         // One millisecond before it is due nothing goes; then it does.
-        let wait = due - world.clock.mono();
-        world.clock.manual.advance(wait - Duration::from_millis(1));
+        let wait = due.saturating_sub(world.clock.mono());
+        let moment = Duration::from_millis(1);
+        world.clock.manual.advance(wait.saturating_sub(moment));
         assert_eq!(world.drain(&live).await, 0);
-        world.clock.manual.advance(Duration::from_millis(1));
+        world.clock.manual.advance(moment);
     }
     assert_eq!(broker.sent().len(), 7);
 }

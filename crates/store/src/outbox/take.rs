@@ -4,6 +4,8 @@
 //! choice is made among the rows that have been due longest (`DUE_WINDOW_ROWS` of them). While more is due
 //! than a batch holds, every eighth batch goes by due time alone, so that nothing starves.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -90,8 +92,12 @@ impl Store {
                 now_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
                 items_max: items_max.max(1),
                 bytes_max,
+                damaged: RefCell::default(),
             };
             let (arrivals, taken): (Vec<i64>, Vec<DueRow>) = look.choose()?.into_iter().unzip();
+            for (arrival, why) in look.damaged.into_inner() {
+                park(connection, arrival, &why)?;
+            }
             mark_inflight(connection, &arrivals)?;
             Ok(taken)
         })
@@ -148,6 +154,8 @@ struct Look<'c> {
     now_ms: i64,
     items_max: usize,
     bytes_max: usize,
+    /// Rows that cannot be read, and why; parked when the look is over.
+    damaged: RefCell<BTreeMap<i64, StoreError>>,
 }
 
 /// Rows for one batch, within its bounds.
@@ -194,7 +202,7 @@ impl Look<'_> {
         let mut seen = 0;
         while let Some(row) = rows.next()? {
             seen += 1;
-            let fits = match self.read_or_park(row)? {
+            let fits = match self.read_or_set_aside(row)? {
                 Some(row) => batch.add(row, self.bytes_max),
                 None => true,
             };
@@ -228,7 +236,7 @@ impl Look<'_> {
         for (_, arrival) in window {
             let mut rows = statement.query([arrival])?;
             let Some(row) = rows.next()? else { continue };
-            let Some(row) = self.read_or_park(row)? else {
+            let Some(row) = self.read_or_set_aside(row)? else {
                 continue;
             };
             if !batch.add(row, self.bytes_max) || batch.rows.len() >= self.items_max {
@@ -239,11 +247,11 @@ impl Look<'_> {
     }
 
     /// A row that cannot be read is put aside; the others must go on.
-    fn read_or_park(&self, row: &Row<'_>) -> Result<Option<(i64, DueRow)>, StoreError> {
+    fn read_or_set_aside(&self, row: &Row<'_>) -> Result<Option<(i64, DueRow)>, StoreError> {
         match read_due_row(row) {
             Ok(row) => Ok(Some(row)),
             Err(why @ StoreError::Corrupt(_)) => {
-                park(self.connection, row.get(0)?, &why)?;
+                self.damaged.borrow_mut().insert(row.get(0)?, why);
                 Ok(None)
             }
             Err(error) => Err(error),
