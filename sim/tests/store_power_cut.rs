@@ -140,6 +140,7 @@ async fn drain(disk: &CrashDisk, store: &Store, world: &World, n: u32) {
     let dies = due[0].row;
     let moves = due.iter().enumerate().map(|(index, row)| Settle {
         row: row.row,
+        attempts: row.attempts,
         next: match index {
             0 => RowMove::Dead {
                 reason: "refused".to_owned(),
@@ -208,7 +209,7 @@ async fn find(store: &Store, id: &str) -> Vec<OutboxRow> {
 }
 
 async fn judge(store: &Store, told: &Told) {
-    store.recover().await.unwrap();
+    store.recover(NOW).await.unwrap();
     for n in &told.accepted {
         let rows = find(store, &format!("out-{n}")).await;
         assert_eq!(rows.len(), 1, "ob_01: out-{n} was accepted");

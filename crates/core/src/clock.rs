@@ -40,11 +40,22 @@ impl WallMs {
     }
 }
 
+/// Time since the machine was started, sleep included, and which start that was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BootTime {
+    pub boot: u128,
+    pub since: Duration,
+}
+
 /// Time. `mono` never goes back and knows nothing of the wall; durations are measured with it alone.
 pub trait Clock: Send + Sync + 'static {
     fn wall(&self) -> WallMs;
     /// Time since an arbitrary fixed point in this process.
     fn mono(&self) -> Duration;
+    /// Where the machine can tell.
+    fn boot(&self) -> Option<BootTime> {
+        None
+    }
 }
 
 /// Fresh ids and random bytes.

@@ -1,9 +1,17 @@
 //! What a broker's answer means for the outbox row that asked (DR-03).
 //!
-//! Only a code on the closed list kills a row; everything else, known or not, is tried again.
+//! Only a code on the closed list kills a row; everything else, known or not, is tried again. The one
+//! other way to `dead` is age ([`crate::age`]), and it asks the broker first.
 
 use crate::error_code::ErrorCode;
 use crate::ids::{BrokerMessageId, HistoryId};
+
+/// What the log of attempts calls an attempt that the broker committed.
+pub const COMMITTED: &str = "committed";
+/// What it calls one that nobody answered.
+pub const NO_ANSWER: &str = "no_answer";
+/// Characters of a broker's own words that are kept; the rest of a talkative refusal is cut.
+const WORDS_MAX: usize = 1000;
 
 /// The broker's verdict on one envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +45,39 @@ pub enum RowMove {
         /// The whole mesh waits: the network is at fault, not this row.
         pause_mesh: bool,
     },
+    /// Our own bytes are damaged: nothing was sent, and nothing will be before a start finds them well.
+    Park {
+        reason: String,
+    },
+}
+
+impl RowMove {
+    /// The attempt as its log names it: a code, and words.
+    pub fn outcome(&self) -> (&str, &str) {
+        match self {
+            Self::Done { .. } => (COMMITTED, ""),
+            Self::Retry {
+                error,
+                pause_mesh: true,
+            } => (NO_ANSWER, error),
+            Self::Dead { reason: text }
+            | Self::Park { reason: text }
+            | Self::Retry { error: text, .. } => split(text),
+        }
+    }
+}
+
+/// Takes `code: words` apart again.
+fn split(text: &str) -> (&str, &str) {
+    let is_code = |code: &str| code.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+    match text.split_once(": ") {
+        Some((code, words)) if is_code(code) => (code, words),
+        _ => ("other", text),
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(WORDS_MAX).collect()
 }
 
 /// Refusals that no retry can heal. IMPORTANT: closed list; 429 and 5xx never belong here (C6).
@@ -60,7 +101,7 @@ pub fn drain(answer: BrokerAnswer) -> RowMove {
             history_id,
         },
         BrokerAnswer::Refused { code, detail } => {
-            let text = format!("{code}: {detail}");
+            let text = format!("{}: {}", cut(&code), cut(&detail));
             if PERMANENT.iter().any(|permanent| permanent.as_str() == code) {
                 RowMove::Dead { reason: text }
             } else {
@@ -71,7 +112,7 @@ pub fn drain(answer: BrokerAnswer) -> RowMove {
             }
         }
         BrokerAnswer::Silence { why } => RowMove::Retry {
-            error: why,
+            error: cut(&why),
             pause_mesh: true,
         },
     }
@@ -98,6 +139,87 @@ mod tests {
             refused("a_code_of_next_year"),
             RowMove::Retry { .. }
         ));
+    }
+
+    /// DR-03 as a table: answer, where the row goes, whether the mesh waits.
+    #[test]
+    fn dr_03_the_answer_map_is_complete() {
+        for (code, dies) in [
+            ("idempotency_key_reused", true),
+            ("invalid_request", true),
+            ("payload_too_large", true),
+            ("unknown_recipient", true),
+            ("ambiguous_recipient", true),
+            ("not_a_member", true),
+            ("rate_limited", false),
+            ("limiter_unavailable", false),
+            ("storage_unavailable", false),
+            ("shutting_down", false),
+            ("request_timeout", false),
+            ("daemon_busy", false),
+            ("insufficient_storage", false),
+            ("internal", false),
+            ("not_connected", false),
+            ("unauthorized", false),
+            ("", false),
+            ("IDEMPOTENCY_KEY_REUSED", false),
+            ("invalid_request: ", false),
+        ] {
+            match refused(code) {
+                RowMove::Dead { .. } => assert!(dies, "{code} kills"),
+                RowMove::Retry { pause_mesh, .. } => assert!(!dies && !pause_mesh, "{code}"),
+                other => panic!("{code}: {other:?}"),
+            }
+        }
+        for status in ErrorCode::ALL.iter().copied() {
+            let transient =
+                status.status() == 429 || status.status() >= 500 || status.status() == 408;
+            assert!(
+                !(transient && PERMANENT.contains(&status)),
+                "{}",
+                status.as_str()
+            );
+        }
+        for (duplicate, history_available) in [(false, true), (true, true), (true, false)] {
+            let committed = BrokerAnswer::Committed {
+                broker_message_id: BrokerMessageId(ulid::Ulid::nil()),
+                history_id: HistoryId { epoch: 1, seq: 1 },
+                duplicate,
+                history_available,
+            };
+            assert!(matches!(drain(committed), RowMove::Done { .. }));
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_a_code_and_words_whatever_the_broker_says() {
+        let outcome = |next: &RowMove| {
+            let (code, words) = next.outcome();
+            (code.to_owned(), words.to_owned())
+        };
+        let pair = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+        assert_eq!(
+            outcome(&refused("rate_limited")),
+            pair("rate_limited", "because")
+        );
+        assert_eq!(
+            outcome(&refused("not_a_member")),
+            pair("not_a_member", "because")
+        );
+        assert_eq!(
+            outcome(&refused("Oh: no")),
+            pair("other", "Oh: no: because")
+        );
+        let silent = drain(BrokerAnswer::Silence { why: "a: b".into() });
+        assert_eq!(outcome(&silent), pair(NO_ANSWER, "a: b"));
+        let long = drain(BrokerAnswer::Refused {
+            code: "x".repeat(5000),
+            detail: "ä".repeat(5000),
+        });
+        let RowMove::Retry { error, .. } = long else {
+            panic!()
+        };
+        assert_eq!(error.chars().count(), 2 * WORDS_MAX + 2);
     }
 
     #[test]

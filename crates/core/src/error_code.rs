@@ -81,6 +81,7 @@ error_codes! {
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "See docs/PROTOCOL.md for the method of each route.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
+    PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
     UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
     DaemonBusy, "daemon_busy", 429, Busy, SameId, "Too many requests are in flight", "Wait a moment and send it again with the same id.";
@@ -106,7 +107,7 @@ impl ErrorCode {
             | Self::AmbiguousRecipient
             | Self::PayloadTooLarge
             | Self::UnsupportedMediaType => 2,
-            Self::IdempotencyKeyReused => 3,
+            Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
             Self::UnknownRecipient | Self::UnknownAgent | Self::UnknownMesh | Self::NotFound => 4,
             Self::NotConnected | Self::ShuttingDown => 5,
             Self::Unauthorized | Self::ForbiddenOrigin | Self::NotAMember => 6,

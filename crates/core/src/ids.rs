@@ -12,7 +12,7 @@ use ulid::Ulid;
 use uuid::Uuid;
 
 use crate::limits::{CLIENT_MESSAGE_ID_BYTES_MAX, REPLY_TO_BYTES_MAX};
-use crate::names::AgentName;
+use crate::names::{AgentName, MeshName};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
@@ -255,6 +255,20 @@ impl From<HistoryId> for String {
 /// over all three parts. The text columns stand beside it, and a look-up compares them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct IdKey(pub [u8; 24]);
+
+impl MeshId {
+    /// The mesh of that name on a broker elsewhere: every home that names it means the same one.
+    pub fn named(name: &MeshName) -> Self {
+        let mut digest = Sha256::new();
+        digest.update(b"heddle.mesh.v1\0");
+        digest.update(name.as_str().as_bytes());
+        let digest = digest.finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        // A ULID's text holds 128 bits, so any of them reads back.
+        Self(Ulid::from_bytes(id))
+    }
+}
 
 impl IdKey {
     pub fn of(mesh: MeshId, sender: &Party, id: &ClientMessageId) -> Self {

@@ -5,6 +5,7 @@
 //! [`clock::Clock`] and [`clock::Ids`]. The other crates are shells around
 //! these decisions.
 
+pub mod age;
 pub mod backoff;
 pub mod canonical;
 pub mod clock;
@@ -19,5 +20,6 @@ pub mod limits;
 pub mod names;
 pub mod negotiate;
 pub mod outbox_status;
+pub mod pressure;
 pub mod retention;
 pub mod work;

@@ -88,6 +88,30 @@ pub const BACKOFF_MS_MIN: u64 = 1_000;
 /// Longest wait before a retry.
 pub const BACKOFF_MS_MAX: u64 = 60_000;
 
+// --- disk ------------------------------------------------------------------
+
+/// Share of the disk budget from which pressure is said aloud.
+pub const DISK_HIGH_PERCENT: u64 = 80;
+/// Share of the disk budget from which new sends are refused.
+pub const DISK_REFUSE_PERCENT: u64 = 95;
+/// Free space on the file system that is enough whatever else is full.
+pub const DISK_FREE_ENOUGH: u64 = 256 << 20;
+/// Rows whose payloads one transaction of a prune empties.
+pub const PRUNE_ROWS_MAX: usize = 200;
+/// Payload bytes that one transaction of a prune empties; a larger row goes alone.
+pub const PRUNE_BYTES_MAX: usize = 2 << 20;
+/// Rows that a prune looks at between two transactions.
+pub const PRUNE_LOOK_MAX: i64 = 4096;
+
+// --- attempts --------------------------------------------------------------
+
+/// Attempts of a row that its log keeps from its beginning.
+pub const ATTEMPTS_FIRST_KEPT: u32 = 5;
+/// Attempts of a row that its log keeps from its end.
+pub const ATTEMPTS_LAST_KEPT: u32 = 20;
+/// Due rows among which the more urgent go first.
+pub const DUE_WINDOW_ROWS: usize = 1024;
+
 // --- retention -------------------------------------------------------------
 
 /// Shortest dedupe memory a broker may have.
@@ -120,6 +144,9 @@ const _: () = {
     // A caller hears the daemon's word about a silent broker before it gives up on the daemon.
     assert!(REPLY_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
     assert!(BACKOFF_MS_MIN < BACKOFF_MS_MAX);
+    assert!(DISK_HIGH_PERCENT < DISK_REFUSE_PERCENT && DISK_REFUSE_PERCENT < 100);
+    // A batch is chosen from more rows than it holds, or there would be no choice.
+    assert!(BATCH_ITEMS_MAX < DUE_WINDOW_ROWS);
     // The smallest window still leaves a useful outbox.
     assert!(SAFETY_MARGIN_HOURS_MIN * 2 < DEDUPE_RETENTION_DAYS_MIN * 24);
     assert!(MAX_AGE_HOURS_PERMANENT <= MAX_AGE_HOURS_PERMANENT_CAP);

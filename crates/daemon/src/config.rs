@@ -1,11 +1,15 @@
 //! `config.toml` of a home: every key optional, unknown keys refused.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use heddle_core::names::MemberName;
+use heddle_core::names::{MemberName, MeshName};
 use serde::Deserialize;
 
 pub use crate::broker_config::{BrokerConfig, DedupeRetention};
+
+/// The personal mesh that every home has.
+pub const HOME_MESH: &str = "home";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -13,6 +17,22 @@ pub struct Config {
     pub daemon: DaemonConfig,
     pub outbox: OutboxConfig,
     pub broker: BrokerConfig,
+    /// Meshes that are hosted elsewhere, beside `home`.
+    pub mesh: Vec<MeshConfig>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshConfig {
+    pub name: MeshName,
+    /// `ws://…` of the broker that hosts it.
+    pub url: String,
+    /// A file with the bearer token that the broker asks for; relative to the home folder.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// Who we are in it; as in `home` by default.
+    #[serde(default)]
+    pub member: Option<MemberName>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -28,6 +48,8 @@ pub struct DaemonConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct OutboxConfig {
     pub max_age_hours_override: Option<u32>,
+    /// How much the store may hold; by default the free space of the file system decides.
+    pub disk_budget_mb: Option<u64>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -43,16 +65,42 @@ impl Config {
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let shown = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => toml::from_str(&text).map_err(|error| ConfigError::Parse {
-                path: shown,
-                why: error.to_string(),
-            }),
+            Ok(text) => {
+                let config = toml::from_str::<Self>(&text).map_err(|error| error.to_string());
+                let checked = config.and_then(|config| config.check().map(|()| config));
+                checked.map_err(|why| ConfigError::Parse { path: shown, why })
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(ConfigError::Read {
                 path: shown,
                 why: error.to_string(),
             }),
         }
+    }
+
+    /// What the shape alone does not say.
+    fn check(&self) -> Result<(), String> {
+        let mut names = BTreeSet::from([HOME_MESH]);
+        for mesh in &self.mesh {
+            if !names.insert(mesh.name.as_str()) {
+                return Err(format!(
+                    "[[mesh]] {:?} is there twice, or is the mesh that every home has; choose another name",
+                    mesh.name.as_str()
+                ));
+            }
+            if !mesh.url.starts_with("ws://") {
+                return Err(format!(
+                    "[[mesh]] {:?}: the url must begin with ws://",
+                    mesh.name.as_str()
+                ));
+            }
+        }
+        if self.outbox.disk_budget_mb == Some(0) {
+            return Err(
+                "[outbox] disk_budget_mb must be at least 1; leave it out for no budget".to_owned(),
+            );
+        }
+        Ok(())
     }
 }
 
@@ -66,5 +114,16 @@ mod tests {
         assert!(toml::from_str::<Config>("[outbox]\nmax_age = 3").is_err());
         let config: Config = toml::from_str("[outbox]\nmax_age_hours_override = 100").unwrap();
         assert_eq!(config.outbox.max_age_hours_override, Some(100));
+    }
+    #[test]
+    fn meshes_have_names_of_their_own_and_a_url() {
+        let check = |text: &str| toml::from_str::<Config>(text).unwrap().check();
+        let work = "[[mesh]]\nname = \"work\"\nurl = \"ws://127.0.0.1:7\"\n";
+        assert_eq!(check(work), Ok(()));
+        assert!(check(&work.repeat(2)).unwrap_err().contains("twice"));
+        assert!(check(&work.replace("work", "home")).is_err());
+        assert!(check(&work.replace("ws:", "http:")).is_err());
+        assert!(check("[outbox]\ndisk_budget_mb = 0").is_err());
+        assert!(toml::from_str::<Config>(&format!("{work}colour = 1")).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! A mesh in a running daemon: its rows, its roster, its live link.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use heddle_core::clock::WallMs;
@@ -28,6 +29,8 @@ pub(crate) struct MeshState {
     last_error: Mutex<Option<String>>,
     /// Rows may be due. A hint: the table is the truth.
     pub(crate) drain: Notify,
+    /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
+    max_age_hours: AtomicU32,
 }
 
 impl MeshState {
@@ -39,6 +42,7 @@ impl MeshState {
     ) -> Result<Self, heddle_store::StoreError> {
         let agents = store.agents(mesh.mesh).await?;
         let remembered = store.roster(mesh.mesh).await?;
+        let max_age_hours = store.max_age_hours(mesh.mesh).await?;
         let roster = remembered.map_or_else(Default::default, |(document, as_of)| {
             // A cache in an older shape is forgotten; the broker says it again on connecting.
             let roster = serde_json::from_str(&document).unwrap_or_default();
@@ -52,6 +56,7 @@ impl MeshState {
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
             drain: Notify::new(),
+            max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
         })
     }
 
@@ -113,6 +118,20 @@ impl MeshState {
             .await
         {
             tracing::warn!(%error, "the roster could not be remembered");
+        }
+    }
+
+    // --- ages ---------------------------------------------------------------
+
+    pub(crate) fn max_age_hours(&self) -> Option<u32> {
+        Some(self.max_age_hours.load(Ordering::Relaxed)).filter(|hours| *hours > 0)
+    }
+
+    pub(crate) async fn set_max_age_hours(&self, shared: &Shared, hours: u32) {
+        self.max_age_hours.store(hours, Ordering::Relaxed);
+        let set = shared.store.set_max_age_hours(self.mesh.mesh, hours).await;
+        if let Err(error) = set {
+            tracing::warn!(%error, "the agreed max age could not be remembered");
         }
     }
 

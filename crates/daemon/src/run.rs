@@ -4,25 +4,26 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::{HOME_MESH, MeshConfig};
 use crate::home::{Home, write_private};
 use crate::ipc::{self, Ipc, Load};
-use crate::link::{self, Connector};
+use crate::link::{self, Connector, UrlConnector};
 use crate::mesh::MeshState;
-use crate::shared::{Shared, lock};
+use crate::outbox::{age, disk};
+use crate::shared::{NOTICES_MAX, Shared, lock};
 use crate::token::LocalToken;
 
-/// The personal mesh that every home has.
-const HOME_MESH: &str = "home";
 /// How long a start waits for its broker before it reports ready without one.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
 /// How often metric samples are folded away.
@@ -53,6 +54,10 @@ pub enum StartError {
     Name(#[from] heddle_core::names::NameError),
     #[error("metrics cannot be recorded: {0}")]
     Metrics(String),
+    #[error("config.toml names no mesh that is hosted elsewhere")]
+    NoMesh,
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// A home whose store is open and recovered, before anything listens.
@@ -61,6 +66,8 @@ pub struct Prepared {
     options: StartOptions,
     store: Store,
     mesh: Mesh,
+    /// Meshes of `[[mesh]]`, in the order of the config.
+    elsewhere: Vec<(Mesh, Arc<dyn Connector>)>,
     default_agent: AgentName,
 }
 
@@ -88,7 +95,9 @@ pub struct Daemon {
     ready: Ready,
     shared: Arc<Shared>,
     serving: JoinHandle<()>,
-    linking: JoinHandle<()>,
+    linking: Vec<JoinHandle<()>>,
+    /// What looks after the outbox: ages and disk.
+    keeping: Vec<JoinHandle<()>>,
     home: Home,
 }
 
@@ -101,35 +110,37 @@ impl Prepared {
             vfs: None,
         })?;
         // Before anything is sent: what was on its way when the last process ended goes back.
-        let recovered = store.recover().await?;
+        let recovered = store.recover(options.clock.wall()).await?;
         if recovered > 0 {
             tracing::info!(
                 recovered,
                 "rows were in flight at the last end; they are pending again"
             );
         }
-        let member_name = match &home.config.daemon.member {
-            Some(name) => name.clone(),
-            None => MemberName::parse(&options.login).or_else(|_| MemberName::parse("me"))?,
-        };
-        let new = NewMesh {
-            mesh: MeshId(options.ids.ulid()),
-            name: MeshName::parse(HOME_MESH)?,
-            member: MemberId(options.ids.ulid()),
-            member_name,
-            broker_url: None,
-            now: options.clock.wall(),
-        };
-        let mesh = store.ensure_mesh(new).await?;
+        let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
         let default_agent = AgentName::parse(mesh.member_name.as_str())?;
-        store
-            .register_agent(mesh.mesh, default_agent.clone(), options.clock.wall())
-            .await?;
+        let mut elsewhere: Vec<(Mesh, Arc<dyn Connector>)> = Vec::new();
+        for config in &home.config.mesh {
+            let new = mesh_elsewhere(config, &mesh, &options);
+            let token_file = config
+                .token_file
+                .as_ref()
+                .map(|file| home.path().join(file));
+            let connector = UrlConnector::new(&config.url).with_token_file(token_file);
+            elsewhere.push((store.ensure_mesh(new).await?, Arc::new(connector)));
+        }
+        let now = options.clock.wall();
+        for one in elsewhere.iter().map(|(mesh, _)| mesh).chain([&mesh]) {
+            store
+                .register_agent(one.mesh, default_agent.clone(), now)
+                .await?;
+        }
         Ok(Self {
             home,
             options,
             store,
             mesh,
+            elsewhere,
             default_agent,
         })
     }
@@ -147,8 +158,27 @@ impl Prepared {
         Ok(self.store.delivery_cursor(self.mesh.mesh).await?)
     }
 
-    /// Opens the doors and connects. Ready when the broker answered, or would not for a while.
-    pub async fn start(self, connector: Arc<dyn Connector>) -> Result<Daemon, StartError> {
+    /// With the mesh `home` behind this connector, and the meshes of the config.
+    pub async fn start(mut self, home: Arc<dyn Connector>) -> Result<Daemon, StartError> {
+        let mut links = vec![(self.mesh.clone(), home)];
+        links.append(&mut self.elsewhere);
+        self.start_with(links).await
+    }
+
+    /// With the meshes of the config only.
+    pub async fn start_elsewhere(mut self) -> Result<Daemon, StartError> {
+        let links = std::mem::take(&mut self.elsewhere);
+        if links.is_empty() {
+            return Err(StartError::NoMesh);
+        }
+        self.start_with(links).await
+    }
+
+    /// Opens the doors and connects. Ready when every broker answered, or would not for a while.
+    async fn start_with(
+        self,
+        links: Vec<(Mesh, Arc<dyn Connector>)>,
+    ) -> Result<Daemon, StartError> {
         let io = |what| {
             move |error: std::io::Error| StartError::Io {
                 what,
@@ -163,28 +193,17 @@ impl Prepared {
             .map_err(io("listening failed"))?;
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
-        let mesh = MeshState::load(self.mesh, connector.label(), &self.store).await?;
-        let mesh = Arc::new(mesh);
-        let last_arrival = self.store.last_arrival().await?;
-        let shared = Arc::new(Shared {
-            store: self.store,
-            clock: self.options.clock,
-            ids: self.options.ids,
-            meshes: vec![Arc::clone(&mesh)],
-            max_age_hours_override: self.home.config.outbox.max_age_hours_override,
-            arrivals: watch::Sender::new(last_arrival),
-            shutdown: CancellationToken::new(),
-            fatal: Mutex::new(None),
-        });
+        let first = links.first().map(|(mesh, _)| mesh.name.to_string());
         let ready = Ready {
             home: self.home.path().to_owned(),
             socket: self.home.socket(),
             http: format!("http://127.0.0.1:{}", listeners.tcp_port),
             console: None,
-            mesh: mesh.mesh.name.to_string(),
+            mesh: first.unwrap_or_default(),
             agent: self.default_agent.to_string(),
             pid: std::process::id(),
         };
+        let (shared, connectors) = share(&self.home, self.store, &self.options, links).await?;
         let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
@@ -199,25 +218,124 @@ impl Prepared {
         });
         // Ends with the shutdown; nothing waits for it.
         tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
-        let linking = tokio::spawn(link::keep(
-            Arc::clone(&shared),
-            Arc::clone(&mesh),
-            connector,
-        ));
-        tokio::select! {
-            () = mesh.wait_connected() => {}
-            () = shared.shutdown.cancelled() => {}
-            () = tokio::time::sleep(CONNECT_WAIT) => {}
-        }
+        // Before anything is taken: a disk that is full already must be known.
+        disk::refresh(&shared).await;
+        let clock = age::resume(&shared).await?;
+        let keeping = vec![
+            tokio::spawn(age::run(Arc::clone(&shared), clock)),
+            tokio::spawn(disk::run(Arc::clone(&shared))),
+        ];
+        let linking = match connect(&shared, connectors).await {
+            Ok(linking) => linking,
+            Err(error) => {
+                join_all(keeping).await;
+                close(&shared, &self.home).await;
+                return Err(error);
+            }
+        };
         let serving = tokio::spawn(ipc::serve(door, listeners));
         Ok(Daemon {
             ready,
             shared,
             serving,
             linking,
+            keeping,
             home: self.home,
         })
     }
+}
+
+/// What the parts of the daemon have in common, and the connector of each mesh in it.
+async fn share(
+    home: &Home,
+    store: Store,
+    options: &StartOptions,
+    links: Vec<(Mesh, Arc<dyn Connector>)>,
+) -> Result<(Arc<Shared>, Vec<Arc<dyn Connector>>), StartError> {
+    let mut meshes = Vec::with_capacity(links.len());
+    let mut connectors = Vec::with_capacity(links.len());
+    for (mesh, connector) in links {
+        let state = MeshState::load(mesh, connector.label(), &store).await?;
+        meshes.push(Arc::new(state));
+        connectors.push(connector);
+    }
+    let last_arrival = store.last_arrival().await?;
+    let outbox = &home.config.outbox;
+    let shared = Arc::new(Shared {
+        store,
+        clock: Arc::clone(&options.clock),
+        ids: Arc::clone(&options.ids),
+        meshes,
+        max_age_hours_override: outbox.max_age_hours_override,
+        arrivals: watch::Sender::new(last_arrival),
+        notices: broadcast::Sender::new(NOTICES_MAX),
+        disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
+        shutdown: CancellationToken::new(),
+        fatal: Mutex::new(None),
+    });
+    Ok((shared, connectors))
+}
+
+/// One link for each mesh, with a drain of its own. Waits a little for all of them; a broker that this
+/// home must not work with ends the start.
+async fn connect(
+    shared: &Arc<Shared>,
+    connectors: Vec<Arc<dyn Connector>>,
+) -> Result<Vec<JoinHandle<()>>, StartError> {
+    let mut linking = Vec::with_capacity(connectors.len());
+    for (mesh, connector) in shared.meshes.iter().zip(connectors) {
+        let keep = link::keep(Arc::clone(shared), Arc::clone(mesh), connector);
+        linking.push(tokio::spawn(keep));
+    }
+    let all = join_all(shared.meshes.iter().map(|mesh| mesh.wait_connected()));
+    tokio::select! {
+        _ = all => {}
+        () = shared.shutdown.cancelled() => {}
+        () = tokio::time::sleep(CONNECT_WAIT) => {}
+    }
+    match lock(&shared.fatal).take() {
+        Some(why) => Err(StartError::Refused(why)),
+        None => Ok(linking),
+    }
+}
+
+fn home_mesh(home: &Home, options: &StartOptions) -> Result<NewMesh, StartError> {
+    let member_name = match &home.config.daemon.member {
+        Some(name) => name.clone(),
+        None => MemberName::parse(&options.login).or_else(|_| MemberName::parse("me"))?,
+    };
+    Ok(NewMesh {
+        mesh: MeshId(options.ids.ulid()),
+        name: MeshName::parse(HOME_MESH)?,
+        member: MemberId(options.ids.ulid()),
+        member_name,
+        broker_url: None,
+        now: options.clock.wall(),
+    })
+}
+
+/// A mesh of the config, with a member of its own. Homes that name the same mesh mean the same mesh.
+fn mesh_elsewhere(config: &MeshConfig, home: &Mesh, options: &StartOptions) -> NewMesh {
+    NewMesh {
+        mesh: MeshId::named(&config.name),
+        name: config.name.clone(),
+        member: MemberId(options.ids.ulid()),
+        member_name: config
+            .member
+            .clone()
+            .unwrap_or_else(|| home.member_name.clone()),
+        broker_url: Some(config.url.clone()),
+        now: options.clock.wall(),
+    }
+}
+
+/// Closes the store and takes the signs off the doors.
+async fn close(shared: &Shared, home: &Home) {
+    let store = shared.store.clone();
+    let _ = tokio::task::spawn_blocking(move || store.stop()).await;
+    // The socket would only mislead; nobody answers there any more.
+    let _ = std::fs::remove_file(home.socket());
+    let _ = std::fs::remove_file(home.port_file());
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home
@@ -276,17 +394,14 @@ impl Daemon {
         self.watch_store().await;
         let deadline = SHUTDOWN_TIMEOUT.saturating_sub(STORE_RESERVE);
         let drained = tokio::time::timeout(deadline, async {
-            let _ = self.linking.await;
+            join_all(self.linking).await;
             let _ = self.serving.await;
+            join_all(self.keeping).await;
         });
         if drained.await.is_err() {
             tracing::warn!("not everything ended in time; what was acknowledged is on disk");
         }
-        let store = self.shared.store.clone();
-        let _ = tokio::task::spawn_blocking(move || store.stop()).await;
-        // The socket would only mislead; nobody answers there any more.
-        let _ = std::fs::remove_file(self.home.socket());
-        let _ = std::fs::remove_file(self.home.port_file());
+        close(&self.shared, &self.home).await;
         match lock(&self.shared.fatal).take() {
             None => Ending::Asked,
             Some(why) => Ending::Failed(why),
@@ -302,7 +417,7 @@ impl Daemon {
                 () = self.shared.shutdown.cancelled() => return,
                 () = tokio::time::sleep(LOOK) => {}
             }
-            if self.linking.is_finished() {
+            if self.linking.iter().any(JoinHandle::is_finished) {
                 self.shared
                     .fail("the link to the broker ended unexpectedly".to_owned());
             }

@@ -6,10 +6,22 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_store::{Store, StoreError};
 use heddle_wire::problem::Problem;
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::mesh::MeshState;
+use crate::outbox::disk::Disk;
+
+/// Notices that wait for a slow event stream; it misses the oldest beyond that.
+pub(crate) const NOTICES_MAX: usize = 16;
+
+/// Something that event streams say beside the inbox. It has no id and is not repeated.
+#[derive(Debug, Clone)]
+pub(crate) struct Notice {
+    pub(crate) event: &'static str,
+    /// JSON, on one line.
+    pub(crate) data: String,
+}
 
 pub(crate) struct Shared {
     pub(crate) store: Store,
@@ -19,6 +31,9 @@ pub(crate) struct Shared {
     pub(crate) max_age_hours_override: Option<u32>,
     /// The newest arrival in the inbox. A hint: the table is the truth.
     pub(crate) arrivals: watch::Sender<i64>,
+    pub(crate) notices: broadcast::Sender<Notice>,
+    /// How full the disk is.
+    pub(crate) disk: Disk,
     /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
     /// Why the daemon cannot go on, once it cannot.
@@ -57,6 +72,7 @@ impl Shared {
                 "the store takes no writes since a sync failed ({why}); restart the daemon"
             ));
         }
+        degraded.extend(self.disk.degraded());
         for mesh in &self.meshes {
             if !mesh.is_connected() {
                 degraded.push(format!(

@@ -26,7 +26,7 @@ pub use heddle_sqlite::{Durability, Stats};
 pub use inbox::{Acked, InboxFilter, InboxRow, NewInboxRow, Received};
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
-    AcceptKey, Accepted, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow,
-    Requeue, Requeued, Settle,
+    AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
+    OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
 };
 pub use store::{Store, StoreOptions};

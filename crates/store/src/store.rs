@@ -1,6 +1,8 @@
 //! The handle: opens the file, marks it unclean while it is open, and stops it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
 use heddle_core::limits::WRITE_QUEUE_MAX;
 use heddle_sqlite::{Database, Durability, Options, Stats, WriteError};
@@ -23,6 +25,8 @@ pub struct StoreOptions {
 pub struct Store {
     database: Database,
     pub(crate) noted_senders: NotedSenders,
+    /// Whose turn it is when more is due than a batch holds.
+    pub(crate) turns: Arc<AtomicU32>,
 }
 
 impl Store {
@@ -37,6 +41,7 @@ impl Store {
         let store = Store {
             database: Database::open(sqlite, schema::MIGRATIONS)?,
             noted_senders: NotedSenders::default(),
+            turns: Arc::default(),
         };
         store.database.write_blocking(unclean::mark_open)?;
         Ok(store)

@@ -18,10 +18,11 @@ use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
 
 use super::Ipc;
 use super::routes::inbox::item;
+use crate::shared::Notice;
 
 /// A comment after this much silence shows both sides that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -32,6 +33,7 @@ struct Reader {
     ipc: Arc<Ipc>,
     filter: InboxFilter,
     hint: watch::Receiver<i64>,
+    notices: broadcast::Receiver<Notice>,
     greeted: bool,
     _permit: OwnedSemaphorePermit,
 }
@@ -48,6 +50,7 @@ pub(super) fn open(ipc: Arc<Ipc>, filter: InboxFilter) -> Result<Response, Probl
         })?;
     let reader = Reader {
         hint: ipc.shared.arrivals.subscribe(),
+        notices: ipc.shared.notices.subscribe(),
         filter: InboxFilter {
             limit: ROWS_PER_LOOK,
             ..filter
@@ -93,6 +96,10 @@ impl Reader {
             }
             tokio::select! {
                 _ = self.hint.changed() => {}
+                // Without an id: a reader resumes by the inbox alone.
+                Ok(notice) = self.notices.recv() => {
+                    return Some(format!("event: {}\ndata: {}\n\n", notice.event, notice.data));
+                }
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(": still here\n\n".to_owned()),
                 () = self.ipc.shared.shutdown.cancelled() => return None,
             }

@@ -69,8 +69,9 @@ async fn greet(
     match negotiate(&features) {
         Ok(negotiated) => {
             // The window handshake: an outbox that could outlive the broker's memory may not run.
-            max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
+            let hours = max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
                 .map_err(|error| SessionEnd::Refused(error.to_string()))?;
+            mesh.set_max_age_hours(shared, hours).await;
             Ok(Welcomed { roster })
         }
         Err(refusal) => {

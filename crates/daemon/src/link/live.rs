@@ -30,7 +30,7 @@ impl Waiting {
 }
 
 impl Live {
-    pub(super) fn new(outgoing: mpsc::Sender<String>) -> Self {
+    pub(crate) fn new(outgoing: mpsc::Sender<String>) -> Self {
         Self {
             outgoing,
             waiting: Mutex::default(),
@@ -81,20 +81,20 @@ impl Live {
         }
     }
 
-    pub(super) fn settle_verdicts(&self, batch: u64, items: Vec<Verdict>) {
+    pub(crate) fn settle_verdicts(&self, batch: u64, items: Vec<Verdict>) {
         if let Some(waiter) = lock(&self.waiting).verdicts.remove(&batch) {
             let _ = waiter.send(items);
         }
     }
 
-    pub(super) fn settle_reply(&self, request: u64, result: ReplyResult) {
+    pub(crate) fn settle_reply(&self, request: u64, result: ReplyResult) {
         if let Some(waiter) = lock(&self.waiting).replies.remove(&request) {
             let _ = waiter.send(result);
         }
     }
 
     /// The connection is gone: nobody waits any longer.
-    pub(super) fn hang_up(&self) {
+    pub(crate) fn hang_up(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.replies.clear();
         waiting.verdicts.clear();

@@ -8,6 +8,7 @@ use heddle_core::fingerprint::{Fingerprint, request_fingerprint};
 use heddle_core::gate::IpcVerdict;
 use heddle_core::ids::{ClientMessageId, RowId};
 use heddle_core::names::AgentName;
+use heddle_core::pressure::Pressure;
 use heddle_store::{AcceptKey, Accepted, NewOutboxRow, OutboxRow};
 use heddle_wire::broker::{DestinationFrame, Envelope};
 use heddle_wire::ipc::{SendAnswer, SendStatus};
@@ -37,7 +38,10 @@ pub(crate) async fn accept(
     let fingerprint = request_fingerprint(&request);
     let id = client_message_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
     // Resolved from memory, but not yet refused: a known id is answered whatever the roster says.
-    let fresh = seal(mesh, &request).map(|sealed| new_row(shared, &request, sealed));
+    let fresh = match shared.disk.refusal_for(Pressure::Refusing) {
+        Some(problem) => Err(problem),
+        None => seal(mesh, &request).map(|sealed| new_row(shared, &request, sealed)),
+    };
     let key = AcceptKey {
         mesh: mesh.mesh.mesh,
         sender: mesh.party(agent),

@@ -1,8 +1,10 @@
 //! The drain: takes due rows, sends them in batches, settles them by the broker's verdicts.
 //!
 //! A row that was taken is settled before this ends, whatever becomes of the connection; no await
-//! on the store is ever abandoned half way, because the write would happen all the same.
+//! on the store is ever abandoned half way, because the write would happen all the same. Every mesh has
+//! a drain of its own; one that waits for its broker holds up no other.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,13 +37,14 @@ pub(crate) async fn run(
     lost: CancellationToken,
 ) {
     let mut batches = FuturesUnordered::new();
+    let mut pause = Pause::default();
     loop {
         let stopping = shared.shutdown.is_cancelled() || lost.is_cancelled();
         if stopping && batches.is_empty() {
             return;
         }
         let mut wait = IDLE_LOOK;
-        let has_room = !stopping && batches.len() < BATCHES_IN_FLIGHT_MAX;
+        let has_room = !stopping && !pause.is_on() && batches.len() < BATCHES_IN_FLIGHT_MAX;
         if has_room {
             match take(&shared, &mesh).await {
                 Ok(Taken::Rows(rows)) => {
@@ -56,7 +59,8 @@ pub(crate) async fn run(
             }
         }
         tokio::select! {
-            Some(()) = batches.next(), if !batches.is_empty() => {}
+            Some(end) = batches.next(), if !batches.is_empty() => pause.heard(end, &shared),
+            () = pause.over(), if pause.is_on() && !stopping => {}
             () = mesh.drain.notified(), if has_room => {}
             () = tokio::time::sleep(wait), if has_room => {}
             () = lost.cancelled(), if !stopping => {}
@@ -65,12 +69,54 @@ pub(crate) async fn run(
     }
 }
 
-enum Taken {
+/// What became of a batch as a whole.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BatchEnd {
+    Answered,
+    /// The network is at fault, or the broker: the whole mesh waits, not this row or that.
+    Silent,
+}
+
+/// The wait of a mesh whose broker keeps silent on a connection that stands.
+#[derive(Default)]
+struct Pause {
+    failures: u32,
+    wait: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Pause {
+    fn is_on(&self) -> bool {
+        self.wait.is_some()
+    }
+
+    fn heard(&mut self, end: BatchEnd, shared: &Shared) {
+        match end {
+            BatchEnd::Answered => *self = Self::default(),
+            BatchEnd::Silent => {
+                let wait = backoff(self.failures, shared.ids.below(u64::MAX));
+                self.failures = self.failures.saturating_add(1);
+                self.wait = Some(Box::pin(tokio::time::sleep(wait)));
+            }
+        }
+    }
+
+    async fn over(&mut self) {
+        if let Some(wait) = &mut self.wait {
+            wait.await;
+        }
+        self.wait = None;
+    }
+}
+
+pub(crate) enum Taken {
     Rows(Vec<DueRow>),
     Nothing { next: Duration },
 }
 
-async fn take(shared: &Shared, mesh: &MeshState) -> Result<Taken, heddle_store::StoreError> {
+pub(crate) async fn take(
+    shared: &Shared,
+    mesh: &MeshState,
+) -> Result<Taken, heddle_store::StoreError> {
     let now = shared.clock.mono();
     let id = mesh.mesh.mesh;
     let rows = shared
@@ -87,7 +133,7 @@ async fn take(shared: &Shared, mesh: &MeshState) -> Result<Taken, heddle_store::
 }
 
 /// Sends one batch and settles each of its rows.
-async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) {
+pub(crate) async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) -> BatchEnd {
     let started = shared.clock.mono();
     let mut items = Vec::with_capacity(rows.len());
     let mut sent = Vec::with_capacity(rows.len());
@@ -98,12 +144,13 @@ async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) {
                 items.push(item);
                 sent.push(row);
             }
-            // Our own frozen bytes do not parse: the row was damaged after accept.
+            // Our own frozen bytes do not parse: the row was damaged after accept. Nothing was sent, so
+            // nothing was refused, and only a refusal or age kills.
             None => moves.push(settle(
                 shared,
                 &row,
-                RowMove::Dead {
-                    reason: "the stored payload is damaged".to_owned(),
+                RowMove::Park {
+                    reason: "damaged: the stored payload cannot be read".to_owned(),
                 },
             )),
         }
@@ -115,16 +162,48 @@ async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) {
         Some(_) => vec![silence("the broker answered another number of items"); sent.len()],
         None => vec![silence("no answer from the broker"); sent.len()],
     };
+    let mut end = BatchEnd::Answered;
     for (row, answer) in sent.iter().zip(answers) {
-        moves.push(settle(shared, row, drain(answer)));
+        note(&answer, row);
+        let next = drain(answer);
+        if matches!(
+            next,
+            RowMove::Retry {
+                pause_mesh: true,
+                ..
+            }
+        ) {
+            end = BatchEnd::Silent;
+        }
+        moves.push(settle(shared, row, next));
     }
     let elapsed = shared.clock.mono().saturating_sub(started);
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;
+    end
+}
+
+/// What v6 §4.5 asks to be told of a duplicate.
+fn note(answer: &BrokerAnswer, row: &DueRow) {
+    let BrokerAnswer::Committed {
+        duplicate: true,
+        history_available,
+        ..
+    } = answer
+    else {
+        return;
+    };
+    metrics::counter!("heddle_daemon_duplicates_total").increment(1);
+    if *history_available {
+        tracing::info!(id = %row.client_message_id, "the broker had it already");
+    } else {
+        metrics::counter!("heddle_daemon_dedupe_history_pruned_total").increment(1);
+        tracing::warn!(id = %row.client_message_id, "the broker had it already, and has pruned it since");
+    }
 }
 
 /// The rows stay inflight until they are settled, so a busy store is asked again.
-async fn settle_until_done(shared: &Shared, moves: Vec<Settle>) {
+pub(crate) async fn settle_until_done(shared: &Shared, moves: Vec<Settle>) {
     loop {
         match shared.store.settle(moves.clone()).await {
             Ok(()) => return,
@@ -149,18 +228,23 @@ fn item(row: &mut DueRow) -> Option<SendItem> {
     })
 }
 
-fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
+pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
     let label = match &next {
         RowMove::Done { .. } => "done",
         RowMove::Dead { .. } => "dead",
         RowMove::Retry { .. } => "retry",
+        RowMove::Park { .. } => "parked",
     };
     metrics::counter!("heddle_outbox_settled_total", "outcome" => label).increment(1);
     if let RowMove::Dead { reason } = &next {
         tracing::warn!(id = %row.client_message_id, %reason, "an outbox row is dead");
     }
+    if let RowMove::Park { reason } = &next {
+        tracing::error!(id = %row.client_message_id, %reason, "an outbox row waits until it is mended; the others go on");
+    }
     Settle {
         row: row.row,
+        attempts: row.attempts,
         next,
         at: shared.clock.wall(),
         due: shared.clock.mono() + backoff(row.attempts, shared.ids.below(u64::MAX)),

@@ -1,5 +1,10 @@
-//! The way out: accept from a caller, drain to the broker, requeue by an operator.
+//! The way out: accept from a caller, drain to the broker, requeue by an operator; age, disk and prune.
 
 pub(crate) mod accept;
+pub(crate) mod age;
+pub(crate) mod disk;
 pub(crate) mod drain;
+pub(crate) mod prune;
 pub(crate) mod requeue;
+#[cfg(test)]
+mod tests;

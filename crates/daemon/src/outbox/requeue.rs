@@ -8,6 +8,7 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::request_fingerprint;
 use heddle_core::ids::{ClientMessageId, RowId};
 use heddle_core::outbox_status::OutboxStatus;
+use heddle_core::pressure::Pressure;
 use heddle_store::{OutboxFind, OutboxRow, Requeue, Requeued, Settle};
 use heddle_wire::broker::{Envelope, ReplyResult, Request};
 use heddle_wire::from_wire;
@@ -32,6 +33,9 @@ pub(crate) async fn requeue(
 ) -> Result<Outcome, Problem> {
     if !old.status.may_become(OutboxStatus::Aborted) {
         return Err(not_requeueable(old.status));
+    }
+    if let Some(problem) = shared.disk.refusal_for(Pressure::InboundOnly) {
+        return Err(problem);
     }
     let new_id = match &body.new_client_id {
         Some(text) => {
@@ -90,6 +94,31 @@ fn not_requeueable(status: OutboxStatus) -> Problem {
     .next(next)
 }
 
+/// Asks the broker for the id of a row: a read-only B0. The move is the row's way to `done`; `None`
+/// means that the broker does not have it.
+pub(crate) async fn look(mesh: &MeshState, row: &OutboxRow) -> Result<Option<RowMove>, Problem> {
+    let asked = mesh.ask(Request::MessageStatus {
+        agent: row.sender.agent.clone(),
+        client_message_id: row.client_message_id.clone(),
+    });
+    match asked.await? {
+        ReplyResult::Committed {
+            broker_message_id,
+            history_id,
+            wire_fingerprint,
+        } if wire_fingerprint == row.wire_fingerprint.to_hex() => Ok(Some(RowMove::Done {
+            broker_message_id,
+            history_id,
+        })),
+        // Another request holds the id at the broker: ours was never committed.
+        ReplyResult::Committed { .. } | ReplyResult::Absent => Ok(None),
+        _ => Err(Problem::new(
+            ErrorCode::Internal,
+            "the broker answered another question",
+        )),
+    }
+}
+
 /// Asks the broker for the old id. `Some` is the old row, settled as done.
 async fn last_look(
     shared: &Shared,
@@ -97,31 +126,34 @@ async fn last_look(
     old: &OutboxRow,
     force: bool,
 ) -> Result<Option<OutboxRow>, Problem> {
-    let asked = mesh
-        .ask(Request::MessageStatus {
-            agent: old.sender.agent.clone(),
-            client_message_id: old.client_message_id.clone(),
-        })
-        .await;
-    match asked {
-        Ok(ReplyResult::Committed {
-            broker_message_id,
-            history_id,
-            wire_fingerprint,
-        }) if wire_fingerprint == old.wire_fingerprint.to_hex() => {
-            let done = RowMove::Done {
-                broker_message_id,
-                history_id,
-            };
-            settle_as_done(shared, old, done).await.map(Some)
-        }
-        // Another request holds the id at the broker: ours was never committed.
-        Ok(_) => Ok(None),
+    match look(mesh, old).await {
+        Ok(Some(done)) => settle_as_done(shared, old, done).await.map(Some),
+        Ok(None) => Ok(None),
         Err(_) if force => Ok(None),
         Err(problem) => Err(problem.next(
-            "Try again when the broker is back, or force it: the message may then arrive twice.",
+            "Try again when the broker is back, or use --force: the message may then arrive twice.",
         )),
     }
+}
+
+/// A dead row, or one that is on its way by now, whose message the broker holds.
+fn has_arrived(done: &RowMove) -> Problem {
+    let mut problem = Problem::new(
+        ErrorCode::IdempotencyKeyReused,
+        "the broker has this message; it was delivered, so nothing was requeued",
+    )
+    .with("conflict", "outbox_committed_not_requeueable")
+    .next("There is nothing to do: sending it again would deliver it twice.");
+    if let RowMove::Done {
+        broker_message_id,
+        history_id,
+    } = done
+    {
+        problem = problem
+            .with("broker_message_id", broker_message_id.to_string())
+            .with("history_id", history_id.to_string());
+    }
+    problem
 }
 
 /// The look was a transmission: the row passes through `inflight`. A dead row stays dead, because
@@ -132,11 +164,12 @@ async fn settle_as_done(
     done: RowMove,
 ) -> Result<OutboxRow, Problem> {
     let taken = shared.store.take_one(old.row).await;
-    if taken.map_err(|error| store_problem(&error))?.is_none() {
-        return Err(not_requeueable(OutboxStatus::Done));
-    }
+    let Some(taken) = taken.map_err(|error| store_problem(&error))? else {
+        return Err(has_arrived(&done));
+    };
     let settle = Settle {
         row: old.row,
+        attempts: taken.attempts,
         next: done,
         at: shared.clock.wall(),
         due: shared.clock.mono(),
@@ -155,6 +188,15 @@ pub(crate) async fn find_row(shared: &Shared, row: RowId) -> Result<OutboxRow, P
 
 /// The old request, with the patch's fields in place of its own (C19: the rest travels along).
 fn patched(old: &OutboxRow, patch: Option<Value>) -> Result<SendBody, Problem> {
+    if old.payload.is_empty() {
+        return Err(Problem::new(
+            ErrorCode::PayloadPruned,
+            format!(
+                "row {} gave up its payload in a prune; there is nothing to requeue",
+                old.row
+            ),
+        ));
+    }
     let envelope = Envelope::parse(&old.payload)
         .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
     let body = SendBody {

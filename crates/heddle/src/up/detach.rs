@@ -12,13 +12,14 @@ use std::time::Duration;
 use heddle_daemon::home::create_private_folder;
 use heddle_daemon::{Home, Ready};
 
+use super::Flavour;
 use super::log::log_path;
 use crate::cli::{CliError, Context, exit};
 
 const READY_WAIT_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-pub fn detach(context: &Context) -> Result<Ready, CliError> {
+pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
     if let Some(holder) = Home::holder_for_good(&context.home) {
         return Err(CliError::new(
             exit::CONFLICT,
@@ -39,7 +40,7 @@ pub fn detach(context: &Context) -> Result<Ready, CliError> {
         .open(&path)
         .map_err(io)?;
     let before = log.metadata().map_err(io)?.len();
-    let mut child = spawn(context, log)?;
+    let mut child = spawn(context, flavour, log)?;
     let mut waited = Duration::ZERO;
     loop {
         if let Ok(status) = context.client().hasty().status()
@@ -75,13 +76,13 @@ pub fn detach(context: &Context) -> Result<Ready, CliError> {
     }
 }
 
-fn spawn(context: &Context, log: std::fs::File) -> Result<Child, CliError> {
+fn spawn(context: &Context, flavour: Flavour, log: std::fs::File) -> Result<Child, CliError> {
     let failed = |error: std::io::Error| CliError::new(exit::FAILED, error.to_string());
     let program = std::env::current_exe().map_err(failed)?;
     Command::new(program)
         .arg("--home")
         .arg(&context.home)
-        .arg("up")
+        .args(flavour.verb())
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
-use heddle_daemon::{Daemon, Ending, Home, HomeError, Prepared, Ready, StartOptions};
+use heddle_daemon::{Daemon, Ending, Home, HomeError, Prepared, Ready, StartError, StartOptions};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use detach::detach;
@@ -21,8 +21,27 @@ pub use log::start as log_start;
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
 
+/// Which broker the mesh `home` has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// One of this very process, unless the config names another.
+    Embedded,
+    /// None of this process: only what is hosted elsewhere.
+    Elsewhere,
+}
+
+impl Flavour {
+    /// The verb that starts it.
+    pub fn verb(self) -> &'static [&'static str] {
+        match self {
+            Self::Embedded => &["up"],
+            Self::Elsewhere => &["daemon", "up"],
+        }
+    }
+}
+
 /// Runs until Ctrl-C, `heddle down` or a failure.
-pub fn foreground(context: &Context) -> Result<(), CliError> {
+pub fn foreground(context: &Context, flavour: Flavour) -> Result<(), CliError> {
     log::start(context)?;
     // At least two: a task that leads a commit waits for the disk where it stands.
     let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
@@ -31,13 +50,13 @@ pub fn foreground(context: &Context) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
-    let result = runtime.block_on(run(context));
+    let result = runtime.block_on(run(context, flavour));
     // What still blocks now (a stuck disk) must not keep the process.
     runtime.shutdown_background();
     result
 }
 
-async fn run(context: &Context) -> Result<(), CliError> {
+async fn run(context: &Context, flavour: Flavour) -> Result<(), CliError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let ids = Arc::new(SystemIds::new(Arc::clone(&clock)));
     let home = Home::claim(&context.home, clock.wall()).map_err(home_error)?;
@@ -54,21 +73,7 @@ async fn run(context: &Context) -> Result<(), CliError> {
     )
     .await
     .map_err(start_error)?;
-    let (daemon, embedded) = match prepared.home().config.broker.url.clone() {
-        Some(url) => {
-            let token_file = prepared.home().config.broker.token_file.as_ref();
-            let token_file = token_file.map(|file| prepared.home().path().join(file));
-            let connector = UrlConnector::new(url).with_token_file(token_file);
-            let connector: Arc<dyn Connector> = Arc::new(connector);
-            (prepared.start(connector).await.map_err(start_error)?, None)
-        }
-        None => {
-            let embedded = Embedded::open(&prepared, clock, ids, durability).await?;
-            let connector = embedded.connector();
-            let daemon = prepared.start(connector).await.map_err(start_error)?;
-            (daemon, Some(embedded))
-        }
-    };
+    let (daemon, embedded) = start(prepared, flavour, clock, ids, durability).await?;
     context.print(daemon.ready(), |ready| greeting(ready, false))?;
     let ending = until_stopped(daemon).await?;
     if let Some(embedded) = embedded {
@@ -78,6 +83,40 @@ async fn run(context: &Context) -> Result<(), CliError> {
         Ending::Asked => Ok(()),
         Ending::Failed(why) => Err(CliError::new(exit::FAILED, why)
             .next("Mend that and run `heddle up` again; what was accepted is on disk.")),
+    }
+}
+
+async fn start(
+    prepared: Prepared,
+    flavour: Flavour,
+    clock: Arc<dyn Clock>,
+    ids: Arc<SystemIds>,
+    durability: heddle_daemon::Durability,
+) -> Result<(Daemon, Option<Embedded>), CliError> {
+    let url = prepared.home().config.broker.url.clone();
+    let started = match (url, flavour) {
+        (Some(url), _) => {
+            let token_file = prepared.home().config.broker.token_file.as_ref();
+            let token_file = token_file.map(|file| prepared.home().path().join(file));
+            let connector = UrlConnector::new(url).with_token_file(token_file);
+            let connector: Arc<dyn Connector> = Arc::new(connector);
+            (prepared.start(connector).await, None)
+        }
+        (None, Flavour::Elsewhere) => (prepared.start_elsewhere().await, None),
+        (None, Flavour::Embedded) => {
+            let embedded = Embedded::open(&prepared, clock, ids, durability).await?;
+            let connector = embedded.connector();
+            (prepared.start(connector).await, Some(embedded))
+        }
+    };
+    match started {
+        (Ok(daemon), embedded) => Ok((daemon, embedded)),
+        (Err(error), embedded) => {
+            if let Some(embedded) = embedded {
+                embedded.stop().await;
+            }
+            Err(start_error(error))
+        }
     }
 }
 
@@ -118,8 +157,16 @@ fn home_error(error: HomeError) -> CliError {
 }
 
 fn start_error(error: heddle_daemon::StartError) -> CliError {
-    CliError::new(exit::FAILED, error.to_string())
-        .next("Nothing was changed; the log in the home folder may say more.")
+    let message = error.to_string();
+    match error {
+        StartError::NoMesh => CliError::new(exit::USAGE, message).next(
+            "Add a [[mesh]] with name and url to config.toml, or run `heddle up` with its own broker.",
+        ),
+        StartError::Refused(_) => CliError::new(exit::FAILED, message)
+            .next("Mend that and start again; what was accepted is on disk."),
+        _ => CliError::new(exit::FAILED, message)
+            .next("Nothing was changed; the log in the home folder may say more."),
+    }
 }
 
 /// What a person sees when it is up.

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::{Message, WebSocket, accept};
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::{Message, WebSocket, accept_hdr};
 
 /// What to do with the envelopes that come in.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +24,10 @@ pub enum Script {
     Conflict,
     /// Commit, but hang up instead of answering.
     CommitAndHangUp,
+    /// Say that it was there before, and whether its body still is.
+    Duplicate {
+        history_available: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -33,6 +38,10 @@ struct State {
     sends: Vec<(String, String)>,
     committed: BTreeMap<String, (String, u64, String)>,
     close_codes: Vec<u16>,
+    /// The members that said hello.
+    members: Vec<String>,
+    /// The `Authorization` headers that came with connections.
+    authorizations: Vec<String>,
 }
 
 #[derive(Clone)]
@@ -65,6 +74,8 @@ impl StubBroker {
                 sends: Vec::new(),
                 committed: BTreeMap::new(),
                 close_codes: Vec::new(),
+                members: Vec::new(),
+                authorizations: Vec::new(),
             })),
         };
         let serving = broker.clone();
@@ -81,6 +92,28 @@ impl StubBroker {
     /// The config.toml of a home that this broker hosts.
     pub fn config(&self) -> String {
         format!("[broker]\nurl = \"ws://127.0.0.1:{}/\"\n", self.port)
+    }
+
+    /// A mesh of the config that this broker hosts.
+    pub fn mesh_config(&self, name: &str) -> String {
+        format!(
+            "[[mesh]]\nname = \"{name}\"\nurl = \"ws://127.0.0.1:{}/\"\n",
+            self.port
+        )
+    }
+
+    pub fn members(&self) -> Vec<String> {
+        self.state.lock().unwrap().members.clone()
+    }
+
+    pub fn authorizations(&self) -> Vec<String> {
+        self.state.lock().unwrap().authorizations.clone()
+    }
+
+    /// Every id that came in, in order.
+    pub fn sent_ids(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        state.sends.iter().map(|(id, _)| id.clone()).collect()
     }
 
     pub fn script(&self, script: Script) {
@@ -107,7 +140,20 @@ impl StubBroker {
     }
 
     fn serve(&self, stream: TcpStream) {
-        let Ok(mut ws) = accept(stream) else { return };
+        let note = |request: &Request, response: Response| {
+            if let Some(value) = request.headers().get("authorization") {
+                let text = value.to_str().unwrap_or_default().to_owned();
+                self.state.lock().unwrap().authorizations.push(text);
+            }
+            Ok(response)
+        };
+        #[allow(
+            clippy::result_large_err,
+            reason = "the callback's type is the library's"
+        )]
+        let Ok(mut ws) = accept_hdr(stream, note) else {
+            return;
+        };
         say(
             &mut ws,
             &json!({"type": "challenge", "protocol": 1, "nonce": "n"}),
@@ -132,6 +178,8 @@ impl StubBroker {
     fn answer(&self, ws: &mut WebSocket<TcpStream>, frame: &Value, text: &str) -> bool {
         match frame["type"].as_str().unwrap() {
             "hello" => {
+                let member = frame["member"].as_str().unwrap().to_owned();
+                self.state.lock().unwrap().members.push(member);
                 let welcome = json!({
                     "type": "welcome", "epoch": 1, "generation": 1,
                     "features": self.state.lock().unwrap().features, "roster": roster(frame),
@@ -169,6 +217,16 @@ impl StubBroker {
             Script::Conflict => items
                 .iter()
                 .map(|_| json!({"verdict": "conflict", "broker_fingerprint_prefix": "0011223344556677"}))
+                .collect(),
+            Script::Duplicate { history_available } => items
+                .iter()
+                .map(|item| {
+                    let mut verdict = self.commit(item);
+                    verdict["verdict"] = json!("duplicate");
+                    verdict["history_available"] = json!(history_available);
+                    verdict["first_seen_at"] = json!(0);
+                    verdict
+                })
                 .collect(),
             Script::Commit | Script::CommitAndHangUp => items.iter().map(|item| self.commit(item)).collect(),
         };

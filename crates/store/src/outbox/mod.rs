@@ -1,9 +1,13 @@
 //! The outbox: what this home's agents have asked to send, from accept to its end. One verb, one file.
 
 mod accept;
+mod age;
+mod attempts;
 mod find;
 mod insert;
 mod page;
+mod parked;
+mod prune;
 mod recover;
 mod requeue;
 mod row;
@@ -13,23 +17,32 @@ mod take;
 
 #[cfg(test)]
 pub(crate) use {
+    age::{
+        BORN_BY, FORGET_BIRTHS, MARK_BIRTH, NEWEST_BIRTH, NEWEST_ROW, OVER_AGE, READ_MARK,
+        WRITE_MARK,
+    },
+    attempts::{NOTE, OF_ROW, TRIM},
     find::{BY_PREDECESSOR, BY_ROW_ID},
     insert::INSERT,
     page::{ALL, EXCEPTIONAL, PENDING},
-    recover::{RECOVER_INFLIGHT, RECOVER_PENDING},
+    parked::{COUNT, PARK},
+    prune::{EMPTY, LOOK},
+    recover::{NOTE_INTERRUPTED, RECOVER_INFLIGHT, RECOVER_PENDING},
     requeue::ABORT,
     row::BY_ID_KEY,
     senders::{NOTE_SENDER, SENDERS},
-    settle::{DEAD, DONE, RETRY},
-    take::{DUE, MARK_INFLIGHT, NEXT_DUE, ONE},
+    settle::{DEAD, DONE, PARK as PARK_INFLIGHT, RETRY},
+    take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, WINDOW},
 };
 
 pub(crate) use senders::NotedSenders;
 
 pub use accept::{AcceptKey, Accepted};
+pub use attempts::Attempt;
 pub use find::OutboxFind;
 pub use insert::NewOutboxRow;
 pub use page::{OutboxFilter, OutboxPage};
+pub use prune::{PruneFilter, PruneLook};
 pub use requeue::{Requeue, Requeued};
 pub use row::OutboxRow;
 pub use settle::Settle;

@@ -1,5 +1,6 @@
 //! What a start makes of the rows that the last run left on their way.
 
+use heddle_core::clock::WallMs;
 use heddle_core::limits::BACKOFF_MS_MIN;
 use rusqlite::params;
 
@@ -18,17 +19,25 @@ pub(crate) const RECOVER_PENDING: &str = "
     WHERE status = 'pending' AND mesh_id IN (SELECT mesh_id FROM outbox_sender)
         AND due_mono_ms > 0 AND due_mono_ms <> ?1";
 
+pub(crate) const NOTE_INTERRUPTED: &str = "
+    INSERT OR REPLACE INTO outbox_attempt (row_id, number, at, outcome, detail)
+    SELECT row_id, attempts + 1, ?1, 'interrupted', 'the daemon ended while the row was on its way'
+    FROM outbox WHERE status = 'inflight'";
+
 impl Store {
     /// Run once after opening, before anything is drained. What was in flight may or may not have
     /// reached the broker: it waits again, one minimum backoff from the zero of the monotonic clock,
     /// which must be about the start of the process (DR-02). Returns how many rows that were.
-    pub async fn recover(&self) -> Result<u64, StoreError> {
-        self.write(|connection| {
+    pub async fn recover(&self, now: WallMs) -> Result<u64, StoreError> {
+        self.write(move |connection| {
             let put_off = i64::try_from(BACKOFF_MS_MIN).unwrap_or(i64::MAX);
             // IMPORTANT: in this order, or rows that were in flight could be due at once.
             connection
                 .prepare_cached(RECOVER_PENDING)?
                 .execute(params![put_off])?;
+            connection
+                .prepare_cached(NOTE_INTERRUPTED)?
+                .execute([now.0])?;
             let recovered = connection
                 .prepare_cached(RECOVER_INFLIGHT)?
                 .execute(params![put_off])?;

@@ -9,12 +9,16 @@ use rusqlite::{Connection, params};
 
 use crate::cells::history_cells;
 use crate::error::StoreError;
+use crate::outbox::attempts;
+use crate::outbox::parked::NEVER;
 use crate::store::Store;
 
 /// What became of one row that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settle {
     pub row: RowId,
+    /// As they stood on the row when it was taken.
+    pub attempts: u32,
     pub next: RowMove,
     pub at: WallMs,
     /// For a retry: when, on the monotonic clock of this process.
@@ -33,6 +37,11 @@ pub(crate) const DEAD: &str = "
 pub(crate) const RETRY: &str = "
     UPDATE outbox SET status = 'pending', attempts = attempts + 1, last_error = ?2,
         due_mono_ms = ?3
+    WHERE row_id = ?1 AND status = 'inflight'";
+
+// Nothing was sent, so nothing is counted.
+pub(crate) const PARK: &str = "
+    UPDATE outbox SET status = 'pending', last_error = ?2, due_mono_ms = ?3
     WHERE row_id = ?1 AND status = 'inflight'";
 
 impl Store {
@@ -90,11 +99,29 @@ fn settle_one(connection: &Connection, settle: &Settle) -> Result<usize, StoreEr
                 .prepare_cached(RETRY)?
                 .execute(params![row, error, ms_up(settle.due)])?
         }
+        RowMove::Park { reason } => connection
+            .prepare_cached(PARK)?
+            .execute(params![row, reason, NEVER])?,
     };
+    if moved == 1 {
+        note_attempt(connection, settle)?;
+    }
     Ok(moved)
+}
+
+/// The usual way, delivered at once, leaves no trace beyond the row itself.
+fn note_attempt(connection: &Connection, settle: &Settle) -> Result<(), StoreError> {
+    let number = settle.attempts.saturating_add(1);
+    match &settle.next {
+        RowMove::Park { .. } => Ok(()),
+        RowMove::Done { .. } if number == 1 => Ok(()),
+        next => attempts::note(connection, settle.row, number, settle.at, next.outcome()),
+    }
 }
 
 /// Rounded up: a wait never shrinks (DR-07).
 fn ms_up(due: Duration) -> i64 {
-    i64::try_from(due.as_nanos().div_ceil(1_000_000)).unwrap_or(i64::MAX)
+    let ms = i64::try_from(due.as_nanos().div_ceil(1_000_000)).unwrap_or(NEVER);
+    // Late is not never: that is for parked rows.
+    ms.min(NEVER - 1)
 }

@@ -1,14 +1,25 @@
 //! Taking rows for transmission: pending to inflight, so that no two transmissions meet (DR-01).
+//!
+//! Rows that are due together go by priority, then longest due first, then in order of arrival. The
+//! choice is made among the rows that have been due longest (`DUE_WINDOW_ROWS` of them). While more is due
+//! than a batch holds, every eighth batch goes by due time alone, so that nothing starves.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
 use heddle_core::ids::{ClientMessageId, MeshId, RowId};
+use heddle_core::limits::DUE_WINDOW_ROWS;
 use heddle_core::names::AgentName;
 use rusqlite::{Connection, Row, params};
 
 use crate::cells::Cells;
 use crate::error::StoreError;
+use crate::outbox::parked::park;
 use crate::store::Store;
 
 /// A row that was taken: whoever took it owes it a `settle`.
@@ -20,19 +31,37 @@ pub struct DueRow {
     pub payload: Vec<u8>,
     pub attempts: u32,
     pub enqueued_at: WallMs,
+    pub priority: Priority,
 }
 
-pub(crate) const DUE: &str = "
-    SELECT arrival, row_id, agent, client_message_id, payload, attempts, enqueued_at
-    FROM outbox
+macro_rules! select_due {
+    ($tail:literal) => {
+        concat!(
+            "SELECT arrival, row_id, agent, client_message_id, priority, payload, attempts,
+                 enqueued_at
+             FROM outbox ",
+            $tail
+        )
+    };
+}
+
+pub(crate) const DUE: &str = select_due!(
+    "WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms <= ?2
+         AND due_mono_ms < 9223372036854775807
+     ORDER BY due_mono_ms, arrival
+     LIMIT ?3"
+);
+
+pub(crate) const ONE: &str = select_due!("WHERE row_id = ?1 AND status = 'pending'");
+
+pub(crate) const BY_ARRIVAL: &str = select_due!("WHERE arrival = ?1 AND status = 'pending'");
+
+pub(crate) const WINDOW: &str = "
+    SELECT arrival, priority FROM outbox
     WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms <= ?2
+        AND due_mono_ms < 9223372036854775807
     ORDER BY due_mono_ms, arrival
     LIMIT ?3";
-
-pub(crate) const ONE: &str = "
-    SELECT arrival, row_id, agent, client_message_id, payload, attempts, enqueued_at
-    FROM outbox
-    WHERE row_id = ?1 AND status = 'pending'";
 
 // One statement for all: a statement of its own for each row costs half as much again.
 pub(crate) const MARK_INFLIGHT: &str = "
@@ -40,13 +69,13 @@ pub(crate) const MARK_INFLIGHT: &str = "
 
 pub(crate) const NEXT_DUE: &str = "
     SELECT due_mono_ms FROM outbox
-    WHERE mesh_id = ?1 AND status = 'pending'
+    WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms < 9223372036854775807
     ORDER BY due_mono_ms
     LIMIT 1";
 
 impl Store {
-    /// The rows that are due at `now`, longest due first, then in order of arrival. As many as both
-    /// bounds allow, and at least one if there is one.
+    /// The rows that are due at `now`, the more urgent first, then longest due first, then in order of
+    /// arrival. As many as both bounds allow, and at least one if there is one. Damaged rows are parked.
     pub async fn take_due(
         &self,
         mesh: MeshId,
@@ -54,9 +83,21 @@ impl Store {
         items_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<DueRow>, StoreError> {
+        let turns = Arc::clone(&self.turns);
         self.write_relaxed(move |connection| {
-            let due = read_due(connection, mesh, now, items_max, bytes_max)?;
-            let (arrivals, taken): (Vec<i64>, Vec<DueRow>) = due.into_iter().unzip();
+            let look = Look {
+                connection,
+                turns: &turns,
+                mesh,
+                now_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+                items_max: items_max.max(1),
+                bytes_max,
+                damaged: RefCell::default(),
+            };
+            let (arrivals, taken): (Vec<i64>, Vec<DueRow>) = look.choose()?.into_iter().unzip();
+            for (arrival, why) in look.damaged.into_inner() {
+                park(connection, arrival, &why)?;
+            }
             mark_inflight(connection, &arrivals)?;
             Ok(taken)
         })
@@ -102,28 +143,120 @@ fn mark_inflight(connection: &Connection, arrivals: &[i64]) -> Result<(), StoreE
     Ok(())
 }
 
-fn read_due(
-    connection: &Connection,
+/// One batch in so many goes by due time alone.
+const FAIR_TURN: u32 = 8;
+
+struct Look<'c> {
+    connection: &'c Connection,
+    /// Batches in which something urgent overtook something else.
+    turns: &'c AtomicU32,
     mesh: MeshId,
-    now: Duration,
+    now_ms: i64,
     items_max: usize,
     bytes_max: usize,
-) -> Result<Vec<(i64, DueRow)>, StoreError> {
-    let now_ms = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
-    let limit = i64::try_from(items_max.max(1)).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(DUE)?;
-    let mut rows = statement.query(params![mesh.0.to_bytes(), now_ms, limit])?;
-    let mut due = Vec::new();
-    let mut bytes = 0_usize;
-    while let Some(row) = rows.next()? {
-        let (arrival, row) = read_due_row(row)?;
-        bytes = bytes.saturating_add(row.payload.len());
-        if bytes > bytes_max && !due.is_empty() {
-            break;
+    /// Rows that cannot be read, and why; parked when the look is over.
+    damaged: RefCell<BTreeMap<i64, StoreError>>,
+}
+
+/// Rows for one batch, within its bounds.
+#[derive(Default)]
+struct Batch {
+    rows: Vec<(i64, DueRow)>,
+    bytes: usize,
+}
+
+impl Batch {
+    /// False when the row does not fit any more.
+    fn add(&mut self, row: (i64, DueRow), bytes_max: usize) -> bool {
+        self.bytes = self.bytes.saturating_add(row.1.payload.len());
+        if self.bytes > bytes_max && !self.rows.is_empty() {
+            return false;
         }
-        due.push((arrival, row));
+        self.rows.push(row);
+        true
     }
-    Ok(due)
+}
+
+impl Look<'_> {
+    fn choose(&self) -> Result<Vec<(i64, DueRow)>, StoreError> {
+        let (mut batch, is_everything) = self.longest_due()?;
+        if !is_everything {
+            let window = self.window()?;
+            let first = window.first().map(|(rank, _)| *rank);
+            let is_mixed = window.iter().any(|(rank, _)| Some(*rank) != first);
+            if is_mixed && self.turns.fetch_add(1, Ordering::Relaxed) % FAIR_TURN != FAIR_TURN - 1 {
+                batch = self.urgent_first(window)?;
+            }
+        }
+        // Stable: what is equally urgent stays in order of due time and arrival.
+        batch.rows.sort_by_key(|(_, row)| row.priority as u8);
+        Ok(batch.rows)
+    }
+
+    /// The rows that have been due longest, and whether that is all there is.
+    fn longest_due(&self) -> Result<(Batch, bool), StoreError> {
+        let limit = i64::try_from(self.items_max).unwrap_or(i64::MAX);
+        let mut statement = self.connection.prepare_cached(DUE)?;
+        let mut rows = statement.query(params![self.mesh.0.to_bytes(), self.now_ms, limit])?;
+        let mut batch = Batch::default();
+        let mut seen = 0;
+        while let Some(row) = rows.next()? {
+            seen += 1;
+            let fits = match self.read_or_set_aside(row)? {
+                Some(row) => batch.add(row, self.bytes_max),
+                None => true,
+            };
+            if !fits {
+                return Ok((batch, false));
+            }
+        }
+        Ok((batch, seen < self.items_max))
+    }
+
+    /// The rows that have been due longest, each with its rank.
+    fn window(&self) -> Result<Vec<(u8, i64)>, StoreError> {
+        let limit = i64::try_from(DUE_WINDOW_ROWS).unwrap_or(i64::MAX);
+        let mut statement = self.connection.prepare_cached(WINDOW)?;
+        let mut rows = statement.query(params![self.mesh.0.to_bytes(), self.now_ms, limit])?;
+        let mut window: Vec<(u8, i64)> = Vec::with_capacity(DUE_WINDOW_ROWS);
+        while let Some(row) = rows.next()? {
+            let priority = row.get_ref(1)?.as_str().ok().and_then(Priority::parse);
+            // Without one it is damaged, and parked when it is read.
+            let rank = priority.map_or(u8::MAX, |priority| priority as u8);
+            window.push((rank, row.get(0)?));
+        }
+        Ok(window)
+    }
+
+    /// A batch chosen by priority.
+    fn urgent_first(&self, mut window: Vec<(u8, i64)>) -> Result<Batch, StoreError> {
+        window.sort_by_key(|(rank, _)| *rank);
+        let mut statement = self.connection.prepare_cached(BY_ARRIVAL)?;
+        let mut batch = Batch::default();
+        for (_, arrival) in window {
+            let mut rows = statement.query([arrival])?;
+            let Some(row) = rows.next()? else { continue };
+            let Some(row) = self.read_or_set_aside(row)? else {
+                continue;
+            };
+            if !batch.add(row, self.bytes_max) || batch.rows.len() >= self.items_max {
+                break;
+            }
+        }
+        Ok(batch)
+    }
+
+    /// A row that cannot be read is put aside; the others must go on.
+    fn read_or_set_aside(&self, row: &Row<'_>) -> Result<Option<(i64, DueRow)>, StoreError> {
+        match read_due_row(row) {
+            Ok(row) => Ok(Some(row)),
+            Err(why @ StoreError::Corrupt(_)) => {
+                self.damaged.borrow_mut().insert(row.get(0)?, why);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 fn read_due_row(row: &Row<'_>) -> Result<(i64, DueRow), StoreError> {
@@ -134,6 +267,7 @@ fn read_due_row(row: &Row<'_>) -> Result<(i64, DueRow), StoreError> {
             row: RowId(cells.ulid()?),
             agent: cells.parsed(AgentName::parse)?,
             client_message_id: cells.parsed(ClientMessageId::parse)?,
+            priority: cells.word(Priority::parse)?,
             payload: cells.get()?,
             attempts: cells.get()?,
             enqueued_at: cells.wall()?,

@@ -24,9 +24,10 @@ impl Fixture {
     }
 
     async fn retry_at(&self, row: RowId, due: Duration) {
-        assert!(self.store.take_one(row).await.unwrap().is_some());
+        let taken = self.store.take_one(row).await.unwrap().unwrap();
         let settle = Settle {
             row,
+            attempts: taken.attempts,
             next: retry("broker away"),
             at: NOW,
             due,
@@ -165,6 +166,7 @@ async fn a_verdict_that_comes_too_late_changes_nothing_and_takes_no_other_along(
     let before = (fixture.find(dead_row).await, fixture.find(waiting).await);
     let moves = [dead_row, waiting, unknown, inflight].map(|row| Settle {
         row,
+        attempts: 0,
         next: fixture.done(),
         at: NOW,
         due: ms(0),
@@ -191,7 +193,7 @@ async fn dr_02_recovery_leaves_nothing_in_flight_and_waits_a_minimum_backoff() {
     let done = fixture.row_in(Done, "done").await;
     let waiting = fixture.accept("waiting").await;
     let (_folder, store) = fixture.crashed_copy();
-    assert_eq!(store.recover().await.unwrap(), 1);
+    assert_eq!(store.recover(NOW).await.unwrap(), 1);
     let figures = store.figures().await.unwrap();
     assert_eq!((figures.inflight, figures.pending, figures.done), (0, 2, 1));
 
@@ -210,7 +212,7 @@ async fn c18_due_times_of_a_process_that_ended_mean_nothing_to_the_next() {
     let fixture = Fixture::new();
     let row = fixture.accept("a").await;
     fixture.retry_at(row, Duration::from_hours(24)).await;
-    fixture.store.recover().await.unwrap();
+    fixture.store.recover(NOW).await.unwrap();
     let next = fixture.store.next_due(fixture.mesh).await.unwrap();
     assert_eq!(next, Some(ms(0)));
     assert_eq!(fixture.find(row).await.attempts, 1, "it was not in flight");
@@ -226,10 +228,10 @@ async fn dr_18_recovering_again_after_a_crash_ends_in_the_same_state() {
         let row = fixture.accept(id).await;
         fixture.retry_at(row, ms(due)).await;
     }
-    fixture.store.recover().await.unwrap();
+    fixture.store.recover(NOW).await.unwrap();
     let once = fixture.dump("outbox");
     for _ in 0..3 {
-        assert_eq!(fixture.store.recover().await.unwrap(), 0);
+        assert_eq!(fixture.store.recover(NOW).await.unwrap(), 0);
         assert_eq!(fixture.dump("outbox"), once);
     }
 }

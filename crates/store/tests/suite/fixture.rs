@@ -129,6 +129,7 @@ impl Fixture {
     pub(crate) async fn settle(&self, row: RowId, next: RowMove) {
         let settle = Settle {
             row,
+            attempts: self.find(row).await.attempts,
             next,
             at: NOW,
             due: Duration::ZERO,

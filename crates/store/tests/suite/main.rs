@@ -7,6 +7,7 @@ mod drain;
 mod fixture;
 mod guards;
 mod inbox;
+mod life;
 mod lists;
 mod meshes;
 mod model;

@@ -162,6 +162,7 @@ impl Pair {
         };
         let settle = Settle {
             row: row.row,
+            attempts: row.attempts,
             next,
             at: NOW,
             due: Duration::from_millis(due),
@@ -203,7 +204,7 @@ impl Pair {
     }
 
     async fn recover(&mut self) {
-        let recovered = self.fixture.store.recover().await.unwrap();
+        let recovered = self.fixture.store.recover(NOW).await.unwrap();
         let mut expected = 0;
         for row in &mut self.rows {
             match row.status {

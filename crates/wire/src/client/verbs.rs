@@ -1,10 +1,10 @@
 //! The routes as methods, so that no door spells a path.
 
-use super::{Client, ClientError, percent_encode};
+use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, InboxPage, OutboxRow, PeerList,
-    RequeueAnswer, RequeueBody, SendAnswer, SendBody, StatusView, TopicAnswer, TopicBody,
-    TopicList, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, InboxPage, OutboxPage, OutboxRow,
+    PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SendAnswer, SendBody, StatusView,
+    TopicAnswer, TopicBody, TopicList, Version,
 };
 
 impl Client {
@@ -54,12 +54,24 @@ impl Client {
         self.get(&format!("/v1/outbox/{}", percent_encode(id)), query)
     }
 
-    pub fn requeue(&self, id: &str, body: &RequeueBody) -> Result<RequeueAnswer, ClientError> {
-        self.post(
-            &format!("/v1/outbox/{}/requeue", percent_encode(id)),
-            None,
-            body,
-        )
+    pub fn outbox(&self, query: &[(&str, &str)]) -> Result<OutboxPage, ClientError> {
+        self.get("/v1/outbox", query)
+    }
+
+    /// `query` narrows down a client id that several senders used.
+    pub fn requeue(
+        &self,
+        id: &str,
+        query: &[(&str, &str)],
+        body: &RequeueBody,
+    ) -> Result<RequeueAnswer, ClientError> {
+        let path = format!("/v1/outbox/{}/requeue", percent_encode(id));
+        self.post(&target(&path, query), None, body)
+    }
+
+    /// One part of a prune; the answer's cursor says whether there is another.
+    pub fn prune(&self, body: &PruneBody) -> Result<PruneAnswer, ClientError> {
+        self.post("/v1/outbox/prune", None, body)
     }
 
     /// Asks the daemon to drain and stop.

@@ -9,7 +9,10 @@ mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
 pub use inbox::{AckAnswer, AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
-pub use outbox::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
+pub use outbox::{
+    AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,
+    PruneBody, RequeueAnswer, RequeueBody,
+};
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

@@ -1,4 +1,4 @@
-//! `GET /v1/outbox`, one row, and `requeue`.
+//! `GET /v1/outbox`, one row, `requeue` and `prune`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,9 +21,73 @@ pub struct OutboxRow {
     pub aborted_by: Option<String>,
     pub to: String,
     pub request_fingerprint: String,
+    #[serde(default)]
+    pub priority: String,
+    /// What is known of a dead row's message: `not_delivered`, or `unknown` where the broker could not be
+    /// asked before the row died of age.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<String>,
+    /// The first 16 digits of the fingerprint that the broker compares; only where one row was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire_fingerprint_prefix: Option<String>,
+    /// Whether its payload was given back; only where one row was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pruned: Option<bool>,
+    /// Attempts that did not succeed at once, oldest first; only where one row was asked for. Of many
+    /// attempts the first five and the last twenty are kept.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts_log: Vec<AttemptView>,
     /// Oldest first, this row included; only where one row was asked for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chain: Vec<OutboxRow>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptView {
+    pub number: u32,
+    pub at: String,
+    /// `committed`, `no_answer`, `interrupted`, or the code of the refusal.
+    pub outcome: String,
+    pub detail: String,
+}
+
+/// The event that says that the outbox's disk is filling up, with a [`PressureEvent`].
+pub const EVENT_OUTBOX_PRESSURE_HIGH: &str = "outbox_pressure_high";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PressureEvent {
+    /// `high`, `refusing` or `inbound_only`.
+    pub level: String,
+    pub used_bytes: u64,
+    pub limit_bytes: u64,
+    pub detail: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PruneBody {
+    /// Rows that were accepted longer ago than this.
+    #[serde(default)]
+    pub older_than_seconds: u64,
+    /// Of `done`, `dead`, `aborted`; all three by default.
+    #[serde(default)]
+    pub status: Vec<String>,
+    /// Without it nothing is changed, and the answer says what would be.
+    #[serde(default)]
+    pub confirm: bool,
+    /// The cursor of the answer before.
+    #[serde(default)]
+    pub cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PruneAnswer {
+    /// Rows whose payloads were given back, or would be.
+    pub rows: u64,
+    pub bytes: u64,
+    pub confirmed: bool,
+    /// Where to go on; null when everything was looked at.
+    pub cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -33,6 +33,10 @@ pub(super) fn router(ipc: Arc<Ipc>) -> Router {
         .route("/v1/inbox", get(inbox::page))
         .route("/v1/inbox/ack", post(inbox::ack))
         .route("/v1/outbox", get(outbox::page))
+        .route(
+            "/v1/outbox/prune",
+            post(outbox::prune).get(outbox::show_prune),
+        )
         .route("/v1/outbox/{id}", get(outbox::show))
         .route("/v1/outbox/{id}/requeue", post(outbox::requeue))
         .route("/v1/agent/register", post(agent::register))

@@ -1,23 +1,26 @@
-//! The outbox as rows, and requeue.
+//! The outbox as rows, requeue and prune.
 
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
+use heddle_core::age::is_outcome_unknown;
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
 use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 use heddle_core::outbox_status::OutboxStatus;
-use heddle_store::{OutboxFilter, OutboxFind, OutboxRow as Row};
+use heddle_store::{Attempt, OutboxFilter, OutboxFind, OutboxRow as Row, PruneFilter};
 use heddle_wire::from_wire;
-use heddle_wire::ipc::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
+use heddle_wire::ipc::{
+    AttemptView, OutboxPage, OutboxRow, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody,
+};
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
 use super::send::agent;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
-use crate::outbox::requeue;
+use crate::outbox::{disk, prune, requeue};
 use crate::shared::{Shared, store_problem};
 
 #[derive(Debug, Deserialize)]
@@ -81,12 +84,86 @@ pub(super) async fn show(
 ) -> Answered {
     let query: FindQuery = body::query(&request.into_parts().0)?;
     let row = find(&ipc, &id, &query).await?;
-    let chain = ipc.shared.store.outbox_chain(row.row).await;
+    let store = &ipc.shared.store;
+    let chain = store.outbox_chain(row.row).await;
     let chain = chain.map_err(|error| store_problem(&error))?;
+    let attempts = store.outbox_attempts(row.row).await;
+    let attempts = attempts.map_err(|error| store_problem(&error))?;
     ok(&OutboxRow {
         chain: chain.iter().map(|row| view(&ipc.shared, row)).collect(),
+        attempts_log: attempts.into_iter().map(attempt).collect(),
+        wire_fingerprint_prefix: Some(row.wire_fingerprint.prefix()),
+        pruned: Some(row.payload.is_empty()),
         ..view(&ipc.shared, &row)
     })
+}
+
+fn attempt(attempt: Attempt) -> AttemptView {
+    AttemptView {
+        number: attempt.number,
+        at: attempt.at.to_rfc3339(),
+        outcome: attempt.outcome,
+        detail: attempt.detail,
+    }
+}
+
+/// A row whose client id is `prune`: the route of that name must not hide it.
+pub(super) async fn show_prune(state: State<Arc<Ipc>>, request: Request) -> Answered {
+    show(state, Path("prune".to_owned()), request).await
+}
+
+/// Stretches of the outbox that one call goes through; the caller comes back with the cursor.
+const PRUNE_STRETCHES_MAX: usize = 32;
+
+pub(super) async fn prune(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: PruneBody = body::read(&parts, incoming).await?;
+    let age_ms = i64::try_from(body.older_than_seconds)
+        .ok()
+        .and_then(|seconds| seconds.checked_mul(1000))
+        .ok_or_else(|| from_wire::invalid("older_than_seconds is out of range"))?;
+    // Exclusive: with 0 seconds the rows of this very millisecond belong to it too.
+    let before = ipc.shared.clock.wall().0.saturating_sub(age_ms);
+    let filter = PruneFilter {
+        statuses: prunable(&body.status)?,
+        before: WallMs(before.saturating_add(1)),
+    };
+    let after = body.cursor.as_deref().map_or(Ok(0), parse_cursor)?;
+    let stretches = PRUNE_STRETCHES_MAX;
+    let pruned = prune::run(&ipc.shared, filter, after, stretches, body.confirm).await;
+    let pruned = pruned.map_err(|error| store_problem(&error))?;
+    if body.confirm {
+        disk::refresh(&ipc.shared).await;
+    }
+    ok(&PruneAnswer {
+        rows: pruned.rows,
+        bytes: pruned.bytes,
+        confirmed: body.confirm,
+        cursor: pruned.next.map(|cursor| cursor.to_string()),
+    })
+}
+
+/// States whose rows need their payloads no more.
+fn prunable(names: &[String]) -> Result<Vec<OutboxStatus>, Problem> {
+    let all = [
+        OutboxStatus::Done,
+        OutboxStatus::Dead,
+        OutboxStatus::Aborted,
+    ];
+    if names.is_empty() {
+        return Ok(all.to_vec());
+    }
+    let parse = |name: &String| {
+        let status = parse_status(name)?;
+        if all.contains(&status) {
+            return Ok(status);
+        }
+        Err(
+            from_wire::invalid(format!("a row that is {name} still needs its payload"))
+                .next("Prune done, dead or aborted rows."),
+        )
+    };
+    names.iter().map(parse).collect()
 }
 
 pub(super) async fn requeue(
@@ -170,6 +247,20 @@ pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
         aborted_by: row.aborted_by.clone(),
         to: row.to.clone(),
         request_fingerprint: row.request_fingerprint.to_hex(),
+        priority: row.priority.as_str().to_owned(),
+        outcome: (row.status == OutboxStatus::Dead).then(|| outcome(row).to_owned()),
+        wire_fingerprint_prefix: None,
+        pruned: None,
+        attempts_log: Vec::new(),
         chain: Vec::new(),
+    }
+}
+
+/// What is known of a dead row's message.
+fn outcome(row: &Row) -> &'static str {
+    if is_outcome_unknown(row.last_error.as_deref()) {
+        "unknown"
+    } else {
+        "not_delivered"
     }
 }

@@ -28,6 +28,14 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
         last_error: mesh.last_error(),
     };
     let meshes: Vec<MeshStatus> = ipc.shared.meshes.iter().map(view).collect();
+    let parked = ipc.shared.store.outbox_parked().await;
+    let parked = parked.map_err(|error| store_problem(&error))?;
+    let mut degraded = ipc.shared.degraded();
+    if parked > 0 {
+        degraded.push(format!(
+            "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
+        ));
+    }
     ok(&StatusView {
         running: true,
         connected: meshes.iter().all(|mesh| mesh.connected),
@@ -44,7 +52,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
             unread: figures.unread,
         },
         durability: ipc.durability.to_owned(),
-        degraded: ipc.shared.degraded(),
+        degraded,
         version: ipc.version.to_owned(),
         home: Some(ipc.home.display().to_string()),
         socket: Some(ipc.socket.display().to_string()),
@@ -98,6 +106,10 @@ pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
             #[allow(clippy::cast_precision_loss)]
             metrics::gauge!("heddle_outbox_rows", "status" => status).set(count as f64);
         }
+    }
+    if let Ok(parked) = ipc.shared.store.outbox_parked().await {
+        #[allow(clippy::cast_precision_loss)]
+        metrics::gauge!("heddle_outbox_parked_rows").set(parked as f64);
     }
     let stats = ipc.shared.store.stats();
     metrics::counter!("heddle_store_transactions_total").absolute(stats.transactions);

@@ -4,6 +4,7 @@ mod advanced;
 mod agent;
 mod broker;
 mod completions;
+mod daemon;
 mod down;
 mod inbox;
 mod peers;
@@ -52,6 +53,8 @@ verbs! {
     Peers => peers,
     /// Run a broker of its own, and its jobs by hand
     Broker => broker,
+    /// Run the daemon for meshes hosted elsewhere; look after its outbox
+    Daemon => daemon,
     /// Tools for those who look under the hood
     Advanced => advanced,
     /// Print shell completions

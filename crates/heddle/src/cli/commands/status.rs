@@ -70,7 +70,7 @@ fn describe(status: &StatusView) -> String {
     let next = if !status.degraded.is_empty() {
         "tail daemon.log in the home folder; it mends itself, or: heddle down, then heddle up"
     } else if status.outbox.dead > 0 {
-        "curl --unix-socket $HEDDLE_HOME/daemon.sock 'http://localhost/v1/outbox?status=dead'"
+        "heddle daemon outbox --failed"
     } else if status.inbox.unread > 0 {
         "heddle agent list"
     } else {

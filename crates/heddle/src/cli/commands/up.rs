@@ -3,7 +3,7 @@
 use clap::Args as ClapArgs;
 
 use crate::cli::{CliError, Context};
-use crate::up;
+use crate::up::{self, Flavour};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -14,9 +14,9 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if args.detach {
-        let ready = up::detach(context)?;
+        let ready = up::detach(context, Flavour::Embedded)?;
         context.print(&ready, |ready| up::greeting(ready, true))
     } else {
-        up::foreground(context)
+        up::foreground(context, Flavour::Embedded)
     }
 }

@@ -1,0 +1,129 @@
+//! How full the outbox's disk is, in the four steps that matter (DESIGN §6).
+//!
+//! With a budget, what the store holds is compared with it. Without one the free space of the file system
+//! decides: the budget is then what is held and what is free together, and it matters only where little
+//! is free at all.
+
+use crate::limits::{DISK_FREE_ENOUGH, DISK_HIGH_PERCENT, DISK_REFUSE_PERCENT};
+
+/// In rising order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    Fine,
+    /// 80 %: said aloud, and payloads of delivered rows are given back.
+    High,
+    /// 95 %: new sends are refused.
+    Refusing,
+    /// 100 %: only what comes in is still kept.
+    InboundOnly,
+}
+
+impl Pressure {
+    pub const ALL: [Self; 4] = [Self::Fine, Self::High, Self::Refusing, Self::InboundOnly];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fine => "fine",
+            Self::High => "high",
+            Self::Refusing => "refusing",
+            Self::InboundOnly => "inbound_only",
+        }
+    }
+
+    /// Back from its place in [`Self::ALL`]; anything else is the worst.
+    pub fn from_index(index: u8) -> Self {
+        Self::ALL
+            .get(usize::from(index))
+            .copied()
+            .unwrap_or(Self::InboundOnly)
+    }
+
+    pub fn index(self) -> u8 {
+        match self {
+            Self::Fine => 0,
+            Self::High => 1,
+            Self::Refusing => 2,
+            Self::InboundOnly => 3,
+        }
+    }
+}
+
+/// What was measured, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// Held by the store, without pages that wait to be used again.
+    pub used: u64,
+    /// Free on the file system; `None` where that cannot be known.
+    pub free: Option<u64>,
+}
+
+/// The limit that applies, or `None` where there is plenty.
+pub fn limit_bytes(measured: Measured, budget: Option<u64>) -> Option<u64> {
+    match (budget, measured.free) {
+        (Some(budget), _) => Some(budget),
+        (None, Some(free)) if free < DISK_FREE_ENOUGH => Some(measured.used.saturating_add(free)),
+        (None, _) => None,
+    }
+}
+
+pub fn pressure(measured: Measured, budget: Option<u64>) -> Pressure {
+    let Some(limit) = limit_bytes(measured, budget) else {
+        return Pressure::Fine;
+    };
+    let used = u128::from(measured.used) * 100;
+    let limit = u128::from(limit);
+    if used >= limit * 100 {
+        Pressure::InboundOnly
+    } else if used >= limit * u128::from(DISK_REFUSE_PERCENT) {
+        Pressure::Refusing
+    } else if used >= limit * u128::from(DISK_HIGH_PERCENT) {
+        Pressure::High
+    } else {
+        Pressure::Fine
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_has_steps_at_80_95_and_100_percent() {
+        for (used, expected) in [
+            (0, Pressure::Fine),
+            (799, Pressure::Fine),
+            (800, Pressure::High),
+            (949, Pressure::High),
+            (950, Pressure::Refusing),
+            (999, Pressure::Refusing),
+            (1000, Pressure::InboundOnly),
+            (u64::MAX, Pressure::InboundOnly),
+        ] {
+            // With a budget the free space is no matter.
+            for free in [None, Some(0), Some(u64::MAX)] {
+                let measured = Measured { used, free };
+                assert_eq!(pressure(measured, Some(1000)), expected, "{used}");
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_budget_a_large_disk_is_never_full_and_a_small_one_is() {
+        let of = |used, free| pressure(Measured { used, free }, None);
+        assert_eq!(of(u64::MAX / 2, Some(DISK_FREE_ENOUGH)), Pressure::Fine);
+        assert_eq!(of(1000, None), Pressure::Fine);
+        assert_eq!(of(1000, Some(1000)), Pressure::Fine);
+        assert_eq!(of(1000, Some(250)), Pressure::High);
+        assert_eq!(of(1000, Some(50)), Pressure::Refusing);
+        assert_eq!(of(1000, Some(0)), Pressure::InboundOnly);
+    }
+
+    #[test]
+    fn a_step_survives_its_number() {
+        for (index, step) in Pressure::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(step.index()), index);
+            assert_eq!(Pressure::from_index(step.index()), step);
+        }
+        assert_eq!(Pressure::from_index(9), Pressure::InboundOnly);
+    }
+}

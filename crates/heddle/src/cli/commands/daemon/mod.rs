@@ -1,0 +1,36 @@
+//! `heddle daemon …`: the daemon without an embedded broker, and its outbox.
+
+mod outbox;
+mod up;
+
+use clap::{Args as ClapArgs, Subcommand};
+
+use super::{down, status};
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Start the daemon for the meshes of config.toml, without a broker of its own
+    Up(up::Args),
+    /// Stop the daemon, gracefully
+    Down(down::Args),
+    /// Say whether all is well, and what to do if not
+    Status(status::Args),
+    /// Show the outbox, and mend what is stuck in it
+    Outbox(outbox::Args),
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    match args.verb {
+        Verb::Up(args) => up::run(context, &args),
+        Verb::Down(args) => down::run(context, args),
+        Verb::Status(args) => status::run(context, args),
+        Verb::Outbox(args) => outbox::run(context, args),
+    }
+}

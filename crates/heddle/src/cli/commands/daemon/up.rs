@@ -1,0 +1,22 @@
+//! `heddle daemon up`: the daemon for meshes that are hosted elsewhere.
+
+use clap::Args as ClapArgs;
+
+use crate::cli::{CliError, Context};
+use crate::up::{self, Flavour};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Return as soon as it is ready, and leave it running
+    #[arg(long)]
+    detach: bool,
+}
+
+pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
+    if args.detach {
+        let ready = up::detach(context, Flavour::Elsewhere)?;
+        context.print(&ready, |ready| up::greeting(ready, true))
+    } else {
+        up::foreground(context, Flavour::Elsewhere)
+    }
+}

@@ -1,0 +1,104 @@
+//! Prune: gives the bytes of payloads back and nothing else. Ids, fingerprints, states and chains stay
+//! for ever (C33, OB-10).
+//!
+//! The pages that become free are used again by later writes; the file itself does not shrink. `usage`
+//! therefore counts the pages in use.
+
+use heddle_core::clock::WallMs;
+use heddle_core::limits::PRUNE_LOOK_MAX;
+use heddle_core::outbox_status::OutboxStatus;
+use rusqlite::params;
+
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// Which rows give up their payloads. Rows that still need theirs are never among them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PruneFilter {
+    /// Of `done`, `dead` and `aborted`; others are ignored.
+    pub statuses: Vec<OutboxStatus>,
+    /// Accepted before this time.
+    pub before: WallMs,
+}
+
+/// A stretch of the outbox, looked through.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PruneLook {
+    /// Rows with a payload to give up, and its bytes, in order of arrival.
+    pub rows: Vec<(i64, usize)>,
+    /// Where the next stretch begins; `None` at the end.
+    pub next: Option<i64>,
+}
+
+pub(crate) const LOOK: &str = "
+    SELECT arrival, length(payload) FROM outbox
+    WHERE arrival > ?1 AND arrival <= ?2 AND length(payload) > 0 AND enqueued_at < ?3
+        AND ((?4 AND status = 'done') OR (?5 AND status = 'dead') OR (?6 AND status = 'aborted'))
+    ORDER BY arrival";
+
+// The state is asked again: what was looked up may have moved since.
+pub(crate) const EMPTY: &str = "
+    UPDATE outbox SET payload = x'' WHERE arrival = ?1 AND length(payload) > 0
+        AND (status = 'done' OR status = 'dead' OR status = 'aborted')";
+
+impl Store {
+    /// Looks through one stretch behind `after` (0 to begin with).
+    pub async fn prune_look(
+        &self,
+        filter: PruneFilter,
+        after: i64,
+    ) -> Result<PruneLook, StoreError> {
+        self.read(move |connection| {
+            let end = after.saturating_add(PRUNE_LOOK_MAX);
+            let newest: Option<i64> = connection
+                .prepare_cached(super::age::NEWEST_ROW)?
+                .query_row([], |row| row.get(0))?;
+            let wants = |status| filter.statuses.contains(&status);
+            let mut statement = connection.prepare_cached(LOOK)?;
+            let mut rows = statement.query(params![
+                after,
+                end,
+                filter.before.0,
+                wants(OutboxStatus::Done),
+                wants(OutboxStatus::Dead),
+                wants(OutboxStatus::Aborted),
+            ])?;
+            let mut found = Vec::new();
+            while let Some(row) = rows.next()? {
+                let bytes: i64 = row.get(1)?;
+                found.push((row.get(0)?, usize::try_from(bytes).unwrap_or(0)));
+            }
+            Ok(PruneLook {
+                rows: found,
+                next: newest.filter(|newest| *newest > end).map(|_| end),
+            })
+        })
+        .await
+    }
+
+    /// Empties the payloads of these rows in one transaction; how many that were.
+    pub async fn prune(&self, arrivals: Vec<i64>) -> Result<u64, StoreError> {
+        self.write(move |connection| {
+            let mut statement = connection.prepare_cached(EMPTY)?;
+            let mut emptied = 0;
+            for arrival in arrivals {
+                emptied += statement.execute([arrival])?;
+            }
+            Ok(u64::try_from(emptied).unwrap_or(u64::MAX))
+        })
+        .await
+    }
+
+    /// Bytes that the file holds, without pages that wait to be used again.
+    pub async fn usage_bytes(&self) -> Result<u64, StoreError> {
+        self.read(|connection| {
+            let value = |name: &str| -> Result<u64, StoreError> {
+                let found: i64 = connection.pragma_query_value(None, name, |row| row.get(0))?;
+                Ok(u64::try_from(found).unwrap_or(0))
+            };
+            let pages = value("page_count")?.saturating_sub(value("freelist_count")?);
+            Ok(pages.saturating_mul(value("page_size")?))
+        })
+        .await
+    }
+}
