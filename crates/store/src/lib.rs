@@ -23,7 +23,10 @@ pub use agents::AgentRow;
 pub use error::StoreError;
 pub use figures::Figures;
 pub use heddle_sqlite::{Durability, Stats};
-pub use inbox::{Acked, InboxFilter, InboxRow, NewInboxRow, Received};
+pub use inbox::{
+    Acked, AckedItems, BodyOf, DueReceipt, InboxFilter, InboxRow, NewInboxRow, OwedHook, PruneStep,
+    ReceiptLevel, Received, SearchQuery, SearchQueryError, SessionCursor, SessionKey,
+};
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
     AcceptKey, Accepted, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow,

@@ -2,11 +2,18 @@
 
 use heddle_sqlite::Migration;
 
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "messages",
-    sql: include_str!("v1_messages.sql"),
-}];
+pub(crate) const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "messages",
+        sql: include_str!("v1_messages.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "inbox",
+        sql: include_str!("v2_inbox.sql"),
+    },
+];
 
 /// The version that this program leads to.
 pub(crate) fn newest() -> u32 {
