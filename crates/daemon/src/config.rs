@@ -1,7 +1,10 @@
 //! `config.toml` of a home: every key optional, unknown keys refused.
 
+use std::num::NonZeroU32;
 use std::path::Path;
+use std::time::Duration;
 
+use heddle_core::limits::INBOX_RETENTION_DAYS_DEFAULT;
 use heddle_core::names::MemberName;
 use serde::Deserialize;
 
@@ -10,6 +13,7 @@ use serde::Deserialize;
 pub struct Config {
     pub daemon: DaemonConfig,
     pub outbox: OutboxConfig,
+    pub inbox: InboxConfig,
     pub broker: BrokerConfig,
 }
 
@@ -26,6 +30,28 @@ pub struct DaemonConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct OutboxConfig {
     pub max_age_hours_override: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InboxConfig {
+    /// How long an item stays after it was shown; one that never was stays twice as long.
+    pub retention_days: NonZeroU32,
+}
+
+impl Default for InboxConfig {
+    fn default() -> Self {
+        let days = NonZeroU32::new(INBOX_RETENTION_DAYS_DEFAULT);
+        Self {
+            retention_days: days.unwrap_or(NonZeroU32::MIN),
+        }
+    }
+}
+
+impl InboxConfig {
+    pub fn retention(&self) -> Duration {
+        Duration::from_hours(24).saturating_mul(self.retention_days.get())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -84,5 +110,14 @@ mod tests {
         assert!(toml::from_str::<Config>("[outbox]\nmax_age = 3").is_err());
         let config: Config = toml::from_str("[outbox]\nmax_age_hours_override = 100").unwrap();
         assert_eq!(config.outbox.max_age_hours_override, Some(100));
+    }
+
+    #[test]
+    fn the_inbox_keeps_a_month_by_default_and_no_time_is_no_choice() {
+        let days = |text: &str| toml::from_str::<Config>(text).map(|c| c.inbox.retention());
+        assert_eq!(days("").unwrap(), Duration::from_hours(30 * 24));
+        let week = "[inbox]\nretention_days = 7";
+        assert_eq!(days(week).unwrap(), Duration::from_hours(7 * 24));
+        assert!(days("[inbox]\nretention_days = 0").is_err());
     }
 }

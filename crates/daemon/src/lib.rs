@@ -5,6 +5,7 @@
 //! itself: decisions are functions of `heddle-core`, rows are in `heddle-store`.
 
 pub mod config;
+mod events;
 pub mod home;
 mod inbox;
 mod ipc;

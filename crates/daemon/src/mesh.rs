@@ -13,6 +13,7 @@ use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
 
+use crate::inbox::receipts::Receipts;
 use crate::link::Live;
 use crate::roster::Known;
 use crate::shared::{Shared, lock, read, store_problem, write};
@@ -28,6 +29,7 @@ pub(crate) struct MeshState {
     last_error: Mutex<Option<String>>,
     /// Rows may be due. A hint: the table is the truth.
     pub(crate) drain: Notify,
+    pub(crate) receipts: Receipts,
 }
 
 impl MeshState {
@@ -52,6 +54,7 @@ impl MeshState {
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
             drain: Notify::new(),
+            receipts: Receipts::default(),
         })
     }
 
@@ -101,6 +104,12 @@ impl MeshState {
     /// When the broker was last heard of.
     pub(crate) fn as_of(&self) -> Option<String> {
         read(&self.roster).1.map(WallMs::to_rfc3339)
+    }
+
+    /// The link is gone: up to now everything we hold was true (C29).
+    pub(crate) async fn note_lost(&self, shared: &Shared) {
+        let roster = read(&self.roster).0.clone();
+        self.set_roster(shared, roster).await;
     }
 
     pub(crate) async fn set_roster(&self, shared: &Shared, roster: Roster) {

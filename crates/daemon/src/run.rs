@@ -14,7 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::events::Events;
 use crate::home::{Home, write_private};
+use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector};
 use crate::mesh::MeshState;
@@ -173,6 +175,8 @@ impl Prepared {
             meshes: vec![Arc::clone(&mesh)],
             max_age_hours_override: self.home.config.outbox.max_age_hours_override,
             arrivals: watch::Sender::new(last_arrival),
+            events: Events::default(),
+            inbox_retention: self.home.config.inbox.retention(),
             shutdown: CancellationToken::new(),
             fatal: Mutex::new(None),
         });
@@ -197,8 +201,10 @@ impl Prepared {
             metrics: metrics.clone(),
             load: Load::default(),
         });
-        // Ends with the shutdown; nothing waits for it.
+        // These end with the shutdown; nothing waits for them.
         tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
+        tokio::spawn(inbox::index::run(Arc::clone(&shared)));
+        tokio::spawn(inbox::retention::run(Arc::clone(&shared)));
         let linking = tokio::spawn(link::keep(
             Arc::clone(&shared),
             Arc::clone(&mesh),

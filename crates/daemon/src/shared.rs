@@ -1,6 +1,7 @@
 //! What the parts of a running daemon have in common.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
@@ -9,6 +10,7 @@ use heddle_wire::problem::Problem;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::events::Events;
 use crate::mesh::MeshState;
 
 pub(crate) struct Shared {
@@ -19,6 +21,10 @@ pub(crate) struct Shared {
     pub(crate) max_age_hours_override: Option<u32>,
     /// The newest arrival in the inbox. A hint: the table is the truth.
     pub(crate) arrivals: watch::Sender<i64>,
+    /// What happens beside the messages.
+    pub(crate) events: Events,
+    /// How long items stay in the inbox.
+    pub(crate) inbox_retention: Duration,
     /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
     /// Why the daemon cannot go on, once it cannot.

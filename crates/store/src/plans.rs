@@ -78,7 +78,7 @@ const WHOLE: &[(&str, &str)] = &[
     (inbox::TAKE, "SCAN json_each VIRTUAL TABLE INDEX 1:"),
     (inbox::FORGET_HOOKS, "SCAN json_each VIRTUAL TABLE INDEX 1:"),
     (inbox::INSERT, "SCAN CONSTANT ROW"),
-    (inbox::SEARCH, "SCAN inbox_fts VIRTUAL TABLE INDEX 192:M3<"),
+    (inbox::SEARCH, "SCAN inbox_fts VIRTUAL TABLE INDEX 192:M3<>"),
 ];
 
 fn fresh_schema() -> Connection {

@@ -1,8 +1,9 @@
 //! Requests of a connection: register, topics, subscriptions, status, roster.
 
+use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
-use heddle_wire::broker::{ReplyResult, Request};
+use heddle_wire::broker::{Refused, ReplyResult, Request};
 
 use super::Shared;
 use super::herald;
@@ -53,6 +54,12 @@ async fn carry_out<S: Storage, L: Limiter>(
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
+        }
+        Request::Receipts { .. } => {
+            return Ok(ReplyResult::Refused(Refused {
+                code: ErrorCode::InvalidRequest.as_str().to_owned(),
+                detail: "this broker keeps no receipts".to_owned(),
+            }));
         }
     };
     Ok(ReplyResult::Ok { changed })

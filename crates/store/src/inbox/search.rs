@@ -17,7 +17,7 @@ pub(crate) const SEARCH: &str = concat!(
     inbox_columns!(),
     " FROM (
         SELECT rowid AS place FROM inbox_fts
-        WHERE inbox_fts MATCH ?1 AND rowid < ?2 ORDER BY rowid DESC
+        WHERE inbox_fts MATCH ?1 AND rowid < ?2 AND rowid > ?10 ORDER BY rowid DESC
      ) CROSS JOIN inbox ON arrival = place
      WHERE (?3 IS NULL OR mesh_id = ?3) AND (?4 IS NULL OR agent = ?4)
         AND (?5 IS NULL OR received_at >= ?5) AND (?6 IS NULL OR topic = ?6)
@@ -26,8 +26,8 @@ pub(crate) const SEARCH: &str = concat!(
 );
 
 impl Store {
-    /// What is indexed and matches; of `filter` everything counts but `after` and `acked`: whatever
-    /// lies in the mailbox is found. `before` goes on behind the last item of a page.
+    /// What is indexed and matches; of `filter` everything counts but `acked`: whatever lies in the
+    /// mailbox is found. `before` goes on behind the last item of a page.
     pub async fn inbox_search(
         &self,
         query: SearchQuery,
@@ -46,6 +46,7 @@ impl Store {
                 filter.from_member.as_ref().map(MemberName::as_str),
                 filter.from_agent.as_ref().map(AgentName::as_str),
                 i64::try_from(filter.limit).unwrap_or(i64::MAX),
+                filter.after.unwrap_or(0),
             ])?;
             take_page(rows, filter.bytes_max)
         })

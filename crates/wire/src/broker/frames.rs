@@ -73,6 +73,28 @@ pub enum Request {
         client_message_id: ClientMessageId,
     },
     Roster,
+    /// How far deliveries have come on this side. Idempotent, and never a step back.
+    Receipts {
+        items: Vec<ReceiptItem>,
+    },
+}
+
+/// One step of one delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiptItem {
+    pub history_id: HistoryId,
+    /// The mailbox at this member.
+    pub agent: AgentName,
+    pub level: ReceiptLevel,
+    pub at: i64,
+}
+
+/// How far a recipient's side says it has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReceiptLevel {
+    Shown,
+    Acked,
 }
 
 /// What a broker sends.

@@ -11,8 +11,8 @@ mod frames;
 pub use decode::NotAFrame;
 pub use envelope::{DestinationFrame, Envelope};
 pub use frames::{
-    AckItem, ClientFrame, Delivery, Refused, ReplyResult, Request, Roster, RosterAgent,
-    RosterMember, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
+    AckItem, ClientFrame, Delivery, ReceiptItem, ReceiptLevel, Refused, ReplyResult, Request,
+    Roster, RosterAgent, RosterMember, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
 };
 
 /// The version of these frames.

@@ -8,7 +8,10 @@ mod status;
 mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
-pub use inbox::{AckAnswer, AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
+pub use inbox::{
+    AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,
+    SeenBody, ShownAnswer, ShownBody,
+};
 pub use outbox::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
