@@ -96,12 +96,15 @@ pub struct Daemon {
 
 impl Prepared {
     pub async fn open(home: Home, options: StartOptions) -> Result<Self, StartError> {
+        // In the middle of an exchange the file is missing, but not lost.
+        Store::finish_parking(&home.data())?;
         refuse_half_a_home(&home)?;
-        let store = Store::open(StoreOptions {
+        let store_options = StoreOptions {
             path: home.data(),
             durability: options.durability,
             vfs: None,
-        })?;
+        };
+        let (store, _) = Store::open_or_park(store_options, options.clock.wall())?;
         // Before anything is sent: what was on its way when the last process ended goes back.
         let recovered = store.recover().await?;
         if recovered > 0 {
@@ -176,6 +179,7 @@ impl Prepared {
             max_age_hours_override: self.home.config.outbox.max_age_hours_override,
             arrivals: watch::Sender::new(last_arrival),
             events: Events::default(),
+            parked: Store::parked_files(&self.home.data()),
             inbox_retention: self.home.config.inbox.retention(),
             shutdown: CancellationToken::new(),
             fatal: Mutex::new(None),

@@ -1,5 +1,6 @@
 //! What the parts of a running daemon have in common.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) events: Events,
     /// How long items stay in the inbox.
     pub(crate) inbox_retention: Duration,
+    /// Files that were set aside because their inbox was damaged.
+    pub(crate) parked: Vec<PathBuf>,
     /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
     /// Why the daemon cannot go on, once it cannot.
@@ -61,6 +64,13 @@ impl Shared {
         if let Some(why) = self.store.poisoned() {
             degraded.push(format!(
                 "the store takes no writes since a sync failed ({why}); restart the daemon"
+            ));
+        }
+        // Until somebody has taken it away: an inbox that was lost is not to be overlooked.
+        for parked in self.parked.iter().filter(|parked| parked.exists()) {
+            degraded.push(format!(
+                "the inbox was damaged and began anew; the old file lies at {}: move it away when you have looked at it",
+                parked.display()
             ));
         }
         for mesh in &self.meshes {

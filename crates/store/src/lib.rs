@@ -6,12 +6,14 @@
 //! times and monotonic times are handed in.
 
 mod agents;
+mod carry;
 mod cells;
 mod error;
 mod figures;
 mod inbox;
 mod meshes;
 mod outbox;
+mod park;
 #[cfg(test)]
 mod plans;
 mod roster;

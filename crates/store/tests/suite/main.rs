@@ -13,5 +13,6 @@ mod meshes;
 mod model;
 mod open;
 mod pair;
+mod park;
 mod requeue;
 mod search;
