@@ -8,6 +8,8 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
 pub mod http;
+pub mod pushing_broker;
+pub mod sse;
 pub mod stub_broker;
 
 use std::io::{BufRead, BufReader, Read};
