@@ -184,15 +184,7 @@ impl Prepared {
             shutdown: CancellationToken::new(),
             fatal: Mutex::new(None),
         });
-        let ready = Ready {
-            home: self.home.path().to_owned(),
-            socket: self.home.socket(),
-            http: format!("http://127.0.0.1:{}", listeners.tcp_port),
-            console: None,
-            mesh: mesh.mesh.name.to_string(),
-            agent: self.default_agent.to_string(),
-            pid: std::process::id(),
-        };
+        let ready = ready(&self.home, &mesh, &self.default_agent, listeners.tcp_port);
         let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
@@ -205,10 +197,7 @@ impl Prepared {
             metrics: metrics.clone(),
             load: Load::default(),
         });
-        // These end with the shutdown; nothing waits for them.
-        tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
-        tokio::spawn(inbox::index::run(Arc::clone(&shared)));
-        tokio::spawn(inbox::retention::run(Arc::clone(&shared)));
+        start_jobs(&shared, metrics);
         let linking = tokio::spawn(link::keep(
             Arc::clone(&shared),
             Arc::clone(&mesh),
@@ -228,6 +217,25 @@ impl Prepared {
             home: self.home,
         })
     }
+}
+
+fn ready(home: &Home, mesh: &MeshState, agent: &AgentName, tcp_port: u16) -> Ready {
+    Ready {
+        home: home.path().to_owned(),
+        socket: home.socket(),
+        http: format!("http://127.0.0.1:{tcp_port}"),
+        console: None,
+        mesh: mesh.mesh.name.to_string(),
+        agent: agent.to_string(),
+        pid: std::process::id(),
+    }
+}
+
+/// What runs beside the doors and the links. Ends with the shutdown; nothing waits for it.
+fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
+    tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
+    tokio::spawn(inbox::index::run(Arc::clone(shared)));
+    tokio::spawn(inbox::retention::run(Arc::clone(shared)));
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home

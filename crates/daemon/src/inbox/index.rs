@@ -34,7 +34,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             Ok(true) => {}
             // Searching catches up by itself, and says what is wrong.
             Err(error) => {
-                tracing::warn!(%error, "the search index could not be brought up to date")
+                tracing::warn!(%error, "the search index could not be brought up to date");
             }
         }
         tokio::select! {

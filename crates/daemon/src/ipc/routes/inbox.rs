@@ -90,12 +90,12 @@ fn session(
     query: &InboxQuery,
 ) -> Result<Option<SessionKey>, Problem> {
     let Some(name) = query.session.as_deref() else {
-        return match query.advance {
-            true => Err(from_wire::invalid(
+        if query.advance {
+            return Err(from_wire::invalid(
                 "advance needs a session, whose cursor it moves",
-            )),
-            false => Ok(None),
-        };
+            ));
+        }
+        return Ok(None);
     };
     if query.advance && (query.topic.is_some() || query.from.is_some() || query.since.is_some()) {
         return Err(from_wire::invalid(
