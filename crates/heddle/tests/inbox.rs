@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use support::pushing_broker::{OnReceipts, PushingBroker, delivery};
+use support::sse::SseReader;
 use support::{Daemon, Home, wait_until};
 
 fn send(daemon: &Daemon, id: &str, text: &str) {
@@ -538,4 +539,45 @@ fn dr_16_a_damaged_inbox_is_parked_and_said_and_a_damaged_outbox_stops_the_start
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("heddle doctor --repair"), "{ran:?}");
     assert_eq!(std::fs::read(home.path().join("data.db")).unwrap(), before);
+}
+
+#[test]
+fn in_01_what_retention_took_at_a_start_is_not_brought_back_by_its_broker() {
+    let broker = PushingBroker::start();
+    let home = Home::new();
+    home.config(&format!("{}[inbox]\nretention_days = 1\n", broker.config()));
+    let daemon = home.up();
+    for n in 1..=3 {
+        broker.deliver(&format!("1.{n}"), &format!("m{n}"), "tester", "words");
+    }
+    wait_until("three", || items(&daemon, "/v1/inbox").len() == 3);
+    let shown = json!({"ids": ["1", "3"]});
+    daemon.http.post("/v1/inbox/shown", &shown).expect(200);
+    daemon.kill();
+    // A day and a half passes: the home was off, and its runs before it are forgotten.
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    raw.execute_batch(
+        "UPDATE inbox SET received_at = received_at - 36 * 3600000;
+         UPDATE inbox_state SET prune_cutoff = NULL;",
+    )
+    .unwrap();
+    drop(raw);
+    let daemon = home.up();
+    wait_until("the retention", || items(&daemon, "/v1/inbox").len() == 1);
+    assert_eq!(items(&daemon, "/v1/inbox")[0]["id"], "2", "not shown yet");
+    assert_eq!(items(&daemon, "/v1/inbox/search?q=words").len(), 1);
+    assert_eq!(
+        daemon.http.get("/v1/status").expect(200)["inbox"]["items"],
+        1
+    );
+    let acks = broker.acks().len();
+    for n in 1..=3 {
+        broker.deliver(&format!("2.{n}"), &format!("m{n}"), "tester", "words");
+    }
+    wait_until("the acks", || broker.acks().len() == acks + 3);
+    assert_eq!(items(&daemon, "/v1/inbox?all=true").len(), 1);
+    // A reader who was away for so long is told that it missed something.
+    let mut stream = SseReader::open(&daemon.http, "/v1/events", Some("0"));
+    assert_eq!(stream.next().unwrap().event, "gap");
+    assert_eq!(stream.next().unwrap().id.as_deref(), Some("2"));
 }

@@ -316,3 +316,22 @@ async fn a_whole_file_is_opened_as_it_is_clean_or_not() {
     let later = WallMs(NOW.0 + 1);
     assert!(store.inbox_shown(vec![3], None, later).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_damaged_counter_of_arrivals_never_gives_a_place_twice() {
+    let fixture = worn().await;
+    let sql = "DELETE FROM inbox WHERE arrival > 150";
+    fixture.raw().execute(sql, []).unwrap();
+    damage(&fixture.path(), "sqlite_sequence");
+    let (store, parked) = open_or_park(&fixture.path()).unwrap();
+    assert!(parked.is_some());
+    let fixture = Fixture { store, ..fixture };
+    let page = fixture.store.inbox_page(everything()).await.unwrap();
+    assert_eq!(page.len(), 150, "the rows were whole");
+    let next = vec![fixture.item("coder", "next", at(1, 201))];
+    let received = fixture.store.receive(fixture.mesh, next).await.unwrap();
+    assert!(
+        matches!(received[0], Received::Stored(place) if place > 200),
+        "{received:?}"
+    );
+}
