@@ -19,8 +19,8 @@ use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_sqlite::Durability;
 use heddle_store::{
-    AcceptKey, InboxFilter, NewInboxRow, NewMesh, NewOutboxRow, OutboxFind, OutboxRow, Requeue,
-    Settle, Store, StoreOptions,
+    AcceptKey, AckedItems, InboxFilter, NewInboxRow, NewMesh, NewOutboxRow, OutboxFind, OutboxRow,
+    Requeue, Settle, Store, StoreOptions,
 };
 use sim::crash_vfs::{CrashDisk, Damage, Device};
 
@@ -254,7 +254,7 @@ async fn judge(store: &Store, told: &Told) {
         topic: None,
         from_member: None,
         from_agent: None,
-        include_acked: true,
+        acked: AckedItems::All,
         limit: 500,
         bytes_max: 1 << 20,
     };

@@ -15,6 +15,7 @@ pub mod error_code;
 pub mod fingerprint;
 pub mod gate;
 pub mod ids;
+pub mod inbox_retention;
 pub mod lamport;
 pub mod limits;
 pub mod names;

@@ -44,6 +44,19 @@ pub const PAGE_ROWS_DEFAULT: usize = 50;
 /// Candidates named in a refusal of a recipient.
 pub const CANDIDATES_MAX: usize = 10;
 
+// --- inbox ------------------------------------------------------------------
+
+/// Days that an item stays in the inbox after it was shown, unless the config says otherwise.
+pub const INBOX_RETENTION_DAYS_DEFAULT: u32 = 30;
+/// A search query.
+pub const SEARCH_QUERY_BYTES_MAX: usize = 1024;
+/// Words and phrases in one search query.
+pub const SEARCH_TERMS_MAX: usize = 32;
+/// Receipts in one report to the broker.
+pub const RECEIPT_ITEMS_MAX: usize = 256;
+/// Events of the daemon that may wait for a slow reader; beyond them it is told how many it missed.
+pub const EVENTS_WAITING_MAX: usize = 256;
+
 // --- link between daemon and broker ----------------------------------------
 
 /// One WebSocket message, either way.

@@ -118,6 +118,11 @@ name_type!(
 );
 name_type!(TopicName, "topic");
 name_type!(QueueName, "queue");
+name_type!(
+    /// A session of an agent, which keeps a read cursor of its own.
+    SessionName,
+    "session"
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,11 @@
 //! `config.toml` of a home: every key optional, unknown keys refused.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use heddle_core::limits::INBOX_RETENTION_DAYS_DEFAULT;
 use heddle_core::names::{MemberName, MeshName};
 use serde::Deserialize;
 
@@ -16,6 +19,7 @@ pub const HOME_MESH: &str = "home";
 pub struct Config {
     pub daemon: DaemonConfig,
     pub outbox: OutboxConfig,
+    pub inbox: InboxConfig,
     pub broker: BrokerConfig,
     /// Meshes that are hosted elsewhere, beside `home`.
     pub mesh: Vec<MeshConfig>,
@@ -50,6 +54,28 @@ pub struct OutboxConfig {
     pub max_age_hours_override: Option<u32>,
     /// How much the store may hold; by default the free space of the file system decides.
     pub disk_budget_mb: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct InboxConfig {
+    /// How long an item stays after it was shown; one that never was stays twice as long.
+    pub retention_days: NonZeroU32,
+}
+
+impl Default for InboxConfig {
+    fn default() -> Self {
+        let days = NonZeroU32::new(INBOX_RETENTION_DAYS_DEFAULT);
+        Self {
+            retention_days: days.unwrap_or(NonZeroU32::MIN),
+        }
+    }
+}
+
+impl InboxConfig {
+    pub fn retention(&self) -> Duration {
+        Duration::from_hours(24).saturating_mul(self.retention_days.get())
+    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -125,5 +151,14 @@ mod tests {
         assert!(check(&work.replace("ws:", "http:")).is_err());
         assert!(check("[outbox]\ndisk_budget_mb = 0").is_err());
         assert!(toml::from_str::<Config>(&format!("{work}colour = 1")).is_err());
+    }
+
+    #[test]
+    fn the_inbox_keeps_a_month_by_default_and_no_time_is_no_choice() {
+        let days = |text: &str| toml::from_str::<Config>(text).map(|c| c.inbox.retention());
+        assert_eq!(days("").unwrap(), Duration::from_hours(30 * 24));
+        let week = "[inbox]\nretention_days = 7";
+        assert_eq!(days(week).unwrap(), Duration::from_hours(7 * 24));
+        assert!(days("[inbox]\nretention_days = 0").is_err());
     }
 }

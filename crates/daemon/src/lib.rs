@@ -6,6 +6,7 @@
 
 mod broker_config;
 pub mod config;
+mod events;
 pub mod home;
 mod inbox;
 mod ipc;

@@ -14,6 +14,7 @@ use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
 
+use crate::inbox::receipts::Receipts;
 use crate::link::Live;
 use crate::roster::Known;
 use crate::shared::{Shared, lock, read, store_problem, write};
@@ -31,6 +32,7 @@ pub(crate) struct MeshState {
     pub(crate) drain: Notify,
     /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
     max_age_hours: AtomicU32,
+    pub(crate) receipts: Receipts,
 }
 
 impl MeshState {
@@ -57,6 +59,7 @@ impl MeshState {
             last_error: Mutex::new(None),
             drain: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
+            receipts: Receipts::default(),
         })
     }
 
@@ -106,6 +109,12 @@ impl MeshState {
     /// When the broker was last heard of.
     pub(crate) fn as_of(&self) -> Option<String> {
         read(&self.roster).1.map(WallMs::to_rfc3339)
+    }
+
+    /// The link is gone: up to now everything we hold was true (C29).
+    pub(crate) async fn note_lost(&self, shared: &Shared) {
+        let roster = read(&self.roster).0.clone();
+        self.set_roster(shared, roster).await;
     }
 
     pub(crate) async fn set_roster(&self, shared: &Shared, roster: Roster) {

@@ -11,17 +11,19 @@ use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{HOME_MESH, MeshConfig};
+use crate::events::Events;
 use crate::home::{Home, write_private};
+use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector, UrlConnector};
 use crate::mesh::MeshState;
 use crate::outbox::{age, disk};
-use crate::shared::{NOTICES_MAX, Shared, lock};
+use crate::shared::{Shared, lock};
 use crate::token::LocalToken;
 
 /// How long a start waits for its broker before it reports ready without one.
@@ -103,12 +105,15 @@ pub struct Daemon {
 
 impl Prepared {
     pub async fn open(home: Home, options: StartOptions) -> Result<Self, StartError> {
+        // In the middle of an exchange the file is missing, but not lost.
+        Store::finish_parking(&home.data())?;
         refuse_half_a_home(&home)?;
-        let store = Store::open(StoreOptions {
+        let store_options = StoreOptions {
             path: home.data(),
             durability: options.durability,
             vfs: None,
-        })?;
+        };
+        let (store, _) = Store::open_or_park(store_options, options.clock.wall())?;
         // Before anything is sent: what was on its way when the last process ended goes back.
         let recovered = store.recover(options.clock.wall()).await?;
         if recovered > 0 {
@@ -216,8 +221,7 @@ impl Prepared {
             metrics: metrics.clone(),
             load: Load::default(),
         });
-        // Ends with the shutdown; nothing waits for it.
-        tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
+        start_jobs(&shared, metrics);
         // Before anything is taken: a disk that is full already must be known.
         disk::refresh(&shared).await;
         let clock = age::resume(&shared).await?;
@@ -268,7 +272,9 @@ async fn share(
         meshes,
         max_age_hours_override: outbox.max_age_hours_override,
         arrivals: watch::Sender::new(last_arrival),
-        notices: broadcast::Sender::new(NOTICES_MAX),
+        events: Events::default(),
+        parked: Store::parked_files(&home.data()),
+        inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
         shutdown: CancellationToken::new(),
         fatal: Mutex::new(None),
@@ -336,6 +342,13 @@ async fn close(shared: &Shared, home: &Home) {
     // The socket would only mislead; nobody answers there any more.
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.port_file());
+}
+
+/// What runs beside the doors and the links. Ends with the shutdown; nothing waits for it.
+fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
+    tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
+    tokio::spawn(inbox::index::run(Arc::clone(shared)));
+    tokio::spawn(inbox::retention::run(Arc::clone(shared)));
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home

@@ -1,27 +1,19 @@
 //! What the parts of a running daemon have in common.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_store::{Store, StoreError};
 use heddle_wire::problem::Problem;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::events::Events;
 use crate::mesh::MeshState;
 use crate::outbox::disk::Disk;
-
-/// Notices that wait for a slow event stream; it misses the oldest beyond that.
-pub(crate) const NOTICES_MAX: usize = 16;
-
-/// Something that event streams say beside the inbox. It has no id and is not repeated.
-#[derive(Debug, Clone)]
-pub(crate) struct Notice {
-    pub(crate) event: &'static str,
-    /// JSON, on one line.
-    pub(crate) data: String,
-}
 
 pub(crate) struct Shared {
     pub(crate) store: Store,
@@ -31,7 +23,12 @@ pub(crate) struct Shared {
     pub(crate) max_age_hours_override: Option<u32>,
     /// The newest arrival in the inbox. A hint: the table is the truth.
     pub(crate) arrivals: watch::Sender<i64>,
-    pub(crate) notices: broadcast::Sender<Notice>,
+    /// What happens beside the messages.
+    pub(crate) events: Events,
+    /// How long items stay in the inbox.
+    pub(crate) inbox_retention: Duration,
+    /// Files that were set aside because their inbox was damaged.
+    pub(crate) parked: Vec<PathBuf>,
     /// How full the disk is.
     pub(crate) disk: Disk,
     /// Cancelled when the daemon is to stop.
@@ -73,6 +70,13 @@ impl Shared {
             ));
         }
         degraded.extend(self.disk.degraded());
+        // Until somebody has taken it away: an inbox that was lost is not to be overlooked.
+        for parked in self.parked.iter().filter(|parked| parked.exists()) {
+            degraded.push(format!(
+                "the inbox was damaged and began anew; the old file lies at {}: move it away when you have looked at it",
+                parked.display()
+            ));
+        }
         for mesh in &self.meshes {
             if !mesh.is_connected() {
                 degraded.push(format!(

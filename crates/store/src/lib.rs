@@ -6,12 +6,14 @@
 //! times and monotonic times are handed in.
 
 mod agents;
+mod carry;
 mod cells;
 mod error;
 mod figures;
 mod inbox;
 mod meshes;
 mod outbox;
+mod park;
 #[cfg(test)]
 mod plans;
 mod roster;
@@ -23,7 +25,10 @@ pub use agents::AgentRow;
 pub use error::StoreError;
 pub use figures::Figures;
 pub use heddle_sqlite::{Durability, Stats};
-pub use inbox::{Acked, InboxFilter, InboxRow, NewInboxRow, Received};
+pub use inbox::{
+    Acked, AckedItems, BodyOf, DueReceipt, InboxFilter, InboxRow, NewInboxRow, OwedHook, PruneStep,
+    ReceiptLevel, Received, SearchQuery, SearchQueryError, SessionCursor, SessionKey,
+};
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,

@@ -1,16 +1,17 @@
 //! The handle: opens the file, marks it unclean while it is open, and stops it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
-use heddle_sqlite::{Database, Durability, Options, Stats, WriteError};
+use heddle_sqlite::{Database, Durability, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
 use crate::error::StoreError;
 use crate::outbox::NotedSenders;
-use crate::{schema, unclean};
+use crate::{park, schema, unclean};
 
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
@@ -34,6 +35,10 @@ impl Store {
     /// newer program wrote is refused, and so is a damaged one, both without a byte changed.
     pub fn open(options: StoreOptions) -> Result<Store, StoreError> {
         unclean::check(&options)?;
+        Store::open_checked(options)
+    }
+
+    fn open_checked(options: StoreOptions) -> Result<Store, StoreError> {
         let mut sqlite = Options::new(options.path);
         sqlite.durability = options.durability;
         sqlite.vfs = options.vfs;
@@ -45,6 +50,30 @@ impl Store {
         };
         store.database.write_blocking(unclean::mark_open)?;
         Ok(store)
+    }
+
+    /// The same, but a file of which only the inbox is damaged is parked (`data.db.parked-TIME`), and
+    /// a new one with everything else takes its place. Where the old one lies, if that was so.
+    pub fn open_or_park(
+        options: StoreOptions,
+        now: WallMs,
+    ) -> Result<(Store, Option<PathBuf>), StoreError> {
+        let parked = unclean::check_or_park(&options, now)?;
+        Ok((Store::open_checked(options)?, parked))
+    }
+
+    /// Finishes an exchange of files that a crash interrupted. To be called before anybody looks at
+    /// the file; `open_or_park` does it by itself.
+    pub fn finish_parking(path: &Path) -> Result<(), StoreError> {
+        park::finish(path).map_err(|source| {
+            let path = path.to_owned();
+            StoreError::Open(OpenError::Io { path, source })
+        })
+    }
+
+    /// Files of this store that were parked and still lie beside it.
+    pub fn parked_files(path: &Path) -> Vec<PathBuf> {
+        park::parked(path)
     }
 
     /// Finishes what is queued, marks the file clean and closes it. Blocks until that is done.

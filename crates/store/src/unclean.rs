@@ -3,15 +3,16 @@
 //! The check reads only, and runs before the writer opens the file: opening moves the old log into
 //! it, and a damaged file must be refused with its bytes unchanged (DR-16).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use heddle_core::clock::WallMs;
 use heddle_sqlite::OpenError;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::error::StoreError;
-use crate::schema;
-use crate::store::StoreOptions;
+use crate::store::{Store, StoreOptions};
+use crate::{park, schema};
 
 pub(crate) fn mark_open(connection: &Connection) -> Result<(), StoreError> {
     mark(connection, false)
@@ -41,6 +42,34 @@ pub(crate) fn check(options: &StoreOptions) -> Result<(), OpenError> {
             }
             _ => Ok(()),
         },
+    }
+}
+
+/// The same, but a damaged inbox is set aside; where the old file lies then.
+pub(crate) fn check_or_park(
+    options: &StoreOptions,
+    now: WallMs,
+) -> Result<Option<PathBuf>, StoreError> {
+    // The simulator's disk knows no second name for a file.
+    if options.vfs.is_none() {
+        Store::finish_parking(&options.path)?;
+    }
+    let problem = match check(options) {
+        Ok(()) => return Ok(None),
+        Err(OpenError::Damaged(problem)) if options.vfs.is_none() => problem,
+        Err(error) => return Err(error.into()),
+    };
+    match park::park(&options.path, now) {
+        Ok(Some(parked)) => {
+            tracing::error!(problem, parked = %parked.display(),
+                "the inbox was damaged: it begins anew, the old file was set aside, the outbox is whole");
+            Ok(Some(parked))
+        }
+        Ok(None) => Err(OpenError::Damaged(problem).into()),
+        Err(error) => Err(OpenError::Damaged(format!(
+            "{problem}; saving what is whole failed as well: {error}"
+        ))
+        .into()),
     }
 }
 

@@ -1,7 +1,9 @@
-//! The event stream: the inbox table read forward, with a hint to look again.
+//! The event stream: the inbox table read forward, with a hint to look again, and the daemon's own
+//! events in between.
 //!
-//! Because every event comes from its row, a reader that resumes behind the last id it saw misses
-//! nothing (IN-05), however long it was away.
+//! Because every message comes from its row, a reader that resumes behind the last id it saw misses
+//! none (IN-05), however long it was away. A slow reader costs one chunk of memory: nothing is read
+//! from the table before the last chunk was taken (C16).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +14,18 @@ use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use heddle_core::error_code::ErrorCode;
 use heddle_store::InboxFilter;
-use heddle_wire::ipc::EVENT_MESSAGE;
+use heddle_wire::ipc::{EVENT_GAP, EVENT_MESSAGE};
 use heddle_wire::problem::Problem;
 use http::HeaderValue;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
 
 use super::Ipc;
 use super::routes::inbox::item;
-use crate::shared::Notice;
+use crate::events::Event;
 
 /// A comment after this much silence shows both sides that the other is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -33,13 +36,19 @@ struct Reader {
     ipc: Arc<Ipc>,
     filter: InboxFilter,
     hint: watch::Receiver<i64>,
-    notices: broadcast::Receiver<Notice>,
-    greeted: bool,
+    events: broadcast::Receiver<Event>,
+    /// What to say first.
+    greeting: Option<String>,
     _permit: OwnedSemaphorePermit,
 }
 
-/// Opens a stream behind `filter.after`.
-pub(super) fn open(ipc: Arc<Ipc>, filter: InboxFilter) -> Result<Response, Problem> {
+/// Opens a stream behind `filter.after`. `gap`: retention took items up to there, which the reader may
+/// have missed.
+pub(super) fn open(
+    ipc: Arc<Ipc>,
+    filter: InboxFilter,
+    gap: Option<i64>,
+) -> Result<Response, Problem> {
     let permit = Arc::clone(&ipc.load.streams)
         .try_acquire_owned()
         .map_err(|_| {
@@ -50,12 +59,12 @@ pub(super) fn open(ipc: Arc<Ipc>, filter: InboxFilter) -> Result<Response, Probl
         })?;
     let reader = Reader {
         hint: ipc.shared.arrivals.subscribe(),
-        notices: ipc.shared.notices.subscribe(),
+        events: ipc.shared.events.subscribe(),
         filter: InboxFilter {
             limit: ROWS_PER_LOOK,
             ..filter
         },
-        greeted: false,
+        greeting: Some(greeting(gap)),
         ipc,
         _permit: permit,
     };
@@ -64,6 +73,29 @@ pub(super) fn open(ipc: Arc<Ipc>, filter: InboxFilter) -> Result<Response, Probl
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     Ok(response)
+}
+
+/// Goes out at once, so that the client knows that it is connected.
+fn greeting(gap: Option<i64>) -> String {
+    match gap {
+        None => ": hello\n\n".to_owned(),
+        Some(through) => {
+            format!(": hello\n\nevent: {EVENT_GAP}\ndata: {{\"pruned_through\":\"{through}\"}}\n\n")
+        }
+    }
+}
+
+/// An event of the daemon as text. Without an id: it must not move the place to resume from.
+fn told(event: Result<Event, RecvError>) -> Option<String> {
+    match event {
+        Ok(event) => {
+            let data = serde_json::to_string(&event).unwrap_or_default();
+            Some(format!("event: {}\ndata: {data}\n\n", event.name()))
+        }
+        Err(RecvError::Lagged(missed)) => Some(format!(": {missed} events were missed\n\n")),
+        // The bus lives as long as the daemon.
+        Err(RecvError::Closed) => None,
+    }
 }
 
 fn chunks(reader: Reader) -> impl Stream<Item = Result<Frame<Bytes>, std::convert::Infallible>> {
@@ -76,10 +108,8 @@ fn chunks(reader: Reader) -> impl Stream<Item = Result<Frame<Bytes>, std::conver
 impl Reader {
     /// The next events as text; `None` ends the stream.
     async fn next_chunk(&mut self) -> Option<String> {
-        if !self.greeted {
-            self.greeted = true;
-            // The head goes out at once, so that the client knows that it is connected.
-            return Some(": hello\n\n".to_owned());
+        if let Some(greeting) = self.greeting.take() {
+            return Some(greeting);
         }
         loop {
             self.hint.mark_unchanged();
@@ -96,10 +126,7 @@ impl Reader {
             }
             tokio::select! {
                 _ = self.hint.changed() => {}
-                // Without an id: a reader resumes by the inbox alone.
-                Ok(notice) = self.notices.recv() => {
-                    return Some(format!("event: {}\ndata: {}\n\n", notice.event, notice.data));
-                }
+                event = self.events.recv() => return told(event),
                 () = tokio::time::sleep(KEEP_ALIVE) => return Some(": still here\n\n".to_owned()),
                 () = self.ipc.shared.shutdown.cancelled() => return None,
             }

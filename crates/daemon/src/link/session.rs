@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::live::Live;
 use super::{LinkStream, handshake};
-use crate::inbox::receive;
+use crate::events::Event;
+use crate::inbox::{receipts, receive};
 use crate::mesh::MeshState;
 use crate::outbox::drain;
 use crate::shared::Shared;
@@ -62,12 +63,17 @@ pub(super) async fn run(
     ));
     mesh.set_live(Some(Arc::clone(&live)));
     tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker, "connected");
+    shared.events.publish(Event::Connected {
+        mesh: mesh.mesh.name.to_string(),
+        broker: mesh.broker.clone(),
+    });
 
     let mut draining = draining;
     let end = tokio::select! {
         end = read_frames(stream, shared, mesh, &live, deliver) => end,
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
+        never = receipts::run(shared, mesh, &live) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
             Ok(()) => SessionEnd::Stopped,
@@ -78,6 +84,13 @@ pub(super) async fn run(
     mesh.set_live(None);
     lost.cancel();
     live.hang_up();
+    if let SessionEnd::Lost { why, .. } = &end {
+        shared.events.publish(Event::Disconnected {
+            mesh: mesh.mesh.name.to_string(),
+            why: why.clone(),
+        });
+    }
+    mesh.note_lost(shared).await;
     if !draining.is_finished() {
         let _ = draining.await;
     }

@@ -13,11 +13,12 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::{Measured, Pressure, limit_bytes, pressure};
 use heddle_store::PruneFilter;
-use heddle_wire::ipc::{EVENT_OUTBOX_PRESSURE_HIGH, PressureEvent};
+use heddle_wire::ipc::PressureEvent;
 use heddle_wire::problem::Problem;
 
 use super::prune;
-use crate::shared::{Notice, Shared, lock};
+use crate::events::Event;
+use crate::shared::{Shared, lock};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Stretches of the outbox that one look goes through for payloads to give back.
@@ -143,12 +144,7 @@ fn say_high(shared: &Shared, level: Pressure, used: u64, limit: u64) {
         limit_bytes: limit,
         detail: shared.disk.degraded().unwrap_or_default(),
     };
-    let data = serde_json::to_string(&event).unwrap_or_default();
-    // Nobody may be listening.
-    let _ = shared.notices.send(Notice {
-        event: EVENT_OUTBOX_PRESSURE_HIGH,
-        data,
-    });
+    shared.events.publish(Event::OutboxPressureHigh(event));
 }
 
 /// Empties payloads of delivered rows, as many as one look may.

@@ -20,16 +20,17 @@ use heddle_store::{
 };
 use heddle_wire::broker::{ClientFrame, Refused, ReplyResult, Request, Verdict};
 use tempfile::TempDir;
-use tokio::sync::{broadcast, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
 use uuid::Uuid;
 
 use super::drain::{BatchEnd, Taken, take, transmit};
 use super::{age, disk};
+use crate::events::Events;
 use crate::link::Live;
 use crate::mesh::MeshState;
-use crate::shared::{NOTICES_MAX, Shared};
+use crate::shared::Shared;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY_MS: i64 = 86_400_000;
@@ -233,7 +234,9 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         meshes: vec![Arc::new(mesh)],
         max_age_hours_override: None,
         arrivals: watch::Sender::new(0),
-        notices: broadcast::Sender::new(NOTICES_MAX),
+        events: Events::default(),
+        parked: Vec::new(),
+        inbox_retention: std::time::Duration::from_hours(24),
         disk: disk::Disk::new(folder.to_owned(), None),
         shutdown: CancellationToken::new(),
         fatal: Mutex::new(None),

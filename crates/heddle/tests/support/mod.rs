@@ -9,6 +9,8 @@
 
 pub mod broker_process;
 pub mod http;
+pub mod pushing_broker;
+pub mod sse;
 pub mod stub_broker;
 
 use std::io::{BufRead, BufReader, Read};

@@ -22,15 +22,16 @@ impl Store {
 
     /// The last place that was given in the order of arrival; 0 before the first item.
     pub async fn last_arrival(&self) -> Result<i64, StoreError> {
-        self.read(|connection| {
-            let last = connection
-                .prepare_cached(LAST_ARRIVAL)?
-                .query_row([], |row| row.get(0))
-                .optional()?;
-            Ok(last.unwrap_or(0))
-        })
-        .await
+        self.read(last_arrival).await
     }
+}
+
+pub(crate) fn last_arrival(connection: &Connection) -> Result<i64, StoreError> {
+    let last = connection
+        .prepare_cached(LAST_ARRIVAL)?
+        .query_row([], |row| row.get(0))
+        .optional()?;
+    Ok(last.unwrap_or(0))
 }
 
 pub(crate) fn read_cursor(connection: &Connection, mesh: MeshId) -> Result<HistoryId, StoreError> {

@@ -1,20 +1,36 @@
 //! The inbox: what the brokers delivered to this home's agents. One verb, one file.
 
-mod ack;
 mod cursor;
+mod hook;
+mod index;
 mod page;
+mod query;
+mod receipt;
 mod receive;
+mod retention;
 mod row;
+mod search;
+mod session;
 
 #[cfg(test)]
 pub(crate) use {
-    ack::{ACK, KNOWN},
     cursor::{CURSOR, LAST_ARRIVAL},
+    hook::{ENDED, HOOKS_THROUGH, OWED, STARTED},
+    index::{INDEX, INDEXED_THROUGH, MARK_INDEXED, NEXT_TO_INDEX},
     page::{EVERYTHING, EVERYTHING_UNREAD, MAILBOX, MAILBOX_UNREAD},
+    receipt::{ACK, CONFIRM, DUE as RECEIPTS_DUE, KNOWN, QUEUE, SHOW},
     receive::{HAS_KEY, INSERT, RAISE_CURSOR},
+    retention::{FORGET_HOOKS, LEAVE_IDS, LOOK, MARK_PRUNED, PRUNE_CUTOFF, TAKE},
+    search::SEARCH,
+    session::{MOVE, OLDEST_UNREAD, SESSION},
 };
 
-pub use ack::Acked;
-pub use page::InboxFilter;
+pub use hook::OwedHook;
+pub use index::BodyOf;
+pub use page::{AckedItems, InboxFilter};
+pub use query::{SearchQuery, SearchQueryError};
+pub use receipt::{Acked, DueReceipt, ReceiptLevel};
 pub use receive::Received;
+pub use retention::PruneStep;
 pub use row::{InboxRow, NewInboxRow};
+pub use session::{SessionCursor, SessionKey};

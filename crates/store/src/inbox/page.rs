@@ -3,7 +3,7 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{AgentName, MemberName, TopicName};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Rows, params};
 
 use crate::cells::Cells;
 use crate::error::StoreError;
@@ -22,10 +22,19 @@ pub struct InboxFilter {
     pub topic: Option<TopicName>,
     pub from_member: Option<MemberName>,
     pub from_agent: Option<AgentName>,
-    pub include_acked: bool,
+    pub acked: AckedItems,
     pub limit: usize,
     /// Envelope bytes of a page; the first item is given whatever its size.
     pub bytes_max: usize,
+}
+
+/// Which acknowledged items are given beside the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AckedItems {
+    None,
+    /// Those that were acknowledged at or after this time: what a sibling did while one was there.
+    Since(WallMs),
+    All,
 }
 
 macro_rules! select_items {
@@ -38,6 +47,7 @@ macro_rules! select_items {
             " AND arrival > ?3 AND (?4 IS NULL OR received_at >= ?4)
                AND (?5 IS NULL OR topic = ?5) AND (?6 IS NULL OR sender_name = ?6)
                AND (?7 IS NULL OR sender_agent = ?7)
+               AND (?9 IS NULL OR acked_at IS NULL OR acked_at >= ?9)
              ORDER BY arrival LIMIT ?8"
         )
     };
@@ -58,11 +68,11 @@ pub(crate) const EVERYTHING_UNREAD: &str = select_items!(
 impl Store {
     pub async fn inbox_page(&self, filter: InboxFilter) -> Result<Vec<InboxRow>, StoreError> {
         self.read_few(move |connection| {
-            let sql = match (&filter.agent, filter.include_acked) {
-                (Some(_), true) => MAILBOX,
-                (Some(_), false) => MAILBOX_UNREAD,
-                (None, true) => EVERYTHING,
-                (None, false) => EVERYTHING_UNREAD,
+            let sql = match (&filter.agent, filter.acked) {
+                (Some(_), AckedItems::None) => MAILBOX_UNREAD,
+                (Some(_), _) => MAILBOX,
+                (None, AckedItems::None) => EVERYTHING_UNREAD,
+                (None, _) => EVERYTHING,
             };
             if filter.agent.is_none() || filter.mesh.is_some() {
                 return items(connection, sql, filter.mesh, &filter);
@@ -85,8 +95,12 @@ fn items(
     mesh: Option<MeshId>,
     filter: &InboxFilter,
 ) -> Result<Vec<InboxRow>, StoreError> {
+    let acked_since = match filter.acked {
+        AckedItems::Since(at) => Some(at.0),
+        AckedItems::None | AckedItems::All => None,
+    };
     let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query(params![
+    let rows = statement.query(params![
         mesh.map(|mesh| mesh.0.to_bytes()),
         filter.agent.as_ref().map(AgentName::as_str),
         filter.after.unwrap_or(0),
@@ -95,13 +109,19 @@ fn items(
         filter.from_member.as_ref().map(MemberName::as_str),
         filter.from_agent.as_ref().map(AgentName::as_str),
         i64::try_from(filter.limit).unwrap_or(i64::MAX),
+        acked_since,
     ])?;
+    take_page(rows, filter.bytes_max)
+}
+
+/// As many of the rows as fit, and at least one if there is one.
+pub(crate) fn take_page(mut rows: Rows<'_>, bytes_max: usize) -> Result<Vec<InboxRow>, StoreError> {
     let mut page = Vec::new();
     let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
         let row = read_row(row)?;
         bytes = bytes.saturating_add(row.envelope.len());
-        if bytes > filter.bytes_max && !page.is_empty() {
+        if bytes > bytes_max && !page.is_empty() {
             break;
         }
         page.push(row);

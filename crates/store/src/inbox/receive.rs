@@ -14,7 +14,7 @@ use crate::store::Store;
 pub enum Received {
     /// New, at this place in the order of arrival.
     Stored(i64),
-    /// In the mailbox already, perhaps under an older history id (C9).
+    /// In the mailbox already, perhaps under an older history id (C9), or taken by retention since.
     Duplicate,
 }
 
@@ -22,10 +22,13 @@ pub(crate) const INSERT: &str = "
     INSERT INTO inbox (
         mesh_id, agent, history_epoch, history_seq, id_key, member_id, sender_agent, sender_name,
         client_message_id, broker_message_id, topic, priority, received_at, envelope
-    ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)
+    ) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+    WHERE NOT EXISTS (SELECT 1 FROM inbox_past WHERE agent = ?2 AND id_key = ?5)
     ON CONFLICT DO NOTHING";
 
-pub(crate) const HAS_KEY: &str = "SELECT 1 FROM inbox WHERE agent = ?1 AND id_key = ?2";
+pub(crate) const HAS_KEY: &str = "
+    SELECT 1 FROM inbox WHERE agent = ?1 AND id_key = ?2
+    UNION ALL SELECT 1 FROM inbox_past WHERE agent = ?1 AND id_key = ?2";
 
 pub(crate) const RAISE_CURSOR: &str = "
     INSERT INTO delivery (mesh_id, history_epoch, history_seq, item_count) VALUES (?1, ?2, ?3, ?4)

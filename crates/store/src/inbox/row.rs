@@ -43,13 +43,15 @@ pub struct InboxRow {
     pub priority: Priority,
     pub received_at: WallMs,
     pub acked_at: Option<WallMs>,
+    /// When it was first put before the agent.
+    pub shown_at: Option<WallMs>,
 }
 
 /// What [`read_row`] expects to be selected.
 macro_rules! inbox_columns {
     () => {
         "arrival, mesh_id, history_epoch, history_seq, agent, member_id, sender_agent, sender_name,
-         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at"
+         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at, shown_at"
     };
 }
 pub(crate) use inbox_columns;
@@ -73,6 +75,7 @@ pub(crate) fn read_row(row: &Row<'_>) -> Result<InboxRow, StoreError> {
         priority: cells.word(Priority::parse)?,
         received_at: cells.wall()?,
         acked_at: cells.wall_or_null()?,
+        shown_at: cells.wall_or_null()?,
     })
 }
 

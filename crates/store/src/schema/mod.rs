@@ -13,6 +13,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "outbox_life",
         sql: include_str!("v2_outbox_life.sql"),
     },
+    Migration {
+        version: 3,
+        name: "inbox",
+        sql: include_str!("v3_inbox.sql"),
+    },
 ];
 
 /// The version that this program leads to.

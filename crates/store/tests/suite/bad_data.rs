@@ -1,7 +1,7 @@
 //! Rows that cannot be right: an error that names table, row and column, never a panic.
 
 use heddle_core::outbox_status::OutboxStatus::Done;
-use heddle_store::{InboxFilter, OutboxFilter, StoreError};
+use heddle_store::{AckedItems, InboxFilter, OutboxFilter, StoreError};
 
 use crate::fixture::{Fixture, at, open};
 
@@ -93,7 +93,7 @@ async fn a_bad_cell_in_the_inbox_is_named() {
             topic: None,
             from_member: None,
             from_agent: None,
-            include_acked: true,
+            acked: AckedItems::All,
             limit: 10,
             bytes_max: usize::MAX,
         };

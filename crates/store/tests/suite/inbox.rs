@@ -3,7 +3,7 @@
 use heddle_core::clock::{Ids, WallMs};
 use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::names::{MemberName, TopicName};
-use heddle_store::{Acked, InboxFilter, NewInboxRow, Received};
+use heddle_store::{Acked, AckedItems, InboxFilter, NewInboxRow, Received};
 
 use crate::fixture::{Fixture, NOW, agent, at};
 
@@ -16,7 +16,7 @@ fn all() -> InboxFilter {
         topic: None,
         from_member: None,
         from_agent: None,
-        include_acked: true,
+        acked: AckedItems::All,
         limit: 100,
         bytes_max: usize::MAX,
     }
@@ -187,7 +187,7 @@ async fn every_filter_lets_through_what_it_names_and_nothing_else() {
         let found = |filter| fixture.arrivals(filter);
         assert_eq!(found(base.clone()).await, rest(&[1, 2, 3, 4]));
         let filter = InboxFilter {
-            include_acked: false,
+            acked: AckedItems::None,
             ..base.clone()
         };
         assert_eq!(found(filter).await, rest(&[2, 3, 4]));

@@ -3,8 +3,9 @@
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, InboxPage, OutboxPage, OutboxRow,
-    PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SendAnswer, SendBody, StatusView,
-    TopicAnswer, TopicBody, TopicList, Version,
+    PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody,
+    SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody, TopicList,
+    Version,
 };
 
 impl Client {
@@ -19,6 +20,20 @@ impl Client {
 
     pub fn ack(&self, body: &AckBody) -> Result<AckAnswer, ClientError> {
         self.post("/v1/inbox/ack", None, body)
+    }
+
+    pub fn search(&self, query: &[(&str, &str)]) -> Result<SearchPage, ClientError> {
+        self.get("/v1/inbox/search", query)
+    }
+
+    /// These items were put before their agent.
+    pub fn shown(&self, body: &ShownBody) -> Result<ShownAnswer, ClientError> {
+        self.post("/v1/inbox/shown", None, body)
+    }
+
+    /// A session has been given everything up to there.
+    pub fn seen(&self, body: &SeenBody) -> Result<SeenAnswer, ClientError> {
+        self.post("/v1/inbox/seen", None, body)
     }
 
     /// `verb` is create, subscribe or unsubscribe.

@@ -1,10 +1,12 @@
-//! `GET /v1/inbox`, `POST /v1/inbox/ack` and the `message` event.
+//! `GET /v1/inbox` and its search, `POST /v1/inbox/{ack,shown,seen}` and the events of the stream.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The event that carries an [`InboxItem`].
+/// The event that carries an [`InboxItem`]. It alone has an id to resume from.
 pub const EVENT_MESSAGE: &str = "message";
+/// Says that retention took items that this reader has not been given.
+pub const EVENT_GAP: &str = "gap";
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct InboxItem {
@@ -25,6 +27,9 @@ pub struct InboxItem {
     pub meta: Value,
     pub mentions: Vec<String>,
     pub received_at: String,
+    /// When it was first put before the agent.
+    #[serde(default)]
+    pub shown_at: Option<String>,
     pub acked_at: Option<String>,
     pub reply_to_id: Option<String>,
 }
@@ -57,4 +62,55 @@ pub struct AckAnswer {
     pub already: usize,
     /// Named, but not in this home (or not in this agent's mailbox).
     pub unknown: Vec<String>,
+}
+
+/// Newest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchPage {
+    pub items: Vec<InboxItem>,
+    /// Hand it back as `cursor` for what is older; null when nothing was found.
+    pub cursor: Option<String>,
+    pub stale: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+}
+
+/// Body of `shown`: these items were put before their agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShownBody {
+    pub ids: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShownAnswer {
+    /// Shown for the first time by this call.
+    pub shown: usize,
+    /// Known, but shown before.
+    pub already: usize,
+    /// Named, but not in this home (or not in this agent's mailbox).
+    pub unknown: Vec<String>,
+}
+
+/// Body of `seen`: this session has been given everything up to a cursor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SeenBody {
+    pub session: String,
+    /// The `cursor` of a page, or the id of an item.
+    pub through: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SeenAnswer {
+    pub session: String,
+    pub agent: String,
+    /// Where the session stands now: it never goes back.
+    pub cursor: String,
 }

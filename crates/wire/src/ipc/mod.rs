@@ -8,7 +8,10 @@ mod status;
 mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
-pub use inbox::{AckAnswer, AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
+pub use inbox::{
+    AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,
+    SeenBody, ShownAnswer, ShownBody,
+};
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,
     PruneBody, RequeueAnswer, RequeueBody,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use heddle_store::InboxFilter;
+use heddle_store::{AckedItems, InboxFilter};
 use heddle_wire::from_wire;
 
 use super::inbox::{InboxQuery, filter, must_be_own};
@@ -16,7 +16,13 @@ use crate::shared::store_problem;
 pub(super) async fn events(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, _) = request.into_parts();
     let query: InboxQuery = body::query(&parts)?;
-    let mesh = ipc.shared.mesh(None)?;
+    if query.session.is_some() || query.advance {
+        return Err(from_wire::invalid(
+            "a stream has no session: it resumes behind its Last-Event-ID",
+        )
+        .into());
+    }
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     let owner = match query.agent.as_deref() {
         None => None,
         Some(name) => {
@@ -36,21 +42,19 @@ pub(super) async fn events(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             Some(parsed.ok_or_else(|| from_wire::invalid("Last-Event-ID is not an event id"))?)
         }
     };
-    let after = match resumed {
-        Some(after) => after,
-        // From now on: what is older is in the inbox.
-        None => ipc
-            .shared
-            .store
-            .last_arrival()
-            .await
-            .map_err(|error| store_problem(&error))?,
-    };
+    let store = &ipc.shared.store;
+    let last = store.last_arrival().await.map_err(|e| store_problem(&e))?;
+    let pruned = store.inbox_pruned_through().await;
+    let pruned = pruned.map_err(|error| store_problem(&error))?;
+    // Without a place to resume from: from now on, what is older is in the inbox. A place that was
+    // never given (of another store, say) must not make the reader wait for it.
+    let after = resumed.unwrap_or(last).min(last);
     let filter = InboxFilter {
         agent: owner,
         after: Some(after),
-        include_acked: true,
+        acked: AckedItems::All,
         ..base
     };
-    Ok(stream::open(Arc::clone(&ipc), filter)?)
+    let gap = Some(pruned).filter(|pruned| after < *pruned);
+    Ok(stream::open(Arc::clone(&ipc), filter, gap)?)
 }

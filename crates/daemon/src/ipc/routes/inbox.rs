@@ -1,4 +1,4 @@
-//! `GET /v1/inbox` (a peek) and `POST /v1/inbox/ack`.
+//! `GET /v1/inbox`: a peek at a mailbox, from a cursor or from where a session stands.
 
 use std::sync::Arc;
 
@@ -8,11 +8,11 @@ use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::Party;
 use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, RESPONSE_BYTES_MAX};
-use heddle_core::names::AgentName;
-use heddle_store::{InboxFilter, InboxRow};
+use heddle_core::names::{AgentName, SessionName};
+use heddle_store::{AckedItems, InboxFilter, InboxRow, SessionKey};
 use heddle_wire::broker::Envelope;
 use heddle_wire::from_wire;
-use heddle_wire::ipc::{AckAnswer, AckBody, InboxItem, InboxPage};
+use heddle_wire::ipc::{InboxItem, InboxPage};
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,12 +30,14 @@ const INBOX_PAGE_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 4;
 #[serde(deny_unknown_fields, default)]
 pub(super) struct InboxQuery {
     pub(super) agent: Option<String>,
-    mesh: Option<String>,
-    since: Option<String>,
-    topic: Option<String>,
-    from: Option<String>,
-    limit: Option<usize>,
-    all: bool,
+    pub(super) mesh: Option<String>,
+    pub(super) since: Option<String>,
+    pub(super) topic: Option<String>,
+    pub(super) from: Option<String>,
+    pub(super) limit: Option<usize>,
+    pub(super) all: bool,
+    pub(super) session: Option<String>,
+    pub(super) advance: bool,
 }
 
 pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -43,25 +45,85 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     let owner = agent(&ipc, query.agent.as_deref())?;
     must_be_own(mesh, &owner)?;
-    let filter = InboxFilter {
+    let session = session(mesh, &owner, &query)?;
+    let mut filter = InboxFilter {
         agent: Some(owner),
         ..filter(mesh, &query)?
     };
+    let store = &ipc.shared.store;
     // Read before the rows: behind it, nothing can have been missed.
-    let last_arrival = ipc.shared.store.last_arrival().await;
-    let last_arrival = last_arrival.map_err(|error| store_problem(&error))?;
-    let rows = ipc.shared.store.inbox_page(filter).await;
+    let last_arrival = store.last_arrival().await.map_err(|e| store_problem(&e))?;
+    if let Some(session) = &session {
+        let cursor = store.inbox_session(session.clone()).await;
+        let cursor = cursor.map_err(|error| store_problem(&error))?;
+        filter.after = filter.after.max(Some(cursor.read_through));
+        if !query.all {
+            filter.acked = cursor
+                .created_at
+                .map_or(AckedItems::None, AckedItems::Since);
+        }
+    }
+    let rows = store.inbox_page(filter).await;
     let rows = rows.map_err(|error| store_problem(&error))?;
-    let stale = !mesh.is_connected();
+    if let (Some(session), Some(last), true) = (session, rows.last(), query.advance) {
+        let now = ipc.shared.clock.wall();
+        let moved = store.inbox_seen(session, last.arrival, now).await;
+        moved.map_err(|error| store_problem(&error))?;
+    }
+    let freshness = Freshness::of(mesh);
     ok(&InboxPage {
         cursor: rows
             .last()
             .map_or(last_arrival, |row| row.arrival)
             .to_string(),
         items: rows.iter().map(|row| item(&ipc.shared, row)).collect(),
-        stale,
-        as_of: if stale { mesh.as_of() } else { None },
+        stale: freshness.stale,
+        as_of: freshness.as_of,
     })
+}
+
+/// The session that reads, if one is named. Advancing moves it behind everything, so what a filter
+/// left out would never be given to it.
+fn session(
+    mesh: &MeshState,
+    agent: &AgentName,
+    query: &InboxQuery,
+) -> Result<Option<SessionKey>, Problem> {
+    let Some(name) = query.session.as_deref() else {
+        if query.advance {
+            return Err(from_wire::invalid(
+                "advance needs a session, whose cursor it moves",
+            ));
+        }
+        return Ok(None);
+    };
+    if query.advance && (query.topic.is_some() || query.from.is_some() || query.since.is_some()) {
+        return Err(from_wire::invalid(
+            "advance does not go with topic, from or since: it would move past what they leave out",
+        ));
+    }
+    Ok(Some(SessionKey {
+        mesh: mesh.mesh.mesh,
+        agent: agent.clone(),
+        session: SessionName::parse(name).map_err(|e| from_wire::invalid(e.to_string()))?,
+    }))
+}
+
+/// How fresh an answer is (C29).
+pub(super) struct Freshness {
+    pub(super) stale: bool,
+    /// When the broker was last heard of, where `stale`.
+    pub(super) as_of: Option<String>,
+}
+
+impl Freshness {
+    pub(super) fn of(mesh: &MeshState) -> Self {
+        let stale = !mesh.is_connected();
+        Self {
+            stale,
+            as_of: if stale { mesh.as_of() } else { None },
+        }
+    }
 }
 
 /// A mailbox of another home cannot be read here, and a misspelt one must not look empty (C29).
@@ -103,13 +165,24 @@ pub(super) fn filter(mesh: &MeshState, query: &InboxQuery) -> Result<InboxFilter
         topic,
         from_member,
         from_agent,
-        include_acked: query.all,
-        limit: query
-            .limit
-            .unwrap_or(PAGE_ROWS_DEFAULT)
-            .clamp(1, PAGE_ROWS_MAX),
+        acked: if query.all {
+            AckedItems::All
+        } else {
+            AckedItems::None
+        },
+        limit: limit(query.limit)?,
         bytes_max: INBOX_PAGE_BYTES_MAX,
     })
+}
+
+pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
+    match asked {
+        None => Ok(PAGE_ROWS_DEFAULT),
+        Some(0) => Err(from_wire::invalid(format!(
+            "a limit of 0 shows nothing; ask for 1 to {PAGE_ROWS_MAX} items"
+        ))),
+        Some(asked) => Ok(asked.min(PAGE_ROWS_MAX)),
+    }
 }
 
 /// A cursor of an earlier page, or a time.
@@ -175,41 +248,8 @@ pub(in crate::ipc) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
         meta,
         mentions,
         received_at: row.received_at.to_rfc3339(),
+        shown_at: row.shown_at.map(WallMs::to_rfc3339),
         acked_at: row.acked_at.map(WallMs::to_rfc3339),
         reply_to_id: reply_to,
     }
-}
-
-pub(super) async fn ack(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
-    let (parts, incoming) = request.into_parts();
-    let body: AckBody = body::read(&parts, incoming).await?;
-    if body.ids.len() > PAGE_ROWS_MAX {
-        return Err(from_wire::invalid(format!("at most {PAGE_ROWS_MAX} ids at once")).into());
-    }
-    let owner = match body.agent.as_deref() {
-        None => None,
-        Some(name) => Some(agent(&ipc, Some(name))?),
-    };
-    let (arrivals, mut unknown): (Vec<i64>, Vec<String>) = body.ids.iter().fold(
-        (Vec::new(), Vec::new()),
-        |(mut arrivals, mut unknown), id| {
-            match id.parse() {
-                Ok(arrival) => arrivals.push(arrival),
-                Err(_) => unknown.push(id.clone()),
-            }
-            (arrivals, unknown)
-        },
-    );
-    let acked = ipc
-        .shared
-        .store
-        .inbox_ack(arrivals, owner, ipc.shared.clock.wall())
-        .await
-        .map_err(|error| store_problem(&error))?;
-    unknown.extend(acked.unknown.iter().map(ToString::to_string));
-    ok(&AckAnswer {
-        acked: acked.acked,
-        already: acked.already,
-        unknown,
-    })
 }

@@ -3,6 +3,8 @@
 mod agent;
 mod events;
 pub(super) mod inbox;
+mod inbox_marks;
+mod inbox_search;
 mod outbox;
 mod peers;
 pub(super) mod send;
@@ -31,7 +33,10 @@ pub(super) fn router(ipc: Arc<Ipc>) -> Router {
         .route("/v1/topic/unsubscribe", post(topic::unsubscribe))
         .route("/v1/topic/list", get(topic::list))
         .route("/v1/inbox", get(inbox::page))
-        .route("/v1/inbox/ack", post(inbox::ack))
+        .route("/v1/inbox/search", get(inbox_search::search))
+        .route("/v1/inbox/ack", post(inbox_marks::ack))
+        .route("/v1/inbox/shown", post(inbox_marks::shown))
+        .route("/v1/inbox/seen", post(inbox_marks::seen))
         .route("/v1/outbox", get(outbox::page))
         .route(
             "/v1/outbox/prune",

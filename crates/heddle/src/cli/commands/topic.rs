@@ -104,7 +104,7 @@ fn list(context: &Context) -> Result<(), CliError> {
 }
 
 fn describe(list: &TopicList) -> String {
-    if list.topics.is_empty() {
+    if list.topics.is_empty() && !list.stale {
         return "no topics yet; create one with `heddle topic create NAME`\n".to_owned();
     }
     let mut rows = vec![vec!["TOPIC".to_owned(), "SUBSCRIBERS".to_owned()]];

@@ -1,0 +1,145 @@
+//! What a person sees of the inbox. Everything in it is written by others and shown, never obeyed.
+
+use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
+use heddle_wire::ipc::{InboxItem, InboxPage, SearchPage};
+use serde_json::Value;
+
+use super::Args;
+use crate::cli::text::{indented, printable};
+
+/// Of a message's meta, what is shown to people; `--json` has all of it.
+const META_CHARS_MAX: usize = 240;
+
+pub(super) fn describe(page: &InboxPage) -> String {
+    let mut text: String = page.items.iter().map(describe_item).collect();
+    if page.items.is_empty() {
+        text.push_str("no unread messages\n");
+    }
+    text + &freshness(page.stale, page.as_of.as_deref())
+}
+
+pub(super) fn describe_found(page: &SearchPage) -> String {
+    let mut text: String = page.items.iter().map(describe_item).collect();
+    if page.items.is_empty() {
+        text.push_str("nothing was found\n");
+    }
+    text + &freshness(page.stale, page.as_of.as_deref())
+}
+
+fn freshness(stale: bool, as_of: Option<&str>) -> String {
+    if !stale {
+        return String::new();
+    }
+    let since = as_of.unwrap_or("an unknown time");
+    format!("(the broker is out of reach since {since}: there may be more)\n")
+}
+
+/// A page that is as long as it may be is probably not the last one.
+fn is_full(count: usize, args: &Args) -> bool {
+    let limit = args.limit.as_deref().and_then(|limit| limit.parse().ok());
+    count >= limit.unwrap_or(PAGE_ROWS_DEFAULT).min(PAGE_ROWS_MAX)
+}
+
+pub(super) fn more(page: &InboxPage, args: &Args) -> String {
+    if !is_full(page.items.len(), args) {
+        return String::new();
+    }
+    format!(
+        "(there may be more: heddle inbox --since {})\n",
+        page.cursor
+    )
+}
+
+pub(super) fn more_found(page: &SearchPage, args: &Args) -> String {
+    match &page.cursor {
+        Some(cursor) if is_full(page.items.len(), args) => {
+            format!("(there may be more: add --cursor {cursor})\n")
+        }
+        _ => String::new(),
+    }
+}
+
+/// A heading, the body below it, and then what came along.
+pub(super) fn describe_item(item: &InboxItem) -> String {
+    let place = match &item.topic {
+        Some(topic) => format!("#{topic}"),
+        None => format!("@{}", item.agent),
+    };
+    let mut head = format!(
+        "{}  {} → {}  {}",
+        item.id, item.from, place, item.received_at
+    );
+    match item.priority.as_str() {
+        "next" => {}
+        "now" => head.push_str("  [NOW]"),
+        other => head.push_str(&format!("  [{other}]")),
+    }
+    if let Some(reply_to) = &item.reply_to_id {
+        head.push_str(&format!("  re {reply_to}"));
+    }
+    if !item.mentions.is_empty() {
+        head.push_str(&format!("  mentions {}", item.mentions.join(" ")));
+    }
+    let mut text = format!("{}\n{}", printable(&head), indented(&item.body, 4));
+    if let Some(meta) = compact(&item.meta) {
+        text.push_str(&indented(&format!("meta {meta}"), 4));
+    }
+    text
+}
+
+/// On one line, and not longer than a few of a terminal's.
+fn compact(meta: &Value) -> Option<String> {
+    if meta.is_null() {
+        return None;
+    }
+    let whole = meta.to_string();
+    let shown: String = whole.chars().take(META_CHARS_MAX).collect();
+    Some(if shown.len() < whole.len() {
+        format!("{shown}…")
+    } else {
+        shown
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_item_shows_its_thread_its_urgency_whom_it_names_and_its_meta() {
+        let item = InboxItem {
+            id: "7".to_owned(),
+            client_message_id: "c".to_owned(),
+            broker_message_id: "b".to_owned(),
+            history_id: "1.2".to_owned(),
+            mesh: "home".to_owned(),
+            agent: "coder".to_owned(),
+            topic: None,
+            from: "@ann/planner".to_owned(),
+            body: "stop\nthe line".to_owned(),
+            priority: "now".to_owned(),
+            meta: json!({"ticket": 12}),
+            mentions: vec!["@ann/coder".to_owned()],
+            received_at: "T".to_owned(),
+            shown_at: None,
+            acked_at: None,
+            reply_to_id: Some("question-1".to_owned()),
+        };
+        insta::assert_snapshot!(describe_item(&item), @r#"
+        7  @ann/planner → @coder  T  [NOW]  re question-1  mentions @ann/coder
+            stop
+            the line
+            meta {"ticket":12}
+        "#);
+    }
+
+    #[test]
+    fn a_long_meta_is_cut_and_none_is_not_shown() {
+        assert_eq!(compact(&Value::Null), None);
+        let long = compact(&json!({"k": "ö".repeat(2 * META_CHARS_MAX)}));
+        let long = long.unwrap();
+        assert_eq!(long.chars().count(), META_CHARS_MAX + 1);
+        assert!(long.ends_with('…'));
+    }
+}
