@@ -9,7 +9,7 @@ use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -155,7 +155,8 @@ impl Prepared {
                 why: error.to_string(),
             }
         };
-        let metrics = install_metrics()?;
+        let metrics =
+            crate::metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
         let token = LocalToken::load_or_mint(&self.home.token(), self.options.ids.as_ref())
             .map_err(io("local_token"))?;
         let listeners = ipc::listen(&self.home.socket(), self.home.config.daemon.http_port)
@@ -235,18 +236,6 @@ fn durability_name(durability: Durability) -> &'static str {
         Durability::Full => "full",
         Durability::Normal => "normal",
     }
-}
-
-/// From a commit on a fast disk to a time-out, in seconds.
-const BUCKETS: [f64; 12] = [
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
-];
-
-fn install_metrics() -> Result<PrometheusHandle, StartError> {
-    PrometheusBuilder::new()
-        .set_buckets(&BUCKETS)
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| StartError::Metrics(error.to_string()))
 }
 
 /// Samples pile up until somebody folds them into their buckets; a home that nobody scrapes must

@@ -281,7 +281,10 @@ impl Database {
     }
 
     pub fn stats(&self) -> Stats {
-        self.inner.counters.stats()
+        Stats {
+            queued: self.inner.writes.len() as u64,
+            ..self.inner.counters.stats()
+        }
     }
 }
 

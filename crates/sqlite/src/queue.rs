@@ -91,6 +91,11 @@ impl<J> Queue<J> {
         }
     }
 
+    /// Jobs that wait now.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().jobs.len()
+    }
+
     /// The next job if one is already waiting.
     pub(crate) fn try_next(&self) -> Option<J> {
         self.lock().jobs.pop_front()

@@ -57,3 +57,13 @@ impl Default for Load {
         }
     }
 }
+
+impl Load {
+    pub(crate) fn requests_free(&self) -> usize {
+        self.requests.available_permits()
+    }
+
+    pub(crate) fn streams_free(&self) -> usize {
+        self.streams.available_permits()
+    }
+}

@@ -85,23 +85,7 @@ pub(super) async fn version(State(ipc): State<Arc<Ipc>>) -> Answered {
 }
 
 pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
-    if let Ok(figures) = ipc.shared.store.figures().await {
-        let gauges = [
-            ("pending", figures.pending),
-            ("inflight", figures.inflight),
-            ("done", figures.done),
-            ("dead", figures.dead),
-            ("aborted", figures.aborted),
-        ];
-        for (status, count) in gauges {
-            // A gauge is a double; counts beyond 2^53 rows are not met.
-            #[allow(clippy::cast_precision_loss)]
-            metrics::gauge!("heddle_outbox_rows", "status" => status).set(count as f64);
-        }
-    }
-    let stats = ipc.shared.store.stats();
-    metrics::counter!("heddle_store_transactions_total").absolute(stats.transactions);
-    metrics::counter!("heddle_store_writes_total").absolute(stats.writes);
+    crate::metrics::observe(&ipc).await;
     let text = ipc.metrics.render();
     Ok(with_body(
         StatusCode::OK,
