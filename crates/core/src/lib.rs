@@ -19,4 +19,5 @@ pub mod limits;
 pub mod names;
 pub mod negotiate;
 pub mod outbox_status;
+pub mod redact;
 pub mod retention;

@@ -36,6 +36,8 @@ pub struct StartOptions {
     pub durability: Durability,
     /// The person's name, where the config gives none.
     pub login: String,
+    /// The agent that callers without one speak for; the person by default.
+    pub agent: Option<AgentName>,
     pub version: &'static str,
 }
 
@@ -121,10 +123,13 @@ impl Prepared {
             now: options.clock.wall(),
         };
         let mesh = store.ensure_mesh(new).await?;
-        let default_agent = AgentName::parse(mesh.member_name.as_str())?;
-        store
-            .register_agent(mesh.mesh, default_agent.clone(), options.clock.wall())
-            .await?;
+        let person = AgentName::parse(mesh.member_name.as_str())?;
+        let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
+        for agent in [person, default_agent.clone()] {
+            store
+                .register_agent(mesh.mesh, agent, options.clock.wall())
+                .await?;
+        }
         Ok(Self {
             home,
             options,

@@ -336,10 +336,18 @@ fn lf_37_t_08_everything_in_the_home_is_private() {
     };
     assert_eq!(mode(&home.path()), 0o700);
     let mut seen = 0;
-    for entry in std::fs::read_dir(home.path()).unwrap() {
-        let path = entry.unwrap().path();
-        assert_eq!(mode(&path), 0o600, "{}", path.display());
-        seen += 1;
+    let mut folders = vec![home.path()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let expected = if path.is_dir() { 0o700 } else { 0o600 };
+            assert_eq!(mode(&path), expected, "{}", path.display());
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                seen += 1;
+            }
+        }
     }
     assert!(seen >= 6, "{seen} files");
 }

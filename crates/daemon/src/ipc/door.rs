@@ -132,9 +132,11 @@ fn log_end(result: hyper::Result<()>) {
 }
 
 async fn answer(ipc: Arc<Ipc>, router: Router, door: Door, request: Request<Incoming>) -> Response {
-    if door == Door::Tcp
-        && let Err(problem) = at_tcp_door(&ipc, &request)
-    {
+    let passed = match door {
+        Door::Unix => guard::check_url(request.uri(), &ipc.token),
+        Door::Tcp => at_tcp_door(&ipc, &request),
+    };
+    if let Err(problem) = passed {
         return Refuse(problem).into_response();
     }
     let _permit = match admit(&ipc, &request) {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use heddle_core::limits::{FRAME_BYTES_MAX, HELLO_TIMEOUT};
+use heddle_core::redact::redact;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -43,15 +44,19 @@ pub fn ws_config() -> WebSocketConfig {
 #[derive(Debug, Clone)]
 pub struct UrlConnector {
     url: String,
+    /// The same without user and password: what logs, errors and the status show (XC-01).
+    shown: String,
 }
 
 impl UrlConnector {
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into() }
+        let url = url.into();
+        let shown = redact(&url).into_owned();
+        Self { url, shown }
     }
 
     async fn open(&self) -> Result<LinkStream, ConnectError> {
-        let failed = |why: String| ConnectError(format!("{}: {why}", self.url));
+        let failed = |why: String| ConnectError(format!("{}: {why}", self.shown));
         let request = self
             .url
             .as_str()
@@ -84,12 +89,12 @@ impl Connector for UrlConnector {
         Box::pin(async {
             match tokio::time::timeout(HELLO_TIMEOUT, self.open()).await {
                 Ok(result) => result,
-                Err(_) => Err(ConnectError(format!("{}: no answer", self.url))),
+                Err(_) => Err(ConnectError(format!("{}: no answer", self.shown))),
             }
         })
     }
 
     fn label(&self) -> String {
-        self.url.clone()
+        self.shown.clone()
     }
 }

@@ -13,6 +13,7 @@ use clap::Parser;
 
 pub use context::Context;
 pub use error::{CliError, exit};
+pub use text::printable;
 pub use ui::log_bytes;
 
 use crate::env::Environment;

@@ -16,28 +16,32 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use detach::detach;
 use embedded::Embedded;
+pub use log::{Words, file_path as log_file_path};
 
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
 
 /// Runs until Ctrl-C, `heddle down` or a failure.
-pub fn foreground(context: &Context) -> Result<(), CliError> {
-    log::start(context)?;
+pub fn foreground(context: &Context, words: Words) -> Result<(), CliError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let log = log::start(context, Arc::clone(&clock), words)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
-    let result = runtime.block_on(run(context));
+    let result = runtime.block_on(run(context, clock, &log));
+    log.finish();
     // What still blocks now (a stuck disk) must not keep the process.
     runtime.shutdown_background();
     result
 }
 
-async fn run(context: &Context) -> Result<(), CliError> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+async fn run(context: &Context, clock: Arc<dyn Clock>, log: &log::Log) -> Result<(), CliError> {
     let ids = Arc::new(SystemIds::new(Arc::clone(&clock)));
     let home = Home::claim(&context.home, clock.wall()).map_err(home_error)?;
+    log.keep_in(home.path(), &home.config.log)?;
     let durability = context.durability()?;
+    let agent = context.agent_name()?;
     let prepared = Prepared::open(
         home,
         StartOptions {
@@ -45,6 +49,7 @@ async fn run(context: &Context) -> Result<(), CliError> {
             ids: ids.clone(),
             durability,
             login: context.environment.login.clone().unwrap_or_default(),
+            agent,
             version: env!("CARGO_PKG_VERSION"),
         },
     )
@@ -103,7 +108,7 @@ fn home_error(error: HomeError) -> CliError {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, message)
             .next("It is up already: use it, or stop it with `heddle down`."),
         HomeError::Unusable { .. } => CliError::new(exit::FAILED, message)
-            .next("Mend the folder, or choose another HEDDLE_HOME."),
+            .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home."),
         HomeError::Config(_) => {
             CliError::new(exit::USAGE, message).next("Correct the file and start again.")
         }
@@ -112,7 +117,7 @@ fn home_error(error: HomeError) -> CliError {
 
 fn start_error(error: heddle_daemon::StartError) -> CliError {
     CliError::new(exit::FAILED, error.to_string())
-        .next("Nothing was changed; the log in the home folder may say more.")
+        .next("Nothing was changed; `heddle logs` may say more.")
 }
 
 /// What a person sees when it is up.
