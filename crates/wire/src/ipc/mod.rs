@@ -11,5 +11,5 @@ pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
 pub use inbox::{AckAnswer, AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
 pub use outbox::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
 pub use send::{SendAnswer, SendBody, SendStatus};
-pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
+pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Verdict, Version};
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

@@ -7,7 +7,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::Party;
-use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, RESPONSE_BYTES_MAX};
+use heddle_core::limits::{PAGE_ROWS_MAX, RESPONSE_BYTES_MAX};
 use heddle_core::names::AgentName;
 use heddle_store::{InboxFilter, InboxRow};
 use heddle_wire::broker::Envelope;
@@ -104,10 +104,7 @@ pub(super) fn filter(mesh: &MeshState, query: &InboxQuery) -> Result<InboxFilter
         from_member,
         from_agent,
         include_acked: query.all,
-        limit: query
-            .limit
-            .unwrap_or(PAGE_ROWS_DEFAULT)
-            .clamp(1, PAGE_ROWS_MAX),
+        limit: body::page_rows(query.limit)?,
         bytes_max: INBOX_PAGE_BYTES_MAX,
     })
 }

@@ -6,7 +6,6 @@ use axum::extract::{Path, Request, State};
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
-use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::{OutboxFilter, OutboxFind, OutboxRow as Row};
 use heddle_wire::from_wire;
@@ -41,10 +40,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         status,
         mesh,
         before,
-        limit: query
-            .limit
-            .unwrap_or(PAGE_ROWS_DEFAULT)
-            .clamp(1, PAGE_ROWS_MAX),
+        limit: body::page_rows(query.limit)?,
     };
     let page = ipc.shared.store.outbox_page(filter).await;
     let page = page.map_err(|error| store_problem(&error))?;

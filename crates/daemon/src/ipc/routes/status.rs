@@ -28,7 +28,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
         last_error: mesh.last_error(),
     };
     let meshes: Vec<MeshStatus> = ipc.shared.meshes.iter().map(view).collect();
-    ok(&StatusView {
+    let view = StatusView {
         running: true,
         connected: meshes.iter().all(|mesh| mesh.connected),
         meshes,
@@ -51,7 +51,10 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
         http: Some(format!("http://127.0.0.1:{}", ipc.tcp_port)),
         pid: Some(std::process::id()),
         agent: Some(ipc.default_agent.to_string()),
-    })
+        verdict: String::new(),
+        next: String::new(),
+    };
+    ok(&view.judged())
 }
 
 pub(super) async fn health(State(ipc): State<Arc<Ipc>>) -> Answered {

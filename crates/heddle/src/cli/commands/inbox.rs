@@ -8,6 +8,7 @@ use heddle_core::limits::PAGE_ROWS_DEFAULT;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
 
+use crate::cli::limit::parse_limit;
 use crate::cli::text::{indented, printable};
 use crate::cli::{CliError, Context, exit, ui};
 
@@ -28,8 +29,8 @@ pub struct Args {
     #[arg(long)]
     topic: Option<String>,
     /// At most this many
-    #[arg(long)]
-    limit: Option<String>,
+    #[arg(long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
+    limit: Option<usize>,
     /// Also those that were acknowledged before
     #[arg(long)]
     all: bool,
@@ -46,7 +47,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if args.follow {
         return follow(context, &client, &args);
     }
-    let page = client.inbox(&query(context, &args))?;
+    let limit = args.limit.unwrap_or(PAGE_ROWS_DEFAULT).to_string();
+    let page = client.inbox(&query(context, &args, &limit))?;
     context.print(&page, |page| describe(page) + &more(page, &args))?;
     if args.ack {
         acknowledge(context, &client, &page.items)?;
@@ -54,7 +56,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     Ok(())
 }
 
-fn query<'a>(context: &'a Context, args: &'a Args) -> Vec<(&'a str, &'a str)> {
+fn query<'a>(context: &'a Context, args: &'a Args, limit: &'a str) -> Vec<(&'a str, &'a str)> {
     let mut query = context.scope();
     let filters = [
         ("since", &args.since),
@@ -64,7 +66,7 @@ fn query<'a>(context: &'a Context, args: &'a Args) -> Vec<(&'a str, &'a str)> {
     for (name, value) in filters {
         query.extend(value.as_deref().map(|value| (name, value)));
     }
-    query.extend(args.limit.as_deref().map(|limit| ("limit", limit)));
+    query.push(("limit", limit));
     if args.all {
         query.push(("all", "true"));
     }
@@ -77,9 +79,10 @@ fn follow(context: &Context, client: &Client, args: &Args) -> Result<(), CliErro
         Some(agent) => agent.clone(),
         None => client.status()?.agent.unwrap_or_default(),
     };
+    let limit = args.limit.unwrap_or(PAGE_ROWS_DEFAULT).to_string();
     let mut cursor = args.since.clone();
     loop {
-        let mut page_query = query(context, args);
+        let mut page_query = query(context, args, &limit);
         page_query.retain(|(name, _)| *name != "since");
         page_query.extend(cursor.as_deref().map(|cursor| ("since", cursor)));
         let page = client.inbox(&page_query)?;
@@ -89,8 +92,8 @@ fn follow(context: &Context, client: &Client, args: &Args) -> Result<(), CliErro
             break;
         }
     }
-    let mut filters = query(context, args);
-    filters.retain(|(name, _)| !matches!(*name, "since" | "all" | "agent"));
+    let mut filters = query(context, args, &limit);
+    filters.retain(|(name, _)| !matches!(*name, "since" | "all" | "agent" | "limit"));
     filters.push(("agent", &agent));
     stream(context, client, args, &filters, cursor)
 }
@@ -172,8 +175,7 @@ fn describe(page: &InboxPage) -> String {
 
 /// A page that is as long as it may be is probably not the last one.
 fn more(page: &InboxPage, args: &Args) -> String {
-    let limit = args.limit.as_deref().and_then(|limit| limit.parse().ok());
-    if page.items.len() < limit.unwrap_or(PAGE_ROWS_DEFAULT) {
+    if page.items.len() < args.limit.unwrap_or(PAGE_ROWS_DEFAULT) {
         return String::new();
     }
     format!(

@@ -218,13 +218,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut log = LogFile::open(folder.path(), SMALL).unwrap();
         // A folder in the way of the rename.
-        std::fs::create_dir(path(folder.path(), 1)).unwrap();
-        std::fs::write(path(folder.path(), 1).join("x"), "").unwrap();
+        std::fs::create_dir(path(folder.path(), 2)).unwrap();
+        std::fs::write(path(folder.path(), 2).join("x"), "").unwrap();
         for n in 0..100 {
             log.write(&format!("line {n:05}"));
         }
         assert!(std::fs::metadata(path(folder.path(), 0)).unwrap().len() <= 100);
-        std::fs::remove_dir_all(path(folder.path(), 1)).unwrap();
+        std::fs::remove_dir_all(path(folder.path(), 2)).unwrap();
         assert!(log.write("free again").is_some_and(|lost| lost > 80));
     }
 

@@ -147,11 +147,11 @@ mod tests {
 
     #[test]
     fn a_long_text_is_cut_and_no_half_of_a_secret_is_left() {
-        let secret = "aB3".repeat(20);
+        let secret = "xY3".repeat(20);
         let text = format!("{}{secret}", "é ".repeat(TEXT_CHARS_MAX / 2 - 5));
         let shown = tidy(&text);
         assert!(shown.chars().count() <= TEXT_CHARS_MAX + 1);
-        assert!(!shown.contains("aB3"), "{shown}");
+        assert!(!shown.contains("xY3"), "{shown}");
         assert_eq!(tidy("short"), "short");
     }
 
