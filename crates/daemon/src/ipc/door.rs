@@ -27,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::own_words::OwnWords;
 use super::reply::Refuse;
 use super::{Ipc, Listeners, guard, routes};
 
@@ -114,7 +115,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(OwnWords::new(stream)), service)
     );
     tokio::select! {
         result = connection.as_mut() => return log_end(result),

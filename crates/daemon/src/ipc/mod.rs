@@ -8,6 +8,7 @@ mod bucket;
 mod door;
 mod guard;
 mod listen;
+mod own_words;
 mod reply;
 mod routes;
 mod stream;

@@ -11,5 +11,7 @@ pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
 pub use inbox::{AckAnswer, AckBody, EVENT_MESSAGE, InboxItem, InboxPage};
 pub use outbox::{OutboxPage, OutboxRow, RequeueAnswer, RequeueBody};
 pub use send::{SendAnswer, SendBody, SendStatus};
-pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Verdict, Version};
+pub use status::{
+    Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
+};
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

@@ -131,6 +131,29 @@ pub struct Version {
     pub broker_protocol: u32,
 }
 
+/// The versions from `min` to `max`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub min: u32,
+    pub max: u32,
+}
+
+/// What a daemon speaks, and what it asks of others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compat {
+    pub version: String,
+    /// The oldest client that is served.
+    pub client_version_min: String,
+    /// Versions of the `/v1` routes.
+    pub ipc: Span,
+    /// Versions of the frames between daemon and broker.
+    pub broker_protocol: Span,
+    /// What a caller can rely on, by name.
+    pub features: Vec<String>,
+    /// What a broker must advertise to be used.
+    pub required_of_broker: Vec<String>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,7 @@ use crate::shared::{Shared, store_problem};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PageQuery {
+pub(super) struct PageQuery {
     status: Option<String>,
     mesh: Option<String>,
     limit: Option<usize>,
@@ -65,7 +65,7 @@ fn parse_cursor(text: &str) -> Result<i64, Problem> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct FindQuery {
+pub(super) struct FindQuery {
     mesh: Option<String>,
     agent: Option<String>,
 }

@@ -13,7 +13,7 @@ use crate::ipc::{Ipc, body};
 use crate::shared::store_problem;
 
 /// The version of the `/v1` routes.
-const IPC_VERSION: u32 = 1;
+pub(super) const IPC_VERSION: u32 = 1;
 
 pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
     let figures = ipc.shared.store.figures().await;
@@ -99,7 +99,7 @@ pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ShutdownBody {}
+pub(super) struct ShutdownBody {}
 
 pub(super) async fn shutdown(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
