@@ -54,7 +54,7 @@ pub enum StartError {
     #[error("{0}")]
     Name(#[from] heddle_core::names::NameError),
     #[error("metrics cannot be recorded: {0}")]
-    Metrics(String),
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
 }
 
 /// A home whose store is open and recovered, before anything listens.
@@ -160,8 +160,7 @@ impl Prepared {
                 why: error.to_string(),
             }
         };
-        let metrics =
-            crate::metrics::install().map_err(|error| StartError::Metrics(error.to_string()))?;
+        let metrics = crate::metrics::install()?;
         let token = LocalToken::load_or_mint(&self.home.token(), self.options.ids.as_ref())
             .map_err(io("local_token"))?;
         let listeners = ipc::listen(&self.home.socket(), self.home.config.daemon.http_port)

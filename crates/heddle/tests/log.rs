@@ -1,5 +1,9 @@
 //! The log over the real binary: lines, modes, limits, and no secret anywhere (XC-01).
 #![cfg(test)]
+#![allow(
+    clippy::too_many_lines,
+    reason = "a case after another reads best in one place"
+)]
 
 mod support;
 

@@ -126,7 +126,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, NotPlain> {
         *self.out = json!({"type": "object"});
-        visitor.visit_map(Fields {
+        visitor.visit_map(Questions {
             name: "",
             fields: [].iter(),
             current: "",
@@ -146,7 +146,7 @@ impl<'de> Deserializer<'de> for Probe<'_> {
         self.survey.is_brief |= self.survey.open.contains(&name);
         self.survey.open.push(name);
         let mut properties = Map::new();
-        let value = visitor.visit_map(Fields {
+        let value = visitor.visit_map(Questions {
             name,
             fields: fields.iter(),
             current: "",
@@ -229,7 +229,7 @@ fn nullable(mut schema: Value) -> Value {
     schema
 }
 
-struct Fields<'a> {
+struct Questions<'a> {
     name: &'static str,
     fields: std::slice::Iter<'static, &'static str>,
     current: &'static str,
@@ -237,7 +237,7 @@ struct Fields<'a> {
     properties: &'a mut Map<String, Value>,
 }
 
-impl<'de> MapAccess<'de> for Fields<'_> {
+impl<'de> MapAccess<'de> for Questions<'_> {
     type Error = NotPlain;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

@@ -41,7 +41,13 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    const KEY: &[&str] = &["Idempotency-Key"];
+    let tables = [messages(), rows(), people(), house()];
+    tables.into_iter().flatten().collect()
+}
+
+const KEY: &[&str] = &["Idempotency-Key"];
+
+fn messages() -> Vec<Route> {
     vec![
         post("/v1/send", send::send, "Accept a message")
             .takes::<SendBody>()
@@ -77,6 +83,11 @@ pub(super) fn routes() -> Vec<Route> {
         )
         .asks::<topic::ListQuery>()
         .gives::<TopicList>(200),
+    ]
+}
+
+fn rows() -> Vec<Route> {
+    vec![
         get("/v1/inbox", inbox::page, "A peek at a mailbox")
             .asks::<inbox::InboxQuery>()
             .gives::<InboxPage>(200),
@@ -101,6 +112,11 @@ pub(super) fn routes() -> Vec<Route> {
         .asks::<outbox::FindQuery>()
         .takes::<RequeueBody>()
         .gives::<RequeueAnswer>(200),
+    ]
+}
+
+fn people() -> Vec<Route> {
+    vec![
         post(
             "/v1/agent/register",
             agent::register,
@@ -126,6 +142,11 @@ pub(super) fn routes() -> Vec<Route> {
         .asks::<inbox::InboxQuery>()
         .with(&["Last-Event-ID"])
         .text("text/event-stream"),
+    ]
+}
+
+fn house() -> Vec<Route> {
+    vec![
         get(
             "/v1/status",
             status::status,

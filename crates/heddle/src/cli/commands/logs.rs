@@ -82,17 +82,29 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     for line in last {
         show(context, &line)?;
     }
-    while args.follow {
+    if args.follow {
+        follow(context, &mut reader, args.level)
+    } else {
+        Ok(())
+    }
+}
+
+/// Ends with Ctrl-C, or with whoever reads.
+fn follow(context: &Context, reader: &mut Reader, at_least: Level) -> Result<(), CliError> {
+    loop {
+        // IMPORTANT: looked for before the last lines are read. A file that has a successor is
+        // complete, so nothing can be written to it behind our back.
+        let successor = reader.successor();
         while let Some(line) = reader.next_line() {
-            if passes(&line, args.level) {
+            if passes(&line, at_least) {
                 show(context, &line)?;
             }
         }
-        if !reader.turn_if_rotated() {
-            thread::sleep(LOOK_EVERY);
+        match successor {
+            Some(file) => reader.turn_to(file),
+            None => thread::sleep(LOOK_EVERY),
         }
     }
-    Ok(())
 }
 
 /// A line that cannot be read is shown whatever the level: it may be the one that matters.
@@ -172,11 +184,9 @@ impl Reader {
         }
     }
 
-    /// Whether the name stands for another file now; from its beginning then.
-    fn turn_if_rotated(&mut self) -> bool {
-        let Ok(named) = File::open(&self.path) else {
-            return false;
-        };
+    /// The file that the name stands for now, if it is another one.
+    fn successor(&mut self) -> Option<File> {
+        let named = File::open(&self.path).ok()?;
         let is_same = self.file.as_mut().is_some_and(|open| {
             let position = open.stream_position().unwrap_or(0);
             match (open.get_ref().metadata(), named.metadata()) {
@@ -184,9 +194,6 @@ impl Reader {
                 _ => false,
             }
         });
-        if !is_same {
-            self.turn_to(named);
-        }
-        !is_same
+        (!is_same).then_some(named)
     }
 }

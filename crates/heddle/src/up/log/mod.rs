@@ -144,8 +144,8 @@ impl Inner {
         self.clock.wall().to_rfc3339()
     }
 
-    fn takes(&self, level: &Level) -> bool {
-        let rank = level_rank(*level);
+    fn takes(&self, level: Level) -> bool {
+        let rank = level_rank(level);
         rank <= self.terminal.load(Ordering::Relaxed) || rank <= self.file.load(Ordering::Relaxed)
     }
 
@@ -192,7 +192,7 @@ impl Inner {
 
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        self.0.takes(metadata.level())
+        self.0.takes(*metadata.level())
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
