@@ -78,16 +78,18 @@ error_codes! {
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
-    MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "See docs/PROTOCOL.md for the method of each route.";
+    MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
+    UriTooLong, "uri_too_long", 414, Caller, SameId, "The request target is too long", "Put long values into the body, or ask for less at once.";
     UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
     DaemonBusy, "daemon_busy", 429, Busy, SameId, "Too many requests are in flight", "Wait a moment and send it again with the same id.";
     TooManyStreams, "too_many_streams", 429, Busy, SameId, "Too many event streams are open", "Close one and try again.";
     RateLimited, "rate_limited", 429, Busy, SameId, "The budget of this window is used up", "Wait for the next window; retries of committed ids cost nothing.";
-    Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, look at the log in the home folder.";
+    HeadersTooLarge, "headers_too_large", 431, Caller, SameId, "The request head is too long", "Send fewer or shorter headers; put long values into the body.";
+    Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, `heddle logs` says more.";
     NotConnected, "not_connected", 503, Busy, SameId, "The mesh's broker cannot be reached now", "Try again when `heddle status` says connected.";
     LimiterUnavailable, "limiter_unavailable", 503, Busy, SameId, "The limiter does not answer", "Nothing was accepted; the daemon tries again by itself.";
     StorageUnavailable, "storage_unavailable", 503, Internal, SameId, "The store does not take writes", "Restart with `heddle down` and `heddle up`; what was acknowledged is safe.";
@@ -106,6 +108,8 @@ impl ErrorCode {
             Self::InvalidRequest
             | Self::AmbiguousRecipient
             | Self::PayloadTooLarge
+            | Self::UriTooLong
+            | Self::HeadersTooLarge
             | Self::UnsupportedMediaType => 2,
             Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
             Self::UnknownRecipient | Self::UnknownAgent | Self::UnknownMesh | Self::NotFound => 4,

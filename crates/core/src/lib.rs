@@ -22,5 +22,6 @@ pub mod names;
 pub mod negotiate;
 pub mod outbox_status;
 pub mod pressure;
+pub mod redact;
 pub mod retention;
 pub mod work;

@@ -1,7 +1,7 @@
 //! `config.toml` of a home: every key optional, unknown keys refused.
 
 use std::collections::BTreeSet;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ pub struct Config {
     pub outbox: OutboxConfig,
     pub inbox: InboxConfig,
     pub broker: BrokerConfig,
+    pub log: LogConfig,
     /// Meshes that are hosted elsewhere, beside `home`.
     pub mesh: Vec<MeshConfig>,
 }
@@ -37,6 +38,47 @@ pub struct MeshConfig {
     /// Who we are in it; as in `home` by default.
     #[serde(default)]
     pub member: Option<MemberName>,
+}
+
+/// The log in `logs/`: at most `files` files of `max_mb` megabytes each.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogConfig {
+    pub max_mb: NonZeroU16,
+    pub files: NonZeroU8,
+    pub level: LogLevel,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+impl LogLevel {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+            Self::Trace => "trace",
+        }
+    }
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            max_mb: NonZeroU16::MIN.saturating_add(9),
+            files: NonZeroU8::MIN.saturating_add(4),
+            level: LogLevel::Info,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -160,5 +202,25 @@ mod tests {
         let week = "[inbox]\nretention_days = 7";
         assert_eq!(days(week).unwrap(), Duration::from_hours(7 * 24));
         assert!(days("[inbox]\nretention_days = 0").is_err());
+    }
+
+    #[test]
+    fn the_log_is_bounded_by_ten_megabytes_times_five_unless_told_otherwise() {
+        let log = Config::default().log;
+        assert_eq!((log.max_mb.get(), log.files.get()), (10, 5));
+        let config: Config =
+            toml::from_str("[log]\nmax_mb = 1\nfiles = 2\nlevel = \"debug\"").unwrap();
+        assert_eq!(config.log.level, LogLevel::Debug);
+        for bad in [
+            "max_mb = 0",
+            "files = 0",
+            "files = 1000",
+            "level = \"loud\"",
+        ] {
+            assert!(
+                toml::from_str::<Config>(&format!("[log]\n{bad}")).is_err(),
+                "{bad}"
+            );
+        }
     }
 }

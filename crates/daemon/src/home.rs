@@ -110,6 +110,11 @@ impl Home {
     }
 }
 
+/// Where the log of a home lies.
+pub fn log_folder(home: &Path) -> PathBuf {
+    home.join("logs")
+}
+
 /// Where the daemon of a home listens.
 pub fn socket_path(home: &Path) -> PathBuf {
     home.join("daemon.sock")
@@ -134,7 +139,7 @@ pub fn create_private_folder(path: &Path) -> std::io::Result<()> {
 }
 
 /// Opens a file that only this user may touch, creating it if need be; never through a link (T-10).
-pub(crate) fn open_private(path: &Path) -> std::io::Result<File> {
+pub fn open_private(path: &Path) -> std::io::Result<File> {
     let nofollow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let file = OpenOptions::new()
         .read(true)

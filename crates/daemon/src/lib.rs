@@ -13,6 +13,7 @@ mod ipc;
 pub mod link;
 mod lock;
 mod mesh;
+mod metrics;
 mod outbox;
 mod roster;
 mod run;

@@ -10,7 +10,7 @@ use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -39,6 +39,8 @@ pub struct StartOptions {
     pub durability: Durability,
     /// The person's name, where the config gives none.
     pub login: String,
+    /// The agent that callers without one speak for; the person by default.
+    pub agent: Option<AgentName>,
     pub version: &'static str,
 }
 
@@ -55,7 +57,7 @@ pub enum StartError {
     #[error("{0}")]
     Name(#[from] heddle_core::names::NameError),
     #[error("metrics cannot be recorded: {0}")]
-    Metrics(String),
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error("config.toml names no mesh that is hosted elsewhere")]
     NoMesh,
     #[error("{0}")]
@@ -123,7 +125,8 @@ impl Prepared {
             );
         }
         let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
-        let default_agent = AgentName::parse(mesh.member_name.as_str())?;
+        let person = AgentName::parse(mesh.member_name.as_str())?;
+        let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
         let mut elsewhere: Vec<(Mesh, Arc<dyn Connector>)> = Vec::new();
         for config in &home.config.mesh {
             let new = mesh_elsewhere(config, &mesh, &options);
@@ -190,7 +193,7 @@ impl Prepared {
                 why: error.to_string(),
             }
         };
-        let metrics = install_metrics()?;
+        let metrics = crate::metrics::install()?;
         let token = LocalToken::load_or_mint(&self.home.token(), self.options.ids.as_ref())
             .map_err(io("local_token"))?;
         let listeners = ipc::listen(&self.home.socket(), self.home.config.daemon.http_port)
@@ -366,18 +369,6 @@ fn durability_name(durability: Durability) -> &'static str {
         Durability::Full => "full",
         Durability::Normal => "normal",
     }
-}
-
-/// From a commit on a fast disk to a time-out, in seconds.
-const BUCKETS: [f64; 12] = [
-    0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
-];
-
-fn install_metrics() -> Result<PrometheusHandle, StartError> {
-    PrometheusBuilder::new()
-        .set_buckets(&BUCKETS)
-        .and_then(PrometheusBuilder::install_recorder)
-        .map_err(|error| StartError::Metrics(error.to_string()))
 }
 
 /// Samples pile up until somebody folds them into their buckets; a home that nobody scrapes must

@@ -176,20 +176,88 @@ fn l_19_a_stopped_daemon_is_reported_in_time_and_goes_on_when_woken() {
     home.cli(&["send", "@tester", "m", "--wait"]).ok();
 }
 
+/// The kernel releases the lock of a killed process a moment after its death. Here the test holds
+/// the lock, and lets go when the starting process has been seen to try.
 #[test]
 fn up_works_right_after_a_kill() {
-    let home = Home::new();
-    for _ in 0..5 {
-        let daemon = home.up();
-        let pid = Pid::from_child(&daemon.child);
-        kill_process(pid, Signal::KILL).unwrap();
-        // Not waited for: the kernel is still taking it apart.
-        let ran = home.cli(&["up", "--detach", "--json"]);
-        assert_eq!(ran.code, 0, "{ran:?}");
+    for args in [&["up", "--json"][..], &["up", "--detach", "--json"]] {
+        let home = Home::new();
+        std::fs::create_dir_all(home.path()).unwrap();
+        let path = home.path().join("heddle.lock");
+        std::fs::write(&path, r#"{"pid":1,"since":"then"}"#).unwrap();
+        let lock = std::fs::File::open(&path).unwrap();
+        lock.lock().unwrap();
+        let opens = Opens::of(&path);
+        let child = home
+            .command(args)
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        // In the foreground it keeps the file open and asks again and again; detached it opens it
+        // for every look, and the third is one that only a patient process makes.
+        let tries = if args.contains(&"--detach") { 3 } else { 1 };
+        let mut child = Killed(child);
+        wait_until("the process to try", || {
+            let ended = child.0.try_wait().unwrap();
+            assert!(ended.is_none(), "{args:?} gave up at once: {ended:?}");
+            opens.count() >= tries && is_asking(&child.0, &path, args)
+        });
+        lock.unlock().unwrap();
+        wait_until("the daemon", || {
+            home.cli(&["status", "--json"]).json()["running"] == true
+        });
         home.cli(&["down"]).ok();
     }
 }
 
+/// A process in the foreground that has not given up still has the file open.
+fn is_asking(child: &std::process::Child, path: &std::path::Path, args: &[&str]) -> bool {
+    let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.id()));
+    let mut open = descriptors.into_iter().flatten().flatten();
+    args.contains(&"--detach")
+        || open.any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path))
+}
+
+/// Counts how often a file is opened.
+struct Opens {
+    inotify: rustix::fd::OwnedFd,
+    seen: std::cell::Cell<usize>,
+}
+
+impl Opens {
+    fn of(path: &std::path::Path) -> Self {
+        use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
+        let inotify = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        add_watch(&inotify, path, WatchFlags::OPEN).unwrap();
+        Self {
+            inotify,
+            seen: std::cell::Cell::new(0),
+        }
+    }
+
+    fn count(&self) -> usize {
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = rustix::fs::inotify::Reader::new(&self.inotify, &mut buffer);
+        while reader.next().is_ok() {
+            self.seen.set(self.seen.get() + 1);
+        }
+        self.seen.get()
+    }
+}
+
+/// A child that does not outlive its test.
+struct Killed(std::process::Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// With few descriptors, idle callers wait before the door; the daemon keeps enough for itself and
+/// never runs into the system's limit.
 #[test]
 fn l_14_idle_connections_cannot_lock_everybody_out() {
     let home = Home::new();
@@ -202,25 +270,41 @@ fn l_14_idle_connections_cannot_lock_everybody_out() {
         .env("USER", "tester")
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null());
-    let mut child = command.spawn().unwrap();
+    let child = Killed(command.spawn().unwrap());
     wait_until("the daemon", || {
         home.cli(&["status", "--json"]).json()["running"] == true
     });
+    let descriptors = || {
+        let folder = format!("/proc/{}/fd", child.0.id());
+        std::fs::read_dir(folder).unwrap().count()
+    };
+    let before = descriptors();
     let socket = home.path().join("daemon.sock");
     let idle: Vec<_> = (0..60)
-        .map(|_| std::os::unix::net::UnixStream::connect(&socket))
+        .map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap())
         .collect();
+    wait_until("the door to be full", || descriptors() > before + 10);
+    let mut most = 0;
     wait_until_within(
         Duration::from_secs(40),
         "an answer among idle connections",
-        || home.cli(&["status"]).code == 0,
+        || {
+            most = most.max(descriptors());
+            home.cli(&["status"]).code == 0
+        },
     );
+    assert!(most < 60, "{most} of 64 descriptors were in use");
     drop(idle);
     home.cli(&["send", "@tester", "m", "--wait"]).ok();
+    let page = support::Http::new(&home.path()).get("/v1/metrics").body;
+    assert!(
+        page.contains("\nheddle_ipc_accept_errors_total 0\n"),
+        "the daemon ran out of descriptors: {page}"
+    );
     home.cli(&["down"]).ok();
-    child.wait().unwrap();
 }
 
+/// A stop ends open streams by itself, cleanly, instead of waiting for them and then cutting them off.
 #[test]
 fn l_29_open_event_streams_do_not_hold_up_a_stop() {
     use std::io::{Read, Write};
@@ -237,15 +321,15 @@ fn l_29_open_event_streams_do_not_hold_up_a_stop() {
             stream
         })
         .collect();
-    let start = Instant::now();
     daemon.terminate();
-    assert_eq!(daemon.wait(Duration::from_secs(12)), Some(0));
-    assert!(
-        start.elapsed() < Duration::from_secs(4),
-        "{:?}",
-        start.elapsed()
-    );
-    drop(streams);
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
+    for mut stream in streams {
+        let mut rest = String::new();
+        stream.read_to_string(&mut rest).unwrap();
+        assert!(rest.ends_with("0\r\n\r\n"), "cut off: {rest:?}");
+    }
+    let words = home.cli(&["logs"]).ok().stdout;
+    assert!(!words.contains("not everything ended in time"), "{words}");
 }
 
 #[test]

@@ -357,3 +357,110 @@ fn a_newer_store_is_refused_and_not_touched() {
     assert!(ran.stderr.contains("newer"), "{ran:?}");
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
+
+#[test]
+fn usage_errors_are_objects_with_json_and_words_without() {
+    let home = Home::new();
+    for (args, next) in [
+        (
+            &["status", "--colour", "--json"][..],
+            "heddle status --help",
+        ),
+        (&["--json", "fly"], "heddle --help"),
+        (&["topic", "--json"], "heddle topic --help"),
+        (&["send", "--json", "@tester"], "heddle send --help"),
+        (&["inbox", "--limit", "0", "--json"], "heddle inbox --help"),
+    ] {
+        let ran = home.cli(args);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert_eq!(ran.stdout.lines().count(), 1, "{ran:?}");
+        let problem = ran.json();
+        assert_eq!(problem["code"], "usage", "{ran:?}");
+        assert!(!problem["detail"].as_str().unwrap().is_empty(), "{ran:?}");
+        assert_eq!(problem["next"], format!("Run `{next}`."), "{ran:?}");
+        assert!(!ran.stderr.is_empty());
+    }
+    let plain = home.cli(&["status", "--colour"]);
+    assert_eq!((plain.code, plain.stdout.as_str()), (2, ""));
+    // What comes behind `--` is text, not an option.
+    let text = home.cli(&["send", "@x", "a", "b", "--", "--json"]);
+    assert_eq!((text.code, text.stdout.as_str()), (2, ""));
+    let help = home.cli(&["--help", "--json"]);
+    assert_eq!(help.code, 0);
+    assert!(help.stdout.contains("Usage"), "{help:?}");
+}
+
+#[test]
+fn a_limit_that_no_page_has_is_refused_in_a_sentence() {
+    let home = Home::new();
+    let daemon = home.up();
+    for limit in ["0", "-1", "501", "99999999999999999999999"] {
+        let ran = home.cli(&["inbox", "--limit", limit]);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.stderr.contains("from 1 to 500"), "{ran:?}");
+        for list in ["/v1/inbox", "/v1/outbox"] {
+            let answer = daemon.http.get(&format!("{list}?limit={limit}"));
+            assert_eq!(answer.expect(400)["code"], "invalid_request");
+        }
+    }
+    home.cli(&["inbox", "--limit", "1"]).ok();
+    home.cli(&["inbox", "--limit", "500"]).ok();
+}
+
+#[test]
+fn heddle_agent_names_the_default_agent_of_a_daemon() {
+    let home = Home::new();
+    let ready = home
+        .cli_as("planner", &["up", "--detach", "--json"])
+        .ok()
+        .json();
+    assert_eq!(ready["agent"], "planner");
+    // A caller who names nobody speaks for it.
+    home.cli(&["send", "@tester", "from the planner", "--wait"])
+        .ok();
+    wait_until("the message", || {
+        let page = home
+            .cli(&["inbox", "--agent", "tester", "--json"])
+            .ok()
+            .json();
+        page["items"][0]["from"] == "@tester/planner"
+    });
+    assert_eq!(
+        home.cli(&["status", "--json"]).ok().json()["agent"],
+        "planner"
+    );
+    home.cli(&["down"]).ok();
+    let ready = home
+        .cli(&["up", "--agent", "@other", "--detach", "--json"])
+        .ok()
+        .json();
+    assert_eq!(ready["agent"], "other");
+    home.cli(&["down"]).ok();
+    for args in [&["up"][..], &["up", "--detach"]] {
+        let ran = home.cli_as("no/name", args);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.stderr.contains("HEDDLE_AGENT"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_home_that_cannot_be_is_refused_in_a_sentence() {
+    let home = Home::new();
+    let file = home.path().with_file_name("file");
+    std::fs::write(&file, "in the way").unwrap();
+    // A parent that is no folder, one that can hold nothing, one that is read-only.
+    for folder in [
+        file.join("home").to_str().unwrap(),
+        "/proc/heddle/home",
+        "/sys/heddle",
+    ] {
+        for args in [&["up"][..], &["up", "--detach"]] {
+            let mut args = args.to_vec();
+            args.extend(["--home", folder]);
+            let ran = home.cli(&args);
+            assert_eq!(ran.code, 1, "{ran:?}");
+            assert!(ran.stderr.contains(folder), "{ran:?}");
+            assert!(ran.stderr.contains("next: Choose a folder"), "{ran:?}");
+        }
+    }
+}

@@ -343,7 +343,7 @@ fn in_02_what_was_acknowledged_to_the_broker_is_there_after_a_kill() {
         assert_eq!(items(&daemon, "/v1/inbox").len(), n);
         let hello = broker.hellos().pop().unwrap();
         // Of the newest place another mailbox may still wait, so it is asked for once more.
-        assert_eq!(hello["resume_after"], format!("1.{}", n - 1));
+        assert_eq!(hello["seen"], format!("1.{}", n - 1));
     }
 }
 

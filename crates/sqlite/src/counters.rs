@@ -26,6 +26,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Longest transaction; zero without a monotonic source in the options.
     pub slowest_transaction: Duration,
+    /// Writes that wait for the writer now.
+    pub queued: u64,
 }
 
 impl Counters {
@@ -62,6 +64,7 @@ impl Counters {
             slowest_transaction: Duration::from_micros(
                 self.slowest_transaction_us.load(Ordering::Relaxed),
             ),
+            queued: 0,
         }
     }
 }

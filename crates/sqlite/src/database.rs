@@ -301,7 +301,10 @@ impl Database {
     }
 
     pub fn stats(&self) -> Stats {
-        self.inner.counters.stats()
+        Stats {
+            queued: self.inner.writes.line.len() as u64,
+            ..self.inner.counters.stats()
+        }
     }
 }
 

@@ -113,6 +113,11 @@ impl Line {
         state.lead_if_free()
     }
 
+    /// Jobs that wait now.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().jobs.len()
+    }
+
     /// Whether the caller's thread leads right now, that is, runs a job.
     pub(crate) fn leads_here(&self) -> bool {
         self.lock().leader == Some(thread::current().id())

@@ -9,3 +9,4 @@ pub mod client;
 pub mod from_wire;
 pub mod ipc;
 pub mod problem;
+pub mod schema;

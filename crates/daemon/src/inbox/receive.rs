@@ -1,5 +1,6 @@
 //! Deliveries into the inbox: commit first, ack after (IN-02), then the hint to readers.
 
+use heddle_core::clock::WallMs;
 use heddle_core::envelope::DestinationKind;
 use heddle_core::names::TopicName;
 use heddle_store::{NewInboxRow, Received};
@@ -48,13 +49,19 @@ async fn keep(
             agent: delivery.agent.clone(),
         })
         .collect();
-    let rows: Vec<NewInboxRow> = batch.into_iter().filter_map(|d| row(shared, d)).collect();
+    let (accepted, rows): (Vec<WallMs>, Vec<NewInboxRow>) = batch
+        .into_iter()
+        .filter_map(|d| Some((WallMs(d.accepted_at), row(shared, d)?)))
+        .unzip();
     let received = shared.store.receive(mesh.mesh.mesh, rows).await?;
+    let way = metrics::histogram!("heddle_delivery_seconds");
+    let now = shared.clock.wall();
     live.ack(acks).await;
     let mut newest = None;
-    for outcome in received {
+    for (outcome, accepted_at) in received.into_iter().zip(accepted) {
         match outcome {
             Received::Stored(arrival) => {
+                way.record(crate::metrics::seconds_between(accepted_at, now));
                 metrics::counter!("heddle_inbox_received_total").increment(1);
                 newest = newest.max(Some(arrival));
             }

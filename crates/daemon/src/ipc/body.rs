@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::limits::{BODY_TIMEOUT, REQUEST_BYTES_MAX};
+use heddle_core::limits::{BODY_TIMEOUT, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, REQUEST_BYTES_MAX};
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
 use http::header::CONTENT_LENGTH;
@@ -103,4 +103,16 @@ pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Problem> {
     axum::extract::Query::<T>::try_from_uri(&parts.uri)
         .map(|query| query.0)
         .map_err(|error| from_wire::invalid(error.to_string()))
+}
+
+/// The rows that a page may have: as many as asked for, if that is a number that makes sense.
+pub(super) fn page_rows(limit: Option<usize>) -> Result<usize, Problem> {
+    match limit {
+        None => Ok(PAGE_ROWS_DEFAULT),
+        Some(limit) if (1..=PAGE_ROWS_MAX).contains(&limit) => Ok(limit),
+        Some(limit) => Err(from_wire::invalid(format!(
+            "limit is {limit}; a page has 1 to {PAGE_ROWS_MAX} rows"
+        ))
+        .next("Ask for fewer and go on with the cursor of the page.")),
+    }
 }

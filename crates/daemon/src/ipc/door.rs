@@ -27,6 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::own_words::OwnWords;
 use super::reply::Refuse;
 use super::{Ipc, Listeners, guard, routes};
 
@@ -114,7 +115,7 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service)
+            .serve_connection(TokioIo::new(OwnWords::new(stream)), service)
     );
     tokio::select! {
         result = connection.as_mut() => return log_end(result),
@@ -137,9 +138,11 @@ async fn answer(
     door: Door,
     request: Request<Incoming>,
 ) -> Response {
-    if door == Door::Tcp
-        && let Err(problem) = at_tcp_door(&ipc, &request)
-    {
+    let passed = match door {
+        Door::Unix => guard::check_url(request.uri(), &ipc.token),
+        Door::Tcp => at_tcp_door(&ipc, &request),
+    };
+    if let Err(problem) = passed {
         return Refuse(problem).into_response();
     }
     let _permit = match admit(&ipc, &request) {

@@ -13,6 +13,7 @@ use crate::token::LocalToken;
 pub(super) fn check<B>(request: &Request<B>, token: &LocalToken, port: u16) -> Result<(), Problem> {
     check_host(request.headers(), request.uri(), port)?;
     check_origin(request, port)?;
+    check_url(request.uri(), token)?;
     check_token(request, token)
 }
 
@@ -66,23 +67,27 @@ fn check_origin<B>(request: &Request<B>, port: u16) -> Result<(), Problem> {
     Ok(())
 }
 
-fn check_token<B>(request: &Request<B>, token: &LocalToken) -> Result<(), Problem> {
-    // A token in a URL ends up in logs and histories: refused even where it is right.
-    if let Some(query) = request.uri().query() {
-        let names_one = query
-            .split('&')
-            .filter_map(|pair| pair.split('=').next())
-            .any(|name| matches!(name, "token" | "access_token" | "local_token"));
-        if names_one || token.occurs_in(query) {
-            metrics::counter!("heddle_ipc_token_in_query_total").increment(1);
-            tracing::warn!("a request carried a token in its query; refused");
-            return Err(Problem::new(
-                ErrorCode::InvalidRequest,
-                "a token must not stand in the query",
-            )
-            .next("Send it in the Authorization header. It may be in a log now: stop the daemon, delete local_token and start again to get a new one."));
-        }
+/// A token in a URL ends up in logs and histories, and in the words of a refusal: refused on both
+/// sockets, even where it is right.
+pub(super) fn check_url(uri: &Uri, token: &LocalToken) -> Result<(), Problem> {
+    let query = uri.query().unwrap_or_default();
+    let names_one = query
+        .split('&')
+        .filter_map(|pair| pair.split('=').next())
+        .any(|name| matches!(name, "token" | "access_token" | "local_token"));
+    if !names_one && !token.occurs_in(query) && !token.occurs_in(uri.path()) {
+        return Ok(());
     }
+    metrics::counter!("heddle_ipc_token_in_query_total").increment(1);
+    tracing::warn!("a request carried a token in its URL; refused");
+    Err(Problem::new(
+        ErrorCode::InvalidRequest,
+        "a token must not stand in the URL",
+    )
+    .next("Send it in the Authorization header. It may be in a log now: stop the daemon, delete local_token and start again to get a new one."))
+}
+
+fn check_token<B>(request: &Request<B>, token: &LocalToken) -> Result<(), Problem> {
     let presented = request
         .headers()
         .get(AUTHORIZATION)

@@ -8,6 +8,7 @@ mod bucket;
 mod door;
 mod guard;
 mod listen;
+mod own_words;
 mod reply;
 mod routes;
 mod stream;
@@ -55,5 +56,15 @@ impl Default for Load {
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             bucket: Bucket::default(),
         }
+    }
+}
+
+impl Load {
+    pub(crate) fn requests_free(&self) -> usize {
+        self.requests.available_permits()
+    }
+
+    pub(crate) fn streams_free(&self) -> usize {
+        self.streams.available_permits()
     }
 }

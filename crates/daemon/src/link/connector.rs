@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use heddle_core::limits::{FRAME_BYTES_MAX, HELLO_TIMEOUT};
+use heddle_core::redact::redact;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -54,12 +55,17 @@ const TOKEN_BYTES_MAX: u64 = 1024;
 pub struct UrlConnector {
     url: String,
     token_file: Option<PathBuf>,
+    /// The same without user and password: what logs, errors and the status show (XC-01).
+    shown: String,
 }
 
 impl UrlConnector {
     pub fn new(url: impl Into<String>) -> Self {
+        let url = url.into();
+        let shown = redact(&url).into_owned();
         Self {
-            url: url.into(),
+            url,
+            shown,
             token_file: None,
         }
     }
@@ -94,7 +100,7 @@ impl UrlConnector {
     }
 
     async fn open(&self) -> Result<LinkStream, ConnectError> {
-        let failed = |why: String| ConnectError(format!("{}: {why}", self.url));
+        let failed = |why: String| ConnectError(format!("{}: {why}", self.shown));
         let mut request = self
             .url
             .as_str()
@@ -141,12 +147,12 @@ impl Connector for UrlConnector {
         Box::pin(async {
             match tokio::time::timeout(HELLO_TIMEOUT, self.open()).await {
                 Ok(result) => result,
-                Err(_) => Err(ConnectError(format!("{}: no answer", self.url))),
+                Err(_) => Err(ConnectError(format!("{}: no answer", self.shown))),
             }
         })
     }
 
     fn label(&self) -> String {
-        self.url.clone()
+        self.shown.clone()
     }
 }

@@ -230,7 +230,11 @@ fn item(row: &mut DueRow) -> Option<SendItem> {
 
 pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
     let label = match &next {
-        RowMove::Done { .. } => "done",
+        RowMove::Done { .. } => {
+            let way = crate::metrics::seconds_between(row.enqueued_at, shared.clock.wall());
+            metrics::histogram!("heddle_drain_seconds").record(way);
+            "done"
+        }
         RowMove::Dead { .. } => "dead",
         RowMove::Retry { .. } => "retry",
         RowMove::Park { .. } => "parked",
@@ -274,12 +278,16 @@ fn answer(verdict: Verdict) -> BrokerAnswer {
             history_id,
             history_available,
             ..
-        } => BrokerAnswer::Committed {
-            broker_message_id,
-            history_id,
-            duplicate: true,
-            history_available,
-        },
+        } => {
+            metrics::counter!("heddle_daemon_dedupe_history_pruned_total")
+                .increment(u64::from(!history_available));
+            BrokerAnswer::Committed {
+                broker_message_id,
+                history_id,
+                duplicate: true,
+                history_available,
+            }
+        }
         Verdict::Conflict {
             broker_fingerprint_prefix,
         } => BrokerAnswer::Refused {

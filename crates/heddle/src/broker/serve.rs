@@ -54,21 +54,28 @@ pub fn serve(context: &Context, options: &ServeOptions) -> Result<(), CliError> 
         )
         .next("Use --listen 127.0.0.1:0."));
     }
-    crate::up::log_start(context)?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let log = crate::up::log_start(context, Arc::clone(&clock), crate::up::Words::StandardError)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| failed(&error))?;
-    let result = runtime.block_on(run(context, options));
+    let result = runtime.block_on(run(context, options, clock, &log));
+    log.finish();
     // What still blocks now (a stuck disk) must not keep the process.
     runtime.shutdown_background();
     result
 }
 
-async fn run(context: &Context, options: &ServeOptions) -> Result<(), CliError> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+async fn run(
+    context: &Context,
+    options: &ServeOptions,
+    clock: Arc<dyn Clock>,
+    log: &crate::up::Log,
+) -> Result<(), CliError> {
     let ids: Arc<dyn Ids> = Arc::new(SystemIds::new(Arc::clone(&clock)));
     let home = Home::claim_data(&options.data, clock.wall()).map_err(folder_error)?;
+    log.keep_in(home.path(), &home.config.log)?;
     let storage = open(context, &home)?;
     let mut config = broker_config(&home.config.broker);
     config.policy = options.policy.unwrap_or(config.policy);

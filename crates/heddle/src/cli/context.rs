@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::ClientMessageId;
+use heddle_core::names::AgentName;
 use heddle_wire::client::Client;
 use serde::Serialize;
 
@@ -77,6 +78,18 @@ impl Context {
 }
 
 impl Context {
+    /// The agent that was named, if one was; a name that cannot be one is a mistake.
+    pub fn agent_name(&self) -> Result<Option<AgentName>, CliError> {
+        let Some(name) = self.agent.as_deref() else {
+            return Ok(None);
+        };
+        let parsed = AgentName::parse(name.strip_prefix('@').unwrap_or(name));
+        parsed.map(Some).map_err(|error| {
+            CliError::new(exit::USAGE, error.to_string())
+                .next("Correct --agent or HEDDLE_AGENT, or leave it out.")
+        })
+    }
+
     /// `HEDDLE_STORE_SYNC=normal` is the opt-out; anything else but `full` is a mistake.
     pub fn durability(&self) -> Result<heddle_daemon::Durability, CliError> {
         match self.environment.store_sync.as_deref() {

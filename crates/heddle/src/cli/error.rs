@@ -3,6 +3,7 @@
 use heddle_core::error_code::ErrorCode;
 use heddle_wire::client::ClientError;
 use heddle_wire::problem::Problem;
+use serde_json::Value;
 
 /// Exit codes (CONTRACT).
 pub mod exit {
@@ -21,6 +22,8 @@ pub struct CliError {
     pub next: Option<String>,
     /// The daemon's own words, for `--json`.
     pub problem: Option<Box<Problem>>,
+    /// The verb's own answer, for `--json`, where failing is one.
+    pub answer: Option<Box<Value>>,
     /// A reader that closed the pipe is no failure worth a word.
     pub quiet: bool,
 }
@@ -32,8 +35,16 @@ impl CliError {
             message: message.into(),
             next: None,
             problem: None,
+            answer: None,
             quiet: false,
         }
+    }
+
+    /// What `--json` prints instead of a problem.
+    #[must_use]
+    pub fn answer(mut self, answer: Value) -> Self {
+        self.answer = Some(Box::new(answer));
+        self
     }
 
     #[must_use]
@@ -60,7 +71,7 @@ impl From<ClientError> for CliError {
             ClientError::Foreign { .. } => Self::new(exit::REFUSED, message)
                 .next("Remove the socket if it is not yours, or choose another HEDDLE_HOME."),
             ClientError::Silent => Self::new(exit::UNREACHABLE, message).next(
-                "It may be stopped or overloaded; `heddle up` says which process it is. With the same --id a retry is safe.",
+                "It may be stopped or overloaded; `heddle status` says which process it is. With the same --id a retry is safe.",
             ),
             ClientError::Broken(_) => Self::new(exit::UNREACHABLE, message)
                 .next("Try again; with the same --id it is safe whatever happened."),
@@ -73,7 +84,7 @@ impl From<ClientError> for CliError {
                 message,
                 next: Some(with_candidates(&problem)),
                 problem: Some(problem),
-                quiet: false,
+                ..Self::new(exit::FAILED, "")
             },
         }
     }

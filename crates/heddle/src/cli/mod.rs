@@ -3,16 +3,21 @@
 mod commands;
 mod context;
 mod error;
+mod limit;
+#[cfg(test)]
+mod next_steps;
 mod text;
 mod ui;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 pub use context::Context;
 pub use error::{CliError, exit};
+pub use text::printable;
 pub use ui::log_bytes;
 
 use crate::env::Environment;
@@ -45,7 +50,10 @@ struct Cli {
 pub fn main(environment: Environment) -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return ui::usage(&error),
+        Err(error) => {
+            let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+            return ui::usage(&error, &help_command(&words), wants_json(&words));
+        }
     };
     let context = Context::new(environment, cli.json, cli.home, cli.agent, cli.mesh);
     let result = context.and_then(|context| cli.command.run(&context));
@@ -53,4 +61,25 @@ pub fn main(environment: Environment) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ui::failure(&error, cli.json),
     }
+}
+
+/// Whether `--json` was asked for, in arguments that could not be parsed.
+fn wants_json(words: &[OsString]) -> bool {
+    let options = words.iter().take_while(|word| *word != "--");
+    options.into_iter().any(|word| word == "--json")
+}
+
+/// The help of the verb that the arguments came to.
+fn help_command(words: &[OsString]) -> String {
+    let root = Cli::command();
+    let mut command = &root;
+    let mut path = "heddle".to_owned();
+    for word in words {
+        if let Some(verb) = word.to_str().and_then(|word| command.find_subcommand(word)) {
+            path.push(' ');
+            path.push_str(verb.get_name());
+            command = verb;
+        }
+    }
+    path + " --help"
 }

@@ -48,10 +48,30 @@ pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Help and usage errors, as clap writes them.
-pub fn usage(error: &clap::Error) -> ExitCode {
+/// Help and usage errors, as clap writes them; with `--json` an error as an object as well.
+pub fn usage(error: &clap::Error, help: &str, json_wanted: bool) -> ExitCode {
     let _ = error.print();
-    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE))
+    let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
+    if json_wanted && error.use_stderr() {
+        let _ = json(&serde_json::json!({
+            "code": code_name(exit::USAGE),
+            "detail": usage_sentence(error),
+            "next": format!("Run `{help}`."),
+        }));
+    }
+    ExitCode::from(code)
+}
+
+/// The first paragraph of what clap says, on one line, without its heading.
+fn usage_sentence(error: &clap::Error) -> String {
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is missing".to_owned();
+    }
+    let text = error.render().to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let sentence = paragraph.strip_prefix("error: ").unwrap_or(paragraph);
+    let words: Vec<&str> = sentence.split_whitespace().collect();
+    super::text::printable(&words.join(" "))
 }
 
 /// A failed verb: a sentence and the next step on standard error; with `--json` the problem as well.
@@ -67,9 +87,10 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
         note(&format!("  next: {}", super::text::printable(next)));
     }
     if json_wanted {
-        let _ = match &error.problem {
-            Some(problem) => json(problem),
-            None => json(&serde_json::json!({
+        let _ = match (&error.problem, &error.answer) {
+            (_, Some(answer)) => json(answer),
+            (Some(problem), None) => json(problem),
+            (None, None) => json(&serde_json::json!({
                 "code": code_name(error.code),
                 "detail": error.message,
                 "next": error.next,

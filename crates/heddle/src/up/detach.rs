@@ -1,23 +1,23 @@
 //! `heddle up --detach`: starts the same program in the background and waits until it is ready.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use heddle_daemon::home::create_private_folder;
+use heddle_daemon::home::{create_private_folder, log_folder, open_private};
 use heddle_daemon::{Home, Ready};
 
 use super::Flavour;
-use super::log::log_path;
 use crate::cli::{CliError, Context, exit};
 
 const READY_WAIT_MAX: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Last words beyond this are forgotten at the next start.
+const LAST_WORDS_BYTES_MAX: u64 = 1 << 20;
 
 pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
     if let Some(holder) = Home::holder_for_good(&context.home) {
@@ -27,19 +27,15 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
         )
         .next("It is up already: use it, or stop it with `heddle down`."));
     }
-    let io = |error: std::io::Error| {
-        CliError::new(exit::FAILED, format!("{}: {error}", context.home.display()))
-            .next("Choose a folder that is yours with HEDDLE_HOME or --home.")
-    };
-    create_private_folder(&context.home).map_err(io)?;
-    let path = log_path(&context.home);
-    let log = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(&path)
-        .map_err(io)?;
-    let before = log.metadata().map_err(io)?.len();
+    // Here too, so that a mistake is told by the one who was asked.
+    context.agent_name()?;
+    let path = log_folder(&context.home).join("up.log");
+    let log = last_words(context, &path).map_err(|error| {
+        let home = context.home.display();
+        CliError::new(exit::FAILED, format!("{home} cannot be used: {error}"))
+            .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home.")
+    })?;
+    let before = log.metadata().map_or(0, |metadata| metadata.len());
     let mut child = spawn(context, flavour, log)?;
     let mut waited = Duration::ZERO;
     loop {
@@ -69,20 +65,36 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
                 exit::FAILED,
                 "it was started, but did not become ready in time",
             )
-            .next(format!("Look at {}.", path.display())));
+            .next("`heddle logs` says what it is doing."));
         }
         thread::sleep(LOOK_EVERY);
         waited += LOOK_EVERY;
     }
 }
 
-fn spawn(context: &Context, flavour: Flavour, log: std::fs::File) -> Result<Child, CliError> {
+/// Where the background process says why it ended. Its log is elsewhere, so this stays small.
+fn last_words(context: &Context, path: &Path) -> std::io::Result<File> {
+    create_private_folder(&context.home)?;
+    create_private_folder(&log_folder(&context.home))?;
+    // Refuses links and repairs the mode; what follows opens the same file for appending.
+    let words = open_private(path)?;
+    if words.metadata()?.len() > LAST_WORDS_BYTES_MAX {
+        words.set_len(0)?;
+    }
+    OpenOptions::new().append(true).open(path)
+}
+
+fn spawn(context: &Context, flavour: Flavour, log: File) -> Result<Child, CliError> {
     let failed = |error: std::io::Error| CliError::new(exit::FAILED, error.to_string());
     let program = std::env::current_exe().map_err(failed)?;
-    Command::new(program)
-        .arg("--home")
-        .arg(&context.home)
+    let mut command = Command::new(program);
+    command.arg("--home").arg(&context.home);
+    if let Some(agent) = &context.agent {
+        command.arg("--agent").arg(agent);
+    }
+    command
         .args(flavour.verb())
+        .arg("--background")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)
@@ -93,9 +105,9 @@ fn spawn(context: &Context, flavour: Flavour, log: std::fs::File) -> Result<Chil
 }
 
 /// What the child wrote before it ended, as our own words.
-fn told(code: u8, log: &std::path::Path, from: u64) -> CliError {
+fn told(code: u8, log: &Path, from: u64) -> CliError {
     let mut text = String::new();
-    if let Ok(mut file) = std::fs::File::open(log) {
+    if let Ok(mut file) = File::open(log) {
         let _ = file.seek(SeekFrom::Start(from));
         let _ = file.take(64 << 10).read_to_string(&mut text);
     }

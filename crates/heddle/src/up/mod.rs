@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 pub use detach::detach;
 use embedded::Embedded;
-pub use log::start as log_start;
+pub use log::{Log, Words, file_path as log_file_path, start as log_start};
 
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
@@ -41,8 +41,9 @@ impl Flavour {
 }
 
 /// Runs until Ctrl-C, `heddle down` or a failure.
-pub fn foreground(context: &Context, flavour: Flavour) -> Result<(), CliError> {
-    log::start(context)?;
+pub fn foreground(context: &Context, flavour: Flavour, words: Words) -> Result<(), CliError> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let log = log::start(context, Arc::clone(&clock), words)?;
     // At least two: a task that leads a commit waits for the disk where it stands.
     let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -50,17 +51,24 @@ pub fn foreground(context: &Context, flavour: Flavour) -> Result<(), CliError> {
         .enable_all()
         .build()
         .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
-    let result = runtime.block_on(run(context, flavour));
+    let result = runtime.block_on(run(context, flavour, clock, &log));
+    log.finish();
     // What still blocks now (a stuck disk) must not keep the process.
     runtime.shutdown_background();
     result
 }
 
-async fn run(context: &Context, flavour: Flavour) -> Result<(), CliError> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+async fn run(
+    context: &Context,
+    flavour: Flavour,
+    clock: Arc<dyn Clock>,
+    log: &log::Log,
+) -> Result<(), CliError> {
     let ids = Arc::new(SystemIds::new(Arc::clone(&clock)));
     let home = Home::claim(&context.home, clock.wall()).map_err(home_error)?;
+    log.keep_in(home.path(), &home.config.log)?;
     let durability = context.durability()?;
+    let agent = context.agent_name()?;
     let prepared = Prepared::open(
         home,
         StartOptions {
@@ -68,6 +76,7 @@ async fn run(context: &Context, flavour: Flavour) -> Result<(), CliError> {
             ids: ids.clone(),
             durability,
             login: context.environment.login.clone().unwrap_or_default(),
+            agent,
             version: env!("CARGO_PKG_VERSION"),
         },
     )
@@ -149,7 +158,7 @@ fn home_error(error: HomeError) -> CliError {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, message)
             .next("It is up already: use it, or stop it with `heddle down`."),
         HomeError::Unusable { .. } => CliError::new(exit::FAILED, message)
-            .next("Mend the folder, or choose another HEDDLE_HOME."),
+            .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home."),
         HomeError::Config(_) => {
             CliError::new(exit::USAGE, message).next("Correct the file and start again.")
         }
@@ -165,7 +174,7 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         StartError::Refused(_) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)
-            .next("Nothing was changed; the log in the home folder may say more."),
+            .next("Nothing was changed; `heddle logs` may say more."),
     }
 }
 

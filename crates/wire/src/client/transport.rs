@@ -9,11 +9,16 @@ use std::time::Duration;
 
 use heddle_core::limits::RESPONSE_BYTES_MAX;
 
+use rustix::net::sockopt::Timeout;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use super::body::Body;
 use super::error::ClientError;
 
 /// A response head larger than this is not from our daemon.
 const HEAD_BYTES_MAX: usize = 16 << 10;
+/// How long the line before the daemon's door may be full.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Header fields that we look at, and some room.
 const HEADERS_MAX: usize = 32;
 
@@ -132,7 +137,7 @@ fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
             socket: socket.to_owned(),
         });
     }
-    match UnixStream::connect(socket) {
+    match connect_in_time(socket) {
         Ok(stream) => Ok(stream),
         Err(error)
             if matches!(
@@ -144,6 +149,21 @@ fn connect(socket: &Path) -> Result<UnixStream, ClientError> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// The kernel lets a caller in at once, or makes it wait while the line before the door is full. A
+/// stopped daemon never takes anybody from that line, so the wait has an end.
+fn connect_in_time(socket: &Path) -> std::io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    let fd = net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    net::sockopt::set_socket_timeout(&fd, Timeout::Send, Some(CONNECT_TIMEOUT))?;
+    net::connect(&fd, &address)?;
+    Ok(UnixStream::from(fd))
 }
 
 fn read_head(mut reader: BufReader<UnixStream>) -> Result<Reply, ClientError> {

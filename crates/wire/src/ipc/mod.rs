@@ -17,5 +17,7 @@ pub use outbox::{
     PruneBody, RequeueAnswer, RequeueBody,
 };
 pub use send::{SendAnswer, SendBody, SendStatus};
-pub use status::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
+pub use status::{
+    Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
+};
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

@@ -54,6 +54,64 @@ pub struct StatusView {
     pub pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// `ok`, `degraded` or `down`.
+    #[serde(default)]
+    pub verdict: String,
+    /// The one command to run next.
+    #[serde(default)]
+    pub next: String,
+}
+
+/// Everything in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    Ok,
+    /// It works, but not everything, or not for everybody.
+    Degraded,
+    /// Nobody answers.
+    Down,
+}
+
+impl Verdict {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Down => "down",
+        }
+    }
+}
+
+impl StatusView {
+    /// The verdict, and the one command to run next. The first row that fits counts.
+    pub fn judge(&self) -> (Verdict, &'static str) {
+        let table = [
+            (
+                !self.degraded.is_empty(),
+                Verdict::Degraded,
+                "heddle logs --level warn",
+            ),
+            // A message that will not arrive by itself.
+            (
+                self.outbox.dead > 0,
+                Verdict::Degraded,
+                "heddle daemon outbox --failed",
+            ),
+            (self.inbox.unread > 0, Verdict::Ok, "heddle agent list"),
+        ];
+        let row = table.into_iter().find(|(fits, ..)| *fits);
+        row.map_or((Verdict::Ok, "heddle peers"), |(_, verdict, next)| {
+            (verdict, next)
+        })
+    }
+
+    #[must_use]
+    pub fn judged(mut self) -> Self {
+        let (verdict, next) = self.judge();
+        verdict.as_str().clone_into(&mut self.verdict);
+        next.clone_into(&mut self.next);
+        self
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,4 +129,59 @@ pub struct Version {
     pub ipc: u32,
     /// The version of the frames between daemon and broker.
     pub broker_protocol: u32,
+}
+
+/// The versions from `min` to `max`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    pub min: u32,
+    pub max: u32,
+}
+
+/// What a daemon speaks, and what it asks of others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Compat {
+    pub version: String,
+    /// The oldest client that is served.
+    pub client_version_min: String,
+    /// Versions of the `/v1` routes.
+    pub ipc: Span,
+    /// Versions of the frames between daemon and broker.
+    pub broker_protocol: Span,
+    /// What a caller can rely on, by name.
+    pub features: Vec<String>,
+    /// What a broker must advertise to be used.
+    pub required_of_broker: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_verdict_is_the_worst_that_holds() {
+        let well: StatusView = serde_json::from_str(
+            r#"{"running":true,"connected":true,"meshes":[],"outbox":{"pending":1,"inflight":0,
+            "done":9,"dead":0,"aborted":2},"inbox":{"items":3,"unread":0},"durability":"full",
+            "degraded":[],"version":"1"}"#,
+        )
+        .unwrap();
+        assert_eq!(well.judge(), (Verdict::Ok, "heddle peers"));
+        let mut unread = well.clone();
+        unread.inbox.unread = 1;
+        assert_eq!(unread.judge(), (Verdict::Ok, "heddle agent list"));
+        let mut dead = unread;
+        dead.outbox.dead = 1;
+        assert_eq!(
+            dead.judge(),
+            (Verdict::Degraded, "heddle daemon outbox --failed")
+        );
+        let mut degraded = dead;
+        degraded.degraded.push("no broker".to_owned());
+        assert_eq!(
+            degraded.judge(),
+            (Verdict::Degraded, "heddle logs --level warn")
+        );
+        assert_eq!(well.judged().verdict, "ok");
+    }
 }

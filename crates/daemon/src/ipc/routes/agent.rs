@@ -36,7 +36,7 @@ pub(super) async fn register(State(ipc): State<Arc<Ipc>>, request: Request) -> A
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+pub(super) struct ListQuery {
     mesh: Option<String>,
 }
 

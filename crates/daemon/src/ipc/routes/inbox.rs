@@ -7,7 +7,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::Party;
-use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, RESPONSE_BYTES_MAX};
+use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::names::{AgentName, SessionName};
 use heddle_store::{AckedItems, InboxFilter, InboxRow, SessionKey};
 use heddle_wire::broker::Envelope;
@@ -170,19 +170,9 @@ pub(super) fn filter(mesh: &MeshState, query: &InboxQuery) -> Result<InboxFilter
         } else {
             AckedItems::None
         },
-        limit: limit(query.limit)?,
+        limit: body::page_rows(query.limit)?,
         bytes_max: INBOX_PAGE_BYTES_MAX,
     })
-}
-
-pub(super) fn limit(asked: Option<usize>) -> Result<usize, Problem> {
-    match asked {
-        None => Ok(PAGE_ROWS_DEFAULT),
-        Some(0) => Err(from_wire::invalid(format!(
-            "a limit of 0 shows nothing; ask for 1 to {PAGE_ROWS_MAX} items"
-        ))),
-        Some(asked) => Ok(asked.min(PAGE_ROWS_MAX)),
-    }
 }
 
 /// A cursor of an earlier page, or a time.

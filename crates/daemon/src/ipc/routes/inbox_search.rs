@@ -22,7 +22,7 @@ const CATCH_UP_CHUNKS_MAX: usize = 200;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Query {
+pub(super) struct Query {
     q: String,
     cursor: Option<String>,
     agent: Option<String>,

@@ -7,7 +7,6 @@ use heddle_core::age::is_outcome_unknown;
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
-use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::{Attempt, OutboxFilter, OutboxFind, OutboxRow as Row, PruneFilter};
 use heddle_wire::from_wire;
@@ -25,7 +24,7 @@ use crate::shared::{Shared, store_problem};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PageQuery {
+pub(super) struct PageQuery {
     status: Option<String>,
     mesh: Option<String>,
     limit: Option<usize>,
@@ -44,10 +43,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         status,
         mesh,
         before,
-        limit: query
-            .limit
-            .unwrap_or(PAGE_ROWS_DEFAULT)
-            .clamp(1, PAGE_ROWS_MAX),
+        limit: body::page_rows(query.limit)?,
     };
     let page = ipc.shared.store.outbox_page(filter).await;
     let page = page.map_err(|error| store_problem(&error))?;
@@ -72,7 +68,7 @@ fn parse_cursor(text: &str) -> Result<i64, Problem> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct FindQuery {
+pub(super) struct FindQuery {
     mesh: Option<String>,
     agent: Option<String>,
 }

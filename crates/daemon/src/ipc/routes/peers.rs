@@ -11,7 +11,7 @@ use crate::ipc::{Ipc, body};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+pub(super) struct ListQuery {
     mesh: Option<String>,
 }
 

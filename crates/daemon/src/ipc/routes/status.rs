@@ -13,7 +13,7 @@ use crate::ipc::{Ipc, body};
 use crate::shared::store_problem;
 
 /// The version of the `/v1` routes.
-const IPC_VERSION: u32 = 1;
+pub(super) const IPC_VERSION: u32 = 1;
 
 pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
     let figures = ipc.shared.store.figures().await;
@@ -36,7 +36,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
             "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
         ));
     }
-    ok(&StatusView {
+    let view = StatusView {
         running: true,
         connected: meshes.iter().all(|mesh| mesh.connected),
         meshes,
@@ -59,7 +59,10 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
         http: Some(format!("http://127.0.0.1:{}", ipc.tcp_port)),
         pid: Some(std::process::id()),
         agent: Some(ipc.default_agent.to_string()),
-    })
+        verdict: String::new(),
+        next: String::new(),
+    };
+    ok(&view.judged())
 }
 
 pub(super) async fn health(State(ipc): State<Arc<Ipc>>) -> Answered {
@@ -93,27 +96,7 @@ pub(super) async fn version(State(ipc): State<Arc<Ipc>>) -> Answered {
 }
 
 pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
-    if let Ok(figures) = ipc.shared.store.figures().await {
-        let gauges = [
-            ("pending", figures.pending),
-            ("inflight", figures.inflight),
-            ("done", figures.done),
-            ("dead", figures.dead),
-            ("aborted", figures.aborted),
-        ];
-        for (status, count) in gauges {
-            // A gauge is a double; counts beyond 2^53 rows are not met.
-            #[allow(clippy::cast_precision_loss)]
-            metrics::gauge!("heddle_outbox_rows", "status" => status).set(count as f64);
-        }
-    }
-    if let Ok(parked) = ipc.shared.store.outbox_parked().await {
-        #[allow(clippy::cast_precision_loss)]
-        metrics::gauge!("heddle_outbox_parked_rows").set(parked as f64);
-    }
-    let stats = ipc.shared.store.stats();
-    metrics::counter!("heddle_store_transactions_total").absolute(stats.transactions);
-    metrics::counter!("heddle_store_writes_total").absolute(stats.writes);
+    crate::metrics::observe(&ipc).await;
     let text = ipc.metrics.render();
     Ok(with_body(
         StatusCode::OK,
@@ -124,7 +107,7 @@ pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ShutdownBody {}
+pub(super) struct ShutdownBody {}
 
 pub(super) async fn shutdown(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();

@@ -85,7 +85,7 @@ fn answer(mesh: &MeshState, topic: TopicName, changed: bool, agent: Option<Strin
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct ListQuery {
+pub(super) struct ListQuery {
     mesh: Option<String>,
 }
 

@@ -7,6 +7,7 @@ mod completions;
 mod daemon;
 mod down;
 mod inbox;
+pub mod logs;
 mod peers;
 mod send;
 mod status;
@@ -41,6 +42,8 @@ verbs! {
     Down => down,
     /// Say whether all is well, and what to do if not
     Status => status,
+    /// Show the daemon's log
+    Logs => logs,
     /// Send a message to @agent, @member/agent or #topic
     Send => send,
     /// Show the messages of an agent; reading does not consume them

@@ -1,46 +1,86 @@
 //! `heddle status`: one verdict, the figures, and the one command to run next.
+//!
+//! It answers in bounded time whatever the daemon does: running, starting, stopped, stuck, gone.
 
 use clap::Args as ClapArgs;
+use heddle_daemon::{Holder, Home};
 use heddle_wire::client::ClientError;
-use heddle_wire::ipc::StatusView;
-use serde_json::json;
+use heddle_wire::ipc::{StatusView, Verdict};
+use serde_json::{Value, json};
 
-use crate::cli::{CliError, Context};
+use crate::cli::{CliError, Context, exit};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {}
 
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     match context.client().hasty().status() {
-        Ok(status) => context.print(&status, describe),
-        // Not an error: it is the answer. What cannot be known is null, not zero (C29).
-        Err(ClientError::NotRunning { .. }) => {
-            let status = json!({
-                "running": false, "connected": false, "meshes": null, "outbox": null, "inbox": null,
-                "durability": null, "degraded": ["no daemon is running"],
-                "version": env!("CARGO_PKG_VERSION"), "home": context.home,
-            });
-            context.print(&status, |_| {
-                format!(
-                    "not running (home {})\n  next: heddle up\n",
-                    context.home.display()
-                )
-            })
+        Ok(status) => context.print(&status.judged(), describe),
+        // Not an error: it is the answer.
+        Err(ClientError::NotRunning { .. }) => match Home::holder(&context.home) {
+            None => {
+                let status = unknown(context, false, "no daemon is running", "heddle up");
+                context.print(&status, |status| in_words(context, status))
+            }
+            Some(holder) => {
+                let why = format!(
+                    "{holder} holds the home, but its door is shut: it is starting or stopping"
+                );
+                let status = unknown(context, false, &why, "heddle status");
+                context.print(&status, |status| in_words(context, status))
+            }
+        },
+        Err(ClientError::Silent) => {
+            let holder = Home::holder(&context.home).unwrap_or_default();
+            Err(stuck(context, &holder))
         }
         Err(error) => Err(error.into()),
     }
 }
 
+/// It is there and says nothing. `down` speaks to the kernel where the daemon does not listen.
+fn stuck(context: &Context, holder: &Holder) -> CliError {
+    let why = format!("{holder} does not answer: it is stopped, stuck or overloaded");
+    let status = unknown(context, true, &why, "heddle down");
+    CliError::new(
+        exit::UNREACHABLE,
+        format!("{}: {why}", Verdict::Down.as_str()),
+    )
+    .next("heddle down")
+    .answer(status)
+}
+
+/// What can be said without the daemon. What cannot be known is null, not zero (C29).
+fn unknown(context: &Context, running: bool, why: &str, next: &str) -> Value {
+    json!({
+        "running": running, "connected": false, "meshes": null, "outbox": null, "inbox": null,
+        "durability": null, "degraded": [why], "version": env!("CARGO_PKG_VERSION"),
+        "home": context.home, "verdict": Verdict::Down.as_str(), "next": next,
+    })
+}
+
+fn in_words(context: &Context, status: &Value) -> String {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    format!(
+        "{}: {} (home {})\n  next: {}\n",
+        text(&status["verdict"]),
+        text(&status["degraded"][0]),
+        context.home.display(),
+        text(&status["next"]),
+    )
+}
+
 fn describe(status: &StatusView) -> String {
-    let mut text = String::new();
-    let verdict = if !status.degraded.is_empty() {
-        "degraded"
-    } else if status.outbox.dead > 0 {
-        "running, but some messages are dead"
-    } else {
-        "all is well"
+    let outbox = &status.outbox;
+    let says = match status.judge().0 {
+        Verdict::Ok => "all is well".to_owned(),
+        _ if status.degraded.is_empty() => match outbox.dead {
+            1 => "1 message is dead".to_owned(),
+            dead => format!("{dead} messages are dead"),
+        },
+        _ => "it works, but not all of it".to_owned(),
     };
-    text.push_str(&format!("{verdict} (heddle {})\n", status.version));
+    let mut text = format!("{}: {says} (heddle {})\n", status.verdict, status.version);
     for reason in &status.degraded {
         text.push_str(&format!("  ! {reason}\n"));
     }
@@ -58,7 +98,6 @@ fn describe(status: &StatusView) -> String {
             mesh.mesh, mesh.member, mesh.broker
         ));
     }
-    let outbox = &status.outbox;
     text.push_str(&format!(
         "  outbox  {} pending, {} in flight, {} done, {} dead, {} aborted\n",
         outbox.pending, outbox.inflight, outbox.done, outbox.dead, outbox.aborted
@@ -67,15 +106,6 @@ fn describe(status: &StatusView) -> String {
         "  inbox   {} messages, {} unread\n",
         status.inbox.items, status.inbox.unread
     ));
-    let next = if !status.degraded.is_empty() {
-        "tail daemon.log in the home folder; it mends itself, or: heddle down, then heddle up"
-    } else if status.outbox.dead > 0 {
-        "heddle daemon outbox --failed"
-    } else if status.inbox.unread > 0 {
-        "heddle agent list"
-    } else {
-        "heddle peers"
-    };
-    text.push_str(&format!("  next: {next}\n"));
+    text.push_str(&format!("  next: {}\n", status.next));
     text
 }

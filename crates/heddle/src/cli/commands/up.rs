@@ -10,13 +10,18 @@ pub struct Args {
     /// Return as soon as it is ready, and leave it running
     #[arg(long)]
     detach: bool,
+    /// How `--detach` starts the one that stays
+    #[arg(long, hide = true, conflicts_with = "detach")]
+    background: bool,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if args.detach {
         let ready = up::detach(context, Flavour::Embedded)?;
         context.print(&ready, |ready| up::greeting(ready, true))
+    } else if args.background {
+        up::foreground(context, Flavour::Embedded, up::Words::Nowhere)
     } else {
-        up::foreground(context, Flavour::Embedded)
+        up::foreground(context, Flavour::Embedded, up::Words::StandardError)
     }
 }

@@ -5,7 +5,7 @@ mod up;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::{down, status};
+use super::{down, logs, status};
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -22,6 +22,8 @@ enum Verb {
     Down(down::Args),
     /// Say whether all is well, and what to do if not
     Status(status::Args),
+    /// Show the daemon's log
+    Logs(logs::Args),
     /// Show the outbox, and mend what is stuck in it
     Outbox(outbox::Args),
 }
@@ -31,6 +33,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Up(args) => up::run(context, &args),
         Verb::Down(args) => down::run(context, args),
         Verb::Status(args) => status::run(context, args),
+        Verb::Logs(args) => logs::run(context, args),
         Verb::Outbox(args) => outbox::run(context, args),
     }
 }

@@ -7,6 +7,7 @@ use clap::Args as ClapArgs;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{AckBody, InboxItem, SeenBody, ShownBody};
 
+use crate::cli::limit::parse_limit;
 use crate::cli::{CliError, Context};
 use text::{describe, describe_found, more, more_found};
 
@@ -22,7 +23,7 @@ pub struct Args {
     #[arg(long)]
     topic: Option<String>,
     /// At most this many
-    #[arg(long)]
+    #[arg(long, value_name = "N", value_parser = limit_text, allow_negative_numbers = true)]
     limit: Option<String>,
     /// Only messages with these words ("a phrase" and pre* work), newest first, read or not
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["follow", "all"])]
@@ -42,6 +43,11 @@ pub struct Args {
     /// Acknowledge what was shown
     #[arg(long)]
     ack: bool,
+}
+
+/// Checked here, and sent as text.
+fn limit_text(text: &str) -> Result<String, String> {
+    parse_limit(text).map(|limit| limit.to_string())
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {

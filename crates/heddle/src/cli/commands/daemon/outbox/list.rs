@@ -3,6 +3,7 @@
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{OutboxPage, OutboxRow};
 
+use crate::cli::limit::parse_limit;
 use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
@@ -17,7 +18,7 @@ pub struct Args {
     #[arg(long, value_name = "STATUS")]
     status: Option<String>,
     /// Rows at most
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: Option<usize>,
     /// The cursor of the page before
     #[arg(long, value_name = "CURSOR")]

@@ -1,0 +1,53 @@
+//! What a client may ask before it trusts us: `GET /v1/compat` and `GET /v1/openapi.json`.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::State;
+use heddle_core::negotiate::{CONNECTION_POLICY, DEDUPE};
+use heddle_wire::broker::BROKER_PROTOCOL;
+use heddle_wire::ipc::{Compat, Span};
+use http::StatusCode;
+
+use super::openapi;
+use super::status::IPC_VERSION;
+use super::table::routes;
+use crate::ipc::Ipc;
+use crate::ipc::reply::{Answered, ok, with_body};
+
+/// The oldest client that these routes still serve.
+const CLIENT_VERSION_MIN: &str = "0.1.0";
+
+/// What a caller can rely on here, by name. Names are added, never taken back.
+const FEATURES: [&str; 6] = [
+    "idempotency_key",
+    "problem_json",
+    "sse_resume",
+    "outbox_requeue",
+    "openapi_3_1",
+    "prometheus",
+];
+
+pub(super) async fn compat(State(ipc): State<Arc<Ipc>>) -> Answered {
+    let only = |version| Span {
+        min: version,
+        max: version,
+    };
+    ok(&Compat {
+        version: ipc.version.to_owned(),
+        client_version_min: CLIENT_VERSION_MIN.to_owned(),
+        ipc: only(IPC_VERSION),
+        broker_protocol: only(BROKER_PROTOCOL),
+        features: FEATURES.map(str::to_owned).to_vec(),
+        required_of_broker: [DEDUPE, CONNECTION_POLICY].map(str::to_owned).to_vec(),
+    })
+}
+
+pub(super) async fn openapi(State(ipc): State<Arc<Ipc>>) -> Answered {
+    // Written once: the table does not change while we run.
+    static DOCUMENT: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = DOCUMENT.get_or_init(|| {
+        let document = openapi::document(&routes(), ipc.version);
+        document.to_string().into_bytes()
+    });
+    Ok(with_body(StatusCode::OK, "application/json", bytes.clone()))
+}

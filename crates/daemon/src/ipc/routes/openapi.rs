@@ -1,0 +1,197 @@
+//! The OpenAPI 3.1 document, written from the table of routes.
+
+use heddle_core::error_code::ErrorCode;
+use heddle_wire::problem::PROBLEM_JSON;
+use heddle_wire::schema::Schemas;
+use serde_json::{Map, Value, json};
+
+use super::table::{Answer, Route};
+
+pub(super) fn document(routes: &[Route], version: &str) -> Value {
+    let mut schemas = Schemas::new();
+    let mut paths = Map::new();
+    for route in routes {
+        let operation = operation(route, &mut schemas);
+        paths
+            .entry(route.path)
+            .or_insert_with(|| json!({}))
+            .as_object_mut()
+            .map(|methods| methods.insert(route.method.to_owned(), operation));
+    }
+    schemas.insert("Problem".to_owned(), problem());
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "heddle",
+            "version": version,
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+            "description": "On the Unix socket of the home, and on loopback with the bearer token of local_token. Request fields and parameters that are not named here are refused.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {"Problem": {
+                "description": "A refusal; `code` and `retry` say what kind, `next` what to do",
+                "content": {PROBLEM_JSON: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            }},
+            "securitySchemes": {"local_token": {"type": "http", "scheme": "bearer"}},
+        },
+        // The socket needs none: its folder's mode guards it.
+        "security": [{}, {"local_token": []}],
+    })
+}
+
+fn operation(route: &Route, schemas: &mut Schemas) -> Value {
+    let mut responses = Map::new();
+    for (status, answer) in &route.answers {
+        let content = match answer {
+            Answer::Json(describe) => {
+                json!({"application/json": {"schema": describe(schemas).unwrap_or(Value::Bool(true))}})
+            }
+            Answer::Document => json!({"application/json": {"schema": {"type": "object"}}}),
+            Answer::Text(media) => json!({*media: {"schema": {"type": "string"}}}),
+        };
+        let response = json!({"description": route.summary, "content": content});
+        responses.insert(status.to_string(), response);
+    }
+    responses.insert(
+        "default".to_owned(),
+        json!({"$ref": "#/components/responses/Problem"}),
+    );
+    let name = route
+        .path
+        .trim_start_matches("/v1/")
+        .replace(['/', '.'], "_");
+    let mut operation = json!({
+        "operationId": format!("{}_{}", route.method, name.replace(['{', '}'], "")),
+        "summary": route.summary,
+        "parameters": parameters(route),
+        "responses": responses,
+    });
+    if let Some(describe) = route.body {
+        operation["requestBody"] = json!({
+            "required": true,
+            "content": {"application/json": {"schema": describe(schemas).unwrap_or(Value::Bool(true))}},
+        });
+    }
+    operation
+}
+
+fn parameters(route: &Route) -> Vec<Value> {
+    let in_path = route.path.split(['{', '}']).skip(1).step_by(2);
+    let mut parameters: Vec<Value> = in_path
+        .map(|name| parameter(name, "path", true, &json!({"type": "string"})))
+        .collect();
+    let query = route
+        .query
+        .and_then(|describe| describe())
+        .unwrap_or_default();
+    let is_required = |name: &str| {
+        let required = query["required"].as_array();
+        required.is_some_and(|names| names.iter().any(|required| required == name))
+    };
+    for (name, schema) in query["properties"].as_object().into_iter().flatten() {
+        parameters.push(parameter(name, "query", is_required(name), schema));
+    }
+    let text = json!({"type": "string"});
+    let headers = route.headers.iter();
+    parameters.extend(headers.map(|name| parameter(name, "header", false, &text)));
+    parameters
+}
+
+fn parameter(name: &str, place: &str, required: bool, schema: &Value) -> Value {
+    // A parameter is absent, never null.
+    let mut schema = schema.clone();
+    if let Some(kind) = schema["type"]
+        .as_array()
+        .and_then(|kinds| kinds.first())
+        .cloned()
+    {
+        schema["type"] = kind;
+    }
+    json!({"name": name, "in": place, "required": required, "schema": schema})
+}
+
+fn problem() -> Value {
+    let codes: Vec<&str> = ErrorCode::ALL.iter().map(|code| code.as_str()).collect();
+    json!({
+        "type": "object",
+        "required": ["type", "title", "status", "code", "detail", "retry", "next"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "code": {"type": "string", "enum": codes},
+            "detail": {"type": "string"},
+            "retry": {"type": "string", "enum": ["never", "same_id", "new_id"]},
+            "next": {"type": "string"},
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::table::routes;
+    use super::*;
+
+    /// Every `$ref` anywhere in the document.
+    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+        match value {
+            Value::Object(map) => {
+                found.extend(map.get("$ref").and_then(Value::as_str));
+                map.values().for_each(|inner| references(inner, found));
+            }
+            Value::Array(list) => list.iter().for_each(|inner| references(inner, found)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_route_is_described_whole_and_every_reference_leads_somewhere() {
+        let routes = routes();
+        let document = document(&routes, "1");
+        for route in &routes {
+            let operation = &document["paths"][route.path][route.method];
+            assert_eq!(operation["summary"], route.summary, "{}", route.path);
+            assert!(!route.answers.is_empty(), "{} gives nothing", route.path);
+            // `true` stands where a type could not be looked at.
+            assert!(
+                !operation.to_string().contains("\"schema\":true"),
+                "{operation}"
+            );
+            let is_asked = route.query.is_some() || route.path.contains('{');
+            let has_any = operation["parameters"]
+                .as_array()
+                .is_some_and(|p| !p.is_empty());
+            assert!(has_any || !is_asked, "{}", route.path);
+        }
+        let mut found = BTreeSet::new();
+        references(&document, &mut found);
+        assert!(found.len() > 15, "{found:?}");
+        for reference in found {
+            let pointer = reference.trim_start_matches('#');
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        let ids: BTreeSet<String> = routes
+            .iter()
+            .map(|r| document["paths"][r.path][r.method]["operationId"].to_string())
+            .collect();
+        assert_eq!(ids.len(), routes.len(), "two routes share a name");
+    }
+
+    #[test]
+    fn the_protocol_page_names_every_route() {
+        let page = include_str!("../../../../../docs/PROTOCOL.md");
+        for route in routes() {
+            let last = route.path.rsplit('/').next().unwrap_or_default();
+            let is_named = page.contains(route.path) || page.contains(&format!("`{last}`"));
+            assert!(
+                is_named || last.contains('}'),
+                "docs/PROTOCOL.md lacks {}",
+                route.path
+            );
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! One table of routes: the router serves it, and `/v1/openapi.json` describes it.
+
+use std::sync::Arc;
+
+use axum::handler::Handler;
+use axum::routing::{self, MethodRouter};
+use heddle_wire::schema::{Schemas, inline_schema_of, schema_of};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    agent, discover, events, inbox, inbox_marks, inbox_search, outbox, peers, send, status, topic,
+};
+use crate::ipc::Ipc;
+use heddle_wire::ipc::{
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, Compat, Health, InboxPage, OutboxPage,
+    OutboxRow, PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SearchPage,
+    SeenAnswer, SeenBody, SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView, TopicAnswer,
+    TopicBody, TopicList, TopicPostBody, Version,
+};
+
+/// Looks at a type and adds what it finds to the named schemas.
+type Describe = fn(&mut Schemas) -> Option<Value>;
+
+pub(super) enum Answer {
+    Json(Describe),
+    /// A JSON document whose shape is told elsewhere.
+    Document,
+    Text(&'static str),
+}
+
+pub(super) struct Route {
+    pub(super) method: &'static str,
+    pub(super) path: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) query: Option<fn() -> Option<Value>>,
+    pub(super) body: Option<Describe>,
+    /// The statuses of success and what they carry.
+    pub(super) answers: Vec<(u16, Answer)>,
+    /// Request headers that this route reads.
+    pub(super) headers: &'static [&'static str],
+    pub(super) handler: MethodRouter<Arc<Ipc>>,
+}
+
+/// Adding a route is adding a line. A test asks for each of them over the real binary.
+pub(super) fn routes() -> Vec<Route> {
+    let tables = [messages(), rows(), people(), house()];
+    tables.into_iter().flatten().collect()
+}
+
+const KEY: &[&str] = &["Idempotency-Key"];
+
+fn messages() -> Vec<Route> {
+    vec![
+        post(super::SEND, send::send, "Accept a message")
+            .takes::<SendBody>()
+            .with(KEY)
+            .gives::<SendAnswer>(202)
+            .gives::<SendAnswer>(200),
+        post("/v1/topic/create", topic::create, "Create a topic")
+            .takes::<TopicBody>()
+            .gives::<TopicAnswer>(200),
+        post("/v1/topic/post", topic::post, "Accept a message to a topic")
+            .takes::<TopicPostBody>()
+            .with(KEY)
+            .gives::<SendAnswer>(202)
+            .gives::<SendAnswer>(200),
+        post(
+            "/v1/topic/subscribe",
+            topic::subscribe,
+            "Receive what is posted from now on",
+        )
+        .takes::<TopicBody>()
+        .gives::<TopicAnswer>(200),
+        post(
+            "/v1/topic/unsubscribe",
+            topic::unsubscribe,
+            "Receive it no longer",
+        )
+        .takes::<TopicBody>()
+        .gives::<TopicAnswer>(200),
+        get(
+            "/v1/topic/list",
+            topic::list,
+            "The topics and their subscribers",
+        )
+        .asks::<topic::ListQuery>()
+        .gives::<TopicList>(200),
+    ]
+}
+
+fn rows() -> Vec<Route> {
+    vec![
+        get("/v1/inbox", inbox::page, "A peek at a mailbox")
+            .asks::<inbox::InboxQuery>()
+            .gives::<InboxPage>(200),
+        post("/v1/inbox/ack", inbox_marks::ack, "Acknowledge messages")
+            .takes::<AckBody>()
+            .gives::<AckAnswer>(200),
+        post(
+            "/v1/inbox/shown",
+            inbox_marks::shown,
+            "Say that messages were put before the agent",
+        )
+        .takes::<ShownBody>()
+        .gives::<ShownAnswer>(200),
+        post(
+            "/v1/inbox/seen",
+            inbox_marks::seen,
+            "Move a session's cursor forward",
+        )
+        .takes::<SeenBody>()
+        .gives::<SeenAnswer>(200),
+        get(
+            "/v1/inbox/search",
+            inbox_search::search,
+            "Messages by their words, newest first",
+        )
+        .asks::<inbox_search::Query>()
+        .gives::<SearchPage>(200),
+        get("/v1/outbox", outbox::page, "Outbox rows, newest first")
+            .asks::<outbox::PageQuery>()
+            .gives::<OutboxPage>(200),
+        post(
+            "/v1/outbox/prune",
+            outbox::prune,
+            "Give the payloads of settled rows back",
+        )
+        .or_get(outbox::show_prune)
+        .takes::<PruneBody>()
+        .gives::<PruneAnswer>(200),
+        get(
+            "/v1/outbox/{id}",
+            outbox::show,
+            "A row with its chain, by row id or client_message_id",
+        )
+        .asks::<outbox::FindQuery>()
+        .gives::<OutboxRow>(200),
+        post(
+            "/v1/outbox/{id}/requeue",
+            outbox::requeue,
+            "Retire a row and send its payload under a new id",
+        )
+        .asks::<outbox::FindQuery>()
+        .takes::<RequeueBody>()
+        .gives::<RequeueAnswer>(200),
+    ]
+}
+
+fn people() -> Vec<Route> {
+    vec![
+        post(
+            "/v1/agent/register",
+            agent::register,
+            "Give an agent a mailbox",
+        )
+        .takes::<AgentBody>()
+        .gives::<AgentView>(200),
+        get("/v1/agent/list", agent::list, "The mailboxes of this home")
+            .asks::<agent::ListQuery>()
+            .gives::<AgentList>(200),
+        get(
+            "/v1/peers",
+            peers::list,
+            "Who is in the mesh, and how fresh that knowledge is",
+        )
+        .asks::<peers::ListQuery>()
+        .gives::<PeerList>(200),
+        get(
+            "/v1/events",
+            events::events,
+            "Messages as they arrive, as server-sent events",
+        )
+        .asks::<inbox::InboxQuery>()
+        .with(&["Last-Event-ID"])
+        .text("text/event-stream"),
+    ]
+}
+
+fn house() -> Vec<Route> {
+    vec![
+        get(
+            "/v1/status",
+            status::status,
+            "Figures, verdict, and the command to run next",
+        )
+        .gives::<StatusView>(200),
+        get("/v1/health", status::health, "Whether it works").gives::<Health>(200),
+        get("/v1/version", status::version, "Versions").gives::<Version>(200),
+        get(
+            "/v1/compat",
+            discover::compat,
+            "What this daemon speaks, and what it asks of others",
+        )
+        .gives::<Compat>(200),
+        get("/v1/openapi.json", discover::openapi, "This document").document(),
+        get("/v1/metrics", status::metrics, "Prometheus text").text("text/plain"),
+        post("/v1/shutdown", status::shutdown, "Drain and stop")
+            .takes::<status::ShutdownBody>()
+            .document(),
+    ]
+}
+
+fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
+    path: &'static str,
+    handler: H,
+    summary: &'static str,
+) -> Route {
+    Route::new("get", path, summary, routing::get(handler))
+}
+
+fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
+    path: &'static str,
+    handler: H,
+    summary: &'static str,
+) -> Route {
+    Route::new("post", path, summary, routing::post(handler))
+}
+
+impl Route {
+    fn new(
+        method: &'static str,
+        path: &'static str,
+        summary: &'static str,
+        handler: MethodRouter<Arc<Ipc>>,
+    ) -> Self {
+        Self {
+            method,
+            path,
+            summary,
+            query: None,
+            body: None,
+            answers: Vec::new(),
+            headers: &[],
+            handler,
+        }
+    }
+
+    /// A get of the same path that belongs to another route: an id may be spelled like a verb.
+    fn or_get<H: Handler<T, Arc<Ipc>>, T: 'static>(mut self, handler: H) -> Self {
+        self.handler = self.handler.get(handler);
+        self
+    }
+
+    fn asks<T: DeserializeOwned>(mut self) -> Self {
+        self.query = Some(inline_schema_of::<T>);
+        self
+    }
+
+    fn takes<T: DeserializeOwned>(mut self) -> Self {
+        self.body = Some(schema_of::<T>);
+        self
+    }
+
+    fn gives<T: DeserializeOwned>(mut self, status: u16) -> Self {
+        self.answers.push((status, Answer::Json(schema_of::<T>)));
+        self
+    }
+
+    fn document(mut self) -> Self {
+        self.answers.push((200, Answer::Document));
+        self
+    }
+
+    fn text(mut self, media: &'static str) -> Self {
+        self.answers.push((200, Answer::Text(media)));
+        self
+    }
+
+    fn with(mut self, headers: &'static [&'static str]) -> Self {
+        self.headers = headers;
+        self
+    }
+}

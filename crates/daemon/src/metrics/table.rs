@@ -1,0 +1,211 @@
+//! The table of metrics. Adding one touches the place that counts, one line here and one in
+//! `docs/METRICS.md`; a test says which of them was forgotten.
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Counter,
+    Gauge,
+    /// Of work in this process.
+    Histogram,
+    /// Of a message's way, which may wait for a broker.
+    WayHistogram,
+}
+
+#[derive(Debug)]
+pub(crate) struct Metric {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// Labels have few values, each known beforehand: never an id, a text or a caller's word.
+    pub(crate) labels: &'static [&'static str],
+    pub(crate) help: &'static str,
+}
+
+macro_rules! metrics_table {
+    ($($kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+        pub(crate) const METRICS: &[Metric] = &[
+            $(Metric { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help },)*
+        ];
+    };
+}
+
+metrics_table! {
+    // --- the door
+    Histogram "heddle_ipc_accept_seconds" [] "From a parsed send to its durable answer";
+    Counter "heddle_ipc_busy_total" [] "Requests refused because too many were in flight";
+    Counter "heddle_ipc_unauthorized_total" [] "Requests over TCP without the right token";
+    Counter "heddle_ipc_token_in_query_total" [] "Requests refused because a token stood in their URL";
+    Counter "heddle_ipc_foreign_peers_total" [] "Connections of another user to the Unix socket";
+    Counter "heddle_ipc_accept_errors_total" [] "Connections that the system did not hand over";
+    Counter "heddle_ipc_refused_unread_total" ["status"] "Requests that were no HTTP, or had too long a head or target";
+    Counter "heddle_ipc_panics_total" [] "Requests that met a bug of ours; each took only itself along";
+    Gauge "heddle_ipc_requests_in_flight" [] "Requests being answered now";
+    Gauge "heddle_ipc_event_streams" [] "Event streams open now";
+    // --- the outbox
+    Counter "heddle_outbox_accepted_total" [] "Messages accepted for the first time";
+    Counter "heddle_outbox_known_ids_total" ["row"] "Sends under an id that was taken, by row of the accept table";
+    Counter "heddle_outbox_settled_total" ["outcome"] "Answers of the broker to transmissions: done, dead or retry";
+    Gauge "heddle_outbox_rows" ["status"] "Outbox rows by status";
+    Histogram "heddle_drain_batch_seconds" [] "From sending a batch to the broker's verdicts";
+    WayHistogram "heddle_drain_seconds" [] "From the accept of a message to the broker's yes";
+    Counter "heddle_daemon_dedupe_history_pruned_total" [] "Duplicates whose body the broker has pruned since";
+    Counter "heddle_daemon_retry_after_dedupe_expired_total" [] "Retries sent after the broker's memory of the id may have ended";
+    // --- the inbox
+    Counter "heddle_inbox_received_total" [] "Messages stored in a mailbox";
+    Counter "heddle_inbox_duplicates_total" [] "Deliveries of messages that were there already";
+    Counter "heddle_inbox_malformed_total" [] "Deliveries refused because they could not be read";
+    Gauge "heddle_inbox_rows" [] "Messages in all mailboxes, read or not";
+    Gauge "heddle_inbox_unread" [] "Messages not yet acknowledged";
+    WayHistogram "heddle_delivery_seconds" [] "From the broker's commit to the commit in the mailbox";
+    // --- the link
+    Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
+    Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";
+    Counter "heddle_link_malformed_frames_total" [] "Frames of a broker that could not be read";
+    // --- the store
+    Counter "heddle_store_transactions_total" [] "Transactions committed to data.db";
+    Counter "heddle_store_writes_total" [] "Writes that those transactions carried";
+    Counter "heddle_store_checkpoints_total" [] "Moves of the log into data.db";
+    Gauge "heddle_store_queue_depth" [] "Writes that wait for the writer of data.db now";
+    Gauge "heddle_store_largest_batch" [] "Most writes in one transaction since the start";
+    Gauge "heddle_disk_bytes" ["what"] "Bytes on disk: data, broker, logs; and free on that file system";
+    // --- the broker
+    Counter "heddle_broker_accept_total" ["verdict"] "Verdicts on envelopes";
+    Histogram "heddle_broker_commit_seconds" [] "From an admitted batch to its commit";
+    Counter "heddle_broker_rate_limit_consumed_then_b2_rejected_total" [] "Budget used by sends that were then refused; it is not given back";
+    Counter "heddle_broker_rate_limit_saved_total" [] "Budget that retries did not use, because their id was known";
+    Counter "heddle_broker_dedupe_fingerprint_mismatch_total" [] "Ids that came again with another request";
+    Counter "heddle_broker_dedupe_orphan_check_total" [] "Runs of the orphan check";
+    Gauge "heddle_broker_dedupe_orphan_found" [] "Orphans that the last check found; anything but 0 wants a person";
+    Counter "heddle_broker_messages_dropped_by_grant_total" [] "Deliveries not made because the recipient has not granted them";
+    Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";
+    Counter "heddle_broker_frames_malformed_total" [] "Frames of members that could not be read";
+    Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";
+    Gauge "heddle_broker_connections" [] "Connections of members now";
+    // --- the process
+    Counter "heddle_log_lines_dropped_total" [] "Log lines lost because the log could not be written";
+    Counter "heddle_log_lines_suppressed_total" [] "Log lines not written because their place said too much";
+    Gauge "heddle_uptime_seconds" [] "Seconds since the start, without the time asleep";
+    Gauge "heddle_build_info" ["version"] "1, with the version as a label";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// Named in the specs, counted by parts that are still to come.
+    const AWAITED: [&str; 6] = [
+        "heddle_daemon_retry_after_dedupe_expired_total",
+        "heddle_broker_rate_limit_saved_total",
+        "heddle_broker_dedupe_fingerprint_mismatch_total",
+        "heddle_broker_dedupe_orphan_check_total",
+        "heddle_broker_dedupe_orphan_found",
+        "heddle_broker_messages_dropped_by_grant_total",
+    ];
+
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+
+    /// Every name that a `counter!`, `gauge!` or `histogram!` of the product begins with.
+    fn counted() -> BTreeSet<String> {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(crates).unwrap() {
+            let folder = entry.unwrap().path().join("src");
+            if folder.is_dir() {
+                sources(&folder, &mut files);
+            }
+        }
+        let mut names = BTreeSet::new();
+        for file in files {
+            let text = std::fs::read_to_string(file).unwrap();
+            for call in ["counter!(", "gauge!(", "histogram!("] {
+                for behind in text.split(call).skip(1) {
+                    let Some(quoted) = behind.trim_start().strip_prefix('"') else {
+                        continue;
+                    };
+                    let name = quoted.split('"').next().unwrap();
+                    if name.starts_with("heddle_") {
+                        names.insert(name.to_owned());
+                    }
+                }
+            }
+        }
+        names
+    }
+
+    #[test]
+    fn the_table_and_the_places_that_count_agree() {
+        let counted = counted();
+        assert!(counted.len() > 20, "the walk found little: {counted:?}");
+        let table: BTreeSet<&str> = METRICS.iter().map(|m| m.name).collect();
+        assert_eq!(table.len(), METRICS.len(), "a metric stands there twice");
+        for name in &counted {
+            assert!(
+                table.contains(name.as_str()),
+                "{name} is counted, but stands in no table"
+            );
+        }
+        for name in table {
+            assert!(
+                counted.contains(name) || AWAITED.contains(&name),
+                "{name} is in the table, but nobody counts it"
+            );
+        }
+    }
+
+    #[test]
+    fn the_document_says_what_the_table_says() {
+        let document = include_str!("../../../../docs/METRICS.md");
+        for metric in METRICS {
+            let kind = match metric.kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram | Kind::WayHistogram => "histogram",
+            };
+            let labels: Vec<String> = metric.labels.iter().map(|l| format!("`{l}`")).collect();
+            let row = format!(
+                "| `{}` | {kind} | {} | {} |",
+                metric.name,
+                labels.join(", "),
+                metric.help
+            );
+            assert!(document.contains(&row), "docs/METRICS.md lacks: {row}");
+        }
+        let rows = document.lines().filter(|l| l.starts_with("| `heddle_"));
+        assert_eq!(
+            rows.count(),
+            METRICS.len(),
+            "docs/METRICS.md has a row too many"
+        );
+    }
+
+    #[test]
+    fn names_follow_the_conventions() {
+        for metric in METRICS {
+            let is_counter = metric.kind == Kind::Counter;
+            assert_eq!(
+                is_counter,
+                metric.name.ends_with("_total"),
+                "{}",
+                metric.name
+            );
+            let is_histogram = matches!(metric.kind, Kind::Histogram | Kind::WayHistogram);
+            assert!(
+                !is_histogram || metric.name.ends_with("_seconds"),
+                "{}",
+                metric.name
+            );
+            assert!(metric.name.starts_with("heddle_") && !metric.help.ends_with('.'));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The log on disk: JSON lines, rotated by size, within a budget, losing lines rather than the daemon.
+//!
+//! `daemon.jsonl` is written, `daemon.jsonl.1` is the one before it, and so on. There are never more
+//! files than told, and none larger than told: together that is the budget.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use heddle_daemon::home::{create_private_folder, open_private};
+
+pub const LOG_NAME: &str = "daemon.jsonl";
+
+#[derive(Debug, Clone, Copy)]
+pub struct Budget {
+    pub file_bytes_max: u64,
+    pub files: u32,
+}
+
+#[derive(Debug)]
+pub struct LogFile {
+    folder: PathBuf,
+    budget: Budget,
+    file: File,
+    bytes: u64,
+    /// The last write ended within a line.
+    is_torn: bool,
+    /// Lines that could not be written since the last one that could.
+    lost: u64,
+}
+
+impl LogFile {
+    /// Opens the log in `folder`, private, never through a link (T-10).
+    pub fn open(folder: &Path, budget: Budget) -> io::Result<Self> {
+        create_private_folder(folder)?;
+        remove_beyond(folder, budget.files);
+        let (file, bytes) = open_last(folder)?;
+        Ok(Self {
+            folder: folder.to_owned(),
+            budget,
+            file,
+            bytes,
+            // A line that a crash cut off stays by itself.
+            is_torn: bytes > 0,
+            lost: 0,
+        })
+    }
+
+    /// Appends a line. One that cannot be written is counted, and nothing else happens (L-27).
+    /// Returns how many were lost before this one, once it could be written.
+    pub fn write(&mut self, line: &str) -> Option<u64> {
+        match self.try_write(line) {
+            Ok(()) => {
+                let lost = std::mem::take(&mut self.lost);
+                (lost > 0).then_some(lost)
+            }
+            Err(_) => {
+                self.lost += 1;
+                metrics::counter!("heddle_log_lines_dropped_total").increment(1);
+                None
+            }
+        }
+    }
+
+    fn try_write(&mut self, line: &str) -> io::Result<()> {
+        let mut bytes = Vec::with_capacity(line.len() + 2);
+        if self.is_torn {
+            bytes.push(b'\n');
+        }
+        bytes.extend_from_slice(line.as_bytes());
+        bytes.push(b'\n');
+        let length = bytes.len() as u64;
+        if self.bytes > 0 && self.bytes + length > self.budget.file_bytes_max {
+            // A rotation that fails costs the line, not the budget; the next line tries again.
+            self.rotate()?;
+        }
+        let written = self.file.write_all(&bytes);
+        self.is_torn = written.is_err();
+        // After an error nobody knows how much was written; the end of the file does.
+        self.bytes = match written {
+            Ok(()) => self.bytes + length,
+            Err(_) => self.file.seek(SeekFrom::End(0)).unwrap_or(self.bytes),
+        };
+        written
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        for number in (1..self.budget.files.saturating_sub(1)).rev() {
+            rename_if_there(&path(&self.folder, number), &path(&self.folder, number + 1))?;
+        }
+        if self.budget.files > 1 {
+            rename_if_there(&path(&self.folder, 0), &path(&self.folder, 1))?;
+        } else {
+            std::fs::remove_file(path(&self.folder, 0))?;
+        }
+        (self.file, self.bytes) = open_last(&self.folder)?;
+        self.is_torn = self.bytes > 0;
+        Ok(())
+    }
+}
+
+/// The file of this number; 0 is the one being written.
+pub fn path(folder: &Path, number: u32) -> PathBuf {
+    match number {
+        0 => folder.join(LOG_NAME),
+        n => folder.join(format!("{LOG_NAME}.{n}")),
+    }
+}
+
+fn open_last(folder: &Path) -> io::Result<(File, u64)> {
+    let mut file = open_private(&path(folder, 0))?;
+    let bytes = file.seek(SeekFrom::End(0))?;
+    Ok((file, bytes))
+}
+
+fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// A budget that was made smaller holds from the next start on.
+fn remove_beyond(folder: &Path, files: u32) {
+    for number in files.max(1)..=u32::from(u8::MAX) {
+        // Failing that, an old file stays a little longer.
+        let _ = std::fs::remove_file(path(folder, number));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    use super::*;
+
+    const SMALL: Budget = Budget {
+        file_bytes_max: 100,
+        files: 3,
+    };
+
+    fn lines(folder: &Path) -> Vec<String> {
+        let numbers = (0..10).rev();
+        let texts = numbers.filter_map(|n| std::fs::read_to_string(path(folder, n)).ok());
+        texts
+            .flat_map(|text| text.lines().map(str::to_owned).collect::<Vec<_>>())
+            .collect()
+    }
+
+    #[test]
+    fn the_files_stay_within_their_number_and_size_and_keep_the_newest_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        let mut log = LogFile::open(&logs, SMALL).unwrap();
+        for n in 0..200 {
+            assert_eq!(log.write(&format!("line {n:05}")), None);
+            let entries = std::fs::read_dir(&logs).unwrap();
+            let sizes: Vec<u64> = entries
+                .map(|e| e.unwrap().metadata().unwrap().len())
+                .collect();
+            assert!(
+                sizes.len() <= 3 && sizes.iter().all(|size| *size <= 100),
+                "{sizes:?}"
+            );
+        }
+        let kept = lines(&logs);
+        assert!(kept.len() > 16, "{kept:?}");
+        let expected: Vec<String> = (200 - kept.len()..200)
+            .map(|n| format!("line {n:05}"))
+            .collect();
+        assert_eq!(kept, expected);
+        assert_eq!(
+            std::fs::metadata(path(&logs, 0)).unwrap().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(std::fs::metadata(&logs).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_smaller_budget_holds_from_the_next_start_on() {
+        let folder = tempfile::tempdir().unwrap();
+        for n in 0..10 {
+            std::fs::write(path(folder.path(), n), "x".repeat(50)).unwrap();
+        }
+        let mut log = LogFile::open(folder.path(), Budget { files: 1, ..SMALL }).unwrap();
+        for _ in 0..20 {
+            log.write("0123456789");
+        }
+        let files = std::fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(files, 1);
+        assert!(std::fs::metadata(path(folder.path(), 0)).unwrap().len() <= 100);
+    }
+
+    #[test]
+    fn l_27_a_full_disk_loses_lines_counts_them_and_tells_when_it_is_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = LogFile::open(folder.path(), SMALL).unwrap();
+        log.write("before");
+        let good = std::mem::replace(
+            &mut log.file,
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open("/dev/full")
+                .unwrap(),
+        );
+        for _ in 0..5 {
+            assert_eq!(log.write("lost"), None);
+        }
+        log.file = good;
+        log.bytes = 7;
+        assert_eq!(log.write("after"), Some(5));
+        assert_eq!(log.write("more"), None);
+        assert_eq!(lines(folder.path()), ["before", "", "after", "more"]);
+    }
+
+    #[test]
+    fn l_12_a_rotation_that_fails_neither_grows_the_file_nor_stops_anything() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = LogFile::open(folder.path(), SMALL).unwrap();
+        // A folder in the way of the rename.
+        std::fs::create_dir(path(folder.path(), 2)).unwrap();
+        std::fs::write(path(folder.path(), 2).join("x"), "").unwrap();
+        for n in 0..100 {
+            log.write(&format!("line {n:05}"));
+        }
+        assert!(std::fs::metadata(path(folder.path(), 0)).unwrap().len() <= 100);
+        std::fs::remove_dir_all(path(folder.path(), 2)).unwrap();
+        assert!(log.write("free again").is_some_and(|lost| lost > 80));
+    }
+
+    #[test]
+    fn t_10_a_link_in_place_of_the_log_is_refused_and_its_target_untouched() {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("target");
+        std::fs::write(&target, "precious").unwrap();
+        let logs = folder.path().join("logs");
+        std::fs::create_dir(&logs).unwrap();
+        symlink(&target, path(&logs, 0)).unwrap();
+        assert!(LogFile::open(&logs, SMALL).is_err());
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+    }
+}

@@ -1,0 +1,135 @@
+//! `heddle status`: one verdict and one command, whatever the daemon does.
+#![cfg(test)]
+
+mod support;
+
+use std::os::unix::net::UnixStream;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use support::stub_broker::{Script, StubBroker};
+use support::{Home, wait_until};
+
+const FIELDS: [&str; 10] = [
+    "running",
+    "connected",
+    "meshes",
+    "outbox",
+    "inbox",
+    "durability",
+    "degraded",
+    "version",
+    "verdict",
+    "next",
+];
+
+/// The one `next:` line of the words.
+#[track_caller]
+fn next_of(words: &str) -> &str {
+    let lines: Vec<&str> = words
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix("next: "))
+        .collect();
+    assert_eq!(lines.len(), 1, "{words}");
+    lines[0]
+}
+
+#[track_caller]
+fn check(home: &Home, code: i32, verdict: &str, next: &str) {
+    let ran = home.cli(&["status", "--json"]);
+    assert_eq!(ran.code, code, "{ran:?}");
+    let status = ran.json();
+    for field in FIELDS {
+        assert!(
+            status.get(field).is_some(),
+            "{field} is missing in {status}"
+        );
+    }
+    assert_eq!(status["verdict"], verdict, "{status}");
+    assert_eq!(status["next"], next, "{status}");
+    let ran = home.cli(&["status"]);
+    let words = if code == 0 { &ran.stdout } else { &ran.stderr };
+    let first = words.strip_prefix("error: ").unwrap_or(words);
+    assert!(first.starts_with(&format!("{verdict}: ")), "{ran:?}");
+    assert_eq!(next_of(words), next);
+}
+
+#[test]
+fn each_state_has_its_verdict_and_its_command() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    check(&home, 0, "down", "heddle up");
+    let daemon = home.up();
+    check(&home, 0, "ok", "heddle peers");
+    broker.script(Script::Refuse {
+        code: "invalid_request",
+    });
+    let body = json!({"to": "@tester", "message": "m", "client_message_id": "one"});
+    daemon.http.post("/v1/send", &body).expect(202);
+    wait_until("the dead row", || {
+        daemon.http.get("/v1/outbox/one").expect(200)["status"] == "dead"
+    });
+    check(&home, 0, "degraded", "heddle daemon outbox --failed");
+    broker.script(Script::CommitAndHangUp);
+    broker.features(json!({}));
+    drop(daemon);
+    check(&home, 0, "down", "heddle up");
+}
+
+#[test]
+fn c29_a_broker_out_of_reach_is_degraded_and_unread_mail_is_not() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["send", "@tester", "m", "--wait"]).ok();
+    wait_until("the message", || {
+        daemon.http.get("/v1/status").expect(200)["inbox"]["unread"] == 1
+    });
+    check(&home, 0, "ok", "heddle agent list");
+    drop(daemon);
+    home.config("[broker]\nurl = \"ws://127.0.0.1:1/\"\n");
+    let _daemon = home.up();
+    check(&home, 0, "degraded", "heddle logs --level warn");
+}
+
+#[test]
+fn l_19_a_stuck_daemon_is_down_in_bounded_time_and_down_gets_rid_of_it() {
+    let home = Home::new();
+    let daemon = home.up();
+    kill_process(Pid::from_child(&daemon.child), Signal::STOP).unwrap();
+    check(&home, 5, "down", "heddle down");
+    let ran = home.cli(&["status"]);
+    assert!(
+        ran.stderr.contains(&daemon.child.id().to_string()),
+        "{ran:?}"
+    );
+    kill_process(Pid::from_child(&daemon.child), Signal::CONT).unwrap();
+    home.cli(&["down"]).ok();
+}
+
+#[test]
+fn l_19_a_full_line_before_the_door_is_not_waited_in_for_ever() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path()).unwrap();
+    let path = home.path().join("daemon.sock");
+    // A door whose line holds one, and that nobody opens.
+    let door = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&door, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&door, 0).unwrap();
+    let _first = UnixStream::connect(&path).unwrap();
+    let ran = home.cli(&["status"]);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert!(ran.stderr.contains("does not answer"), "{ran:?}");
+}
+
+#[test]
+fn a_home_that_is_held_without_a_door_is_starting_or_stopping() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path()).unwrap();
+    let lock = std::fs::File::create(home.path().join("heddle.lock")).unwrap();
+    lock.lock().unwrap();
+    check(&home, 0, "down", "heddle status");
+    lock.unlock().unwrap();
+    check(&home, 0, "down", "heddle up");
+}
