@@ -139,9 +139,9 @@ impl Prepared {
         }
         let now = options.clock.wall();
         for one in elsewhere.iter().map(|(mesh, _)| mesh).chain([&mesh]) {
-            store
-                .register_agent(one.mesh, default_agent.clone(), now)
-                .await?;
+            for agent in [&person, &default_agent] {
+                store.register_agent(one.mesh, agent.clone(), now).await?;
+            }
         }
         Ok(Self {
             home,

@@ -386,6 +386,11 @@ fn every_route_of_the_document_is_served_and_no_other_is() {
         // These end or never end; that they are routes shows in their other method.
         let other = if method == "GET" { "POST" } else { "GET" };
         let wrong = daemon.http.request(other, path, &[], "{}").unwrap();
+        if path == "/v1/outbox/prune" {
+            // An id may be spelled like a verb: a get asks for the row of that id.
+            assert_eq!(wrong.expect(404)["code"], "not_found");
+            continue;
+        }
         assert_eq!(wrong.expect(405)["code"], "method_not_allowed", "{path}");
         let allow = format!("allow: {}", method.to_lowercase());
         assert!(wrong.head.to_lowercase().contains(&allow), "{wrong:?}");

@@ -57,12 +57,11 @@ async fn meter<L: Limiter>(limiter: &L, batch: &mut Batch) {
     };
     batch.decide_admitted(|admitted| match decisions.next() {
         Some(Decision::Granted { window, counted }) => {
-            let name = if counted {
-                "heddle_broker_rate_limit_consumed_total"
+            if counted {
+                metrics::counter!("heddle_broker_rate_limit_consumed_total").increment(1);
             } else {
-                "heddle_broker_rate_limit_free_total"
-            };
-            metrics::counter!(name).increment(1);
+                metrics::counter!("heddle_broker_rate_limit_free_total").increment(1);
+            }
             Slot::Admitted(Admitted {
                 limiter: Some(LimiterNote { window, counted }),
                 ..admitted

@@ -99,4 +99,10 @@ fn count(answer: &Answer) {
         Answer::Refused(refusal) => refusal.code.as_str(),
     };
     metrics::counter!("heddle_broker_accept_total", "verdict" => verdict).increment(1);
+    if let Answer::Conflict(consumed) = answer {
+        metrics::counter!("heddle_broker_dedupe_fingerprint_mismatch_total").increment(1);
+        // The id is too varied for a label, and just what an operator looks for.
+        let history_id = consumed.history_id;
+        tracing::warn!(%history_id, "an id came again with another request");
+    }
 }

@@ -16,7 +16,7 @@ pub async fn orphan_check<S: Storage>(storage: &S) -> Result<Checked, StorageErr
             }));
     }
     metrics::counter!("heddle_broker_dedupe_orphan_check_total").increment(1);
-    let found = u64::try_from(checked.orphans.len()).unwrap_or(u64::MAX);
-    metrics::counter!("heddle_broker_dedupe_orphan_found_total").increment(found);
+    let found = u32::try_from(checked.orphans.len()).unwrap_or(u32::MAX);
+    metrics::gauge!("heddle_broker_dedupe_orphan_found").set(f64::from(found));
     Ok(checked)
 }

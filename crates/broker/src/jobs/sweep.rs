@@ -74,11 +74,8 @@ async fn one<S: Storage>(
         done.pruned = storage.prune_messages(mesh, before).await?;
     }
     storage.release_job(mesh, Job::Sweep, &how.holder).await?;
-    count("heddle_broker_dedupe_expired_total", done.expired);
-    count("heddle_broker_messages_pruned_total", done.pruned);
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    metrics::counter!("heddle_broker_dedupe_expired_total").increment(number(done.expired));
+    metrics::counter!("heddle_broker_messages_pruned_total").increment(number(done.pruned));
     Ok(done)
-}
-
-fn count(name: &'static str, number: usize) {
-    metrics::counter!(name).increment(u64::try_from(number).unwrap_or(u64::MAX));
 }
