@@ -2,16 +2,21 @@
 
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, InboxPage, OutboxPage, OutboxRow,
-    PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody,
-    SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody, TopicList,
-    Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ExplainView, InboxPage, OutboxPage,
+    OutboxRow, PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SearchPage,
+    SeenAnswer, SeenBody, SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView, TopicAnswer,
+    TopicBody, TopicList, Version,
 };
 
 impl Client {
     /// Sends under the id in the body. The same id again is safe, whatever happened to the first.
     pub fn send(&self, body: &SendBody) -> Result<SendAnswer, ClientError> {
         self.post("/v1/send", None, body)
+    }
+
+    /// The whole story of an id; `query` may hold `wait` and `timeout_seconds`.
+    pub fn explain(&self, id: &str, query: &[(&str, &str)]) -> Result<ExplainView, ClientError> {
+        self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
     }
 
     pub fn inbox(&self, query: &[(&str, &str)]) -> Result<InboxPage, ClientError> {

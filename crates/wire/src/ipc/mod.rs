@@ -1,6 +1,7 @@
 //! Bodies of the `/v1` routes, one file per noun. Unknown request fields are refused.
 
 mod agent;
+mod explain;
 mod inbox;
 mod outbox;
 mod send;
@@ -8,6 +9,9 @@ mod status;
 mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
+pub use explain::{
+    BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,
+};
 pub use inbox::{
     AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,
     SeenBody, ShownAnswer, ShownBody,

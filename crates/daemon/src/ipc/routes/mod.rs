@@ -3,6 +3,7 @@
 mod agent;
 mod discover;
 mod events;
+mod explain;
 pub(super) mod inbox;
 mod inbox_marks;
 mod inbox_search;

@@ -73,6 +73,12 @@ pub(super) struct FindQuery {
     agent: Option<String>,
 }
 
+impl FindQuery {
+    pub(super) fn new(mesh: Option<String>, agent: Option<String>) -> Self {
+        Self { mesh, agent }
+    }
+}
+
 pub(super) async fn show(
     State(ipc): State<Arc<Ipc>>,
     Path(id): Path<String>,
@@ -80,17 +86,22 @@ pub(super) async fn show(
 ) -> Answered {
     let query: FindQuery = body::query(&request.into_parts().0)?;
     let row = find(&ipc, &id, &query).await?;
+    ok(&told(&ipc, &row).await?)
+}
+
+/// Everything that this home knows of a row.
+pub(super) async fn told(ipc: &Ipc, row: &Row) -> Result<OutboxRow, Problem> {
     let store = &ipc.shared.store;
     let chain = store.outbox_chain(row.row).await;
     let chain = chain.map_err(|error| store_problem(&error))?;
     let attempts = store.outbox_attempts(row.row).await;
     let attempts = attempts.map_err(|error| store_problem(&error))?;
-    ok(&OutboxRow {
+    Ok(OutboxRow {
         chain: chain.iter().map(|row| view(&ipc.shared, row)).collect(),
         attempts_log: attempts.into_iter().map(attempt).collect(),
         wire_fingerprint_prefix: Some(row.wire_fingerprint.prefix()),
         pruned: Some(row.payload.is_empty()),
-        ..view(&ipc.shared, &row)
+        ..view(&ipc.shared, row)
     })
 }
 
@@ -182,7 +193,7 @@ pub(super) async fn requeue(
 }
 
 /// By row id first, then by client id, which several senders may have used (C1).
-async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, Problem> {
+pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, Problem> {
     if let Ok(row) = id.parse()
         && let Ok(found) = requeue::find_row(&ipc.shared, row).await
     {

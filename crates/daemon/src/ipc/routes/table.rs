@@ -9,14 +9,15 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, inbox, inbox_marks, inbox_search, outbox, peers, send, status, topic,
+    agent, discover, events, explain, inbox, inbox_marks, inbox_search, outbox, peers, send,
+    status, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, Compat, Health, InboxPage, OutboxPage,
-    OutboxRow, PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SearchPage,
-    SeenAnswer, SeenBody, SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView, TopicAnswer,
-    TopicBody, TopicList, TopicPostBody, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, Compat, ExplainView, Health, InboxPage,
+    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody,
+    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView,
+    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -136,6 +137,13 @@ fn rows() -> Vec<Route> {
         )
         .asks::<outbox::FindQuery>()
         .gives::<OutboxRow>(200),
+        get(
+            "/v1/explain/{id}",
+            explain::explain,
+            "The whole story of an id across both layers; with wait=, once a level is reached",
+        )
+        .asks::<explain::Query>()
+        .gives::<ExplainView>(200),
         post(
             "/v1/outbox/{id}/requeue",
             outbox::requeue,

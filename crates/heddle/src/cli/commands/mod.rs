@@ -6,6 +6,7 @@ mod broker;
 mod completions;
 mod daemon;
 mod down;
+mod explain;
 mod inbox;
 pub mod logs;
 mod peers;
@@ -48,6 +49,8 @@ verbs! {
     Send => send,
     /// Show the messages of an agent; reading does not consume them
     Inbox => inbox,
+    /// Tell the whole story of an id: attempts, commit, deliveries, receipts
+    Explain => explain,
     /// Create, post to, subscribe to and list topics
     Topic => topic,
     /// Register and list this home's agents

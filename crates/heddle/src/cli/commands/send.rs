@@ -1,21 +1,18 @@
 //! `heddle send TO TEXT`: one durable send; the same id again is always safe.
 
 use std::io::Read;
-use std::thread;
-use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
 use heddle_core::limits::REQUEST_BYTES_MAX;
 use heddle_wire::client::{Client, ClientError};
-use heddle_wire::ipc::{OutboxRow, SendAnswer, SendBody};
+use heddle_wire::ipc::{ExplainView, Level, SendAnswer, SendBody};
 use serde_json::Value;
 
 use crate::cli::{CliError, Context, exit};
 
-/// How long `--wait` waits for the broker.
-const WAIT_MAX: Duration = Duration::from_secs(30);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long one request of `--wait` waits; then it is asked again.
+const WAIT_STEP_SECONDS: u64 = 5;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -38,18 +35,30 @@ pub struct Args {
     /// Somebody to point out, as @agent; may be repeated
     #[arg(long, value_name = "@AGENT")]
     mention: Vec<String>,
-    /// Wait until the broker has committed it
-    #[arg(long)]
-    wait: bool,
+    /// Wait until it is committed, delivered, shown or acked, for everybody; committed by default
+    #[arg(
+        long, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "committed", value_parser = parse_level
+    )]
+    wait: Option<Level>,
+    /// How many seconds --wait waits
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, requires = "wait")]
+    timeout: u64,
+}
+
+fn parse_level(text: &str) -> Result<Level, String> {
+    Level::parse(text).ok_or_else(|| "say local, committed, delivered, shown or acked".to_owned())
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let wait = args.wait;
+    let (wait, timeout) = (args.wait, args.timeout);
     let body = body(context, args)?;
     let client = context.client();
     let mut answer = send(&client, &body)?;
-    if wait && answer.durability == "local" {
-        answer = committed(context, &client, &answer)?;
+    if let Some(level) = wait
+        && Level::parse(&answer.durability) < Some(level)
+    {
+        answer = wait_for(context, &client, answer, (level, timeout))?;
     }
     context.print(&answer, |answer| describe(&body.to, answer))
 }
@@ -102,45 +111,54 @@ fn send(client: &Client, body: &SendBody) -> Result<SendAnswer, ClientError> {
     }
 }
 
-fn committed(
+/// Waits for a level, and says how far it came if that is not reached in time.
+fn wait_for(
     context: &Context,
     client: &Client,
-    answer: &SendAnswer,
+    answer: SendAnswer,
+    (level, seconds): (Level, u64),
 ) -> Result<SendAnswer, CliError> {
     let id = &answer.client_message_id;
-    let mut waited = Duration::ZERO;
+    let mut left = seconds;
     loop {
-        let row: OutboxRow = client.outbox_row(id, &context.scope())?;
-        match row.status.as_str() {
-            "done" => {
-                return Ok(SendAnswer {
-                    status: None,
-                    broker_message_id: row.broker_message_id,
-                    history_id: row.history_id,
-                    durability: "committed".to_owned(),
-                    ..answer.clone()
-                });
-            }
-            "dead" | "aborted" => {
-                let why = row.last_error.unwrap_or_else(|| row.status.clone());
-                return Err(CliError::new(
-                    exit::FAILED,
-                    format!("the message is {}: {why}", row.status),
-                )
-                .next("It is kept in the outbox; send it again under a new id."));
-            }
-            _ if waited >= WAIT_MAX => {
-                return Err(CliError::new(
-                    exit::UNREACHABLE,
-                    format!("{id} is durable here, but the broker has not taken it yet"),
-                )
-                .next("It will be sent by itself; `heddle status` shows when."));
-            }
-            _ => {
-                thread::sleep(LOOK_EVERY);
-                waited += LOOK_EVERY;
-            }
+        let step = left.min(WAIT_STEP_SECONDS);
+        let timeout = step.to_string();
+        let mut query = context.scope();
+        query.extend([("wait", level.as_str()), ("timeout_seconds", &timeout)]);
+        let story = client.explain(id, &query)?;
+        left -= step;
+        if story.has_reached(level) {
+            return Ok(reached(&story, level, answer));
         }
+        if story.is_over() {
+            let status = &story.outbox.status;
+            let why = story.outbox.last_error.as_deref().unwrap_or(status);
+            return Err(
+                CliError::new(exit::FAILED, format!("the message is {status}: {why}"))
+                    .next("It is kept in the outbox; send it again under a new id."),
+            );
+        }
+        if left == 0 {
+            let last = story.receipts.last().map_or("local", |last| &last.level);
+            return Err(CliError::new(
+                exit::UNREACHABLE,
+                format!("{id} is {last}, not yet {} for everybody", level.as_str()),
+            )
+            .next(format!(
+                "Nothing is lost, it goes on by itself; see `heddle explain {id}`."
+            )));
+        }
+    }
+}
+
+fn reached(story: &ExplainView, level: Level, answer: SendAnswer) -> SendAnswer {
+    let broker = story.broker.as_ref();
+    SendAnswer {
+        status: None,
+        broker_message_id: broker.map(|b| b.broker_message_id.clone()),
+        history_id: broker.map(|b| b.history_id.clone()),
+        durability: level.as_str().to_owned(),
+        ..answer
     }
 }
 
@@ -148,7 +166,8 @@ fn describe(to: &str, answer: &SendAnswer) -> String {
     let id = &answer.client_message_id;
     match (answer.duplicate, answer.durability.as_str()) {
         (Some(true), _) => format!("already sent to {to} ({id})\n"),
+        (_, "local") => format!("queued for {to}, safe on disk ({id})\n"),
         (_, "committed") => format!("sent to {to} ({id})\n"),
-        _ => format!("queued for {to}, safe on disk ({id})\n"),
+        (_, level) => format!("{level} to {to} ({id})\n"),
     }
 }

@@ -1,0 +1,222 @@
+//! `GET /v1/explain/{id}`: what this home and its broker know of one id, and waiting for a level.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Request, State};
+use heddle_core::clock::WallMs;
+use heddle_core::outbox_status::OutboxStatus;
+use heddle_store::OutboxRow as Row;
+use heddle_wire::broker::{
+    Explained, QueueState, QueueStatus, ReplyResult, Request as Asked, Sender,
+};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{
+    AttemptView, BrokerView, DeliveryView, ExplainView, Level, LimiterView, OutboxRow,
+    QueueStateView,
+};
+use heddle_wire::problem::Problem;
+use serde::Deserialize;
+
+use super::outbox::{FindQuery, find, told};
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+
+/// How long one request waits for a level at most; who wants more asks again.
+const WAIT_SECONDS_MAX: u64 = 30;
+const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(10);
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Query {
+    mesh: Option<String>,
+    agent: Option<String>,
+    /// Do not answer before this level is reached for everybody, or the time is over.
+    wait: Option<String>,
+    timeout_seconds: Option<u64>,
+}
+
+pub(super) async fn explain(
+    State(ipc): State<Arc<Ipc>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Answered {
+    let query: Query = body::query(&request.into_parts().0)?;
+    let level = query.wait.as_deref().map(parse_level).transpose()?;
+    let seconds = query.timeout_seconds.unwrap_or(WAIT_SECONDS_MAX);
+    if seconds > WAIT_SECONDS_MAX {
+        return Err(from_wire::invalid(format!(
+            "timeout_seconds is {seconds}; one request waits {WAIT_SECONDS_MAX} at most"
+        ))
+        .next("Ask again when the answer says that the level was not reached.")
+        .into());
+    }
+    let scope = FindQuery::new(query.mesh, query.agent);
+    let mut view = story(&ipc, find(&ipc, &id, &scope).await?).await?;
+    let Some(level) = level else {
+        return ok(&view);
+    };
+    let deadline = ipc.shared.clock.mono() + Duration::from_secs(seconds);
+    let mut pause = LOOK_AGAIN_FIRST;
+    while !view.has_reached(level) && !view.is_over() && ipc.shared.clock.mono() < deadline {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = ipc.shared.shutdown.cancelled() => break,
+        }
+        pause = (pause * 2).min(LOOK_AGAIN_MAX);
+        view = story(&ipc, find(&ipc, &id, &scope).await?).await?;
+    }
+    view.reached = Some(view.has_reached(level));
+    ok(&view)
+}
+
+fn parse_level(text: &str) -> Result<Level, Problem> {
+    Level::parse(text).ok_or_else(|| {
+        from_wire::invalid(format!(
+            "{text:?} is not one of local, committed, delivered, shown, acked"
+        ))
+    })
+}
+
+async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
+    let outbox = told(ipc, &row).await?;
+    let asked = ask(ipc, &row).await;
+    // A row that is done was committed, whether or not the broker can be asked now.
+    let known = || known_here(&outbox);
+    let (broker, explained, stale) = match asked {
+        Asking::Explained(explained) => (Some(broker(&explained)), Some(explained), false),
+        Asking::Absent => (known(), None, false),
+        Asking::Unreachable => (known(), None, true),
+    };
+    let mut view = ExplainView {
+        id: outbox.client_message_id.clone(),
+        kind: row.kind.as_str().to_owned(),
+        mesh: outbox.mesh.clone(),
+        receipts: Vec::new(),
+        broker,
+        attempts: attempts(&row, &outbox),
+        limiter: explained.as_ref().and_then(|told| {
+            told.limiter.map(|limiter| LimiterView {
+                window: limiter.window,
+                counted: limiter.counted,
+            })
+        }),
+        deliveries_left_off: explained
+            .as_ref()
+            .map_or(0, |told| told.deliveries_left_off),
+        deliveries: explained.map_or_else(Vec::new, |told| deliveries(&told)),
+        chain: outbox.chain.clone(),
+        outbox: OutboxRow {
+            chain: Vec::new(),
+            attempts_log: Vec::new(),
+            ..outbox
+        },
+        stale,
+        reached: None,
+    };
+    view.receipts = view.receipts();
+    Ok(view)
+}
+
+enum Asking {
+    Explained(Box<Explained>),
+    Absent,
+    Unreachable,
+}
+
+async fn ask(ipc: &Ipc, row: &Row) -> Asking {
+    let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+    let Some(mesh) = mesh else {
+        return Asking::Unreachable;
+    };
+    let asked = mesh.ask(Asked::Explain {
+        agent: row.sender.agent.clone(),
+        client_message_id: row.client_message_id.clone(),
+    });
+    match asked.await {
+        Ok(ReplyResult::Explained(explained)) => Asking::Explained(explained),
+        Ok(ReplyResult::Absent) => Asking::Absent,
+        Ok(_) | Err(_) => Asking::Unreachable,
+    }
+}
+
+/// The ack of the broker, as the outbox keeps it (C20).
+fn known_here(outbox: &OutboxRow) -> Option<BrokerView> {
+    Some(BrokerView {
+        broker_message_id: outbox.broker_message_id.clone()?,
+        history_id: outbox.history_id.clone()?,
+        wire_fingerprint_prefix: outbox.wire_fingerprint_prefix.clone(),
+        first_seen_at: None,
+        expires_at: None,
+        history_available: None,
+        destination: None,
+        queue: None,
+    })
+}
+
+fn broker(explained: &Explained) -> BrokerView {
+    let time = |ms: i64| WallMs(ms).to_rfc3339();
+    let kind = explained.destination_kind.as_str();
+    BrokerView {
+        broker_message_id: explained.broker_message_id.to_string(),
+        history_id: explained.history_id.to_string(),
+        wire_fingerprint_prefix: explained.wire_fingerprint.get(..16).map(str::to_owned),
+        first_seen_at: Some(time(explained.first_seen_at)),
+        expires_at: explained.expires_at.map(time),
+        history_available: Some(explained.history_available),
+        destination: Some(format!("{kind} {}", explained.destination_ref)),
+        queue: explained.queue.as_ref().map(queue),
+    }
+}
+
+fn queue(state: &QueueState) -> QueueStateView {
+    let status = match state.status {
+        QueueStatus::Waiting => "waiting",
+        QueueStatus::Leased => "leased",
+        QueueStatus::Acked => "acked",
+    };
+    QueueStateView {
+        status: status.to_owned(),
+        fence: state.fence,
+        delivery_count: state.delivery_count,
+        holder: state.holder.as_ref().map(name),
+        lease_left_seconds: state.lease_left_ms.map(|ms| ms.div_ceil(1000)),
+        acked_at: state.acked_at.map(|ms| WallMs(ms).to_rfc3339()),
+    }
+}
+
+fn name(party: &Sender) -> String {
+    format!("@{}/{}", party.member_name, party.party.agent)
+}
+
+fn deliveries(explained: &Explained) -> Vec<DeliveryView> {
+    let time = |at: Option<i64>| at.map(|ms| WallMs(ms).to_rfc3339());
+    let view = explained.deliveries.iter().map(|delivery| DeliveryView {
+        recipient: name(&delivery.recipient),
+        delivered_at: time(delivery.delivered_at),
+        shown_at: time(delivery.shown_at),
+        acked_at: time(delivery.acked_at),
+    });
+    view.collect()
+}
+
+/// What failed was noted as it happened; an attempt that succeeded at once left only its time.
+fn attempts(row: &Row, outbox: &OutboxRow) -> Vec<AttemptView> {
+    let mut attempts = outbox.attempts_log.clone();
+    let is_noted = attempts
+        .iter()
+        .any(|attempt| attempt.outcome == "committed");
+    if let Some(at) = &outbox.delivered_at
+        && row.status == OutboxStatus::Done
+        && !is_noted
+    {
+        attempts.push(AttemptView {
+            number: attempts.last().map_or(1, |last| last.number + 1),
+            at: at.clone(),
+            outcome: "committed".to_owned(),
+            detail: String::new(),
+        });
+    }
+    attempts
+}

@@ -1,0 +1,134 @@
+//! `heddle explain ID`: what became of a send, across outbox and broker, in one screen.
+
+use clap::Args as ClapArgs;
+use heddle_wire::ipc::{DeliveryView, ExplainView, OutboxRow, QueueStateView};
+
+use crate::cli::text::{printable, table};
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The id that the send printed, or the row's own id
+    id: String,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let story = context.client().explain(&args.id, &context.scope())?;
+    context.print(&story, describe)
+}
+
+fn describe(story: &ExplainView) -> String {
+    let row = &story.outbox;
+    let mut text = format!("{}\n", verdict(story));
+    let mut line = |name: &str, value: String| {
+        text.push_str(&format!("  {name:<10} {}\n", printable(&value)));
+    };
+    line(
+        "message",
+        format!("@{} to {}, {}", row.agent, row.to, row.priority),
+    );
+    line("local", row.enqueued_at.clone());
+    for attempt in &story.attempts {
+        let detail = match attempt.detail.as_str() {
+            "" => String::new(),
+            detail => format!(": {detail}"),
+        };
+        line(
+            &format!("try {}", attempt.number),
+            format!("{}  {}{detail}", attempt.at, attempt.outcome),
+        );
+    }
+    if let Some(broker) = &story.broker {
+        let at = broker.first_seen_at.clone();
+        let at = at.or(row.delivered_at.clone()).unwrap_or_default();
+        line(
+            "committed",
+            format!(
+                "{at}  as {} at {}",
+                broker.broker_message_id, broker.history_id
+            ),
+        );
+        if broker.history_available == Some(false) {
+            line(
+                "body",
+                "pruned at the broker; the id stays taken".to_owned(),
+            );
+        }
+        if let Some(queue) = &broker.queue {
+            line("queue", queue_words(queue));
+        }
+    }
+    if let Some(limiter) = &story.limiter {
+        let cost = if limiter.counted {
+            "used one of the budget"
+        } else {
+            "was free"
+        };
+        line("limiter", format!("{cost} in window {}", limiter.window));
+    }
+    text.push_str(&recipients(story));
+    text.push_str(&chain(story));
+    if story.stale {
+        text.push_str("  The broker cannot be asked now; this is what this home knows.\n");
+    }
+    text
+}
+
+/// The story in one line.
+fn verdict(story: &ExplainView) -> String {
+    let row = &story.outbox;
+    let id = printable(&story.id);
+    match row.status.as_str() {
+        "dead" | "aborted" => {
+            let why = row.last_error.as_deref().unwrap_or("retired by a requeue");
+            format!("{id} is {}: {}", row.status, printable(why))
+        }
+        _ => match story.receipts.last() {
+            Some(last) => format!("{id} is {}", last.level),
+            None => format!("{id} is {}", row.status),
+        },
+    }
+}
+
+fn queue_words(queue: &QueueStateView) -> String {
+    let holder = queue.holder.as_deref().unwrap_or("nobody");
+    match (queue.status.as_str(), queue.lease_left_seconds) {
+        ("leased", Some(left)) => format!("with {holder} for {left} s, fence {}", queue.fence),
+        ("acked", _) => format!("done by {holder}, fence {}", queue.fence),
+        _ => format!("waits; handed out {} times", queue.delivery_count),
+    }
+}
+
+fn recipients(story: &ExplainView) -> String {
+    if story.deliveries.is_empty() {
+        return String::new();
+    }
+    let cell = |at: &Option<String>| at.clone().unwrap_or_else(|| "-".to_owned());
+    let mut rows = vec![
+        ["RECIPIENT", "DELIVERED", "SHOWN", "ACKED"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    rows.extend(story.deliveries.iter().map(|d: &DeliveryView| {
+        vec![
+            printable(&d.recipient),
+            cell(&d.delivered_at),
+            cell(&d.shown_at),
+            cell(&d.acked_at),
+        ]
+    }));
+    let mut text = table(&rows);
+    if story.deliveries_left_off > 0 {
+        text.push_str(&format!("and {} more\n", story.deliveries_left_off));
+    }
+    text
+}
+
+fn chain(story: &ExplainView) -> String {
+    if story.chain.len() < 2 {
+        return String::new();
+    }
+    let link = |row: &OutboxRow| format!("{} ({})", printable(&row.client_message_id), row.status);
+    let links: Vec<String> = story.chain.iter().map(link).collect();
+    format!("  {:<10} {}\n", "chain", links.join(" → "))
+}

@@ -1,0 +1,191 @@
+//! `GET /v1/explain/{id}`: the whole story of an id across both layers, and its receipts.
+
+use serde::{Deserialize, Serialize};
+
+use super::outbox::{AttemptView, OutboxRow};
+
+/// How far an effect has come. Each level implies the ones before it (DESIGN §13.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Synced in this home's outbox.
+    Local,
+    /// In the broker's accept transaction.
+    Committed,
+    /// In the recipient's inbox; for a queue, with a consumer.
+    Delivered,
+    /// Put before the agent.
+    Shown,
+    /// Acknowledged by the agent.
+    Acked,
+}
+
+impl Level {
+    pub const ALL: [Self; 5] = [
+        Self::Local,
+        Self::Committed,
+        Self::Delivered,
+        Self::Shown,
+        Self::Acked,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Committed => "committed",
+            Self::Delivered => "delivered",
+            Self::Shown => "shown",
+            Self::Acked => "acked",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.as_str() == text)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExplainView {
+    pub id: String,
+    pub kind: String,
+    pub mesh: String,
+    /// In order of level, then of recipient.
+    pub receipts: Vec<ReceiptView>,
+    pub outbox: OutboxRow,
+    /// Null while the broker is not known to hold the id.
+    pub broker: Option<BrokerView>,
+    /// Oldest first; of many the first five and the last twenty.
+    pub attempts: Vec<AttemptView>,
+    /// What the limiter said when the broker let the message in; null where nobody noted it.
+    pub limiter: Option<LimiterView>,
+    pub deliveries: Vec<DeliveryView>,
+    /// Recipients beyond the ones listed.
+    #[serde(default)]
+    pub deliveries_left_off: u64,
+    /// The rows that a requeue has linked, oldest first, this one included.
+    pub chain: Vec<OutboxRow>,
+    /// True where the broker could not be asked: what stands here is what this home knows.
+    pub stale: bool,
+    /// With `wait=LEVEL`: whether it was reached in time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reached: Option<bool>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiptView {
+    pub level: String,
+    pub at: String,
+    /// Null for `local` and `committed`, which concern no recipient.
+    pub recipient: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerView {
+    pub broker_message_id: String,
+    pub history_id: String,
+    pub wire_fingerprint_prefix: Option<String>,
+    pub first_seen_at: Option<String>,
+    /// When the broker may forget the id; null: never, or not known.
+    pub expires_at: Option<String>,
+    /// False once the body was pruned there.
+    pub history_available: Option<bool>,
+    pub destination: Option<String>,
+    pub queue: Option<QueueStateView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueStateView {
+    /// `waiting`, `leased` or `acked`.
+    pub status: String,
+    pub fence: u64,
+    pub delivery_count: u64,
+    pub holder: Option<String>,
+    pub lease_left_seconds: Option<u64>,
+    pub acked_at: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimiterView {
+    pub window: u64,
+    /// False: the id had been counted in this window already, so this was free.
+    pub counted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeliveryView {
+    pub recipient: String,
+    pub delivered_at: Option<String>,
+    pub shown_at: Option<String>,
+    pub acked_at: Option<String>,
+}
+
+impl DeliveryView {
+    fn at(&self, level: Level) -> Option<&String> {
+        match level {
+            Level::Local | Level::Committed => None,
+            Level::Delivered => self.delivered_at.as_ref(),
+            Level::Shown => self.shown_at.as_ref(),
+            Level::Acked => self.acked_at.as_ref(),
+        }
+    }
+}
+
+impl ExplainView {
+    /// Whether the level holds for everybody whom the message concerns. A topic without subscribers
+    /// concerns nobody: it is delivered as soon as it is committed.
+    pub fn has_reached(&self, level: Level) -> bool {
+        match level {
+            Level::Local => true,
+            Level::Committed => self.broker.is_some(),
+            _ if self.stale => false,
+            _ => match self.broker.as_ref().map(|broker| &broker.queue) {
+                None => false,
+                Some(Some(queue)) => {
+                    queue.status == "acked" || (level < Level::Acked && queue.status == "leased")
+                }
+                Some(None) => {
+                    self.deliveries_left_off == 0
+                        && self.deliveries.iter().all(|d| d.at(level).is_some())
+                }
+            },
+        }
+    }
+
+    /// Whether it can still get further by itself.
+    pub fn is_over(&self) -> bool {
+        matches!(self.outbox.status.as_str(), "dead" | "aborted")
+    }
+
+    /// The receipts, from everything else.
+    pub fn receipts(&self) -> Vec<ReceiptView> {
+        let alone = |level: Level, at: &str| ReceiptView {
+            level: level.as_str().to_owned(),
+            at: at.to_owned(),
+            recipient: None,
+        };
+        let mut receipts = vec![alone(Level::Local, &self.outbox.enqueued_at)];
+        if let Some(broker) = &self.broker {
+            let at = broker.first_seen_at.as_ref();
+            if let Some(at) = at.or(self.outbox.delivered_at.as_ref()) {
+                receipts.push(alone(Level::Committed, at));
+            }
+            if let Some(queue) = &broker.queue
+                && let Some(at) = &queue.acked_at
+            {
+                receipts.push(ReceiptView {
+                    recipient: queue.holder.clone(),
+                    ..alone(Level::Acked, at)
+                });
+            }
+        }
+        for level in [Level::Delivered, Level::Shown, Level::Acked] {
+            let of_level = |delivery: &DeliveryView| {
+                delivery.at(level).map(|at| ReceiptView {
+                    recipient: Some(delivery.recipient.clone()),
+                    ..alone(level, at)
+                })
+            };
+            receipts.extend(self.deliveries.iter().filter_map(of_level));
+        }
+        receipts
+    }
+}
