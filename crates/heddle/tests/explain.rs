@@ -114,7 +114,7 @@ fn waiting_for_everybody_ends_when_the_last_one_has_acknowledged() {
         });
         home.cli_as("ann", &["inbox", "--ack"]).ok();
         let waited = waiting.join().unwrap().ok();
-        assert!(waited.stdout.contains("m"), "{waited:?}");
+        assert!(waited.stdout.contains("(m)"), "{waited:?}");
     });
     assert_eq!(explain(&daemon, "m")["outbox"]["status"], "done");
 }
