@@ -252,3 +252,24 @@ fn the_story_of_a_queue_message_says_where_it_waits() {
         .expect(200);
     assert_eq!(waited["reached"], false, "nobody has taken it");
 }
+
+#[test]
+fn c2_the_door_compares_what_was_asked_and_the_broker_what_was_sent() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["agent", "register", "ann"]).ok();
+    let body = json!({"to": "@ann", "message": "x", "client_message_id": "m"});
+    daemon.http.post("/v1/send", &body).expect(202);
+    wait_until("it is committed", || {
+        explain(&daemon, "m")["outbox"]["status"] == "done"
+    });
+    let story = explain(&daemon, "m");
+    let asked = &story["outbox"]["request_fingerprint"].as_str().unwrap()[..16];
+    let sent = story["outbox"]["wire_fingerprint_prefix"].as_str().unwrap();
+    // One covers `@ann` as it was typed, the other the mailbox that it meant.
+    assert_ne!(asked, sent);
+    assert_eq!(story["broker"]["wire_fingerprint_prefix"], sent);
+    let again = daemon.http.post("/v1/send", &body).expect(200);
+    assert_eq!(again["duplicate"], true);
+    assert_eq!(&again["request_fingerprint"].as_str().unwrap()[..16], asked);
+}

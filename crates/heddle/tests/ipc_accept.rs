@@ -70,7 +70,8 @@ fn five_states(broker: &StubBroker, daemon: &Daemon) -> BTreeMap<&'static str, S
 }
 
 #[test]
-fn ob_04_ob_05_ob_11_every_row_of_the_table_answers_as_specified_and_changes_nothing() {
+fn v10_4_5_1_ob_04_ob_05_ob_11_c20_every_row_of_the_table_answers_as_specified_and_changes_nothing()
+{
     let broker = StubBroker::start();
     let home = Home::new();
     home.config(&broker.config());

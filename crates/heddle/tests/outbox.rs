@@ -115,7 +115,7 @@ fn v6_4_5_v6_4_12_v10_4_11_a_conflict_at_the_broker_kills_and_is_listed_as_faile
 }
 
 #[test]
-fn v10_4_11_c6_a_rate_limit_is_waited_out_and_every_attempt_is_told() {
+fn v10_4_11_c6_rl_09_a_rate_limit_is_waited_out_and_every_attempt_is_told() {
     let (broker, home, daemon) = on_stub();
     broker.script(refuse("rate_limited"));
     send(&daemon, "a").expect(202);

@@ -130,7 +130,7 @@ async fn br_17_one_mesh_cannot_use_up_the_budget_of_another() {
 }
 
 #[tokio::test]
-async fn rl_05_memory_is_bounded_by_two_windows_of_traffic() {
+async fn rl_05_c35_memory_is_bounded_by_two_windows_of_traffic() {
     let (clock, limiter) = local();
     for round in 0..50_u8 {
         for number in 0..20 {

@@ -66,7 +66,7 @@ async fn br_05_a_send_refused_for_its_budget_goes_through_in_the_next_window<S: 
 }
 
 #[tokio::test(start_paused = true)]
-async fn rl_06_without_a_limiter_nothing_is_accepted_and_nothing_is_refused_for_good() {
+async fn rl_06_c35_without_a_limiter_nothing_is_accepted_and_nothing_is_refused_for_good() {
     for is_down in [true, false] {
         let storage = Flaky::around(memory());
         let clock = Arc::new(ManualClock::at(WallMs(0)));

@@ -20,7 +20,7 @@ on_every_storage!(
     v10_4_6_2_b2_a_refusal_in_the_transaction_is_rolled_back_and_the_id_free,
     v10_4_6_2_b3_an_accept_commits_all_effects_and_consumes_the_id,
     rl_02_32_requests_of_one_id_racing_past_b0_use_one_unit_and_one_is_created,
-    br_21_a_sweep_beside_retries_gives_a_duplicate_or_one_new_accept_never_both,
+    br_21_c36_a_sweep_beside_retries_gives_a_duplicate_or_one_new_accept_never_both,
     rl_10_spoilt_telemetry_changes_no_decision,
 );
 
@@ -165,7 +165,7 @@ async fn rl_02_32_requests_of_one_id_racing_past_b0_use_one_unit_and_one_is_crea
     assert_eq!(refused_code(&third), "rate_limited");
 }
 
-async fn br_21_a_sweep_beside_retries_gives_a_duplicate_or_one_new_accept_never_both<
+async fn br_21_c36_a_sweep_beside_retries_gives_a_duplicate_or_one_new_accept_never_both<
     S: TestStorage,
 >(
     storage: Arc<S>,

@@ -9,7 +9,7 @@ use crate::storage::Job;
 use crate::test_support::{TestStorage, mesh, mesh_name, on_every_storage};
 
 #[tokio::test]
-async fn br_12_an_id_is_there_until_the_sweep_deletes_it_and_only_after_its_time() {
+async fn br_12_c36_an_id_is_there_until_the_sweep_deletes_it_and_only_after_its_time() {
     check(
         "
         member a
