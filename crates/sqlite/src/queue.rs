@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 pub(crate) struct Queue<J> {
     state: Mutex<State<J>>,
@@ -22,15 +21,6 @@ struct State<J> {
 pub(crate) enum Refused {
     Full,
     Closed,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Next<J> {
-    Job(J),
-    /// Nothing arrived within the given time.
-    Idle,
-    /// Closed and empty: nothing will ever arrive.
-    Ended,
 }
 
 impl<J> Queue<J> {
@@ -60,34 +50,20 @@ impl<J> Queue<J> {
         Ok(())
     }
 
-    /// Waits for the next job: without end, or until `patience` has passed.
-    pub(crate) fn next(&self, patience: Option<Duration>) -> Next<J> {
+    /// Waits for the next job. `None`: closed and empty, so nothing will ever arrive.
+    pub(crate) fn next(&self) -> Option<J> {
         let mut state = self.lock();
         loop {
             if let Some(job) = state.jobs.pop_front() {
-                return Next::Job(job);
+                return Some(job);
             }
             if state.closed {
-                return Next::Ended;
+                return None;
             }
-            match patience {
-                None => {
-                    state = self
-                        .work
-                        .wait(state)
-                        .unwrap_or_else(PoisonError::into_inner);
-                }
-                Some(patience) => {
-                    let (again, waited) = self
-                        .work
-                        .wait_timeout(state, patience)
-                        .unwrap_or_else(PoisonError::into_inner);
-                    state = again;
-                    if waited.timed_out() && state.jobs.is_empty() && !state.closed {
-                        return Next::Idle;
-                    }
-                }
-            }
+            state = self
+                .work
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -119,7 +95,7 @@ impl<J> Queue<J> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Next, Queue, Refused};
+    use super::{Queue, Refused};
 
     #[test]
     fn a_full_queue_refuses_at_once_and_keeps_order() {
@@ -127,10 +103,10 @@ mod tests {
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));
         assert_eq!(queue.push(3), Err(Refused::Full));
-        assert_eq!(queue.next(None), Next::Job(1));
+        assert_eq!(queue.next(), Some(1));
         assert_eq!(queue.push(4), Ok(()));
-        assert_eq!(queue.next(None), Next::Job(2));
-        assert_eq!(queue.next(None), Next::Job(4));
+        assert_eq!(queue.next(), Some(2));
+        assert_eq!(queue.next(), Some(4));
     }
 
     #[test]
@@ -139,8 +115,8 @@ mod tests {
         assert_eq!(queue.push(1), Ok(()));
         queue.close();
         assert_eq!(queue.push(2), Err(Refused::Closed));
-        assert_eq!(queue.next(None), Next::Job(1));
-        assert_eq!(queue.next(None), Next::Ended);
+        assert_eq!(queue.next(), Some(1));
+        assert_eq!(queue.next(), None);
     }
 
     #[test]
@@ -149,6 +125,6 @@ mod tests {
         assert_eq!(queue.push(1), Ok(()));
         assert_eq!(queue.push(2), Ok(()));
         assert_eq!(queue.close_and_empty(), [1, 2]);
-        assert_eq!(queue.next(None), Next::Ended);
+        assert_eq!(queue.next(), None);
     }
 }

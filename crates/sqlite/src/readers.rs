@@ -9,7 +9,7 @@ use crate::connection::Site;
 use crate::error::ReadError;
 use crate::fault::Fault;
 use crate::poison::Poison;
-use crate::queue::{Next, Queue};
+use crate::queue::Queue;
 use crate::reply::{Reply, panic_text};
 
 /// A queued read with its types erased. It is given a connection, or the reason why there is none. One
@@ -34,7 +34,7 @@ impl Reader {
     /// Runs until the queue is closed and drained.
     pub(crate) fn run(&self) {
         let mut kept: Option<Connection> = None;
-        while let Next::Job(job) = self.queue.next(None) {
+        while let Some(job) = self.queue.next() {
             let connection = match kept.take().map_or_else(|| self.site.reader(), Ok) {
                 Ok(connection) => connection,
                 Err(error) => {

@@ -16,12 +16,17 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    run_as(Flavour::Embedded, context, args)
+}
+
+/// Also what `heddle daemon up` does, for meshes that are hosted elsewhere.
+pub fn run_as(flavour: Flavour, context: &Context, args: Args) -> Result<(), CliError> {
     if args.detach {
-        let ready = up::detach(context, Flavour::Embedded)?;
+        let ready = up::detach(context, flavour)?;
         context.print(&ready, |ready| up::greeting(ready, true))
     } else if args.background {
-        up::foreground(context, Flavour::Embedded, up::Words::Nowhere)
+        up::foreground(context, flavour, up::Words::Nowhere)
     } else {
-        up::foreground(context, Flavour::Embedded, up::Words::StandardError)
+        up::foreground(context, flavour, up::Words::StandardError)
     }
 }

@@ -1,12 +1,12 @@
 //! `heddle daemon …`: the daemon without an embedded broker, and its outbox.
 
 mod outbox;
-mod up;
 
 use clap::{Args as ClapArgs, Subcommand};
 
-use super::{down, logs, status};
+use super::{down, logs, status, up};
 use crate::cli::{CliError, Context};
+use crate::up::Flavour;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -30,7 +30,7 @@ enum Verb {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
-        Verb::Up(args) => up::run(context, &args),
+        Verb::Up(args) => up::run_as(Flavour::Elsewhere, context, args),
         Verb::Down(args) => down::run(context, args),
         Verb::Status(args) => status::run(context, args),
         Verb::Logs(args) => logs::run(context, args),
