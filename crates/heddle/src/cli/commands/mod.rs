@@ -9,6 +9,7 @@ mod down;
 mod inbox;
 pub mod logs;
 mod peers;
+mod queue;
 mod send;
 mod status;
 mod topic;
@@ -50,6 +51,8 @@ verbs! {
     Inbox => inbox,
     /// Create, post to, subscribe to and list topics
     Topic => topic,
+    /// Push work to a queue, take it under a lease, say that it is done
+    Queue => queue,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

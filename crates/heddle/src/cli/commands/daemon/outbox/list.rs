@@ -61,7 +61,7 @@ fn describe(page: &OutboxPage, status: Option<&str>) -> String {
         text.push_str(&format!("(more: --cursor {cursor})\n"));
     }
     if page.rows.iter().any(|row| row.status == "dead") {
-        text.push_str("next: heddle daemon outbox inspect ID, or heddle daemon outbox requeue --id ID --auto\n");
+        text.push_str("next: heddle daemon outbox inspect ID\n      heddle daemon outbox requeue --id ID --auto\n");
     }
     text
 }
