@@ -84,6 +84,14 @@ pub const VERDICT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest lease on a message of a queue.
 pub const QUEUE_LEASE_MS_MAX: u64 = 24 * 60 * 60 * 1000;
+/// The lease of a caller who does not say.
+pub const QUEUE_LEASE_DEFAULT: Duration = Duration::from_secs(300);
+/// Messages that one call takes from a queue, or settles.
+pub const QUEUE_ITEMS_MAX: usize = 100;
+/// How long a take may wait for work.
+pub const QUEUE_WAIT_MAX: Duration = Duration::from_secs(30);
+/// Takes that wait at one daemon; each holds a place among the requests in flight.
+pub const QUEUE_WAITS_MAX: usize = 32;
 /// How long a session counts as present after the last sign of life.
 pub const SESSION_LEASE: Duration = PING_DEADLINE;
 /// Recipients that one explanation lists.
@@ -151,6 +159,10 @@ const _: () = {
     assert!(REQUEST_BYTES_MAX * 2 <= RESPONSE_BYTES_MAX);
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
+    // Consumers that wait for work leave places to those who bring some.
+    assert!(QUEUE_WAITS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
+    assert!(QUEUE_ITEMS_MAX <= BATCH_ITEMS_MAX);
+    assert!(QUEUE_LEASE_DEFAULT.as_millis() <= QUEUE_LEASE_MS_MAX as u128);
     assert!(EVENT_STREAMS_MAX + REQUESTS_IN_FLIGHT_MAX < CONNECTIONS_MAX);
     // A live peer is pinged at least twice before it is taken for dead.
     assert!(PING_INTERVAL.as_secs() * 2 < PING_DEADLINE.as_secs());

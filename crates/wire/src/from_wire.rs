@@ -6,7 +6,7 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
 use serde::de::DeserializeOwned;
 
-use crate::ipc::{SendBody, TopicPostBody};
+use crate::ipc::{QueuePushBody, SendBody, TopicPostBody};
 use crate::problem::Problem;
 
 /// Parses a request body strictly: I-JSON, a known shape, no unknown field.
@@ -74,6 +74,27 @@ pub fn post_as_send(post: TopicPostBody) -> Result<SendBody, Problem> {
         client_message_id: post.client_message_id,
         mesh: post.mesh,
         agent: post.agent,
+    })
+}
+
+/// A queue's name as people type it, with or without its prefix.
+pub fn queue_name(text: &str) -> Result<heddle_core::names::QueueName, Problem> {
+    heddle_core::names::QueueName::parse(text.strip_prefix("queue:").unwrap_or(text))
+        .map_err(|error| invalid(error.to_string()))
+}
+
+/// A push is a send to the queue.
+pub fn push_as_send(push: QueuePushBody) -> Result<SendBody, Problem> {
+    Ok(SendBody {
+        to: format!("queue:{}", queue_name(&push.queue)?),
+        message: push.message,
+        priority: push.priority,
+        meta: push.meta,
+        reply_to_id: push.reply_to_id,
+        mentions: push.mentions,
+        client_message_id: push.client_message_id,
+        mesh: push.mesh,
+        agent: push.agent,
     })
 }
 

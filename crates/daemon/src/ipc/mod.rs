@@ -16,7 +16,7 @@ mod stream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use heddle_core::limits::{EVENT_STREAMS_MAX, REQUESTS_IN_FLIGHT_MAX};
+use heddle_core::limits::{EVENT_STREAMS_MAX, QUEUE_WAITS_MAX, REQUESTS_IN_FLIGHT_MAX};
 use heddle_core::names::AgentName;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
@@ -46,6 +46,8 @@ pub(crate) struct Ipc {
 pub(crate) struct Load {
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    /// Takes that wait for work.
+    queue_waits: Semaphore,
     bucket: Bucket,
 }
 
@@ -54,6 +56,7 @@ impl Default for Load {
         Self {
             requests: Arc::new(Semaphore::new(REQUESTS_IN_FLIGHT_MAX)),
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
+            queue_waits: Semaphore::new(QUEUE_WAITS_MAX),
             bucket: Bucket::default(),
         }
     }
@@ -62,6 +65,10 @@ impl Default for Load {
 impl Load {
     pub(crate) fn requests_free(&self) -> usize {
         self.requests.available_permits()
+    }
+
+    pub(crate) fn queue_waits_free(&self) -> usize {
+        self.queue_waits.available_permits()
     }
 
     pub(crate) fn streams_free(&self) -> usize {

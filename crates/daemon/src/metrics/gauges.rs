@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use heddle_core::limits::{EVENT_STREAMS_MAX, REQUESTS_IN_FLIGHT_MAX};
+use heddle_core::limits::{EVENT_STREAMS_MAX, QUEUE_WAITS_MAX, REQUESTS_IN_FLIGHT_MAX};
 
 use crate::ipc::Ipc;
 
@@ -23,6 +23,8 @@ pub(crate) async fn observe(ipc: &Ipc) {
     metrics::gauge!("heddle_store_queue_depth").set(double(stats.queued));
     let in_flight = REQUESTS_IN_FLIGHT_MAX.saturating_sub(ipc.load.requests_free());
     metrics::gauge!("heddle_ipc_requests_in_flight").set(double(in_flight as u64));
+    let waits = QUEUE_WAITS_MAX.saturating_sub(ipc.load.queue_waits_free());
+    metrics::gauge!("heddle_ipc_queue_waits").set(double(waits as u64));
     let streams = EVENT_STREAMS_MAX.saturating_sub(ipc.load.streams_free());
     metrics::gauge!("heddle_ipc_event_streams").set(double(streams as u64));
     metrics::gauge!("heddle_uptime_seconds").set(shared.clock.mono().as_secs_f64());

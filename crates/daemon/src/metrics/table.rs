@@ -39,6 +39,7 @@ metrics_table! {
     Counter "heddle_ipc_refused_unread_total" ["status"] "Requests that were no HTTP, or had too long a head or target";
     Counter "heddle_ipc_panics_total" [] "Requests that met a bug of ours; each took only itself along";
     Gauge "heddle_ipc_requests_in_flight" [] "Requests being answered now";
+    Gauge "heddle_ipc_queue_waits" [] "Takes that wait for work now";
     Gauge "heddle_ipc_event_streams" [] "Event streams open now";
     // --- the outbox
     Counter "heddle_outbox_accepted_total" [] "Messages accepted for the first time";

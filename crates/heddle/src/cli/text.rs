@@ -1,5 +1,10 @@
 //! Text of others, made safe for a terminal.
 
+use serde_json::Value;
+
+/// Of a message's meta, what is shown to people; `--json` has all of it.
+const META_CHARS_MAX: usize = 240;
+
 /// Shows control characters and bidi marks instead of obeying them (T-41); keeps line breaks and tabs.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -49,9 +54,24 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
+/// On one line, and not longer than a few of a terminal's.
+pub fn compact(meta: &Value) -> Option<String> {
+    if meta.is_null() {
+        return None;
+    }
+    let whole = meta.to_string();
+    let shown: String = whole.chars().take(META_CHARS_MAX).collect();
+    Some(if shown.len() < whole.len() {
+        format!("{shown}…")
+    } else {
+        shown
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn t_41_escapes_and_bidi_marks_are_shown_not_obeyed() {
@@ -67,5 +87,14 @@ mod tests {
             vec!["ccc".to_owned(), "d".to_owned()],
         ];
         assert_eq!(table(&rows), "a    b\nccc  d\n");
+    }
+
+    #[test]
+    fn a_long_meta_is_cut_and_none_is_not_shown() {
+        assert_eq!(compact(&Value::Null), None);
+        let long = compact(&json!({"k": "ö".repeat(2 * META_CHARS_MAX)}));
+        let long = long.unwrap();
+        assert_eq!(long.chars().count(), META_CHARS_MAX + 1);
+        assert!(long.ends_with('…'));
     }
 }

@@ -49,6 +49,13 @@ impl Client {
         self
     }
 
+    /// The same, for a question that the daemon itself takes this much longer to answer.
+    #[must_use]
+    fn waiting(mut self, longer: Duration) -> Self {
+        self.patience += longer;
+        self
+    }
+
     pub fn socket(&self) -> &Path {
         &self.socket
     }

@@ -1,11 +1,16 @@
 //! The routes as methods, so that no door spells a path.
 
+use std::time::Duration;
+
+use heddle_core::limits::QUEUE_WAIT_MAX;
+
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ExplainView, InboxPage, OutboxPage,
-    OutboxRow, PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody, SearchPage,
-    SeenAnswer, SeenBody, SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView, TopicAnswer,
-    TopicBody, TopicList, Version,
+    OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody,
+    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody,
+    TopicList, Version,
 };
 
 impl Client {
@@ -48,6 +53,28 @@ impl Client {
 
     pub fn topics(&self, query: &[(&str, &str)]) -> Result<TopicList, ClientError> {
         self.get("/v1/topic/list", query)
+    }
+
+    /// Pushes under the id in the body; the same id again is safe.
+    pub fn push(&self, body: &QueuePushBody) -> Result<SendAnswer, ClientError> {
+        self.post("/v1/queue/push", None, body)
+    }
+
+    /// Takes work, and waits for it as long as the body says.
+    pub fn take(&self, body: &QueueTakeBody) -> Result<QueueTaken, ClientError> {
+        let wait = Duration::from_secs(body.wait_seconds.unwrap_or(0)).min(QUEUE_WAIT_MAX);
+        self.clone()
+            .waiting(wait)
+            .post("/v1/queue/take", None, body)
+    }
+
+    /// `verb` is ack or release.
+    pub fn settle(&self, verb: &str, body: &QueueSettleBody) -> Result<SettledItems, ClientError> {
+        self.post(&format!("/v1/queue/{verb}"), None, body)
+    }
+
+    pub fn queues(&self, query: &[(&str, &str)]) -> Result<QueueList, ClientError> {
+        self.get("/v1/queue/list", query)
     }
 
     pub fn register_agent(&self, body: &AgentBody) -> Result<AgentView, ClientError> {

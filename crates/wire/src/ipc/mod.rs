@@ -4,6 +4,7 @@ mod agent;
 mod explain;
 mod inbox;
 mod outbox;
+mod queue;
 mod send;
 mod status;
 mod topic;
@@ -19,6 +20,10 @@ pub use inbox::{
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,
     PruneBody, RequeueAnswer, RequeueBody,
+};
+pub use queue::{
+    LeasedBody, QueueItem, QueueList, QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken,
+    QueueView, SettledItem, SettledItems,
 };
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{

@@ -10,6 +10,7 @@ mod inbox_search;
 mod openapi;
 mod outbox;
 mod peers;
+mod queue;
 pub(super) mod send;
 mod status;
 mod table;

@@ -9,15 +9,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, outbox, peers, send,
+    agent, discover, events, explain, inbox, inbox_marks, inbox_search, outbox, peers, queue, send,
     status, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, Compat, ExplainView, Health, InboxPage,
-    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody,
-    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, ShownAnswer, ShownBody, StatusView,
-    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer,
+    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer,
+    TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -45,7 +46,7 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), rows(), people(), house()];
+    let tables = [messages(), work(), rows(), people(), house()];
     tables.into_iter().flatten().collect()
 }
 
@@ -87,6 +88,28 @@ fn messages() -> Vec<Route> {
         )
         .asks::<topic::ListQuery>()
         .gives::<TopicList>(200),
+    ]
+}
+
+fn work() -> Vec<Route> {
+    vec![
+        post("/v1/queue/push", queue::push, "Accept work for a queue")
+            .takes::<QueuePushBody>()
+            .with(KEY)
+            .gives::<SendAnswer>(202)
+            .gives::<SendAnswer>(200),
+        post("/v1/queue/take", queue::take, "Take work under a lease")
+            .takes::<QueueTakeBody>()
+            .gives::<QueueTaken>(200),
+        post("/v1/queue/ack", queue::ack, "Say that work is done")
+            .takes::<QueueSettleBody>()
+            .gives::<SettledItems>(200),
+        post("/v1/queue/release", queue::release, "Give work back")
+            .takes::<QueueSettleBody>()
+            .gives::<SettledItems>(200),
+        get("/v1/queue/list", queue::list, "The queues")
+            .asks::<queue::ListQuery>()
+            .gives::<QueueList>(200),
     ]
 }
 

@@ -10,6 +10,7 @@ mod explain;
 mod inbox;
 pub mod logs;
 mod peers;
+mod queue;
 mod send;
 mod status;
 mod topic;
@@ -53,6 +54,8 @@ verbs! {
     Explain => explain,
     /// Create, post to, subscribe to and list topics
     Topic => topic,
+    /// Push work to a queue, take it under a lease, say that it is done
+    Queue => queue,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

@@ -64,11 +64,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 }
 
 fn body(context: &Context, args: Args) -> Result<SendBody, CliError> {
-    let message = if args.text == "-" {
-        read_stdin()?
-    } else {
-        args.text
-    };
+    let message = message(args.text)?;
     let meta = args.meta.as_deref().map(parse_meta).transpose()?;
     Ok(SendBody {
         to: args.to,
@@ -84,7 +80,12 @@ fn body(context: &Context, args: Args) -> Result<SendBody, CliError> {
     })
 }
 
-fn parse_meta(text: &str) -> Result<Value, CliError> {
+/// The message itself, or standard input for `-`.
+pub(super) fn message(text: String) -> Result<String, CliError> {
+    if text == "-" { read_stdin() } else { Ok(text) }
+}
+
+pub(super) fn parse_meta(text: &str) -> Result<Value, CliError> {
     parse_ijson(text.as_bytes()).map_err(|error| {
         CliError::new(exit::USAGE, format!("--meta: {error}"))
             .next("Pass a JSON object, as in --meta '{\"ticket\": 7}'.")
@@ -162,7 +163,7 @@ fn reached(story: &ExplainView, level: Level, answer: SendAnswer) -> SendAnswer 
     }
 }
 
-fn describe(to: &str, answer: &SendAnswer) -> String {
+pub(super) fn describe(to: &str, answer: &SendAnswer) -> String {
     let id = &answer.client_message_id;
     match (answer.duplicate, answer.durability.as_str()) {
         (Some(true), _) => format!("already sent to {to} ({id})\n"),

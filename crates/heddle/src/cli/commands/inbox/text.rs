@@ -2,13 +2,9 @@
 
 use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 use heddle_wire::ipc::{InboxItem, InboxPage, SearchPage};
-use serde_json::Value;
 
 use super::Args;
-use crate::cli::text::{indented, printable};
-
-/// Of a message's meta, what is shown to people; `--json` has all of it.
-const META_CHARS_MAX: usize = 240;
+use crate::cli::text::{compact, indented, printable};
 
 pub(super) fn describe(page: &InboxPage) -> String {
     let mut text: String = page.items.iter().map(describe_item).collect();
@@ -87,20 +83,6 @@ pub(super) fn describe_item(item: &InboxItem) -> String {
     text
 }
 
-/// On one line, and not longer than a few of a terminal's.
-fn compact(meta: &Value) -> Option<String> {
-    if meta.is_null() {
-        return None;
-    }
-    let whole = meta.to_string();
-    let shown: String = whole.chars().take(META_CHARS_MAX).collect();
-    Some(if shown.len() < whole.len() {
-        format!("{shown}…")
-    } else {
-        shown
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,14 +114,5 @@ mod tests {
             the line
             meta {"ticket":12}
         "#);
-    }
-
-    #[test]
-    fn a_long_meta_is_cut_and_none_is_not_shown() {
-        assert_eq!(compact(&Value::Null), None);
-        let long = compact(&json!({"k": "ö".repeat(2 * META_CHARS_MAX)}));
-        let long = long.unwrap();
-        assert_eq!(long.chars().count(), META_CHARS_MAX + 1);
-        assert!(long.ends_with('…'));
     }
 }
