@@ -9,7 +9,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
-use support::ledger::{inbox, outbox, register, status};
+use support::broker_process::{BrokerProcess, RawLink};
+use support::ledger::{connected, inbox, no_orphans, outbox, register, status};
 use support::{Answer, Daemon, Home, wait_until_within};
 
 const DISK_MB: u32 = 16;
@@ -190,4 +191,116 @@ fn ob_02_what_a_full_disk_acknowledged_is_there_after_a_kill() {
         inbox(&daemon, "reader").len() == outbox(&daemon).len()
     });
     assert!(inbox(&daemon, "reader").values().all(|times| *times == 1));
+}
+
+/// A member of the mesh that writes to a topic by itself.
+struct Stranger {
+    link: RawLink,
+    sent: Vec<String>,
+}
+
+impl Stranger {
+    fn enter(broker: &BrokerProcess, daemon: &Daemon) -> Self {
+        let mesh = status(daemon)["meshes"][0]["mesh_id"].clone();
+        let mut link = RawLink::enter(broker, mesh.as_str().unwrap(), "01HZX000000000000000000009");
+        assert_eq!(link.next_of("welcome")["type"], "welcome");
+        Self {
+            link,
+            sent: Vec::new(),
+        }
+    }
+
+    fn write(&mut self, text: &str) {
+        let id = format!("in-{}", self.sent.len());
+        let envelope = json!({
+            "v": 1, "kind": "message", "priority": "next", "body": text,
+            "destination": {"kind": "topic", "ref": "ops"},
+        });
+        let item = json!({"agent": "one", "client_message_id": id, "envelope": envelope});
+        self.link
+            .say(&json!({"type": "send", "batch": self.sent.len(), "items": [item]}));
+        let verdicts = self.link.next_of("verdicts");
+        assert_eq!(verdicts["items"][0]["verdict"], "created", "{verdicts}");
+        self.sent.push(id);
+    }
+}
+
+#[test]
+fn in_02_what_arrives_at_a_full_disk_comes_again_until_there_is_room() {
+    let home = Home::new();
+    let data = home.path().parent().unwrap().join("broker");
+    let disk = SmallDisk::over(&home.path());
+    let broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
+    home.config(&broker.config());
+    let daemon = home.up();
+    connected(&daemon);
+    register(&daemon, "reader");
+    let subscribe = json!({"topic": "ops", "agent": "reader"});
+    daemon
+        .http
+        .post("/v1/topic/subscribe", &subscribe)
+        .expect(200);
+    let mut stranger = Stranger::enter(&broker, &daemon);
+
+    disk.fill();
+    let text = "z".repeat(3000);
+    wait_until_within(PATIENCE, "the inbox to be full", || {
+        stranger.write(&text);
+        daemon.log().contains("the inbox cannot take messages")
+    });
+    let before = inbox(&daemon, "reader").len();
+    assert!(before < stranger.sent.len(), "nothing was refused");
+    disk.free();
+    wait_until_within(PATIENCE, "every message", || {
+        inbox(&daemon, "reader").len() == stranger.sent.len()
+    });
+    assert!(inbox(&daemon, "reader").values().all(|times| *times == 1));
+    drop(daemon);
+    assert_eq!(broker.terminate(), 0);
+    no_orphans(&home, &data);
+}
+
+#[test]
+fn br_02_a_broker_with_a_full_disk_kills_no_row_and_recovers_by_itself() {
+    let home = Home::new();
+    let data = home.path().parent().unwrap().join("broker");
+    let disk = SmallDisk::over(&data);
+    let mut broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
+    home.config(&broker.config());
+    let daemon = home.up();
+    connected(&daemon);
+    register(&daemon, "reader");
+
+    disk.fill();
+    let text = "w".repeat(3000);
+    let mut sent = Vec::new();
+    wait_until_within(PATIENCE, "a row that the broker cannot take", || {
+        let id = format!("m-{}", sent.len());
+        send(&daemon, &id, &text).expect(202);
+        sent.push(id);
+        let pending = daemon.http.get("/v1/outbox?status=pending").expect(200);
+        let mut rows = pending["rows"].as_array().unwrap().iter();
+        rows.any(|row| row["attempts"].as_u64() >= Some(1))
+    });
+    let kept: Vec<String> = outbox(&daemon).into_values().flatten().collect();
+    assert_eq!(kept.len(), sent.len());
+    assert!(
+        kept.iter().all(|status| status != "dead"),
+        "a full disk killed a row"
+    );
+    assert!(
+        broker.child.try_wait().unwrap().is_none(),
+        "the broker ended"
+    );
+    disk.free();
+    wait_until_within(PATIENCE, "every message", || {
+        inbox(&daemon, "reader").len() == sent.len()
+    });
+    wait_until_within(PATIENCE, "every row", || {
+        outbox(&daemon).values().all(|states| *states == ["done"])
+    });
+    assert!(inbox(&daemon, "reader").values().all(|times| *times == 1));
+    drop(daemon);
+    assert_eq!(broker.terminate(), 0);
+    no_orphans(&home, &data);
 }
