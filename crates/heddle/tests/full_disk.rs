@@ -127,6 +127,7 @@ fn ob_02_c47_a_full_disk_takes_nothing_that_it_cannot_keep_says_so_and_recovers_
     });
     let words = home.cli(&["status"]);
     assert!(words.stdout.contains("degraded"), "{words:?}");
+    assert!(words.stdout.contains("the disk has 0 MB left"), "{words:?}");
     // What is known is answered from the table, whatever the disk (C47).
     assert_eq!(
         send(&daemon, "before-0", &text).expect(200)["duplicate"],
@@ -176,7 +177,8 @@ fn ob_02_what_a_full_disk_acknowledged_is_there_after_a_kill() {
             }
             Err(ran) => {
                 assert_eq!(ran.code, 1, "{ran:?}");
-                assert!(ran.stderr.contains("next:"), "{ran:?}");
+                assert!(ran.stderr.contains("disk is full"), "{ran:?}");
+                assert!(ran.stderr.contains("free some space"), "{ran:?}");
             }
         }
         disk.free();

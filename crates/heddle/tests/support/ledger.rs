@@ -81,11 +81,11 @@ pub fn register(daemon: &Daemon, agent: &str) {
     daemon.http.post("/v1/agent/register", &body).expect(200);
 }
 
-/// The value of a series; nothing counted yet is zero.
-pub fn metric(daemon: &Daemon, series: &str) -> f64 {
+/// The value of a counter; nothing counted yet is zero.
+pub fn metric(daemon: &Daemon, series: &str) -> usize {
     let text = daemon.http.get("/v1/metrics").body;
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.map_or(0.0, |value| value.parse().unwrap())
+    line.map_or(0, |value| value.parse().unwrap())
 }
