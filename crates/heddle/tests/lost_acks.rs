@@ -12,10 +12,10 @@ use support::ledger::{connected, inbox, metric, no_orphans, outbox, register, st
 use support::lossy_proxy::LossyProxy;
 use support::{Daemon, Home, wait_until, wait_until_within};
 
-const WAVES: usize = 8;
-const WAVE_MESSAGES: usize = 25;
+const WAVES: usize = 4;
+const WAVE_MESSAGES: usize = 50;
 const MESSAGES: usize = WAVES * WAVE_MESSAGES;
-/// Lost acks are asked for again after one second and more, eight times over.
+/// Lost acks are asked for again after a second and more, and the wait grows.
 const PATIENCE: Duration = Duration::from_secs(80);
 
 fn send(daemon: &Daemon, id: &str) {
