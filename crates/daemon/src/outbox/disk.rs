@@ -76,13 +76,22 @@ impl Disk {
     }
 
     fn figures(&self) -> String {
-        let mb = |bytes: &AtomicU64| (bytes.load(Ordering::Relaxed) + (1 << 19)) >> 20;
-        let what = match self.budget {
-            Some(_) => "budget",
-            None => "disk",
-        };
-        let (used, limit) = (mb(&self.used), mb(&self.limit));
-        format!("the store holds {used} MB of the {limit} MB that its {what} allows")
+        let mb = |bytes: u64| bytes.saturating_add(1 << 19) >> 20;
+        let used = self.used.load(Ordering::Relaxed);
+        let limit = self.limit.load(Ordering::Relaxed);
+        match self.budget {
+            Some(_) => format!(
+                "the store holds {} MB of the {} MB that its budget allows",
+                mb(used),
+                mb(limit)
+            ),
+            // Others may have filled it: what the store holds says little.
+            None => format!(
+                "the disk has {} MB left beside the {} MB of the store",
+                mb(limit.saturating_sub(used)),
+                mb(used)
+            ),
+        }
     }
 }
 

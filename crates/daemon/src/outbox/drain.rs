@@ -278,16 +278,12 @@ fn answer(verdict: Verdict) -> BrokerAnswer {
             history_id,
             history_available,
             ..
-        } => {
-            metrics::counter!("heddle_daemon_dedupe_history_pruned_total")
-                .increment(u64::from(!history_available));
-            BrokerAnswer::Committed {
-                broker_message_id,
-                history_id,
-                duplicate: true,
-                history_available,
-            }
-        }
+        } => BrokerAnswer::Committed {
+            broker_message_id,
+            history_id,
+            duplicate: true,
+            history_available,
+        },
         Verdict::Conflict {
             broker_fingerprint_prefix,
         } => BrokerAnswer::Refused {

@@ -196,7 +196,7 @@ fn open(context: &Context, home: &Home) -> Result<SqliteStorage, CliError> {
             exit::FAILED,
             format!("{} cannot be opened: {error}", home.broker_data().display()),
         )
-        .next("Nothing was changed. A damaged file is best put back from a backup.")
+        .next("Nothing was changed. On a full disk free some space; a damaged file is best put back from a backup.")
     })
 }
 

@@ -116,7 +116,11 @@ fn told(code: u8, log: &Path, from: u64) -> CliError {
         None => ("it ended before it was ready", ""),
     };
     let next = match next.trim() {
-        "" => format!("Look at {}.", log.display()),
+        // On a full disk the file has no room for the words either.
+        "" => format!(
+            "`heddle up` in the foreground says why; {} has what could be written.",
+            log.display()
+        ),
         next => next.to_owned(),
     };
     let message = message.trim().to_owned();

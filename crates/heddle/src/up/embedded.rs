@@ -47,7 +47,7 @@ impl Embedded {
                 exit::FAILED,
                 format!("the embedded broker cannot start: {error}"),
             )
-            .next("Nothing was changed; see broker.db in the home folder.")
+            .next("Nothing was changed. On a full disk free some space; a damaged broker.db is best put back from a backup.")
         };
         let options = Options {
             durability,

@@ -174,7 +174,7 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         StartError::Refused(_) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)
-            .next("Nothing was changed; `heddle logs` may say more."),
+            .next("Nothing was changed. On a full disk free some space; `heddle logs` may say more."),
     }
 }
 

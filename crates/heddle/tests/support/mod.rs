@@ -9,6 +9,8 @@
 
 pub mod broker_process;
 pub mod http;
+pub mod ledger;
+pub mod lossy_proxy;
 pub mod pushing_broker;
 pub mod sse;
 pub mod stub_broker;

@@ -1,0 +1,196 @@
+//! A saturated rate window over real processes: what waits, what is free, what is counted once.
+#![cfg(test)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Barrier;
+
+use serde_json::{Value, json};
+use support::broker_process::{BrokerProcess, RawLink};
+use support::ledger::{inbox, metric, outbox};
+use support::{Daemon, Home, wait_until, wait_until_within};
+
+const MESH: &str = "01HZX000000000000000000001";
+const MEMBER: &str = "01HZX000000000000000000002";
+const CONSUMED: &str = "heddle_broker_rate_limit_consumed_total";
+const SAVED: &str = "heddle_broker_rate_limit_saved_total";
+
+fn limit(of: usize, seconds: u64) -> String {
+    format!("[broker]\nrate_limit = {of}\nrate_window_seconds = {seconds}\n")
+}
+
+fn broker_with(home: &Home, of: usize) -> BrokerProcess {
+    let data: PathBuf = home.path().parent().unwrap().join("broker");
+    std::fs::create_dir_all(&data).unwrap();
+    std::fs::write(data.join("config.toml"), limit(of, 3600)).unwrap();
+    let siblings = ["--policy", "allow-concurrent"];
+    BrokerProcess::start(home, &data, "127.0.0.1:0", &siblings)
+}
+
+/// A sender with a topic to send to.
+fn enter(broker: &BrokerProcess) -> RawLink {
+    let mut link = RawLink::enter(broker, MESH, MEMBER);
+    assert_eq!(link.next_of("welcome")["type"], "welcome");
+    let body = json!({"what": "subscribe", "topic": "ops", "agent": "one"});
+    link.say(&json!({"type": "request", "request": 1, "body": body}));
+    assert_eq!(link.next_of("reply")["result"], "ok");
+    link
+}
+
+fn item(id: &str) -> Value {
+    let envelope = json!({
+        "v": 1, "kind": "message", "priority": "next", "body": id,
+        "destination": {"kind": "topic", "ref": "ops"},
+    });
+    json!({"agent": "one", "client_message_id": id, "envelope": envelope})
+}
+
+/// The verdict on one send, or the code of its refusal.
+fn verdict(link: &mut RawLink, id: &str) -> String {
+    link.say(&json!({"type": "send", "batch": 1, "items": [item(id)]}));
+    let verdicts = link.next_of("verdicts");
+    let one = &verdicts["items"][0];
+    let word = one.get("code").unwrap_or(&one["verdict"]);
+    word.as_str().unwrap().to_owned()
+}
+
+fn send(daemon: &Daemon, id: &str) {
+    let body = json!({"to": "@tester", "message": id, "client_message_id": id});
+    daemon.http.post("/v1/send", &body).expect(202);
+}
+
+fn row(daemon: &Daemon, id: &str) -> Value {
+    daemon.http.get(&format!("/v1/outbox/{id}")).expect(200)
+}
+
+/// The outcomes of a row's attempts so far.
+fn attempts(daemon: &Daemon, id: &str) -> Vec<String> {
+    let log = row(daemon, id)["attempts_log"].clone();
+    let log = log.as_array().cloned().unwrap_or_default();
+    log.iter()
+        .map(|attempt| attempt["outcome"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn rl_03_br_04_in_a_saturated_window_a_retry_of_a_committed_id_is_a_duplicate_and_costs_nothing() {
+    let home = Home::new();
+    let broker = broker_with(&home, 5);
+    let mut link = enter(&broker);
+    for number in 0..5 {
+        assert_eq!(verdict(&mut link, &format!("m-{number}")), "created");
+    }
+    assert_eq!(verdict(&mut link, "m-5"), "rate_limited");
+    for number in 0..5 {
+        assert_eq!(verdict(&mut link, &format!("m-{number}")), "duplicate");
+    }
+    assert_eq!(verdict(&mut link, "m-5"), "rate_limited");
+}
+
+#[test]
+fn br_03_rl_02_thirty_two_racing_sends_of_one_id_are_one_message_and_one_unit() {
+    let home = Home::new();
+    let broker = broker_with(&home, 2);
+    let links: Vec<RawLink> = (0..32).map(|_| enter(&broker)).collect();
+    let start = Barrier::new(links.len());
+    let mut counts = BTreeMap::new();
+    let words: Vec<String> = std::thread::scope(|scope| {
+        let race = |mut link: RawLink| {
+            let start = &start;
+            scope.spawn(move || {
+                start.wait();
+                verdict(&mut link, "one")
+            })
+        };
+        let racers: Vec<_> = links.into_iter().map(race).collect();
+        racers.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    for word in words {
+        *counts.entry(word).or_insert(0) += 1;
+    }
+    let expected = [("created", 1), ("duplicate", 31)];
+    assert_eq!(counts, expected.map(|(w, n)| (w.to_owned(), n)).into());
+    // Of two units one was used, by all of them together.
+    let mut link = enter(&broker);
+    assert_eq!(verdict(&mut link, "two"), "created");
+    assert_eq!(verdict(&mut link, "three"), "rate_limited");
+}
+
+#[test]
+fn c6_dr_05_what_is_over_the_limit_waits_for_the_next_window_and_never_dies() {
+    const MESSAGES: usize = 12;
+    let home = Home::new();
+    home.config(&limit(5, 1));
+    let daemon = home.up();
+    let body = |n: usize| format!("m-{n}");
+    for number in 0..MESSAGES {
+        send(&daemon, &body(number));
+    }
+    let patience = std::time::Duration::from_secs(60);
+    wait_until_within(patience, "every row", || {
+        let rows = outbox(&daemon);
+        assert!(
+            rows.values().flatten().all(|status| status != "dead"),
+            "{rows:?}"
+        );
+        rows.len() == MESSAGES && rows.values().all(|states| *states == ["done"])
+    });
+    let limited =
+        (0..MESSAGES).filter(|n| attempts(&daemon, &body(*n)).contains(&"rate_limited".to_owned()));
+    assert!(limited.count() >= 1, "nothing was over the limit");
+    assert_eq!(metric(&daemon, CONSUMED), MESSAGES);
+    wait_until("the messages", || {
+        inbox(&daemon, "tester").len() == MESSAGES
+    });
+    assert!(inbox(&daemon, "tester").values().all(|times| *times == 1));
+}
+
+/// A store that was put back from a backup asks again for what the broker has long committed.
+#[test]
+fn rl_03_a_store_from_a_backup_gets_its_rows_done_without_a_unit_of_budget() {
+    let home = Home::new();
+    home.config("[broker]\nurl = \"ws://127.0.0.1:1/\"\n");
+    let daemon = home.up();
+    for number in 0..5 {
+        send(&daemon, &format!("old-{number}"));
+    }
+    home.cli(&["down"]).ok();
+    drop(daemon);
+    let store = home.path().join("data.db");
+    let backup = std::fs::read(&store).unwrap();
+    let all_old_done = |daemon: &Daemon| {
+        wait_until("the old ones", || {
+            (0..5).all(|n| row(daemon, &format!("old-{n}"))["status"] == "done")
+        });
+    };
+
+    home.config(&limit(5, 3600));
+    let daemon = home.up();
+    all_old_done(&daemon);
+    assert_eq!(metric(&daemon, CONSUMED), 5);
+    send(&daemon, "sixth");
+    wait_until("the limit", || {
+        attempts(&daemon, "sixth").contains(&"rate_limited".to_owned())
+    });
+    assert_eq!(row(&daemon, "sixth")["status"], "pending");
+    home.cli(&["down"]).ok();
+    drop(daemon);
+
+    std::fs::write(&store, backup).unwrap();
+    let daemon = home.up();
+    all_old_done(&daemon);
+    assert_eq!(metric(&daemon, SAVED), 5);
+    assert_eq!(metric(&daemon, CONSUMED), 0, "a retry used budget");
+    for number in 0..5 {
+        let id = format!("new-{number}");
+        send(&daemon, &id);
+        wait_until(&id, || row(&daemon, &id)["status"] == "done");
+    }
+    send(&daemon, "over");
+    wait_until("the limit", || {
+        attempts(&daemon, "over").contains(&"rate_limited".to_owned())
+    });
+    assert_eq!(row(&daemon, "over")["status"], "pending");
+}
