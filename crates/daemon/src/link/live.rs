@@ -17,6 +17,8 @@ pub(crate) struct Live {
 
 #[derive(Debug, Default)]
 struct Waiting {
+    /// The connection is gone: whoever came late would wait for an answer that nobody can bring.
+    is_gone: bool,
     next: u64,
     replies: HashMap<u64, oneshot::Sender<ReplyResult>>,
     verdicts: HashMap<u64, oneshot::Sender<Vec<Verdict>>>,
@@ -42,6 +44,9 @@ impl Live {
     pub(crate) async fn send(&self, items: Vec<SendItem>) -> Option<Vec<Verdict>> {
         let (batch, answer) = {
             let mut waiting = lock(&self.waiting);
+            if waiting.is_gone {
+                return None;
+            }
             let (sender, receiver) = oneshot::channel();
             let batch = waiting.number();
             waiting.verdicts.insert(batch, sender);
@@ -56,6 +61,9 @@ impl Live {
     pub(crate) async fn request(&self, body: Request) -> Option<ReplyResult> {
         let (request, answer) = {
             let mut waiting = lock(&self.waiting);
+            if waiting.is_gone {
+                return None;
+            }
             let (sender, receiver) = oneshot::channel();
             let request = waiting.number();
             waiting.replies.insert(request, sender);
@@ -93,10 +101,33 @@ impl Live {
         }
     }
 
-    /// The connection is gone: nobody waits any longer.
+    /// The connection is gone: nobody waits any longer, and nobody begins to.
     pub(crate) fn hang_up(&self) {
         let mut waiting = lock(&self.waiting);
+        waiting.is_gone = true;
         waiting.replies.clear();
         waiting.verdicts.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    /// The drain may have taken rows while the connection was lost. It would wait for their verdicts for
+    /// half a minute, and the next connection for the drain.
+    #[test]
+    fn a_send_or_a_request_after_the_end_is_answered_at_once() {
+        let (outgoing, frames) = mpsc::channel(1);
+        let live = Live::new(outgoing);
+        drop(frames);
+        live.hang_up();
+        assert_eq!(live.send(Vec::new()).now_or_never(), Some(None));
+        assert!(matches!(
+            live.request(Request::Roster).now_or_never(),
+            Some(None)
+        ));
     }
 }
