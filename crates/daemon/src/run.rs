@@ -237,6 +237,7 @@ impl Prepared {
         // Before anything is taken: a disk that is full already must be known.
         disk::refresh(&shared).await;
         let clock = age::resume(&shared).await?;
+        hooks::prepare(&shared, &self.hooks).await?;
         let mut keeping = vec![
             tokio::spawn(age::run(Arc::clone(&shared), clock)),
             tokio::spawn(disk::run(Arc::clone(&shared))),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub use policy::PolicyError;
 pub(crate) use scope::{Asked, Grant};
 pub(crate) use tokens::{PREFIX, Tokens};
-pub(crate) use work::run;
+pub(crate) use work::{prepare, run};
 
 use audit::{Audit, Line};
 use policy::Policy;

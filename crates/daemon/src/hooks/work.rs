@@ -38,6 +38,15 @@ struct Worker {
     connected_before: BTreeSet<String>,
 }
 
+/// To be called before anything can arrive: what arrives from then on is new mail.
+pub(crate) async fn prepare(shared: &Shared, hooks: &Hooks) -> Result<(), StoreError> {
+    match &hooks.state {
+        State::Paused => Ok(()),
+        State::On(policy) if policy.wants_messages() => shared.store.hooks_begin().await.map(drop),
+        State::On(_) | State::None => shared.store.hooks_off(shared.clock.wall()).await,
+    }
+}
+
 /// Runs until the daemon stops; then ends what runs. What was not paid stays owed.
 pub(crate) async fn run(
     shared: Arc<Shared>,
@@ -45,14 +54,8 @@ pub(crate) async fn run(
     mut events: broadcast::Receiver<Event>,
 ) {
     let State::On(policy) = &hooks.state else {
-        if matches!(hooks.state, State::None) {
-            forget(&shared).await;
-        }
         return;
     };
-    if !policy.wants_messages() {
-        forget(&shared).await;
-    }
     let mut hint = shared.arrivals.subscribe();
     let mut worker = Worker {
         shared: Arc::clone(&shared),
@@ -83,12 +86,6 @@ pub(crate) async fn run(
         }
     }
     while worker.running.join_next().await.is_some() {}
-}
-
-async fn forget(shared: &Shared) {
-    if let Err(error) = shared.store.hooks_off(shared.clock.wall()).await {
-        tracing::warn!(%error, "what hooks owe could not be taken off the list");
-    }
 }
 
 impl Worker {
