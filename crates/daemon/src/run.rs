@@ -234,14 +234,7 @@ impl Prepared {
             load: Load::default(),
         });
         start_jobs(&shared, metrics);
-        // Before anything is taken: a disk that is full already must be known.
-        disk::refresh(&shared).await;
-        let clock = age::resume(&shared).await?;
-        hooks::prepare(&shared, &self.hooks).await?;
-        let mut keeping = vec![
-            tokio::spawn(age::run(Arc::clone(&shared), clock)),
-            tokio::spawn(disk::run(Arc::clone(&shared))),
-        ];
+        let mut keeping = start_keeping(&shared, &self.hooks).await?;
         // From here on nothing of the links is missed.
         let events = shared.events.subscribe();
         let linking = match connect(&shared, connectors).await {
@@ -363,6 +356,21 @@ async fn close(shared: &Shared, home: &Home) {
     // The socket would only mislead; nobody answers there any more.
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.port_file());
+}
+
+/// What looks after the outbox, and the mark from which on mail has hooks.
+async fn start_keeping(
+    shared: &Arc<Shared>,
+    hooks: &Hooks,
+) -> Result<Vec<JoinHandle<()>>, StartError> {
+    // Before anything is taken: a disk that is full already must be known.
+    disk::refresh(shared).await;
+    let clock = age::resume(shared).await?;
+    hooks::prepare(shared, hooks).await?;
+    Ok(vec![
+        tokio::spawn(age::run(Arc::clone(shared), clock)),
+        tokio::spawn(disk::run(Arc::clone(shared))),
+    ])
 }
 
 /// What runs beside the doors and the links. Ends with the shutdown; nothing waits for it.

@@ -261,6 +261,24 @@ fn c45_a_hook_that_says_no_is_not_asked_again() {
     );
 }
 
+#[test]
+fn c45_a_hook_that_cannot_be_started_is_given_up_after_three_tries() {
+    let yard = Yard::new("[hook.on-dm]\nenabled = true\n");
+    let program = yard.script("on-dm", "");
+    std::fs::write(&program, "#!/nowhere/interpreter\n").unwrap();
+    let daemon = yard.home.up();
+    send(&daemon, "a", "one");
+    let audit = yard.wait_audit(1);
+    assert_eq!(audit[0]["outcome"], "not_started");
+    daemon.wait_log("a hook could not be started");
+    drop(daemon);
+    yard.script("on-dm", "echo $HEDDLE_EVENT_ID >> OUT/ran");
+    let daemon = yard.home.up();
+    send(&daemon, "b", "two");
+    yard.wait_audit(2);
+    assert_eq!(yard.lines("ran"), ["2"]);
+}
+
 // --- which run -----------------------------------------------------------------------------------
 
 #[test]

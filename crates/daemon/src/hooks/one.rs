@@ -253,18 +253,18 @@ async fn start(
         input: input.bytes,
         timeout: rule.timeout(),
     };
-    for _ in 1..STARTS_MAX {
+    let mut starts = 1;
+    loop {
         match process::run(&job, &shared.shutdown).await {
             Ok(ran) => return (outcome_of(task, &ran, &token), Some(ran)),
-            Err(_) => wait(shared, START_AGAIN).await,
+            Err(_) if shared.shutdown.is_cancelled() => return (Outcome::Stopped, None),
+            Err(_) if starts < STARTS_MAX => wait(shared, START_AGAIN).await,
+            Err(error) => {
+                tracing::warn!(hook = task.hook, %error, "a hook could not be started");
+                return (Outcome::NotStarted, None);
+            }
         }
-    }
-    match process::run(&job, &shared.shutdown).await {
-        Ok(ran) => (outcome_of(task, &ran, &token), Some(ran)),
-        Err(error) => {
-            tracing::warn!(hook = task.hook, %error, "a hook could not be started");
-            (Outcome::NotStarted, None)
-        }
+        starts += 1;
     }
 }
 

@@ -106,7 +106,7 @@ mod tests {
         let first = tokens.mint(&ids, start, grant("a"));
         let second = tokens.mint(&ids, start, grant("b"));
         let (one, two) = (first.secret().to_owned(), second.secret().to_owned());
-        let last = start + Duration::from_secs(300) - Duration::from_millis(1);
+        let last = start + Duration::from_millis(299_999);
         assert_eq!(tokens.grant(&one, last).unwrap().hook, "a");
         assert_eq!(tokens.grant(&two, last).unwrap().hook, "b");
         assert!(

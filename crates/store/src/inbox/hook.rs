@@ -41,7 +41,7 @@ pub(crate) const ENDED: &str = "
 
 const FORGET_MARK: &str =
     "UPDATE inbox_state SET hooks_through = NULL WHERE hooks_through IS NOT NULL";
-const GIVE_UP: &str = "
+pub(crate) const GIVE_UP: &str = "
     UPDATE inbox_hook INDEXED BY inbox_hook_open SET state = 'failed', changed_at = ?1
     WHERE state = 'due' OR state = 'running'";
 
