@@ -73,6 +73,7 @@ error_codes! {
     AmbiguousRecipient, "ambiguous_recipient", 400, Caller, SameId, "The recipient could be several", "Name one of the candidates in full, as @member/agent.";
     Unauthorized, "unauthorized", 401, Caller, SameId, "The token is missing or wrong", "Send `Authorization: Bearer <token>` with the content of local_token in the home folder.";
     ForbiddenOrigin, "forbidden_origin", 403, Caller, Never, "The request did not come from this machine's own pages or tools", "Call http://127.0.0.1 without an Origin header, or use the Unix socket.";
+    ForbiddenScope, "forbidden_scope", 403, Caller, Never, "The hook's token does not allow this", "Stay within the scopes that hooks.toml gives this hook, or add the scope there and start again.";
     NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
@@ -114,7 +115,10 @@ impl ErrorCode {
             Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
             Self::UnknownRecipient | Self::UnknownAgent | Self::UnknownMesh | Self::NotFound => 4,
             Self::NotConnected | Self::ShuttingDown => 5,
-            Self::Unauthorized | Self::ForbiddenOrigin | Self::NotAMember => 6,
+            Self::Unauthorized
+            | Self::ForbiddenOrigin
+            | Self::ForbiddenScope
+            | Self::NotAMember => 6,
             _ => 1,
         }
     }

@@ -146,12 +146,36 @@ pub const MAX_AGE_HOURS_PERMANENT_CAP: u32 = 720;
 /// Hours that always stay between an outbox row's end and the broker's memory.
 pub const SAFETY_MARGIN_HOURS_MIN: u32 = 24;
 
+// --- hooks -----------------------------------------------------------------
+
+/// Hooks that run at once.
+pub const HOOKS_AT_ONCE_MAX: usize = 8;
+/// Event that a hook reads; a longer one is cut and says so.
+pub const HOOK_INPUT_BYTES_MAX: usize = 256 << 10;
+/// Output of a hook that is kept; the rest is read and dropped.
+pub const HOOK_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// How long a hook may run where its policy does not say.
+pub const HOOK_TIMEOUT: Duration = Duration::from_secs(30);
+/// Between the request to end and the end by force.
+pub const HOOK_GRACE: Duration = Duration::from_secs(2);
+/// A hook's token ends with its process, and at the latest then.
+pub const HOOK_TOKEN_LIFE: Duration = Duration::from_secs(300);
+/// Size of `hooks.toml`.
+pub const HOOK_POLICY_BYTES_MAX: usize = 256 << 10;
+/// Events without a row (a lost link, say) that wait for a free place.
+pub const HOOK_EVENTS_WAITING_MAX: usize = 64;
+/// Size of the audit file; the one before it is kept beside it.
+pub const HOOK_AUDIT_BYTES_MAX: u64 = 4 << 20;
+
 // --- clocks ----------------------------------------------------------------
 
 /// How far a remote Lamport stamp may be ahead of ours before it is refused (C39).
 pub const LAMPORT_AHEAD_MAX: u64 = 1 << 40;
 
 const _: () = {
+    // A hook is stopped within the time that a shutdown has.
+    assert!(HOOK_GRACE.as_secs() * 2 < SHUTDOWN_TIMEOUT.as_secs());
+    assert!(HOOK_TIMEOUT.as_secs() <= HOOK_TOKEN_LIFE.as_secs());
     // A batch with its framing fits a frame, and one largest message fits a batch even when
     // every byte of it is escaped to two.
     assert!(BATCH_BYTES_MAX + BATCH_ITEMS_MAX * 1024 <= FRAME_BYTES_MAX);

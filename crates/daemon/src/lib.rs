@@ -8,6 +8,7 @@ mod broker_config;
 pub mod config;
 mod events;
 pub mod home;
+mod hooks;
 mod inbox;
 mod ipc;
 pub mod link;
@@ -22,6 +23,7 @@ mod token;
 
 pub use heddle_store::Durability;
 pub use home::{Home, HomeError};
+pub use hooks::PolicyError;
 pub use lock::Holder;
 pub use run::{Daemon, Ending, Prepared, Ready, StartError, StartOptions};
 pub use token::LocalToken;

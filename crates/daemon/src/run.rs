@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{HOME_MESH, MeshConfig};
 use crate::events::Events;
 use crate::home::{Home, write_private};
+use crate::hooks::{self, Hooks, PolicyError, Tokens};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector, UrlConnector};
@@ -42,6 +43,8 @@ pub struct StartOptions {
     /// The agent that callers without one speak for; the person by default.
     pub agent: Option<AgentName>,
     pub version: &'static str,
+    /// True in CI: a policy is read, but no hook runs.
+    pub hooks_paused: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +61,8 @@ pub enum StartError {
     Name(#[from] heddle_core::names::NameError),
     #[error("metrics cannot be recorded: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error(transparent)]
+    Hooks(#[from] PolicyError),
     #[error("config.toml names no mesh that is hosted elsewhere")]
     NoMesh,
     #[error("{0}")]
@@ -73,6 +78,7 @@ pub struct Prepared {
     /// Meshes of `[[mesh]]`, in the order of the config.
     elsewhere: Vec<(Mesh, Arc<dyn Connector>)>,
     default_agent: AgentName,
+    hooks: Arc<Hooks>,
 }
 
 /// What a start has to tell.
@@ -107,6 +113,8 @@ pub struct Daemon {
 
 impl Prepared {
     pub async fn open(home: Home, options: StartOptions) -> Result<Self, StartError> {
+        // Before anything is touched: what is refused here changes nothing.
+        let hooks = Arc::new(Hooks::load(home.path(), options.hooks_paused)?);
         // In the middle of an exchange the file is missing, but not lost.
         Store::finish_parking(&home.data())?;
         refuse_half_a_home(&home)?;
@@ -150,6 +158,7 @@ impl Prepared {
             mesh,
             elsewhere,
             default_agent,
+            hooks,
         })
     }
 
@@ -225,13 +234,9 @@ impl Prepared {
             load: Load::default(),
         });
         start_jobs(&shared, metrics);
-        // Before anything is taken: a disk that is full already must be known.
-        disk::refresh(&shared).await;
-        let clock = age::resume(&shared).await?;
-        let keeping = vec![
-            tokio::spawn(age::run(Arc::clone(&shared), clock)),
-            tokio::spawn(disk::run(Arc::clone(&shared))),
-        ];
+        let mut keeping = start_keeping(&shared, &self.hooks).await?;
+        // From here on nothing of the links is missed.
+        let events = shared.events.subscribe();
         let linking = match connect(&shared, connectors).await {
             Ok(linking) => linking,
             Err(error) => {
@@ -241,6 +246,11 @@ impl Prepared {
             }
         };
         let serving = tokio::spawn(ipc::serve(door, listeners));
+        keeping.push(tokio::spawn(hooks::run(
+            Arc::clone(&shared),
+            self.hooks,
+            events,
+        )));
         Ok(Daemon {
             ready,
             shared,
@@ -276,6 +286,7 @@ async fn share(
         max_age_hours_override: outbox.max_age_hours_override,
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),
+        hook_tokens: Tokens::default(),
         parked: Store::parked_files(&home.data()),
         inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
@@ -345,6 +356,21 @@ async fn close(shared: &Shared, home: &Home) {
     // The socket would only mislead; nobody answers there any more.
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.port_file());
+}
+
+/// What looks after the outbox, and the mark from which on mail has hooks.
+async fn start_keeping(
+    shared: &Arc<Shared>,
+    hooks: &Hooks,
+) -> Result<Vec<JoinHandle<()>>, StartError> {
+    // Before anything is taken: a disk that is full already must be known.
+    disk::refresh(shared).await;
+    let clock = age::resume(shared).await?;
+    hooks::prepare(shared, hooks).await?;
+    Ok(vec![
+        tokio::spawn(age::run(Arc::clone(shared), clock)),
+        tokio::spawn(disk::run(Arc::clone(shared))),
+    ])
 }
 
 /// What runs beside the doors and the links. Ends with the shutdown; nothing waits for it.

@@ -12,6 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
+use crate::hooks::Tokens;
 use crate::mesh::MeshState;
 use crate::outbox::disk::Disk;
 
@@ -25,6 +26,8 @@ pub(crate) struct Shared {
     pub(crate) arrivals: watch::Sender<i64>,
     /// What happens beside the messages.
     pub(crate) events: Events,
+    /// What running hooks may ask for.
+    pub(crate) hook_tokens: Tokens,
     /// How long items stay in the inbox.
     pub(crate) inbox_retention: Duration,
     /// Files that were set aside because their inbox was damaged.

@@ -18,6 +18,8 @@ pub struct Environment {
     pub store_sync: Option<String>,
     /// `HEDDLE_LOG`: error, warn, info, debug or trace.
     pub log: Option<String>,
+    /// `CI`: set by nearly every runner.
+    pub is_ci: bool,
     /// The login name.
     pub login: Option<String>,
 }
@@ -34,6 +36,7 @@ impl Environment {
             mesh: text("HEDDLE_MESH"),
             store_sync: text("HEDDLE_STORE_SYNC"),
             log: text("HEDDLE_LOG"),
+            is_ci: text("CI").is_some_and(|value| value != "false" && value != "0"),
             login: text("USER").or_else(|| text("LOGNAME")),
         }
     }

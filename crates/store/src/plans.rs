@@ -93,6 +93,10 @@ const WHOLE: &[(&str, &str)] = &[
     (inbox::PRUNE_CUTOFF, "SCAN inbox_state"),
     (inbox::HOOKS_THROUGH, "SCAN inbox_state"),
     (inbox::OWED, "SCAN inbox_hook USING INDEX inbox_hook_open"),
+    (
+        inbox::GIVE_UP,
+        "SCAN inbox_hook USING INDEX inbox_hook_open",
+    ),
     (inbox::LEAVE_IDS, "SCAN json_each VIRTUAL TABLE INDEX 1:"),
     (inbox::TAKE, "SCAN json_each VIRTUAL TABLE INDEX 1:"),
     (inbox::FORGET_HOOKS, "SCAN json_each VIRTUAL TABLE INDEX 1:"),

@@ -29,7 +29,8 @@ use tower::ServiceExt as _;
 
 use super::own_words::OwnWords;
 use super::reply::Refuse;
-use super::{Ipc, Listeners, guard, routes};
+use super::{Ipc, Listeners, guard, hook_caller, routes};
+use crate::hooks::Grant;
 
 /// After an accept error (out of descriptors, say): do not spin.
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
@@ -136,14 +137,17 @@ async fn answer(
     ipc: Arc<Ipc>,
     router: Arc<Router>,
     door: Door,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Response {
     let passed = match door {
-        Door::Unix => guard::check_url(request.uri(), &ipc.token),
+        Door::Unix => at_unix_door(&ipc, &request),
         Door::Tcp => at_tcp_door(&ipc, &request),
     };
-    if let Err(problem) = passed {
-        return Refuse(problem).into_response();
+    match passed {
+        Ok(None) => {}
+        // From here on it may do what its grant says, and no more.
+        Ok(Some(grant)) => drop(request.extensions_mut().insert(grant)),
+        Err(problem) => return Refuse(problem).into_response(),
     }
     let _permit = match admit(&ipc, &request) {
         Ok(permit) => permit,
@@ -173,8 +177,18 @@ async fn answer(
     }
 }
 
-fn at_tcp_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<(), Problem> {
-    guard::check(request, &ipc.token, ipc.tcp_port)?;
+/// Whoever reaches the socket is its owner, unless he says that he is a hook.
+fn at_unix_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<Arc<Grant>>, Problem> {
+    guard::check_url(request.uri(), &ipc.token)?;
+    hook_caller::grant(ipc, request)
+}
+
+fn at_tcp_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<Arc<Grant>>, Problem> {
+    guard::check_place(request, &ipc.token, ipc.tcp_port)?;
+    let grant = hook_caller::grant(ipc, request)?;
+    if grant.is_none() {
+        guard::check_token(request, &ipc.token)?;
+    }
     let is_json = request.headers().get(CONTENT_TYPE).is_none_or(|value| {
         value
             .to_str()
@@ -192,7 +206,7 @@ fn at_tcp_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<(), Problem> {
             "this token asks too often",
         ));
     }
-    Ok(())
+    Ok(grant)
 }
 
 /// A place among the requests in flight. Streams have places of their own, taken by their route.

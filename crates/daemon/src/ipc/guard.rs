@@ -10,11 +10,15 @@ use http::{HeaderMap, Method, Request, Uri};
 
 use crate::token::LocalToken;
 
-pub(super) fn check<B>(request: &Request<B>, token: &LocalToken, port: u16) -> Result<(), Problem> {
+/// Everything but the token.
+pub(super) fn check_place<B>(
+    request: &Request<B>,
+    token: &LocalToken,
+    port: u16,
+) -> Result<(), Problem> {
     check_host(request.headers(), request.uri(), port)?;
     check_origin(request, port)?;
-    check_url(request.uri(), token)?;
-    check_token(request, token)
+    check_url(request.uri(), token)
 }
 
 fn forbidden(detail: &str) -> Problem {
@@ -87,22 +91,25 @@ pub(super) fn check_url(uri: &Uri, token: &LocalToken) -> Result<(), Problem> {
     .next("Send it in the Authorization header. It may be in a log now: stop the daemon, delete local_token and start again to get a new one."))
 }
 
-fn check_token<B>(request: &Request<B>, token: &LocalToken) -> Result<(), Problem> {
-    let presented = request
-        .headers()
+/// The token that a request presents.
+pub(super) fn bearer(headers: &HeaderMap) -> Option<&str> {
+    headers
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split_once(' '))
         .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-        .map(|(_, presented)| presented.trim());
-    match presented {
+        .map(|(_, presented)| presented.trim())
+}
+
+pub(super) fn check_token<B>(request: &Request<B>, token: &LocalToken) -> Result<(), Problem> {
+    match bearer(request.headers()) {
         Some(presented) if token.matches(presented) => Ok(()),
         Some(_) => Err(unauthorized("the token is wrong")),
         None => Err(unauthorized("there is no bearer token")),
     }
 }
 
-fn unauthorized(detail: &str) -> Problem {
+pub(super) fn unauthorized(detail: &str) -> Problem {
     metrics::counter!("heddle_ipc_unauthorized_total").increment(1);
     Problem::new(ErrorCode::Unauthorized, detail)
 }

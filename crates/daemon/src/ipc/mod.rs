@@ -7,6 +7,7 @@ mod body;
 mod bucket;
 mod door;
 mod guard;
+mod hook_caller;
 mod listen;
 mod own_words;
 mod reply;
@@ -27,6 +28,7 @@ use bucket::Bucket;
 
 pub(crate) use door::serve;
 pub(crate) use listen::{Listeners, listen};
+pub(crate) use routes::inbox::item;
 
 /// What the routes know beyond the shared state.
 pub(crate) struct Ipc {

@@ -65,6 +65,9 @@ metrics_table! {
     Gauge "heddle_inbox_rows" [] "Messages in all mailboxes, read or not";
     Gauge "heddle_inbox_unread" [] "Messages not yet acknowledged";
     WayHistogram "heddle_delivery_seconds" [] "From the broker's commit to the commit in the mailbox";
+    // --- hooks
+    Counter "heddle_hook_runs_total" ["outcome"] "Runs of hooks: ok, failed, timed_out, not_started, refused or stopped";
+    Counter "heddle_hook_tokens_refused_total" [] "Requests that a hook's token did not allow, or whose token had ended";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";

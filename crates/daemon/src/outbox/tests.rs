@@ -235,6 +235,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         max_age_hours_override: None,
         arrivals: watch::Sender::new(0),
         events: Events::default(),
+        hook_tokens: crate::hooks::Tokens::default(),
         parked: Vec::new(),
         inbox_retention: std::time::Duration::from_hours(24),
         disk: disk::Disk::new(folder.to_owned(), None),

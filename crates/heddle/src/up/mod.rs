@@ -78,6 +78,7 @@ async fn run(
             login: context.environment.login.clone().unwrap_or_default(),
             agent,
             version: env!("CARGO_PKG_VERSION"),
+            hooks_paused: context.environment.is_ci,
         },
     )
     .await
@@ -171,6 +172,8 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         StartError::NoMesh => CliError::new(exit::USAGE, message).next(
             "Add a [[mesh]] with name and url to config.toml, or run `heddle up` with its own broker.",
         ),
+        StartError::Hooks(_) => CliError::new(exit::USAGE, message)
+            .next("Correct hooks.toml and start again; without that file no hook runs."),
         StartError::Refused(_) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)

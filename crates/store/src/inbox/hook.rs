@@ -39,7 +39,23 @@ pub(crate) const ENDED: &str = "
     UPDATE inbox_hook SET state = ?3, changed_at = ?4
     WHERE arrival = ?1 AND hook = ?2 AND state = 'running'";
 
+const FORGET_MARK: &str =
+    "UPDATE inbox_state SET hooks_through = NULL WHERE hooks_through IS NOT NULL";
+pub(crate) const GIVE_UP: &str = "
+    UPDATE inbox_hook INDEXED BY inbox_hook_open SET state = 'failed', changed_at = ?1
+    WHERE state = 'due' OR state = 'running'";
+
 impl Store {
+    /// Hooks are switched off: nothing is owed any more, and what comes meanwhile will be old mail.
+    pub async fn hooks_off(&self, now: WallMs) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            connection.prepare_cached(FORGET_MARK)?.execute([])?;
+            connection.prepare_cached(GIVE_UP)?.execute([now.0])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// From which arrival on items are to be planned. The first call marks the present: hooks that
     /// are switched on do not run for old mail.
     pub async fn hooks_begin(&self) -> Result<i64, StoreError> {

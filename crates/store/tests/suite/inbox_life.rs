@@ -379,3 +379,25 @@ async fn c45_a_hook_is_planned_once_per_item_and_owed_until_it_has_ended() {
     );
     assert_eq!(store.hooks_owed(10).await.unwrap(), both[1..]);
 }
+
+#[tokio::test]
+async fn c45_hooks_that_are_switched_off_owe_nothing_and_begin_with_new_mail_again() {
+    let fixture = Fixture::new();
+    fixture.fill(2).await;
+    let store = &fixture.store;
+    store.hooks_off(NOW).await.unwrap();
+    assert_eq!(store.hooks_begin().await.unwrap(), 2);
+    let third = fixture.item("coder", "third", at(1, 3));
+    store.receive(fixture.mesh, vec![third]).await.unwrap();
+    let plan = vec![(3, "on-dm".to_owned()), (3, "on-message".to_owned())];
+    assert!(store.hooks_plan(2, 3, plan, NOW).await.unwrap());
+    let begun = store.hook_started(3, "on-dm".to_owned(), NOW).await;
+    assert!(begun.unwrap());
+    store.hooks_off(NOW).await.unwrap();
+    assert!(store.hooks_owed(10).await.unwrap().is_empty());
+    let again = store.hook_started(3, "on-message".to_owned(), NOW).await;
+    assert!(!again.unwrap());
+    let fourth = fixture.item("coder", "fourth", at(1, 4));
+    store.receive(fixture.mesh, vec![fourth]).await.unwrap();
+    assert_eq!(store.hooks_begin().await.unwrap(), 4);
+}

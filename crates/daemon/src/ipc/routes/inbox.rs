@@ -200,7 +200,7 @@ fn from(text: &str) -> Result<FromFilter, Problem> {
 }
 
 /// A row as its reader sees it. A body that cannot be read is never shown as text (C30).
-pub(in crate::ipc) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
+pub(crate) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
     let mesh = shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
     let envelope = serde_json::from_slice::<Envelope>(&row.envelope).ok();
     let name = |member, agent: &AgentName| match mesh {

@@ -27,6 +27,7 @@ use super::reply::Refuse;
 
 /// The hot one: the door takes a post to it past the router.
 pub(super) const SEND: &str = "/v1/send";
+pub(super) const TOPIC_POST: &str = "/v1/topic/post";
 
 pub(super) fn router(ipc: Arc<Ipc>) -> Router {
     let table = table::routes().into_iter();

@@ -14,7 +14,7 @@ use http::StatusCode;
 use http_body::Body;
 
 use crate::ipc::reply::{Answered, json};
-use crate::ipc::{Ipc, body};
+use crate::ipc::{Ipc, body, hook_caller};
 use crate::outbox::accept::{Answer, accept};
 
 /// Looked up once: a look-up for each message would cost more than what it counts.
@@ -35,6 +35,7 @@ where
 {
     let (parts, incoming) = request.into_parts();
     let body: SendBody = body::read(&parts, incoming).await?;
+    let body = hook_caller::limit(ipc, &parts, body)?;
     let key = idempotency_key(&parts.headers)?;
     Ok(send_body(ipc, key.as_deref(), body).await?)
 }
@@ -75,7 +76,7 @@ pub(super) async fn send_body(
 }
 
 /// The mailbox that the caller speaks for; the person's by default.
-pub(super) fn agent(ipc: &Ipc, name: Option<&str>) -> Result<AgentName, Problem> {
+pub(in crate::ipc) fn agent(ipc: &Ipc, name: Option<&str>) -> Result<AgentName, Problem> {
     match name {
         None => Ok(ipc.default_agent.clone()),
         Some(name) => AgentName::parse(name.strip_prefix('@').unwrap_or(name))

@@ -62,11 +62,15 @@ fn messages() -> Vec<Route> {
         post("/v1/topic/create", topic::create, "Create a topic")
             .takes::<TopicBody>()
             .gives::<TopicAnswer>(200),
-        post("/v1/topic/post", topic::post, "Accept a message to a topic")
-            .takes::<TopicPostBody>()
-            .with(KEY)
-            .gives::<SendAnswer>(202)
-            .gives::<SendAnswer>(200),
+        post(
+            super::TOPIC_POST,
+            topic::post,
+            "Accept a message to a topic",
+        )
+        .takes::<TopicPostBody>()
+        .with(KEY)
+        .gives::<SendAnswer>(202)
+        .gives::<SendAnswer>(200),
         post(
             "/v1/topic/subscribe",
             topic::subscribe,

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::send::{agent, idempotency_key, send_body};
 use crate::ipc::reply::{Answered, ok};
-use crate::ipc::{Ipc, body};
+use crate::ipc::{Ipc, body, hook_caller};
 use crate::mesh::MeshState;
 
 pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -62,7 +62,8 @@ pub(super) async fn post(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let (parts, incoming) = request.into_parts();
     let body: TopicPostBody = body::read(&parts, incoming).await?;
     let key = idempotency_key(&parts.headers)?;
-    Ok(send_body(&ipc, key.as_deref(), from_wire::post_as_send(body)?).await?)
+    let body = hook_caller::limit(&ipc, &parts, from_wire::post_as_send(body)?)?;
+    Ok(send_body(&ipc, key.as_deref(), body).await?)
 }
 
 /// Asks for a change, then for the roster as it is now: the caller's next send must resolve.
