@@ -8,6 +8,8 @@ use std::time::Duration;
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 /// Requests in flight at one daemon before `429 daemon_busy`.
 pub const REQUESTS_IN_FLIGHT_MAX: usize = 64;
+/// Requests that look after the daemon, beyond those.
+pub const HOUSE_REQUESTS_MAX: usize = 8;
 /// Event streams open at one daemon before `429 too_many_streams`.
 pub const EVENT_STREAMS_MAX: usize = 32;
 /// Connections open at one daemon, kept well below a usual descriptor limit.
@@ -139,6 +141,8 @@ pub const DUE_WINDOW_ROWS: usize = 1024;
 pub const DEDUPE_RETENTION_DAYS_MIN: u32 = 7;
 /// Dedupe memory of our own broker.
 pub const DEDUPE_RETENTION_DAYS_DEFAULT: u32 = 365;
+/// A century: beyond it, say `permanent`.
+pub const DEDUPE_RETENTION_DAYS_MAX: u32 = 36_500;
 /// Max age of an outbox row against a broker that never forgets.
 pub const MAX_AGE_HOURS_PERMANENT: u32 = 168;
 /// Cap on an override against a broker that never forgets.

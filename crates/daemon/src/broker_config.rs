@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use heddle_core::limits::DEDUPE_RETENTION_DAYS_DEFAULT;
+use heddle_core::limits::{DEDUPE_RETENTION_DAYS_DEFAULT, DEDUPE_RETENTION_DAYS_MAX};
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_core::retention::DedupeMode;
 use serde::Deserialize;
@@ -36,6 +36,25 @@ impl Default for BrokerConfig {
             dedupe_retention_days: DedupeRetention::default(),
             message_retention_days: None,
             concurrent_connection_policy: ConnectionPolicy::PreferNewest,
+        }
+    }
+}
+
+impl BrokerConfig {
+    /// What the shape alone does not say.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.rate_limit == 0 || self.rate_window_seconds == 0 {
+            return Err(
+                "[broker] rate_limit and rate_window_seconds must be at least 1".to_owned(),
+            );
+        }
+        match self.dedupe_retention_days.0 {
+            DedupeMode::RetentionScoped { days } if days > DEDUPE_RETENTION_DAYS_MAX => {
+                Err(format!(
+                    "[broker] dedupe_retention_days is {days}; at most {DEDUPE_RETENTION_DAYS_MAX}, or `permanent`"
+                ))
+            }
+            _ => Ok(()),
         }
     }
 }

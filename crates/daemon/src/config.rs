@@ -148,6 +148,7 @@ impl Config {
 
     /// What the shape alone does not say.
     fn check(&self) -> Result<(), String> {
+        self.broker.check()?;
         let mut names = BTreeSet::from([HOME_MESH]);
         for mesh in &self.mesh {
             if !names.insert(mesh.name.as_str()) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
@@ -19,6 +20,9 @@ use crate::link::Live;
 use crate::roster::Known;
 use crate::shared::{Shared, lock, read, store_problem, write};
 
+/// A rate limit that refuses for longer than this is more than a burst.
+const REFUSED_LONG: Duration = Duration::from_secs(15);
+
 pub(crate) struct MeshState {
     pub(crate) mesh: Mesh,
     /// `embedded`, or the broker's URL.
@@ -33,6 +37,8 @@ pub(crate) struct MeshState {
     /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
     max_age_hours: AtomicU32,
     pub(crate) receipts: Receipts,
+    /// Why the broker takes nothing for now, and since when.
+    refused: Mutex<Option<(String, Duration)>>,
 }
 
 impl MeshState {
@@ -60,6 +66,7 @@ impl MeshState {
             drain: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
             receipts: Receipts::default(),
+            refused: Mutex::new(None),
         })
     }
 
@@ -148,6 +155,24 @@ impl MeshState {
 
     pub(crate) fn is_connected(&self) -> bool {
         self.live.borrow().is_some()
+    }
+
+    /// What the broker says to rows that it does not take for now; `None`: it takes them.
+    pub(crate) fn set_refused(&self, why: Option<String>, now: Duration) {
+        let mut refused = lock(&self.refused);
+        *refused = match (why, refused.take()) {
+            (None, _) => None,
+            (Some(why), Some((_, since))) => Some((why, since)),
+            (Some(why), None) => Some((why, now)),
+        };
+    }
+
+    /// The same as long as it is worth a word: a full rate window passes by itself in seconds.
+    pub(crate) fn refused(&self, now: Duration) -> Option<String> {
+        let refused = lock(&self.refused);
+        let (why, since) = refused.as_ref()?;
+        let is_long = now.saturating_sub(*since) >= REFUSED_LONG;
+        (is_long || !why.starts_with(ErrorCode::RateLimited.as_str())).then(|| why.clone())
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

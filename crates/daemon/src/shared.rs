@@ -89,6 +89,11 @@ impl Shared {
                         .map(|e| format!(": {e}"))
                         .unwrap_or_default()
                 ));
+            } else if let Some(why) = mesh.refused(self.clock.mono()) {
+                degraded.push(format!(
+                    "the broker of mesh {} takes nothing for now ({why}); what was accepted waits and is tried again",
+                    mesh.mesh.name
+                ));
             }
         }
         degraded

@@ -134,7 +134,7 @@ fn a_level_that_is_not_reached_in_time_is_told_with_what_was_reached() {
         "--timeout",
         "1",
     ]);
-    assert_eq!(ran.code, 5, "{ran:?}");
+    assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.stderr.contains("not yet acked"), "{ran:?}");
     assert!(ran.stderr.contains("heddle explain m"), "{ran:?}");
     let story = daemon
@@ -272,4 +272,26 @@ fn c2_the_door_compares_what_was_asked_and_the_broker_what_was_sent() {
     let again = daemon.http.post("/v1/send", &body).expect(200);
     assert_eq!(again["duplicate"], true);
     assert_eq!(&again["request_fingerprint"].as_str().unwrap()[..16], asked);
+}
+
+#[test]
+fn a_dead_message_is_not_told_the_story_of_another_one_under_its_id() {
+    let home = Home::new();
+    let data = home.path().join("data.db");
+    home.up().stop();
+    let older = std::fs::read(&data).unwrap();
+    let daemon = home.up();
+    let sent = home.cli(&["send", "@tester", "first", "--id", "m", "--wait=delivered"]);
+    sent.ok();
+    daemon.stop();
+    // The home forgets, its broker does not.
+    std::fs::write(&data, older).unwrap();
+    let daemon = home.up();
+    let ran = home.cli(&["send", "@tester", "second", "--id", "m", "--wait"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("idempotency_key_reused"), "{ran:?}");
+    let story = daemon.http.get("/v1/explain/m?wait=delivered").expect(200);
+    assert_eq!(story["reached"], false);
+    assert_eq!(levels(&story), ["local"], "{story}");
+    assert_eq!(story["broker"], Value::Null);
 }

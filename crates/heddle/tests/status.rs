@@ -133,3 +133,63 @@ fn a_home_that_is_held_without_a_door_is_starting_or_stopping() {
     lock.unlock().unwrap();
     check(&home, 0, "down", "heddle up");
 }
+
+#[test]
+fn a_connected_broker_that_takes_nothing_is_no_well_being() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+    broker.script(Script::Refuse {
+        code: "storage_unavailable",
+    });
+    let send = |id: &str| {
+        let body = json!({"to": "#ops", "message": "x", "client_message_id": id});
+        daemon.http.post("/v1/send", &body).expect(202);
+    };
+    let degraded = || daemon.http.get("/v1/status").expect(200)["degraded"].to_string();
+    assert_eq!(degraded(), "[]");
+    send("a");
+    wait_until("it is told", || {
+        degraded().contains("takes nothing for now")
+    });
+    assert!(degraded().contains("storage_unavailable"), "{}", degraded());
+    let words = home.cli(&["status"]).stdout;
+    assert!(words.starts_with("degraded"), "{words}");
+    broker.script(Script::Commit);
+    send("b");
+    wait_until("it is well again", || degraded() == "[]");
+}
+
+#[test]
+fn half_sent_requests_do_not_lock_out_who_looks_after_the_daemon() {
+    use std::io::Write as _;
+    let home = Home::new();
+    let mut daemon = home.up();
+    let half: Vec<UnixStream> = (0..70)
+        .map(|_| {
+            let mut stream = UnixStream::connect(home.path().join("daemon.sock")).unwrap();
+            stream
+                .write_all(b"POST /v1/send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{\"to\"")
+                .unwrap();
+            stream
+        })
+        .collect();
+    wait_until("all places are taken", || {
+        let body = json!({"to": "#ops", "message": "x"});
+        daemon.http.post("/v1/send", &body).status == 429
+    });
+    let ran = home.cli(&["status"]).ok();
+    assert!(ran.stdout.contains("heddle"), "{ran:?}");
+    daemon.http.get("/v1/health").expect(200);
+    daemon
+        .http
+        .get("/v1/metrics")
+        .status
+        .eq(&200)
+        .then_some(())
+        .unwrap();
+    drop(half);
+    home.cli(&["down"]).ok();
+    assert_eq!(daemon.wait(std::time::Duration::from_secs(15)), Some(0));
+}

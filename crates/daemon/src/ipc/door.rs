@@ -220,7 +220,10 @@ fn admit(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<OwnedSemaphore
     if routes::is_stream(request.uri().path()) {
         return Ok(None);
     }
-    let permit = Arc::clone(&ipc.load.requests).try_acquire_owned();
+    let mut permit = Arc::clone(&ipc.load.requests).try_acquire_owned();
+    if permit.is_err() && routes::is_house(request.uri().path()) {
+        permit = Arc::clone(&ipc.load.house).try_acquire_owned();
+    }
     permit.map(Some).map_err(|_| {
         metrics::counter!("heddle_ipc_busy_total").increment(1);
         Problem::new(

@@ -17,7 +17,9 @@ mod stream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use heddle_core::limits::{EVENT_STREAMS_MAX, QUEUE_WAITS_MAX, REQUESTS_IN_FLIGHT_MAX};
+use heddle_core::limits::{
+    EVENT_STREAMS_MAX, HOUSE_REQUESTS_MAX, QUEUE_WAITS_MAX, REQUESTS_IN_FLIGHT_MAX,
+};
 use heddle_core::names::AgentName;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
@@ -48,6 +50,8 @@ pub(crate) struct Ipc {
 pub(crate) struct Load {
     requests: Arc<Semaphore>,
     streams: Arc<Semaphore>,
+    /// Kept for those who look after the daemon: no load locks them out.
+    house: Arc<Semaphore>,
     /// Takes that wait for work.
     queue_waits: Semaphore,
     bucket: Bucket,
@@ -58,6 +62,7 @@ impl Default for Load {
         Self {
             requests: Arc::new(Semaphore::new(REQUESTS_IN_FLIGHT_MAX)),
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
+            house: Arc::new(Semaphore::new(HOUSE_REQUESTS_MAX)),
             queue_waits: Semaphore::new(QUEUE_WAITS_MAX),
             bucket: Bucket::default(),
         }

@@ -134,7 +134,7 @@ impl UrlConnector {
 fn refusal(error: &tungstenite::Error) -> String {
     match error {
         tungstenite::Error::Http(response) if response.status() == 401 => {
-            "the broker refuses the token; point `[broker] token_file` at broker_token in its data folder".to_owned()
+            "the broker refuses the token; point token_file, beside this url in config.toml, at broker_token in its data folder".to_owned()
         }
         other => other.to_string(),
     }

@@ -48,7 +48,7 @@ pub(crate) async fn run(
         if has_room {
             match take(&shared, &mesh).await {
                 Ok(Taken::Rows(rows)) => {
-                    batches.push(transmit(&shared, &live, rows));
+                    batches.push(transmit(&shared, &mesh, &live, rows));
                     continue;
                 }
                 Ok(Taken::Nothing { next }) => wait = wait.min(next),
@@ -133,7 +133,12 @@ pub(crate) async fn take(
 }
 
 /// Sends one batch and settles each of its rows.
-pub(crate) async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) -> BatchEnd {
+pub(crate) async fn transmit(
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+    rows: Vec<DueRow>,
+) -> BatchEnd {
     let started = shared.clock.mono();
     let mut items = Vec::with_capacity(rows.len());
     let mut sent = Vec::with_capacity(rows.len());
@@ -163,6 +168,7 @@ pub(crate) async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) ->
         None => vec![silence("no answer from the broker"); sent.len()],
     };
     let mut end = BatchEnd::Answered;
+    let mut refused = None;
     for (row, answer) in sent.iter().zip(answers) {
         note(&answer, row);
         let next = drain(answer);
@@ -174,9 +180,12 @@ pub(crate) async fn transmit(shared: &Shared, live: &Live, rows: Vec<DueRow>) ->
             }
         ) {
             end = BatchEnd::Silent;
+        } else if let RowMove::Retry { error, .. } = &next {
+            refused = Some(error.clone());
         }
         moves.push(settle(shared, row, next));
     }
+    mesh.set_refused(refused, shared.clock.mono());
     let elapsed = shared.clock.mono().saturating_sub(started);
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;

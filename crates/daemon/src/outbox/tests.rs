@@ -297,7 +297,8 @@ impl World {
         let mut batches = 0;
         while let Taken::Rows(rows) = take(&self.shared, self.mesh()).await.unwrap() {
             batches += 1;
-            if transmit(&self.shared, live, rows).await == BatchEnd::Silent {
+            if transmit(&self.shared, &self.shared.meshes[0], live, rows).await == BatchEnd::Silent
+            {
                 break;
             }
         }
@@ -587,7 +588,13 @@ async fn a_payload_that_cannot_be_read_is_parked_and_not_dead() {
         panic!()
     };
     rows[1].payload = b"{ torn".to_vec();
-    transmit(&world.shared, &broker.connect(), rows).await;
+    transmit(
+        &world.shared,
+        &world.shared.meshes[0],
+        &broker.connect(),
+        rows,
+    )
+    .await;
     assert_eq!(broker.sent(), ["good"]);
     assert_eq!(world.statuses(&[good, bad]).await, [Done, Pending]);
     assert_eq!(world.shared.store.outbox_parked().await.unwrap(), 1);

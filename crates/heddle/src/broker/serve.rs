@@ -236,8 +236,11 @@ fn greeting(ready: &Ready) -> String {
          \x20 listen  ws://{listen}/\n\
          \x20 data    {data}\n\
          \n\
-         To use it, put into config.toml of a home, then `heddle up` there:\n\
-         \x20 [broker]\n\
+         To share a mesh, put into config.toml of each home, with a `member` of its own, then\n\
+         `heddle up` there and `heddle --mesh team peers`:\n\
+         \x20 [[mesh]]\n\
+         \x20 name = \"team\"\n\
+         \x20 member = \"YOUR NAME\"\n\
          \x20 url = \"ws://{listen}/\"\n\
          \x20 token_file = \"{token}\"\n\
          \n\

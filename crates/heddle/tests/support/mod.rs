@@ -154,6 +154,12 @@ impl Daemon {
     }
 
     /// SIGKILL, at once.
+    /// Ends it as Ctrl-C does, and waits for that.
+    pub fn stop(mut self) {
+        self.terminate();
+        assert_eq!(self.wait(Duration::from_secs(15)), Some(0));
+    }
+
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();

@@ -135,6 +135,8 @@ impl ExplainView {
     pub fn has_reached(&self, level: Level) -> bool {
         match level {
             Level::Local => true,
+            // Whatever the broker holds, it is not this request.
+            _ if self.is_over() => false,
             Level::Committed => self.broker.is_some(),
             _ if self.stale => false,
             _ => match self.broker.as_ref().map(|broker| &broker.queue) {

@@ -84,7 +84,10 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
     let asked = ask(ipc, &row).await;
     // A row that is done was committed, whether or not the broker can be asked now.
     let known = || known_here(&outbox);
+    // Another request under this id, of an earlier life of this home: its story is not ours.
+    let is_foreign = |told: &Explained| told.wire_fingerprint != row.wire_fingerprint.to_hex();
     let (broker, explained, stale) = match asked {
+        Asking::Explained(told) if is_foreign(&told) => (known(), None, false),
         Asking::Explained(explained) => (Some(broker(&explained)), Some(explained), false),
         Asking::Absent => (known(), None, false),
         Asking::Unreachable => (known(), None, true),

@@ -45,6 +45,14 @@ pub(super) fn is_stream(path: &str) -> bool {
     path == "/v1/events"
 }
 
+/// Whether a path is for looking after the daemon: it keeps places of its own.
+pub(super) fn is_house(path: &str) -> bool {
+    matches!(
+        path,
+        "/v1/status" | "/v1/health" | "/v1/metrics" | "/v1/version" | "/v1/shutdown"
+    )
+}
+
 async fn not_found() -> Refuse {
     let problem = Problem::new(ErrorCode::NotFound, "there is no such route");
     Refuse(problem.next("GET /v1/openapi.json lists every route."))

@@ -61,7 +61,7 @@ fn wait_until_released(context: &Context, holder: &Holder) -> Result<(), CliErro
         if waited >= WAIT_MAX {
             return Err(
                 CliError::new(exit::FAILED, format!("{holder} has not stopped in time"))
-                    .next("`heddle logs` says what it is doing; accepted messages are safe."),
+                    .next("`heddle logs` says what it is doing. If it hangs, end that process with `kill -9`: what was accepted is on disk."),
             );
         }
         thread::sleep(LOOK_EVERY);

@@ -142,7 +142,11 @@ fn wait_for(
         if left == 0 {
             let last = story.receipts.last().map_or("local", |last| &last.level);
             return Err(CliError::new(
-                exit::UNREACHABLE,
+                if story.stale {
+                    exit::UNREACHABLE
+                } else {
+                    exit::FAILED
+                },
                 format!("{id} is {last}, not yet {} for everybody", level.as_str()),
             )
             .next(format!(

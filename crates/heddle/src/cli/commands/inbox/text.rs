@@ -40,10 +40,11 @@ pub(super) fn more(page: &InboxPage, args: &Args) -> String {
     if !is_full(page.items.len(), args) {
         return String::new();
     }
-    format!(
-        "(there may be more: heddle inbox --since {})\n",
-        page.cursor
-    )
+    match &args.session {
+        // A session goes on where it was moved to.
+        Some(_) => "(there may be more: the same again with --ack, then without)\n".to_owned(),
+        None => format!("(there may be more: add --since {})\n", page.cursor),
+    }
 }
 
 pub(super) fn more_found(page: &SearchPage, args: &Args) -> String {
