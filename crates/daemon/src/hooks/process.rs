@@ -5,7 +5,8 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::PathBuf;
@@ -158,12 +159,15 @@ impl Talk {
 
     /// What is in the pipe now; somebody who left the group may write on for ever.
     fn read_the_rest(&mut self) {
-        let Some(output) = self.output.take() else {
+        // Past the runtime, which may not have heard yet that there is something to read.
+        let output = self.output.take().map(Receiver::into_nonblocking_fd);
+        let Some(Ok(output)) = output else {
             return;
         };
+        let mut output = File::from(output);
         let mut buffer = vec![0; 16 << 10];
         for _ in 0..LAST_READS_MAX {
-            match output.try_read(&mut buffer) {
+            match output.read(&mut buffer) {
                 Ok(read) if read > 0 => self.keep(&buffer[..read]),
                 _ => return,
             }
