@@ -251,10 +251,10 @@ fn l_01_requests_beyond_the_limit_are_refused_at_once_and_the_others_finish() {
         })
         .collect();
     wait_until("the door to be full", || {
-        daemon.http.get("/v1/version").status == 429
+        daemon.http.get("/v1/peers").status == 429
     });
     let start = Instant::now();
-    let refused = daemon.http.get("/v1/version");
+    let refused = daemon.http.get("/v1/peers");
     assert!(start.elapsed() < Duration::from_millis(500));
     assert_eq!(refused.expect(429)["code"], "daemon_busy");
     assert!(refused.head.to_lowercase().contains("retry-after"));
