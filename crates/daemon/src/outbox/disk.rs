@@ -70,7 +70,7 @@ impl Disk {
             Pressure::InboundOnly => "only what comes in is still kept",
         };
         Some(format!(
-            "{}; {consequence}. Run `heddle daemon outbox prune --confirm`, or free some space",
+            "{}; {consequence}. Run `heddle daemon outbox prune --confirm`, free some space, or raise the budget (the inbox counts too)",
             self.figures()
         ))
     }
