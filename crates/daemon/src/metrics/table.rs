@@ -65,6 +65,8 @@ metrics_table! {
     Gauge "heddle_inbox_rows" [] "Messages in all mailboxes, read or not";
     Gauge "heddle_inbox_unread" [] "Messages not yet acknowledged";
     WayHistogram "heddle_delivery_seconds" [] "From the broker's commit to the commit in the mailbox";
+    // --- the data
+    Counter "heddle_data_changes_total" ["outcome"] "Changes to memory and state: fresh, duplicate, conflict, absent or refused";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";
