@@ -15,6 +15,7 @@ use heddle_store::{
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, NOW, client_id, open, print};
+use crate::park::{damage, open_or_park};
 
 const TABLES: [&str; 4] = ["lamport_clock", "memory", "state_kv", "applied_request"];
 
@@ -506,4 +507,59 @@ async fn data_that_cannot_be_right_is_an_error_and_no_panic() {
     drop(raw);
     fixture.store.stop();
     assert!(open(&fixture.path()).is_ok());
+}
+
+#[tokio::test]
+async fn xc_09_a_damaged_inbox_or_search_index_costs_no_memory_and_no_key() {
+    for broken in [
+        "inbox",
+        "memory_fts_data",
+        "memory_fts_idx",
+        "memory_fts_docsize",
+    ] {
+        let fixture = Fixture::new();
+        for n in 0..50 {
+            let id = format!("a{n}");
+            fixture
+                .remember(&id, &format!("k{n}"), &json!(format!("words {n}")))
+                .await;
+            fixture
+                .set(&format!("s{n}"), &format!("k{n}"), &json!(n))
+                .await;
+        }
+        fresh(fixture.forget("f", "k7").await);
+        fixture.store.stop();
+        fixture
+            .raw()
+            .execute_batch("UPDATE store_state SET clean = 0")
+            .unwrap();
+        let before = fixture.everything();
+        damage(&fixture.path(), broken);
+        let (store, parked) = open_or_park(&fixture.path()).unwrap();
+        assert!(parked.is_some(), "{broken}");
+        let fixture = Fixture { store, ..fixture };
+        assert_eq!(fixture.everything(), before, "{broken}");
+        assert_eq!(fixture.keys_with("words").await.len(), 49, "{broken}");
+        // The triggers came along.
+        fixture.remember("z", "k1", &json!("other")).await;
+        assert_eq!(fixture.keys_with("words").await.len(), 48, "{broken}");
+    }
+}
+
+#[tokio::test]
+async fn dr_16_damaged_data_is_refused_and_never_begun_anew() {
+    for broken in ["memory", "state_kv", "lamport_clock", "applied_request"] {
+        let fixture = Fixture::new();
+        fixture.remember("a", "k", &json!(1)).await;
+        fixture.set("b", "k", &json!(1)).await;
+        fixture.store.stop();
+        fixture
+            .raw()
+            .execute_batch("UPDATE store_state SET clean = 0")
+            .unwrap();
+        damage(&fixture.path(), broken);
+        let before = std::fs::read(fixture.path()).unwrap();
+        assert!(open_or_park(&fixture.path()).is_err(), "{broken}");
+        assert_eq!(std::fs::read(fixture.path()).unwrap(), before, "{broken}");
+    }
 }
