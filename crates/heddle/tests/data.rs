@@ -197,6 +197,11 @@ fn the_same_id_and_request_give_the_first_receipt_and_another_request_409() {
         };
         under(&daemon, &id, elsewhere, &body).expect(409);
     }
+    let page = daemon.http.get("/v1/metrics").body;
+    for (outcome, count) in [("fresh", 4), ("duplicate", 4), ("conflict", 8)] {
+        let line = format!("heddle_data_changes_total{{outcome=\"{outcome}\"}} {count}\n");
+        assert!(page.contains(&line), "no {line} in {page}");
+    }
     // Spelling does not make another request: key order, numbers, tags, composed letters.
     under(&daemon, "s", "/v1/memory/remember", &remember).expect(200);
     let spelled = r#"{"tags":["y","x","y"],"value":{"b":2.0,"a":1},"key":"k"}"#;
@@ -509,6 +514,13 @@ fn the_verbs_work_for_people_and_for_scripts() {
         found.contains("build the parser") && !found.contains("5432"),
         "{found}"
     );
+}
+
+#[test]
+fn an_absent_key_is_exit_4_with_a_next_step_and_a_mistake_is_exit_2() {
+    let home = Home::new();
+    let _daemon = home.up();
+    home.cli(&["remember", "plan", "build"]).ok();
     for absent in [
         &["recall", "nothing"][..],
         &["recall", "nothing", "--scope", "all"],

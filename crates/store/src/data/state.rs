@@ -63,12 +63,13 @@ pub(crate) const GET: &str = concat!(
     " FROM state_kv WHERE mesh_id = ?1 AND key = ?2 AND tombstone = 0"
 );
 
-// Keys are compared by bytes, so those with the prefix stand together, from the prefix on.
+// Keys are compared by bytes, so those with the prefix stand together, from the prefix on; the reader
+// stops behind the last of them.
 pub(crate) const LIST: &str = concat!(
     "SELECT ",
     state_columns!(),
     " FROM state_kv WHERE mesh_id = ?1 AND key >= max(?2, ?3) AND key <> ?3
-        AND substr(key, 1, length(?2)) = ?2 AND tombstone = 0
+        AND tombstone = 0
       ORDER BY key LIMIT ?4"
 );
 
@@ -168,16 +169,19 @@ impl Store {
             let mut statement = connection.prepare_cached(LIST)?;
             let mut rows = statement.query(params![
                 filter.mesh.0.to_bytes(),
-                filter.prefix,
-                filter.after.unwrap_or_default(),
+                &filter.prefix,
+                filter.after.as_deref().unwrap_or_default(),
                 limit
             ])?;
             let (mut found, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next()? {
+                let row = read(row)?;
+                if !row.key.starts_with(&filter.prefix) {
+                    break;
+                }
                 if found.len() == filter.limit || bytes > filter.bytes_max {
                     return Ok((found, true));
                 }
-                let row = read(row)?;
                 bytes += row.value.len();
                 found.push(row);
             }

@@ -49,7 +49,12 @@ impl<'i> Change<'i> {
         let key = data_key(asked.key)?;
         let mesh = ipc.shared.mesh(asked.mesh)?;
         let agent = agent(ipc, asked.agent)?;
-        mesh.register(&ipc.shared, &agent).await?;
+        // Local first: with the mailbox in this home, what the broker says to it does not matter here.
+        if let Err(problem) = mesh.register(&ipc.shared, &agent).await
+            && !mesh.is_own(&agent)
+        {
+            return Err(problem);
+        }
         Ok(Self {
             ipc,
             verb: asked.verb,

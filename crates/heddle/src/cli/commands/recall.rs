@@ -58,7 +58,7 @@ fn describe(page: &RecallPage) -> String {
     let mut text = table(&rows);
     if let Some(cursor) = &page.cursor {
         text.push_str(&format!(
-            "there are more; go on with `heddle recall --cursor {cursor}`\n"
+            "there are more; go on with the same command and --cursor {cursor}\n"
         ));
     } else if page.more {
         text.push_str("there are more; search for more words\n");
