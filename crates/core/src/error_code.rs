@@ -78,6 +78,7 @@ error_codes! {
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
+    UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall` and `heddle state list` show the keys that exist.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
@@ -113,7 +114,11 @@ impl ErrorCode {
             | Self::HeadersTooLarge
             | Self::UnsupportedMediaType => 2,
             Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
-            Self::UnknownRecipient | Self::UnknownAgent | Self::UnknownMesh | Self::NotFound => 4,
+            Self::UnknownRecipient
+            | Self::UnknownAgent
+            | Self::UnknownMesh
+            | Self::UnknownKey
+            | Self::NotFound => 4,
             Self::NotConnected | Self::ShuttingDown => 5,
             Self::Unauthorized
             | Self::ForbiddenOrigin

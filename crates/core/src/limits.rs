@@ -46,6 +46,15 @@ pub const PAGE_ROWS_DEFAULT: usize = 50;
 /// Candidates named in a refusal of a recipient.
 pub const CANDIDATES_MAX: usize = 10;
 
+// --- data -------------------------------------------------------------------
+
+/// A key or a tag of memory and state.
+pub const DATA_KEY_BYTES_MAX: usize = 256;
+/// A value of memory or state, as canonical JSON: 256 KB.
+pub const DATA_VALUE_BYTES_MAX: usize = 256 << 10;
+/// Tags of one memory.
+pub const DATA_TAGS_MAX: usize = 16;
+
 // --- inbox ------------------------------------------------------------------
 
 /// Days that an item stays in the inbox after it was shown, unless the config says otherwise.
@@ -185,6 +194,9 @@ const _: () = {
     assert!(BATCH_BYTES_MAX + BATCH_ITEMS_MAX * 1024 <= FRAME_BYTES_MAX);
     assert!(REQUEST_BYTES_MAX <= BATCH_BYTES_MAX);
     assert!(REQUEST_BYTES_MAX * 2 <= RESPONSE_BYTES_MAX);
+    // A value with its key and tags fits a request, and any one of them an answer.
+    assert!(DATA_VALUE_BYTES_MAX + (DATA_TAGS_MAX + 1) * DATA_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
+    assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
     // Consumers that wait for work leave places to those who bring some.

@@ -99,6 +99,8 @@ fn every_metric_of_the_document_has_help_and_type() {
     });
     // A known id, for the counter whose label only a known id gives.
     daemon.http.post("/v1/send", &body).expect(200);
+    let change = json!({"key": "k", "value": 1});
+    daemon.http.post("/v1/state/set", &change).expect(200);
     let page = page(&daemon);
     let names = documented();
     assert!(names.len() > 30, "{names:?}");

@@ -10,6 +10,8 @@ use rusqlite::{Connection, OptionalExtension, params_from_iter};
 /// The tables of the inbox begin with this; beside them only the delivery cursor belongs to it.
 const INBOX: &str = "inbox";
 const SEARCH_INDEX: &str = "inbox_fts";
+/// Derived from the table `memory`, and filled anew from it.
+const MEMORY_INDEX: &str = "memory_fts";
 const DELIVERY_CURSOR: &str = "delivery";
 const OWED_HOOKS: &str = "inbox_hook";
 /// Between the highest place of arrival that is known and the first new one, where the counter itself
@@ -33,7 +35,7 @@ pub(crate) fn judge(old: &Connection) -> Verdict {
     };
     let outside_is_whole = tables
         .iter()
-        .filter(|table| !is_inbox(&table.name))
+        .filter(|table| !is_inbox(&table.name) && table.name != MEMORY_INDEX)
         .all(|table| is_whole(old, &table.name));
     if tables.is_empty() || !outside_is_whole {
         return Verdict::OutsideOfInboxDamaged;
@@ -62,7 +64,7 @@ pub(crate) fn over(
     for table in tables(old)? {
         transaction.execute_batch(&table.sql)?;
         let left_behind = match table.name.as_str() {
-            SEARCH_INDEX => true,
+            SEARCH_INDEX | MEMORY_INDEX => true,
             INBOX | DELIVERY_CURSOR | OWED_HOOKS => verdict == Verdict::InboxDamaged,
             // Ids of what retention took, cursors, receipts: kept where they can be read.
             name => is_inbox(name) && !is_whole(old, name),
@@ -80,6 +82,7 @@ pub(crate) fn over(
     while let Some(row) = rows.next()? {
         transaction.execute_batch(&row.get::<_, String>(0)?)?;
     }
+    index_memory_anew(&transaction)?;
     let version: u32 = old.pragma_query_value(None, "user_version", |row| row.get(0))?;
     transaction.pragma_update(None, "user_version", version)?;
     transaction.commit()
@@ -90,12 +93,13 @@ struct Table {
     sql: String,
 }
 
-/// Without SQLite's own, and without the tables behind the search index, which it makes itself.
+/// Without SQLite's own, and without the tables behind the search indexes, which they make themselves.
 fn tables(old: &Connection) -> rusqlite::Result<Vec<Table>> {
     let mut statement = old.prepare(
         "SELECT name, sql FROM sqlite_schema
          WHERE type = 'table' AND sql IS NOT NULL AND name NOT LIKE 'sqlite|_%' ESCAPE '|'
              AND name NOT LIKE 'inbox|_fts|_%' ESCAPE '|'
+             AND name NOT LIKE 'memory|_fts|_%' ESCAPE '|'
          ORDER BY rowid",
     )?;
     let rows = statement.query_map([], |row| {
@@ -186,6 +190,22 @@ fn begin_search_anew(new: &Connection) -> rusqlite::Result<()> {
         let seeded = "INSERT INTO inbox_state (only_row) VALUES (1) ON CONFLICT DO NOTHING";
         new.execute(seeded, [])?;
         new.execute("UPDATE inbox_state SET indexed_through = 0", [])?;
+    }
+    Ok(())
+}
+
+/// The words of every memory, through the view that the triggers use, too. A file of a version without
+/// data has none.
+fn index_memory_anew(new: &Connection) -> rusqlite::Result<()> {
+    let has_words = new
+        .prepare("SELECT 1 FROM sqlite_schema WHERE name = 'memory_words'")?
+        .exists([])?;
+    if has_words {
+        new.execute(
+            "INSERT INTO memory_fts (rowid, key, words, tags)
+             SELECT place, key, words, tags FROM memory_words",
+            [],
+        )?;
     }
     Ok(())
 }

@@ -51,6 +51,12 @@ impl<'r, 's> Cells<'r, 's> {
         self.parsed(|text| parse(text).ok_or_else(|| format!("{text:?} is not known here")))
     }
 
+    /// The next cell, a number that is never below zero.
+    pub(crate) fn count(&mut self) -> Result<u64, StoreError> {
+        let number: i64 = self.get()?;
+        u64::try_from(number).map_err(|error| self.bad(error))
+    }
+
     pub(crate) fn ulid(&mut self) -> Result<Ulid, StoreError> {
         Ok(Ulid::from_bytes(self.get()?))
     }
@@ -101,6 +107,12 @@ impl<'r, 's> Cells<'r, 's> {
         let table = self.table;
         StoreError::Corrupt(format!("{table} row {known_by}, column {column}: {why}"))
     }
+}
+
+/// The cell of such a number; beyond 2^63 there is none, and the whole job fails (LF-06).
+pub(crate) fn count_cell(number: u64) -> Result<i64, StoreError> {
+    i64::try_from(number)
+        .map_err(|_| StoreError::Corrupt(format!("{number} is beyond what a row can hold")))
 }
 
 /// SQLite has no unsigned numbers. The two casts are inverse to each other, so nothing that a

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::{agents, figures, inbox, outbox, schema};
+use crate::{agents, data, figures, inbox, outbox, schema};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
@@ -57,6 +57,15 @@ const STRAIGHT: &[&str] = &[
     inbox::LOOK,
     inbox::STARTED,
     inbox::ENDED,
+    data::CLOCK,
+    data::CONSUMED,
+    data::CONSUME,
+    data::MEMORY_STAMP,
+    data::MEMORY_LIST,
+    data::PLACE_OF,
+    data::STATE_STAMP,
+    data::STATE_GET,
+    data::STATE_LIST,
     agents::AGENTS,
     figures::OUTBOX_ROWS,
     figures::INFLIGHT,
@@ -101,6 +110,10 @@ const WHOLE: &[(&str, &str)] = &[
     (inbox::TAKE, "SCAN json_each VIRTUAL TABLE INDEX 1:"),
     (inbox::FORGET_HOOKS, "SCAN json_each VIRTUAL TABLE INDEX 1:"),
     (inbox::INSERT, "SCAN CONSTANT ROW"),
+    (
+        data::MEMORY_SEARCH,
+        "SCAN memory_fts VIRTUAL TABLE INDEX 0:M3",
+    ),
     (inbox::SEARCH, "SCAN inbox_fts VIRTUAL TABLE INDEX 192:M3<>"),
 ];
 

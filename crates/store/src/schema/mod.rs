@@ -18,6 +18,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "inbox",
         sql: include_str!("v3_inbox.sql"),
     },
+    Migration {
+        version: 4,
+        name: "data",
+        sql: include_str!("v4_data.sql"),
+    },
 ];
 
 /// The version that this program leads to.

@@ -3,6 +3,7 @@
 
 mod accept;
 mod bad_data;
+mod data;
 mod drain;
 mod fixture;
 mod guards;

@@ -19,7 +19,7 @@ async fn a_file_of_a_newer_heddle_is_refused_with_its_bytes_unchanged() {
     let error = open(&fixture.path()).err().unwrap();
     let newer = OpenError::NewerSchema {
         found: 99,
-        known: 3,
+        known: 4,
     };
     assert_eq!(error.to_string(), StoreError::Open(newer).to_string());
     assert!(error.to_string().contains("newer Heddle"), "{error}");

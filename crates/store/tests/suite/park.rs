@@ -15,7 +15,7 @@ use crate::fixture::{Fixture, NOW, agent, at};
 
 const PAGE_BYTES: usize = 4096;
 
-fn open_or_park(path: &Path) -> Result<(Store, Option<PathBuf>), StoreError> {
+pub(crate) fn open_or_park(path: &Path) -> Result<(Store, Option<PathBuf>), StoreError> {
     let options = StoreOptions {
         path: path.to_owned(),
         durability: Durability::Normal,
@@ -67,7 +67,7 @@ async fn worn() -> Fixture {
 }
 
 /// Overwrites the beginning of a page of this table or index.
-fn damage(path: &Path, name: &str) {
+pub(crate) fn damage(path: &Path, name: &str) {
     let raw = Connection::open(path).unwrap();
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
     let page: i64 = raw.query_row(sql, [name], |row| row.get(0)).unwrap();

@@ -6,11 +6,12 @@ use heddle_core::limits::QUEUE_WAIT_MAX;
 
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ExplainView, InboxPage, OutboxPage,
-    OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody,
-    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody,
-    TopicList, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ExplainView, InboxPage,
+    KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
+    ShownBody, StatePage, StateSetBody, StateView, StatusView, TopicAnswer, TopicBody, TopicList,
+    Version,
 };
 
 impl Client {
@@ -119,6 +120,35 @@ impl Client {
     /// One part of a prune; the answer's cursor says whether there is another.
     pub fn prune(&self, body: &PruneBody) -> Result<PruneAnswer, ClientError> {
         self.post("/v1/outbox/prune", None, body)
+    }
+
+    /// Keeps it under the id in the body; the same id again is safe. So for the other changes below.
+    pub fn remember(&self, body: &RememberBody) -> Result<ChangeAnswer, ClientError> {
+        self.post("/v1/memory/remember", None, body)
+    }
+
+    pub fn forget(&self, body: &KeyBody) -> Result<ChangeAnswer, ClientError> {
+        self.post("/v1/memory/forget", None, body)
+    }
+
+    pub fn recall(&self, query: &[(&str, &str)]) -> Result<RecallPage, ClientError> {
+        self.get("/v1/memory/recall", query)
+    }
+
+    pub fn set_state(&self, body: &StateSetBody) -> Result<ChangeAnswer, ClientError> {
+        self.post("/v1/state/set", None, body)
+    }
+
+    pub fn delete_state(&self, body: &KeyBody) -> Result<ChangeAnswer, ClientError> {
+        self.post("/v1/state/delete", None, body)
+    }
+
+    pub fn get_state(&self, query: &[(&str, &str)]) -> Result<StateView, ClientError> {
+        self.get("/v1/state/get", query)
+    }
+
+    pub fn list_state(&self, query: &[(&str, &str)]) -> Result<StatePage, ClientError> {
+        self.get("/v1/state/list", query)
     }
 
     /// Asks the daemon to drain and stop.

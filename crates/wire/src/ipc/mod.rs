@@ -1,6 +1,7 @@
 //! Bodies of the `/v1` routes, one file per noun. Unknown request fields are refused.
 
 mod agent;
+mod data;
 mod explain;
 mod inbox;
 mod outbox;
@@ -10,6 +11,10 @@ mod status;
 mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
+pub use data::{
+    ChangeAnswer, KeyBody, MemoryView, RecallPage, RememberBody, StampView, StatePage,
+    StateSetBody, StateView,
+};
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,
 };

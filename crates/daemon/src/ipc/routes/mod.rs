@@ -1,17 +1,20 @@
 //! The routes, one file per noun. Adding one touches its file and one line in `table`.
 
 mod agent;
+mod data;
 mod discover;
 mod events;
 mod explain;
 pub(super) mod inbox;
 mod inbox_marks;
 mod inbox_search;
+mod memory;
 mod openapi;
 mod outbox;
 mod peers;
 mod queue;
 pub(super) mod send;
+mod state;
 mod status;
 mod table;
 mod topic;

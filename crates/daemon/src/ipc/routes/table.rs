@@ -9,16 +9,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, outbox, peers, queue, send,
-    status, topic,
+    agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
+    queue, send, state, status, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, Compat, ExplainView, Health, InboxPage,
-    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer,
-    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer,
-    TopicBody, TopicList, TopicPostBody, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
+    InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
+    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
+    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
+    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -46,7 +47,7 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), work(), rows(), people(), house()];
+    let tables = [messages(), work(), rows(), data(), people(), house()];
     tables.into_iter().flatten().collect()
 }
 
@@ -179,6 +180,56 @@ fn rows() -> Vec<Route> {
         .asks::<outbox::FindQuery>()
         .takes::<RequeueBody>()
         .gives::<RequeueAnswer>(200),
+    ]
+}
+
+fn data() -> Vec<Route> {
+    vec![
+        post(
+            "/v1/memory/remember",
+            memory::remember,
+            "Keep a value for later",
+        )
+        .takes::<RememberBody>()
+        .with(KEY)
+        .gives::<ChangeAnswer>(200),
+        get(
+            "/v1/memory/recall",
+            memory::recall,
+            "What was remembered, by key, by words, or all of it",
+        )
+        .asks::<memory::RecallQuery>()
+        .gives::<RecallPage>(200),
+        post(
+            "/v1/memory/forget",
+            memory::forget,
+            "Forget what was remembered",
+        )
+        .takes::<KeyBody>()
+        .with(KEY)
+        .gives::<ChangeAnswer>(200),
+        post("/v1/state/set", state::set, "Set a value that all share")
+            .takes::<StateSetBody>()
+            .with(KEY)
+            .gives::<ChangeAnswer>(200),
+        get("/v1/state/get", state::get, "A value that all share")
+            .asks::<state::GetQuery>()
+            .gives::<StateView>(200),
+        get(
+            "/v1/state/list",
+            state::list,
+            "The values that all share, in order of keys",
+        )
+        .asks::<state::ListQuery>()
+        .gives::<StatePage>(200),
+        post(
+            "/v1/state/delete",
+            state::delete,
+            "Delete a value that all share",
+        )
+        .takes::<KeyBody>()
+        .with(KEY)
+        .gives::<ChangeAnswer>(200),
     ]
 }
 

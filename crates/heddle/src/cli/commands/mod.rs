@@ -7,11 +7,15 @@ mod completions;
 mod daemon;
 mod down;
 mod explain;
+mod forget;
 mod inbox;
 pub mod logs;
 mod peers;
 mod queue;
+mod recall;
+mod remember;
 mod send;
+mod state;
 mod status;
 mod topic;
 mod up;
@@ -56,6 +60,14 @@ verbs! {
     Topic => topic,
     /// Push work to a queue, take it under a lease, say that it is done
     Queue => queue,
+    /// Keep a value for later, under a key of your own
+    Remember => remember,
+    /// Show what was remembered, by key or by words
+    Recall => recall,
+    /// Forget what was remembered
+    Forget => forget,
+    /// Set, get, list and delete values that all agents of the mesh share
+    State => state,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

@@ -1,0 +1,178 @@
+//! What every change to the data has in common at the door: its key, its fingerprint, its receipt.
+//!
+//! A new noun makes its normalised fields, asks the store, and hands the outcome to [`Change::answer`].
+
+use heddle_core::data::{DataError, DataKey, change_fingerprint};
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::{ClientMessageId, MemberId, OpId};
+use heddle_core::lamport::Stamp;
+use heddle_core::names::AgentName;
+use heddle_core::pressure::Pressure;
+use heddle_store::{Applied, ChangeKey, StoreError};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{ChangeAnswer, StampView};
+use heddle_wire::problem::Problem;
+use serde_json::Value;
+
+use super::send::{agent, idempotency_key};
+use crate::ipc::Ipc;
+use crate::mesh::MeshState;
+use crate::shared::store_problem;
+
+/// Who changes something, where, and under which id, as the request says.
+pub(super) struct Asked<'a> {
+    pub(super) verb: &'static str,
+    pub(super) key: &'a str,
+    pub(super) id: Option<&'a str>,
+    pub(super) mesh: Option<&'a str>,
+    pub(super) agent: Option<&'a str>,
+}
+
+/// A change on its way to the store.
+pub(super) struct Change<'i> {
+    ipc: &'i Ipc,
+    verb: &'static str,
+    mesh: &'i MeshState,
+    pub(super) agent: AgentName,
+    pub(super) key: DataKey,
+    id: ClientMessageId,
+}
+
+impl<'i> Change<'i> {
+    pub(super) async fn begin(
+        ipc: &'i Ipc,
+        headers: &http::HeaderMap,
+        asked: Asked<'_>,
+    ) -> Result<Self, Problem> {
+        let header = idempotency_key(headers)?;
+        let id = from_wire::client_message_id(header.as_deref(), asked.id)?;
+        let key = data_key(asked.key)?;
+        let mesh = ipc.shared.mesh(asked.mesh)?;
+        let agent = agent(ipc, asked.agent)?;
+        // Local first: with the mailbox in this home, what the broker says to it does not matter here.
+        if let Err(problem) = mesh.register(&ipc.shared, &agent).await
+            && !mesh.is_own(&agent)
+        {
+            return Err(problem);
+        }
+        Ok(Self {
+            ipc,
+            verb: asked.verb,
+            mesh,
+            agent,
+            key,
+            id: id.unwrap_or_else(|| ClientMessageId::minted(ipc.shared.ids.ulid())),
+        })
+    }
+
+    /// `fields` are everything that makes this change another one, normalised.
+    pub(super) fn key(&self, fields: &Value) -> Result<ChangeKey, Problem> {
+        let fingerprint = change_fingerprint(self.verb, fields);
+        Ok(ChangeKey {
+            mesh: self.mesh.mesh.mesh,
+            peer: self.mesh.party(self.agent.clone()),
+            id: self.id.clone(),
+            fingerprint: fingerprint.map_err(|error| from_wire::invalid(error.to_string()))?,
+            op: OpId(self.ipc.shared.ids.uuid_v7()),
+            now: self.ipc.shared.clock.wall(),
+        })
+    }
+
+    /// `new`, or why nothing new is kept now. To be handed to the store, which asks the gate first.
+    pub(super) fn if_there_is_room<T>(&self, new: T) -> Result<T, Problem> {
+        match self.ipc.shared.disk.refusal_for(Pressure::Refusing) {
+            Some(problem) => Err(problem),
+            None => Ok(new),
+        }
+    }
+
+    pub(super) fn answer<R: Into<Problem>>(
+        &self,
+        applied: Result<Applied<R>, StoreError>,
+    ) -> Result<ChangeAnswer, Problem> {
+        let applied = applied.map_err(|error| store_problem(&error))?;
+        let (outcome, answer) = match applied {
+            Applied::Fresh(receipt) => ("fresh", Ok((false, receipt))),
+            Applied::Duplicate(receipt) => ("duplicate", Ok((true, receipt))),
+            Applied::Conflict { stored, at } => {
+                let problem = Problem::new(
+                    ErrorCode::IdempotencyKeyReused,
+                    format!(
+                        "id {} belongs to another change of {}",
+                        self.id,
+                        at.to_rfc3339()
+                    ),
+                )
+                .with("conflict", "request_fingerprint_mismatch")
+                .with("client_message_id", self.id.to_string())
+                .with("daemon_fingerprint_prefix", stored.prefix());
+                ("conflict", Err(problem))
+            }
+            Applied::Absent => ("absent", Err(unknown_key(&self.key))),
+            Applied::Refused(refusal) => ("refused", Err(refusal.into())),
+        };
+        metrics::counter!("heddle_data_changes_total", "outcome" => outcome).increment(1);
+        let (duplicate, receipt) = answer?;
+        Ok(ChangeAnswer {
+            client_message_id: self.id.to_string(),
+            key: self.key.to_string(),
+            mesh: self.mesh.mesh.name.to_string(),
+            agent: self.agent.to_string(),
+            duplicate,
+            durability: "local".to_owned(),
+            stamp: stamp_view(&receipt.stamp, receipt.incarnation),
+            at: receipt.at.to_rfc3339(),
+        })
+    }
+}
+
+pub(super) fn data_key(text: &str) -> Result<DataKey, Problem> {
+    DataKey::parse(text).map_err(|error| data_problem(&error))
+}
+
+pub(super) fn data_problem(error: &DataError) -> Problem {
+    match error {
+        DataError::ValueTooLarge(_) => {
+            Problem::new(ErrorCode::PayloadTooLarge, error.to_string()).next(
+                "Keep less under one key, or split it over several; nothing was changed and no id was consumed.",
+            )
+        }
+        _ => from_wire::invalid(error.to_string()),
+    }
+}
+
+pub(super) fn unknown_key(key: &DataKey) -> Problem {
+    Problem::new(
+        ErrorCode::UnknownKey,
+        format!("there is nothing under {:?}", key.as_str()),
+    )
+}
+
+pub(super) fn stamp_view(stamp: &Stamp, incarnation: u64) -> StampView {
+    StampView {
+        lamport: stamp.lamport,
+        peer: stamp.peer.as_str().to_owned(),
+        op_id: stamp.op.to_string(),
+        incarnation,
+    }
+}
+
+/// `@member/agent` of a stored peer; as it is stored where that says more.
+pub(super) fn address(mesh: &MeshState, peer: &str) -> String {
+    let parts = peer.split_once('/').and_then(|(member, agent)| {
+        let member: MemberId = member.parse().ok()?;
+        Some((member, AgentName::parse(agent).ok()?))
+    });
+    match parts {
+        Some((member, agent)) => mesh.address(member, &agent),
+        None => peer.to_owned(),
+    }
+}
+
+/// A stored value, which is canonical JSON or damage.
+pub(super) fn stored_value(text: &str) -> Result<Value, Problem> {
+    serde_json::from_str(text).map_err(|error| {
+        let detail = format!("a stored value is not JSON: {error}");
+        Problem::new(ErrorCode::Internal, detail)
+    })
+}

@@ -1,0 +1,86 @@
+//! Logical time of each mesh: ticks and merges inside the transaction that they stamp (LF-03, LF-04).
+
+use heddle_core::ids::MeshId;
+use heddle_core::lamport::{Lamport, TooFarAhead};
+use rusqlite::{Connection, params};
+
+use crate::cells::{Cells, count_cell};
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// A mesh's counter, and which life of the file it counts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockRow {
+    pub value: u64,
+    pub incarnation: u64,
+}
+
+/// Of a mesh that has not seen an event yet.
+const BEGINNING: ClockRow = ClockRow {
+    value: 0,
+    incarnation: 1,
+};
+
+pub(crate) const CLOCK: &str =
+    "SELECT mesh_id, value, incarnation FROM lamport_clock WHERE mesh_id = ?1";
+
+const SET: &str = "
+    INSERT INTO lamport_clock (mesh_id, value, incarnation) VALUES (?1, ?2, ?3)
+    ON CONFLICT (mesh_id) DO UPDATE SET value = excluded.value";
+
+impl Store {
+    /// Where the mesh's clock stands.
+    pub async fn data_clock(&self, mesh: MeshId) -> Result<ClockRow, StoreError> {
+        self.read_few(move |connection| read(connection, mesh))
+            .await
+    }
+}
+
+/// A local event: the counter's next value, which is the event's stamp.
+pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
+    let before = read(connection, mesh)?;
+    let value = Lamport(before.value).tick().0;
+    set(connection, mesh, value, before)
+}
+
+/// An event from elsewhere moves the counter behind it, or is refused without a trace.
+pub(crate) fn take_in(
+    connection: &Connection,
+    mesh: MeshId,
+    remote: u64,
+) -> Result<Result<(), TooFarAhead>, StoreError> {
+    let before = read(connection, mesh)?;
+    match Lamport(before.value).merge(remote) {
+        Err(refusal) => Ok(Err(refusal)),
+        Ok(after) => set(connection, mesh, after.0, before).map(|_| Ok(())),
+    }
+}
+
+fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
+    let mut statement = connection.prepare_cached(CLOCK)?;
+    let mut rows = statement.query([mesh.0.to_bytes()])?;
+    let Some(row) = rows.next()? else {
+        return Ok(BEGINNING);
+    };
+    let mut cells = Cells::of("lamport_clock", row);
+    let _: [u8; 16] = cells.get()?;
+    Ok(ClockRow {
+        value: cells.count()?,
+        incarnation: cells.count()?,
+    })
+}
+
+fn set(
+    connection: &Connection,
+    mesh: MeshId,
+    value: u64,
+    before: ClockRow,
+) -> Result<ClockRow, StoreError> {
+    let incarnation = before.incarnation;
+    connection.prepare_cached(SET)?.execute(params![
+        mesh.0.to_bytes(),
+        count_cell(value)?,
+        count_cell(incarnation)?
+    ])?;
+    Ok(ClockRow { value, incarnation })
+}

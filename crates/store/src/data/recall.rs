@@ -1,0 +1,153 @@
+//! Reading memory: by key, by words, or all of it page by page.
+
+use heddle_core::clock::WallMs;
+use heddle_core::data::DataKey;
+use heddle_core::ids::{MeshId, OpId};
+use heddle_core::lamport::{PeerId, Stamp};
+use rusqlite::{Connection, Row, Rows, params};
+
+use crate::cells::Cells;
+use crate::error::StoreError;
+use crate::inbox::SearchQuery;
+use crate::store::Store;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryRow {
+    pub place: i64,
+    pub key: String,
+    /// Canonical JSON.
+    pub value: String,
+    pub tags: Vec<String>,
+    pub stamp: Stamp,
+    pub incarnation: u64,
+    pub updated_at: WallMs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MemoryMatch {
+    /// Youngest stamp first.
+    Key(DataKey),
+    /// Best match first.
+    Words(SearchQuery),
+    /// In order of keys and peers, behind the row at this place.
+    All { after: Option<i64> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryFilter {
+    pub mesh: MeshId,
+    /// Whose; `None` for everybody's.
+    pub peer: Option<PeerId>,
+    pub matches: MemoryMatch,
+    pub limit: usize,
+    /// Bytes of values on one page, but at least one row.
+    pub bytes_max: usize,
+}
+
+macro_rules! memory_columns {
+    () => {
+        "place, key, value, tags, lamport, peer, op_id, incarnation, updated_at"
+    };
+}
+
+pub(crate) const BY_KEY: &str = concat!(
+    "SELECT ",
+    memory_columns!(),
+    " FROM memory WHERE mesh_id = ?1 AND key = ?3 AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+      ORDER BY lamport DESC, peer LIMIT ?4"
+);
+
+pub(crate) const LIST: &str = concat!(
+    "SELECT ",
+    memory_columns!(),
+    " FROM memory WHERE mesh_id = ?1 AND (key, peer) > (?3, ?4)
+        AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+      ORDER BY key, peer LIMIT ?5"
+);
+
+pub(crate) const PLACE_OF: &str = "SELECT key, peer FROM memory WHERE place = ?1 AND mesh_id = ?2";
+
+pub(crate) const SEARCH: &str = concat!(
+    "SELECT ",
+    memory_columns!(),
+    " FROM (SELECT rowid AS found, rank AS score FROM memory_fts WHERE memory_fts MATCH ?3)
+        CROSS JOIN memory ON place = found
+      WHERE mesh_id = ?1 AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+      ORDER BY score, place DESC LIMIT ?4"
+);
+
+impl Store {
+    /// The rows, and whether there are more behind the last of them.
+    pub async fn recall(&self, filter: MemoryFilter) -> Result<(Vec<MemoryRow>, bool), StoreError> {
+        self.read(move |connection| {
+            let mesh = filter.mesh.0.to_bytes();
+            let peer = filter.peer.as_ref().map(PeerId::as_str);
+            // One more than asked for tells whether there are more.
+            let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
+            match &filter.matches {
+                MemoryMatch::Key(key) => {
+                    let mut statement = connection.prepare_cached(BY_KEY)?;
+                    let rows = statement.query(params![mesh, peer, key.as_str(), limit])?;
+                    take(rows, &filter)
+                }
+                MemoryMatch::Words(words) => {
+                    let mut statement = connection.prepare_cached(SEARCH)?;
+                    let rows = statement.query(params![mesh, peer, words.as_str(), limit])?;
+                    take(rows, &filter)
+                }
+                MemoryMatch::All { after } => {
+                    let (key, owner) = behind(connection, filter.mesh, *after)?;
+                    let mut statement = connection.prepare_cached(LIST)?;
+                    let rows = statement.query(params![mesh, peer, key, owner, limit])?;
+                    take(rows, &filter)
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Where a page goes on; a place that is not there any more begins anew.
+fn behind(
+    connection: &Connection,
+    mesh: MeshId,
+    after: Option<i64>,
+) -> Result<(String, String), StoreError> {
+    let mut statement = connection.prepare_cached(PLACE_OF)?;
+    let mut rows = statement.query(params![after, mesh.0.to_bytes()])?;
+    match rows.next()? {
+        Some(row) => Ok((row.get(0)?, row.get(1)?)),
+        None => Ok(Default::default()),
+    }
+}
+
+fn take(mut rows: Rows<'_>, filter: &MemoryFilter) -> Result<(Vec<MemoryRow>, bool), StoreError> {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        if found.len() == filter.limit || bytes > filter.bytes_max {
+            return Ok((found, true));
+        }
+        let row = read(row)?;
+        bytes += row.value.len();
+        found.push(row);
+    }
+    Ok((found, false))
+}
+
+fn read(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
+    let mut cells = Cells::of("memory", row);
+    Ok(MemoryRow {
+        place: cells.get()?,
+        key: cells.get()?,
+        value: cells.get()?,
+        tags: cells.parsed(|text| serde_json::from_str(text))?,
+        stamp: Stamp {
+            lamport: cells.count()?,
+            peer: PeerId::new(&cells.get::<String>()?),
+            op: OpId::from_bytes(cells.get()?),
+        },
+        incarnation: cells.count()?,
+        updated_at: cells.wall()?,
+    })
+}

@@ -1,0 +1,160 @@
+//! The gate of every change to the data: one key, one effect, one answer (DESIGN §2, §13.1).
+
+use heddle_core::clock::WallMs;
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::gate::{Outcome, outcome};
+use heddle_core::ids::{ClientMessageId, MeshId, OpId, Party};
+use heddle_core::lamport::{PeerId, Stamp};
+use rusqlite::{Connection, params};
+use serde_json::{Value, json};
+
+use crate::cells::Cells;
+use crate::data::clock;
+use crate::error::StoreError;
+
+/// The key that a change consumes, and the fingerprint that says whether it is the same change again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChangeKey {
+    pub mesh: MeshId,
+    pub peer: Party,
+    pub id: ClientMessageId,
+    pub fingerprint: Fingerprint,
+    /// The op, if this turns out to be the first time.
+    pub op: OpId,
+    pub now: WallMs,
+}
+
+/// The answer to a change, as it is given the first time and every time after.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt {
+    pub stamp: Stamp,
+    pub incarnation: u64,
+    pub at: WallMs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Applied<R> {
+    /// The key was free; the change is made.
+    Fresh(Receipt),
+    /// This very change was made before.
+    Duplicate(Receipt),
+    /// The key belongs to another change. Nothing was written.
+    Conflict { stored: Fingerprint, at: WallMs },
+    /// There is nothing to take away; the key stays free.
+    Absent,
+    /// The key is free and stays free, for the reason that came in.
+    Refused(R),
+}
+
+pub(crate) const CONSUMED: &str = "
+    SELECT request_key, fingerprint, applied_at, answer FROM applied_request
+    WHERE mesh_id = ?1 AND agent = ?2 AND request_key = ?3";
+
+pub(crate) const CONSUME: &str = "
+    INSERT INTO applied_request (mesh_id, agent, request_key, fingerprint, applied_at, answer)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+/// What stands between a free key and its change.
+pub(crate) enum Fresh<R> {
+    Go,
+    Absent,
+    Refused(R),
+}
+
+/// One change through the gate. `may` looks whether a free key may be used at all, `write` writes the
+/// rows of the change under their stamp. IMPORTANT: the clock ticks only when the change is certain,
+/// and an error anywhere takes tick, rows and key back together (LF-03).
+pub(crate) fn apply<R>(
+    connection: &Connection,
+    key: &ChangeKey,
+    may: impl FnOnce(&Connection) -> Result<Fresh<R>, StoreError>,
+    write: impl FnOnce(&Connection, &Receipt) -> Result<(), StoreError>,
+) -> Result<Applied<R>, StoreError> {
+    let known = consumed(connection, key)?;
+    let print = known.as_ref().map(|known| known.fingerprint);
+    match (outcome(print, key.fingerprint), known) {
+        (Outcome::Duplicate, Some(known)) => return Ok(Applied::Duplicate(known.receipt)),
+        (Outcome::Conflict, Some(known)) => {
+            return Ok(Applied::Conflict {
+                stored: known.fingerprint,
+                at: known.receipt.at,
+            });
+        }
+        // Only a row that is there can be the same or another.
+        (Outcome::Fresh | Outcome::Duplicate | Outcome::Conflict, _) => {}
+    }
+    match may(connection)? {
+        Fresh::Go => {}
+        Fresh::Absent => return Ok(Applied::Absent),
+        Fresh::Refused(refusal) => return Ok(Applied::Refused(refusal)),
+    }
+    let tick = clock::tick(connection, key.mesh)?;
+    let receipt = Receipt {
+        stamp: Stamp {
+            lamport: tick.value,
+            peer: PeerId::new(&key.peer.to_string()),
+            op: key.op,
+        },
+        incarnation: tick.incarnation,
+        at: key.now,
+    };
+    write(connection, &receipt)?;
+    connection.prepare_cached(CONSUME)?.execute(params![
+        key.mesh.0.to_bytes(),
+        key.peer.agent.as_str(),
+        key.id.as_str(),
+        key.fingerprint.0,
+        key.now.0,
+        answer_of(&receipt),
+    ])?;
+    Ok(Applied::Fresh(receipt))
+}
+
+struct Consumed {
+    fingerprint: Fingerprint,
+    receipt: Receipt,
+}
+
+fn consumed(connection: &Connection, key: &ChangeKey) -> Result<Option<Consumed>, StoreError> {
+    let mut statement = connection.prepare_cached(CONSUMED)?;
+    let mut rows = statement.query(params![
+        key.mesh.0.to_bytes(),
+        key.peer.agent.as_str(),
+        key.id.as_str()
+    ])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let mut cells = Cells::of("applied_request", row);
+    let _: String = cells.get()?;
+    let fingerprint = cells.fingerprint()?;
+    let at = cells.wall()?;
+    let receipt = cells.parsed(|text| receipt_of(text, at).ok_or("not an answer of ours"))?;
+    Ok(Some(Consumed {
+        fingerprint,
+        receipt,
+    }))
+}
+
+fn answer_of(receipt: &Receipt) -> String {
+    json!({
+        "lamport": receipt.stamp.lamport,
+        "incarnation": receipt.incarnation,
+        "peer": receipt.stamp.peer.as_str(),
+        "op": receipt.stamp.op.to_string(),
+    })
+    .to_string()
+}
+
+fn receipt_of(text: &str, at: WallMs) -> Option<Receipt> {
+    let answer: Value = serde_json::from_str(text).ok()?;
+    Some(Receipt {
+        stamp: Stamp {
+            lamport: answer["lamport"].as_u64()?,
+            peer: PeerId::new(answer["peer"].as_str()?),
+            op: answer["op"].as_str()?.parse().ok()?,
+        },
+        incarnation: answer["incarnation"].as_u64()?,
+        at,
+    })
+}

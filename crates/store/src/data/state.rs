@@ -1,0 +1,253 @@
+//! The state that the peers of a mesh share: set, get, list, delete, and merging from elsewhere.
+
+use heddle_core::clock::WallMs;
+use heddle_core::data::{DataKey, DataValue};
+use heddle_core::ids::{MeshId, OpId};
+use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::lww::{Merge, merge};
+use rusqlite::{Connection, Row, params};
+
+use crate::cells::{Cells, count_cell};
+use crate::data::request::{Applied, ChangeKey, Fresh, Receipt, apply};
+use crate::data::{Merged, clock};
+use crate::error::StoreError;
+use crate::store::Store;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewState {
+    pub value: DataValue,
+}
+
+/// An op on a state entry, as its origin made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateOp {
+    pub key: DataKey,
+    pub stamp: Stamp,
+    pub incarnation: u64,
+    pub at: WallMs,
+    /// `None` deletes.
+    pub write: Option<NewState>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateRow {
+    pub key: String,
+    /// Canonical JSON.
+    pub value: String,
+    pub stamp: Stamp,
+    pub incarnation: u64,
+    pub updated_at: WallMs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StateFilter {
+    pub mesh: MeshId,
+    /// What the keys begin with; empty for all of them.
+    pub prefix: String,
+    /// The last key of the page before.
+    pub after: Option<String>,
+    pub limit: usize,
+    /// Bytes of values on one page, but at least one row.
+    pub bytes_max: usize,
+}
+
+macro_rules! state_columns {
+    () => {
+        "key, value, lamport, updated_by, op_id, incarnation, updated_at"
+    };
+}
+
+pub(crate) const GET: &str = concat!(
+    "SELECT ",
+    state_columns!(),
+    " FROM state_kv WHERE mesh_id = ?1 AND key = ?2 AND tombstone = 0"
+);
+
+// Keys are compared by bytes, so those with the prefix stand together, from the prefix on; the reader
+// stops behind the last of them.
+pub(crate) const LIST: &str = concat!(
+    "SELECT ",
+    state_columns!(),
+    " FROM state_kv WHERE mesh_id = ?1 AND key >= max(?2, ?3) AND key <> ?3
+        AND tombstone = 0
+      ORDER BY key LIMIT ?4"
+);
+
+pub(crate) const STAMP: &str = "
+    SELECT key, lamport, updated_by, op_id, tombstone FROM state_kv
+    WHERE mesh_id = ?1 AND key = ?2";
+
+const WRITE: &str = "
+    INSERT INTO state_kv (mesh_id, key, updated_by, created_at, updated_at, lamport, incarnation,
+        op_id, tombstone, value)
+    VALUES (?1, ?2, ?3, ?4, ?4, ?5, ?6, ?7, ?8, ?9)
+    ON CONFLICT (mesh_id, key) DO UPDATE SET
+        updated_by = excluded.updated_by, updated_at = excluded.updated_at,
+        lamport = excluded.lamport, incarnation = excluded.incarnation, op_id = excluded.op_id,
+        tombstone = excluded.tombstone, value = excluded.value";
+
+impl Store {
+    /// As [`Store::remember`]: a known id is answered whatever `fresh` says.
+    pub async fn set_state<R: Send + 'static>(
+        &self,
+        id: ChangeKey,
+        key: DataKey,
+        fresh: Result<NewState, R>,
+    ) -> Result<Applied<R>, StoreError> {
+        self.write(move |connection| {
+            let (new, refusal) = match fresh {
+                Ok(new) => (Some(new), None),
+                Err(refusal) => (None, Some(refusal)),
+            };
+            let may = |_: &Connection| Ok(refusal.map_or(Fresh::Go, Fresh::Refused));
+            apply(connection, &id, may, |connection, receipt| {
+                put(connection, id.mesh, &op(key, receipt, new))
+            })
+        })
+        .await
+    }
+
+    /// Leaves a tombstone; an entry that is not there is [`Applied::Absent`].
+    pub async fn delete_state(
+        &self,
+        id: ChangeKey,
+        key: DataKey,
+    ) -> Result<Applied<std::convert::Infallible>, StoreError> {
+        self.write(move |connection| {
+            let may = |connection: &Connection| {
+                Ok(match stamp(connection, id.mesh, &key)? {
+                    Some((_, false)) => Fresh::Go,
+                    _ => Fresh::Absent,
+                })
+            };
+            apply(connection, &id, may, |connection, receipt| {
+                put(connection, id.mesh, &op(key.clone(), receipt, None))
+            })
+        })
+        .await
+    }
+
+    /// Takes in an op of another home, or one of our own that comes back (C9).
+    pub async fn merge_state(&self, mesh: MeshId, op: StateOp) -> Result<Merged, StoreError> {
+        self.write(move |connection| {
+            let existing = stamp(connection, mesh, &op.key)?;
+            let verdict = merge(existing.as_ref().map(|(stamp, _)| stamp), &op.stamp);
+            if verdict == Merge::Same {
+                return Ok(Merged::Applied(verdict));
+            }
+            if let Err(refusal) = clock::take_in(connection, mesh, op.stamp.lamport)? {
+                return Ok(Merged::Refused(refusal));
+            }
+            if verdict == Merge::Take {
+                put(connection, mesh, &op)?;
+            }
+            Ok(Merged::Applied(verdict))
+        })
+        .await
+    }
+
+    pub async fn get_state(
+        &self,
+        mesh: MeshId,
+        key: DataKey,
+    ) -> Result<Option<StateRow>, StoreError> {
+        self.read_few(move |connection| {
+            let mut statement = connection.prepare_cached(GET)?;
+            let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str()])?;
+            rows.next()?.map(read).transpose()
+        })
+        .await
+    }
+
+    /// In order of keys; and whether there are more behind the last of them.
+    pub async fn list_state(
+        &self,
+        filter: StateFilter,
+    ) -> Result<(Vec<StateRow>, bool), StoreError> {
+        self.read(move |connection| {
+            let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
+            let mut statement = connection.prepare_cached(LIST)?;
+            let mut rows = statement.query(params![
+                filter.mesh.0.to_bytes(),
+                &filter.prefix,
+                filter.after.as_deref().unwrap_or_default(),
+                limit
+            ])?;
+            let (mut found, mut bytes) = (Vec::new(), 0);
+            while let Some(row) = rows.next()? {
+                let row = read(row)?;
+                if !row.key.starts_with(&filter.prefix) {
+                    break;
+                }
+                if found.len() == filter.limit || bytes > filter.bytes_max {
+                    return Ok((found, true));
+                }
+                bytes += row.value.len();
+                found.push(row);
+            }
+            Ok((found, false))
+        })
+        .await
+    }
+}
+
+fn op(key: DataKey, receipt: &Receipt, write: Option<NewState>) -> StateOp {
+    StateOp {
+        key,
+        stamp: receipt.stamp.clone(),
+        incarnation: receipt.incarnation,
+        at: receipt.at,
+        write,
+    }
+}
+
+/// The row's stamp, and whether it is a tombstone.
+fn stamp(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &DataKey,
+) -> Result<Option<(Stamp, bool)>, StoreError> {
+    let mut statement = connection.prepare_cached(STAMP)?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str()])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let mut cells = Cells::of("state_kv", row);
+    let _: String = cells.get()?;
+    let stamp = Stamp {
+        lamport: cells.count()?,
+        peer: PeerId::new(&cells.get::<String>()?),
+        op: OpId::from_bytes(cells.get()?),
+    };
+    Ok(Some((stamp, cells.get()?)))
+}
+
+fn put(connection: &Connection, mesh: MeshId, op: &StateOp) -> Result<(), StoreError> {
+    connection.prepare_cached(WRITE)?.execute(params![
+        mesh.0.to_bytes(),
+        op.key.as_str(),
+        op.stamp.peer.as_str(),
+        op.at.0,
+        count_cell(op.stamp.lamport)?,
+        count_cell(op.incarnation)?,
+        op.stamp.op.to_bytes(),
+        op.write.is_none(),
+        op.write.as_ref().map(|new| new.value.as_str()),
+    ])?;
+    Ok(())
+}
+
+fn read(row: &Row<'_>) -> Result<StateRow, StoreError> {
+    let mut cells = Cells::of("state_kv", row);
+    Ok(StateRow {
+        key: cells.get()?,
+        value: cells.get()?,
+        stamp: Stamp {
+            lamport: cells.count()?,
+            peer: PeerId::new(&cells.get::<String>()?),
+            op: OpId::from_bytes(cells.get()?),
+        },
+        incarnation: cells.count()?,
+        updated_at: cells.wall()?,
+    })
+}
