@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use support::{Daemon, Home, Ran};
+use support::{Daemon, Home, Ran, wait_until};
 
 fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
@@ -285,6 +285,36 @@ fn what_was_answered_survives_kill_9_and_its_id_stays_consumed() {
         5,
         "the index is there, too"
     );
+}
+
+#[test]
+fn everything_works_without_a_broker_and_on_a_full_disk_known_ids_are_answered() {
+    let home = Home::new();
+    // Nobody listens there.
+    home.config("[broker]\nurl = \"ws://127.0.0.1:1/\"\n[outbox]\ndisk_budget_mb = 1\n");
+    let daemon = home.up();
+    let body = json!({"key": "k", "value": 1, "agent": "fresh"});
+    under(&daemon, "first", "/v1/memory/remember", &body).expect(200);
+    let large = "x".repeat(60_000);
+    let mut kept = 0;
+    wait_until("507", || {
+        let body = json!({"key": format!("k{kept}"), "value": large});
+        let answer = daemon.http.post("/v1/state/set", &body);
+        if answer.status == 507 {
+            assert_eq!(answer.json()["code"], "insufficient_storage");
+            return true;
+        }
+        answer.expect(200);
+        kept += 1;
+        false
+    });
+    let again = under(&daemon, "first", "/v1/memory/remember", &body).expect(200);
+    assert_eq!(again["duplicate"], true);
+    under(&daemon, "second", "/v1/memory/remember", &body).expect(507);
+    // Taking away is always possible, and reading.
+    let forget = json!({"key": "k", "agent": "fresh"});
+    under(&daemon, "third", "/v1/memory/forget", &forget).expect(200);
+    get(&daemon, "k0").expect(200);
 }
 
 // --- hostile hands -------------------------------------------------------------------------------
