@@ -860,3 +860,28 @@ fn the_outbox_is_listed_by_state_and_page() {
     let status = home.cli(&["status"]).ok().stdout;
     assert!(status.contains("heddle daemon outbox --failed"), "{status}");
 }
+
+#[test]
+fn a_full_inbox_does_not_use_up_the_budget_of_the_outbox() {
+    let home = Home::new();
+    home.config("[outbox]\ndisk_budget_mb = 1\n");
+    let daemon = home.up();
+    let large = "x".repeat(30_000);
+    // Three times the budget goes through and stays in the inbox of the same store.
+    for n in 0..100 {
+        wait_until_within(Duration::from_secs(60), "room", || {
+            send_to(&daemon, "@tester", &format!("m{n}"), &large).status == 202
+        });
+    }
+    wait_until_within(Duration::from_secs(60), "all is well", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["degraded"].as_array().unwrap().is_empty() && status["outbox"]["done"] == 100
+    });
+    let size = std::fs::metadata(home.path().join("data.db")).map_or(0, |file| file.len());
+    let log = std::fs::metadata(home.path().join("data.db-wal")).map_or(0, |file| file.len());
+    assert!(
+        size + log > 2 << 20,
+        "the inbox was to hold more than the budget: {size} + {log}"
+    );
+    send_to(&daemon, "@tester", "after", "small").expect(202);
+}

@@ -70,7 +70,7 @@ impl Disk {
             Pressure::InboundOnly => "only what comes in is still kept",
         };
         Some(format!(
-            "{}; {consequence}. Run `heddle daemon outbox prune --confirm`, free some space, or raise the budget (the inbox counts too)",
+            "{}; {consequence}. Run `heddle daemon outbox prune --confirm`, or free some space",
             self.figures()
         ))
     }
@@ -81,7 +81,7 @@ impl Disk {
         let limit = self.limit.load(Ordering::Relaxed);
         match self.budget {
             Some(_) => format!(
-                "the store holds {} MB of the {} MB that its budget allows",
+                "the outbox holds {} MB of the {} MB that its budget allows",
                 mb(used),
                 mb(limit)
             ),
@@ -119,10 +119,19 @@ pub(crate) async fn refresh(shared: &Shared) {
             return;
         }
     };
-    let measured = Measured {
+    let mut measured = Measured {
         used,
         free: free_bytes(&disk.folder).await,
     };
+    // The budget is the outbox's. The whole file is quickly measured; only when that is too much is it
+    // worth asking how much of it the outbox holds.
+    if disk.budget.is_some() && pressure(measured, disk.budget) >= Pressure::High {
+        match shared.store.outbox_payload_bytes().await {
+            Ok(bytes) => measured.used = bytes.min(used),
+            Err(error) => tracing::warn!(%error, "the outbox's size cannot be measured"),
+        }
+    }
+    let used = measured.used;
     let limit = limit_bytes(measured, disk.budget).unwrap_or(u64::MAX);
     let level = pressure(measured, disk.budget);
     disk.used.store(used, Ordering::Relaxed);

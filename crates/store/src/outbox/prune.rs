@@ -41,6 +41,11 @@ pub(crate) const EMPTY: &str = "
     UPDATE outbox SET payload = x'' WHERE arrival = ?1 AND length(payload) > 0
         AND (status = 'done' OR status = 'dead' OR status = 'aborted')";
 
+// The length of a blob stands in the head of its row: its pages are not read.
+pub(crate) const PAYLOAD_BYTES: &str = "
+    SELECT max(arrival), ifnull(sum(length(payload)), 0)
+    FROM (SELECT arrival, payload FROM outbox WHERE arrival > ?1 ORDER BY arrival LIMIT 5000)";
+
 impl Store {
     /// Looks through one stretch behind `after` (0 to begin with).
     pub async fn prune_look(
@@ -87,6 +92,28 @@ impl Store {
             Ok(u64::try_from(emptied).unwrap_or(u64::MAX))
         })
         .await
+    }
+
+    /// Bytes of all payloads that were not given back. Goes through the whole outbox, a stretch at a
+    /// time: for when a closer look is worth it.
+    pub async fn outbox_payload_bytes(&self) -> Result<u64, StoreError> {
+        let (mut after, mut bytes) = (0_i64, 0_u64);
+        loop {
+            let (through, stretch) = self
+                .read(move |connection| {
+                    let mut statement = connection.prepare_cached(PAYLOAD_BYTES)?;
+                    let found = statement.query_row(params![after], |row| {
+                        Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?))
+                    });
+                    Ok(found?)
+                })
+                .await?;
+            bytes = bytes.saturating_add(u64::try_from(stretch).unwrap_or(0));
+            match through {
+                Some(through) => after = through,
+                None => return Ok(bytes),
+            }
+        }
     }
 
     /// Bytes that the file holds, without pages that wait to be used again.
