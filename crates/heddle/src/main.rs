@@ -13,10 +13,6 @@ mod up;
 
 use std::process::ExitCode;
 
-/// A request makes some sixty small allocations; the system's allocator was a sixth of its cost.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     cli::main(env::Environment::read())
 }
