@@ -297,17 +297,21 @@ fn everything_works_without_a_broker_and_on_a_full_disk_known_ids_are_answered()
     under(&daemon, "first", "/v1/memory/remember", &body).expect(200);
     let large = "x".repeat(60_000);
     let mut kept = 0;
+    let set = json!({"key": "k0", "value": 1});
+    daemon.http.post("/v1/state/set", &set).expect(200);
+    // What waits in the outbox fills the budget.
     wait_until("507", || {
-        let body = json!({"key": format!("k{kept}"), "value": large});
-        let answer = daemon.http.post("/v1/state/set", &body);
+        let body = json!({"to": "@tester", "message": large});
+        let answer = daemon.http.post("/v1/send", &body);
         if answer.status == 507 {
             assert_eq!(answer.json()["code"], "insufficient_storage");
             return true;
         }
-        answer.expect(200);
+        answer.expect(202);
         kept += 1;
         false
     });
+    assert!(kept > 10, "{kept}");
     let again = under(&daemon, "first", "/v1/memory/remember", &body).expect(200);
     assert_eq!(again["duplicate"], true);
     under(&daemon, "second", "/v1/memory/remember", &body).expect(507);
