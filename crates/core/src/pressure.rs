@@ -1,6 +1,6 @@
 //! How full the outbox's disk is, in the four steps that matter (DESIGN §6).
 //!
-//! With a budget, what the store holds is compared with it. Without one the free space of the file system
+//! With a budget, what the outbox's payloads hold is compared with it (the file first, which is quicker). Without one the free space of the file system
 //! decides: the budget is then what is held and what is free together, and it matters only where little
 //! is free at all.
 
@@ -51,7 +51,7 @@ impl Pressure {
 /// What was measured, in bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
-    /// Held by the store, without pages that wait to be used again.
+    /// Held by the store, without pages that wait to be used again; by the outbox where a closer look was taken.
     pub used: u64,
     /// Free on the file system; `None` where that cannot be known.
     pub free: Option<u64>,

@@ -94,7 +94,7 @@ pub struct DaemonConfig {
 #[serde(deny_unknown_fields, default)]
 pub struct OutboxConfig {
     pub max_age_hours_override: Option<u32>,
-    /// How much the store may hold; by default the free space of the file system decides.
+    /// How much the outbox's payloads may hold; by default the free space of the file system decides.
     pub disk_budget_mb: Option<u64>,
 }
 
