@@ -24,8 +24,8 @@ mod unclean;
 
 pub use agents::AgentRow;
 pub use data::{
-    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryOp, MemoryRow, Merged,
-    NewMemory, NewState, Receipt, StateFilter, StateOp, StateRow,
+    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryRow, Merged, Receipt,
+    StateFilter, StateRow, Taken,
 };
 pub use error::StoreError;
 pub use figures::Figures;
