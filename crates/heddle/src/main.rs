@@ -8,6 +8,7 @@
 mod broker;
 mod cli;
 mod env;
+mod mcp;
 mod system;
 mod up;
 

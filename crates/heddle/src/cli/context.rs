@@ -14,6 +14,7 @@ use super::ui;
 use crate::env::Environment;
 use crate::system::{SystemClock, SystemIds};
 
+#[derive(Clone)]
 pub struct Context {
     pub environment: Environment,
     pub json: bool,

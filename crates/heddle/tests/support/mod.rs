@@ -11,6 +11,7 @@ pub mod broker_process;
 pub mod http;
 pub mod ledger;
 pub mod lossy_proxy;
+pub mod mcp;
 pub mod pushing_broker;
 pub mod sse;
 pub mod stub_broker;

@@ -1,0 +1,89 @@
+//! What a tool answers: one JSON text with `ok`, `data` and, where there is something to tell,
+//! `warnings` (seed §10.3); or `ok: false` with a code, a sentence and what to do next.
+
+use heddle_wire::client::ClientError;
+use serde_json::{Map, Value, json};
+
+/// Why a tool did not do what it was asked.
+#[derive(Debug)]
+pub(super) enum ToolError {
+    /// The arguments are not those of the tool.
+    Arguments(String),
+    Client(ClientError),
+}
+
+impl From<ClientError> for ToolError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
+pub(super) type Done = Result<Value, ToolError>;
+
+pub(super) fn success(mut data: Value, mut warnings: Vec<Value>) -> String {
+    // What the daemon has to tell this agent rides on its answers; it belongs beside the data.
+    let told = data
+        .as_object_mut()
+        .and_then(|data| data.remove("warnings"));
+    if let Some(Value::Array(told)) = told {
+        warnings.splice(0..0, told);
+    }
+    let mut answer = Map::new();
+    answer.insert("ok".to_owned(), json!(true));
+    answer.insert("data".to_owned(), data);
+    if !warnings.is_empty() {
+        answer.insert("warnings".to_owned(), json!(warnings));
+    }
+    Value::Object(answer).to_string()
+}
+
+pub(super) fn failure(error: &ToolError) -> String {
+    let answer = match error {
+        ToolError::Arguments(why) => json!({
+            "ok": false,
+            "code": "invalid_request",
+            "detail": why,
+            "next": "Correct the arguments and call again; nothing was changed.",
+        }),
+        ToolError::Client(ClientError::Problem(problem)) => {
+            let mut answer = serde_json::to_value(problem).unwrap_or_default();
+            if let Some(answer) = answer.as_object_mut() {
+                for noise in ["type", "title", "status"] {
+                    answer.remove(noise);
+                }
+                answer.insert("ok".to_owned(), json!(false));
+            }
+            answer
+        }
+        ToolError::Client(error) => json!({
+            "ok": false,
+            "code": "unreachable",
+            "detail": error.to_string(),
+            "next": "Have a person run `heddle up`; then call again with the same arguments.",
+        }),
+    };
+    answer.to_string()
+}
+
+/// What a text costs the agent that reads it: four bytes make about a token.
+pub(super) fn tokens(bytes: usize) -> usize {
+    bytes.div_ceil(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_daemons_warnings_come_first_and_stand_beside_the_data() {
+        let answer = success(json!({"n": 1, "warnings": ["a"]}), vec![json!("b")]);
+        assert_eq!(answer, r#"{"data":{"n":1},"ok":true,"warnings":["a","b"]}"#);
+        assert_eq!(success(json!([1]), vec![]), r#"{"data":[1],"ok":true}"#);
+    }
+
+    #[test]
+    fn a_refusal_says_what_to_do_next() {
+        let answer = failure(&ToolError::Arguments("no `to`".to_owned()));
+        assert!(answer.contains("invalid_request") && answer.contains("\"next\""));
+    }
+}

@@ -1,0 +1,124 @@
+//! One MCP client at work: whom it acts for, and the daemon that it reaches.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use heddle_core::names::AgentName;
+use heddle_wire::client::{Client, ClientError};
+use heddle_wire::ipc::AgentBody;
+use serde_json::{Value, json};
+
+use super::agent_name::derived;
+use crate::cli::{CliError, Context, exit};
+use crate::up::{self, Flavour};
+
+/// So many unread messages are looked through for an urgent one.
+const LOOK_AHEAD: &str = "50";
+
+pub(super) struct Session {
+    client: Client,
+    /// To start a daemon with: as a person would, in nobody else's name.
+    starter: Option<Context>,
+    folder: PathBuf,
+    mesh: Option<String>,
+    named: Option<AgentName>,
+    /// Whom it acts for, once the client has said who it is and the mailbox is there.
+    agent: OnceLock<AgentName>,
+    registering: Mutex<()>,
+    /// Its own read cursor (DESIGN §5): two sessions of one agent do not read for each other.
+    pub(super) name: String,
+}
+
+impl Session {
+    pub(super) fn new(context: &Context, may_start: bool) -> Result<Self, CliError> {
+        let folder = std::env::current_dir().map_err(|error| {
+            CliError::new(exit::FAILED, format!("there is no working folder: {error}"))
+                .next("Start it in the folder that the agent works in.")
+        })?;
+        Ok(Self {
+            client: context.client(),
+            starter: may_start.then(|| Context {
+                agent: None,
+                ..context.clone()
+            }),
+            folder,
+            mesh: context.mesh.clone(),
+            named: context.agent_name()?,
+            agent: OnceLock::new(),
+            registering: Mutex::new(()),
+            name: format!("mcp-{}", Context::mint_id()),
+        })
+    }
+
+    /// The client, with the agent's mailbox in place. Starts the daemon when none runs.
+    pub(super) fn enter(&self, client_name: &str) -> Result<&AgentName, ClientError> {
+        if let Some(agent) = self.agent.get() {
+            return Ok(agent);
+        }
+        let _one_at_a_time = self
+            .registering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(agent) = self.agent.get() {
+            return Ok(agent);
+        }
+        let agent = match &self.named {
+            Some(agent) => agent.clone(),
+            None => derived(client_name, &self.folder)
+                .ok_or_else(|| ClientError::Protocol("no agent name can be made".to_owned()))?,
+        };
+        let body = AgentBody {
+            agent: agent.to_string(),
+            mesh: self.mesh.clone(),
+        };
+        match (self.client.register_agent(&body), &self.starter) {
+            (Err(ClientError::NotRunning { .. }), Some(starter)) => {
+                // Another one may be quicker; whoever it was, there is a daemon then.
+                let _ = up::detach(starter, Flavour::Embedded);
+                self.client.register_agent(&body)?;
+            }
+            (other, _) => drop(other?),
+        }
+        Ok(self.agent.get_or_init(|| agent))
+    }
+
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(super) fn agent(&self) -> Option<String> {
+        self.agent.get().map(ToString::to_string)
+    }
+
+    pub(super) fn mesh(&self) -> Option<String> {
+        self.mesh.clone()
+    }
+
+    /// The query that names agent and mesh, and more.
+    pub(super) fn query<'a>(&'a self, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+        let agent = self.agent.get().map(|agent| ("agent", agent.as_str()));
+        let mesh = self.mesh.as_deref().map(|mesh| ("mesh", mesh));
+        let scope = agent.into_iter().chain(mesh);
+        scope.chain(more.iter().copied()).collect()
+    }
+
+    /// What the agent should know although it asked for something else: urgent mail.
+    pub(super) fn urgent(&self) -> Vec<Value> {
+        let query = self.query(&[("session", &self.name), ("limit", LOOK_AHEAD)]);
+        // That nobody could be asked is no failure of the tool that has just succeeded.
+        let Ok(page) = self.client.inbox(&query) else {
+            return Vec::new();
+        };
+        let urgent = page.items.iter().filter(|item| item.priority == "now");
+        urgent
+            .map(|item| {
+                json!({
+                    "type": "urgent_message",
+                    "from": item.from,
+                    "id": item.id,
+                    "next": "call check_messages",
+                })
+            })
+            .collect()
+    }
+}

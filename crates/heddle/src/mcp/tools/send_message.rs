@@ -1,0 +1,52 @@
+//! `send_message`: one durable send; the same id again is always safe.
+
+use heddle_wire::ipc::SendBody;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Done, ID, Session, TEXT, Tool, arguments, id};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "send_message",
+    description: "Send to @agent, @member/agent, #topic or queue:name. Durable when it returns.",
+    arguments: &[
+        ("to", TEXT),
+        ("text", TEXT),
+        ("priority", r#"{"enum":["now","next","low"]}"#),
+        ("reply_to", TEXT),
+        ID,
+    ],
+    required: &["to", "text"],
+    is_core: true,
+    shows_mail: false,
+    run,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    to: String,
+    text: String,
+    priority: Option<String>,
+    reply_to: Option<String>,
+    id: Option<String>,
+}
+
+fn run(session: &Session, given: Value) -> Done {
+    let given: Arguments = arguments(given)?;
+    let answer = session.client().send(&SendBody {
+        to: given.to,
+        message: given.text,
+        priority: given.priority,
+        reply_to_id: given.reply_to,
+        client_message_id: id(given.id),
+        mesh: session.mesh(),
+        agent: session.agent(),
+        ..SendBody::default()
+    })?;
+    Ok(json!({
+        "id": answer.client_message_id,
+        "durability": answer.durability,
+        "duplicate": answer.duplicate.unwrap_or(false),
+    }))
+}
