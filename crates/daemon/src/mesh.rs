@@ -113,9 +113,21 @@ impl MeshState {
         self.with_known(|known| known.address(&RosterAgent { member, agent }))
     }
 
-    /// When the broker was last heard of.
-    pub(crate) fn as_of(&self) -> Option<String> {
+    /// When the broker last said what the roster is.
+    pub(crate) fn last_heard(&self) -> Option<String> {
         read(&self.roster).1.map(WallMs::to_rfc3339)
+    }
+
+    /// Up to when the roster is known to be true: now while the broker tells every change, else when it
+    /// was last heard of.
+    pub(crate) fn as_of(&self, now: WallMs) -> Option<String> {
+        let heard = read(&self.roster).1;
+        let known = if self.is_connected() {
+            heard.max(Some(now))
+        } else {
+            heard
+        };
+        known.map(WallMs::to_rfc3339)
     }
 
     /// The link is gone: up to now everything we hold was true (C29).

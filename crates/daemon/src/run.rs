@@ -49,7 +49,7 @@ pub struct StartOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("the store cannot be opened: {0}")]
+    #[error("data.db: {0}")]
     Store(#[from] StoreError),
     #[error(
         "data.db is missing or empty, but broker.db is there: put data.db back from a backup, or move broker.db away to begin anew"

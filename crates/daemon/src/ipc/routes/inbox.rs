@@ -121,7 +121,7 @@ impl Freshness {
         let stale = !mesh.is_connected();
         Self {
             stale,
-            as_of: if stale { mesh.as_of() } else { None },
+            as_of: if stale { mesh.last_heard() } else { None },
         }
     }
 }

@@ -303,6 +303,6 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&QueueList {
         queues,
         stale: !mesh.is_connected(),
-        as_of: mesh.as_of(),
+        as_of: mesh.as_of(ipc.shared.clock.wall()),
     })
 }
