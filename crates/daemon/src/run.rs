@@ -9,7 +9,7 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
+use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -23,6 +23,7 @@ use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector, UrlConnector};
 use crate::mesh::MeshState;
+use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
 use crate::shared::{Shared, lock};
 use crate::token::LocalToken;
@@ -118,20 +119,7 @@ impl Prepared {
         // In the middle of an exchange the file is missing, but not lost.
         Store::finish_parking(&home.data())?;
         refuse_half_a_home(&home)?;
-        let store_options = StoreOptions {
-            path: home.data(),
-            durability: options.durability,
-            vfs: None,
-        };
-        let (store, _) = Store::open_or_park(store_options, options.clock.wall())?;
-        // Before anything is sent: what was on its way when the last process ended goes back.
-        let recovered = store.recover(options.clock.wall()).await?;
-        if recovered > 0 {
-            tracing::info!(
-                recovered,
-                "rows were in flight at the last end; they are pending again"
-            );
-        }
+        let store = open_store(&home, &options).await?;
         let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
         let person = AgentName::parse(mesh.member_name.as_str())?;
         let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
@@ -452,9 +440,7 @@ impl Daemon {
                     .fail("the link to the broker ended unexpectedly".to_owned());
             }
             if let Some(why) = self.shared.store.poisoned() {
-                self.shared.fail(format!(
-                    "the disk refused a sync ({why}); what was acknowledged before is safe. Check the disk, then start again"
-                ));
+                self.shared.fail(last_words(&why));
             }
         }
     }
