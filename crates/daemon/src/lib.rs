@@ -13,6 +13,7 @@ mod inbox;
 mod ipc;
 pub mod link;
 mod lock;
+mod membership;
 mod mesh;
 mod metrics;
 mod open_store;

@@ -6,22 +6,22 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use heddle_core::clock::{Clock, Ids};
-use heddle_core::ids::{HistoryId, MemberId, MeshId};
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
-use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError};
+use heddle_core::names::{AgentName, MemberName};
+use heddle_store::{Durability, Mesh, Store, StoreError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{HOME_MESH, MeshConfig};
 use crate::events::Events;
 use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks, PolicyError, Tokens};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector, UrlConnector};
+use crate::membership::{home_mesh, mesh_elsewhere, refuse_another_name, renamed};
 use crate::mesh::MeshState;
 use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
@@ -64,6 +64,13 @@ pub enum StartError {
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error(transparent)]
     Hooks(#[from] PolicyError),
+    #[error(
+        "config.toml says member = \"{wanted}\", but this home has been \"{known}\" since its first start, and its mailboxes carry that name"
+    )]
+    AnotherName {
+        wanted: MemberName,
+        known: MemberName,
+    },
     #[error("config.toml names no mesh that is hosted elsewhere")]
     NoMesh,
     #[error("{0}")]
@@ -92,6 +99,8 @@ pub struct Ready {
     pub console: Option<String>,
     pub mesh: String,
     pub agent: String,
+    /// Who this home is in that mesh.
+    pub member: String,
     pub pid: u32,
 }
 
@@ -121,6 +130,7 @@ impl Prepared {
         refuse_half_a_home(&home)?;
         let store = open_store(&home, &options).await?;
         let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
+        refuse_another_name(&home, &mesh)?;
         let person = AgentName::parse(mesh.member_name.as_str())?;
         let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
         let mut elsewhere: Vec<(Mesh, Arc<dyn Connector>)> = Vec::new();
@@ -131,7 +141,9 @@ impl Prepared {
                 .as_ref()
                 .map(|file| home.path().join(file));
             let connector = UrlConnector::new(&config.url).with_token_file(token_file);
-            elsewhere.push((store.ensure_mesh(new).await?, Arc::new(connector)));
+            let known = store.ensure_mesh(new).await?;
+            let known = renamed(&store, known, config.member.as_ref()).await?;
+            elsewhere.push((known, Arc::new(connector)));
         }
         let now = options.clock.wall();
         for one in elsewhere.iter().map(|(mesh, _)| mesh).chain([&mesh]) {
@@ -199,6 +211,7 @@ impl Prepared {
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
         let first = links.first().map(|(mesh, _)| mesh.name.to_string());
+        let member = links.first().map(|(mesh, _)| mesh.member_name.to_string());
         let ready = Ready {
             home: self.home.path().to_owned(),
             socket: self.home.socket(),
@@ -206,6 +219,7 @@ impl Prepared {
             console: None,
             mesh: first.unwrap_or_default(),
             agent: self.default_agent.to_string(),
+            member: member.unwrap_or_default(),
             pid: std::process::id(),
         };
         let (shared, connectors) = share(&self.home, self.store, &self.options, links).await?;
@@ -304,36 +318,6 @@ async fn connect(
     match lock(&shared.fatal).take() {
         Some(why) => Err(StartError::Refused(why)),
         None => Ok(linking),
-    }
-}
-
-fn home_mesh(home: &Home, options: &StartOptions) -> Result<NewMesh, StartError> {
-    let member_name = match &home.config.daemon.member {
-        Some(name) => name.clone(),
-        None => MemberName::parse(&options.login).or_else(|_| MemberName::parse("me"))?,
-    };
-    Ok(NewMesh {
-        mesh: MeshId(options.ids.ulid()),
-        name: MeshName::parse(HOME_MESH)?,
-        member: MemberId(options.ids.ulid()),
-        member_name,
-        broker_url: None,
-        now: options.clock.wall(),
-    })
-}
-
-/// A mesh of the config, with a member of its own. Homes that name the same mesh mean the same mesh.
-fn mesh_elsewhere(config: &MeshConfig, home: &Mesh, options: &StartOptions) -> NewMesh {
-    NewMesh {
-        mesh: MeshId::named(&config.name),
-        name: config.name.clone(),
-        member: MemberId(options.ids.ulid()),
-        member_name: config
-            .member
-            .clone()
-            .unwrap_or_else(|| home.member_name.clone()),
-        broker_url: Some(config.url.clone()),
-        now: options.clock.wall(),
     }
 }
 

@@ -197,6 +197,9 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         StartError::NoMesh => CliError::new(exit::USAGE, message).next(
             "Add a [[mesh]] with name and url to config.toml, or run `heddle up` with its own broker.",
         ),
+        StartError::AnotherName { .. } => CliError::new(exit::USAGE, message).next(
+            "Take the line out of [daemon], or write the old name there. Another name needs another home (HEDDLE_HOME or --home); a [[mesh]] can have a `member` of its own at any time.",
+        ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),
         // A file that was refused as damaged has its next step in its own words.
@@ -220,7 +223,7 @@ pub fn greeting(ready: &Ready, detached: bool) -> String {
          \x20 home    {home}\n\
          \x20 socket  {socket}\n\
          \x20 http    {http}  (token in local_token)\n\
-         \x20 mesh    {mesh}, you are @{agent}\n\
+         \x20 mesh    {mesh}, you are @{member}/{agent}\n\
          \n\
          Try next, in another terminal:\n\
          \x20 heddle agent register planner\n\
@@ -233,6 +236,7 @@ pub fn greeting(ready: &Ready, detached: bool) -> String {
         socket = ready.socket.display(),
         http = ready.http,
         mesh = ready.mesh,
+        member = ready.member,
         agent = ready.agent,
     )
 }

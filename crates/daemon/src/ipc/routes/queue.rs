@@ -14,7 +14,7 @@ use heddle_core::limits::{
     QUEUE_ITEMS_MAX, QUEUE_LEASE_DEFAULT, QUEUE_LEASE_MS_MAX, QUEUE_WAIT_MAX, QUEUE_WAITS_MAX,
 };
 use heddle_core::names::{AgentName, QueueName};
-use heddle_wire::broker::{Envelope, LeasedItem, ReplyResult, Request as Ask, TakenItem};
+use heddle_wire::broker::{Envelope, LeasedItem, ReplyResult, Request as Ask, Sender, TakenItem};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
     LeasedBody, QueueItem, QueueList, QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken,
@@ -187,10 +187,11 @@ fn item(mesh: &MeshState, order: &Order, taken: TakenItem) -> Option<QueueItem> 
         mesh: mesh.mesh.name.to_string(),
         queue: order.queue.to_string(),
         agent: order.agent.to_string(),
-        from: format!(
-            "@{}/{}",
-            delivery.from.member_name, delivery.from.party.agent
-        ),
+        from: {
+            let Sender { member_name, party } = &delivery.from;
+            let called = mesh.with_known(|known| known.called(party.member, member_name));
+            format!("@{called}/{}", party.agent)
+        },
         body: envelope.body,
         priority: envelope.priority.as_str().to_owned(),
         meta: envelope.meta.unwrap_or(Value::Null),
