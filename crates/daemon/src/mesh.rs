@@ -34,6 +34,8 @@ pub(crate) struct MeshState {
     last_error: Mutex<Option<String>>,
     /// Rows may be due. A hint: the table is the truth.
     pub(crate) drain: Notify,
+    /// There may be work in a queue that somebody waits for. A hint as well.
+    pub(crate) work: Notify,
     /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
     max_age_hours: AtomicU32,
     pub(crate) receipts: Receipts,
@@ -64,6 +66,7 @@ impl MeshState {
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
             drain: Notify::new(),
+            work: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
             receipts: Receipts::default(),
             refused: Mutex::new(None),
