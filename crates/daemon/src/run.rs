@@ -234,6 +234,7 @@ impl Prepared {
             default_agent: self.default_agent,
             metrics: metrics.clone(),
             load: Load::default(),
+            hooks: Arc::clone(&self.hooks),
         });
         start_jobs(&shared, metrics);
         let mut keeping = start_keeping(&shared, &self.hooks).await?;

@@ -84,9 +84,8 @@ impl<S: TestStorage> Script<'_, S> {
             until: now.after(number(&fields, "lease", 10) as u64),
         };
         let items = rest[4..].iter().map(|text| leased(text)).collect();
-        let renewed = self
-            .storage
-            .queue_renew(mesh(1), &queue(rest[1]), taker, items);
+        let queue = queue(rest[1]);
+        let renewed = self.storage.queue_renew(mesh(1), &queue, taker, items);
         join(renewed.await.unwrap().iter().map(verdict))
     }
 
