@@ -74,6 +74,7 @@ error_codes! {
     Unauthorized, "unauthorized", 401, Caller, SameId, "The token is missing or wrong", "Send `Authorization: Bearer <token>` with the content of local_token in the home folder.";
     ForbiddenOrigin, "forbidden_origin", 403, Caller, Never, "The request did not come from this machine's own pages or tools", "Call http://127.0.0.1 without an Origin header, or use the Unix socket.";
     ForbiddenScope, "forbidden_scope", 403, Caller, Never, "The hook's token does not allow this", "Stay within the scopes that hooks.toml gives this hook, or add the scope there and start again.";
+    RefusedByHook, "refused_by_hook", 403, Caller, SameId, "This home's own pre-send hook refused the message", "Change the message as the hook asks and send it again; nothing was accepted and no id was consumed.";
     NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
@@ -92,6 +93,7 @@ error_codes! {
     RateLimited, "rate_limited", 429, Busy, SameId, "The budget of this window is used up", "Wait for the next window; retries of committed ids cost nothing.";
     HeadersTooLarge, "headers_too_large", 431, Caller, SameId, "The request head is too long", "Send fewer or shorter headers; put long values into the body.";
     Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, `heddle logs` says more.";
+    HookUnavailable, "hook_unavailable", 503, Busy, SameId, "This home's pre-send hook gave no answer", "Nothing was accepted. `heddle logs` says why; mend hooks/pre-send, or switch it off in hooks.toml and start again.";
     NotConnected, "not_connected", 503, Busy, SameId, "The mesh's broker cannot be reached now", "Try again when `heddle status` says connected.";
     LimiterUnavailable, "limiter_unavailable", 503, Busy, SameId, "The limiter does not answer", "Nothing was accepted; the daemon tries again by itself.";
     StorageUnavailable, "storage_unavailable", 503, Internal, SameId, "The store does not take writes", "Restart with `heddle down` and `heddle up`; what was acknowledged is safe.";
@@ -123,6 +125,7 @@ impl ErrorCode {
             Self::Unauthorized
             | Self::ForbiddenOrigin
             | Self::ForbiddenScope
+            | Self::RefusedByHook
             | Self::NotAMember => 6,
             _ => 1,
         }

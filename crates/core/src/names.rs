@@ -13,9 +13,9 @@ use crate::limits::NAME_BYTES_MAX;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
-    #[error("a {kind} name is empty")]
+    #[error("{article} {kind} name is empty", article = article(kind))]
     Empty { kind: &'static str },
-    #[error("a {kind} name is longer than {NAME_BYTES_MAX} bytes")]
+    #[error("{article} {kind} name is longer than {NAME_BYTES_MAX} bytes", article = article(kind))]
     TooLong { kind: &'static str },
     #[error(
         "{kind} name {shown} holds {character:?}; use letters, digits, '-', '_' and '.', beginning with a letter or digit"
@@ -25,6 +25,14 @@ pub enum NameError {
         shown: String,
         character: char,
     },
+}
+
+fn article(kind: &str) -> &'static str {
+    if kind.starts_with(['a', 'e', 'i', 'o', 'u']) {
+        "an"
+    } else {
+        "a"
+    }
 }
 
 /// The text in NFC. Borrowing callers pay nothing when it already is.
@@ -133,6 +141,16 @@ mod tests {
         for good in ["ops", "a", "Planner-2", "build_1.x", "größe", "日本", "9"] {
             assert_eq!(TopicName::parse(good).unwrap().as_str(), good);
         }
+    }
+
+    #[test]
+    fn a_refusal_is_a_sentence() {
+        let said = |error: NameError| error.to_string();
+        let (agent, topic) = (AgentName::parse(""), TopicName::parse(""));
+        assert_eq!(said(agent.unwrap_err()), "an agent name is empty");
+        assert_eq!(said(topic.unwrap_err()), "a topic name is empty");
+        let long = AgentName::parse(&"x".repeat(NAME_BYTES_MAX + 1));
+        assert!(said(long.unwrap_err()).starts_with("an agent name is longer than "));
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub enum Settle {
     Ack,
     /// Somebody else shall do it.
     Release,
+    /// It takes longer than the lease: the same lease, for longer.
+    Renew,
 }
 
 /// What becomes of that.
@@ -47,13 +49,16 @@ pub struct WorkRow {
 
 /// For the holder of the latest lease. Everybody else is stale, whatever the state.
 #[rustfmt::skip]
-pub const WORK: [WorkRow; 6] = [
+pub const WORK: [WorkRow; 9] = [
     WorkRow { name: "waiting_ack", how: "released, and then acknowledged all the same", state: WorkState::Waiting, settle: Settle::Ack, settled: Settled::StaleFence },
     WorkRow { name: "waiting_release", how: "a release whose answer was lost", state: WorkState::Waiting, settle: Settle::Release, settled: Settled::Already },
     WorkRow { name: "leased_ack", how: "the work is done", state: WorkState::Leased, settle: Settle::Ack, settled: Settled::Apply },
     WorkRow { name: "leased_release", how: "the work is given back", state: WorkState::Leased, settle: Settle::Release, settled: Settled::Apply },
     WorkRow { name: "acked_ack", how: "an ack whose answer was lost", state: WorkState::Acked, settle: Settle::Ack, settled: Settled::Already },
     WorkRow { name: "acked_release", how: "given back after it was done", state: WorkState::Acked, settle: Settle::Release, settled: Settled::StaleFence },
+    WorkRow { name: "waiting_renew", how: "released, and then renewed all the same", state: WorkState::Waiting, settle: Settle::Renew, settled: Settled::StaleFence },
+    WorkRow { name: "leased_renew", how: "the work goes on; also when the lease ran out, but nobody took it over", state: WorkState::Leased, settle: Settle::Renew, settled: Settled::Apply },
+    WorkRow { name: "acked_renew", how: "renewed after it was done", state: WorkState::Acked, settle: Settle::Renew, settled: Settled::StaleFence },
 ];
 
 /// `found` is the message's state, and whether the caller is the holder of its latest lease.
@@ -75,7 +80,7 @@ mod tests {
     #[test]
     fn the_table_is_complete_and_only_the_latest_lease_of_open_work_writes() {
         let states = [WorkState::Waiting, WorkState::Leased, WorkState::Acked];
-        for what in [Settle::Ack, Settle::Release] {
+        for what in [Settle::Ack, Settle::Release, Settle::Renew] {
             assert_eq!(settle(None, what), Settled::Unknown);
             for state in states {
                 let rows: Vec<_> = WORK

@@ -34,6 +34,8 @@ pub(crate) struct MeshState {
     last_error: Mutex<Option<String>>,
     /// Rows may be due. A hint: the table is the truth.
     pub(crate) drain: Notify,
+    /// There may be work in a queue that somebody waits for. A hint as well.
+    pub(crate) work: Notify,
     /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
     max_age_hours: AtomicU32,
     pub(crate) receipts: Receipts,
@@ -64,6 +66,7 @@ impl MeshState {
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
             drain: Notify::new(),
+            work: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
             receipts: Receipts::default(),
             refused: Mutex::new(None),
@@ -113,9 +116,21 @@ impl MeshState {
         self.with_known(|known| known.address(&RosterAgent { member, agent }))
     }
 
-    /// When the broker was last heard of.
-    pub(crate) fn as_of(&self) -> Option<String> {
+    /// When the broker last said what the roster is.
+    pub(crate) fn last_heard(&self) -> Option<String> {
         read(&self.roster).1.map(WallMs::to_rfc3339)
+    }
+
+    /// Up to when the roster is known to be true: now while the broker tells every change, else when it
+    /// was last heard of.
+    pub(crate) fn as_of(&self, now: WallMs) -> Option<String> {
+        let heard = read(&self.roster).1;
+        let known = if self.is_connected() {
+            heard.max(Some(now))
+        } else {
+            heard
+        };
+        known.map(WallMs::to_rfc3339)
     }
 
     /// The link is gone: up to now everything we hold was true (C29).

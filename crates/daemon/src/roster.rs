@@ -13,6 +13,9 @@ use heddle_core::names::{AgentName, MemberName};
 use heddle_wire::broker::{Roster, RosterAgent};
 use heddle_wire::problem::Problem;
 
+/// Characters of a member's id that tell it apart from its namesake.
+const TAIL_CHARS: usize = 5;
+
 /// What is known of a mesh: the broker's roster and this home's own mailboxes.
 #[derive(Debug, Clone)]
 pub(crate) struct Known<'a> {
@@ -53,7 +56,7 @@ impl Known<'_> {
         let found: Vec<&RosterAgent> = all
             .iter()
             .filter(|a| a.agent == *agent)
-            .filter(|a| member.is_none_or(|name| self.member_name(a.member) == Some(name)))
+            .filter(|a| member.is_none_or(|name| self.is_called(a.member, name.as_str())))
             .collect();
         match found.as_slice() {
             [one] => Ok(format!("{}/{}", one.member, one.agent)),
@@ -96,10 +99,34 @@ impl Known<'_> {
     }
 
     pub(crate) fn address(&self, agent: &RosterAgent) -> String {
-        match self.member_name(agent.member) {
-            Some(name) => format!("@{name}/{}", agent.agent),
-            None => format!("@{}/{}", agent.member, agent.agent),
+        let called = self.member_name(agent.member).map_or_else(
+            || agent.member.to_string(),
+            |name| self.called(agent.member, name),
+        );
+        format!("@{called}/{}", agent.agent)
+    }
+
+    /// What people call the member: by its name, with the end of its id behind it where another member
+    /// has the same name. Two homes of one login are not to be taken for one.
+    pub(crate) fn called(&self, member: MemberId, name: &MemberName) -> String {
+        let roster = self.roster.members.iter().map(|m| (m.member, &m.name));
+        let own = (self.own_member, self.own_name);
+        let mut everybody = roster.filter(|(id, _)| *id != own.0).chain([own]);
+        if everybody.any(|(other, called)| other != member && called == name) {
+            format!("{name}.{}", tail(member))
+        } else {
+            name.to_string()
         }
+    }
+
+    /// Whether the member answers to this: its name, what `called` makes of it, or its id.
+    pub(crate) fn is_called(&self, member: MemberId, wanted: &str) -> bool {
+        let Some(name) = self.member_name(member) else {
+            return member.to_string() == wanted;
+        };
+        name.as_str() == wanted
+            || wanted.strip_prefix(name.as_str()) == Some(&format!(".{}", tail(member)))
+            || member.to_string() == wanted
     }
 
     fn unknown(&self, to: &Address, names: Vec<String>) -> Problem {
@@ -111,6 +138,12 @@ impl Known<'_> {
         Problem::new(ErrorCode::UnknownRecipient, detail)
             .with("candidates", nearest(&to.reference(), names))
     }
+}
+
+/// The end of an id, in which even ids of one moment differ.
+fn tail(member: MemberId) -> String {
+    let text = member.to_string().to_lowercase();
+    text[text.len() - TAIL_CHARS..].to_owned()
 }
 
 /// The candidates that look most like what was asked for, best first.
@@ -239,6 +272,28 @@ mod tests {
             resolve(&world, "@fresh").is_ok(),
             "own agent unknown to the broker"
         );
+    }
+
+    #[test]
+    fn c30_namesakes_are_told_apart_by_the_end_of_their_ids() {
+        let mut world = world();
+        world.roster.members[1].name = world.own_name.clone();
+        let bob = world.roster.members[1].member;
+        let ambiguous = resolve(&world, "@alice/planner").unwrap_err();
+        assert_eq!(ambiguous.code, "ambiguous_recipient");
+        let candidates = ambiguous.extra["candidates"].as_array().unwrap();
+        assert_eq!(candidates.len(), 2);
+        assert_ne!(candidates[0], candidates[1]);
+        let mut found: Vec<String> = candidates
+            .iter()
+            .map(|candidate| resolve(&world, candidate.as_str().unwrap()).unwrap())
+            .collect();
+        found.sort();
+        let mut both = [world.own, bob].map(|member| format!("{member}/planner"));
+        both.sort();
+        assert_eq!(found, both);
+        let by_id = resolve(&world, &format!("@{bob}/planner")).unwrap();
+        assert_eq!(by_id, format!("{bob}/planner"));
     }
 
     #[test]

@@ -6,23 +6,24 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use heddle_core::clock::{Clock, Ids};
-use heddle_core::ids::{HistoryId, MemberId, MeshId};
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
-use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
+use heddle_core::names::{AgentName, MemberName};
+use heddle_store::{Durability, Mesh, Store, StoreError};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{HOME_MESH, MeshConfig};
 use crate::events::Events;
 use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks, PolicyError, Tokens};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector, UrlConnector};
+use crate::membership::{home_mesh, mesh_elsewhere, refuse_another_name, renamed};
 use crate::mesh::MeshState;
+use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
 use crate::shared::{Shared, lock};
 use crate::token::LocalToken;
@@ -49,7 +50,7 @@ pub struct StartOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("the store cannot be opened: {0}")]
+    #[error("data.db: {0}")]
     Store(#[from] StoreError),
     #[error(
         "data.db is missing or empty, but broker.db is there: put data.db back from a backup, or move broker.db away to begin anew"
@@ -63,6 +64,13 @@ pub enum StartError {
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error(transparent)]
     Hooks(#[from] PolicyError),
+    #[error(
+        "config.toml says member = \"{wanted}\", but this home has been \"{known}\" since its first start, and its mailboxes carry that name"
+    )]
+    AnotherName {
+        wanted: MemberName,
+        known: MemberName,
+    },
     #[error("config.toml names no mesh that is hosted elsewhere")]
     NoMesh,
     #[error("{0}")]
@@ -91,6 +99,8 @@ pub struct Ready {
     pub console: Option<String>,
     pub mesh: String,
     pub agent: String,
+    /// Who this home is in that mesh.
+    pub member: String,
     pub pid: u32,
 }
 
@@ -118,21 +128,9 @@ impl Prepared {
         // In the middle of an exchange the file is missing, but not lost.
         Store::finish_parking(&home.data())?;
         refuse_half_a_home(&home)?;
-        let store_options = StoreOptions {
-            path: home.data(),
-            durability: options.durability,
-            vfs: None,
-        };
-        let (store, _) = Store::open_or_park(store_options, options.clock.wall())?;
-        // Before anything is sent: what was on its way when the last process ended goes back.
-        let recovered = store.recover(options.clock.wall()).await?;
-        if recovered > 0 {
-            tracing::info!(
-                recovered,
-                "rows were in flight at the last end; they are pending again"
-            );
-        }
+        let store = open_store(&home, &options).await?;
         let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
+        refuse_another_name(&home, &mesh)?;
         let person = AgentName::parse(mesh.member_name.as_str())?;
         let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
         let mut elsewhere: Vec<(Mesh, Arc<dyn Connector>)> = Vec::new();
@@ -143,7 +141,9 @@ impl Prepared {
                 .as_ref()
                 .map(|file| home.path().join(file));
             let connector = UrlConnector::new(&config.url).with_token_file(token_file);
-            elsewhere.push((store.ensure_mesh(new).await?, Arc::new(connector)));
+            let known = store.ensure_mesh(new).await?;
+            let known = renamed(&store, known, config.member.as_ref()).await?;
+            elsewhere.push((known, Arc::new(connector)));
         }
         let now = options.clock.wall();
         for one in elsewhere.iter().map(|(mesh, _)| mesh).chain([&mesh]) {
@@ -211,6 +211,7 @@ impl Prepared {
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
         let first = links.first().map(|(mesh, _)| mesh.name.to_string());
+        let member = links.first().map(|(mesh, _)| mesh.member_name.to_string());
         let ready = Ready {
             home: self.home.path().to_owned(),
             socket: self.home.socket(),
@@ -218,6 +219,7 @@ impl Prepared {
             console: None,
             mesh: first.unwrap_or_default(),
             agent: self.default_agent.to_string(),
+            member: member.unwrap_or_default(),
             pid: std::process::id(),
         };
         let (shared, connectors) = share(&self.home, self.store, &self.options, links).await?;
@@ -232,6 +234,7 @@ impl Prepared {
             default_agent: self.default_agent,
             metrics: metrics.clone(),
             load: Load::default(),
+            hooks: Arc::clone(&self.hooks),
         });
         start_jobs(&shared, metrics);
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
@@ -316,36 +319,6 @@ async fn connect(
     match lock(&shared.fatal).take() {
         Some(why) => Err(StartError::Refused(why)),
         None => Ok(linking),
-    }
-}
-
-fn home_mesh(home: &Home, options: &StartOptions) -> Result<NewMesh, StartError> {
-    let member_name = match &home.config.daemon.member {
-        Some(name) => name.clone(),
-        None => MemberName::parse(&options.login).or_else(|_| MemberName::parse("me"))?,
-    };
-    Ok(NewMesh {
-        mesh: MeshId(options.ids.ulid()),
-        name: MeshName::parse(HOME_MESH)?,
-        member: MemberId(options.ids.ulid()),
-        member_name,
-        broker_url: None,
-        now: options.clock.wall(),
-    })
-}
-
-/// A mesh of the config, with a member of its own. Homes that name the same mesh mean the same mesh.
-fn mesh_elsewhere(config: &MeshConfig, home: &Mesh, options: &StartOptions) -> NewMesh {
-    NewMesh {
-        mesh: MeshId::named(&config.name),
-        name: config.name.clone(),
-        member: MemberId(options.ids.ulid()),
-        member_name: config
-            .member
-            .clone()
-            .unwrap_or_else(|| home.member_name.clone()),
-        broker_url: Some(config.url.clone()),
-        now: options.clock.wall(),
     }
 }
 
@@ -452,9 +425,7 @@ impl Daemon {
                     .fail("the link to the broker ended unexpectedly".to_owned());
             }
             if let Some(why) = self.shared.store.poisoned() {
-                self.shared.fail(format!(
-                    "the disk refused a sync ({why}); what was acknowledged before is safe. Check the disk, then start again"
-                ));
+                self.shared.fail(last_words(&why));
             }
         }
     }

@@ -25,10 +25,12 @@ impl LocalToken {
         match std::fs::symlink_metadata(path) {
             Ok(_) => {
                 use std::io::Read as _;
-                let mut text = String::new();
+                let mut bytes = Vec::new();
                 crate::home::open_private(path)?
                     .take(1024)
-                    .read_to_string(&mut text)?;
+                    .read_to_end(&mut bytes)?;
+                // Bytes that are no text are no token either; they must not keep the daemon down.
+                let text = String::from_utf8_lossy(&bytes);
                 let text = text.trim();
                 if URL_SAFE_NO_PAD
                     .decode(text)
@@ -36,7 +38,7 @@ impl LocalToken {
                 {
                     return Ok(Self(text.to_owned()));
                 }
-                tracing::warn!(path = %path.display(), "a token was damaged; minted a new one");
+                tracing::warn!(path = %path.display(), "a token was damaged; minted a new one, which callers must read again");
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
@@ -74,9 +76,14 @@ mod tests {
         assert!(again.matches(&first.0));
         assert!(!again.matches(""));
         assert!(!again.matches(&first.0[..first.0.len() - 1]));
-        std::fs::write(&path, "short").unwrap();
+        for damage in [&b"short"[..], b"", b"\xff\xfe\0\x80", &[0xc3; 2048]] {
+            std::fs::write(&path, damage).unwrap();
+            let minted = LocalToken::load_or_mint(&path, &ids).unwrap();
+            assert!(!minted.matches(&first.0) && !minted.matches("short"));
+            let kept = LocalToken::load_or_mint(&path, &ids).unwrap();
+            assert!(kept.matches(&minted.0), "minted anew at every start");
+        }
         let minted = LocalToken::load_or_mint(&path, &ids).unwrap();
-        assert!(!minted.matches(&first.0) && !minted.matches("short"));
         assert_eq!(format!("{minted:?}"), "LocalToken(…)");
     }
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/send` over the real binary: the table of v10 §4.5.1 and the OB invariants.
+//! `POST /v1/send` over the real binary: the OB invariants (the table of v10 §4.5.1 is in `accept_table.rs`).
 #![cfg(test)]
 #![allow(clippy::disallowed_methods, reason = "tests read the real clock")]
 #![allow(
@@ -67,83 +67,6 @@ fn five_states(broker: &StubBroker, daemon: &Daemon) -> BTreeMap<&'static str, S
     ["done", "dead", "aborted", "inflight", "pending"]
         .map(|status| (status, format!("id-{status}")))
         .into()
-}
-
-#[test]
-fn v10_4_5_1_ob_04_ob_05_ob_11_c20_every_row_of_the_table_answers_as_specified_and_changes_nothing()
-{
-    let broker = StubBroker::start();
-    let home = Home::new();
-    home.config(&broker.config());
-    let daemon = home.up();
-
-    let first = send(&daemon, "id-fresh", "first").expect(202);
-    assert_eq!(first["status"], "queued");
-    assert_eq!(first["durability"], "local");
-    assert_eq!(first["request_fingerprint"].as_str().unwrap().len(), 64);
-
-    let ids = five_states(&broker, &daemon);
-    let mut rows_seen = 1;
-    for (status, id) in &ids {
-        let before = row(&daemon, id);
-        assert_eq!(before["status"], *status);
-        let fingerprint = before["request_fingerprint"].as_str().unwrap().to_owned();
-        let matching = send(&daemon, id, "first");
-        let mismatching = send(&daemon, id, "second");
-        rows_seen += 2;
-        check_match(status, &matching, &before);
-        let problem = mismatching.expect(409);
-        assert_eq!(problem["code"], "idempotency_key_reused");
-        assert_eq!(
-            problem["conflict"],
-            format!("outbox_{status}_fingerprint_mismatch")
-        );
-        assert_eq!(problem["daemon_fingerprint_prefix"], fingerprint[..16]);
-        assert!(
-            mismatching
-                .head
-                .to_lowercase()
-                .contains("application/problem+json")
-        );
-        if *status == "done" {
-            assert_eq!(problem["broker_message_id"], before["broker_message_id"]);
-        }
-        let after = row(&daemon, id);
-        assert_eq!(after, before, "{status}");
-    }
-    assert_eq!(rows_seen, 11);
-}
-
-fn check_match(status: &str, answer: &Answer, row: &Value) {
-    match status {
-        "pending" => assert_eq!(answer.expect(202)["status"], "queued"),
-        "inflight" => assert_eq!(answer.expect(202)["status"], "inflight"),
-        "done" => {
-            let body = answer.expect(200);
-            assert_eq!(body["duplicate"], true);
-            assert_eq!(body["durability"], "committed");
-            assert_eq!(body["broker_message_id"], row["broker_message_id"]);
-            assert_eq!(body["history_id"], row["history_id"]);
-            assert!(body["history_id"].is_string());
-        }
-        _ => {
-            let problem = answer.expect(409);
-            assert_eq!(
-                problem["conflict"],
-                format!("outbox_{status}_fingerprint_match")
-            );
-            let prefix = &row["request_fingerprint"].as_str().unwrap()[..16];
-            assert_eq!(problem["daemon_fingerprint_prefix"], prefix);
-            if status == "dead" {
-                assert!(
-                    problem["reason"]
-                        .as_str()
-                        .unwrap()
-                        .starts_with("unknown_recipient")
-                );
-            }
-        }
-    }
 }
 
 #[test]

@@ -52,6 +52,17 @@ impl Store {
         .await
     }
 
+    /// Gives our member of a mesh another name; its id and all that is its own stay.
+    pub async fn rename_member(&self, mesh: MeshId, name: MemberName) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            connection
+                .prepare_cached("UPDATE mesh SET member_name = ?2 WHERE mesh_id = ?1")?
+                .execute(params![mesh.0.to_bytes(), name.as_str()])?;
+            Ok(())
+        })
+        .await
+    }
+
     /// In order of their names.
     pub async fn meshes(&self) -> Result<Vec<Mesh>, StoreError> {
         self.read(|connection| {

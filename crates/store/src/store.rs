@@ -11,6 +11,7 @@ use rusqlite::Connection;
 
 use crate::error::StoreError;
 use crate::outbox::NotedSenders;
+use crate::unclean::Look;
 use crate::{park, schema, unclean};
 
 #[derive(Debug, Clone)]
@@ -34,7 +35,7 @@ impl Store {
     /// Opens the file, creates it if it is missing, and brings its schema up to date. A file that a
     /// newer program wrote is refused, and so is a damaged one, both without a byte changed.
     pub fn open(options: StoreOptions) -> Result<Store, StoreError> {
-        unclean::check(&options)?;
+        unclean::check(&options, Look::AsNeeded)?;
         Store::open_checked(options)
     }
 
@@ -58,7 +59,20 @@ impl Store {
         options: StoreOptions,
         now: WallMs,
     ) -> Result<(Store, Option<PathBuf>), StoreError> {
-        let parked = unclean::check_or_park(&options, now)?;
+        let parked = unclean::check_or_park(&options, now, Look::AsNeeded)?;
+        match Store::open_checked(options.clone()) {
+            Ok(store) => Ok((store, parked)),
+            Err(error) if is_damage(&error) => Store::reopen_damaged(options, now),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a file that somebody has just found damaged: all of it is checked first.
+    pub fn reopen_damaged(
+        options: StoreOptions,
+        now: WallMs,
+    ) -> Result<(Store, Option<PathBuf>), StoreError> {
+        let parked = unclean::check_or_park(&options, now, Look::Closely)?;
         Ok((Store::open_checked(options)?, parked))
     }
 
@@ -143,4 +157,14 @@ impl Store {
     {
         Ok(self.database.read_few(job).await?)
     }
+}
+
+/// Whether the file's content stood in the way of opening it.
+fn is_damage(error: &StoreError) -> bool {
+    matches!(
+        error,
+        StoreError::Open(OpenError::Damaged(_) | OpenError::Migration { .. })
+            | StoreError::Poisoned(_)
+            | StoreError::Corrupt(_)
+    )
 }

@@ -1,4 +1,5 @@
-//! Whether the last run ended in order, and the check of the file when it did not.
+//! Whether the last run ended in order, and the check of the file: all of it when it did not, and as
+//! much as a quick start allows when it did.
 //!
 //! The check reads only, and runs before the writer opens the file: opening moves the old log into
 //! it, and a damaged file must be refused with its bytes unchanged (DR-16).
@@ -13,6 +14,20 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use crate::error::StoreError;
 use crate::store::{Store, StoreOptions};
 use crate::{park, schema};
+
+/// A file that was closed in order is read as a whole up to this size; that takes a few milliseconds.
+/// Of a larger one only the first row of each table is read: the rest is checked by the start after the
+/// one whose work met the damage.
+const CHECKED_BYTES_MAX: u64 = 4 << 20;
+
+/// How closely to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// As closely as the last end and the size ask for.
+    AsNeeded,
+    /// At all of it: somebody has just met damage.
+    Closely,
+}
 
 pub(crate) fn mark_open(connection: &Connection) -> Result<(), StoreError> {
     mark(connection, false)
@@ -30,10 +45,9 @@ fn mark(connection: &Connection, clean: bool) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Looks for damage if the file was not closed in order. What cannot be looked at is left for the
-/// writer to refuse by its proper name.
-pub(crate) fn check(options: &StoreOptions) -> Result<(), OpenError> {
-    match look(options) {
+/// Looks for damage. What cannot be looked at is left for the writer to refuse by its proper name.
+pub(crate) fn check(options: &StoreOptions, how: Look) -> Result<(), OpenError> {
+    match look(options, how) {
         Ok(None) => Ok(()),
         Ok(Some(problem)) => Err(OpenError::Damaged(problem)),
         Err(error) => match error.sqlite_error_code() {
@@ -49,12 +63,13 @@ pub(crate) fn check(options: &StoreOptions) -> Result<(), OpenError> {
 pub(crate) fn check_or_park(
     options: &StoreOptions,
     now: WallMs,
+    how: Look,
 ) -> Result<Option<PathBuf>, StoreError> {
     // The simulator's disk knows no second name for a file.
     if options.vfs.is_none() {
         Store::finish_parking(&options.path)?;
     }
-    let problem = match check(options) {
+    let problem = match check(options, how) {
         Ok(()) => return Ok(None),
         Err(OpenError::Damaged(problem)) if options.vfs.is_none() => problem,
         Err(error) => return Err(error.into()),
@@ -74,14 +89,38 @@ pub(crate) fn check_or_park(
 }
 
 /// The first problem that SQLite names.
-fn look(options: &StoreOptions) -> rusqlite::Result<Option<String>> {
+fn look(options: &StoreOptions, how: Look) -> rusqlite::Result<Option<String>> {
     let connection = connect(options)?;
     let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    if version == 0 || version > schema::newest() || was_clean(&connection)? {
+    if version == 0 || version > schema::newest() {
+        return Ok(None);
+    }
+    if how == Look::AsNeeded && was_clean(&connection)? && bytes(&connection)? > CHECKED_BYTES_MAX {
+        first_rows(&connection)?;
         return Ok(None);
     }
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     Ok((verdict != "ok").then_some(verdict))
+}
+
+fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+    Ok(u64::from(number("page_count")?) * u64::from(number("page_size")?))
+}
+
+/// Reads from the root of every table down to its first row.
+fn first_rows(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "cell_size_check", true)?;
+    let mut tables = connection.prepare(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%'",
+    )?;
+    let names = tables.query_map([], |row| row.get::<_, String>(0))?;
+    for name in names {
+        let quoted = name?.replace('"', "\"\"");
+        let sql = format!("SELECT * FROM \"{quoted}\" NOT INDEXED LIMIT 1");
+        connection.prepare(&sql)?.query([])?.next()?;
+    }
+    Ok(())
 }
 
 fn was_clean(connection: &Connection) -> rusqlite::Result<bool> {

@@ -3,16 +3,19 @@
 //! IMPORTANT: an error of the store is never a permanent refusal. The commit may have happened, and
 //! a daemon that is told "never" would bury a message that the broker holds (BR-09, BR-10).
 
+use std::collections::BTreeSet;
+
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::BrokerMessageId;
+use heddle_core::names::QueueName;
 use heddle_core::retention::DedupeMode;
 
 use super::batch::{Batch, Slot};
 use super::effects::Effects;
 use super::reply::{Answer, Refusal};
 use super::{Accept, Limiter, Storage};
-use crate::storage::{Accepted, NewMessage, StorageError};
+use crate::storage::{Accepted, Destination, NewMessage, StorageError};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -26,12 +29,22 @@ pub(super) async fn commit<S: Storage, L: Limiter>(
     if messages.is_empty() {
         return effects;
     }
+    // Worth a look even where one of them is refused after all: it is a hint.
+    effects.work = queues(&messages);
     let begun = accept.clock.mono();
     let committed = accept.storage.accept(batch.mesh(), messages).await;
     let took = accept.clock.mono().saturating_sub(begun);
     metrics::histogram!("heddle_broker_commit_seconds").record(took.as_secs_f64());
     answer(batch, committed, &mut effects);
     effects
+}
+
+fn queues(messages: &[NewMessage]) -> BTreeSet<QueueName> {
+    let queues = messages.iter().filter_map(|one| match &one.destination {
+        Destination::Queue(queue) => Some(queue.clone()),
+        Destination::Topic(_) | Destination::Dm(_) => None,
+    });
+    queues.collect()
 }
 
 /// Takes the admitted items out of the batch, in order.

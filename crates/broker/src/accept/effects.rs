@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::names::QueueName;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effects {
@@ -12,6 +13,8 @@ pub struct Effects {
     pub wake: BTreeSet<MemberId>,
     /// There is a new queue.
     pub roster: bool,
+    /// Queues in which there may be new work.
+    pub work: BTreeSet<QueueName>,
 }
 
 impl Effects {
@@ -20,6 +23,7 @@ impl Effects {
             mesh,
             wake: BTreeSet::new(),
             roster: false,
+            work: BTreeSet::new(),
         }
     }
 

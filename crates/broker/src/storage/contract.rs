@@ -42,7 +42,8 @@ use super::upkeep::Upkeep;
 pub(super) type Answer<T> = Result<T, StorageError>;
 
 pub trait Storage: Presence + Queues + Story + Upkeep {
-    /// Makes the mesh exist, at epoch 1, and names it. True if that changed anything.
+    /// Makes the mesh exist, at epoch 1, and names it; a name that another mesh has gets a number behind
+    /// it. True if that changed anything.
     fn ensure_mesh(
         &self,
         mesh: MeshId,

@@ -5,6 +5,7 @@
 mod contract;
 mod error;
 mod memory;
+mod mesh_names;
 mod presence;
 mod queues;
 mod rows;

@@ -61,7 +61,17 @@ pub trait Queues: Send + Sync + 'static {
         limit: PageLimit,
     ) -> impl Future<Output = Answer<Vec<Taken>>> + Send;
 
-    /// Acknowledges or gives back, one verdict each, in order.
+    /// Makes the leases of the taker last until `taker.until`, never shorter than they were; one verdict
+    /// each, in order. Fences and delivery counts stay.
+    fn queue_renew(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        items: Vec<Leased>,
+    ) -> impl Future<Output = Answer<Vec<Settled>>> + Send;
+
+    /// Acknowledges or gives back, one verdict each, in order. To renew is `queue_renew`.
     fn queue_settle(
         &self,
         mesh: MeshId,

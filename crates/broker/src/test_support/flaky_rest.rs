@@ -74,6 +74,16 @@ impl<S: Storage> Queues for Flaky<S> {
         self.inner.queue_take(mesh, queue, taker, limit).await
     }
 
+    async fn queue_renew(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        items: Vec<Leased>,
+    ) -> Answer<Vec<Settled>> {
+        self.inner.queue_renew(mesh, queue, taker, items).await
+    }
+
     async fn queue_settle(
         &self,
         mesh: MeshId,

@@ -22,6 +22,7 @@ use super::lane::Lane;
 use super::pulse;
 use super::pump::Pump;
 use super::reader;
+use super::waits;
 use super::window::Window;
 use super::writer::{Outbox, Writer};
 use crate::limiter::Limiter;
@@ -136,6 +137,11 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
         tasks.spawn(pulse::run(
             Arc::clone(self.shared),
             Arc::clone(session),
+            stop.clone(),
+        ));
+        tasks.spawn(waits::run(
+            Arc::clone(session),
+            self.outbox.clone(),
             stop.clone(),
         ));
         tasks.spawn(herald::run(

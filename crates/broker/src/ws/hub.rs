@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::names::QueueName;
 use heddle_core::negotiate::ConnectionPolicy;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::ending::Ending;
+use super::waits::Waits;
 use crate::accept::Effects;
 
 /// One live connection of a member. A later one has a higher generation.
@@ -22,6 +24,8 @@ pub(super) struct Session {
     pub(super) wake: Notify,
     /// The roster may have changed.
     pub(super) roster: Notify,
+    /// Queues that it waits for.
+    pub(super) waits: Waits,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
     /// Set when a newer connection takes over.
@@ -38,6 +42,7 @@ impl Session {
             generation,
             wake: Notify::new(),
             roster: Notify::new(),
+            waits: Waits::default(),
             heard: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -122,6 +127,9 @@ impl Hub {
         if effects.roster {
             self.roster_changed(effects.mesh, None);
         }
+        for queue in &effects.work {
+            self.work_came(effects.mesh, queue);
+        }
         if effects.wake.is_empty() {
             return;
         }
@@ -133,6 +141,14 @@ impl Hub {
             for session in of_member(room, *member) {
                 session.wake.notify_one();
             }
+        }
+    }
+
+    /// Tells every connection that waits for work of this queue.
+    pub(super) fn work_came(&self, mesh: MeshId, queue: &QueueName) {
+        let rooms = self.lock();
+        for session in rooms.get(&mesh).into_iter().flat_map(BTreeMap::values) {
+            session.waits.came(queue);
         }
     }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use heddle_wire::broker::{AckItem, Request, SendItem, ServerFrame};
+use heddle_wire::broker::{AckItem, ReplyResult, Request, SendItem, ServerFrame};
 use tokio::sync::mpsc;
 
 use super::Shared;
@@ -112,7 +112,24 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
                 .collect();
             self.window.acked(&held);
         }
+        let (awaited, released) = match &body {
+            Request::QueueTake {
+                queue, wake: true, ..
+            } => (Some(queue.clone()), None),
+            Request::QueueRelease { queue, .. } => (None, Some(queue.clone())),
+            _ => (None, None),
+        };
+        if let Some(queue) = &awaited {
+            self.session.waits.begin(queue);
+        }
         let result = requests::answer(&self.shared, &self.principal, body).await;
+        let found_none = matches!(&result, ReplyResult::Taken { items } if items.is_empty());
+        if let Some(queue) = awaited.filter(|_| !found_none) {
+            self.session.waits.end(&queue);
+        }
+        if let Some(queue) = released {
+            self.shared.hub.work_came(self.principal.mesh, &queue);
+        }
         self.say(&ServerFrame::Reply { request, result }).await;
     }
 

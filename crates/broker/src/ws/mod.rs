@@ -19,6 +19,7 @@ mod reader;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod waits;
 mod window;
 mod work;
 mod writer;

@@ -68,6 +68,8 @@ async fn carry_out<S: Storage, L: Limiter>(
             agent,
             max,
             lease_ms,
+            // The lane's affair: it knows the connection.
+            wake: _,
         } => return work::take(shared, mesh, &queue, own(agent), (max, lease_ms)).await,
         Request::QueueAck {
             queue,
@@ -79,6 +81,12 @@ async fn carry_out<S: Storage, L: Limiter>(
             agent,
             items,
         } => return work::release(shared, mesh, &queue, &own(agent), items).await,
+        Request::QueueRenew {
+            queue,
+            agent,
+            items,
+            lease_ms,
+        } => return work::renew(shared, mesh, &queue, own(agent), (items, lease_ms)).await,
     };
     Ok(ReplyResult::Ok { changed })
 }

@@ -72,6 +72,24 @@ pub(super) async fn release<S: Storage, L: Limiter>(
     settle(shared, mesh, queue, agent, (Settle::Release, items)).await
 }
 
+pub(super) async fn renew<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+    queue: &QueueName,
+    agent: Party,
+    (items, lease_ms): (Vec<LeasedItem>, u64),
+) -> Result<ReplyResult, StorageError> {
+    let now = shared.lease.now();
+    let taker = Taker {
+        agent,
+        now,
+        until: now.after(lease_ms.clamp(1, QUEUE_LEASE_MS_MAX)),
+    };
+    let items = leased(items);
+    let renewed = shared.storage().queue_renew(mesh, queue, taker, items);
+    Ok(verdicts(Settle::Renew, renewed.await?))
+}
+
 async fn settle<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     mesh: MeshId,
@@ -79,22 +97,31 @@ async fn settle<S: Storage, L: Limiter>(
     agent: &Party,
     (what, items): (Settle, Vec<LeasedItem>),
 ) -> Result<ReplyResult, StorageError> {
+    let at = shared.accept.clock.wall();
+    let settled = shared
+        .storage()
+        .queue_settle(mesh, queue, agent, (what, leased(items)), at)
+        .await?;
+    Ok(verdicts(what, settled))
+}
+
+fn leased(items: Vec<LeasedItem>) -> Vec<Leased> {
     let items = items.into_iter().map(|item| Leased {
         history_id: item.history_id,
         fence: item.fence,
     });
-    let at = shared.accept.clock.wall();
-    let settled = shared
-        .storage()
-        .queue_settle(mesh, queue, agent, (what, items.collect()), at)
-        .await?;
+    items.collect()
+}
+
+fn verdicts(what: Settle, settled: Vec<Settled>) -> ReplyResult {
     let verdict = |settled| match (settled, what) {
         (Settled::Apply | Settled::Already, Settle::Ack) => QueueVerdict::Acked,
         (Settled::Apply | Settled::Already, Settle::Release) => QueueVerdict::Released,
+        (Settled::Apply | Settled::Already, Settle::Renew) => QueueVerdict::Renewed,
         (Settled::StaleFence, _) => QueueVerdict::StaleFence,
         (Settled::Unknown, _) => QueueVerdict::Unknown,
     };
-    Ok(ReplyResult::QueueVerdicts {
+    ReplyResult::QueueVerdicts {
         items: settled.into_iter().map(verdict).collect(),
-    })
+    }
 }

@@ -2,13 +2,15 @@
 //!
 //! A message's hooks are owed by its row: planned behind the mark in the store, run at least once, paid
 //! after the process ended (C45, IN-04). Events without a row (start, lost and regained links) are told
-//! at most once. What a hook may do with its token is decided in `scope` (IN-07).
+//! at most once. What a hook may do with its token is decided in `scope` (IN-07). `pre-send` alone is asked
+//! before something happens, and may say no.
 
 mod audit;
 mod event;
 mod file;
 mod one;
 mod policy;
+mod pre_send;
 mod process;
 mod scope;
 mod tokens;
@@ -18,12 +20,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use policy::PolicyError;
+pub(crate) use pre_send::{Outgoing, ask as ask_before_send};
 pub(crate) use scope::{Asked, Grant};
 pub(crate) use tokens::{PREFIX, Tokens};
 pub(crate) use work::{prepare, run};
 
+use heddle_core::limits::HOOKS_AT_ONCE_MAX;
+use tokio::sync::Semaphore;
+
 use audit::{Audit, Line};
-use policy::Policy;
+use policy::{PRE_SEND, Policy};
 
 /// Whether hooks run in this home, and where they lie.
 pub(crate) struct Hooks {
@@ -31,6 +37,8 @@ pub(crate) struct Hooks {
     home: PathBuf,
     folder: PathBuf,
     audit: Arc<Audit>,
+    /// Sends that are being asked about now.
+    asking: Semaphore,
 }
 
 enum State {
@@ -54,6 +62,7 @@ impl Hooks {
             home: home.to_owned(),
             folder: home.join("hooks"),
             audit: Arc::new(Audit::new(home)),
+            asking: Semaphore::new(HOOKS_AT_ONCE_MAX),
         };
         hooks.say_what_is_skipped();
         Ok(hooks)
@@ -72,6 +81,11 @@ impl Hooks {
                 }
             }
         }
+    }
+
+    /// Whether somebody is to be asked before a message is accepted.
+    pub(crate) fn guards_sends(&self) -> bool {
+        matches!(&self.state, State::On(policy) if policy.rule(PRE_SEND).is_some())
     }
 
     fn may_run(&self, hook: &str) -> Result<(), String> {

@@ -36,17 +36,17 @@ pub(super) struct Happened {
 }
 
 /// What a run is about.
-struct Task {
-    hook: String,
-    event_id: String,
-    attempt: u32,
-    event: Map<String, Value>,
-    mesh: Option<MeshName>,
-    message: Option<GrantedMessage>,
+pub(super) struct Task {
+    pub(super) hook: String,
+    pub(super) event_id: String,
+    pub(super) attempt: u32,
+    pub(super) event: Map<String, Value>,
+    pub(super) mesh: Option<MeshName>,
+    pub(super) message: Option<GrantedMessage>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+pub(super) enum Outcome {
     Ok,
     /// It said no; an answer like any other, and not asked again.
     Failed,
@@ -90,7 +90,11 @@ pub(super) async fn happened(shared: &Shared, hooks: &Hooks, happened: Happened)
 /// A run that a durable row owes: begun in the table, run, then paid in the table.
 pub(super) async fn owed(shared: &Shared, hooks: &Hooks, owed: OwedHook) {
     let outcome = match begin(shared, &owed).await {
-        Ok(Some(row)) => run(shared, hooks, message_task(shared, &row, &owed)).await,
+        Ok(Some(row)) => {
+            run(shared, hooks, message_task(shared, &row, &owed))
+                .await
+                .0
+        }
         // Nothing is owed any more, or the message is gone.
         Ok(None) => Outcome::Refused,
         Err(error) => {
@@ -174,8 +178,9 @@ fn message_task(shared: &Shared, row: &InboxRow, owed: &OwedHook) -> Task {
     }
 }
 
-/// Runs it and leaves a line about it.
-async fn run(shared: &Shared, hooks: &Hooks, mut task: Task) -> Outcome {
+/// Runs it and leaves a line about it. Of a hook that failed its words come along, shortened and without
+/// secrets.
+pub(super) async fn run(shared: &Shared, hooks: &Hooks, mut task: Task) -> (Outcome, String) {
     let began = shared.clock.mono();
     let event = std::mem::take(&mut task.event);
     let (outcome, ran, is_input_cut) = match allowed(hooks, &task.hook) {
@@ -193,6 +198,10 @@ async fn run(shared: &Shared, hooks: &Hooks, mut task: Task) -> Outcome {
     metrics::counter!("heddle_hook_runs_total", "outcome" => outcome.as_str()).increment(1);
     let lasted = shared.clock.mono().saturating_sub(began);
     let output_bytes = ran.as_ref().map_or(0, |ran| ran.output_bytes);
+    let said = match &ran {
+        Some(ran) if outcome == Outcome::Failed => String::from_utf8_lossy(&ran.output).into(),
+        _ => String::new(),
+    };
     let line = Line {
         at: shared.clock.wall().to_rfc3339(),
         hook: task.hook,
@@ -207,7 +216,7 @@ async fn run(shared: &Shared, hooks: &Hooks, mut task: Task) -> Outcome {
         output_truncated: output_bytes > HOOK_OUTPUT_BYTES_MAX as u64,
     };
     hooks.note(line).await;
-    outcome
+    (outcome, said)
 }
 
 fn allowed<'a>(hooks: &'a Hooks, hook: &str) -> Result<&'a Rule, String> {
@@ -256,7 +265,10 @@ async fn start(
     let mut starts = 1;
     loop {
         match process::run(&job, &shared.shutdown).await {
-            Ok(ran) => return (outcome_of(task, &ran, &token), Some(ran)),
+            Ok(mut ran) => {
+                ran.output = words(&ran, &token).into_bytes();
+                return (outcome_of(task, &ran), Some(ran));
+            }
             Err(_) if shared.shutdown.is_cancelled() => return (Outcome::Stopped, None),
             Err(_) if starts < STARTS_MAX => wait(shared, START_AGAIN).await,
             Err(error) => {
@@ -268,8 +280,14 @@ async fn start(
     }
 }
 
-/// What a failed hook said goes to the log, shortened and without secrets.
-fn outcome_of(task: &Task, ran: &Ran, token: &Minted<'_>) -> Outcome {
+/// What it said, shortened and without secrets.
+fn words(ran: &Ran, token: &Minted<'_>) -> String {
+    let words = String::from_utf8_lossy(&ran.output).replace(token.secret(), "[redacted]");
+    redact(&words).chars().take(LOGGED_BYTES_MAX).collect()
+}
+
+/// What a failed hook said goes to the log.
+fn outcome_of(task: &Task, ran: &Ran) -> Outcome {
     let outcome = match (ran.cause, ran.exit) {
         (Cause::Stopped, _) => Outcome::Stopped,
         (Cause::TimedOut, _) => Outcome::TimedOut,
@@ -277,14 +295,13 @@ fn outcome_of(task: &Task, ran: &Ran, token: &Minted<'_>) -> Outcome {
         (Cause::Itself, _) => Outcome::Failed,
     };
     if matches!(outcome, Outcome::Failed | Outcome::TimedOut) {
-        let words = String::from_utf8_lossy(&ran.output).replace(token.secret(), "[redacted]");
-        let words: String = redact(&words).chars().take(LOGGED_BYTES_MAX).collect();
+        let words = String::from_utf8_lossy(&ran.output);
         tracing::warn!(
             hook = task.hook,
             event_id = task.event_id,
             outcome = outcome.as_str(),
             exit = ran.exit,
-            said = words,
+            said = %words,
             "a hook failed"
         );
     }

@@ -24,9 +24,9 @@ pub(crate) const ON_TOPIC: &str = "on-topic-";
 pub(crate) const ON_STARTUP: &str = "on-startup";
 pub(crate) const ON_DISCONNECT: &str = "on-disconnect";
 pub(crate) const ON_RECONNECT: &str = "on-reconnect";
+pub(crate) const PRE_SEND: &str = "pre-send";
 
-const KNOWN: &str =
-    "on-message, on-dm, on-mention, on-topic-NAME, on-startup, on-disconnect and on-reconnect";
+const KNOWN: &str = "on-message, on-dm, on-mention, on-topic-NAME, on-startup, on-disconnect, on-reconnect and pre-send";
 
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
@@ -127,7 +127,7 @@ impl Policy {
     /// Whether any hook waits for messages.
     pub(crate) fn wants_messages(&self) -> bool {
         self.enabled()
-            .any(|hook| !matches!(hook, ON_STARTUP | ON_DISCONNECT | ON_RECONNECT))
+            .any(|hook| !matches!(hook, ON_STARTUP | ON_DISCONNECT | ON_RECONNECT | PRE_SEND))
     }
 }
 
@@ -136,7 +136,7 @@ fn check(name: &str, rule: &Rule) -> Result<(), String> {
         Some(topic) => TopicName::parse(topic).is_ok_and(|parsed| parsed.as_str() == topic),
         None => matches!(
             name,
-            ON_MESSAGE | ON_DM | ON_MENTION | ON_STARTUP | ON_DISCONNECT | ON_RECONNECT
+            ON_MESSAGE | ON_DM | ON_MENTION | ON_STARTUP | ON_DISCONNECT | ON_RECONNECT | PRE_SEND
         ),
     };
     if !is_known {
@@ -150,6 +150,11 @@ fn check(name: &str, rule: &Rule) -> Result<(), String> {
     {
         return Err(format!(
             "timeout_seconds of [hook.{name}] is {seconds}; a hook has 1 to {longest} seconds"
+        ));
+    }
+    if name == PRE_SEND && !rule.scopes.is_empty() {
+        return Err(format!(
+            "[hook.{PRE_SEND}] has scopes; it is asked about a send and may make none"
         ));
     }
     if rule
@@ -172,7 +177,11 @@ mod tests {
     fn what_is_not_known_is_refused_in_words() {
         for (text, word) in [
             ("[hook.on-mesage]\nenabled = true", "names no hook"),
-            ("[hook.pre-send]\nenabled = true", "names no hook"),
+            ("[hook.on-file-share]\nenabled = true", "names no hook"),
+            (
+                "[hook.pre-send]\nenabled = true\nscopes = [\"reply:event\"]",
+                "may make none",
+            ),
             ("[hook.\"on-topic-a/b\"]\nenabled = true", "names no hook"),
             (
                 "[hook.on-dm]\nenabled = true\nretries = 3",

@@ -105,6 +105,16 @@ pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Problem> {
         .map_err(|error| from_wire::invalid(error.to_string()))
 }
 
+/// A route without parameters: whoever sends one expects something of it.
+pub(super) fn no_query(parts: &Parts) -> Result<(), Problem> {
+    match parts.uri.query() {
+        None | Some("") => Ok(()),
+        Some(_) => Err(from_wire::invalid("this route takes no parameters").next(
+            "Leave the query out; GET /v1/openapi.json lists the parameters of every route.",
+        )),
+    }
+}
+
 /// The rows that a page may have: as many as asked for, if that is a number that makes sense.
 pub(super) fn page_rows(limit: Option<usize>) -> Result<usize, Problem> {
     match limit {

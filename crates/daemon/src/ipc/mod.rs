@@ -24,6 +24,7 @@ use heddle_core::names::AgentName;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
+use crate::hooks::Hooks;
 use crate::shared::Shared;
 use crate::token::LocalToken;
 use bucket::Bucket;
@@ -44,6 +45,7 @@ pub(crate) struct Ipc {
     pub(crate) default_agent: AgentName,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) load: Load,
+    pub(crate) hooks: Arc<Hooks>,
 }
 
 /// The places that are left, and the pace of TCP.

@@ -137,6 +137,8 @@ async fn read_frames(
             Ok(ServerFrame::Verdicts { batch, items }) => live.settle_verdicts(batch, items),
             Ok(ServerFrame::Reply { request, result }) => live.settle_reply(request, result),
             Ok(ServerFrame::Roster { roster }) => mesh.set_roster(shared, roster).await,
+            // Whoever waits looks again; which queue it is, the look finds out.
+            Ok(ServerFrame::Work { .. }) => mesh.work.notify_waiters(),
             Ok(ServerFrame::Deliver { items }) => {
                 if deliver.send(items).await.is_err() {
                     return lost("the inbox stopped");

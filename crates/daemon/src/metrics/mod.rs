@@ -21,7 +21,7 @@ const WAY_SECONDS: [f64; 14] = [
     0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60.0, 600.0, 3_600.0, 604_800.0,
 ];
 
-/// The recorder of this process, with every metric described and every plain counter at zero: a
+/// The recorder of this process, with every metric described and every counter at zero: a
 /// counter that appears only with its first event has no rate for that event.
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     let mut builder = PrometheusBuilder::new().set_buckets(&WORK_SECONDS)?;
@@ -42,9 +42,20 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
             Kind::Counter if metric.labels.is_empty() => {
                 metrics::counter!(metric.name).increment(0);
             }
+            Kind::Counter => {
+                for (label, value) in metric
+                    .labels
+                    .iter()
+                    .flat_map(|label| metric.values.iter().map(move |value| (*label, *value)))
+                {
+                    metrics::counter!(metric.name, label => value).increment(0);
+                }
+            }
+            Kind::Gauge if metric.labels.is_empty() => metrics::gauge!(metric.name).set(0.0),
             // Registered without a sample: its empty buckets are shown.
             Kind::Histogram | Kind::WayHistogram => drop(metrics::histogram!(metric.name)),
-            Kind::Counter | Kind::Gauge => {}
+            // Set at every look, with the labels that there are then.
+            Kind::Gauge => {}
         }
     }
     Ok(handle)

@@ -17,13 +17,22 @@ pub(crate) struct Metric {
     pub(crate) kind: Kind,
     /// Labels have few values, each known beforehand: never an id, a text or a caller's word.
     pub(crate) labels: &'static [&'static str],
+    /// The values of its one label that are known here; each begins at zero. Empty where only the place
+    /// that counts knows them.
+    pub(crate) values: &'static [&'static str],
     pub(crate) help: &'static str,
 }
 
 macro_rules! metrics_table {
-    ($($kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+    ($($kind:ident $name:literal [$($label:literal $(= $($value:literal)|+)?)?] $help:literal;)*) => {
         pub(crate) const METRICS: &[Metric] = &[
-            $(Metric { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help },)*
+            $(Metric {
+                name: $name,
+                kind: Kind::$kind,
+                labels: &[$($label)?],
+                values: &[$($($($value),+)?)?],
+                help: $help,
+            },)*
         ];
     };
 }
@@ -36,15 +45,15 @@ metrics_table! {
     Counter "heddle_ipc_token_in_query_total" [] "Requests refused because a token stood in their URL";
     Counter "heddle_ipc_foreign_peers_total" [] "Connections of another user to the Unix socket";
     Counter "heddle_ipc_accept_errors_total" [] "Connections that the system did not hand over";
-    Counter "heddle_ipc_refused_unread_total" ["status"] "Requests that were no HTTP, or had too long a head or target";
+    Counter "heddle_ipc_refused_unread_total" ["status" = "400" | "414" | "431"] "Requests that were no HTTP, or had too long a head or target";
     Counter "heddle_ipc_panics_total" [] "Requests that met a bug of ours; each took only itself along";
     Gauge "heddle_ipc_requests_in_flight" [] "Requests being answered now";
     Gauge "heddle_ipc_queue_waits" [] "Takes that wait for work now";
     Gauge "heddle_ipc_event_streams" [] "Event streams open now";
     // --- the outbox
     Counter "heddle_outbox_accepted_total" [] "Messages accepted for the first time";
-    Counter "heddle_outbox_known_ids_total" ["row"] "Sends under an id that was taken, by row of the accept table";
-    Counter "heddle_outbox_settled_total" ["outcome"] "Answers of the broker to transmissions: done, dead or retry";
+    Counter "heddle_outbox_known_ids_total" ["row" = "pending_match" | "pending_mismatch" | "inflight_match" | "inflight_mismatch" | "done_match" | "done_mismatch" | "dead_match" | "dead_mismatch" | "aborted_match" | "aborted_mismatch"] "Sends under an id that was taken, by row of the accept table";
+    Counter "heddle_outbox_settled_total" ["outcome" = "done" | "dead" | "retry" | "parked"] "Answers of the broker to transmissions: done, dead or retry";
     Counter "heddle_daemon_duplicates_total" [] "Transmissions that the broker had already";
     Counter "heddle_outbox_dead_by_age_total" [] "Rows that died of age";
     Gauge "heddle_outbox_disk_pressure" [] "0 none, 1 high, 2 refusing, 3 inbound only";
@@ -66,10 +75,10 @@ metrics_table! {
     Gauge "heddle_inbox_unread" [] "Messages not yet acknowledged";
     WayHistogram "heddle_delivery_seconds" [] "From the broker's commit to the commit in the mailbox";
     // --- hooks
-    Counter "heddle_hook_runs_total" ["outcome"] "Runs of hooks: ok, failed, timed_out, not_started, refused or stopped";
+    Counter "heddle_hook_runs_total" ["outcome" = "ok" | "failed" | "timed_out" | "not_started" | "refused" | "stopped"] "Runs of hooks: ok, failed, timed_out, not_started, refused or stopped";
     Counter "heddle_hook_tokens_refused_total" [] "Requests that a hook's token did not allow, or whose token had ended";
     // --- the data
-    Counter "heddle_data_changes_total" ["outcome"] "Changes to memory and state: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory and state: fresh, duplicate, conflict, absent or refused";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";
@@ -82,7 +91,7 @@ metrics_table! {
     Gauge "heddle_store_largest_batch" [] "Most writes in one transaction since the start";
     Gauge "heddle_disk_bytes" ["what"] "Bytes on disk: data, broker, logs; and free on that file system";
     // --- the broker
-    Counter "heddle_broker_accept_total" ["verdict"] "Verdicts on envelopes";
+    Counter "heddle_broker_accept_total" ["verdict" = "created" | "duplicate" | "idempotency_key_reused" | "rate_limited" | "unknown_recipient" | "unknown_agent" | "payload_too_large" | "invalid_request" | "insufficient_storage" | "storage_unavailable" | "limiter_unavailable" | "internal"] "Verdicts on envelopes";
     Histogram "heddle_broker_commit_seconds" [] "From an admitted batch to its commit";
     Counter "heddle_broker_rate_limit_consumed_then_b2_rejected_total" [] "Budget used by sends that were then refused; it is not given back";
     Counter "heddle_broker_rate_limit_saved_total" [] "Budget that retries did not use, because their id was known";
@@ -175,6 +184,29 @@ mod tests {
                 counted.contains(name) || AWAITED.contains(&name),
                 "{name} is in the table, but nobody counts it"
             );
+        }
+    }
+
+    #[test]
+    fn values_of_labels_are_those_that_the_decisions_name() {
+        let values = |name: &str| {
+            let found = METRICS.iter().find(|metric| metric.name == name);
+            found.unwrap().values.to_vec()
+        };
+        let rows = heddle_core::gate::IPC_ACCEPT.iter().skip(1);
+        assert_eq!(
+            values("heddle_outbox_known_ids_total"),
+            rows.map(|row| row.name).collect::<Vec<_>>()
+        );
+        for verdict in &values("heddle_broker_accept_total")[2..] {
+            let code = heddle_core::error_code::ErrorCode::parse(verdict);
+            assert!(code.is_some(), "{verdict} is no code");
+        }
+        for metric in METRICS {
+            let is_open = metric.kind == Kind::Counter
+                && !metric.labels.is_empty()
+                && metric.values.is_empty();
+            assert!(!is_open, "{} begins with its first event", metric.name);
         }
     }
 

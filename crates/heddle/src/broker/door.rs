@@ -1,5 +1,6 @@
 //! The door of a broker on loopback: TCP, the token, the WebSocket.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ pub type LocalBroker = Broker<SqliteStorage, LocalLimiter>;
 pub struct Door {
     pub broker: LocalBroker,
     pub token: LocalToken,
+    /// The file behind it, for the words about its end.
+    pub data: PathBuf,
     /// The name of a mesh that is new here.
     pub mesh_name: MeshName,
     pub connections: TaskTracker,

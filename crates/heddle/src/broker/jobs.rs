@@ -164,16 +164,35 @@ fn on_storage<T>(
         .build()
         .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
     let done = runtime.block_on(job(&storage));
+    let damage = storage.is_poisoned();
     storage.stop();
-    done.map_err(|error| {
-        CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
-            .next("If a daemon or a broker is busy there, try again in a moment.")
+    done.map_err(|error| match damage {
+        Some(why) => damaged(&path, &why),
+        None => CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
+            .next("If a daemon or a broker is busy there, try again in a moment."),
     })
 }
 
-fn cannot_open(path: &Path, error: &OpenError) -> CliError {
+/// A broker's file whose content is wrong. Trying again does not help, and nothing destructive comes first.
+pub fn damaged(path: &Path, why: &str) -> CliError {
+    CliError::new(
+        exit::FAILED,
+        format!("{} is damaged: {why}; nothing was changed", path.display()),
+    )
+    .next(
+        "Stop whoever uses it (`heddle down`, or Ctrl-C in the terminal of `heddle broker serve`), keep a copy of it, \
+         and put the last backup in its place. Without one, move it away: the next start makes a new one, and what \
+         was accepted but not yet delivered is only in the copy.",
+    )
+}
+
+/// Why the broker's file cannot be opened, and what helps.
+pub fn cannot_open(path: &Path, error: &OpenError) -> CliError {
+    if let OpenError::Damaged(why) = error {
+        return damaged(path, why);
+    }
     CliError::new(exit::FAILED, format!("{}: {error}", path.display())).next(
-        "If it is locked, a daemon or a broker is busy there: try again in a moment, or stop it first \
-         (`heddle down`, or Ctrl-C in the terminal of `heddle broker serve`).",
+        "Nothing was changed. On a full disk free some space. If it is locked, a daemon or a broker is busy there: \
+         try again in a moment, or stop it first (`heddle down`, or Ctrl-C in the terminal of `heddle broker serve`).",
     )
 }

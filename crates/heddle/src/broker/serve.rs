@@ -13,7 +13,7 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_daemon::home::write_private;
-use heddle_daemon::{Home, HomeError, LocalToken};
+use heddle_daemon::{Home, HomeError, LocalToken, is_damage};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::door::{self, Door};
+use super::jobs::{cannot_open, damaged};
 use super::settings::{broker_config, budget};
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
@@ -102,6 +103,7 @@ async fn run(
     let door = Arc::new(Door {
         broker: broker.clone(),
         token,
+        data: home.broker_data(),
         mesh_name: mesh_name(context)?,
         connections: TaskTracker::new(),
         stopping: CancellationToken::new(),
@@ -135,15 +137,23 @@ async fn until_stopped(
         () = serving => Ok(()),
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
-        why = poisoned(storage) => Err(CliError::new(
-            exit::FAILED,
-            format!("the disk refused a sync ({why}); what was acknowledged before is safe"),
-        )
-        .next("Check the disk, then start again.")),
+        why = poisoned(storage) => Err(takes_nothing(&door.data, &why)),
     }
 }
 
-async fn poisoned(storage: &SqliteStorage) -> String {
+/// Why a store that takes nothing more ends its broker.
+pub fn takes_nothing(data: &Path, why: &str) -> CliError {
+    if is_damage(why) {
+        return damaged(data, why);
+    }
+    CliError::new(
+        exit::FAILED,
+        format!("the disk refused a sync ({why}); what was acknowledged before is safe"),
+    )
+    .next("Check the disk, then start again.")
+}
+
+pub async fn poisoned(storage: &SqliteStorage) -> String {
     loop {
         if let Some(why) = storage.is_poisoned() {
             return why;
@@ -191,13 +201,8 @@ fn open(context: &Context, home: &Home) -> Result<SqliteStorage, CliError> {
         durability: context.durability()?,
         ..Options::new(home.broker_data())
     };
-    SqliteStorage::open(options).map_err(|error| {
-        CliError::new(
-            exit::FAILED,
-            format!("{} cannot be opened: {error}", home.broker_data().display()),
-        )
-        .next("Nothing was changed. On a full disk free some space; a damaged file is best put back from a backup.")
-    })
+    let storage = SqliteStorage::open_checked(options);
+    storage.map_err(|error| cannot_open(&home.broker_data(), &error))
 }
 
 fn mesh_name(context: &Context) -> Result<MeshName, CliError> {

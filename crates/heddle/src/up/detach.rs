@@ -53,6 +53,11 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
                     .map(|m| m.mesh.clone())
                     .unwrap_or_default(),
                 agent: status.agent.unwrap_or_default(),
+                member: status
+                    .meshes
+                    .first()
+                    .map(|m| m.member.clone())
+                    .unwrap_or_default(),
                 pid: child.id(),
             });
         }

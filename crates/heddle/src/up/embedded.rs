@@ -1,6 +1,7 @@
 //! The embedded broker: its own file, its own writer, reached through an in-process stream.
 
 use std::future::Future;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::broker::{broker_config, budget};
+use crate::broker::{broker_config, budget, cannot_open, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
 /// Bytes that wait between the two halves of the in-process stream.
@@ -30,6 +31,7 @@ type EmbeddedBroker = Broker<SqliteStorage, LocalLimiter>;
 pub struct Embedded {
     broker: Arc<EmbeddedBroker>,
     storage: SqliteStorage,
+    file: PathBuf,
     principal: Principal,
     connections: TaskTracker,
     stopping: CancellationToken,
@@ -53,7 +55,9 @@ impl Embedded {
             durability,
             ..Options::new(prepared.home().broker_data())
         };
-        let storage = SqliteStorage::open(options).map_err(|e| failed(e.to_string()))?;
+        let file = prepared.home().broker_data();
+        let storage = SqliteStorage::open_checked(options);
+        let storage = storage.map_err(|error| cannot_open(&file, &error))?;
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
         ensured.map_err(|e| failed(e.to_string()))?;
@@ -84,6 +88,7 @@ impl Embedded {
         Ok(Self {
             broker: Arc::new(broker),
             storage,
+            file,
             principal: Principal {
                 mesh: mesh.mesh,
                 member: mesh.member,
@@ -101,6 +106,11 @@ impl Embedded {
             connections: self.connections.clone(),
             stopping: self.stopping.clone(),
         })
+    }
+
+    /// Waits for the moment from which on it can keep nothing: it must not look alive then.
+    pub async fn broken(&self) -> CliError {
+        takes_nothing(&self.file, &poisoned(&self.storage).await)
     }
 
     /// After the daemon has drained: finishes what is in flight and closes the file.

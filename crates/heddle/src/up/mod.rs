@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
-use heddle_daemon::{Daemon, Ending, Home, HomeError, Prepared, Ready, StartError, StartOptions};
+use heddle_daemon::{
+    Daemon, Ending, Home, HomeError, Prepared, Ready, StartError, StartOptions, is_damage,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 pub use detach::detach;
@@ -85,9 +87,24 @@ async fn run(
     .map_err(start_error)?;
     let (daemon, embedded) = start(prepared, flavour, clock, ids, durability).await?;
     context.print(daemon.ready(), |ready| greeting(ready, false))?;
-    let ending = until_stopped(daemon).await?;
+    let shutdown = daemon.shutdown();
+    let (ending, broken) = {
+        let mut stopped = std::pin::pin!(until_stopped(daemon));
+        tokio::select! {
+            ending = stopped.as_mut() => (ending, None),
+            broken = broken(embedded.as_ref()) => {
+                // What the daemon has is safe; it is closed in order.
+                shutdown.cancel();
+                (stopped.await, Some(broken))
+            }
+        }
+    };
+    let ending = ending?;
     if let Some(embedded) = embedded {
         embedded.stop().await;
+    }
+    if let Some(broken) = broken {
+        return Err(broken);
     }
     match ending {
         Ending::Asked => Ok(()),
@@ -127,6 +144,14 @@ async fn start(
             }
             Err(start_error(error))
         }
+    }
+}
+
+/// The end of an embedded broker whose file takes nothing more; never, where there is none.
+async fn broken(embedded: Option<&Embedded>) -> CliError {
+    match embedded {
+        Some(embedded) => embedded.broken().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -172,8 +197,17 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         StartError::NoMesh => CliError::new(exit::USAGE, message).next(
             "Add a [[mesh]] with name and url to config.toml, or run `heddle up` with its own broker.",
         ),
+        StartError::AnotherName { .. } => CliError::new(exit::USAGE, message).next(
+            "Take the line out of [daemon], or write the old name there. Another name needs another home (HEDDLE_HOME or --home); a [[mesh]] can have a `member` of its own at any time.",
+        ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),
+        // A file that was refused as damaged has its next step in its own words.
+        StartError::Store(_) if is_damage(&message) && !message.contains("nothing was changed") => {
+            CliError::new(exit::FAILED, message).next(
+                "Start again: that start checks all of data.db, and sets a damaged inbox aside.",
+            )
+        }
         StartError::Refused(_) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)
@@ -189,7 +223,7 @@ pub fn greeting(ready: &Ready, detached: bool) -> String {
          \x20 home    {home}\n\
          \x20 socket  {socket}\n\
          \x20 http    {http}  (token in local_token)\n\
-         \x20 mesh    {mesh}, you are @{agent}\n\
+         \x20 mesh    {mesh}, you are @{member}/{agent}\n\
          \n\
          Try next, in another terminal:\n\
          \x20 heddle agent register planner\n\
@@ -202,6 +236,7 @@ pub fn greeting(ready: &Ready, detached: bool) -> String {
         socket = ready.socket.display(),
         http = ready.http,
         mesh = ready.mesh,
+        member = ready.member,
         agent = ready.agent,
     )
 }

@@ -97,6 +97,9 @@ pub enum Request {
         agent: AgentName,
         max: u32,
         lease_ms: u64,
+        /// Where there is none: say `work` once, as soon as there may be some.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        wake: bool,
     },
     QueueAck {
         queue: QueueName,
@@ -107,6 +110,13 @@ pub enum Request {
         queue: QueueName,
         agent: AgentName,
         items: Vec<LeasedItem>,
+    },
+    /// The same leases, for longer.
+    QueueRenew {
+        queue: QueueName,
+        agent: AgentName,
+        items: Vec<LeasedItem>,
+        lease_ms: u64,
     },
 }
 
@@ -146,6 +156,10 @@ pub enum ServerFrame {
     /// The roster changed.
     Roster {
         roster: Roster,
+    },
+    /// There may be work in a queue that a `queue_take` with `wake` found empty. A hint, said once.
+    Work {
+        queue: QueueName,
     },
     Reply {
         request: u64,

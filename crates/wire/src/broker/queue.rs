@@ -34,6 +34,8 @@ pub enum QueueVerdict {
     Acked,
     /// It waits again, now or already by this very lease.
     Released,
+    /// Its lease lasts longer.
+    Renewed,
     /// Another lease has taken over; this one decides nothing any more.
     StaleFence,
     /// There is no such message in the queue.

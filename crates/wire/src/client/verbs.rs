@@ -8,10 +8,10 @@ use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ExplainView, InboxPage,
     KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer,
-    RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
-    ShownBody, StatePage, StateSetBody, StateView, StatusView, TopicAnswer, TopicBody, TopicList,
-    Version,
+    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
+    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
+    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    TopicAnswer, TopicBody, TopicList, Version,
 };
 
 impl Client {
@@ -72,6 +72,10 @@ impl Client {
     /// `verb` is ack or release.
     pub fn settle(&self, verb: &str, body: &QueueSettleBody) -> Result<SettledItems, ClientError> {
         self.post(&format!("/v1/queue/{verb}"), None, body)
+    }
+
+    pub fn renew(&self, body: &QueueRenewBody) -> Result<SettledItems, ClientError> {
+        self.post("/v1/queue/renew", None, body)
     }
 
     pub fn queues(&self, query: &[(&str, &str)]) -> Result<QueueList, ClientError> {

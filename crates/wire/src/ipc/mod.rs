@@ -27,8 +27,8 @@ pub use outbox::{
     PruneBody, RequeueAnswer, RequeueBody,
 };
 pub use queue::{
-    LeasedBody, QueueItem, QueueList, QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken,
-    QueueView, SettledItem, SettledItems,
+    LeasedBody, QueueItem, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, QueueView, SettledItem, SettledItems,
 };
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{

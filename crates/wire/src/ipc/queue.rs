@@ -1,4 +1,4 @@
-//! `/v1/queue/{push,take,ack,release,list}`: work for one consumer each, under a lease.
+//! `/v1/queue/{push,take,ack,release,renew,list}`: work for one consumer each, under a lease.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -85,6 +85,22 @@ pub struct QueueTaken {
 pub struct QueueSettleBody {
     pub queue: String,
     pub items: Vec<LeasedBody>,
+    /// The agent that took them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+/// Body of `renew`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QueueRenewBody {
+    pub queue: String,
+    pub items: Vec<LeasedBody>,
+    /// How long from now on; 300 by default. A lease never becomes shorter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_seconds: Option<u64>,
     /// The agent that took them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,

@@ -21,6 +21,7 @@ use heddle_core::names::{MemberName, MeshName, TopicName};
 
 use super::contract::Storage;
 use super::error::StorageError;
+use super::mesh_names;
 use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
@@ -76,14 +77,19 @@ impl MemoryStorage {
 impl Storage for MemoryStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
         let mut meshes = self.lock();
+        let current = meshes.get(&mesh).map(|tables| &tables.name);
+        let name = mesh_names::choose(name, current, |wish| {
+            let mut others = meshes.iter().filter(|(id, _)| **id != mesh);
+            others.any(|(_, tables)| tables.name == *wish)
+        });
         match meshes.get_mut(&mesh) {
-            Some(tables) if tables.name == *name => Ok(false),
+            Some(tables) if tables.name == name => Ok(false),
             Some(tables) => {
-                tables.name = name.clone();
+                tables.name = name;
                 Ok(true)
             }
             None => {
-                meshes.insert(mesh, Tables::new(name.clone()));
+                meshes.insert(mesh, Tables::new(name));
                 Ok(true)
             }
         }

@@ -32,6 +32,11 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Whether this is the holder of the latest lease.
+    fn is_held(&self, by: &Party, fence: u64) -> bool {
+        self.fence == fence && self.holder.as_ref() == Some(by)
+    }
+
     pub(super) fn state(&self) -> WorkState {
         match (self.acked_at, self.leased_until) {
             (Some(_), _) => WorkState::Acked,
@@ -106,6 +111,19 @@ impl Tables {
         taken
     }
 
+    fn renew_one(&mut self, queue: &QueueName, taker: &Taker, leased: Leased) -> Settled {
+        let queue = self.queues.get_mut(queue);
+        let mut work = queue.and_then(|queue| queue.items.get_mut(&leased.history_id));
+        let found = work
+            .as_ref()
+            .map(|work| (work.state(), work.is_held(&taker.agent, leased.fence)));
+        let settled = settle(found, Settle::Renew);
+        if let (Settled::Apply, Some(work)) = (settled, work.as_mut()) {
+            work.leased_until = work.leased_until.max(Some(taker.until));
+        }
+        settled
+    }
+
     fn settle_one(
         &mut self,
         queue: &QueueName,
@@ -116,10 +134,9 @@ impl Tables {
     ) -> Settled {
         let queue = self.queues.get_mut(queue);
         let mut work = queue.and_then(|queue| queue.items.get_mut(&leased.history_id));
-        let found = work.as_ref().map(|work| {
-            let is_holder = work.fence == leased.fence && work.holder.as_ref() == Some(agent);
-            (work.state(), is_holder)
-        });
+        let found = work
+            .as_ref()
+            .map(|work| (work.state(), work.is_held(agent, leased.fence)));
         let settled = settle(found, what);
         if let (Settled::Apply, Some(work)) = (settled, work.as_mut()) {
             work.leased_until = None;
@@ -148,6 +165,22 @@ impl Queues for MemoryStorage {
                 return Err(StorageError::UnknownAgent(taker.agent.clone()));
             }
             Ok(tables.take(queue, &taker, limit))
+        })
+    }
+
+    async fn queue_renew(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        items: Vec<Leased>,
+    ) -> Result<Vec<Settled>, StorageError> {
+        self.on(mesh, |tables| {
+            tables.lease_time = tables.lease_time.max(taker.now);
+            let items = items.into_iter();
+            Ok(items
+                .map(|leased| tables.renew_one(queue, &taker, leased))
+                .collect())
         })
     }
 

@@ -11,6 +11,7 @@ mod dump;
 mod effects;
 mod error;
 mod expiry;
+mod health;
 mod history;
 mod look;
 mod orphans;
@@ -52,6 +53,12 @@ impl SqliteStorage {
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let database = Database::open(options, &schema::MIGRATIONS)?;
         Ok(Self { database })
+    }
+
+    /// The same for the one that holds the folder: a damaged file is refused with its bytes unchanged.
+    pub fn open_checked(options: Options) -> Result<Self, OpenError> {
+        health::check(&options)?;
+        Self::open(options)
     }
 
     /// Finishes what is queued and closes the file. Blocks until that is done.

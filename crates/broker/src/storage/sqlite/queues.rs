@@ -48,9 +48,15 @@ const SETTLE: &str = "
 UPDATE queue_item SET leased_until = NULL, acked_at = ?5
 WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4";
 
+const RENEW: &str = "
+UPDATE queue_item SET leased_until = max(leased_until, ?5)
+WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4";
+
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
-pub(super) const STATEMENTS: &[&str] = &[CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE];
+pub(super) const STATEMENTS: &[&str] = &[
+    CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE, RENEW,
+];
 
 /// A row of `queue_item`.
 pub(super) struct Item {
@@ -71,6 +77,11 @@ impl Item {
             leased_until: columns.maybe_number()?.map(LeaseMs),
             acked_at: columns.maybe_wall()?,
         })
+    }
+
+    /// Whether this is the holder of the latest lease.
+    fn is_held(&self, by: &Party, fence: u64) -> bool {
+        self.fence == fence && self.holder.as_ref() == Some(by)
     }
 
     pub(super) fn state(&self) -> WorkState {
@@ -182,6 +193,27 @@ fn available(
     Ok(page)
 }
 
+fn renew_one(
+    connection: &Connection,
+    mesh: MeshId,
+    queue: &QueueName,
+    (taker, leased): (&Taker, Leased),
+) -> rusqlite::Result<Settled> {
+    let found = item(connection, mesh, queue.as_str(), leased.history_id)?
+        .map(|item| (item.state(), item.is_held(&taker.agent, leased.fence)));
+    let settled = settle(found, Settle::Renew);
+    if settled == Settled::Apply {
+        connection.prepare_cached(RENEW)?.execute(params![
+            mesh_key(mesh),
+            queue.as_str(),
+            integer(leased.history_id.epoch),
+            integer(leased.history_id.seq),
+            integer(taker.until.0),
+        ])?;
+    }
+    Ok(settled)
+}
+
 fn settle_one(
     connection: &Connection,
     mesh: MeshId,
@@ -189,10 +221,8 @@ fn settle_one(
     (agent, leased): (&Party, Leased),
     (what, at): (Settle, WallMs),
 ) -> rusqlite::Result<Settled> {
-    let found = item(connection, mesh, queue.as_str(), leased.history_id)?.map(|item| {
-        let is_holder = item.fence == leased.fence && item.holder.as_ref() == Some(agent);
-        (item.state(), is_holder)
-    });
+    let found = item(connection, mesh, queue.as_str(), leased.history_id)?
+        .map(|item| (item.state(), item.is_held(agent, leased.fence)));
     let settled = settle(found, what);
     if settled == Settled::Apply {
         connection.prepare_cached(SETTLE)?.execute(params![
@@ -223,6 +253,25 @@ impl Queues for SqliteStorage {
         let queue = queue.clone();
         self.write(mesh, move |c| take(c, mesh, &queue, &taker, limit))
             .await
+    }
+
+    async fn queue_renew(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        items: Vec<Leased>,
+    ) -> Result<Vec<Settled>, StorageError> {
+        let queue = queue.clone();
+        self.write(mesh, move |c| {
+            remember_lease_time(c, mesh, taker.now)?;
+            let mut verdicts = Vec::with_capacity(items.len());
+            for leased in items {
+                verdicts.push(renew_one(c, mesh, &queue, (&taker, leased))?);
+            }
+            Ok(verdicts)
+        })
+        .await
     }
 
     async fn queue_settle(

@@ -5,6 +5,7 @@ use heddle_core::names::{MemberName, MeshName, TopicName};
 use rusqlite::{Connection, params};
 
 use super::super::error::StorageError;
+use super::super::mesh_names;
 use super::super::rows::{Roster, RosterTopic};
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
@@ -35,6 +36,19 @@ pub(super) fn ensure_mesh(
     mesh: MeshId,
     name: &MeshName,
 ) -> Result<bool, JobError> {
+    // Meshes are few, and this is asked once for each: no index is worth it.
+    let names = connection
+        .prepare_cached("SELECT mesh_id = ?1, name FROM mesh")?
+        .query_map([mesh_key(mesh)], |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.flag()?, columns.mesh_name()?))
+        })?
+        .collect::<rusqlite::Result<Vec<(bool, MeshName)>>>()?;
+    let mut own = names.iter().filter(|(is_own, _)| *is_own);
+    let current = own.next().map(|(_, name)| name);
+    let name = mesh_names::choose(name, current, |wish| {
+        names.iter().any(|(is_own, name)| !is_own && name == wish)
+    });
     change(
         connection,
         "INSERT INTO mesh (mesh_id, name, epoch, next_seq) VALUES (?1, ?2, 1, 1)

@@ -84,3 +84,37 @@ async fn a_queue_is_taken_by_priority_and_then_in_order_and_redelivery_keeps_its
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_lease_is_renewed_by_its_holder_only_and_never_becomes_shorter() {
+    check(
+        "
+        member a
+        member b
+        agent a/one
+        agent b/one
+        send from=a/one id=A fp=1 to=queue:q
+        take a/one q now=0 lease=10 -> 1.1#1*1
+        longer a/one q now=5 lease=20 1.1#1 -> apply
+        take b/one q now=24 -> none
+        -- A shorter wish changes nothing.
+        longer a/one q now=6 lease=1 1.1#1 -> apply
+        take b/one q now=24 -> none
+        longer b/one q now=6 lease=99 1.1#1 -> stale
+        longer a/one q now=6 lease=99 1.1#2 1.9#1 -> stale unknown
+        longer a/one other now=6 lease=99 1.1#1 -> unknown
+        -- Over, but not taken over: still its own.
+        longer a/one q now=25 lease=10 1.1#1 -> apply
+        take b/one q now=34 -> none
+        take b/one q now=35 lease=10 -> 1.1#2*2
+        longer a/one q now=36 lease=99 1.1#1 -> stale
+        release b/one q 1.1#2 -> apply
+        longer b/one q now=37 lease=99 1.1#2 -> stale
+        take a/one q now=37 -> 1.1#3*3
+        done a/one q 1.1#3 -> apply
+        longer a/one q now=38 lease=99 1.1#3 -> stale
+        take b/one q now=999 -> none
+        ",
+    )
+    .await;
+}

@@ -130,7 +130,7 @@ fn receipts() -> impl Strategy<Value = Receipt> {
 
 fn work_operations() -> impl Strategy<Value = Operation> {
     let leased = (places(), 0..9_u64).prop_map(|(history_id, fence)| Leased { history_id, fence });
-    let settle = prop::sample::select(vec![Settle::Ack, Settle::Release]);
+    let settle = prop::sample::select(vec![Settle::Ack, Settle::Release, Settle::Renew]);
     let settled = (
         queues(),
         parties(),
@@ -269,6 +269,13 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
             };
             let taken = storage.queue_take(mesh, &queue, taker, limit);
             format!("{:?}", taken.await)
+        }
+        Operation::Settle(queue, agent, Settle::Renew, items) => {
+            let now = LeaseMs(u64::try_from(at.0).unwrap_or(0));
+            let until = now.after(5);
+            let taker = Taker { agent, now, until };
+            let renewed = storage.queue_renew(mesh, &queue, taker, items);
+            format!("{:?}", renewed.await)
         }
         Operation::Settle(queue, agent, what, items) => {
             let settled = storage.queue_settle(mesh, &queue, &agent, (what, items), at);

@@ -116,6 +116,9 @@ async fn br_17_meshes_are_apart<S: TestStorage>(storage: std::sync::Arc<S>) {
             .await
             .unwrap();
     }
+    let names = storage.meshes().await.unwrap();
+    let names: Vec<String> = names.iter().map(|(_, name)| name.to_string()).collect();
+    assert_eq!(names, ["twin", "twin-2"], "people cannot tell them apart");
     let agent = party("a/one");
     storage.register_agent(mesh(1), &agent).await.unwrap();
     storage

@@ -71,8 +71,8 @@ impl<S: TestStorage> Script<'_, S> {
             "known" => self.known(&rest).await,
             "orphans" => self.orphans().await,
             "ack" => self.ack(&rest).await,
-            "take" | "done" | "release" | "shown" | "acked" | "explain" | "mentions" | "sweep"
-            | "prune" | "count" | "renew" | "end" | "expire" | "present" => {
+            "take" | "done" | "release" | "longer" | "shown" | "acked" | "explain" | "mentions"
+            | "sweep" | "prune" | "count" | "renew" | "end" | "expire" | "present" => {
                 self.more(verb, &rest).await
             }
             _ => self.roster(verb, &rest).await,

@@ -3,6 +3,7 @@
 //! ```text
 //! take a/one q now=5 lease=10 max=2 -> 1.1#1*1 1.2#2*1   place # fence * delivery count
 //! done a/one q 1.1#1 -> apply                        also already, stale, unknown; release likewise
+//! longer a/one q now=5 lease=10 1.1#1 -> apply       a lease renewed
 //! shown a 1.1/one at=7 -> 1                          acked likewise
 //! explain from=a/one id=A -> …                       mentions a/one after=1.1 -> 1.2
 //! sweep 2001 -> 1                                    prune 5 -> 1        count -> 3
@@ -17,12 +18,31 @@ use super::script::{AT, Script, fields, join, number, place, queue, refused, sen
 use crate::storage::{Explanation, LeaseMs, Leased, PageLimit, Receipt, ReceiptLevel, Taker};
 use crate::test_support::{TestStorage, member, mesh, name_of, party};
 
+fn leased(text: &str) -> Leased {
+    let (place, fence) = text.split_once('#').unwrap();
+    Leased {
+        history_id: place.parse().unwrap(),
+        fence: fence.parse().unwrap(),
+    }
+}
+
+fn verdict(settled: &Settled) -> String {
+    match settled {
+        Settled::Apply => "apply",
+        Settled::Already => "already",
+        Settled::StaleFence => "stale",
+        Settled::Unknown => "unknown",
+    }
+    .to_owned()
+}
+
 impl<S: TestStorage> Script<'_, S> {
     pub(super) async fn more(&self, verb: &str, rest: &[&str]) -> String {
         match verb {
             "take" => self.take(rest).await,
             "done" => self.settle(Settle::Ack, rest).await,
             "release" => self.settle(Settle::Release, rest).await,
+            "longer" => self.renew_work(rest).await,
             "shown" => self.receipt(ReceiptLevel::Shown, rest).await,
             "acked" => self.receipt(ReceiptLevel::Acked, rest).await,
             "explain" => self.explain(rest).await,
@@ -55,27 +75,29 @@ impl<S: TestStorage> Script<'_, S> {
         }
     }
 
+    async fn renew_work(&self, rest: &[&str]) -> String {
+        let fields = fields(&rest[2..4]);
+        let now = LeaseMs(number(&fields, "now", 0) as u64);
+        let taker = Taker {
+            agent: party(rest[0]),
+            now,
+            until: now.after(number(&fields, "lease", 10) as u64),
+        };
+        let items = rest[4..].iter().map(|text| leased(text)).collect();
+        let queue = queue(rest[1]);
+        let renewed = self.storage.queue_renew(mesh(1), &queue, taker, items);
+        join(renewed.await.unwrap().iter().map(verdict))
+    }
+
     async fn settle(&self, what: Settle, rest: &[&str]) -> String {
-        let items = rest[2..].iter().map(|text| {
-            let (place, fence) = text.split_once('#').unwrap();
-            Leased {
-                history_id: place.parse().unwrap(),
-                fence: fence.parse().unwrap(),
-            }
-        });
+        let items = rest[2..].iter().map(|text| leased(text));
         let settle = (what, items.collect());
         let settled = self
             .storage
             .queue_settle(mesh(1), &queue(rest[1]), &party(rest[0]), settle, AT)
             .await
             .unwrap();
-        let word = |settled: &Settled| match settled {
-            Settled::Apply => "apply",
-            Settled::Already => "already",
-            Settled::StaleFence => "stale",
-            Settled::Unknown => "unknown",
-        };
-        join(settled.iter().map(|one| word(one).to_owned()))
+        join(settled.iter().map(verdict))
     }
 
     async fn receipt(&self, level: ReceiptLevel, rest: &[&str]) -> String {

@@ -42,6 +42,7 @@ async fn take(client: &mut Client, lease_ms: u64) -> Vec<TakenItem> {
         agent: agent("one"),
         max: 9,
         lease_ms,
+        wake: false,
     };
     match client.request(body).await {
         ReplyResult::Taken { items } => items,

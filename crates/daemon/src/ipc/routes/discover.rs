@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use heddle_core::negotiate::{CONNECTION_POLICY, DEDUPE};
 use heddle_wire::broker::BROKER_PROTOCOL;
 use heddle_wire::ipc::{Compat, Span};
@@ -11,8 +11,8 @@ use http::StatusCode;
 use super::openapi;
 use super::status::IPC_VERSION;
 use super::table::routes;
-use crate::ipc::Ipc;
 use crate::ipc::reply::{Answered, ok, with_body};
+use crate::ipc::{Ipc, body};
 
 /// The oldest client that these routes still serve.
 const CLIENT_VERSION_MIN: &str = "0.1.0";
@@ -27,7 +27,8 @@ const FEATURES: [&str; 6] = [
     "prometheus",
 ];
 
-pub(super) async fn compat(State(ipc): State<Arc<Ipc>>) -> Answered {
+pub(super) async fn compat(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    body::no_query(&request.into_parts().0)?;
     let only = |version| Span {
         min: version,
         max: version,
@@ -42,9 +43,10 @@ pub(super) async fn compat(State(ipc): State<Arc<Ipc>>) -> Answered {
     })
 }
 
-pub(super) async fn openapi(State(ipc): State<Arc<Ipc>>) -> Answered {
+pub(super) async fn openapi(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     // Written once: the table does not change while we run.
     static DOCUMENT: OnceLock<Vec<u8>> = OnceLock::new();
+    body::no_query(&request.into_parts().0)?;
     let bytes = DOCUMENT.get_or_init(|| {
         let document = openapi::document(&routes(), ipc.version);
         document.to_string().into_bytes()

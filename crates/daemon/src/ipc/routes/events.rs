@@ -38,7 +38,8 @@ pub(super) async fn events(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             let parsed = value
                 .to_str()
                 .ok()
-                .and_then(|text| text.trim().parse().ok());
+                .and_then(|text| text.trim().parse::<i64>().ok())
+                .filter(|id| *id >= 0);
             Some(parsed.ok_or_else(|| from_wire::invalid("Last-Event-ID is not an event id"))?)
         }
     };

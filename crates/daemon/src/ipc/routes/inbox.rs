@@ -121,7 +121,7 @@ impl Freshness {
         let stale = !mesh.is_connected();
         Self {
             stale,
-            as_of: if stale { mesh.as_of() } else { None },
+            as_of: if stale { mesh.last_heard() } else { None },
         }
     }
 }
@@ -214,7 +214,14 @@ pub(crate) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
         },
         None => text.clone(),
     };
-    let Party { agent: sender, .. } = &row.sender;
+    let Party {
+        agent: sender,
+        member: sender_id,
+    } = &row.sender;
+    let called = mesh.map_or_else(
+        || row.sender_name.to_string(),
+        |mesh| mesh.with_known(|known| known.called(*sender_id, &row.sender_name)),
+    );
     let (body, meta, mentions, reply_to) = match envelope {
         Some(envelope) => (
             envelope.body,
@@ -232,7 +239,7 @@ pub(crate) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
         mesh: mesh.map_or_else(|| row.mesh.to_string(), |m| m.mesh.name.to_string()),
         agent: row.agent.to_string(),
         topic: row.topic.as_ref().map(ToString::to_string),
-        from: format!("@{}/{sender}", row.sender_name),
+        from: format!("@{called}/{sender}"),
         body,
         priority: row.priority.as_str().to_owned(),
         meta,

@@ -47,6 +47,6 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&PeerList {
         peers,
         stale: !connected,
-        as_of: mesh.as_of(),
+        as_of: mesh.as_of(ipc.shared.clock.wall()),
     })
 }

@@ -1,7 +1,7 @@
 //! Work queues. The broker leases; this asks it, and waits for work where the caller wants to wait.
 //!
 //! A take has no idempotency key: a lease whose answer was lost ends by itself, and the work comes
-//! again under a higher fence. Acks and releases are named by fence and count once.
+//! again under a higher fence. Acks, releases and renewals are named by fence and count once.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use heddle_core::limits::{
     QUEUE_ITEMS_MAX, QUEUE_LEASE_DEFAULT, QUEUE_LEASE_MS_MAX, QUEUE_WAIT_MAX, QUEUE_WAITS_MAX,
 };
 use heddle_core::names::{AgentName, QueueName};
-use heddle_wire::broker::{Envelope, LeasedItem, ReplyResult, Request as Ask, TakenItem};
+use heddle_wire::broker::{Envelope, LeasedItem, ReplyResult, Request as Ask, Sender, TakenItem};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    LeasedBody, QueueItem, QueueList, QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken,
-    QueueView, SettledItem, SettledItems,
+    LeasedBody, QueueItem, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, QueueView, SettledItem, SettledItems,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
@@ -29,8 +29,9 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 
-/// The first pause of a take that waits; it doubles.
-const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// How often a take that waits looks by itself: for leases that ran out, and for a broker whose hint was
+/// lost, or who gives none. The pause doubles.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 const TAKE_AGAIN: &str = "Try again when `heddle status` says connected; what waits stays in the queue, and what this call may have taken comes back when its lease is over.";
@@ -99,12 +100,16 @@ pub(super) async fn take(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     })
 }
 
-/// Asks once, and then again after growing pauses. An ask is never cut short: it may have taken work.
+/// Asks once, and then again when the broker says so, or after growing pauses. An ask is never cut short:
+/// it may have taken work.
 async fn take_or_wait(
     ipc: &Ipc,
     mesh: &MeshState,
     order: &Order,
 ) -> Result<Vec<QueueItem>, Problem> {
+    // Before each look: what comes between the look and the wait must be heard.
+    let mut came = std::pin::pin!(mesh.work.notified());
+    came.as_mut().enable();
     let items = take_now(mesh, order).await?;
     if !items.is_empty() || order.wait.is_zero() {
         return Ok(items);
@@ -125,9 +130,12 @@ async fn take_or_wait(
             return Ok(Vec::new());
         }
         tokio::select! {
+            () = &mut came => {}
             () = tokio::time::sleep(pause.min(left)) => {}
             () = ipc.shared.shutdown.cancelled() => return Err(stopping()),
         }
+        came.set(mesh.work.notified());
+        came.as_mut().enable();
         match take_now(mesh, order).await {
             // The link ends with the daemon, and may do so first.
             Err(_) if ipc.shared.shutdown.is_cancelled() => return Err(stopping()),
@@ -148,6 +156,7 @@ async fn take_now(mesh: &MeshState, order: &Order) -> Result<Vec<QueueItem>, Pro
         agent: order.agent.clone(),
         max: order.max,
         lease_ms: order.lease_ms,
+        wake: !order.wait.is_zero(),
     };
     let answer = match mesh.ask(ask.clone()).await {
         // A mailbox that another caller is registering right now: this take overtook it.
@@ -187,10 +196,11 @@ fn item(mesh: &MeshState, order: &Order, taken: TakenItem) -> Option<QueueItem> 
         mesh: mesh.mesh.name.to_string(),
         queue: order.queue.to_string(),
         agent: order.agent.to_string(),
-        from: format!(
-            "@{}/{}",
-            delivery.from.member_name, delivery.from.party.agent
-        ),
+        from: {
+            let Sender { member_name, party } = &delivery.from;
+            let called = mesh.with_known(|known| known.called(party.member, member_name));
+            format!("@{called}/{}", party.agent)
+        },
         body: envelope.body,
         priority: envelope.priority.as_str().to_owned(),
         meta: envelope.meta.unwrap_or(Value::Null),
@@ -229,17 +239,34 @@ async fn settle(
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
     let queue = from_wire::queue_name(&body.queue)?;
     let agent = agent(ipc, body.agent.as_deref())?;
-    within(
-        "the number of items",
-        body.items.len() as u64,
-        1..=QUEUE_ITEMS_MAX as u64,
-    )?;
-    let items = body
-        .items
-        .iter()
-        .map(leased)
-        .collect::<Result<Vec<_>, _>>()?;
-    let answer = mesh.ask(ask(queue, agent, items.clone())).await;
+    let items = all_leased(&body.items)?;
+    verdicts(mesh, ask(queue, agent, items.clone()), &items).await
+}
+
+pub(super) async fn renew(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: QueueRenewBody = body::read(&parts, incoming).await?;
+    let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
+    let items = all_leased(&body.items)?;
+    let lease_seconds = body.lease_seconds.unwrap_or(QUEUE_LEASE_DEFAULT.as_secs());
+    let lease_range = 1..=QUEUE_LEASE_MS_MAX / 1000;
+    let ask = Ask::QueueRenew {
+        queue: from_wire::queue_name(&body.queue)?,
+        agent: agent(&ipc, body.agent.as_deref())?,
+        items: items.clone(),
+        lease_ms: within("lease_seconds", lease_seconds, lease_range)? * 1000,
+    };
+    verdicts(mesh, ask, &items).await
+}
+
+fn all_leased(items: &[LeasedBody]) -> Result<Vec<LeasedItem>, Problem> {
+    let range = 1..=QUEUE_ITEMS_MAX as u64;
+    within("the number of items", items.len() as u64, range)?;
+    items.iter().map(leased).collect()
+}
+
+async fn verdicts(mesh: &MeshState, ask: Ask, items: &[LeasedItem]) -> Answered {
+    let answer = mesh.ask(ask).await;
     let answer = answer.map_err(|problem| or_next(problem, SETTLE_AGAIN))?;
     let ReplyResult::QueueVerdicts { items: verdicts } = answer else {
         return Err(another_question().into());
@@ -303,6 +330,6 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&QueueList {
         queues,
         stale: !mesh.is_connected(),
-        as_of: mesh.as_of(),
+        as_of: mesh.as_of(ipc.shared.clock.wall()),
     })
 }

@@ -6,16 +6,22 @@ use std::sync::{Arc, LazyLock};
 use axum::extract::{Request, State};
 use axum::response::Response;
 use bytes::Bytes;
+use heddle_core::envelope::SendRequest;
+use heddle_core::ids::ClientMessageId;
 use heddle_core::names::AgentName;
+use heddle_store::OutboxFind;
 use heddle_wire::from_wire;
 use heddle_wire::ipc::SendBody;
 use heddle_wire::problem::Problem;
 use http::StatusCode;
 use http_body::Body;
 
+use crate::hooks::{Outgoing, ask_before_send};
 use crate::ipc::reply::{Answered, json};
 use crate::ipc::{Ipc, body, hook_caller};
+use crate::mesh::MeshState;
 use crate::outbox::accept::{Answer, accept};
+use crate::shared::store_problem;
 
 /// Looked up once: a look-up for each message would cost more than what it counts.
 static ACCEPT_SECONDS: LazyLock<metrics::Histogram> =
@@ -66,6 +72,9 @@ pub(super) async fn send_body(
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
     let agent = agent(ipc, body.agent.as_deref())?;
     mesh.register(&ipc.shared, &agent).await?;
+    if ipc.hooks.guards_sends() {
+        ask_first(ipc, mesh, &agent, id.as_ref(), &request).await?;
+    }
     let answer = accept(&ipc.shared, mesh, agent, id, request).await?;
     let elapsed = ipc.shared.clock.mono().saturating_sub(started);
     ACCEPT_SECONDS.record(elapsed.as_secs_f64());
@@ -73,6 +82,34 @@ pub(super) async fn send_body(
         Answer::Accepted(answer) => json(StatusCode::ACCEPTED, &answer),
         Answer::Duplicate(answer) => json(StatusCode::OK, &answer),
     })
+}
+
+/// Asks the home's own hook, but only about what is new: a known id is answered from its row (C47).
+async fn ask_first(
+    ipc: &Ipc,
+    mesh: &MeshState,
+    agent: &AgentName,
+    id: Option<&ClientMessageId>,
+    request: &SendRequest,
+) -> Result<(), Problem> {
+    if let Some(id) = id {
+        let found = ipc.shared.store.outbox_find(OutboxFind::ClientMessageId {
+            id: id.clone(),
+            mesh: Some(mesh.mesh.mesh),
+            agent: Some(agent.clone()),
+        });
+        let found = found.await.map_err(|error| store_problem(&error))?;
+        if !found.is_empty() {
+            return Ok(());
+        }
+    }
+    let outgoing = Outgoing {
+        mesh: &mesh.mesh.name,
+        agent,
+        id,
+        request,
+    };
+    ask_before_send(&ipc.shared, &ipc.hooks, outgoing).await
 }
 
 /// The mailbox that the caller speaks for; the person's by default.

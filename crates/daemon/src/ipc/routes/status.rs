@@ -15,7 +15,8 @@ use crate::shared::store_problem;
 /// The version of the `/v1` routes.
 pub(super) const IPC_VERSION: u32 = 1;
 
-pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
+pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    body::no_query(&request.into_parts().0)?;
     let figures = ipc.shared.store.figures().await;
     let figures = figures.map_err(|error| store_problem(&error))?;
     let view = |mesh: &Arc<crate::mesh::MeshState>| MeshStatus {
@@ -24,7 +25,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
         member: mesh.mesh.member_name.to_string(),
         broker: mesh.broker.clone(),
         connected: mesh.is_connected(),
-        as_of: mesh.as_of(),
+        as_of: mesh.as_of(ipc.shared.clock.wall()),
         last_error: mesh.last_error(),
     };
     let meshes: Vec<MeshStatus> = ipc.shared.meshes.iter().map(view).collect();
@@ -65,7 +66,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>) -> Answered {
     ok(&view.judged())
 }
 
-pub(super) async fn health(State(ipc): State<Arc<Ipc>>) -> Answered {
+pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    body::no_query(&request.into_parts().0)?;
     let degraded = ipc.shared.degraded();
     let poisoned = ipc.shared.store.poisoned().is_some();
     let health = Health {
@@ -86,7 +88,8 @@ pub(super) async fn health(State(ipc): State<Arc<Ipc>>) -> Answered {
     Ok(json(status, &health))
 }
 
-pub(super) async fn version(State(ipc): State<Arc<Ipc>>) -> Answered {
+pub(super) async fn version(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    body::no_query(&request.into_parts().0)?;
     ok(&Version {
         name: "heddle".to_owned(),
         version: ipc.version.to_owned(),
@@ -95,7 +98,8 @@ pub(super) async fn version(State(ipc): State<Arc<Ipc>>) -> Answered {
     })
 }
 
-pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>) -> Answered {
+pub(super) async fn metrics(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    body::no_query(&request.into_parts().0)?;
     crate::metrics::observe(&ipc).await;
     let text = ipc.metrics.render();
     Ok(with_body(
@@ -111,6 +115,7 @@ pub(super) struct ShutdownBody {}
 
 pub(super) async fn shutdown(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
+    body::no_query(&parts)?;
     let ShutdownBody {} = body::read(&parts, incoming).await?;
     tracing::info!("asked to stop");
     ipc.shared.shutdown.cancel();

@@ -16,9 +16,9 @@ use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
     InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage,
+    RememberBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer,
+    SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
     TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
@@ -111,6 +111,9 @@ fn work() -> Vec<Route> {
             .gives::<SettledItems>(200),
         post("/v1/queue/release", queue::release, "Give work back")
             .takes::<QueueSettleBody>()
+            .gives::<SettledItems>(200),
+        post("/v1/queue/renew", queue::renew, "Keep work for longer")
+            .takes::<QueueRenewBody>()
             .gives::<SettledItems>(200),
         get("/v1/queue/list", queue::list, "The queues")
             .asks::<queue::ListQuery>()

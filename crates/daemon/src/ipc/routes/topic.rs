@@ -104,6 +104,6 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&TopicList {
         topics,
         stale: !mesh.is_connected(),
-        as_of: mesh.as_of(),
+        as_of: mesh.as_of(ipc.shared.clock.wall()),
     })
 }

@@ -1,4 +1,4 @@
-//! `heddle queue push | take | ack | release | list`: work for one consumer each, under a lease.
+//! `heddle queue push | take | renew | ack | release | list`: work for one consumer each, under a lease.
 
 mod text;
 
@@ -6,7 +6,9 @@ use clap::{Args as ClapArgs, Subcommand};
 use heddle_core::limits::{QUEUE_ITEMS_MAX, QUEUE_LEASE_MS_MAX, QUEUE_WAIT_MAX};
 use heddle_wire::broker::QueueVerdict;
 use heddle_wire::client::ClientError;
-use heddle_wire::ipc::{LeasedBody, QueuePushBody, QueueSettleBody, QueueTakeBody};
+use heddle_wire::ipc::{
+    LeasedBody, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, SettledItems,
+};
 
 use super::send;
 use crate::cli::span::parse_seconds;
@@ -24,6 +26,8 @@ enum Verb {
     Push(Push),
     /// Take work; it is yours until its lease ends
     Take(Take),
+    /// Keep work that you took for longer; its lease never becomes shorter
+    Renew(Renew),
     /// Say that work is done
     Ack(Settle),
     /// Give work back: somebody else can take it at once
@@ -75,10 +79,20 @@ struct Settle {
     fence: u64,
 }
 
+#[derive(Debug, ClapArgs)]
+struct Renew {
+    #[command(flatten)]
+    item: Settle,
+    /// How long it is yours from now on: 45s, 5m, 2h or 1d
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = parse_lease)]
+    lease: u64,
+}
+
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
         Verb::Push(args) => push(context, args),
         Verb::Take(args) => take(context, args),
+        Verb::Renew(args) => renew(context, args),
         Verb::Ack(args) => settle(context, "ack", args),
         Verb::Release(args) => settle(context, "release", args),
         Verb::List => {
@@ -166,23 +180,56 @@ fn settle(context: &Context, verb: &str, args: Settle) -> Result<(), CliError> {
         Err(ClientError::Broken(_)) => client.settle(verb, &body)?,
         other => other?,
     };
-    let id = &body.items[0].id;
+    tell(context, &queue, &body.items[0], &answer)
+}
+
+fn renew(context: &Context, args: Renew) -> Result<(), CliError> {
+    let queue = bare(&args.item.queue).to_owned();
+    let body = QueueRenewBody {
+        queue: args.item.queue,
+        items: vec![LeasedBody {
+            id: args.item.id,
+            fence: args.item.fence,
+        }],
+        lease_seconds: Some(args.lease),
+        agent: context.agent.clone(),
+        mesh: context.mesh.clone(),
+    };
+    let client = context.client();
+    let answer = match client.renew(&body) {
+        Err(ClientError::Broken(_)) => client.renew(&body)?,
+        other => other?,
+    };
+    tell(context, &queue, &body.items[0], &answer)
+}
+
+/// What became of the one item.
+fn tell(
+    context: &Context,
+    queue: &str,
+    item: &LeasedBody,
+    answer: &SettledItems,
+) -> Result<(), CliError> {
+    let (id, fence) = (&item.id, item.fence);
     let refused = |code, sentence: String, next: String| {
-        let answer = serde_json::to_value(&answer).unwrap_or_default();
+        let answer = serde_json::to_value(answer).unwrap_or_default();
         Err(CliError::new(code, sentence).next(next).answer(answer))
     };
     match answer.items.first().map(|item| item.verdict) {
         Some(QueueVerdict::Acked) => {
-            context.print(&answer, |_| format!("{id} of queue:{queue} is done\n"))
+            context.print(answer, |_| format!("{id} of queue:{queue} is done\n"))
         }
+        Some(QueueVerdict::Renewed) => context.print(answer, |_| {
+            format!("{id} of queue:{queue} is yours for longer\n")
+        }),
         Some(QueueVerdict::Released) => {
-            context.print(&answer, |_| format!("{id} of queue:{queue} waits again\n"))
+            context.print(answer, |_| format!("{id} of queue:{queue} waits again\n"))
         }
         Some(QueueVerdict::StaleFence) => refused(
             exit::CONFLICT,
             format!(
                 "fence {} decides nothing about {id} of queue:{queue} any more: it was settled, or taken again, or another agent took it",
-                args.fence
+                fence
             ),
             format!(
                 "Stop working on it; `heddle queue take {queue}` gets the next. Where another agent took it, name that one with --agent."

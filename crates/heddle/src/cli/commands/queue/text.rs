@@ -39,7 +39,7 @@ fn describe(queue: &str, scope: &str, item: &QueueItem) -> String {
     }
     let (id, fence) = (&item.id, item.fence);
     text + &format!(
-        "  done:      heddle queue ack {queue} {id} --fence {fence}{scope}\n  give back: heddle queue release {queue} {id} --fence {fence}{scope}\n"
+        "  done:      heddle queue ack {queue} {id} --fence {fence}{scope}\n  longer:    heddle queue renew {queue} {id} --fence {fence}{scope}\n  give back: heddle queue release {queue} {id} --fence {fence}{scope}\n"
     )
 }
 
