@@ -27,6 +27,8 @@ pub enum DataError {
     ValueTooLarge(usize),
     #[error(transparent)]
     Value(#[from] CanonicalError),
+    #[error(transparent)]
+    Task(crate::task::TaskError),
 }
 
 fn label(what: &'static str, text: &str) -> Result<String, DataError> {

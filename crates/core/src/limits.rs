@@ -55,6 +55,21 @@ pub const DATA_VALUE_BYTES_MAX: usize = 256 << 10;
 /// Tags of one memory.
 pub const DATA_TAGS_MAX: usize = 16;
 
+/// A task's title.
+pub const TASK_TITLE_BYTES_MAX: usize = 512;
+/// A task's description: 64 KB.
+pub const TASK_TEXT_BYTES_MAX: usize = 64 << 10;
+/// Tasks that must be finished before another is ready.
+pub const TASK_BLOCKERS_MAX: usize = 64;
+/// Shortest lease of a claim.
+pub const TASK_LEASE_MS_MIN: u64 = 1000;
+/// Longest lease of a claim.
+pub const TASK_LEASE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
+/// The lease of a claim that does not say.
+pub const TASK_LEASE_MS_DEFAULT: u64 = 30 * 60 * 1000;
+/// Warnings that one answer carries; the rest come with the next.
+pub const WARNINGS_MAX: usize = 32;
+
 // --- inbox ------------------------------------------------------------------
 
 /// Days that an item stays in the inbox after it was shown, unless the config says otherwise.
@@ -197,6 +212,10 @@ const _: () = {
     // A value with its key and tags fits a request, and any one of them an answer.
     assert!(DATA_VALUE_BYTES_MAX + (DATA_TAGS_MAX + 1) * DATA_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
     assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
+    assert!(TASK_TITLE_BYTES_MAX + TASK_TEXT_BYTES_MAX < DATA_VALUE_BYTES_MAX);
+    assert!(
+        TASK_LEASE_MS_MIN <= TASK_LEASE_MS_DEFAULT && TASK_LEASE_MS_DEFAULT <= TASK_LEASE_MS_MAX
+    );
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
     // Consumers that wait for work leave places to those who bring some.
