@@ -7,7 +7,6 @@ pub mod fold;
 pub mod lease;
 pub mod table;
 
-use crate::data::DataError;
 use crate::ids::OpId;
 use crate::lamport::PeerId;
 use crate::limits::{
@@ -227,12 +226,6 @@ impl EventKind {
 
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|one| one.as_str() == text)
-    }
-}
-
-impl From<TaskError> for DataError {
-    fn from(error: TaskError) -> Self {
-        Self::Task(error)
     }
 }
 

@@ -68,7 +68,8 @@ impl Activity {
         for agent in now {
             holders.entry(agent.clone()).or_default();
         }
-        self.is_watched.store(!holders.is_empty(), Ordering::Relaxed);
+        self.is_watched
+            .store(!holders.is_empty(), Ordering::Relaxed);
     }
 }
 
@@ -95,7 +96,10 @@ mod tests {
         activity.note(&clock, &agent("bob"));
         activity.holds(&agent("ann"));
         activity.note(&clock, &agent("ann"));
-        assert!(!activity.is_active_since(&agent("ann"), claimed), "the claim itself");
+        assert!(
+            !activity.is_active_since(&agent("ann"), claimed),
+            "the claim itself"
+        );
         clock.advance(Duration::from_secs(1));
         activity.note(&clock, &agent("ann"));
         activity.note(&clock, &agent("bob"));

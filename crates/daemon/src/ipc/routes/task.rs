@@ -6,14 +6,12 @@ use axum::extract::{Request, State};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::TASK_LEASE_MS_DEFAULT;
 use heddle_core::task::lease::left;
-use heddle_core::task::{
-    Blockers, LeaseMs, TaskError, TaskId, TaskText, TaskTitle,
+use heddle_core::task::{Blockers, LeaseMs, TaskError, TaskId, TaskText, TaskTitle};
+use heddle_store::{
+    Applied, ChangeKey, HeldTask, NewTask, TaskRefusal, TaskRow, TaskStop, TaskWish,
 };
-use heddle_store::{Applied, ChangeKey, HeldTask, NewTask, TaskRefusal, TaskRow, TaskStop, TaskWish};
 use heddle_wire::from_wire;
-use heddle_wire::ipc::{
-    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskSettleBody,
-};
+use heddle_wire::ipc::{TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskSettleBody};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
@@ -51,8 +49,13 @@ pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         description,
         blocked_by,
     });
-    let applied = ipc.shared.store.create_task(change.key(&fields)?, new).await;
-    let applied = applied.map(|applied| refused(applied, |stop| problem(&ipc, change.mesh, None, stop)));
+    let applied = ipc
+        .shared
+        .store
+        .create_task(change.key(&fields)?, new)
+        .await;
+    let applied =
+        applied.map(|applied| refused(applied, |stop| problem(&ipc, change.mesh, None, stop)));
     let settled = change.settle(applied, || unknown_task(""))?;
     let id = settled.receipt.note["task"].as_str().unwrap_or_default();
     let id = task_id(id)?;
@@ -82,11 +85,17 @@ pub(super) async fn claim(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
 }
 
 pub(super) async fn release(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
-    settle(&ipc, request, "task.release", |fence| TaskWish::Release { fence }).await
+    settle(&ipc, request, "task.release", |fence| TaskWish::Release {
+        fence,
+    })
+    .await
 }
 
 pub(super) async fn complete(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
-    settle(&ipc, request, "task.complete", |fence| TaskWish::Complete { fence }).await
+    settle(&ipc, request, "task.complete", |fence| TaskWish::Complete {
+        fence,
+    })
+    .await
 }
 
 async fn settle(
@@ -141,7 +150,8 @@ async fn step(
         applied = try_step(ipc, change, &key, id, &wish).await;
     }
     let mesh = change.mesh;
-    let applied = applied.map(|applied| refused(applied, |stop| problem(ipc, mesh, Some(&wish), stop)));
+    let applied =
+        applied.map(|applied| refused(applied, |stop| problem(ipc, mesh, Some(&wish), stop)));
     let settled = change.settle(applied, || unknown_task(&id.to_string()))?;
     answer(ipc, change, id, settled).await
 }
@@ -162,7 +172,9 @@ async fn try_step(
         _ => Ok(()),
     };
     let store = &ipc.shared.store;
-    store.step_task(key.clone(), id, wish.clone(), now, room).await
+    store
+        .step_task(key.clone(), id, wish.clone(), now, room)
+        .await
 }
 
 async fn end_if_over(
@@ -241,7 +253,10 @@ fn problem(
         TaskStop::NoRoom(problem) => problem,
         TaskStop::Task(TaskRefusal::UnknownBlockers(missing)) => {
             let missing: Vec<String> = missing.iter().map(TaskId::to_string).collect();
-            let detail = format!("blocked_by names no task of this mesh: {}", missing.join(", "));
+            let detail = format!(
+                "blocked_by names no task of this mesh: {}",
+                missing.join(", ")
+            );
             Problem::new(ErrorCode::UnknownTask, detail)
                 .next("Add those tasks first, or leave them out; `heddle task list` shows the tasks that exist.")
         }
@@ -269,7 +284,9 @@ fn lost(ipc: &Ipc, mesh: &MeshState, wish: Option<&TaskWish>, row: &TaskRow) -> 
     }
     let Some(claim) = &task.claim else {
         let detail = match given {
-            Some(fence) => format!("{title} is held by nobody: the claim with fence {fence} was ended"),
+            Some(fence) => {
+                format!("{title} is held by nobody: the claim with fence {fence} was ended")
+            }
             None => format!("{title} is held by nobody"),
         };
         return with_task(Problem::new(ErrorCode::StaleFence, detail)).next(format!(
@@ -282,7 +299,10 @@ fn lost(ipc: &Ipc, mesh: &MeshState, wish: Option<&TaskWish>, row: &TaskRow) -> 
     let problem = match given {
         Some(fence) => Problem::new(
             ErrorCode::StaleFence,
-            format!("fence {fence} is not the latest: {holder} holds {title} under {} until {until}", claim.fence),
+            format!(
+                "fence {fence} is not the latest: {holder} holds {title} under {} until {until}",
+                claim.fence
+            ),
         ),
         None => Problem::new(
             ErrorCode::TaskClaimed,

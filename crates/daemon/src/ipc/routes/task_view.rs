@@ -105,7 +105,10 @@ pub(super) fn task_id(text: &str) -> Result<TaskId, Problem> {
 
 pub(super) fn unknown_task(text: &str) -> Problem {
     let shown: String = text.chars().take(64).collect();
-    Problem::new(ErrorCode::UnknownTask, format!("there is no task {shown:?}"))
+    Problem::new(
+        ErrorCode::UnknownTask,
+        format!("there is no task {shown:?}"),
+    )
 }
 
 pub(super) fn view(ipc: &Ipc, mesh: &MeshState, row: &TaskRow) -> TaskView {
@@ -130,10 +133,7 @@ pub(super) fn view(ipc: &Ipc, mesh: &MeshState, row: &TaskRow) -> TaskView {
             lease_seconds: claim.lease.get() / 1000,
             until: until(ipc, row, claim),
         }),
-        finished_by: task
-            .end
-            .as_ref()
-            .map(|end| address(mesh, end.by.as_str())),
+        finished_by: task.end.as_ref().map(|end| address(mesh, end.by.as_str())),
         finished_at: task.end.as_ref().map(|end| end.at.to_rfc3339()),
     }
 }

@@ -9,8 +9,8 @@ use heddle_core::task::{Blockers, LeaseMs, TaskId, TaskStep, TaskText, TaskTitle
 use rusqlite::Connection;
 use serde_json::json;
 
-use super::row::{self, TaskRow};
 use super::lease;
+use super::row::{self, TaskRow};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::error::StoreError;
 use crate::store::Store;
@@ -51,7 +51,10 @@ pub enum TaskWish {
 pub enum TaskRefusal {
     UnknownBlockers(Vec<TaskId>),
     /// As the task stands, the step would be lost.
-    Lost { row: Box<TaskRow>, verdict: Verdict },
+    Lost {
+        row: Box<TaskRow>,
+        verdict: Verdict,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -116,16 +119,18 @@ impl Store {
                 let Some(row) = row::one(connection, key.mesh, id)? else {
                     return Ok(Plan::Absent);
                 };
-                Ok(match plan(&row, &PeerId::new(&key.peer.to_string()), wish) {
-                    Err(verdict) => {
-                        let row = Box::new(row);
-                        Plan::Refused(TaskStop::Task(TaskRefusal::Lost { row, verdict }))
-                    }
-                    Ok((step, fence)) => Plan::Go {
-                        note: json!({"fence": fence}),
-                        body: OpBody::Task(TaskChange { task: id, step }),
+                Ok(
+                    match plan(&row, &PeerId::new(&key.peer.to_string()), wish) {
+                        Err(verdict) => {
+                            let row = Box::new(row);
+                            Plan::Refused(TaskStop::Task(TaskRefusal::Lost { row, verdict }))
+                        }
+                        Ok((step, fence)) => Plan::Go {
+                            note: json!({"fence": fence}),
+                            body: OpBody::Task(TaskChange { task: id, step }),
+                        },
                     },
-                })
+                )
             })?;
             if matches!(applied, Applied::Fresh(_)) {
                 lease::see(connection, key.mesh, now)?;
@@ -137,11 +142,7 @@ impl Store {
 }
 
 /// The step, and the claim that it is made under: none for one that begins.
-fn plan(
-    row: &TaskRow,
-    peer: &PeerId,
-    wish: TaskWish,
-) -> Result<(TaskStep, Option<u64>), Verdict> {
+fn plan(row: &TaskRow, peer: &PeerId, wish: TaskWish) -> Result<(TaskStep, Option<u64>), Verdict> {
     let claim = row.task.claim.as_ref();
     let own = claim
         .filter(|claim| claim.by == *peer)

@@ -15,8 +15,7 @@ pub(crate) const KEEP_OP: &str = "
     INSERT INTO task_op (mesh_id, task_id, op_id, body) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT DO NOTHING";
 
-pub(crate) const OPS: &str =
-    "SELECT op_id, body FROM task_op WHERE mesh_id = ?1 AND task_id = ?2";
+pub(crate) const OPS: &str = "SELECT op_id, body FROM task_op WHERE mesh_id = ?1 AND task_id = ?2";
 
 const WRITE: &str = "
     INSERT INTO tasks (mesh_id, task_id, status, created_by, created_at, updated_at, lamport,
@@ -111,19 +110,18 @@ fn ops(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskOp>,
     Ok(ops)
 }
 
-fn write(
-    connection: &Connection,
-    mesh: MeshId,
-    id: TaskId,
-    task: &Task,
-) -> Result<(), StoreError> {
+fn write(connection: &Connection, mesh: MeshId, id: TaskId, task: &Task) -> Result<(), StoreError> {
     let key = params![mesh.0.to_bytes(), id.to_bytes()];
     let before = row::one(connection, mesh, id)?;
     write_row(connection, mesh, id, task)?;
     if before.is_none() {
         let mut block = connection.prepare_cached(BLOCK)?;
         for blocker in task.blocked_by.as_slice() {
-            block.execute(params![mesh.0.to_bytes(), id.to_bytes(), blocker.to_bytes()])?;
+            block.execute(params![
+                mesh.0.to_bytes(),
+                id.to_bytes(),
+                blocker.to_bytes()
+            ])?;
         }
         connection.prepare_cached(WAIT_SELF)?.execute(key)?;
     }
@@ -192,7 +190,9 @@ fn write_events(
             event.at.0,
             event.fence.map(count_cell).transpose()?,
             conflict.map(|(peer, _)| peer.as_str()),
-            conflict.map(|(_, lamport)| count_cell(*lamport)).transpose()?,
+            conflict
+                .map(|(_, lamport)| count_cell(*lamport))
+                .transpose()?,
         ])?;
     }
     Ok(())

@@ -10,18 +10,19 @@ mod page;
 mod row;
 
 #[cfg(test)]
-pub(crate) use {
-    fold::{BLOCK, DROP_EVENTS, KEEP_OP, NOTE_EVENT, OPS, WAIT_BEHIND, WAIT_SELF},
-    lease::{CLAIMS, FORGET, SEE, UNSEEN},
-    losses::{DUE, KNOWN, SHOW},
-    page::{BY_STATUS, EVENTS, EVERY, READY},
-    row::{BLOCKERS, ONE},
-};
+pub(crate) mod statements {
+    pub(crate) use super::fold::{
+        BLOCK, DROP_EVENTS, KEEP_OP, NOTE_EVENT, OPS, WAIT_BEHIND, WAIT_SELF,
+    };
+    pub(crate) use super::lease::{CLAIMS, FORGET, SEE, UNSEEN};
+    pub(crate) use super::losses::{DUE, KNOWN, SHOW};
+    pub(crate) use super::page::{BY_STATUS, EVENTS, EVERY, READY};
+    pub(crate) use super::row::{BLOCKERS, ONE};
+}
 
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
 pub(crate) use fold::take;
 pub use lease::HeldTask;
 pub use losses::{Loss, LossKind, LossSide};
-pub(crate) use page::dump;
 pub use page::{TaskFilter, TaskWhich};
 pub use row::TaskRow;

@@ -57,6 +57,19 @@ impl Store {
         self.read(move |connection| list(connection, &filter)).await
     }
 
+    /// Every task of a mesh with its record, as every replica that saw the same ops holds it (LF-09).
+    pub async fn dump_tasks(&self, mesh: MeshId) -> Result<Vec<Value>, StoreError> {
+        self.read(move |connection| {
+            let mut lines = Vec::new();
+            dump(connection, mesh, &mut |line| {
+                lines.push(line);
+                Ok(())
+            })?;
+            Ok(lines)
+        })
+        .await
+    }
+
     /// A task and its record.
     pub async fn task_story(
         &self,
@@ -85,9 +98,7 @@ fn list(connection: &Connection, filter: &TaskFilter) -> Result<(Vec<TaskRow>, b
     };
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = match filter.which {
-        TaskWhich::With(status) => {
-            statement.query(params![mesh, after, limit, status.as_str()])?
-        }
+        TaskWhich::With(status) => statement.query(params![mesh, after, limit, status.as_str()])?,
         TaskWhich::All | TaskWhich::Ready => statement.query(params![mesh, after, limit])?,
     };
     let (mut found, mut bytes) = (Vec::new(), 0);
