@@ -80,10 +80,14 @@ error_codes! {
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
     UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall` and `heddle state list` show the keys that exist.";
+    UnknownTask, "unknown_task", 404, Caller, SameId, "There is no such task", "Check the id; `heddle task list` shows the tasks that exist.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
+    TaskClaimed, "task_claimed", 409, Conflict, SameId, "Another agent holds the task", "Take another one; `heddle task ready` shows what can be begun.";
+    StaleFence, "stale_fence", 409, Conflict, Never, "The claim is not the latest one", "Stop working on it; `heddle task show ID` says who holds it now.";
+    TaskFinished, "task_finished", 409, Conflict, Never, "The task is finished", "There is nothing left to do; `heddle task show ID` says who finished it.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
     UriTooLong, "uri_too_long", 414, Caller, SameId, "The request target is too long", "Put long values into the body, or ask for less at once.";
@@ -115,11 +119,16 @@ impl ErrorCode {
             | Self::UriTooLong
             | Self::HeadersTooLarge
             | Self::UnsupportedMediaType => 2,
-            Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
+            Self::IdempotencyKeyReused
+            | Self::PayloadPruned
+            | Self::TaskClaimed
+            | Self::StaleFence
+            | Self::TaskFinished => 3,
             Self::UnknownRecipient
             | Self::UnknownAgent
             | Self::UnknownMesh
             | Self::UnknownKey
+            | Self::UnknownTask
             | Self::NotFound => 4,
             Self::NotConnected | Self::ShuttingDown => 5,
             Self::Unauthorized

@@ -59,6 +59,21 @@ pub const OP_BYTES_MAX: usize = 640 << 10;
 /// `MEMBER_ID/agent` in a stamp.
 pub const PEER_BYTES_MAX: usize = 256;
 
+/// A task's title.
+pub const TASK_TITLE_BYTES_MAX: usize = 512;
+/// A task's description: 64 KB.
+pub const TASK_TEXT_BYTES_MAX: usize = 64 << 10;
+/// Tasks that must be finished before another is ready.
+pub const TASK_BLOCKERS_MAX: usize = 64;
+/// Shortest lease of a claim.
+pub const TASK_LEASE_MS_MIN: u64 = 1000;
+/// Longest lease of a claim.
+pub const TASK_LEASE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
+/// The lease of a claim that does not say.
+pub const TASK_LEASE_MS_DEFAULT: u64 = 30 * 60 * 1000;
+/// Warnings that one answer carries; the rest come with the next.
+pub const WARNINGS_MAX: usize = 32;
+
 // --- inbox ------------------------------------------------------------------
 
 /// Days that an item stays in the inbox after it was shown, unless the config says otherwise.
@@ -201,6 +216,10 @@ const _: () = {
     // A value with its key and tags fits a request, and any one of them an answer.
     assert!(DATA_VALUE_BYTES_MAX + (DATA_TAGS_MAX + 1) * DATA_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
     assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
+    assert!(TASK_TITLE_BYTES_MAX + TASK_TEXT_BYTES_MAX < DATA_VALUE_BYTES_MAX);
+    assert!(
+        TASK_LEASE_MS_MIN <= TASK_LEASE_MS_DEFAULT && TASK_LEASE_MS_DEFAULT <= TASK_LEASE_MS_MAX
+    );
     // So does an op, and it fits a batch when every byte of it is escaped once more.
     assert!(DATA_VALUE_BYTES_MAX * 2 + (DATA_TAGS_MAX + 2) * DATA_KEY_BYTES_MAX * 2 < OP_BYTES_MAX);
     assert!(OP_BYTES_MAX * 2 <= BATCH_BYTES_MAX);

@@ -21,6 +21,7 @@ mod outbox;
 mod roster;
 mod run;
 mod shared;
+mod tasks;
 mod token;
 
 pub use heddle_store::Durability;

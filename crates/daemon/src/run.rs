@@ -26,6 +26,7 @@ use crate::mesh::MeshState;
 use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
 use crate::shared::{Shared, lock};
+use crate::tasks::{self, Activity};
 use crate::token::LocalToken;
 
 /// How long a start waits for its broker before it reports ready without one.
@@ -293,6 +294,7 @@ async fn share(
         parked: Store::parked_files(&home.data()),
         inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
+        tasks: Activity::new(options.ids.uuid_v7().as_u128()),
         shutdown: CancellationToken::new(),
         fatal: Mutex::new(None),
     });
@@ -351,6 +353,7 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
     tokio::spawn(inbox::index::run(Arc::clone(shared)));
     tokio::spawn(inbox::retention::run(Arc::clone(shared)));
+    tokio::spawn(tasks::run(Arc::clone(shared)));
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home

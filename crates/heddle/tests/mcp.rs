@@ -215,7 +215,7 @@ fn t_47_t_48_hostile_lines_are_answered_or_dropped_and_stdout_is_the_protocols()
         r#"{"jsonrpc":"2.0","id":2,"method":"no/such"}"#,
         r#"{"jsonrpc":"1.0","id":2,"method":"tools/list"}"#,
         &format!(
-            r#"[{}]"#,
+            "[{}]",
             [r#"{"jsonrpc":"2.0","id":3,"method":"ping"}"#; 500].join(",")
         ),
         &format!(

@@ -24,8 +24,9 @@ mod unclean;
 
 pub use agents::AgentRow;
 pub use data::{
-    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryRow, Merged, Receipt,
-    StateFilter, StateRow, Taken,
+    Applied, ChangeKey, ClockRow, HeldTask, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch,
+    MemoryRow, Merged, NewTask, Receipt, StateFilter, StateRow, Taken, TaskFilter, TaskRefusal,
+    TaskRow, TaskStop, TaskWhich, TaskWish,
 };
 pub use error::StoreError;
 pub use figures::Figures;

@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::data::task_statements as tasks;
 use crate::{agents, data, figures, inbox, outbox, schema};
 
 /// Statements that go straight to their rows, in order, without sorting.
@@ -66,6 +67,26 @@ const STRAIGHT: &[&str] = &[
     data::STATE_STAMP,
     data::STATE_GET,
     data::STATE_LIST,
+    tasks::KEEP_OP,
+    tasks::OPS,
+    tasks::BLOCK,
+    tasks::WAIT_SELF,
+    tasks::WAIT_BEHIND,
+    tasks::DROP_EVENTS,
+    tasks::NOTE_EVENT,
+    tasks::ONE,
+    tasks::BLOCKERS,
+    tasks::EVERY,
+    tasks::BY_STATUS,
+    tasks::READY,
+    tasks::EVENTS,
+    tasks::UNSEEN,
+    tasks::SEE,
+    tasks::FORGET,
+    tasks::CLAIMS,
+    tasks::KNOWN,
+    tasks::DUE,
+    tasks::SHOW,
     agents::AGENTS,
     figures::OUTBOX_ROWS,
     figures::INFLIGHT,

@@ -9,12 +9,14 @@
 
 mod memory;
 mod state;
+mod task;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 pub use memory::{MemoryChange, NewMemory};
 pub use state::{NewState, StateChange};
+pub use task::TaskChange;
 
 use crate::canonical::{CanonicalError, canonicalize, parse_ijson};
 use crate::clock::WallMs;
@@ -41,6 +43,7 @@ pub struct DataOp {
 pub enum OpBody {
     Memory(MemoryChange),
     State(StateChange),
+    Task(TaskChange),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,6 +72,7 @@ impl OpBody {
         match self {
             Self::Memory(change) => change.name(),
             Self::State(change) => change.name(),
+            Self::Task(change) => change.name(),
         }
     }
 
@@ -76,13 +80,16 @@ impl OpBody {
         match self {
             Self::Memory(change) => change.fields(),
             Self::State(change) => change.fields(),
+            Self::Task(change) => change.fields(),
         }
     }
 
-    fn parse(name: &str, fields: Value) -> Result<Self, OpError> {
+    /// `op` is the op's own id: what it makes is called by it.
+    fn parse(name: &str, fields: Value, op: OpId) -> Result<Self, OpError> {
         match name.split_once('.') {
             Some(("memory", verb)) => MemoryChange::parse(verb, fields).map(Self::Memory),
             Some(("state", verb)) => StateChange::parse(verb, fields).map(Self::State),
+            Some(("task", verb)) => TaskChange::parse(verb, fields, op).map(Self::Task),
             _ => Err(unknown(name)),
         }
     }
@@ -136,7 +143,7 @@ impl DataOp {
             stamp,
             incarnation: take(&mut object, "incarnation")?,
             at: WallMs(take(&mut object, "at")?),
-            body: OpBody::parse(&name, Value::Object(object))?,
+            body: OpBody::parse(&name, Value::Object(object), op)?,
         })
     }
 }

@@ -78,7 +78,8 @@ metrics_table! {
     Counter "heddle_hook_runs_total" ["outcome" = "ok" | "failed" | "timed_out" | "not_started" | "refused" | "stopped"] "Runs of hooks: ok, failed, timed_out, not_started, refused or stopped";
     Counter "heddle_hook_tokens_refused_total" [] "Requests that a hook's token did not allow, or whose token had ended";
     // --- the data
-    Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory and state: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory, state and tasks: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_task_leases_total" ["outcome" = "renewed" | "expired"] "Leases of tasks that this daemon renewed, or ended after their time";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";

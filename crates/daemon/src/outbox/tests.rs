@@ -238,6 +238,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         hook_tokens: crate::hooks::Tokens::default(),
         parked: Vec::new(),
         inbox_retention: std::time::Duration::from_hours(24),
+        tasks: crate::tasks::Activity::new(1),
         disk: disk::Disk::new(folder.to_owned(), None),
         shutdown: CancellationToken::new(),
         fatal: Mutex::new(None),

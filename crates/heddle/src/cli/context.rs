@@ -10,6 +10,7 @@ use heddle_wire::client::Client;
 use serde::Serialize;
 
 use super::error::{CliError, exit};
+use super::text::printable;
 use super::ui;
 use crate::env::Environment;
 use crate::system::{SystemClock, SystemIds};
@@ -71,11 +72,29 @@ impl Context {
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), CliError> {
         if self.json {
-            ui::json(value)
-        } else {
-            ui::text(&text(value))
+            return ui::json(value);
         }
+        ui::text(&text(value))?;
+        for warning in warnings(value) {
+            ui::note(&warning);
+        }
+        Ok(())
     }
+}
+
+/// What an answer has to tell beside what was asked: told once, so every verb must show it.
+fn warnings<T: Serialize>(value: &T) -> Vec<String> {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    let list = value.get("warnings").and_then(|list| list.as_array());
+    let words = |warning: &serde_json::Value, name: &str| {
+        let text = warning.get(name).and_then(|text| text.as_str());
+        printable(text.unwrap_or_default())
+    };
+    let lines = list.into_iter().flatten().map(|warning| {
+        let (message, next) = (words(warning, "message"), words(warning, "next"));
+        format!("warning: {message}\n  next: {next}")
+    });
+    lines.collect()
 }
 
 impl Context {

@@ -11,7 +11,10 @@ mod recall;
 mod request;
 mod state;
 mod take;
+mod task;
 
+#[cfg(test)]
+pub(crate) use task::statements as task_statements;
 #[cfg(test)]
 pub(crate) use {
     clock::CLOCK,
@@ -26,3 +29,7 @@ pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, Receipt};
 pub use state::{StateFilter, StateRow};
 pub use take::{Merged, Taken};
+pub use task::{
+    HeldTask, Loss, LossKind, LossSide, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop,
+    TaskWhich, TaskWish,
+};

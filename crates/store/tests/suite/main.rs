@@ -18,3 +18,5 @@ mod pair;
 mod park;
 mod requeue;
 mod search;
+mod task_sync;
+mod tasks;

@@ -11,6 +11,7 @@ use crate::ipc::{
     QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
     RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
     SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
     TopicAnswer, TopicBody, TopicList, Version,
 };
 
@@ -153,6 +154,35 @@ impl Client {
 
     pub fn list_state(&self, query: &[(&str, &str)]) -> Result<StatePage, ClientError> {
         self.get("/v1/state/list", query)
+    }
+
+    pub fn create_task(&self, body: &TaskCreateBody) -> Result<TaskAnswer, ClientError> {
+        self.post("/v1/task/create", None, body)
+    }
+
+    pub fn claim_task(&self, body: &TaskClaimBody) -> Result<TaskAnswer, ClientError> {
+        self.post("/v1/task/claim", None, body)
+    }
+
+    /// `verb` is release or complete.
+    pub fn settle_task(
+        &self,
+        verb: &str,
+        body: &TaskSettleBody,
+    ) -> Result<TaskAnswer, ClientError> {
+        self.post(&format!("/v1/task/{verb}"), None, body)
+    }
+
+    pub fn cancel_task(&self, body: &TaskCancelBody) -> Result<TaskAnswer, ClientError> {
+        self.post("/v1/task/cancel", None, body)
+    }
+
+    pub fn tasks(&self, query: &[(&str, &str)]) -> Result<TaskPage, ClientError> {
+        self.get("/v1/task/list", query)
+    }
+
+    pub fn task(&self, query: &[(&str, &str)]) -> Result<TaskStory, ClientError> {
+        self.get("/v1/task/get", query)
     }
 
     /// Asks the daemon to drain and stop.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::WarningView;
+
 /// Body of `memory/remember`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +71,9 @@ pub struct ChangeAnswer {
     pub durability: String,
     pub stamp: StampView,
     pub at: String,
+    /// What the agent lost since its last call; told once.
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,6 +95,8 @@ pub struct RecallPage {
     pub cursor: Option<String>,
     /// Whether there are more.
     pub more: bool,
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -106,4 +113,6 @@ pub struct StateView {
 pub struct StatePage {
     pub items: Vec<StateView>,
     pub cursor: Option<String>,
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
 }

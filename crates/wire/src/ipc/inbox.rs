@@ -44,6 +44,9 @@ pub struct InboxPage {
     /// When the broker was last heard of, where `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,
+    /// What the agent lost since its last call; told once.
+    #[serde(default)]
+    pub warnings: Vec<super::WarningView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ mod outbox;
 mod queue;
 mod send;
 mod status;
+mod task;
 mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
@@ -33,5 +34,9 @@ pub use queue::{
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{
     Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
+};
+pub use task::{
+    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskClaimView, TaskCreateBody, TaskEventView,
+    TaskPage, TaskSettleBody, TaskStory, TaskView, WarningSide, WarningView,
 };
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

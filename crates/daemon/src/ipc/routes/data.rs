@@ -11,11 +11,12 @@ use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
 use heddle_store::{Applied, ChangeKey, Receipt, StoreError};
 use heddle_wire::from_wire;
-use heddle_wire::ipc::{ChangeAnswer, StampView};
+use heddle_wire::ipc::{ChangeAnswer, StampView, WarningView};
 use heddle_wire::problem::Problem;
 use serde_json::Value;
 
 use super::send::{agent, idempotency_key};
+use super::warnings;
 use crate::ipc::Ipc;
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
@@ -31,10 +32,12 @@ pub(super) struct Asked<'a> {
 /// A change on its way to the store.
 pub(super) struct Change<'i> {
     ipc: &'i Ipc,
-    verb: &'static str,
-    mesh: &'i MeshState,
+    pub(super) verb: &'static str,
+    pub(super) mesh: &'i MeshState,
     pub(super) agent: AgentName,
-    id: ClientMessageId,
+    pub(super) id: ClientMessageId,
+    /// What the agent is to be told. It counts as told, so the answer carries it, a refusal too.
+    pub(super) warnings: Vec<WarningView>,
 }
 
 /// A change that was made, now or before.
@@ -59,11 +62,13 @@ impl<'i> Change<'i> {
         {
             return Err(problem);
         }
+        let warnings = warnings::take(ipc, mesh, &agent).await;
         Ok(Self {
             ipc,
             verb: asked.verb,
             mesh,
             agent,
+            warnings,
             id: id.unwrap_or_else(|| ClientMessageId::minted(ipc.shared.ids.ulid())),
         })
     }
@@ -117,7 +122,13 @@ impl<'i> Change<'i> {
             Applied::Refused(refusal) => ("refused", Err(refusal.into())),
         };
         metrics::counter!("heddle_data_changes_total", "outcome" => outcome).increment(1);
-        let (duplicate, receipt) = answer?;
+        let (duplicate, receipt) = answer.map_err(|problem| {
+            if self.warnings.is_empty() {
+                return problem;
+            }
+            let warnings = serde_json::to_value(&self.warnings).unwrap_or_default();
+            problem.with("warnings", warnings)
+        })?;
         Ok(Settled { duplicate, receipt })
     }
 
@@ -137,6 +148,7 @@ impl<'i> Change<'i> {
             durability: "local".to_owned(),
             stamp: stamp_view(&receipt.stamp, receipt.incarnation),
             at: receipt.at.to_rfc3339(),
+            warnings: self.warnings.clone(),
         })
     }
 }

@@ -18,6 +18,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::send::agent;
+use super::warnings;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -47,7 +48,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     must_be_own(mesh, &owner)?;
     let session = session(mesh, &owner, &query)?;
     let mut filter = InboxFilter {
-        agent: Some(owner),
+        agent: Some(owner.clone()),
         ..filter(mesh, &query)?
     };
     let store = &ipc.shared.store;
@@ -79,6 +80,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         items: rows.iter().map(|row| item(&ipc.shared, row)).collect(),
         stale: freshness.stale,
         as_of: freshness.as_of,
+        warnings: warnings::take(&ipc, mesh, &owner).await,
     })
 }
 

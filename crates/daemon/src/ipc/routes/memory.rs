@@ -19,6 +19,7 @@ use super::data::{
     Asked, Change, address, data_key, data_problem, stamp_view, stored_value, unknown_key,
 };
 use super::send::agent;
+use super::warnings;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -81,7 +82,7 @@ pub(super) async fn recall(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     let own = agent(&ipc, query.agent.as_deref())?;
     let peer = match query.scope.as_deref().unwrap_or("self") {
-        "self" => Some(mesh.party(own).to_string()),
+        "self" => Some(mesh.party(own.clone()).to_string()),
         "all" => None,
         other => Some(peer(mesh, other)?),
     };
@@ -109,6 +110,7 @@ pub(super) async fn recall(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             .iter()
             .map(|row| view(mesh, row))
             .collect::<Result<_, _>>()?,
+        warnings: warnings::take(&ipc, mesh, &own).await,
     })
 }
 

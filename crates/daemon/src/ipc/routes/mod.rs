@@ -17,7 +17,10 @@ pub(super) mod send;
 mod state;
 mod status;
 mod table;
+mod task;
+mod task_view;
 mod topic;
+mod warnings;
 
 use std::sync::Arc;
 

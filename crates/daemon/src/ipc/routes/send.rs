@@ -112,11 +112,14 @@ async fn ask_first(
     ask_before_send(&ipc.shared, &ipc.hooks, outgoing).await
 }
 
-/// The mailbox that the caller speaks for; the person's by default.
+/// The mailbox that the caller speaks for; the person's by default. A call is a sign of life.
 pub(in crate::ipc) fn agent(ipc: &Ipc, name: Option<&str>) -> Result<AgentName, Problem> {
-    match name {
-        None => Ok(ipc.default_agent.clone()),
+    let agent = match name {
+        None => ipc.default_agent.clone(),
         Some(name) => AgentName::parse(name.strip_prefix('@').unwrap_or(name))
-            .map_err(|error| from_wire::invalid(error.to_string())),
-    }
+            .map_err(|error| from_wire::invalid(error.to_string()))?,
+    };
+    let shared = &ipc.shared;
+    shared.tasks.note(shared.clock.as_ref(), &agent);
+    Ok(agent)
 }

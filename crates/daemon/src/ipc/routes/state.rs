@@ -17,6 +17,8 @@ use serde_json::json;
 use super::data::{
     Asked, Change, address, data_key, data_problem, stamp_view, stored_value, unknown_key,
 };
+use super::send::agent;
+use super::warnings;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -89,12 +91,14 @@ pub(super) struct ListQuery {
     prefix: String,
     cursor: Option<String>,
     limit: Option<usize>,
+    agent: Option<String>,
     mesh: Option<String>,
 }
 
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let reader = agent(&ipc, query.agent.as_deref())?;
     let prefix = nfc(&query.prefix);
     if prefix.len() > DATA_KEY_BYTES_MAX || prefix.chars().any(char::is_control) {
         let detail = format!(
@@ -118,6 +122,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
             .iter()
             .map(|row| view(mesh, row))
             .collect::<Result<_, _>>()?,
+        warnings: warnings::take(&ipc, mesh, &reader).await,
     })
 }
 

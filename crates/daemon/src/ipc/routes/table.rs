@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, topic,
+    queue, send, state, status, task, task_view, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
@@ -19,6 +19,7 @@ use heddle_wire::ipc::{
     QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage,
     RememberBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer,
     SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
     TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
@@ -47,7 +48,15 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), work(), rows(), data(), people(), house()];
+    let tables = [
+        messages(),
+        work(),
+        rows(),
+        data(),
+        tasks(),
+        people(),
+        house(),
+    ];
     tables.into_iter().flatten().collect()
 }
 
@@ -233,6 +242,49 @@ fn data() -> Vec<Route> {
         .takes::<KeyBody>()
         .with(KEY)
         .gives::<ChangeAnswer>(200),
+    ]
+}
+
+fn tasks() -> Vec<Route> {
+    vec![
+        post("/v1/task/create", task::create, "Add a task")
+            .takes::<TaskCreateBody>()
+            .with(KEY)
+            .gives::<TaskAnswer>(200),
+        post(
+            "/v1/task/claim",
+            task::claim,
+            "Claim a task under a lease that activity renews",
+        )
+        .takes::<TaskClaimBody>()
+        .with(KEY)
+        .gives::<TaskAnswer>(200),
+        post("/v1/task/release", task::release, "Give a task back")
+            .takes::<TaskSettleBody>()
+            .with(KEY)
+            .gives::<TaskAnswer>(200),
+        post(
+            "/v1/task/complete",
+            task::complete,
+            "Say that a task is done",
+        )
+        .takes::<TaskSettleBody>()
+        .with(KEY)
+        .gives::<TaskAnswer>(200),
+        post("/v1/task/cancel", task::cancel, "Cancel a task")
+            .takes::<TaskCancelBody>()
+            .with(KEY)
+            .gives::<TaskAnswer>(200),
+        get(
+            "/v1/task/list",
+            task_view::list,
+            "The tasks, the oldest first; with ready=true those that can be begun",
+        )
+        .asks::<task_view::ListQuery>()
+        .gives::<TaskPage>(200),
+        get("/v1/task/get", task_view::get, "A task and its record")
+            .asks::<task_view::GetQuery>()
+            .gives::<TaskStory>(200),
     ]
 }
 

@@ -18,6 +18,7 @@ mod remember;
 mod send;
 mod state;
 mod status;
+mod task;
 mod topic;
 mod up;
 
@@ -69,6 +70,8 @@ verbs! {
     Forget => forget,
     /// Set, get, list and delete values that all agents of the mesh share
     State => state,
+    /// Add tasks, claim them under a lease, say that they are done, see what is ready
+    Task => task,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

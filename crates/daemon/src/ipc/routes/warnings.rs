@@ -1,0 +1,68 @@
+//! What an agent lost since its last call, told with its next answer (DESIGN §13.6).
+
+use heddle_core::names::AgentName;
+use heddle_store::{Loss, LossKind, LossSide};
+use heddle_wire::ipc::{WarningSide, WarningView};
+
+use super::data::address;
+use crate::ipc::Ipc;
+use crate::mesh::MeshState;
+
+/// One look at an index for most calls. From here on they count as told, so the answer must carry them.
+pub(super) async fn take(ipc: &Ipc, mesh: &MeshState, agent: &AgentName) -> Vec<WarningView> {
+    let now = ipc.shared.clock.wall();
+    let taken = ipc
+        .shared
+        .store
+        .take_warnings(mesh.mesh.mesh, agent.clone(), now)
+        .await;
+    match taken {
+        Ok(losses) => losses.into_iter().map(|loss| view(mesh, loss)).collect(),
+        // The answer itself is worth more; what could not be read now is told later.
+        Err(error) => {
+            tracing::warn!(%error, "warnings could not be read");
+            Vec::new()
+        }
+    }
+}
+
+fn view(mesh: &MeshState, loss: Loss) -> WarningView {
+    let by = address(mesh, &loss.theirs.peer);
+    let title = format!("{:?}", loss.title);
+    let (message, next) = match loss.kind {
+        LossKind::ClaimSuperseded => (
+            format!("your claim of {title} lost to the one of {by}, which came first"),
+            "Stop working on it; `heddle task ready` shows what else can be begun.",
+        ),
+        LossKind::FinishedElsewhere => (
+            format!("{title} was finished by {by} before your step counted"),
+            "Look at the result with `heddle task show ID`; nothing is left to do on it.",
+        ),
+        LossKind::LeaseExpired => (
+            format!("your lease of {title} ran out and was ended by {by}"),
+            "Claim it again with `heddle task claim ID` before you go on, with a longer --lease.",
+        ),
+        LossKind::Cancelled => (
+            format!("{title}, which you held, was cancelled by {by}"),
+            "Stop working on it; `heddle task ready` shows what else can be begun.",
+        ),
+    };
+    WarningView {
+        kind: loss.kind.as_str().to_owned(),
+        next: next.replace("ID", &loss.task_id),
+        message,
+        title: loss.title,
+        by_peer: by,
+        at_lamport: loss.theirs.lamport,
+        yours: side(mesh, &loss.yours),
+        theirs: side(mesh, &loss.theirs),
+        task_id: loss.task_id,
+    }
+}
+
+fn side(mesh: &MeshState, side: &LossSide) -> WarningSide {
+    WarningSide {
+        peer: address(mesh, &side.peer),
+        lamport: side.lamport,
+    }
+}

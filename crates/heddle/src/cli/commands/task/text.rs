@@ -1,0 +1,110 @@
+//! Tasks for people. Titles and descriptions are of others: what would drive a terminal is shown instead.
+
+use heddle_wire::ipc::{TaskAnswer, TaskEventView, TaskPage, TaskStory, TaskView};
+
+use crate::cli::printable;
+use crate::cli::text::{indented, table};
+
+pub(super) fn added(answer: &TaskAnswer) -> String {
+    let already = if answer.duplicate { "already " } else { "" };
+    format!(
+        "{already}added {} {}\n",
+        answer.task.id,
+        printable(&answer.task.title)
+    )
+}
+
+pub(super) fn claimed(answer: &TaskAnswer) -> String {
+    let task = &answer.task;
+    let fence = answer.fence.unwrap_or_default();
+    let until = task.claim.as_ref().map_or("", |claim| claim.until.as_str());
+    let already = if answer.duplicate { "already " } else { "" };
+    format!(
+        "{already}claimed {} {}\n  yours until {until}, and longer while you are active; fence {fence}\n  next: heddle task done {} --fence {fence}\n",
+        task.id,
+        printable(&task.title),
+        task.id
+    )
+}
+
+pub(super) fn changed(done: &str, answer: &TaskAnswer) -> String {
+    let already = if answer.duplicate { "already " } else { "" };
+    let task = &answer.task;
+    format!("{already}{done} {} {}\n", task.id, printable(&task.title))
+}
+
+pub(super) fn list(page: &TaskPage, is_ready: bool) -> String {
+    if page.items.is_empty() {
+        return if is_ready {
+            "nothing is ready; `heddle task list` shows all tasks\n".to_owned()
+        } else {
+            "there are no tasks here; add one with `heddle task add TITLE`\n".to_owned()
+        };
+    }
+    let head = ["ID", "STATUS", "HOLDER", "TITLE"].map(str::to_owned);
+    let mut rows = vec![head.to_vec()];
+    rows.extend(page.items.iter().map(row));
+    let mut text = table(&rows);
+    if let Some(cursor) = &page.cursor {
+        text.push_str(&format!(
+            "there are more; go on with the same command and --cursor {cursor}\n"
+        ));
+    }
+    text
+}
+
+fn row(task: &TaskView) -> Vec<String> {
+    let is_blocked = task.status == "open" && !task.ready;
+    let status = if is_blocked { "blocked" } else { &task.status };
+    let holder = task.claim.as_ref().map_or("-", |claim| claim.by.as_str());
+    vec![
+        task.id.clone(),
+        status.to_owned(),
+        holder.to_owned(),
+        task.title.clone(),
+    ]
+}
+
+pub(super) fn story(story: &TaskStory) -> String {
+    let task = &story.task;
+    let mut text = format!(
+        "{}\n  {} {}\n",
+        printable(&task.title),
+        task.status,
+        task.id
+    );
+    text.push_str(&format!(
+        "  created by {} at {}\n",
+        task.created_by, task.created_at
+    ));
+    if let Some(claim) = &task.claim {
+        text.push_str(&format!(
+            "  held by {} until {}, fence {}\n",
+            claim.by, claim.until, claim.fence
+        ));
+    }
+    if let (Some(by), Some(at)) = (&task.finished_by, &task.finished_at) {
+        text.push_str(&format!("  {} by {by} at {at}\n", task.status));
+    }
+    for blocker in &task.blocked_by {
+        text.push_str(&format!("  blocked by {blocker}\n"));
+    }
+    if !task.description.is_empty() {
+        text.push_str(&format!("\n{}", indented(&task.description, 2)));
+    }
+    if !story.events.is_empty() {
+        let rows: Vec<_> = story.events.iter().map(event).collect();
+        text.push_str(&format!("\n{}", table(&rows)));
+    }
+    text
+}
+
+fn event(event: &TaskEventView) -> Vec<String> {
+    let conflict = event.conflict_peer.as_ref();
+    vec![
+        event.at.clone(),
+        event.event.clone(),
+        event.peer.clone(),
+        conflict.map_or_else(String::new, |peer| format!("({peer})")),
+    ]
+}

@@ -1,0 +1,28 @@
+//! Tasks: all ops of a task are kept, and its row, its record and its warnings are folded from them.
+//!
+//! An op whose task is not here yet is kept all the same, and counts when the create has come (C38).
+
+mod change;
+mod fold;
+mod lease;
+mod losses;
+mod page;
+mod row;
+
+#[cfg(test)]
+pub(crate) mod statements {
+    pub(crate) use super::fold::{
+        BLOCK, DROP_EVENTS, KEEP_OP, NOTE_EVENT, OPS, WAIT_BEHIND, WAIT_SELF,
+    };
+    pub(crate) use super::lease::{CLAIMS, FORGET, SEE, UNSEEN};
+    pub(crate) use super::losses::{DUE, KNOWN, SHOW};
+    pub(crate) use super::page::{BY_STATUS, EVENTS, EVERY, READY};
+    pub(crate) use super::row::{BLOCKERS, ONE};
+}
+
+pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
+pub(crate) use fold::take;
+pub use lease::HeldTask;
+pub use losses::{Loss, LossKind, LossSide};
+pub use page::{TaskFilter, TaskWhich};
+pub use row::TaskRow;

@@ -1,0 +1,182 @@
+//! Tasks: what a change says, its receipt, and what is read back; and the warnings of an answer.
+
+use serde::{Deserialize, Serialize};
+
+use super::StampView;
+
+/// Body of `task/create`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskCreateBody {
+    pub title: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub description: String,
+    /// Tasks that must be finished before this one is ready.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub blocked_by: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// Body of `task/claim`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskClaimBody {
+    pub id: String,
+    /// How long the claim lasts without a sign of life; 1800 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_seconds: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// Body of `task/release` and `task/complete`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskSettleBody {
+    pub id: String,
+    /// The number that the claim gave. With it, a claim that was lost meanwhile is refused; without
+    /// it, the agent's claim as it stands counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// Body of `task/cancel`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskCancelBody {
+    pub id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_message_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskView {
+    pub id: String,
+    pub mesh: String,
+    pub title: String,
+    pub description: String,
+    /// `open`, `claimed`, `completed` or `cancelled`.
+    pub status: String,
+    /// Open, and nothing unfinished blocks it.
+    pub ready: bool,
+    pub blocked_by: Vec<String>,
+    /// `@member/agent`.
+    pub created_by: String,
+    pub created_at: String,
+    pub updated_at: String,
+    pub lamport: u64,
+    /// While it is claimed.
+    pub claim: Option<TaskClaimView>,
+    /// Once it is completed or cancelled.
+    pub finished_by: Option<String>,
+    pub finished_at: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskClaimView {
+    /// `@member/agent`.
+    pub by: String,
+    pub at: String,
+    /// Rises with every claim that follows another.
+    pub fence: u64,
+    pub lease_seconds: u64,
+    /// When the lease ends unless its holder is active before; by this machine's wall clock.
+    pub until: String,
+}
+
+/// The receipt of a change to a task, and the task as it stands now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskAnswer {
+    pub task: TaskView,
+    /// Of a claim: the number to complete or release it with.
+    pub fence: Option<u64>,
+    pub client_message_id: String,
+    pub mesh: String,
+    pub agent: String,
+    /// True when this very change was made before: then the receipt is what was answered first.
+    pub duplicate: bool,
+    /// `local`: it is on this home's disk.
+    pub durability: String,
+    pub stamp: StampView,
+    pub at: String,
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskPage {
+    /// The oldest first.
+    pub items: Vec<TaskView>,
+    pub cursor: Option<String>,
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
+}
+
+/// One line of a task's record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskEventView {
+    /// `claimed`, `superseded`, `rejected_terminal`, `released`, `completed` or `cancelled`.
+    pub event: String,
+    /// `@member/agent`.
+    pub peer: String,
+    pub lamport: u64,
+    pub at: String,
+    pub fence: Option<u64>,
+    /// Whom it lost to, or who ended it.
+    pub conflict_peer: Option<String>,
+    pub conflict_lamport: Option<u64>,
+}
+
+/// Answer of `task/get`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskStory {
+    pub task: TaskView,
+    pub events: Vec<TaskEventView>,
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
+}
+
+/// What the agent lost since its last call. Told once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarningView {
+    /// `task_claim_superseded`, `task_finished_elsewhere`, `task_lease_expired` or `task_cancelled`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub task_id: String,
+    pub title: String,
+    /// `@member/agent` of the one whose word counts.
+    pub by_peer: String,
+    pub at_lamport: u64,
+    /// What the agent had done.
+    pub yours: WarningSide,
+    /// What counts instead.
+    pub theirs: WarningSide,
+    pub message: String,
+    /// The one thing to do now.
+    pub next: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarningSide {
+    pub peer: String,
+    pub lamport: u64,
+}
