@@ -173,6 +173,48 @@ fn p_26_the_default_list_is_small_and_only_what_was_offered_can_be_called() {
     assert!(long.is_error);
 }
 
+#[test]
+fn lf_24_of_two_agents_that_race_for_a_task_one_gets_it_and_the_other_is_told_who_has_it() {
+    let home = Home::new();
+    let daemon = home.up();
+    let mut ada = McpClient::start(&home, "ada", &folder(&home, "one"), &[]);
+    let mut bob = McpClient::start(&home, "bob", &folder(&home, "two"), &[]);
+    let first = ada.data(
+        "create_task",
+        json!({"title": "write the parser", "id": "t1"}),
+    );
+    let task = first["task"]["id"].clone();
+    let second = ada.data(
+        "create_task",
+        json!({"title": "test the parser", "blocked_by": [task]}),
+    );
+    let ready = bob.data("list_tasks", json!({"ready": true}));
+    let ready: Vec<_> = ready["tasks"].as_array().unwrap().iter().collect();
+    assert_eq!((ready.len(), &ready[0]["id"]), (1, &task));
+    let claimed = bob.data("claim_task", json!({"task": task}));
+    assert_eq!(claimed["task"]["status"], "claimed");
+    let lost = ada.call("claim_task", json!({"task": task}));
+    assert!(lost.is_error, "{lost:?}");
+    assert!(
+        lost.answer.to_string().contains("@tester/bob-two-"),
+        "{lost:?}"
+    );
+    let fence = claimed["fence"].as_u64().unwrap();
+    let stale = bob.call("complete_task", json!({"task": task, "fence": fence - 1}));
+    assert!(stale.is_error, "{stale:?}");
+    let done = bob.data("complete_task", json!({"task": task, "fence": fence}));
+    assert_eq!(done["task"]["status"], "completed");
+    let ready = bob.data("list_tasks", json!({"ready": true}));
+    assert_eq!(ready["tasks"][0]["id"], second["task"]["id"]);
+    // Whoever cancels what another holds: the holder hears of it with its next call.
+    let claimed = bob.data("claim_task", json!({"task": second["task"]["id"]}));
+    let id = claimed["task"]["id"].as_str().unwrap();
+    home.cli(&["task", "cancel", id]).ok();
+    let told = bob.call("list_tasks", json!({}));
+    assert_eq!(told.answer["warnings"][0]["task_id"], id, "{told:?}");
+    daemon.stop();
+}
+
 /// The server itself, spoken to in bytes.
 fn raw(home: &Home, options: &[&str]) -> Child {
     let mut command = home.command(&["mcp"]);

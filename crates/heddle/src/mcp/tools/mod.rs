@@ -1,13 +1,19 @@
 //! The tools. Adding one touches its file and one line here.
 
 mod check_messages;
+mod claim_task;
+mod complete_task;
+mod create_task;
 mod forget;
 mod get_state;
 mod list_peers;
+mod list_tasks;
 mod recall;
+mod release_task;
 mod remember;
 mod send_message;
 mod set_state;
+mod task_view;
 
 use std::sync::Arc;
 
@@ -38,12 +44,18 @@ pub(super) const TOOLS: &[Tool] = &[
     list_peers::TOOL,
     remember::TOOL,
     recall::TOOL,
+    create_task::TOOL,
+    list_tasks::TOOL,
+    claim_task::TOOL,
+    complete_task::TOOL,
+    release_task::TOOL,
     forget::TOOL,
     set_state::TOOL,
     get_state::TOOL,
 ];
 
 const TEXT: &str = r#"{"type":"string"}"#;
+const TEXTS: &str = r#"{"type":"array","items":{"type":"string"}}"#;
 /// The idempotency key, the same for every tool that changes something.
 const ID: (&str, &str) = ("id", TEXT);
 const BUDGET: (&str, &str) = (

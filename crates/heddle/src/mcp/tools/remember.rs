@@ -9,12 +9,7 @@ use super::{Done, ID, Session, TEXT, Tool, arguments, id, value};
 pub(super) const TOOL: Tool = Tool {
     name: "remember",
     description: "Keep any JSON value under your key, for later and for other agents.",
-    arguments: &[
-        ("key", TEXT),
-        ("value", "{}"),
-        ("tags", r#"{"type":"array","items":{"type":"string"}}"#),
-        ID,
-    ],
+    arguments: &[("key", TEXT), ("value", "{}"), ("tags", super::TEXTS), ID],
     required: &["key", "value"],
     is_core: true,
     shows_mail: false,
