@@ -109,8 +109,9 @@ async fn renew(
 ) -> Result<(), StoreError> {
     let fence = held.claim.fence;
     let wish = TaskWish::Renew { fence };
-    step(shared, mesh, mesh.party(agent), held, wish, now).await?;
-    metrics::counter!("heddle_task_leases_total", "outcome" => "renewed").increment(1);
+    if step(shared, mesh, mesh.party(agent), held, wish, now).await? {
+        metrics::counter!("heddle_task_leases_total", "outcome" => "renewed").increment(1);
+    }
     Ok(())
 }
 

@@ -13,14 +13,13 @@ async fn a_file_of_a_newer_heddle_is_refused_with_its_bytes_unchanged() {
     fixture.accept("a").await;
     fixture.store.stop();
     let raw = fixture.raw();
+    let known = raw.pragma_query_value(None, "user_version", |row| row.get(0));
+    let known: u32 = known.unwrap();
     raw.pragma_update(None, "user_version", 99).unwrap();
     drop(raw);
     let before = fs::read(fixture.path()).unwrap();
     let error = open(&fixture.path()).err().unwrap();
-    let newer = OpenError::NewerSchema {
-        found: 99,
-        known: 4,
-    };
+    let newer = OpenError::NewerSchema { found: 99, known };
     assert_eq!(error.to_string(), StoreError::Open(newer).to_string());
     assert!(error.to_string().contains("newer Heddle"), "{error}");
     assert_eq!(fs::read(fixture.path()).unwrap(), before);

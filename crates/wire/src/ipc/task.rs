@@ -84,7 +84,8 @@ pub struct TaskView {
     pub created_at: String,
     pub updated_at: String,
     pub lamport: u64,
-    /// While it is claimed.
+    /// `@member/agent`, while it is claimed; `claim` says more.
+    pub claimed_by: Option<String>,
     pub claim: Option<TaskClaimView>,
     /// Once it is completed or cancelled.
     pub finished_by: Option<String>,

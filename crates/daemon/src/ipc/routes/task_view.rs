@@ -126,6 +126,10 @@ pub(super) fn view(ipc: &Ipc, mesh: &MeshState, row: &TaskRow) -> TaskView {
         created_at: task.created_at.to_rfc3339(),
         updated_at: task.updated_at.to_rfc3339(),
         lamport: task.lamport,
+        claimed_by: task
+            .claim
+            .as_ref()
+            .map(|claim| address(mesh, claim.by.as_str())),
         claim: task.claim.as_ref().map(|claim| TaskClaimView {
             by: address(mesh, claim.by.as_str()),
             at: claim.at.to_rfc3339(),

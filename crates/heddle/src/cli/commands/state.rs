@@ -99,7 +99,7 @@ fn get(context: &Context, key: &str) -> Result<(), CliError> {
 fn list(context: &Context, prefix: &str, cursor: Option<&str>) -> Result<(), CliError> {
     let mut query = vec![("prefix", prefix)];
     query.extend(cursor.map(|cursor| ("cursor", cursor)));
-    query.extend(context.mesh_scope());
+    query.extend(context.scope());
     let page = context.client().list_state(&query)?;
     context.print(&page, text)
 }

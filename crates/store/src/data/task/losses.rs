@@ -140,6 +140,7 @@ pub(super) fn reconcile(
     let mut losses = losses(connection, mesh, &subject, task)?;
     let mut known = connection.prepare_cached(KNOWN)?;
     let mut rows = known.query(params![mesh.0.to_bytes(), subject])?;
+    let mut undone = Vec::new();
     while let Some(row) = rows.next()? {
         let mut cells = Cells::of("warning", row);
         let place: i64 = cells.get()?;
@@ -147,8 +148,11 @@ pub(super) fn reconcile(
         let is_shown = cells.wall_or_null()?.is_some();
         let still = losses.remove(&key).is_some();
         if !still && !is_shown {
-            connection.prepare_cached(TAKE_BACK)?.execute([place])?;
+            undone.push(place);
         }
+    }
+    for place in undone {
+        connection.prepare_cached(TAKE_BACK)?.execute([place])?;
     }
     let mut warn = connection.prepare_cached(WARN)?;
     for ((agent, cause), loss) in &losses {

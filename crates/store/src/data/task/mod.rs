@@ -9,6 +9,13 @@ mod losses;
 mod page;
 mod row;
 
+pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
+pub(crate) use fold::take;
+pub use lease::HeldTask;
+pub use losses::{Loss, LossKind, LossSide};
+pub use page::{TaskFilter, TaskWhich};
+pub use row::TaskRow;
+
 #[cfg(test)]
 pub(crate) mod statements {
     pub(crate) use super::fold::{
@@ -19,10 +26,3 @@ pub(crate) mod statements {
     pub(crate) use super::page::{BY_STATUS, EVENTS, EVERY, READY};
     pub(crate) use super::row::{BLOCKERS, ONE};
 }
-
-pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
-pub(crate) use fold::take;
-pub use lease::HeldTask;
-pub use losses::{Loss, LossKind, LossSide};
-pub use page::{TaskFilter, TaskWhich};
-pub use row::TaskRow;
