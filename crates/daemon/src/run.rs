@@ -211,16 +211,15 @@ impl Prepared {
             .map_err(io("listening failed"))?;
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
-        let first = links.first().map(|(mesh, _)| mesh.name.to_string());
-        let member = links.first().map(|(mesh, _)| mesh.member_name.to_string());
+        let first = links.first().map(|(mesh, _)| mesh);
         let ready = Ready {
             home: self.home.path().to_owned(),
             socket: self.home.socket(),
             http: format!("http://127.0.0.1:{}", listeners.tcp_port),
             console: None,
-            mesh: first.unwrap_or_default(),
+            mesh: first.map_or_else(String::new, |mesh| mesh.name.to_string()),
             agent: self.default_agent.to_string(),
-            member: member.unwrap_or_default(),
+            member: first.map_or_else(String::new, |mesh| mesh.member_name.to_string()),
             pid: std::process::id(),
         };
         let (shared, connectors) = share(&self.home, self.store, &self.options, links).await?;

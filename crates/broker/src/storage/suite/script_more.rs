@@ -26,7 +26,7 @@ fn leased(text: &str) -> Leased {
     }
 }
 
-fn verdict(settled: &Settled) -> String {
+fn verdict(settled: Settled) -> String {
     match settled {
         Settled::Apply => "apply",
         Settled::Already => "already",
@@ -86,7 +86,7 @@ impl<S: TestStorage> Script<'_, S> {
         let items = rest[4..].iter().map(|text| leased(text)).collect();
         let queue = queue(rest[1]);
         let renewed = self.storage.queue_renew(mesh(1), &queue, taker, items);
-        join(renewed.await.unwrap().iter().map(verdict))
+        join(renewed.await.unwrap().into_iter().map(verdict))
     }
 
     async fn settle(&self, what: Settle, rest: &[&str]) -> String {
@@ -97,7 +97,7 @@ impl<S: TestStorage> Script<'_, S> {
             .queue_settle(mesh(1), &queue(rest[1]), &party(rest[0]), settle, AT)
             .await
             .unwrap();
-        join(settled.iter().map(verdict))
+        join(settled.into_iter().map(verdict))
     }
 
     async fn receipt(&self, level: ReceiptLevel, rest: &[&str]) -> String {
