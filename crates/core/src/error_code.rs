@@ -84,6 +84,7 @@ error_codes! {
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
+    EpochMismatch, "epoch_mismatch", 409, Conflict, SameId, "The mesh's history is in another epoch", "Nothing was accepted; the daemon learns the new epoch and sends it again by itself.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
     UriTooLong, "uri_too_long", 414, Caller, SameId, "The request target is too long", "Put long values into the body, or ask for less at once.";
     UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
@@ -113,7 +114,7 @@ impl ErrorCode {
             | Self::UriTooLong
             | Self::HeadersTooLarge
             | Self::UnsupportedMediaType => 2,
-            Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
+            Self::IdempotencyKeyReused | Self::PayloadPruned | Self::EpochMismatch => 3,
             Self::UnknownRecipient
             | Self::UnknownAgent
             | Self::UnknownMesh

@@ -27,4 +27,5 @@ pub mod outbox_status;
 pub mod pressure;
 pub mod redact;
 pub mod retention;
+pub mod sync;
 pub mod work;

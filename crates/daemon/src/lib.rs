@@ -19,6 +19,7 @@ mod outbox;
 mod roster;
 mod run;
 mod shared;
+mod sync;
 mod token;
 
 pub use heddle_store::Durability;

@@ -20,11 +20,12 @@ mod plans;
 mod roster;
 mod schema;
 mod store;
+mod sync;
 mod unclean;
 
 pub use agents::AgentRow;
 pub use data::{
-    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryRow, Merged, Receipt,
+    Applied, ChangeKey, ClockRow, DumpPage, MemoryFilter, MemoryMatch, MemoryRow, Merged, Receipt,
     StateFilter, StateRow, Taken,
 };
 pub use error::StoreError;
@@ -40,3 +41,7 @@ pub use outbox::{
     OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
 };
 pub use store::{Store, StoreOptions};
+pub use sync::{
+    AppliedOps, Dropped, DueOp, MeshKind, NewOp, OpSettle, ReceivedOps, ReplayLook, ReplayRow,
+    Retried, SetAside, SyncFigures, SyncHead,
+};

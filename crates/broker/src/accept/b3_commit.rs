@@ -12,7 +12,7 @@ use super::batch::{Batch, Slot};
 use super::effects::Effects;
 use super::reply::{Answer, Refusal};
 use super::{Accept, Limiter, Storage};
-use crate::storage::{Accepted, NewMessage, StorageError};
+use crate::storage::{Accepted, Destination, NewMessage, StorageError};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
@@ -43,6 +43,7 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
     batch.decide_admitted(|admitted| {
         let content = admitted.content;
         let broker_message_id = BrokerMessageId(accept.ids.ulid());
+        let is_op = admitted.destination == Destination::Log;
         messages.push(NewMessage {
             id: admitted.id,
             sender_name: sender_name.clone(),
@@ -55,8 +56,11 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
             accepted_at,
             expires_at,
             limiter: admitted.limiter,
+            // Only the log's order has a reader that must hear of a new epoch before it goes on.
+            epoch: admitted.epoch.filter(|_| is_op),
         });
-        Slot::Committing(broker_message_id)
+        let id = broker_message_id;
+        Slot::Committing { id, is_op }
     });
     messages
 }
@@ -72,9 +76,12 @@ fn answer(
         Err(error) => (Vec::new().into_iter(), Refusal::from(error)),
     };
     for slot in &mut batch.slots {
-        if let Slot::Committing(broker_message_id) = *slot {
+        if let Slot::Committing { id, is_op } = *slot {
             let answer = match accepted.next() {
-                Some(accepted) => one(accepted, broker_message_id, effects),
+                Some(accepted) => {
+                    effects.log |= is_op && matches!(accepted, Accepted::Created { .. });
+                    one(accepted, id, effects)
+                }
                 None => Answer::Refused(fallback.clone()),
             };
             *slot = Slot::Answered(answer);
@@ -107,6 +114,10 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
                 "the topic or agent does not exist",
             ))
         }
+        Accepted::OtherEpoch(epoch) => Answer::Refused(Refusal::new(
+            ErrorCode::EpochMismatch,
+            format!("the history is in epoch {epoch}"),
+        )),
         Accepted::Failed(reason) => Answer::Refused(Refusal::new(ErrorCode::Internal, reason)),
     }
 }

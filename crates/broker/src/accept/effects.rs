@@ -12,6 +12,8 @@ pub struct Effects {
     pub wake: BTreeSet<MemberId>,
     /// There is a new queue.
     pub roster: bool,
+    /// The log has grown.
+    pub log: bool,
 }
 
 impl Effects {
@@ -20,6 +22,7 @@ impl Effects {
             mesh,
             wake: BTreeSet::new(),
             roster: false,
+            log: false,
         }
     }
 

@@ -22,6 +22,10 @@ pub(super) struct Session {
     pub(super) wake: Notify,
     /// The roster may have changed.
     pub(super) roster: Notify,
+    /// The log may have grown.
+    pub(super) log: Notify,
+    /// It has read the log, so hints about it are understood.
+    reads_log: AtomicBool,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
     /// Set when a newer connection takes over.
@@ -38,6 +42,8 @@ impl Session {
             generation,
             wake: Notify::new(),
             roster: Notify::new(),
+            log: Notify::new(),
+            reads_log: AtomicBool::new(false),
             heard: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -47,6 +53,11 @@ impl Session {
     /// The peer lives.
     pub(super) fn hear(&self) {
         self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it hears when the log grows.
+    pub(super) fn follow_log(&self) {
+        self.reads_log.store(true, Ordering::Relaxed);
     }
 
     /// Whether it has shown life since the last time that this was asked.
@@ -122,13 +133,18 @@ impl Hub {
         if effects.roster {
             self.roster_changed(effects.mesh, None);
         }
-        if effects.wake.is_empty() {
+        if effects.wake.is_empty() && !effects.log {
             return;
         }
         let rooms = self.lock();
         let Some(room) = rooms.get(&effects.mesh) else {
             return;
         };
+        for session in room.values().filter(|_| effects.log) {
+            if session.reads_log.load(Ordering::Relaxed) {
+                session.log.notify_one();
+            }
+        }
         for member in &effects.wake {
             for session in of_member(room, *member) {
                 session.wake.notify_one();

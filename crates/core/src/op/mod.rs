@@ -8,12 +8,14 @@
 //! IMPORTANT: that the stamp's peer is who sent the op is known only to whoever received it.
 
 mod memory;
+mod sealed;
 mod state;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 pub use memory::{MemoryChange, NewMemory};
+pub use sealed::{Sealed, seal};
 pub use state::{NewState, StateChange};
 
 use crate::canonical::{CanonicalError, canonicalize, parse_ijson};

@@ -8,6 +8,6 @@ mod jobs;
 mod serve;
 mod settings;
 
-pub use jobs::{orphan_check, sweep};
+pub use jobs::{epoch, orphan_check, sweep};
 pub use serve::{ServeOptions, serve};
 pub use settings::{broker_config, budget};

@@ -17,11 +17,13 @@ async fn a_file_of_a_newer_heddle_is_refused_with_its_bytes_unchanged() {
     drop(raw);
     let before = fs::read(fixture.path()).unwrap();
     let error = open(&fixture.path()).err().unwrap();
-    let newer = OpenError::NewerSchema {
-        found: 99,
-        known: 4,
+    let is_newer = |error: &StoreError| {
+        matches!(
+            error,
+            StoreError::Open(OpenError::NewerSchema { found: 99, .. })
+        )
     };
-    assert_eq!(error.to_string(), StoreError::Open(newer).to_string());
+    assert!(is_newer(&error), "{error}");
     assert!(error.to_string().contains("newer Heddle"), "{error}");
     assert_eq!(fs::read(fixture.path()).unwrap(), before);
 }

@@ -8,6 +8,7 @@ mod outbox;
 mod queue;
 mod send;
 mod status;
+mod sync;
 mod topic;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
@@ -33,5 +34,8 @@ pub use queue::{
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{
     Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
+};
+pub use sync::{
+    ClockView, DoctorAnswer, DoctorView, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
 };
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};

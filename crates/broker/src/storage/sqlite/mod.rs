@@ -12,6 +12,7 @@ mod effects;
 mod error;
 mod expiry;
 mod history;
+mod log;
 mod look;
 mod orphans;
 mod presence;
@@ -20,6 +21,7 @@ mod retention;
 mod roster;
 mod schema;
 mod schema_v2;
+mod schema_v3;
 mod story;
 #[cfg(test)]
 mod tests;

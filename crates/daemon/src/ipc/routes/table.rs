@@ -10,16 +10,17 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, topic,
+    queue, send, state, status, sync, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
-    InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
-    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KeyBody, OpBody,
+    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
+    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, TopicAnswer, TopicBody,
+    TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -47,7 +48,15 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), work(), rows(), data(), people(), house()];
+    let tables = [
+        messages(),
+        work(),
+        rows(),
+        data(),
+        sync_routes(),
+        people(),
+        house(),
+    ];
     tables.into_iter().flatten().collect()
 }
 
@@ -230,6 +239,43 @@ fn data() -> Vec<Route> {
         .takes::<KeyBody>()
         .with(KEY)
         .gives::<ChangeAnswer>(200),
+    ]
+}
+
+fn sync_routes() -> Vec<Route> {
+    vec![
+        get(
+            "/v1/mesh/clock",
+            sync::clock,
+            "The clock of a mesh's data, and how its sync stands",
+        )
+        .asks::<sync::ClockQuery>()
+        .gives::<ClockView>(200),
+        get(
+            "/v1/mesh/dump",
+            sync::dump,
+            "Every replicated row as a canonical line, in order",
+        )
+        .asks::<sync::DumpQuery>()
+        .gives::<DumpView>(200),
+        get("/v1/doctor", sync::doctor, "What is wrong, and what to do").gives::<DoctorView>(200),
+        post(
+            "/v1/doctor/retry",
+            sync::retry,
+            "Try an op again that was refused or set aside",
+        )
+        .takes::<OpBody>()
+        .gives::<DoctorAnswer>(200),
+        post("/v1/doctor/drop", sync::drop_op, "Give an op up")
+            .takes::<OpBody>()
+            .gives::<DoctorAnswer>(200),
+        post(
+            "/v1/doctor/resume-sync",
+            sync::resume,
+            "Let the sync of a mesh go on",
+        )
+        .takes::<ResumeBody>()
+        .gives::<DoctorAnswer>(200),
     ]
 }
 

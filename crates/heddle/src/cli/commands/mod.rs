@@ -5,11 +5,13 @@ mod agent;
 mod broker;
 mod completions;
 mod daemon;
+mod doctor;
 mod down;
 mod explain;
 mod forget;
 mod inbox;
 pub mod logs;
+mod mesh;
 mod peers;
 mod queue;
 mod recall;
@@ -72,6 +74,10 @@ verbs! {
     Agent => agent,
     /// Show who is in the mesh
     Peers => peers,
+    /// Look at a mesh: the clock of its data and how its sync stands
+    Mesh => mesh,
+    /// Say what is wrong and mend it: ops that do not get through
+    Doctor => doctor,
     /// Run a broker of its own, and its jobs by hand
     Broker => broker,
     /// Run the daemon for meshes hosted elsewhere; look after its outbox
