@@ -19,3 +19,4 @@ mod park;
 mod requeue;
 mod search;
 mod sync;
+mod sync_home;

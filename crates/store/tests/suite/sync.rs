@@ -2,185 +2,18 @@
 
 use std::time::Duration;
 
-use heddle_core::clock::{Ids, ManualIds, WallMs};
-use heddle_core::data::{DataKey, DataValue};
-use heddle_core::envelope::EnvelopeKind;
-use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::{
-    BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, OpId, Party,
-};
-use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::clock::Ids;
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId};
+use heddle_core::lamport::Stamp;
 use heddle_core::limits::{LAMPORT_AHEAD_MAX, OP_REFUSALS_MAX};
-use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
+use heddle_core::op::DataOp;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::sync::{OpMove, WaitFor};
-use heddle_store::{
-    Applied, ChangeKey, Dropped, DueOp, MeshKind, NewMesh, NewOp, OpSettle, OutboxFind, Receipt,
-    Retried, Store, SyncHead,
-};
-use serde_json::{Value, json};
-use tempfile::TempDir;
+use heddle_store::{AppliedOps, Dropped, MeshKind, NewOp, Retried};
+use serde_json::json;
 
 use crate::fixture::{NOW, at, open};
-
-/// A home with one mesh.
-struct Home {
-    folder: TempDir,
-    store: Store,
-    ids: ManualIds,
-    mesh: MeshId,
-    member: MemberId,
-}
-
-impl Home {
-    /// In a mesh that has others.
-    async fn shared(seed: u64) -> Self {
-        Self::new(seed, Some("ws://127.0.0.1:1/".to_owned())).await
-    }
-
-    async fn new(seed: u64, broker_url: Option<String>) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let store = open(&folder.path().join("data.db")).unwrap();
-        let ids = ManualIds::seeded(seed);
-        let name = MeshName::parse("team").unwrap();
-        let mesh = store
-            .ensure_mesh(NewMesh {
-                mesh: MeshId::named(&name),
-                name,
-                member: MemberId(ids.ulid()),
-                member_name: MemberName::parse("ann").unwrap(),
-                broker_url,
-                now: NOW,
-            })
-            .await
-            .unwrap();
-        Self {
-            folder,
-            store,
-            ids,
-            mesh: mesh.mesh,
-            member: mesh.member,
-        }
-    }
-
-    fn party(&self) -> Party {
-        Party {
-            member: self.member,
-            agent: AgentName::parse("planner").unwrap(),
-        }
-    }
-
-    async fn set(&self, key: &str, value: Value) -> Receipt {
-        let id = ChangeKey {
-            mesh: self.mesh,
-            peer: self.party(),
-            id: ClientMessageId::minted(self.ids.ulid()),
-            fingerprint: Fingerprint([1; 32]),
-            op: OpId(self.ids.uuid_v7()),
-            now: NOW,
-        };
-        let value = DataValue::new(&value).unwrap();
-        let new: Result<_, ()> = Ok(NewState { value });
-        let key = DataKey::parse(key).unwrap();
-        match self.store.set_state(id, key, new).await.unwrap() {
-            Applied::Fresh(receipt) => receipt,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    async fn due(&self) -> Vec<DueOp> {
-        let due = self.store.due_ops(self.mesh, Duration::MAX, 1000, 1 << 20);
-        due.await.unwrap()
-    }
-
-    async fn head(&self) -> SyncHead {
-        self.store.sync_head(self.mesh).await.unwrap()
-    }
-
-    async fn settle(&self, op: &DueOp, next: OpMove) -> bool {
-        let settle = OpSettle {
-            arrival: op.arrival,
-            row: op.row,
-            attempts: op.attempts,
-            next,
-            at: NOW,
-            due: Duration::ZERO,
-        };
-        self.store
-            .settle_ops(self.mesh, vec![settle])
-            .await
-            .unwrap()
-    }
-
-    async fn receive(&self, ops: Vec<NewOp>) -> heddle_store::ReceivedOps {
-        let received = self.store.receive_ops(self.mesh, self.member, 1, ops, NOW);
-        received.await.unwrap()
-    }
-
-    async fn apply(&self) -> heddle_store::AppliedOps {
-        self.store.apply_ops(self.mesh, 100, NOW).await.unwrap()
-    }
-
-    async fn get(&self, key: &str) -> Option<String> {
-        let key = DataKey::parse(key).unwrap();
-        let row = self.store.get_state(self.mesh, key).await.unwrap();
-        row.map(|row| row.value)
-    }
-
-    async fn status(&self, id: &str) -> (OutboxStatus, u32, Option<HistoryId>) {
-        let id = ClientMessageId::parse(id).unwrap();
-        let find = OutboxFind::ClientMessageId {
-            id,
-            mesh: Some(self.mesh),
-            agent: None,
-        };
-        let found = self.store.outbox_find(find).await.unwrap();
-        let row = &found[0];
-        assert_eq!(row.kind, EnvelopeKind::Op);
-        (row.status, row.attempts, row.history_id)
-    }
-}
-
-/// Somebody else's op, as the log brings it.
-fn foreign(place: HistoryId, previous: HistoryId, lamport: u64, key: &str, number: u8) -> NewOp {
-    let sender = Party {
-        member: MemberId(ulid::Ulid::from_bytes([7; 16])),
-        agent: AgentName::parse("coder").unwrap(),
-    };
-    let op = DataOp {
-        stamp: Stamp {
-            lamport,
-            peer: PeerId::new(&sender.to_string()),
-            op: OpId::from_bytes([number; 16]),
-        },
-        incarnation: 1,
-        at: WallMs(5),
-        body: OpBody::State(StateChange {
-            key: DataKey::parse(key).unwrap(),
-            write: Some(NewState {
-                value: DataValue::new(&json!(number)).unwrap(),
-            }),
-        }),
-    };
-    NewOp {
-        history_id: place,
-        previous,
-        sender,
-        client_message_id: ClientMessageId::parse(&op.stamp.op.to_string()).unwrap(),
-        op: Ok(op.to_bytes().unwrap()),
-    }
-}
-
-fn op_of(due: &DueOp) -> DataOp {
-    let envelope: Value = serde_json::from_slice(&due.payload).unwrap();
-    assert_eq!(envelope["kind"], "op");
-    assert_eq!(
-        envelope["destination"],
-        json!({"kind": "log", "ref": "ops"})
-    );
-    DataOp::parse(envelope["body"].as_str().unwrap().as_bytes()).unwrap()
-}
+use crate::sync_home::{Home, foreign, op_of};
 
 #[tokio::test]
 async fn lf_12_lf_02_every_change_of_a_shared_mesh_has_one_op_and_their_stamps_rise() {
@@ -272,7 +105,7 @@ async fn lf_14_c9_an_op_has_one_effect_under_however_many_places_it_comes() {
     for _ in 0..2 {
         let received = home.receive(vec![again.clone(), first.clone()]).await;
         assert_eq!((received.stored, received.duplicates), (0, 2));
-        assert_eq!(home.apply().await, heddle_store::AppliedOps::default());
+        assert_eq!(home.apply().await, AppliedOps::default());
     }
     assert_eq!(home.store.data_clock(home.mesh).await.unwrap(), clock);
     assert_eq!(home.get("k").await.as_deref(), Some("1"));
