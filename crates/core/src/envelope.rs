@@ -74,16 +74,22 @@ pub enum DestinationKind {
     Topic,
     Dm,
     Queue,
+    /// The replicated ops of a mesh: every member reads them by cursor, nobody gets a delivery.
+    Log,
 }
 
+/// The one log that a mesh has, as envelopes name it.
+pub const LOG_REF: &str = "ops";
+
 impl DestinationKind {
-    pub const ALL: [Self; 3] = [Self::Topic, Self::Dm, Self::Queue];
+    pub const ALL: [Self; 4] = [Self::Topic, Self::Dm, Self::Queue, Self::Log];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Topic => "topic",
             Self::Dm => "dm",
             Self::Queue => "queue",
+            Self::Log => "log",
         }
     }
 

@@ -89,6 +89,7 @@ error_codes! {
     StaleFence, "stale_fence", 409, Conflict, Never, "The claim is not the latest one", "Stop working on it; `heddle task show ID` says who holds it now.";
     TaskFinished, "task_finished", 409, Conflict, Never, "The task is finished", "There is nothing left to do; `heddle task show ID` says who finished it.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
+    EpochMismatch, "epoch_mismatch", 409, Conflict, SameId, "The mesh's history is in another epoch", "Nothing was accepted; the daemon learns the new epoch and sends it again by itself.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
     UriTooLong, "uri_too_long", 414, Caller, SameId, "The request target is too long", "Put long values into the body, or ask for less at once.";
     UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
@@ -123,6 +124,7 @@ impl ErrorCode {
             | Self::PayloadPruned
             | Self::TaskClaimed
             | Self::StaleFence
+            | Self::EpochMismatch
             | Self::TaskFinished => 3,
             Self::UnknownRecipient
             | Self::UnknownAgent

@@ -200,7 +200,9 @@ impl fmt::Display for Party {
 }
 
 /// A place in a mesh's history. Orders by epoch, then by seq.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "String", into = "String")]
 pub struct HistoryId {
     pub epoch: u64,

@@ -27,5 +27,6 @@ pub mod outbox_status;
 pub mod pressure;
 pub mod redact;
 pub mod retention;
+pub mod sync;
 pub mod task;
 pub mod work;

@@ -199,6 +199,23 @@ pub const HOOK_EVENTS_WAITING_MAX: usize = 64;
 /// Size of the audit file; the one before it is kept beside it.
 pub const HOOK_AUDIT_BYTES_MAX: u64 = 4 << 20;
 
+// --- sync ------------------------------------------------------------------
+
+/// Refusals of one op after which its mesh's sync pauses.
+pub const OP_REFUSALS_MAX: u32 = 10;
+/// Ops that one read of the log gives.
+pub const LOG_PAGE_MAX: usize = 256;
+/// Ops that one transaction applies.
+pub const OPS_APPLIED_AT_ONCE: usize = 100;
+/// Parked ops that are tried again when something new arrived.
+pub const OPS_PARKED_TRIED_MAX: usize = 500;
+/// Between two ticks of a mesh in whose log something happens.
+pub const SYNC_ACTIVE_TICK: Duration = Duration::from_millis(500);
+/// Between two ticks of a mesh in whose log nothing happens; a hint makes one at once.
+pub const SYNC_IDLE_TICK: Duration = Duration::from_secs(5);
+/// After so long without anything to do a mesh is idle.
+pub const SYNC_QUIET: Duration = Duration::from_secs(30);
+
 // --- clocks ----------------------------------------------------------------
 
 /// How far a remote Lamport stamp may be ahead of ours before it is refused (C39).
@@ -243,6 +260,8 @@ const _: () = {
     assert!(SAFETY_MARGIN_HOURS_MIN * 2 < DEDUPE_RETENTION_DAYS_MIN * 24);
     assert!(MAX_AGE_HOURS_PERMANENT <= MAX_AGE_HOURS_PERMANENT_CAP);
     assert!(PAGE_ROWS_DEFAULT <= PAGE_ROWS_MAX);
+    assert!(LOG_PAGE_MAX <= BATCH_ITEMS_MAX);
+    assert!(SYNC_ACTIVE_TICK.as_millis() < SYNC_IDLE_TICK.as_millis());
     // A merged clock stays an exact integer in SQLite and in JSON.
     assert!(LAMPORT_AHEAD_MAX < (1 << 53));
 };

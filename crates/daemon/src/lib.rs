@@ -21,6 +21,7 @@ mod outbox;
 mod roster;
 mod run;
 mod shared;
+mod sync;
 mod tasks;
 mod token;
 

@@ -19,6 +19,7 @@ use crate::inbox::receipts::Receipts;
 use crate::link::Live;
 use crate::roster::Known;
 use crate::shared::{Shared, lock, read, store_problem, write};
+use crate::sync::Sync;
 
 /// A rate limit that refuses for longer than this is more than a burst.
 const REFUSED_LONG: Duration = Duration::from_secs(15);
@@ -39,6 +40,8 @@ pub(crate) struct MeshState {
     /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
     max_age_hours: AtomicU32,
     pub(crate) receipts: Receipts,
+    /// Its data and the mesh's log.
+    pub(crate) sync: Sync,
     /// Why the broker takes nothing for now, and since when.
     refused: Mutex<Option<(String, Duration)>>,
 }
@@ -69,6 +72,7 @@ impl MeshState {
             work: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
             receipts: Receipts::default(),
+            sync: Sync::default(),
             refused: Mutex::new(None),
         })
     }
@@ -168,6 +172,10 @@ impl MeshState {
 
     // --- the link -------------------------------------------------------------
 
+    pub(crate) fn live(&self) -> Option<Arc<Live>> {
+        self.live.borrow().clone()
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.live.borrow().is_some()
     }
@@ -203,6 +211,7 @@ impl MeshState {
             *lock(&self.last_error) = None;
         }
         self.live.send_replace(live);
+        self.sync.linked();
     }
 
     pub(crate) async fn wait_connected(&self) {
@@ -212,8 +221,7 @@ impl MeshState {
 
     /// Asks the broker. Refusals become problems of the same code.
     pub(crate) async fn ask(&self, request: Request) -> Result<ReplyResult, Problem> {
-        let live = self.live.borrow().clone();
-        let Some(live) = live else {
+        let Some(live) = self.live() else {
             return Err(self.not_connected());
         };
         match live.request(request).await {

@@ -26,6 +26,7 @@ use crate::mesh::MeshState;
 use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
 use crate::shared::{Shared, lock};
+use crate::sync;
 use crate::tasks::{self, Activity};
 use crate::token::LocalToken;
 
@@ -332,7 +333,7 @@ async fn close(shared: &Shared, home: &Home) {
     let _ = std::fs::remove_file(home.port_file());
 }
 
-/// What looks after the outbox, and the mark from which on mail has hooks.
+/// What looks after the outbox and the sync of the data, and the mark from which on mail has hooks.
 async fn start_keeping(
     shared: &Arc<Shared>,
     hooks: &Hooks,
@@ -341,10 +342,15 @@ async fn start_keeping(
     disk::refresh(shared).await;
     let clock = age::resume(shared).await?;
     hooks::prepare(shared, hooks).await?;
-    Ok(vec![
+    let mut keeping = vec![
         tokio::spawn(age::run(Arc::clone(shared), clock)),
         tokio::spawn(disk::run(Arc::clone(shared))),
-    ])
+    ];
+    for mesh in &shared.meshes {
+        let syncing = sync::run(Arc::clone(shared), Arc::clone(mesh));
+        keeping.push(tokio::spawn(syncing));
+    }
+    Ok(keeping)
 }
 
 /// What runs beside the doors and the links. Ends with the shutdown; nothing waits for it.

@@ -84,6 +84,19 @@ impl Shared {
             ));
         }
         for mesh in &self.meshes {
+            let sync = mesh.sync.view().head;
+            if sync.paused {
+                degraded.push(format!(
+                    "the data of mesh {name} is not sent to the others since one op was refused too often; everything goes on here. `heddle doctor` lists it, `heddle doctor --resume-sync {name}` goes on",
+                    name = mesh.mesh.name
+                ));
+            }
+            if sync.needs_resync {
+                degraded.push(format!(
+                    "the broker's log of mesh {} has a gap; some data of the others may be missing here",
+                    mesh.mesh.name
+                ));
+            }
             if !mesh.is_connected() {
                 degraded.push(format!(
                     "mesh {} has no connection to its broker{}",

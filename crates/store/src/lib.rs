@@ -20,13 +20,14 @@ mod plans;
 mod roster;
 mod schema;
 mod store;
+mod sync;
 mod unclean;
 
 pub use agents::AgentRow;
 pub use data::{
-    Applied, ChangeKey, ClockRow, HeldTask, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch,
-    MemoryRow, Merged, NewTask, Receipt, StateFilter, StateRow, Taken, TaskFilter, TaskRefusal,
-    TaskRow, TaskStop, TaskWhich, TaskWish,
+    Applied, ChangeKey, ClockRow, DumpPage, HeldTask, Loss, LossKind, LossSide, MemoryFilter,
+    MemoryMatch, MemoryRow, Merged, NewTask, Receipt, StateFilter, StateRow, Taken, TaskFilter,
+    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
 };
 pub use error::StoreError;
 pub use figures::Figures;
@@ -41,3 +42,7 @@ pub use outbox::{
     OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
 };
 pub use store::{Store, StoreOptions};
+pub use sync::{
+    AppliedOps, Dropped, DueOp, MeshKind, NewOp, OpSettle, ReceivedOps, ReplayLook, ReplayRow,
+    Retried, SetAside, SyncFigures, SyncHead,
+};

@@ -85,8 +85,10 @@ fn insert(connection: &Connection, new: &NewMesh) -> Result<(), StoreError> {
     // Only the name may be taken: an id that comes back under another name is an error.
     connection
         .prepare_cached(
-            "INSERT INTO mesh (mesh_id, name, member_id, member_name, broker_url, created_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (name) DO NOTHING",
+            "INSERT INTO mesh (mesh_id, name, member_id, member_name, broker_url, created_at, kind)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6,
+                 CASE WHEN ?5 IS NULL THEN 'personal' ELSE 'shared_guest' END)
+             ON CONFLICT (name) DO NOTHING",
         )?
         .execute(params![
             new.mesh.0.to_bytes(),

@@ -3,7 +3,7 @@
 use rusqlite::Connection;
 
 use crate::data::task_statements as tasks;
-use crate::{agents, data, figures, inbox, outbox, schema};
+use crate::{agents, data, figures, inbox, outbox, schema, sync};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
@@ -59,6 +59,27 @@ const STRAIGHT: &[&str] = &[
     inbox::STARTED,
     inbox::ENDED,
     data::CLOCK,
+    data::IS_SHARED,
+    data::INSERT_OP,
+    data::QUEUE_OP,
+    sync::HEAD,
+    sync::WAITING_OUT,
+    sync::DUE_OPS,
+    sync::CONFIRM_INFLIGHT,
+    sync::CONFIRM_DONE,
+    sync::UNQUEUE_OP,
+    sync::REFUSED,
+    sync::PUT_OFF,
+    sync::INSERT_INCOMING,
+    sync::KNOWN_BY_ID,
+    sync::OPEN,
+    sync::APPLIED,
+    sync::SET_ASIDE,
+    sync::ABORT_OP,
+    sync::UNQUEUE,
+    sync::RELEASE,
+    sync::REPLAY_LOOK,
+    sync::MOVED,
     data::CONSUMED,
     data::CONSUME,
     data::MEMORY_STAMP,
@@ -101,6 +122,7 @@ const WHOLE: &[(&str, &str)] = &[
         "SCAN json_each VIRTUAL TABLE INDEX 1:",
     ),
     (outbox::RECOVER_PENDING, "SCAN outbox_sender"),
+    (outbox::RECOVER_OPS, "SCAN op_outbox"),
     (outbox::SENDERS, "SCAN outbox_sender"),
     (outbox::COUNT, "SCAN outbox_sender"),
     (outbox::READ_MARK, "SCAN age_clock"),

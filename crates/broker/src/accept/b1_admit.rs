@@ -40,6 +40,7 @@ fn check(candidate: Candidate) -> Result<Admitted, Refusal> {
         destination,
         content,
         limiter: None,
+        epoch: candidate.epoch,
     })
 }
 

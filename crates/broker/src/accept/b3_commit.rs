@@ -42,7 +42,7 @@ pub(super) async fn commit<S: Storage, L: Limiter>(
 fn queues(messages: &[NewMessage]) -> BTreeSet<QueueName> {
     let queues = messages.iter().filter_map(|one| match &one.destination {
         Destination::Queue(queue) => Some(queue.clone()),
-        Destination::Topic(_) | Destination::Dm(_) => None,
+        Destination::Topic(_) | Destination::Dm(_) | Destination::Log => None,
     });
     queues.collect()
 }
@@ -56,6 +56,7 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
     batch.decide_admitted(|admitted| {
         let content = admitted.content;
         let broker_message_id = BrokerMessageId(accept.ids.ulid());
+        let is_op = admitted.destination == Destination::Log;
         messages.push(NewMessage {
             id: admitted.id,
             sender_name: sender_name.clone(),
@@ -68,8 +69,11 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
             accepted_at,
             expires_at,
             limiter: admitted.limiter,
+            // Only the log's order has a reader that must hear of a new epoch before it goes on.
+            epoch: admitted.epoch.filter(|_| is_op),
         });
-        Slot::Committing(broker_message_id)
+        let id = broker_message_id;
+        Slot::Committing { id, is_op }
     });
     messages
 }
@@ -85,9 +89,12 @@ fn answer(
         Err(error) => (Vec::new().into_iter(), Refusal::from(error)),
     };
     for slot in &mut batch.slots {
-        if let Slot::Committing(broker_message_id) = *slot {
+        if let Slot::Committing { id, is_op } = *slot {
             let answer = match accepted.next() {
-                Some(accepted) => one(accepted, broker_message_id, effects),
+                Some(accepted) => {
+                    effects.log |= is_op && matches!(accepted, Accepted::Created { .. });
+                    one(accepted, id, effects)
+                }
                 None => Answer::Refused(fallback.clone()),
             };
             *slot = Slot::Answered(answer);
@@ -120,6 +127,10 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
                 "the topic or agent does not exist",
             ))
         }
+        Accepted::OtherEpoch(epoch) => Answer::Refused(Refusal::new(
+            ErrorCode::EpochMismatch,
+            format!("the history is in epoch {epoch}"),
+        )),
         Accepted::Failed(reason) => Answer::Refused(Refusal::new(ErrorCode::Internal, reason)),
     }
 }

@@ -1,6 +1,6 @@
 //! A batch on its way through the phases: each item is open, admitted or answered.
 
-use heddle_core::envelope::{DestinationKind, EnvelopeKind, Priority};
+use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, MemberId, MeshId, Party};
@@ -32,7 +32,10 @@ pub(super) enum Slot {
     /// Past B1: may be committed.
     Admitted(Admitted),
     /// In the transaction, under this id.
-    Committing(BrokerMessageId),
+    Committing {
+        id: BrokerMessageId,
+        is_op: bool,
+    },
     Answered(Answer),
 }
 
@@ -43,6 +46,8 @@ pub(super) struct Candidate {
     pub(super) read: Result<Read, Refusal>,
     /// Filled in by B0's read.
     pub(super) sender_registered: bool,
+    /// The epoch that an op's sender takes the history to be in.
+    pub(super) epoch: Option<u64>,
 }
 
 /// An envelope that could be read. One to a destination that this broker does not serve is readable
@@ -60,6 +65,7 @@ pub(super) struct Admitted {
     pub(super) content: Content,
     /// What the limiter said, once it was asked.
     pub(super) limiter: Option<LimiterNote>,
+    pub(super) epoch: Option<u64>,
 }
 
 /// What identifies a message, and its bytes untouched.
@@ -83,6 +89,7 @@ impl Batch {
                 id: SendId::new(sender.mesh, party, item.client_message_id),
                 read: read(item.envelope.into()),
                 sender_registered: false,
+                epoch: item.epoch,
             })
         };
         Self {
@@ -149,8 +156,8 @@ fn too_large(what: &str, bytes: usize) -> Refusal {
 }
 
 fn read_destination(envelope: &Envelope) -> Result<Destination, String> {
-    if envelope.kind == EnvelopeKind::Op {
-        return Err("ops come with a later release".to_owned());
+    if envelope.is_op_to_log()? {
+        return Ok(Destination::Log);
     }
     let reference = &envelope.destination.reference;
     match envelope.destination.kind {
@@ -163,6 +170,7 @@ fn read_destination(envelope: &Envelope) -> Result<Destination, String> {
         DestinationKind::Dm => read_party(reference)
             .map(Destination::Dm)
             .ok_or_else(|| "a direct message goes to MEMBER_ID/agent".to_owned()),
+        DestinationKind::Log => Ok(Destination::Log),
     }
 }
 

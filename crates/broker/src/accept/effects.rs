@@ -15,6 +15,8 @@ pub struct Effects {
     pub roster: bool,
     /// Queues in which there may be new work.
     pub work: BTreeSet<QueueName>,
+    /// The log has grown.
+    pub log: bool,
 }
 
 impl Effects {
@@ -24,6 +26,7 @@ impl Effects {
             wake: BTreeSet::new(),
             roster: false,
             work: BTreeSet::new(),
+            log: false,
         }
     }
 

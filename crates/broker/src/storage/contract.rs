@@ -19,7 +19,7 @@
 //!
 //! Times and ids are handed in; a store knows no clock.
 //!
-//! Presence, queues, the story of a message and upkeep are traits of their own, with their promises
+//! The log, presence, queues, the story of a message and upkeep are traits of their own, with their promises
 //! beside them; a store is all of them.
 
 use std::future::Future;
@@ -29,6 +29,7 @@ use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
 
 use super::error::StorageError;
+use super::log::Log;
 use super::presence::Presence;
 use super::queues::Queues;
 use super::rows::{
@@ -41,7 +42,7 @@ use super::upkeep::Upkeep;
 /// Shorthand for what every operation returns.
 pub(super) type Answer<T> = Result<T, StorageError>;
 
-pub trait Storage: Presence + Queues + Story + Upkeep {
+pub trait Storage: Log + Presence + Queues + Story + Upkeep {
     /// Makes the mesh exist, at epoch 1, and names it; a name that another mesh has gets a number behind
     /// it. True if that changed anything.
     fn ensure_mesh(
@@ -112,7 +113,8 @@ pub trait Storage: Presence + Queues + Story + Upkeep {
     /// B2 and B3 for a batch: one answer for each message, in order. Deliveries go to the agents
     /// that the transaction sees subscribed (the sender too, if it is one of them), or to the one
     /// agent of a direct message, each once (BR-03); mentions to those that exist. A message to a
-    /// queue gets one row there, and the queue is made if it is missing.
+    /// queue gets one row there, and the queue is made if it is missing. An op goes to the log, which
+    /// always exists; one that names another epoch than the running one is not accepted.
     fn accept(
         &self,
         mesh: MeshId,

@@ -4,6 +4,7 @@
 
 mod contract;
 mod error;
+mod log;
 mod memory;
 mod mesh_names;
 mod presence;
@@ -17,6 +18,7 @@ mod upkeep;
 
 pub use contract::Storage;
 pub use error::StorageError;
+pub use log::{Epochs, Log, LogPage, LogRow};
 pub use memory::MemoryStorage;
 pub use presence::{LeaseMs, Presence, Present};
 pub use queues::{Leased, Queues, Taken, Taker};

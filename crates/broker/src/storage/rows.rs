@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::{DestinationKind, Priority};
+use heddle_core::envelope::{DestinationKind, LOG_REF, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{
     BrokerMessageId, ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party,
@@ -56,6 +56,7 @@ pub enum Destination {
     Topic(TopicName),
     Dm(Party),
     Queue(QueueName),
+    Log,
 }
 
 impl Destination {
@@ -64,17 +65,19 @@ impl Destination {
             Self::Topic(_) => DestinationKind::Topic,
             Self::Dm(_) => DestinationKind::Dm,
             Self::Queue(_) => DestinationKind::Queue,
+            Self::Log => DestinationKind::Log,
         }
     }
 }
 
-/// The reference as rows and frames carry it: a topic's or queue's name, or `MEMBER_ID/agent`.
+/// The reference as rows and frames carry it: a topic's, queue's or log's name, or `MEMBER_ID/agent`.
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Topic(topic) => topic.fmt(f),
             Self::Dm(party) => party.fmt(f),
             Self::Queue(queue) => queue.fmt(f),
+            Self::Log => f.write_str(LOG_REF),
         }
     }
 }
@@ -97,6 +100,8 @@ pub struct NewMessage {
     pub expires_at: Option<WallMs>,
     /// What the limiter said; kept for explanations, decides nothing.
     pub limiter: Option<LimiterNote>,
+    /// The epoch that an op's sender takes the history to be in.
+    pub epoch: Option<u64>,
 }
 
 /// What the transaction made of one message.
@@ -116,6 +121,8 @@ pub enum Accepted {
     Conflict(Consumed),
     /// The destination does not exist; nothing was written.
     UnknownRecipient,
+    /// The history is in another epoch, this one; nothing was written.
+    OtherEpoch(u64),
     /// This message alone could not be written and was undone; the reason is ours, not the caller's.
     Failed(String),
 }

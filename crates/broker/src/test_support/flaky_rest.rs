@@ -1,4 +1,4 @@
-//! What a failing store passes through untouched: presence, queues, stories, upkeep.
+//! What a failing store passes through untouched: the log, presence, queues, stories, upkeep.
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
@@ -7,11 +7,25 @@ use heddle_core::work::{Settle, Settled};
 
 use super::Flaky;
 use crate::storage::{
-    Explanation, Job, LeaseMs, Leased, Orphan, PageLimit, Presence, Present, Queues, Receipt,
-    SendId, Storage, StorageError, Story, Taken, Taker, Upkeep,
+    Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, Orphan, PageLimit, Presence, Present,
+    Queues, Receipt, SendId, Storage, StorageError, Story, Taken, Taker, Upkeep,
 };
 
 type Answer<T> = Result<T, StorageError>;
+
+impl<S: Storage> Log for Flaky<S> {
+    async fn log_after(&self, mesh: MeshId, after: HistoryId, limit: PageLimit) -> Answer<LogPage> {
+        self.inner.log_after(mesh, after, limit).await
+    }
+
+    async fn epochs(&self, mesh: MeshId) -> Answer<Epochs> {
+        self.inner.epochs(mesh).await
+    }
+
+    async fn bump_epoch(&self, mesh: MeshId) -> Answer<u64> {
+        self.inner.bump_epoch(mesh).await
+    }
+}
 
 impl<S: Storage> Presence for Flaky<S> {
     async fn begin_session(

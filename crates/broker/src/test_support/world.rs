@@ -59,17 +59,18 @@ pub(crate) fn principal(name: &str) -> Principal {
     }
 }
 
-/// An envelope to `#topic`, `@member/agent` or `queue:name`.
+/// An envelope to `#topic`, `@member/agent`, `queue:name` or `log:ops`.
 pub(crate) fn envelope(to: &str, body: &str, mentions: &[&str]) -> serde_json::Value {
     let (kind, reference) = match to.split_at(1) {
         ("#", name) => ("topic", name.to_owned()),
         ("@", name) => ("dm", party(name).to_string()),
+        ("l", _) if to.starts_with("log:") => ("log", to.trim_start_matches("log:").to_owned()),
         _ => ("queue", to.trim_start_matches("queue:").to_owned()),
     };
     let mut mentions: Vec<String> = mentions.iter().map(|m| party(m).to_string()).collect();
     mentions.sort();
     json!({
-        "v": 1, "kind": "message", "destination": {"kind": kind, "ref": reference},
+        "v": 1, "kind": if kind == "log" { "op" } else { "message" }, "destination": {"kind": kind, "ref": reference},
         "priority": "next", "body": body, "mentions": mentions,
     })
 }
@@ -78,6 +79,7 @@ pub(crate) fn send_item(agent: &str, id: &str, to: &str, body: &str) -> SendItem
     SendItem {
         agent: AgentName::parse(agent).unwrap(),
         client_message_id: ClientMessageId::parse(id).unwrap(),
+        epoch: None,
         envelope: to_raw_value(&envelope(to, body, &[])).unwrap(),
     }
 }

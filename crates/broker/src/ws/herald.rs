@@ -1,4 +1,5 @@
-//! Tells a connection of roster changes: what comes close together is told once, the latest last.
+//! Tells a connection of roster changes, and that the log has grown: what comes close together is told
+//! once, the latest last.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +27,15 @@ pub(super) async fn run<S: Storage, L: Limiter>(
     let _ = stop
         .run_until_cancelled(async {
             loop {
-                session.roster.notified().await;
+                tokio::select! {
+                    () = session.roster.notified() => {}
+                    () = session.log.notified() => {
+                        if outbox.send(&ServerFrame::LogGrew {}).await.is_err() {
+                            return;
+                        }
+                        continue;
+                    }
+                }
                 match roster(&shared, session.mesh).await {
                     Ok(roster) => {
                         if outbox.send(&ServerFrame::Roster { roster }).await.is_err() {
@@ -36,10 +45,25 @@ pub(super) async fn run<S: Storage, L: Limiter>(
                     // The next change, or the next hello, tells it.
                     Err(error) => tracing::warn!(%error, "the roster could not be read"),
                 }
-                tokio::time::sleep(ROSTER_PAUSE).await;
+                pause(&session, &outbox).await;
             }
         })
         .await;
+}
+
+/// The roster rests for a while; the log does not.
+async fn pause(session: &Session, outbox: &Outbox) {
+    let rest = tokio::time::sleep(ROSTER_PAUSE);
+    tokio::pin!(rest);
+    loop {
+        tokio::select! {
+            () = &mut rest => return,
+            () = session.log.notified() => {
+                // A writer that has ended is noticed by the next send.
+                let _ = outbox.send(&ServerFrame::LogGrew {}).await;
+            }
+        }
+    }
 }
 
 /// The roster with who is online, as it is now.

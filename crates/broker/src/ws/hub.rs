@@ -26,6 +26,10 @@ pub(super) struct Session {
     pub(super) roster: Notify,
     /// Queues that it waits for.
     pub(super) waits: Waits,
+    /// The log may have grown.
+    pub(super) log: Notify,
+    /// It has read the log, so hints about it are understood.
+    reads_log: AtomicBool,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
     /// Set when a newer connection takes over.
@@ -43,6 +47,8 @@ impl Session {
             wake: Notify::new(),
             roster: Notify::new(),
             waits: Waits::default(),
+            log: Notify::new(),
+            reads_log: AtomicBool::new(false),
             heard: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -52,6 +58,11 @@ impl Session {
     /// The peer lives.
     pub(super) fn hear(&self) {
         self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it hears when the log grows.
+    pub(super) fn follow_log(&self) {
+        self.reads_log.store(true, Ordering::Relaxed);
     }
 
     /// Whether it has shown life since the last time that this was asked.
@@ -130,13 +141,18 @@ impl Hub {
         for queue in &effects.work {
             self.work_came(effects.mesh, queue);
         }
-        if effects.wake.is_empty() {
+        if effects.wake.is_empty() && !effects.log {
             return;
         }
         let rooms = self.lock();
         let Some(room) = rooms.get(&effects.mesh) else {
             return;
         };
+        for session in room.values().filter(|_| effects.log) {
+            if session.reads_log.load(Ordering::Relaxed) {
+                session.log.notify_one();
+            }
+        }
         for member in &effects.wake {
             for session in of_member(room, *member) {
                 session.wake.notify_one();

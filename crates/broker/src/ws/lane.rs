@@ -27,7 +27,11 @@ use crate::storage::{Ack, Storage, StorageError};
 
 /// What came out of the store's line.
 enum Done {
-    Decided { batch: u64, decided: Decided },
+    Decided {
+        batch: u64,
+        decided: Decided,
+        epoch: Option<u64>,
+    },
     Acked(Result<usize, StorageError>),
 }
 
@@ -78,11 +82,23 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
 
     /// B0 and B1 now; B2 and B3 when the returned future is polled.
     async fn send(&self, batch: u64, items: Vec<SendItem>) -> Waiting {
+        let has_ops = items.iter().any(|item| item.epoch.is_some());
         let admitted = self.shared.accept.admit(&self.principal, items).await;
         let shared = Arc::clone(&self.shared);
+        let mesh = self.principal.mesh;
         Box::pin(async move {
             let decided = shared.accept.commit(admitted).await;
-            Done::Decided { batch, decided }
+            // Every answer to an op carries the epoch of now, not the one that it was accepted under.
+            let epoch = if has_ops {
+                shared.storage().epoch(mesh).await.ok()
+            } else {
+                None
+            };
+            Done::Decided {
+                batch,
+                decided,
+                epoch,
+            }
         })
     }
 
@@ -101,6 +117,9 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
     }
 
     async fn answer(&self, request: u64, body: Request) {
+        if matches!(body, Request::LogRead { .. }) {
+            self.session.follow_log();
+        }
         if let Request::Receipts { items } = &body {
             // What was shown is held: it leaves the window though its ack may have been lost.
             let held: Vec<Ack> = items
@@ -135,10 +154,19 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
 
     async fn finish(&self, done: Done) {
         match done {
-            Done::Decided { batch, decided } => {
+            Done::Decided {
+                batch,
+                decided,
+                epoch,
+            } => {
                 self.shared.hub.run(&decided.effects);
                 let items = decided.verdicts;
-                self.say(&ServerFrame::Verdicts { batch, items }).await;
+                self.say(&ServerFrame::Verdicts {
+                    batch,
+                    items,
+                    epoch,
+                })
+                .await;
             }
             Done::Acked(Ok(_)) => {}
             // The rows still wait, and are pushed again to the next connection.

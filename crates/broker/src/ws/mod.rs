@@ -13,6 +13,7 @@ mod hello;
 mod herald;
 mod hub;
 mod lane;
+mod log;
 mod pulse;
 mod pump;
 mod reader;

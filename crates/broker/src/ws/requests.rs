@@ -1,14 +1,14 @@
-//! Requests of a connection: register, topics, queues, subscriptions, status, receipts, roster.
+//! Requests of a connection: register, topics, queues, subscriptions, status, receipts, roster, the log.
 
 use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::{Shared, explain, herald, work};
+use super::{Shared, explain, herald, log, work};
 use crate::accept::{Refusal, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
-use crate::storage::{SendId, Storage, StorageError};
+use crate::storage::{Epochs, SendId, Storage, StorageError};
 
 pub(super) async fn answer<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
@@ -62,6 +62,11 @@ async fn carry_out<S: Storage, L: Limiter>(
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
+        }
+        Request::LogRead { after, limit } => return log::read(shared, mesh, after, limit).await,
+        Request::Epochs => {
+            let Epochs { epoch, ends } = storage.epochs(mesh).await?;
+            return Ok(ReplyResult::Epochs { epoch, ends });
         }
         Request::QueueTake {
             queue,

@@ -8,6 +8,7 @@
 //! IMPORTANT: that the stamp's peer is who sent the op is known only to whoever received it.
 
 mod memory;
+mod sealed;
 mod state;
 mod task;
 
@@ -15,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 pub use memory::{MemoryChange, NewMemory};
+pub use sealed::{Sealed, seal};
 pub use state::{NewState, StateChange};
 pub use task::TaskChange;
 

@@ -103,6 +103,10 @@ fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
             }
         },
         DestinationKind::Dm | DestinationKind::Queue => None,
+        DestinationKind::Log => {
+            refuse("an op came as a delivery".to_owned());
+            return None;
+        }
     };
     Some(NewInboxRow {
         history_id: delivery.history_id,

@@ -1,9 +1,11 @@
 //! Challenge, hello, welcome: what both sides must agree on before anything is sent.
 
 use futures_util::{SinkExt as _, StreamExt as _};
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::negotiate::{Refusal, negotiate};
 use heddle_core::retention::max_age_hours;
+use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
@@ -44,8 +46,8 @@ async fn greet(
         }
         _ => return Err(lost("the broker did not begin with a challenge")),
     }
-    let cursor = shared.store.delivery_cursor(mesh.mesh.mesh).await;
-    let cursor = cursor.map_err(|error| lost(&error.to_string()))?;
+    let seen = seen(shared, mesh).await;
+    let seen = seen.map_err(|error| lost(&error.to_string()))?;
     let hello = ClientFrame::Hello {
         protocol: BROKER_PROTOCOL,
         mesh: mesh.mesh.mesh,
@@ -54,18 +56,23 @@ async fn greet(
         agents: mesh.own_agents().into_iter().collect(),
         // Acknowledges nothing: by priority a later place comes before an earlier one, and a crash may
         // have come between the two. What is held is acknowledged item by item; the rest comes again.
-        seen: cursor,
+        seen,
     };
     let text = serde_json::to_string(&hello).map_err(|error| lost(&error.to_string()))?;
     let sent = ws.send(Message::text(text)).await;
     sent.map_err(|error| lost(&error.to_string()))?;
     let ServerFrame::Welcome {
-        features, roster, ..
+        features,
+        roster,
+        epoch,
+        ..
     } = next_frame(ws).await?
     else {
         return Err(lost("the broker did not answer the hello with a welcome"));
     };
     tracing::debug!(?features, "broker features");
+    let heard = shared.store.hear_epoch(mesh.mesh.mesh, epoch).await;
+    heard.map_err(|error| lost(&error.to_string()))?;
     match negotiate(&features) {
         Ok(negotiated) => {
             // The window handshake: an outbox that could outlive the broker's memory may not run.
@@ -85,6 +92,17 @@ async fn greet(
             )))
         }
     }
+}
+
+/// The newest place that this home has heard of, by deliveries, by the log or by an epoch.
+async fn seen(shared: &Shared, mesh: &MeshState) -> Result<HistoryId, StoreError> {
+    let head = shared.store.sync_head(mesh.mesh.mesh).await?;
+    let epoch = HistoryId {
+        epoch: head.broker_epoch,
+        seq: 0,
+    };
+    let delivered = shared.store.delivery_cursor(mesh.mesh.mesh).await?;
+    Ok(delivered.max(head.log).max(epoch))
 }
 
 async fn close(ws: &mut LinkStream, refusal: &Refusal) {

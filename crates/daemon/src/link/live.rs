@@ -9,6 +9,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::shared::lock;
 
+/// The verdicts of a batch, and the epoch of now where the batch held an op.
+type Answered = (Vec<Verdict>, Option<u64>);
+
 #[derive(Debug)]
 pub(crate) struct Live {
     outgoing: mpsc::Sender<String>,
@@ -21,7 +24,7 @@ struct Waiting {
     is_gone: bool,
     next: u64,
     replies: HashMap<u64, oneshot::Sender<ReplyResult>>,
-    verdicts: HashMap<u64, oneshot::Sender<Vec<Verdict>>>,
+    verdicts: HashMap<u64, oneshot::Sender<Answered>>,
 }
 
 impl Waiting {
@@ -42,6 +45,11 @@ impl Live {
     /// Sends a batch and waits for its verdicts; `None` when the connection was lost first or the
     /// broker kept silent.
     pub(crate) async fn send(&self, items: Vec<SendItem>) -> Option<Vec<Verdict>> {
+        self.send_ops(items).await.map(|(verdicts, _)| verdicts)
+    }
+
+    /// The same, with the epoch that the answer carries.
+    pub(crate) async fn send_ops(&self, items: Vec<SendItem>) -> Option<Answered> {
         let (batch, answer) = {
             let mut waiting = lock(&self.waiting);
             if waiting.is_gone {
@@ -89,9 +97,9 @@ impl Live {
         }
     }
 
-    pub(crate) fn settle_verdicts(&self, batch: u64, items: Vec<Verdict>) {
+    pub(crate) fn settle_verdicts(&self, batch: u64, items: Vec<Verdict>, epoch: Option<u64>) {
         if let Some(waiter) = lock(&self.waiting).verdicts.remove(&batch) {
-            let _ = waiter.send(items);
+            let _ = waiter.send((items, epoch));
         }
     }
 

@@ -134,7 +134,12 @@ async fn read_frames(
             _ => continue,
         };
         match ServerFrame::parse(&text) {
-            Ok(ServerFrame::Verdicts { batch, items }) => live.settle_verdicts(batch, items),
+            Ok(ServerFrame::Verdicts {
+                batch,
+                items,
+                epoch,
+            }) => live.settle_verdicts(batch, items, epoch),
+            Ok(ServerFrame::LogGrew {}) => mesh.sync.wake(),
             Ok(ServerFrame::Reply { request, result }) => live.settle_reply(request, result),
             Ok(ServerFrame::Roster { roster }) => mesh.set_roster(shared, roster).await,
             // Whoever waits looks again; which queue it is, the look finds out.

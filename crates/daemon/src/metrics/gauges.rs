@@ -9,11 +9,18 @@ use crate::ipc::Ipc;
 /// Sets every gauge to what holds now. What cannot be read keeps its last value.
 pub(crate) async fn observe(ipc: &Ipc) {
     rows(ipc).await;
+    ops(ipc).await;
     let shared = &ipc.shared;
     for mesh in &shared.meshes {
         let connected = if mesh.is_connected() { 1.0 } else { 0.0 };
         let name = mesh.mesh.name.to_string();
-        metrics::gauge!("heddle_mesh_connected", "mesh" => name).set(connected);
+        metrics::gauge!("heddle_mesh_connected", "mesh" => name.clone()).set(connected);
+        let paused = if mesh.sync.view().head.paused {
+            1.0
+        } else {
+            0.0
+        };
+        metrics::gauge!("heddle_sync_paused", "mesh" => name).set(paused);
     }
     let stats = shared.store.stats();
     metrics::counter!("heddle_store_transactions_total").absolute(stats.transactions);
@@ -35,6 +42,28 @@ pub(crate) async fn observe(ipc: &Ipc) {
         for (what, bytes) in used {
             metrics::gauge!("heddle_disk_bytes", "what" => what).set(double(bytes));
         }
+    }
+}
+
+/// Ops of all meshes that wait, by direction and reason.
+async fn ops(ipc: &Ipc) {
+    let (mut out, mut waiting, mut parked, mut quarantined) = (0, 0, 0, 0);
+    for mesh in &ipc.shared.meshes {
+        let Ok(figures) = ipc.shared.store.sync_figures(mesh.mesh.mesh).await else {
+            return;
+        };
+        out += figures.out_waiting;
+        waiting += figures.in_waiting;
+        parked += figures.in_parked;
+        quarantined += figures.in_quarantined;
+    }
+    for (what, count) in [
+        ("outgoing", out),
+        ("waiting", waiting),
+        ("parked", parked),
+        ("quarantined", quarantined),
+    ] {
+        metrics::gauge!("heddle_sync_ops", "what" => what).set(double(count));
     }
 }
 

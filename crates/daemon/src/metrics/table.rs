@@ -80,6 +80,14 @@ metrics_table! {
     // --- the data
     Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory, state and tasks: fresh, duplicate, conflict, absent or refused";
     Counter "heddle_task_leases_total" ["outcome" = "renewed" | "expired"] "Leases of tasks that this daemon renewed, or ended after their time";
+    Counter "heddle_sync_sent_total" ["outcome"] "Ops sent to a mesh's log: done, refused or wait";
+    Counter "heddle_sync_received_total" ["outcome"] "Ops read from a log: stored, duplicate, or confirmed as own ones that came back";
+    Counter "heddle_sync_applied_total" ["outcome"] "Ops taken into the data: applied, passed, parked or quarantined";
+    Counter "heddle_sync_gaps_total" [] "Pages of a log before which an op was missing";
+    Counter "heddle_sync_pauses_total" [] "Times that a mesh's sync paused because an op was refused too often";
+    Counter "heddle_sync_replayed_total" [] "Own ops that a broker had lost and that were sent again";
+    Gauge "heddle_sync_ops" ["what"] "Ops that wait now: outgoing, waiting, parked, quarantined";
+    Gauge "heddle_sync_paused" ["mesh"] "1 while the mesh's sync is paused, else 0";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";
@@ -105,6 +113,7 @@ metrics_table! {
     Counter "heddle_broker_dedupe_expired_total" [] "Ids forgotten after the retention";
     Counter "heddle_broker_messages_pruned_total" [] "Bodies given back after the retention";
     Counter "heddle_broker_queue_taken_total" [] "Messages of queues handed out under a lease";
+    Counter "heddle_broker_log_read_total" [] "Ops of a log that members have read";
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";
     Counter "heddle_broker_frames_malformed_total" [] "Frames of members that could not be read";
     Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";

@@ -233,6 +233,7 @@ fn item(row: &mut DueRow) -> Option<SendItem> {
     Some(SendItem {
         agent: row.agent.clone(),
         client_message_id: row.client_message_id.clone(),
+        epoch: None,
         envelope: RawValue::from_string(text).ok()?,
     })
 }
@@ -264,14 +265,14 @@ pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
     }
 }
 
-fn silence(why: &str) -> BrokerAnswer {
+pub(crate) fn silence(why: &str) -> BrokerAnswer {
     BrokerAnswer::Silence {
         why: why.to_owned(),
     }
 }
 
 /// The wire's verdict as the core's answer.
-fn answer(verdict: Verdict) -> BrokerAnswer {
+pub(crate) fn answer(verdict: Verdict) -> BrokerAnswer {
     match verdict {
         Verdict::Created {
             broker_message_id,

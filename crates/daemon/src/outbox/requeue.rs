@@ -4,6 +4,7 @@
 //! not be sent twice. The old id is never free again.
 
 use heddle_core::drain::RowMove;
+use heddle_core::envelope::EnvelopeKind;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::request_fingerprint;
 use heddle_core::ids::{ClientMessageId, RowId};
@@ -31,6 +32,14 @@ pub(crate) async fn requeue(
     old: OutboxRow,
     body: RequeueBody,
 ) -> Result<Outcome, Problem> {
+    if old.kind == EnvelopeKind::Op {
+        return Err(from_wire::invalid(
+            "a change to the data keeps its id, so it cannot be requeued".to_owned(),
+        )
+        .next(
+            "`heddle doctor --retry ID` sends it again, `heddle doctor --drop ID` gives it up.",
+        ));
+    }
     if !old.status.may_become(OutboxStatus::Aborted) {
         return Err(not_requeueable(old.status));
     }

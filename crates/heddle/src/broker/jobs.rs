@@ -6,7 +6,7 @@ use std::path::Path;
 
 use heddle_broker::jobs::{self, MeshSwept, Sweep};
 use heddle_broker::storage::sqlite::{OpenError, Options};
-use heddle_broker::storage::{SqliteStorage, StorageError};
+use heddle_broker::storage::{Log, SqliteStorage, Storage, StorageError, Upkeep};
 use heddle_core::clock::WallMs;
 use heddle_daemon::config::Config;
 use serde::Serialize;
@@ -115,6 +115,54 @@ pub fn orphan_check(context: &Context, data: &Path) -> Result<(), CliError> {
     } else {
         Err(told(exit::FAILED))
     }
+}
+
+#[derive(Serialize)]
+struct EpochAnswer {
+    meshes: Vec<EpochRow>,
+}
+
+#[derive(Serialize)]
+struct EpochRow {
+    mesh: String,
+    epoch: u64,
+}
+
+/// Shows the epochs; begins a new one first where that is asked for.
+pub fn epoch(context: &Context, data: &Path, is_bump: bool) -> Result<(), CliError> {
+    let wanted = context.mesh.clone();
+    let answer = on_storage(context, data, async |storage| {
+        let mut meshes = Vec::new();
+        for (mesh, name) in storage.meshes().await? {
+            if wanted
+                .as_deref()
+                .is_some_and(|wanted| wanted != name.as_str())
+            {
+                continue;
+            }
+            let epoch = if is_bump {
+                storage.bump_epoch(mesh).await?
+            } else {
+                storage.epoch(mesh).await?
+            };
+            let mesh = name.to_string();
+            meshes.push(EpochRow { mesh, epoch });
+        }
+        Ok(EpochAnswer { meshes })
+    })?;
+    if answer.meshes.is_empty()
+        && let Some(name) = &context.mesh
+    {
+        let message = format!("no mesh here is called {name:?}");
+        return Err(CliError::new(exit::NOT_FOUND, message)
+            .next("`heddle broker epoch` without --mesh shows all of them."));
+    }
+    context.print(&answer, |answer| {
+        let lines = answer.meshes.iter();
+        lines
+            .map(|row| format!("{}: epoch {}\n", row.mesh, row.epoch))
+            .collect()
+    })
 }
 
 fn check_text(answer: &CheckAnswer) -> String {

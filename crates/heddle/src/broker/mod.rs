@@ -8,6 +8,6 @@ mod jobs;
 mod serve;
 mod settings;
 
-pub use jobs::{cannot_open, orphan_check, sweep};
+pub use jobs::{cannot_open, epoch, orphan_check, sweep};
 pub use serve::{ServeOptions, poisoned, serve, takes_nothing};
 pub use settings::{broker_config, budget, options};

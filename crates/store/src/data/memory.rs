@@ -5,8 +5,10 @@ use heddle_core::ids::MeshId;
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::op::{DataOp, MemoryChange, NewMemory, OpBody};
 use rusqlite::{Connection, params};
+use serde_json::json;
 
 use crate::cells::{Cells, count_cell};
+use crate::data::dump::Sink;
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
@@ -15,6 +17,10 @@ use crate::store::Store;
 pub(crate) const STAMP: &str = "
     SELECT key, lamport, peer, op_id, tombstone FROM memory
     WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
+
+const DUMP: &str = "
+    SELECT key, lamport, peer, op_id, tags, value, incarnation, updated_at FROM memory
+    WHERE mesh_id = ?1 ORDER BY key, peer";
 
 const WRITE: &str = "
     INSERT INTO memory (mesh_id, peer, key, tags, created_at, updated_at, lamport, incarnation,
@@ -62,6 +68,34 @@ impl Store {
         })
         .await
     }
+}
+
+/// Every memory, tombstones included, as every replica has it.
+pub(crate) fn dump(
+    connection: &Connection,
+    mesh: MeshId,
+    sink: Sink<'_>,
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(DUMP)?;
+    let mut rows = statement.query([mesh.0.to_bytes()])?;
+    while let Some(row) = rows.next()? {
+        let mut cells = Cells::of("memory", row);
+        let key: String = cells.get()?;
+        let stamp = cells.stamp()?;
+        let (tags, value): (String, Option<String>) = (cells.get()?, cells.get()?);
+        sink(json!({
+            "table": "memory",
+            "key": key,
+            "peer": stamp.peer.as_str(),
+            "tags": tags,
+            "value": value,
+            "lamport": stamp.lamport,
+            "op_id": stamp.op.to_string(),
+            "incarnation": cells.count()?,
+            "updated_at": cells.wall()?.0,
+        }))?;
+    }
+    Ok(())
 }
 
 fn body(key: DataKey, write: Option<NewMemory>) -> OpBody {

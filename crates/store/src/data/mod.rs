@@ -6,7 +6,9 @@
 //! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
 mod clock;
+mod dump;
 mod memory;
+mod outgoing;
 mod recall;
 mod request;
 mod state;
@@ -19,12 +21,16 @@ pub(crate) use task::statements as task_statements;
 pub(crate) use {
     clock::CLOCK,
     memory::STAMP as MEMORY_STAMP,
+    outgoing::{INSERT_OP, IS_SHARED, QUEUE_OP},
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
     request::{CONSUME, CONSUMED},
     state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP},
 };
 
+pub(crate) use take::take_in;
+
 pub use clock::ClockRow;
+pub use dump::DumpPage;
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, Receipt};
 pub use state::{StateFilter, StateRow};

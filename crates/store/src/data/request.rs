@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::cells::Cells;
 use crate::data::clock;
+use crate::data::outgoing;
 use crate::data::take::{Taken, take_op};
 use crate::error::StoreError;
 
@@ -74,7 +75,8 @@ impl<R> Plan<R> {
 }
 
 /// One change through the gate. `plan` looks at the rows and says what to do with a free key; the op
-/// that it makes is taken as one from elsewhere would be. IMPORTANT: the clock ticks only when the
+/// that it makes is taken as one from elsewhere would be, and queued for the others where the mesh is
+/// shared (LF-12). IMPORTANT: the clock ticks only when the
 /// change is certain, and an error anywhere takes tick, rows and key back together (LF-03).
 pub(crate) fn apply<R>(
     connection: &Connection,
@@ -116,6 +118,9 @@ pub(crate) fn apply<R>(
             let why = format!("a row is ahead of its mesh's clock ({taken:?})");
             return Err(StoreError::Corrupt(why));
         }
+    }
+    if outgoing::is_shared(connection, key.mesh)? {
+        outgoing::queue(connection, key.mesh, &key.peer, &op, key.now)?;
     }
     let receipt = Receipt {
         stamp: op.stamp,

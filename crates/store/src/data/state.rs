@@ -6,8 +6,10 @@ use heddle_core::ids::MeshId;
 use heddle_core::lamport::Stamp;
 use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
 use rusqlite::{Connection, Row, params};
+use serde_json::json;
 
 use crate::cells::{Cells, count_cell};
+use crate::data::dump::Sink;
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
@@ -55,6 +57,12 @@ pub(crate) const LIST: &str = concat!(
     " FROM state_kv WHERE mesh_id = ?1 AND key >= max(?2, ?3) AND key <> ?3
         AND tombstone = 0
       ORDER BY key LIMIT ?4"
+);
+
+const DUMP: &str = concat!(
+    "SELECT ",
+    state_columns!(),
+    " FROM state_kv WHERE mesh_id = ?1 ORDER BY key"
 );
 
 pub(crate) const STAMP: &str = "
@@ -149,6 +157,32 @@ impl Store {
         })
         .await
     }
+}
+
+/// Every entry, tombstones included, as every replica has it.
+pub(crate) fn dump(
+    connection: &Connection,
+    mesh: MeshId,
+    sink: Sink<'_>,
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(DUMP)?;
+    let mut rows = statement.query([mesh.0.to_bytes()])?;
+    while let Some(row) = rows.next()? {
+        let mut cells = Cells::of("state_kv", row);
+        let (key, value): (String, Option<String>) = (cells.get()?, cells.get()?);
+        let stamp = cells.stamp()?;
+        sink(json!({
+            "table": "state_kv",
+            "key": key,
+            "value": value,
+            "lamport": stamp.lamport,
+            "updated_by": stamp.peer.as_str(),
+            "op_id": stamp.op.to_string(),
+            "incarnation": cells.count()?,
+            "updated_at": cells.wall()?.0,
+        }))?;
+    }
+    Ok(())
 }
 
 fn body(key: DataKey, write: Option<NewState>) -> OpBody {

@@ -38,10 +38,11 @@ pub(crate) const FORGET_BIRTHS: &str = "
 pub(crate) const BORN_BY: &str = "
     SELECT arrival_max FROM outbox_birth WHERE age_ms <= ?1 ORDER BY arrival_max DESC LIMIT 1";
 
+// Neither rows that are parked nor ops die of age.
 pub(crate) const OVER_AGE: &str = "
     SELECT row_id FROM outbox WHERE arrival IN (
         SELECT arrival FROM outbox INDEXED BY outbox_due
-        WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms < 9223372036854775807
+        WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms < 9223372036854775806
             AND arrival <= ?2
         LIMIT ?3)
     ORDER BY arrival";

@@ -27,7 +27,7 @@ pub(crate) use {
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
     prune::{EMPTY, LOOK},
-    recover::{NOTE_INTERRUPTED, RECOVER_INFLIGHT, RECOVER_PENDING},
+    recover::{NOTE_INTERRUPTED, RECOVER_INFLIGHT, RECOVER_OPS, RECOVER_PENDING},
     requeue::ABORT,
     row::BY_ID_KEY,
     senders::{NOTE_SENDER, SENDERS},
@@ -35,7 +35,10 @@ pub(crate) use {
     take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, WINDOW},
 };
 
-pub(crate) use senders::NotedSenders;
+pub(crate) use attempts::note as note_attempt;
+pub(crate) use parked::{NEVER, OP_DUE};
+pub(crate) use senders::{NotedSenders, note_sender};
+pub(crate) use settle::ms_up;
 
 pub use accept::{AcceptKey, Accepted};
 pub use attempts::Attempt;

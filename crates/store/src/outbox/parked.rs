@@ -11,6 +11,10 @@ use crate::store::Store;
 /// The due time of a parked row. The statements of the outbox spell it out.
 pub(crate) const NEVER: i64 = i64::MAX;
 
+/// The due time of an op while it waits: out of reach for the drain of messages, which has nothing to
+/// do with ops. When they are due is said in `op_outbox`. The statements spell this one out as well.
+pub(crate) const OP_DUE: i64 = NEVER - 1;
+
 pub(crate) const PARK: &str = "UPDATE outbox SET due_mono_ms = ?2 WHERE arrival = ?1";
 
 // By mesh, so that the index leads straight to them.

@@ -11,13 +11,16 @@ pub(crate) const RECOVER_INFLIGHT: &str = "
     UPDATE outbox SET status = 'pending', attempts = attempts + 1, due_mono_ms = ?1
     WHERE status = 'inflight'";
 
+// Ops are due whenever they wait; what they were put off by was measured by a clock that has ended.
+pub(crate) const RECOVER_OPS: &str = "UPDATE op_outbox SET due_mono_ms = 0 WHERE due_mono_ms > 0";
+
 // Due times were read off a clock that ended with its process. Rows that a recovery has just put
 // off are left alone, so that a second recovery ends in the same state (DR-18). Naming the meshes
 // lets the index go straight to the rows that wait, past a backlog that does not.
 pub(crate) const RECOVER_PENDING: &str = "
     UPDATE outbox SET due_mono_ms = 0
     WHERE status = 'pending' AND mesh_id IN (SELECT mesh_id FROM outbox_sender)
-        AND due_mono_ms > 0 AND due_mono_ms <> ?1";
+        AND due_mono_ms > 0 AND due_mono_ms <> ?1 AND due_mono_ms <> 9223372036854775806";
 
 pub(crate) const NOTE_INTERRUPTED: &str = "
     INSERT OR REPLACE INTO outbox_attempt (row_id, number, at, outcome, detail)
@@ -35,6 +38,7 @@ impl Store {
             connection
                 .prepare_cached(RECOVER_PENDING)?
                 .execute(params![put_off])?;
+            connection.prepare_cached(RECOVER_OPS)?.execute([])?;
             connection
                 .prepare_cached(NOTE_INTERRUPTED)?
                 .execute([now.0])?;

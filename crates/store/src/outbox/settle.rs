@@ -120,8 +120,8 @@ fn note_attempt(connection: &Connection, settle: &Settle) -> Result<(), StoreErr
 }
 
 /// Rounded up: a wait never shrinks (DR-07).
-fn ms_up(due: Duration) -> i64 {
+pub(crate) fn ms_up(due: Duration) -> i64 {
     let ms = i64::try_from(due.as_nanos().div_ceil(1_000_000)).unwrap_or(NEVER);
-    // Late is not never: that is for parked rows.
-    ms.min(NEVER - 1)
+    // Late is not never: that is for parked rows and for ops.
+    ms.min(NEVER - 2)
 }

@@ -47,7 +47,7 @@ macro_rules! select_due {
 
 pub(crate) const DUE: &str = select_due!(
     "WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms <= ?2
-         AND due_mono_ms < 9223372036854775807
+         AND due_mono_ms < 9223372036854775806
      ORDER BY due_mono_ms, arrival
      LIMIT ?3"
 );
@@ -59,7 +59,7 @@ pub(crate) const BY_ARRIVAL: &str = select_due!("WHERE arrival = ?1 AND status =
 pub(crate) const WINDOW: &str = "
     SELECT arrival, priority FROM outbox
     WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms <= ?2
-        AND due_mono_ms < 9223372036854775807
+        AND due_mono_ms < 9223372036854775806
     ORDER BY due_mono_ms, arrival
     LIMIT ?3";
 
@@ -69,7 +69,7 @@ pub(crate) const MARK_INFLIGHT: &str = "
 
 pub(crate) const NEXT_DUE: &str = "
     SELECT due_mono_ms FROM outbox
-    WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms < 9223372036854775807
+    WHERE mesh_id = ?1 AND status = 'pending' AND due_mono_ms < 9223372036854775806
     ORDER BY due_mono_ms
     LIMIT 1";
 

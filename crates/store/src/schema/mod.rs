@@ -28,6 +28,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "tasks",
         sql: include_str!("v5_tasks.sql"),
     },
+    Migration {
+        version: 6,
+        name: "sync",
+        sql: include_str!("v6_sync.sql"),
+    },
 ];
 
 /// The version that this program leads to.

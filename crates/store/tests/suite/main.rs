@@ -18,5 +18,7 @@ mod pair;
 mod park;
 mod requeue;
 mod search;
+mod sync;
+mod sync_home;
 mod task_sync;
 mod tasks;

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::frames::{ClientFrame, Delivery, ReplyResult, SendItem, ServerFrame};
+use super::log::LogItem;
 use super::queue::TakenItem;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +50,13 @@ struct TakenFrame {
     items: Vec<TakenItem>,
 }
 
+#[derive(Deserialize)]
+struct LogFrame {
+    request: u64,
+    epoch: u64,
+    items: Vec<LogItem>,
+}
+
 impl ClientFrame {
     pub fn parse(text: &str) -> Result<Self, NotAFrame> {
         if is_kind(text, "send")? {
@@ -70,6 +78,15 @@ impl ServerFrame {
             if result == "taken" {
                 let TakenFrame { request, items } = serde_json::from_str(text)?;
                 let result = ReplyResult::Taken { items };
+                return Ok(Self::Reply { request, result });
+            }
+            if result == "log" {
+                let LogFrame {
+                    request,
+                    epoch,
+                    items,
+                } = serde_json::from_str(text)?;
+                let result = ReplyResult::Log { epoch, items };
                 return Ok(Self::Reply { request, result });
             }
         }
@@ -125,6 +142,20 @@ mod tests {
         );
         let frame = ServerFrame::parse(&text).unwrap();
         assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+    }
+
+    #[test]
+    fn dr_06_what_is_read_of_the_log_keeps_its_bytes() {
+        let text = r#"{"type":"reply","request":7,"result":"log","epoch":3,"items":[{"history_id":"3.2","previous":"1.9","from":{"member":"01HZX000000000000000000001","agent":"b"},"client_message_id":"x","envelope":{"v": 1}}]}"#;
+        let frame = ServerFrame::parse(text).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+        let hint = r#"{"type":"log_grew"}"#;
+        let frame = ServerFrame::parse(hint).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), hint);
+        let ask =
+            r#"{"type":"request","request":1,"body":{"what":"log_read","after":"1.9","limit":5}}"#;
+        let frame = ClientFrame::parse(ask).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), ask);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::explain::{Explained, ReceiptLevel};
+use super::log::LogItem;
 use super::queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// What a daemon sends.
@@ -45,6 +46,10 @@ pub enum ClientFrame {
 pub struct SendItem {
     pub agent: AgentName,
     pub client_message_id: ClientMessageId,
+    /// For ops: the epoch that the sender takes the history to be in. Another one refuses what is new
+    /// (`epoch_mismatch`), so that the sender hears of the change first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// The bytes that the daemon froze; never re-serialised on the way (DR-06).
     pub envelope: Box<RawValue>,
 }
@@ -118,6 +123,13 @@ pub enum Request {
         items: Vec<LeasedItem>,
         lease_ms: u64,
     },
+    /// The ops of the mesh behind this place, in order, at most so many.
+    LogRead {
+        after: HistoryId,
+        limit: u32,
+    },
+    /// Where the epochs of the history ended.
+    Epochs,
 }
 
 /// One step of one delivery.
@@ -149,6 +161,9 @@ pub enum ServerFrame {
     Verdicts {
         batch: u64,
         items: Vec<Verdict>,
+        /// The epoch that the history is in now; said where the batch held an op.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        epoch: Option<u64>,
     },
     Deliver {
         items: Vec<Delivery>,
@@ -161,6 +176,8 @@ pub enum ServerFrame {
     Work {
         queue: QueueName,
     },
+    /// There are new ops to read. A hint, to connections that have read the log.
+    LogGrew {},
     Reply {
         request: u64,
         #[serde(flatten)]
@@ -193,6 +210,17 @@ pub enum ReplyResult {
     /// One for each item of a `queue_ack` or `queue_release`, in order.
     QueueVerdicts {
         items: Vec<QueueVerdict>,
+    },
+    /// A page of the log; an empty one is its end.
+    Log {
+        /// The epoch that the history is in now.
+        epoch: u64,
+        items: Vec<LogItem>,
+    },
+    /// The last place of every epoch that has one, in order.
+    Epochs {
+        epoch: u64,
+        ends: Vec<HistoryId>,
     },
     Refused(Refused),
 }

@@ -6,13 +6,14 @@ use heddle_core::limits::QUEUE_WAIT_MAX;
 
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ExplainView, InboxPage,
-    KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
-    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, DoctorAnswer,
+    DoctorView, DumpView, ExplainView, InboxPage, KeyBody, OpBody, OutboxPage, OutboxRow, PeerList,
+    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody,
+    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody,
+    StatePage, StateSetBody, StateView, StatusView, TaskAnswer, TaskCancelBody, TaskClaimBody,
+    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
+    Version,
 };
 
 impl Client {
@@ -183,6 +184,29 @@ impl Client {
 
     pub fn task(&self, query: &[(&str, &str)]) -> Result<TaskStory, ClientError> {
         self.get("/v1/task/get", query)
+    }
+
+    /// Where the clock of a mesh's data stands.
+    pub fn clock(&self, query: &[(&str, &str)]) -> Result<ClockView, ClientError> {
+        self.get("/v1/mesh/clock", query)
+    }
+
+    /// A page of the canonical dump.
+    pub fn dump(&self, query: &[(&str, &str)]) -> Result<DumpView, ClientError> {
+        self.get("/v1/mesh/dump", query)
+    }
+
+    pub fn doctor(&self) -> Result<DoctorView, ClientError> {
+        self.get("/v1/doctor", &[])
+    }
+
+    /// `verb` is retry or drop.
+    pub fn doctor_op(&self, verb: &str, body: &OpBody) -> Result<DoctorAnswer, ClientError> {
+        self.post(&format!("/v1/doctor/{verb}"), None, body)
+    }
+
+    pub fn resume_sync(&self, body: &ResumeBody) -> Result<DoctorAnswer, ClientError> {
+        self.post("/v1/doctor/resume-sync", None, body)
     }
 
     /// Asks the daemon to drain and stop.

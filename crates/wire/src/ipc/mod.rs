@@ -8,6 +8,7 @@ mod outbox;
 mod queue;
 mod send;
 mod status;
+mod sync;
 mod task;
 mod topic;
 
@@ -34,6 +35,9 @@ pub use queue::{
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{
     Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
+};
+pub use sync::{
+    ClockView, DoctorAnswer, DoctorView, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
 };
 pub use task::{
     TaskAnswer, TaskCancelBody, TaskClaimBody, TaskClaimView, TaskCreateBody, TaskEventView,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::sync::SyncView;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutboxFigures {
     pub pending: u64,
@@ -30,6 +32,9 @@ pub struct MeshStatus {
     /// Why it is not connected, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// How its data is shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sync: Option<SyncView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use crate::test_support::{
 
 on_every_storage!(
     what_cannot_be_an_envelope_is_refused_and_under_a_known_id_a_conflict,
-    ops_are_refused_by_name,
+    ops_go_to_the_log_and_messages_do_not,
     a_mesh_that_does_not_exist_is_refused_for_now,
 );
 
@@ -40,16 +40,23 @@ async fn what_cannot_be_an_envelope_is_refused_and_under_a_known_id_a_conflict<S
     }
 }
 
-async fn ops_are_refused_by_name<S: TestStorage>(storage: Arc<S>) {
+async fn ops_go_to_the_log_and_messages_do_not<S: TestStorage>(storage: Arc<S>) {
     let gate = Gate::open(storage).await;
     gate.subscribe_all(&["a/one"]).await;
-    let mut op = envelope("#ops", "x", &[]);
-    op["kind"] = "op".into();
-    let op = SendItem {
-        envelope: to_raw_value(&op).unwrap(),
-        ..send_item("one", "op", "#ops", "x")
+    let item = |to: &str, kind: &str| {
+        let mut written = envelope(to, "x", &[]);
+        written["kind"] = kind.into();
+        SendItem {
+            envelope: to_raw_value(&written).unwrap(),
+            ..send_item("one", "op", to, "x")
+        }
     };
-    let decided = gate.batch("a", vec![op]).await;
+    let items = vec![
+        item("#ops", "op"),
+        item("log:ops", "message"),
+        item("log:diary", "op"),
+    ];
+    let decided = gate.batch("a", items).await;
     let details: Vec<&str> = decided
         .verdicts
         .iter()
@@ -58,7 +65,14 @@ async fn ops_are_refused_by_name<S: TestStorage>(storage: Arc<S>) {
             other => panic!("{other:?}"),
         })
         .collect();
-    assert_eq!(details, ["ops come with a later release"]);
+    assert_eq!(
+        details,
+        [
+            "an op goes to the log, and nowhere else",
+            "only ops go to the log",
+            "there is no such log",
+        ]
+    );
 }
 
 async fn a_mesh_that_does_not_exist_is_refused_for_now<S: TestStorage>(storage: Arc<S>) {

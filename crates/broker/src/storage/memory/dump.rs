@@ -73,6 +73,9 @@ impl Tables {
             let (id, is_expired) = (place.broker_message_id, u8::from(place.is_expired));
             lines.push(format!("history {mesh} {at} {id} {is_expired}"));
         }
+        for (at, previous) in &self.log {
+            lines.push(format!("log {mesh} {at} {previous}"));
+        }
         let shown = |at: Option<WallMs>| at.map_or(-1, |at| at.0);
         for (member, rows) in &self.deliveries {
             for (ack, row) in rows {

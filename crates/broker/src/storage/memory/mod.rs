@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod dump;
+mod log;
 mod orphans;
 mod presence;
 mod queues;

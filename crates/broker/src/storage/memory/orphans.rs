@@ -101,6 +101,11 @@ impl Found {
                 self.add("queue_item_without_history", history_id.to_string());
             }
         }
+        for history_id in tables.log.keys() {
+            if !tables.history.contains_key(history_id) {
+                self.add("log_row_without_history", history_id.to_string());
+            }
+        }
         for (party, history_id) in &tables.mentions {
             if !tables.history.contains_key(history_id) {
                 self.add("mention_without_history", format!("{history_id} {party}"));
@@ -130,6 +135,10 @@ fn missing_fan_out(
             let queue = tables.queues.get(queue);
             let is_there = queue.is_some_and(|queue| queue.items.contains_key(&history_id));
             (!is_there).then_some("queue_message_without_item")
+        }
+        Destination::Log => {
+            let is_there = tables.log.contains_key(&history_id);
+            (!is_there).then_some("op_without_log_row")
         }
     }
 }

@@ -65,6 +65,8 @@ pub(super) struct Tables {
     pub(super) dedupe: BTreeMap<(Party, ClientMessageId), DedupeRow>,
     pub(super) messages: BTreeMap<BrokerMessageId, NewMessage>,
     pub(super) history: BTreeMap<HistoryId, Place>,
+    /// Places of ops, each with the op before it.
+    pub(super) log: BTreeMap<HistoryId, HistoryId>,
     pub(super) deliveries: BTreeMap<MemberId, BTreeMap<Ack, DeliveryRow>>,
     pub(super) mentions: BTreeSet<(Party, HistoryId)>,
     /// The newest lease time that was handed in.
@@ -85,6 +87,7 @@ impl Tables {
             dedupe: BTreeMap::new(),
             messages: BTreeMap::new(),
             history: BTreeMap::new(),
+            log: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             mentions: BTreeSet::new(),
             lease_time: LeaseMs::default(),
@@ -176,6 +179,9 @@ impl Tables {
             recipients.is_some(),
         );
         match (row.resolution, consumed, recipients) {
+            (Resolution::Commit, None, Some(_)) if new.epoch.is_some_and(|e| e != self.epoch) => {
+                Accepted::OtherEpoch(self.epoch)
+            }
             (Resolution::Commit, None, Some(recipients)) => self.commit(new, recipients),
             (Resolution::Duplicate, Some(consumed), _) => Accepted::Duplicate(consumed),
             (Resolution::Conflict, Some(consumed), _) => Accepted::Conflict(consumed),
@@ -190,7 +196,7 @@ impl Tables {
                 .agents
                 .contains(party)
                 .then(|| BTreeSet::from([party.clone()])),
-            Destination::Queue(_) => Some(BTreeSet::new()),
+            Destination::Queue(_) | Destination::Log => Some(BTreeSet::new()),
         }
     }
 
@@ -240,6 +246,9 @@ impl Tables {
             is_new_queue = self.create_queue(queue);
             let queue = self.queues.entry(queue.clone()).or_default();
             queue.push(history_id, new.priority);
+        }
+        if new.destination == Destination::Log {
+            self.append_to_log(history_id);
         }
         for mention in &new.mentions {
             if self.agents.contains(mention) {

@@ -41,7 +41,11 @@ impl Tables {
             work.is_some_and(|work| work.acked_at.is_none())
         });
         let mut rows = self.deliveries.values().flatten();
-        in_queue || rows.any(|(ack, row)| ack.history_id == at && row.levels.delivered_at.is_none())
+        // An op is needed by whoever joins later.
+        let in_log = self.log.contains_key(&at);
+        in_queue
+            || in_log
+            || rows.any(|(ack, row)| ack.history_id == at && row.levels.delivered_at.is_none())
     }
 
     fn prune(&mut self, before: WallMs) -> usize {
@@ -90,6 +94,7 @@ impl Tables {
             + self.messages.len()
             + self.history.len()
             + self.mentions.len()
+            + self.log.len()
             + deliveries
             + work;
         u64::try_from(rows).unwrap_or(u64::MAX)

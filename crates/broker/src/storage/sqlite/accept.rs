@@ -118,6 +118,11 @@ impl Accept<'_> {
             recipients.is_some(),
         );
         match (row.resolution, consumed, recipients) {
+            (Resolution::Commit, None, Some(_))
+                if new.epoch.is_some_and(|epoch| epoch != self.line.epoch) =>
+            {
+                Ok(Accepted::OtherEpoch(self.line.epoch))
+            }
             (Resolution::Commit, None, Some(recipients)) => self.commit(new, recipients),
             (Resolution::Duplicate, Some(consumed), _) => Ok(Accepted::Duplicate(consumed)),
             (Resolution::Conflict, Some(consumed), _) => Ok(Accepted::Conflict(consumed)),
@@ -149,7 +154,7 @@ impl Accept<'_> {
                 is_registered(self.connection, self.mesh, party)?.then(|| Arc::from([party.member]))
             }
             // Made by the first message, in its own place: nobody is woken by it.
-            Destination::Queue(_) => Some(Arc::from([])),
+            Destination::Queue(_) | Destination::Log => Some(Arc::from([])),
         };
         self.recipients.insert(destination.clone(), found.clone());
         Ok(found)
@@ -193,7 +198,7 @@ impl Accept<'_> {
     fn write(&mut self, new: &NewMessage, at: HistoryId) -> rusqlite::Result<bool> {
         let is_new_queue = match &new.destination {
             Destination::Queue(queue) => queues::create(self.connection, self.mesh, queue)?,
-            Destination::Topic(_) | Destination::Dm(_) => false,
+            Destination::Topic(_) | Destination::Dm(_) | Destination::Log => false,
         };
         self.effects.write(new, at)?;
         Ok(is_new_queue)

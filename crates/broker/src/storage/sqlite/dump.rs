@@ -8,7 +8,7 @@ use super::SqliteStorage;
 
 /// A table's name in the dump, and its columns. Ids are joined by `/` to parties and by `.` to places.
 #[rustfmt::skip]
-const TABLES: [(&str, &str); 13] = [
+const TABLES: [(&str, &str); 14] = [
     ("mesh", "SELECT mesh_id, ' ', name, ' ', epoch, ' ', next_seq, ' ', lease_ms FROM mesh"),
     ("member", "SELECT mesh_id, ' ', member_id, ' ', name, ' ', generation, ' ', coalesce(seen_at, -1)
         FROM member"),
@@ -23,6 +23,7 @@ const TABLES: [(&str, &str); 13] = [
     ("message", "SELECT mesh_id, ' ', broker_message_id, ' ', sender_member, '/', sender_agent, ' ', sender_name, ' ',
         client_message_id, ' ', destination_kind, ' ', destination_ref, ' ', accepted_at, ' ', envelope FROM message"),
     ("history", "SELECT mesh_id, ' ', epoch, '.', seq, ' ', broker_message_id, ' ', is_expired FROM message_history"),
+    ("log", "SELECT mesh_id, ' ', epoch, '.', seq, ' ', previous_epoch, '.', previous_seq FROM log_row"),
     ("delivery", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq, ' ', priority, ' ',
         broker_message_id, ' ', coalesce(delivered_at, -1), ' ', coalesce(shown_at, -1), ' ', coalesce(acked_at, -1)
         FROM delivery_queue"),

@@ -1,5 +1,5 @@
 //! The five effects of an accepted message as rows: dedupe, message, history, deliveries (or its place
-//! in a queue), mentions.
+//! in a queue or in the log), mentions.
 
 use heddle_core::ids::{HistoryId, MeshId};
 use rusqlite::{CachedStatement, Connection, params};
@@ -157,6 +157,9 @@ impl<'c> Effects<'c> {
                 let mut statement = self.connection.prepare_cached(QUEUE_ITEM)?;
                 let queue = queue.as_str();
                 statement.execute(params![self.mesh, queue, epoch, seq, priority, message_id])
+            }
+            Destination::Log => {
+                super::log::append(self.connection, self.mesh, at, new.broker_message_id)
             }
         }
     }

@@ -13,6 +13,7 @@ mod error;
 mod expiry;
 mod health;
 mod history;
+mod log;
 mod look;
 mod orphans;
 mod presence;
@@ -21,6 +22,7 @@ mod retention;
 mod roster;
 mod schema;
 mod schema_v2;
+mod schema_v3;
 mod story;
 #[cfg(test)]
 mod tests;

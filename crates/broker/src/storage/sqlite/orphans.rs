@@ -23,7 +23,7 @@ enum Shown {
 }
 
 #[rustfmt::skip]
-const QUERIES: [(&str, Shown, &str); 12] = [
+const QUERIES: [(&str, Shown, &str); 14] = [
     ("dedupe_without_history", Shown::Id, "
 SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
 WHERE d.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
@@ -67,6 +67,18 @@ SELECT i.epoch, i.seq FROM queue_item i
 WHERE i.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
     WHERE h.mesh_id = i.mesh_id AND h.epoch = i.epoch AND h.seq = i.seq
       AND h.broker_message_id = i.broker_message_id)"),
+    ("op_without_log_row", Shown::Message, "
+SELECT m.broker_message_id FROM message m
+WHERE m.mesh_id = ?1 AND m.destination_kind = 'log'
+  AND m.broker_message_id IN (
+    SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)
+  AND m.broker_message_id NOT IN (
+    SELECT l.broker_message_id FROM log_row l WHERE l.mesh_id = ?1)"),
+    ("log_row_without_history", Shown::At, "
+SELECT l.epoch, l.seq FROM log_row l
+WHERE l.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
+    WHERE h.mesh_id = l.mesh_id AND h.epoch = l.epoch AND h.seq = l.seq
+      AND h.broker_message_id = l.broker_message_id)"),
     ("history_without_dedupe", Shown::Place, "
 SELECT h.epoch, h.seq, h.broker_message_id FROM message_history h
 WHERE h.mesh_id = ?1 AND h.is_expired = 0 AND (h.epoch, h.seq) NOT IN (

@@ -79,6 +79,8 @@ pub(super) fn find(
         let sender: Party = columns.party()?;
         let client_message_id = columns.client_message_id()?;
         let queue = match columns.destination_kind()? {
+            // Whoever joins later needs it.
+            DestinationKind::Log => continue,
             DestinationKind::Queue => Some(columns.text()?),
             DestinationKind::Topic | DestinationKind::Dm => None,
         };

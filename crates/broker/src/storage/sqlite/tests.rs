@@ -16,6 +16,7 @@ async fn with_messages(storage: &SqliteStorage) {
             .await;
     }
     gate.send("a/one", "work", "queue:q", "hello").await;
+    gate.send("a/one", "op", "log:ops", "{}").await;
 }
 
 async fn damage(storage: &SqliteStorage, sql: &'static str) -> Vec<&'static str> {
@@ -49,6 +50,8 @@ async fn br_14_the_orphan_check_finds_every_kind_of_missing_row() {
         ("DELETE FROM queue_item WHERE seq = 7", vec!["queue_message_without_item"]),
         ("INSERT INTO queue_item (mesh_id, queue, epoch, seq, priority, broker_message_id) VALUES (x'00000000000000000000000000000001', 'q', 1, 99, 1, x'00')",
             vec!["queue_item_without_history"]),
+        ("DELETE FROM log_row WHERE seq = 8", vec!["op_without_log_row"]),
+        ("UPDATE log_row SET seq = 99 WHERE seq = 8", vec!["log_row_without_history"]),
         ("INSERT INTO mention_index VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'one', 1, 99)",
             vec!["mention_without_history"]),
         ("UPDATE mesh SET next_seq = next_seq + 1", vec!["gap_in_history"]),
@@ -155,6 +158,7 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
             queues::STATEMENTS,
             story::STATEMENTS,
             retention::STATEMENTS,
+            log::STATEMENTS,
         ];
         for sql in others.into_iter().flatten().copied().chain(hot_in_accept()) {
             let mut lines = explained(connection, "EXPLAIN QUERY PLAN", 3, sql)?;

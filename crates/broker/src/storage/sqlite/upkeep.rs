@@ -30,6 +30,7 @@ SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = ?1)
     + (SELECT count(*) FROM message_history WHERE mesh_id = ?1)
     + (SELECT count(*) FROM delivery_queue WHERE mesh_id = ?1)
     + (SELECT count(*) FROM queue_item WHERE mesh_id = ?1)
+    + (SELECT count(*) FROM log_row WHERE mesh_id = ?1)
     + (SELECT count(*) FROM mention_index WHERE mesh_id = ?1)";
 
 fn claim(

@@ -42,6 +42,9 @@ enum Operation {
     Deliveries(MemberId, DeliveryCursor, PageLimit),
     Ack(MemberId, Vec<Ack>),
     History(HistoryId, usize),
+    Log(HistoryId, PageLimit),
+    Epochs,
+    Bump,
     Roster,
 }
 
@@ -77,6 +80,7 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
         topics().prop_map(Destination::Topic),
         parties().prop_map(Destination::Dm),
         queues().prop_map(Destination::Queue),
+        Just(Destination::Log),
     ];
     (
         send_ids(mesh),
@@ -104,6 +108,7 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
                     envelope: "e".repeat(bytes).into(),
                     accepted_at: WallMs(i64::try_from(minted).unwrap()),
                     expires_at: expires_at.map(WallMs),
+                    epoch: (minted % 4 == 0).then_some(1),
                     id,
                 }
             },
@@ -193,7 +198,10 @@ fn operations(mesh: MeshId) -> impl Strategy<Value = Operation> {
         3 => (members(), cursors, limits).prop_map(|(m, c, l)| Operation::Deliveries(m, c, l)),
         2 => (members(), prop::collection::vec(acks(), 0..4)).prop_map(|(m, a)| Operation::Ack(m, a)),
         1 => (places(), 0..9_usize).prop_map(|(place, rows)| Operation::History(place, rows)),
-        1 => Just(Operation::Roster),
+        1 => (places(), 0..6_usize, 0..100_usize).prop_map(|(place, rows_max, bytes_max)| {
+            Operation::Log(place, PageLimit { rows_max, bytes_max })
+        }),
+        1 => prop::sample::select(vec![Operation::Roster, Operation::Epochs, Operation::Bump]),
     ]
 }
 
@@ -232,6 +240,11 @@ async fn answer<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> 
         Operation::History(place, rows) => {
             format!("{:?}", storage.history_after(mesh, place, rows).await)
         }
+        Operation::Log(place, limit) => {
+            format!("{:?}", storage.log_after(mesh, place, limit).await)
+        }
+        Operation::Epochs => format!("{:?}", storage.epochs(mesh).await),
+        Operation::Bump => format!("{:?}", storage.bump_epoch(mesh).await),
         Operation::Roster => format!("{:?}", storage.roster(mesh).await),
         other => answer_more(storage, mesh, other).await,
     }

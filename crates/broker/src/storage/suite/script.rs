@@ -71,6 +71,7 @@ impl<S: TestStorage> Script<'_, S> {
             "known" => self.known(&rest).await,
             "orphans" => self.orphans().await,
             "ack" => self.ack(&rest).await,
+            "log" | "epochs" | "bump" => self.log(verb, &rest).await,
             "take" | "done" | "release" | "longer" | "shown" | "acked" | "explain" | "mentions"
             | "sweep" | "prune" | "count" | "renew" | "end" | "expire" | "present" => {
                 self.more(verb, &rest).await
@@ -227,6 +228,7 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
     let destination = match (to.strip_prefix('@'), to.strip_prefix("queue:")) {
         (Some(text), _) => Destination::Dm(party(text)),
         (_, Some(name)) => Destination::Queue(queue(name)),
+        _ if to == "log" => Destination::Log,
         _ => Destination::Topic(topic(to)),
     };
     let priority = fields.get("priority").unwrap_or(&"next");
@@ -259,6 +261,7 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
             window: 9,
             counted: true,
         }),
+        epoch: fields.get("epoch").map(|text| text.parse().unwrap()),
     }
 }
 
@@ -281,6 +284,7 @@ fn outcome(accepted: &Accepted) -> String {
         Accepted::Duplicate(consumed) => format!("duplicate {}", consumed.history_id),
         Accepted::Conflict(consumed) => format!("conflict {}", consumed.wire_fingerprint.0[0]),
         Accepted::UnknownRecipient => "unknown_recipient".to_owned(),
+        Accepted::OtherEpoch(epoch) => format!("other_epoch {epoch}"),
         Accepted::Failed(_) => "failed".to_owned(),
     }
 }

@@ -137,7 +137,25 @@ impl Client {
 
     pub(super) async fn verdicts(&mut self) -> (u64, Vec<Verdict>) {
         self.pick(|frame| match frame {
-            ServerFrame::Verdicts { batch, items } => Ok((batch, items)),
+            ServerFrame::Verdicts { batch, items, .. } => Ok((batch, items)),
+            other => Err(other),
+        })
+        .await
+    }
+
+    /// Waits for the hint that the log has grown.
+    pub(super) async fn log_grew(&mut self) {
+        self.pick(|frame| match frame {
+            ServerFrame::LogGrew {} => Ok(()),
+            other => Err(other),
+        })
+        .await;
+    }
+
+    /// The epoch that an answer to a batch carries.
+    pub(super) async fn verdict_epoch(&mut self) -> (Option<u64>, Vec<Verdict>) {
+        self.pick(|frame| match frame {
+            ServerFrame::Verdicts { epoch, items, .. } => Ok((epoch, items)),
             other => Err(other),
         })
         .await

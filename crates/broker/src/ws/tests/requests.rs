@@ -22,6 +22,8 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Explained(explained) => format!("explained {}", explained.history_id),
         ReplyResult::Taken { items } => format!("took {}", items.len()),
         ReplyResult::QueueVerdicts { items } => format!("{items:?}"),
+        ReplyResult::Log { epoch, items } => format!("epoch {epoch}, {} ops", items.len()),
+        ReplyResult::Epochs { epoch, ends } => format!("epoch {epoch}, {ends:?}"),
     }
 }
 
@@ -55,6 +57,14 @@ async fn requests_change_what_they_say_and_tell_whether_they_did() {
         (unsubscribe("two"), "changed=false"),
         (status("A"), "absent"),
         (Request::Roster, "2 topics"),
+        (
+            Request::LogRead {
+                after: heddle_core::ids::HistoryId::ZERO,
+                limit: 9,
+            },
+            "epoch 1, 0 ops",
+        ),
+        (Request::Epochs, "epoch 1, []"),
     ];
     for (request, expected) in table {
         let shown = format!("{request:?}");

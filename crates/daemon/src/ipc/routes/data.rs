@@ -102,7 +102,10 @@ impl<'i> Change<'i> {
     ) -> Result<Settled, Problem> {
         let applied = applied.map_err(|error| store_problem(&error))?;
         let (outcome, answer) = match applied {
-            Applied::Fresh(receipt) => ("fresh", Ok((false, receipt))),
+            Applied::Fresh(receipt) => {
+                self.mesh.sync.changed();
+                ("fresh", Ok((false, receipt)))
+            }
             Applied::Duplicate(receipt) => ("duplicate", Ok((true, receipt))),
             Applied::Conflict { stored, at } => {
                 let problem = Problem::new(

@@ -16,6 +16,7 @@ mod queue;
 pub(super) mod send;
 mod state;
 mod status;
+mod sync;
 mod table;
 mod task;
 mod task_view;

@@ -19,16 +19,19 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     body::no_query(&request.into_parts().0)?;
     let figures = ipc.shared.store.figures().await;
     let figures = figures.map_err(|error| store_problem(&error))?;
-    let view = |mesh: &Arc<crate::mesh::MeshState>| MeshStatus {
-        mesh: mesh.mesh.name.to_string(),
-        mesh_id: mesh.mesh.mesh.to_string(),
-        member: mesh.mesh.member_name.to_string(),
-        broker: mesh.broker.clone(),
-        connected: mesh.is_connected(),
-        as_of: mesh.as_of(ipc.shared.clock.wall()),
-        last_error: mesh.last_error(),
-    };
-    let meshes: Vec<MeshStatus> = ipc.shared.meshes.iter().map(view).collect();
+    let mut meshes = Vec::with_capacity(ipc.shared.meshes.len());
+    for mesh in &ipc.shared.meshes {
+        meshes.push(MeshStatus {
+            mesh: mesh.mesh.name.to_string(),
+            mesh_id: mesh.mesh.mesh.to_string(),
+            member: mesh.mesh.member_name.to_string(),
+            broker: mesh.broker.clone(),
+            connected: mesh.is_connected(),
+            as_of: mesh.as_of(ipc.shared.clock.wall()),
+            last_error: mesh.last_error(),
+            sync: Some(super::sync::view(&ipc.shared, mesh).await?),
+        });
+    }
     let parked = ipc.shared.store.outbox_parked().await;
     let parked = parked.map_err(|error| store_problem(&error))?;
     let mut degraded = ipc.shared.degraded();

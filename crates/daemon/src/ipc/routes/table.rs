@@ -10,15 +10,16 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, task, task_view, topic,
+    queue, send, state, status, sync, task, task_view, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
-    InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage,
-    RememberBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer,
-    SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KeyBody, OpBody,
+    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
+    RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
+    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
     TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
     TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
@@ -54,6 +55,7 @@ pub(super) fn routes() -> Vec<Route> {
         rows(),
         data(),
         tasks(),
+        sync_routes(),
         people(),
         house(),
     ];
@@ -285,6 +287,43 @@ fn tasks() -> Vec<Route> {
         get("/v1/task/get", task_view::get, "A task and its record")
             .asks::<task_view::GetQuery>()
             .gives::<TaskStory>(200),
+    ]
+}
+
+fn sync_routes() -> Vec<Route> {
+    vec![
+        get(
+            "/v1/mesh/clock",
+            sync::clock,
+            "The clock of a mesh's data, and how its sync stands",
+        )
+        .asks::<sync::ClockQuery>()
+        .gives::<ClockView>(200),
+        get(
+            "/v1/mesh/dump",
+            sync::dump,
+            "Every replicated row as a canonical line, in order",
+        )
+        .asks::<sync::DumpQuery>()
+        .gives::<DumpView>(200),
+        get("/v1/doctor", sync::doctor, "What is wrong, and what to do").gives::<DoctorView>(200),
+        post(
+            "/v1/doctor/retry",
+            sync::retry,
+            "Try an op again that was refused or set aside",
+        )
+        .takes::<OpBody>()
+        .gives::<DoctorAnswer>(200),
+        post("/v1/doctor/drop", sync::drop_op, "Give an op up")
+            .takes::<OpBody>()
+            .gives::<DoctorAnswer>(200),
+        post(
+            "/v1/doctor/resume-sync",
+            sync::resume,
+            "Let the sync of a mesh go on",
+        )
+        .takes::<ResumeBody>()
+        .gives::<DoctorAnswer>(200),
     ]
 }
 

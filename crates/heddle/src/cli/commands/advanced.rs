@@ -1,4 +1,4 @@
-//! `heddle advanced fingerprint | canonicalize`: see what the gate sees.
+//! `heddle advanced fingerprint | canonicalize | dump`: see what the gate sees, and what a mesh holds.
 
 use std::io::{BufRead, Read};
 
@@ -27,6 +27,8 @@ enum Verb {
         #[arg(long)]
         lines: bool,
     },
+    /// Print every replicated row of a mesh (--mesh) as a canonical line; equal replicas print equal bytes
+    Dump,
     /// Read JSON, print its RFC 8785 bytes
     Canonicalize {
         /// Every line of the input is a document of its own
@@ -35,7 +37,7 @@ enum Verb {
     },
 }
 
-pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
         Verb::Fingerprint { lines: false } => ui::json(&components(&whole_input()?)?),
         Verb::Fingerprint { lines: true } => each_line(|line| {
@@ -45,8 +47,30 @@ pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
                 .unwrap_or_default()
                 .to_owned())
         }),
+        Verb::Dump => dump(context),
         Verb::Canonicalize { lines: false } => ui::raw(&canonical(&whole_input()?)?),
         Verb::Canonicalize { lines: true } => each_line(canonical),
+    }
+}
+
+/// Page by page: a mesh that changes meanwhile is printed as no moment had it.
+fn dump(context: &Context) -> Result<(), CliError> {
+    let client = context.client();
+    let mut cursor: Option<String> = None;
+    loop {
+        let mut query: Vec<_> = context.mesh_scope().into_iter().collect();
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let page = client.dump(&query)?;
+        let mut text = String::new();
+        for line in &page.lines {
+            text.push_str(line);
+            text.push('\n');
+        }
+        ui::raw(&text)?;
+        match page.cursor {
+            None => return Ok(()),
+            next => cursor = next,
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! `heddle broker serve | sweep | orphan-check`: a broker of its own, and its jobs by hand.
+//! `heddle broker serve | sweep | orphan-check | epoch`: a broker of its own, and its jobs by hand.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,6 +33,19 @@ enum Verb {
     Sweep(Data),
     /// Look for rows that lack the rows that must stand beside them; exit 1 if there is one
     OrphanCheck(Data),
+    /// Show the epoch of each mesh's history
+    Epoch {
+        #[command(flatten)]
+        data: Data,
+        /// Begin a new epoch in the mesh (--mesh) or in all of them, as after putting back an older copy
+        #[arg(value_enum)]
+        verb: Option<EpochVerb>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum EpochVerb {
+    Bump,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -79,5 +92,6 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         }
         Verb::Sweep(data) => broker::sweep(context, &folder(data)),
         Verb::OrphanCheck(data) => broker::orphan_check(context, &folder(data)),
+        Verb::Epoch { data, verb } => broker::epoch(context, &folder(data), verb.is_some()),
     }
 }

@@ -5,12 +5,14 @@ mod agent;
 mod broker;
 mod completions;
 mod daemon;
+mod doctor;
 mod down;
 mod explain;
 mod forget;
 mod inbox;
 pub mod logs;
 mod mcp;
+mod mesh;
 mod peers;
 mod queue;
 mod recall;
@@ -78,6 +80,10 @@ verbs! {
     Peers => peers,
     /// Serve an agent's MCP client: tools over standard input and output
     Mcp => mcp,
+    /// Look at a mesh: the clock of its data and how its sync stands
+    Mesh => mesh,
+    /// Say what is wrong and mend it: ops that do not get through
+    Doctor => doctor,
     /// Run a broker of its own, and its jobs by hand
     Broker => broker,
     /// Run the daemon for meshes hosted elsewhere; look after its outbox

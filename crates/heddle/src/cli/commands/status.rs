@@ -5,7 +5,7 @@
 use clap::Args as ClapArgs;
 use heddle_daemon::{Holder, Home};
 use heddle_wire::client::ClientError;
-use heddle_wire::ipc::{StatusView, Verdict};
+use heddle_wire::ipc::{MeshStatus, StatusView, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{CliError, Context, exit};
@@ -70,6 +70,16 @@ fn in_words(context: &Context, status: &Value) -> String {
     )
 }
 
+/// How the data of a mesh that has others is shared.
+fn sync(mesh: &MeshStatus) -> String {
+    match &mesh.sync {
+        Some(sync) if sync.kind != "personal" => {
+            format!(", sync {}, {} to send", sync.state, sync.out_waiting)
+        }
+        _ => String::new(),
+    }
+}
+
 fn describe(status: &StatusView) -> String {
     let outbox = &status.outbox;
     let says = match status.judge().0 {
@@ -94,8 +104,11 @@ fn describe(status: &StatusView) -> String {
             "not connected"
         };
         text.push_str(&format!(
-            "  mesh    {} as {}, broker {}, {state}\n",
-            mesh.mesh, mesh.member, mesh.broker
+            "  mesh    {} as {}, broker {}, {state}{}\n",
+            mesh.mesh,
+            mesh.member,
+            mesh.broker,
+            sync(mesh)
         ));
     }
     text.push_str(&format!(

@@ -13,6 +13,7 @@ pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
 pub(crate) use fold::take;
 pub use lease::HeldTask;
 pub use losses::{Loss, LossKind, LossSide};
+pub(crate) use page::dump;
 pub use page::{TaskFilter, TaskWhich};
 pub use row::TaskRow;
 

@@ -1,0 +1,151 @@
+//! The log in SQL: appending in the accept transaction, reading by cursor.
+
+use heddle_core::ids::{BrokerMessageId, HistoryId, MeshId};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::super::error::StorageError;
+use super::super::log::{Epochs, Log, LogPage, LogRow};
+use super::super::rows::PageLimit;
+use super::SqliteStorage;
+use super::columns::{Columns, integer, mesh_key, message_key};
+use super::error::JobError;
+use super::history::Line;
+
+const LAST: &str = "
+SELECT epoch, seq FROM log_row WHERE mesh_id = ?1 ORDER BY epoch DESC, seq DESC LIMIT 1";
+
+const APPEND: &str = "
+INSERT INTO log_row (mesh_id, epoch, seq, previous_epoch, previous_seq, broker_message_id)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
+const AFTER: &str = "
+SELECT l.epoch, l.seq, l.previous_epoch, l.previous_seq, m.sender_member, m.sender_agent,
+    m.client_message_id, m.accepted_at, m.envelope
+FROM log_row l
+JOIN message m ON m.mesh_id = l.mesh_id AND m.broker_message_id = l.broker_message_id
+WHERE l.mesh_id = ?1 AND (l.epoch, l.seq) > (?2, ?3)
+ORDER BY l.epoch, l.seq LIMIT ?4";
+
+// One step of a walk from epoch to epoch: two look-ups each, however long the history is.
+const END_BEFORE: &str = "
+SELECT epoch, seq FROM message_history WHERE mesh_id = ?1 AND epoch < ?2
+ORDER BY epoch DESC, seq DESC LIMIT 1";
+
+const BUMP: &str = "UPDATE mesh SET epoch = epoch + 1, next_seq = 1 WHERE mesh_id = ?1";
+
+/// The statements above, for the test that looks at their plans.
+#[cfg(test)]
+pub(super) const STATEMENTS: &[&str] = &[LAST, APPEND, AFTER, END_BEFORE];
+
+pub(super) fn append(
+    connection: &Connection,
+    mesh: [u8; 16],
+    at: HistoryId,
+    id: BrokerMessageId,
+) -> rusqlite::Result<usize> {
+    let last = connection
+        .prepare_cached(LAST)?
+        .query_row([mesh], |row| Columns::of(row).history_id())
+        .optional()?;
+    let previous = last.unwrap_or(HistoryId::ZERO);
+    connection.prepare_cached(APPEND)?.execute(params![
+        mesh,
+        integer(at.epoch),
+        integer(at.seq),
+        integer(previous.epoch),
+        integer(previous.seq),
+        message_key(id),
+    ])
+}
+
+fn after(
+    connection: &Connection,
+    mesh: MeshId,
+    after: HistoryId,
+    limit: PageLimit,
+) -> Result<Vec<LogRow>, JobError> {
+    let mut statement = connection.prepare_cached(AFTER)?;
+    let mut found = statement.query(params![
+        mesh_key(mesh),
+        integer(after.epoch),
+        integer(after.seq),
+        super::upkeep::rows(limit.rows_max),
+    ])?;
+    let (mut rows, mut bytes) = (Vec::new(), 0);
+    while let Some(row) = found.next()? {
+        let mut columns = Columns::of(row);
+        let row = LogRow {
+            history_id: columns.history_id()?,
+            previous: columns.history_id()?,
+            sender: columns.party()?,
+            client_message_id: columns.client_message_id()?,
+            accepted_at: columns.wall()?,
+            envelope: columns.text()?.into(),
+        };
+        bytes += row.envelope.len();
+        if bytes > limit.bytes_max && !rows.is_empty() {
+            break;
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn ends(connection: &Connection, mesh: MeshId) -> Result<Vec<HistoryId>, JobError> {
+    let mut statement = connection.prepare_cached(END_BEFORE)?;
+    let (mut ends, mut before) = (Vec::new(), u64::MAX);
+    loop {
+        let end = statement
+            .query_row(params![mesh_key(mesh), integer(before)], |row| {
+                Columns::of(row).history_id()
+            })
+            .optional()?;
+        let Some(end) = end else {
+            ends.reverse();
+            return Ok(ends);
+        };
+        before = end.epoch;
+        ends.push(end);
+    }
+}
+
+fn epoch(connection: &Connection, mesh: MeshId) -> Result<u64, JobError> {
+    let line = Line::of(connection, mesh)?;
+    let line = line.ok_or(StorageError::UnknownMesh(mesh))?;
+    Ok(line.epoch)
+}
+
+impl Log for SqliteStorage {
+    async fn log_after(
+        &self,
+        mesh: MeshId,
+        from: HistoryId,
+        limit: PageLimit,
+    ) -> Result<LogPage, StorageError> {
+        self.read(mesh, move |c| {
+            Ok(LogPage {
+                epoch: epoch(c, mesh)?,
+                rows: after(c, mesh, from, limit)?,
+            })
+        })
+        .await
+    }
+
+    async fn epochs(&self, mesh: MeshId) -> Result<Epochs, StorageError> {
+        self.read(mesh, move |c| {
+            Ok(Epochs {
+                epoch: epoch(c, mesh)?,
+                ends: ends(c, mesh)?,
+            })
+        })
+        .await
+    }
+
+    async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        self.write(mesh, move |c| {
+            c.prepare_cached(BUMP)?.execute([mesh_key(mesh)])?;
+            epoch(c, mesh)
+        })
+        .await
+    }
+}

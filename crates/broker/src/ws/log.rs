@@ -1,0 +1,45 @@
+//! The log at the door: pages of ops, within a frame's bounds.
+
+use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::limits::{BATCH_BYTES_MAX, LOG_PAGE_MAX};
+use heddle_wire::broker::{LogItem, ReplyResult};
+use serde_json::value::RawValue;
+
+use super::Shared;
+use crate::limiter::Limiter;
+use crate::storage::{LogPage, LogRow, PageLimit, Storage, StorageError};
+
+pub(super) async fn read<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+    after: HistoryId,
+    limit: u32,
+) -> Result<ReplyResult, StorageError> {
+    let limit = PageLimit {
+        rows_max: usize::try_from(limit).map_or(LOG_PAGE_MAX, |max| max.clamp(1, LOG_PAGE_MAX)),
+        bytes_max: BATCH_BYTES_MAX,
+    };
+    let LogPage { epoch, rows } = shared.storage().log_after(mesh, after, limit).await?;
+    let mut items = Vec::with_capacity(rows.len());
+    for row in rows {
+        let place = row.history_id;
+        match item(row) {
+            Ok(item) => items.push(item),
+            // The reader sees a gap and says so; the ops behind it must not wait.
+            Err(error) => tracing::error!(%error, %place, "a stored envelope is not JSON"),
+        }
+    }
+    let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
+    metrics::counter!("heddle_broker_log_read_total").increment(count);
+    Ok(ReplyResult::Log { epoch, items })
+}
+
+fn item(row: LogRow) -> Result<LogItem, serde_json::Error> {
+    Ok(LogItem {
+        history_id: row.history_id,
+        previous: row.previous,
+        from: row.sender,
+        client_message_id: row.client_message_id,
+        envelope: RawValue::from_string(row.envelope.into())?,
+    })
+}

@@ -1,0 +1,65 @@
+//! Ops over a connection: sent once, read by every member, with a hint and the epoch of now.
+
+use heddle_core::ids::HistoryId;
+use heddle_wire::broker::{ReplyResult, Request, SendItem};
+
+use super::client::Client;
+use super::house::House;
+use crate::storage::Log;
+use crate::test_support::{mesh, refused_code, send_item};
+
+fn op(id: &str, epoch: u64) -> SendItem {
+    SendItem {
+        epoch: Some(epoch),
+        ..send_item("one", id, "log:ops", "{}")
+    }
+}
+
+async fn read(client: &mut Client, after: HistoryId) -> (u64, Vec<(String, String)>) {
+    let body = Request::LogRead { after, limit: 100 };
+    let ReplyResult::Log { epoch, items } = client.request(body).await else {
+        panic!("no log");
+    };
+    let items = items.into_iter();
+    let shown = items.map(|item| {
+        (
+            item.history_id.to_string(),
+            item.client_message_id.to_string(),
+        )
+    });
+    (epoch, shown.collect())
+}
+
+#[tokio::test]
+async fn lf_13_every_member_reads_an_op_and_hears_that_there_is_one() {
+    let house = House::new().await;
+    let (mut a, _serving_a) = house.enter("a", &["one"]).await;
+    let (mut b, _serving_b) = house.enter("b", &["one"]).await;
+    assert_eq!(read(&mut b, HistoryId::ZERO).await, (1, vec![]));
+    a.send(1, vec![op("A", 1), op("A", 1)]).await;
+    let (epoch, verdicts) = a.verdict_epoch().await;
+    assert_eq!(epoch, Some(1));
+    let codes: Vec<&str> = verdicts.iter().map(refused_code).collect();
+    assert_eq!(codes, ["created", "duplicate"]);
+    b.log_grew().await;
+    let expected = vec![("1.1".to_owned(), "A".to_owned())];
+    assert_eq!(read(&mut b, HistoryId::ZERO).await, (1, expected.clone()));
+    // Its sender too: that is how it hears that the op has arrived.
+    assert_eq!(read(&mut a, HistoryId::ZERO).await, (1, expected));
+}
+
+#[tokio::test]
+async fn lf_16_answers_carry_the_epoch_of_now() {
+    let house = House::new().await;
+    let (mut a, _serving) = house.enter("a", &["one"]).await;
+    a.send(1, vec![op("A", 1)]).await;
+    assert_eq!(a.verdict_epoch().await.0, Some(1));
+    house.storage.bump_epoch(mesh(1)).await.unwrap();
+    a.send(2, vec![op("A", 1), op("B", 1)]).await;
+    let (epoch, verdicts) = a.verdict_epoch().await;
+    assert_eq!(epoch, Some(2));
+    let codes: Vec<&str> = verdicts.iter().map(refused_code).collect();
+    assert_eq!(codes, ["duplicate", "epoch_mismatch"]);
+    a.send(3, vec![send_item("one", "M", "#none", "x")]).await;
+    assert_eq!(a.verdict_epoch().await.0, None, "messages know no epoch");
+}

@@ -1,0 +1,299 @@
+//! The sync of a mesh's data: its clock, its dump, and what the doctor says and does about its ops.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use heddle_core::error_code::ErrorCode;
+use heddle_core::limits::RESPONSE_BYTES_MAX;
+use heddle_core::sync::SyncState;
+use heddle_store::{Dropped, Retried};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{
+    ClockView, DoctorAnswer, DoctorView, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
+};
+use heddle_wire::problem::Problem;
+use serde::Deserialize;
+
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
+use crate::shared::{Shared, store_problem};
+
+/// Ops that one look lists for a mesh.
+const OPS_LISTED_MAX: usize = 100;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ClockQuery {
+    #[serde(default)]
+    mesh: Option<String>,
+}
+
+pub(super) async fn clock(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: ClockQuery = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let clock = ipc.shared.store.data_clock(mesh.mesh.mesh).await;
+    let clock = clock.map_err(|error| store_problem(&error))?;
+    let sync = view(&ipc.shared, mesh).await?;
+    let is_offline = sync.state == SyncState::Reconnecting.as_str();
+    ok(&ClockView {
+        mesh: mesh.mesh.name.to_string(),
+        lamport: clock.value,
+        incarnation: clock.incarnation,
+        sync_state: if is_offline {
+            "offline".to_owned()
+        } else {
+            sync.state.clone()
+        },
+        last_sync_at: sync.last_sync_at.clone(),
+        sync,
+    })
+}
+
+/// As the tables have it now; only the state and the last error are the loop's own.
+pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, Problem> {
+    let id = mesh.mesh.mesh;
+    let head = shared.store.sync_head(id).await;
+    let head = head.map_err(|error| store_problem(&error))?;
+    let figures = shared.store.sync_figures(id).await;
+    let figures = figures.map_err(|error| store_problem(&error))?;
+    let seen = mesh.sync.view();
+    let state = match seen.state {
+        _ if !head.kind.is_shared() => SyncState::Local,
+        _ if !mesh.is_connected() => SyncState::Reconnecting,
+        _ if head.paused => SyncState::Paused,
+        state => state,
+    };
+    Ok(SyncView {
+        state: state.as_str().to_owned(),
+        kind: head.kind.as_str().to_owned(),
+        paused: head.paused,
+        needs_resync: head.needs_resync,
+        broker_epoch: head.broker_epoch,
+        log: head.log.to_string(),
+        out_waiting: figures.out_waiting,
+        in_waiting: figures.in_waiting,
+        in_parked: figures.in_parked,
+        in_quarantined: figures.in_quarantined,
+        last_sync_at: head.last_sync_at.map(|at| at.to_rfc3339()),
+        last_error: seen.last_error,
+    })
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DumpQuery {
+    #[serde(default)]
+    mesh: Option<String>,
+    #[serde(default)]
+    cursor: Option<String>,
+}
+
+pub(super) async fn dump(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: DumpQuery = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let skip: u64 = match &query.cursor {
+        None => 0,
+        Some(text) => text
+            .parse()
+            .map_err(|_| from_wire::invalid("the cursor is not one of ours".to_owned()))?,
+    };
+    // A line is a string in the answer, in which every quote is escaped.
+    let page = ipc
+        .shared
+        .store
+        .dump(mesh.mesh.mesh, skip, RESPONSE_BYTES_MAX / 4);
+    let page = page.await.map_err(|error| store_problem(&error))?;
+    let next = skip.saturating_add(u64::try_from(page.lines.len()).unwrap_or(u64::MAX));
+    ok(&DumpView {
+        mesh: mesh.mesh.name.to_string(),
+        lines: page.lines,
+        cursor: page.more.then(|| next.to_string()),
+    })
+}
+
+pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
+    let mut findings = vec![store_finding(&ipc.shared)];
+    let mut ops = Vec::new();
+    for mesh in &ipc.shared.meshes {
+        let sync = view(&ipc.shared, mesh).await?;
+        findings.push(sync_finding(mesh, &sync));
+        if sync.kind != "personal" {
+            ops.extend(stuck(&ipc.shared, mesh).await?);
+        }
+    }
+    ok(&DoctorView {
+        ok: findings.iter().all(|finding| finding.ok),
+        findings,
+        ops,
+    })
+}
+
+fn store_finding(shared: &Shared) -> Finding {
+    let poisoned = shared.store.poisoned();
+    Finding {
+        check: "store".to_owned(),
+        ok: poisoned.is_none(),
+        next: poisoned
+            .as_ref()
+            .map_or_else(String::new, |_| "Check the disk, then restart.".to_owned()),
+        says: poisoned.map_or_else(
+            || "the store takes writes".to_owned(),
+            |why| format!("the store takes no writes since a sync failed ({why})"),
+        ),
+    }
+}
+
+fn sync_finding(mesh: &MeshState, sync: &SyncView) -> Finding {
+    let name = &mesh.mesh.name;
+    let (ok, says, next) = if sync.kind == "personal" {
+        (
+            true,
+            "its data stays in this home".to_owned(),
+            String::new(),
+        )
+    } else if sync.paused {
+        let says =
+            "its sync is paused: one op was refused too often; local work goes on".to_owned();
+        let next = format!(
+            "Look at the refused op below; `heddle doctor --retry ID` or `heddle doctor --drop ID`, then `heddle doctor --resume-sync {name}`."
+        );
+        (false, says, next)
+    } else if sync.needs_resync {
+        let says = "the broker's log has a gap; data of others may be missing here".to_owned();
+        (
+            false,
+            says,
+            "Ask whoever runs the broker; the log must be whole.".to_owned(),
+        )
+    } else if sync.in_quarantined > 0 {
+        let says = format!("{} ops from elsewhere were set aside", sync.in_quarantined);
+        let next = "Update Heddle if they are of a younger version; `heddle doctor --retry ID` looks again, `heddle doctor --drop ID` forgets one.".to_owned();
+        (false, says, next)
+    } else if sync.state == SyncState::Reconnecting.as_str() {
+        let says = format!(
+            "no connection; {} changes wait to be sent, and will be",
+            sync.out_waiting
+        );
+        (true, says, String::new())
+    } else {
+        let says = format!("{} changes wait to be sent", sync.out_waiting);
+        (true, says, String::new())
+    };
+    Finding {
+        check: format!("sync of mesh {name}"),
+        ok,
+        says,
+        next,
+    }
+}
+
+async fn stuck(shared: &Shared, mesh: &MeshState) -> Result<Vec<StuckOp>, Problem> {
+    let id = mesh.mesh.mesh;
+    let name = mesh.mesh.name.to_string();
+    let refused = shared.store.refused_ops(id, OPS_LISTED_MAX).await;
+    let refused = refused.map_err(|error| store_problem(&error))?;
+    let aside = shared.store.set_aside_ops(id, OPS_LISTED_MAX).await;
+    let aside = aside.map_err(|error| store_problem(&error))?;
+    let outgoing = refused.into_iter().map(|(id, attempts, reason)| StuckOp {
+        id,
+        mesh: name.clone(),
+        way: "outgoing".to_owned(),
+        state: "refused".to_owned(),
+        attempts,
+        reason,
+        sender: None,
+    });
+    let incoming = aside.into_iter().map(|op| StuckOp {
+        id: op.op_id,
+        mesh: name.clone(),
+        way: "incoming".to_owned(),
+        state: op.state,
+        attempts: 0,
+        reason: op.reason,
+        sender: Some(super::data::address(mesh, &op.sender)),
+    });
+    Ok(outgoing.chain(incoming).collect())
+}
+
+/// The meshes in which an op of that id may be.
+fn meshes<'i>(ipc: &'i Ipc, name: Option<&str>) -> Result<Vec<&'i Arc<MeshState>>, Problem> {
+    Ok(match name {
+        Some(name) => vec![ipc.shared.mesh(Some(name))?],
+        None => ipc.shared.meshes.iter().collect(),
+    })
+}
+
+pub(super) async fn retry(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let asked: OpBody = body::read(&parts, incoming).await?;
+    for mesh in meshes(&ipc, asked.mesh.as_deref())? {
+        let done = ipc.shared.store.retry_op(mesh.mesh.mesh, asked.id.clone());
+        let says = match done.await.map_err(|error| store_problem(&error))? {
+            Retried::Unknown => continue,
+            Retried::Outgoing => "it is sent again now; its refusals are forgotten",
+            Retried::Incoming => "it is applied again now",
+        };
+        mesh.sync.wake();
+        return ok(&answer(mesh, says));
+    }
+    Err(no_such_op(&asked.id).into())
+}
+
+pub(super) async fn drop_op(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let asked: OpBody = body::read(&parts, incoming).await?;
+    let now = ipc.shared.clock.wall();
+    for mesh in meshes(&ipc, asked.mesh.as_deref())? {
+        let done = ipc
+            .shared
+            .store
+            .drop_op(mesh.mesh.mesh, asked.id.clone(), now);
+        let says = match done.await.map_err(|error| store_problem(&error))? {
+            Dropped::Unknown => continue,
+            Dropped::Outgoing => {
+                "it is never sent: this home keeps the change, the others do not get it; write the same key again to share it"
+            }
+            Dropped::Incoming => {
+                "it is never applied: the others have the change, this home does not get it"
+            }
+        };
+        mesh.sync.wake();
+        return ok(&answer(mesh, says));
+    }
+    Err(no_such_op(&asked.id).into())
+}
+
+pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let asked: ResumeBody = body::read(&parts, incoming).await?;
+    let mesh = ipc.shared.mesh(Some(&asked.mesh))?;
+    let resumed = ipc.shared.store.resume_sync(mesh.mesh.mesh).await;
+    let changed = resumed.map_err(|error| store_problem(&error))?;
+    mesh.sync.wake();
+    ok(&DoctorAnswer {
+        mesh: mesh.mesh.name.to_string(),
+        changed,
+        says: if changed {
+            "the sync goes on; an op that is refused again pauses it again".to_owned()
+        } else {
+            "the sync was not paused; what waits is tried now".to_owned()
+        },
+    })
+}
+
+fn answer(mesh: &MeshState, says: &str) -> DoctorAnswer {
+    DoctorAnswer {
+        mesh: mesh.mesh.name.to_string(),
+        changed: true,
+        says: says.to_owned(),
+    }
+}
+
+fn no_such_op(id: &str) -> Problem {
+    Problem::new(
+        ErrorCode::NotFound,
+        format!("no op {id:?} waits for anybody"),
+    )
+    .next("`heddle doctor` lists the ops that do.")
+}

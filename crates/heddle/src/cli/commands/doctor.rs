@@ -1,0 +1,84 @@
+//! `heddle doctor`: what is wrong, and what a person can do about ops that do not get through.
+
+use clap::Args as ClapArgs;
+use heddle_wire::ipc::{DoctorAnswer, DoctorView, OpBody, ResumeBody};
+
+use crate::cli::{CliError, Context, exit};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Try an op again that was refused or set aside
+    #[arg(long, value_name = "ID", conflicts_with_all = ["drop", "resume_sync"])]
+    retry: Option<String>,
+    /// Give an op up; one home keeps a change that the others do not have
+    #[arg(long, value_name = "ID", conflicts_with = "resume_sync")]
+    drop: Option<String>,
+    /// Let the sync of a mesh go on that an op has paused
+    #[arg(long, value_name = "MESH")]
+    resume_sync: Option<String>,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let client = context.client();
+    let op = |id: &String| OpBody {
+        id: id.clone(),
+        mesh: context.mesh.clone(),
+    };
+    if let Some(id) = &args.retry {
+        return context.print(&client.doctor_op("retry", &op(id))?, said);
+    }
+    if let Some(id) = &args.drop {
+        return context.print(&client.doctor_op("drop", &op(id))?, said);
+    }
+    if let Some(mesh) = args.resume_sync {
+        return context.print(&client.resume_sync(&ResumeBody { mesh })?, said);
+    }
+    let view = client.doctor()?;
+    context.print(&view, describe)?;
+    if view.ok {
+        Ok(())
+    } else {
+        Err(CliError {
+            code: exit::FAILED,
+            ..CliError::quiet()
+        })
+    }
+}
+
+fn said(answer: &DoctorAnswer) -> String {
+    format!("mesh {}: {}\n", answer.mesh, answer.says)
+}
+
+fn describe(view: &DoctorView) -> String {
+    let mut text = String::new();
+    text.push_str(if view.ok {
+        "ok: nothing needs you\n"
+    } else {
+        "something needs you\n"
+    });
+    for finding in &view.findings {
+        let sign = if finding.ok { " " } else { "!" };
+        text.push_str(&format!("  {sign} {}: {}\n", finding.check, finding.says));
+        if !finding.next.is_empty() {
+            text.push_str(&format!("    {}\n", finding.next));
+        }
+    }
+    if !view.ops.is_empty() {
+        text.push_str("  ops:\n");
+    }
+    for op in &view.ops {
+        let from = op
+            .sender
+            .as_deref()
+            .map_or(String::new(), |sender| format!(" from {sender}"));
+        let tries = match op.attempts {
+            0 => String::new(),
+            attempts => format!(", {attempts} times"),
+        };
+        text.push_str(&format!(
+            "    {} ({}{from} in {}) {}{tries}: {}\n",
+            op.id, op.way, op.mesh, op.state, op.reason
+        ));
+    }
+    text
+}

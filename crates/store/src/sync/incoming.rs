@@ -1,0 +1,138 @@
+//! Ops from the log into their inbox: unique by place and by id (C9), with the cursor in one transaction.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party};
+use heddle_core::sync::is_gap;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::head;
+use super::outgoing::confirm;
+use crate::cells::count_cell;
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// One op of the log, as the broker gave it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewOp {
+    pub history_id: HistoryId,
+    /// The op before it in the log.
+    pub previous: HistoryId,
+    /// As the broker has proven it.
+    pub sender: Party,
+    pub client_message_id: ClientMessageId,
+    /// The op's bytes, or why the envelope holds none.
+    pub op: Result<Vec<u8>, String>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReceivedOps {
+    pub stored: u64,
+    pub duplicates: u64,
+    /// Own ops whose ack was lost and which are known to have arrived by this.
+    pub confirmed: u64,
+    /// An op was missed: the mesh is flagged (LF-15).
+    pub gap: bool,
+}
+
+pub(crate) const INSERT: &str = "
+    INSERT INTO op_inbox (mesh_id, epoch, seq, sender, op_id, state, reason, received_at, op)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
+
+const MOVE_CURSOR: &str = "
+    UPDATE mesh SET log_epoch = ?2, log_seq = ?3, needs_resync = ?4, last_sync_at = ?5
+    WHERE mesh_id = ?1";
+
+pub(crate) const KNOWN_BY_ID: &str = "SELECT arrival FROM outbox WHERE id_key = ?1 AND kind = 'op'";
+
+impl Store {
+    /// Keeps a page of the log, in any order and however often it comes. `own` is who we are in the
+    /// mesh; `epoch` is that of the broker's history now.
+    pub async fn receive_ops(
+        &self,
+        mesh: MeshId,
+        own: MemberId,
+        epoch: u64,
+        mut ops: Vec<NewOp>,
+        now: WallMs,
+    ) -> Result<ReceivedOps, StoreError> {
+        ops.sort_by_key(|op| op.history_id);
+        // What a power cut takes is read again: cursor and rows go together.
+        self.write_relaxed(move |connection| receive(connection, mesh, own, epoch, &ops, now))
+            .await
+    }
+}
+
+fn receive(
+    connection: &Connection,
+    mesh: MeshId,
+    own: MemberId,
+    epoch: u64,
+    ops: &[NewOp],
+    now: WallMs,
+) -> Result<ReceivedOps, StoreError> {
+    let head = head::hear(connection, mesh, epoch)?;
+    let mut received = ReceivedOps::default();
+    let mut cursor = head.log;
+    for op in ops {
+        received.gap |= is_gap(cursor, op.previous);
+        cursor = cursor.max(op.history_id);
+        if insert(connection, mesh, op, now)? {
+            received.stored += 1;
+        } else {
+            received.duplicates += 1;
+        }
+        if op.sender.member == own && came_back(connection, mesh, op, now)? {
+            received.confirmed += 1;
+        }
+    }
+    connection.prepare_cached(MOVE_CURSOR)?.execute(params![
+        mesh.0.to_bytes(),
+        count_cell(cursor.epoch)?,
+        count_cell(cursor.seq)?,
+        head.needs_resync || received.gap,
+        now.0,
+    ])?;
+    Ok(received)
+}
+
+fn insert(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &NewOp,
+    now: WallMs,
+) -> Result<bool, StoreError> {
+    let (state, reason, bytes) = match &op.op {
+        Ok(bytes) => ("waiting", None, bytes.as_slice()),
+        Err(why) => ("quarantined", Some(why.as_str()), [].as_slice()),
+    };
+    let inserted = connection.prepare_cached(INSERT)?.execute(params![
+        mesh.0.to_bytes(),
+        count_cell(op.history_id.epoch)?,
+        count_cell(op.history_id.seq)?,
+        op.sender.to_string(),
+        op.client_message_id.as_str(),
+        state,
+        reason,
+        now.0,
+        bytes,
+    ])?;
+    Ok(inserted == 1)
+}
+
+/// An own op that comes back confirms its outbox row. True if that was news.
+fn came_back(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &NewOp,
+    now: WallMs,
+) -> Result<bool, StoreError> {
+    let key = IdKey::of(mesh, &op.sender, &op.client_message_id);
+    let arrival: Option<i64> = connection
+        .prepare_cached(KNOWN_BY_ID)?
+        .query_row([key.0], |row| row.get(0))
+        .optional()?;
+    match arrival {
+        None => Ok(false),
+        Some(arrival) => confirm(connection, mesh, arrival, now, None, op.history_id),
+    }
+}

@@ -1,0 +1,26 @@
+//! Sync of data ops with the log of a mesh. What goes out stands in the outbox, what comes in in a table
+//! of its own; both are read and written here, one verb a file. Decisions are `core::sync`'s.
+
+mod apply;
+mod doctor;
+mod head;
+mod incoming;
+mod outgoing;
+mod replay;
+
+#[cfg(test)]
+pub(crate) use {
+    apply::{APPLIED, OPEN, SET_ASIDE},
+    doctor::{ABORT_OP, RELEASE, UNQUEUE},
+    head::{HEAD, WAITING_OUT},
+    incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID},
+    outgoing::{CONFIRM_DONE, CONFIRM_INFLIGHT, DUE_OPS, PUT_OFF, REFUSED, UNQUEUE_OP},
+    replay::{LOOK as REPLAY_LOOK, MOVED},
+};
+
+pub use apply::{AppliedOps, SetAside};
+pub use doctor::{Dropped, Retried};
+pub use head::{MeshKind, SyncFigures, SyncHead};
+pub use incoming::{NewOp, ReceivedOps};
+pub use outgoing::{DueOp, OpSettle};
+pub use replay::{ReplayLook, ReplayRow};

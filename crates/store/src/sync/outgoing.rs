@@ -1,0 +1,236 @@
+//! Ops on their way to the broker: in outbox order, one transmission at a time, never dead by age.
+//!
+//! Taking an op writes nothing: it is `pending` until the broker has it, and passes through `inflight` in
+//! the transaction that settles it. A crash between the two sends it once more, and B0 knows its id.
+//! IMPORTANT: only rows whose commit was synced are seen here (LF-05), because a reader sees no other.
+
+use std::time::Duration;
+
+use heddle_core::clock::WallMs;
+use heddle_core::drain::RowMove;
+use heddle_core::ids::{ClientMessageId, HistoryId, MeshId, RowId};
+use heddle_core::names::AgentName;
+use heddle_core::sync::{OpMove, pauses_mesh};
+use rusqlite::{Connection, Row, params};
+
+use crate::cells::{Cells, history_cells};
+use crate::error::StoreError;
+use crate::outbox::{NEVER, ms_up, note_attempt};
+use crate::store::Store;
+
+/// An op that may be sent now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DueOp {
+    pub arrival: i64,
+    pub row: RowId,
+    pub agent: AgentName,
+    pub client_message_id: ClientMessageId,
+    pub payload: Vec<u8>,
+    /// Refusals of this very op; the network's faults are not among them (C40).
+    pub attempts: u32,
+    pub enqueued_at: WallMs,
+}
+
+/// What became of one op that was sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpSettle {
+    pub arrival: i64,
+    pub row: RowId,
+    pub attempts: u32,
+    pub next: OpMove,
+    pub at: WallMs,
+    /// After a refusal: when to try again.
+    pub due: Duration,
+}
+
+pub(crate) const DUE_OPS: &str = "
+    SELECT o.arrival, o.row_id, o.agent, o.client_message_id, o.payload, o.attempts, o.enqueued_at
+    FROM op_outbox q JOIN outbox o ON o.arrival = q.arrival
+    WHERE q.mesh_id = ?1 AND q.due_mono_ms <= ?2
+    ORDER BY q.arrival LIMIT ?3";
+
+// Two statements for one move: a row leaves `pending` through `inflight` only (OB-09).
+pub(crate) const CONFIRM_INFLIGHT: &str =
+    "UPDATE outbox SET status = 'inflight' WHERE arrival = ?1 AND status = 'pending'";
+
+pub(crate) const CONFIRM_DONE: &str = "
+    UPDATE outbox SET status = 'done', last_error = NULL, delivered_at = ?2,
+        broker_message_id = ?3, history_epoch = ?4, history_seq = ?5
+    WHERE arrival = ?1 AND status = 'inflight'";
+
+pub(crate) const UNQUEUE_OP: &str = "DELETE FROM op_outbox WHERE mesh_id = ?1 AND arrival = ?2";
+
+pub(crate) const REFUSED: &str = "
+    UPDATE outbox SET attempts = attempts + 1, last_error = ?2
+    WHERE arrival = ?1 AND status = 'pending'";
+
+pub(crate) const PUT_OFF: &str =
+    "UPDATE op_outbox SET due_mono_ms = ?3 WHERE mesh_id = ?1 AND arrival = ?2";
+
+const PAUSE: &str = "UPDATE mesh SET sync_paused = 1 WHERE mesh_id = ?1";
+
+impl Store {
+    /// Ops that may be sent now, in outbox order (LF-02); none of a mesh that is paused. As many as
+    /// both bounds allow, and at least one if there is one.
+    pub async fn due_ops(
+        &self,
+        mesh: MeshId,
+        now: Duration,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<DueOp>, StoreError> {
+        let (ops, damaged) = self
+            .read(move |connection| {
+                if super::head::read(connection, mesh)?.paused {
+                    return Ok((Vec::new(), Vec::new()));
+                }
+                due(connection, mesh, now, items_max, bytes_max)
+            })
+            .await?;
+        for (arrival, why) in damaged {
+            tracing::error!(
+                arrival,
+                why,
+                "an op in the outbox is damaged and waits apart"
+            );
+            let put_off = move |connection: &Connection| {
+                connection.prepare_cached(PUT_OFF)?.execute(params![
+                    mesh.0.to_bytes(),
+                    arrival,
+                    NEVER
+                ])?;
+                Ok(())
+            };
+            self.write(put_off).await?;
+        }
+        Ok(ops)
+    }
+
+    /// Writes what became of ops. True if one of them has paused its mesh.
+    pub async fn settle_ops(&self, mesh: MeshId, moves: Vec<OpSettle>) -> Result<bool, StoreError> {
+        let is_counted = |settle: &OpSettle| matches!(settle.next, OpMove::Refused { .. });
+        let must_last = moves.iter().any(is_counted);
+        let job = move |connection: &Connection| {
+            let mut paused = false;
+            for settle in &moves {
+                paused |= settle_one(connection, mesh, settle)?;
+            }
+            Ok(paused)
+        };
+        if must_last {
+            self.write(job).await
+        } else {
+            // Lost marks only send an op once more, and the broker knows its id.
+            self.write_relaxed(job).await
+        }
+    }
+}
+
+type Due = (Vec<DueOp>, Vec<(i64, String)>);
+
+fn due(
+    connection: &Connection,
+    mesh: MeshId,
+    now: Duration,
+    items_max: usize,
+    bytes_max: usize,
+) -> Result<Due, StoreError> {
+    let now_ms = i64::try_from(now.as_millis()).unwrap_or(NEVER - 1);
+    let limit = i64::try_from(items_max.max(1)).unwrap_or(i64::MAX);
+    let mut statement = connection.prepare_cached(DUE_OPS)?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), now_ms, limit])?;
+    let (mut ops, mut damaged, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
+    while let Some(row) = rows.next()? {
+        match read_op(row) {
+            Ok(op) => {
+                bytes = bytes.saturating_add(op.payload.len());
+                if bytes > bytes_max && !ops.is_empty() {
+                    break;
+                }
+                ops.push(op);
+            }
+            Err(StoreError::Corrupt(why)) => damaged.push((row.get(0)?, why)),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((ops, damaged))
+}
+
+fn read_op(row: &Row<'_>) -> Result<DueOp, StoreError> {
+    let mut cells = Cells::of("outbox", row);
+    Ok(DueOp {
+        arrival: cells.get()?,
+        row: RowId(cells.ulid()?),
+        agent: cells.parsed(AgentName::parse)?,
+        client_message_id: cells.parsed(ClientMessageId::parse)?,
+        payload: cells.get()?,
+        attempts: cells.get()?,
+        enqueued_at: cells.wall()?,
+    })
+}
+
+fn settle_one(
+    connection: &Connection,
+    mesh: MeshId,
+    settle: &OpSettle,
+) -> Result<bool, StoreError> {
+    match &settle.next {
+        OpMove::Done {
+            broker_message_id,
+            history_id,
+        } => {
+            let id = Some(broker_message_id.0.to_bytes());
+            confirm(connection, mesh, settle.arrival, settle.at, id, *history_id)?;
+            Ok(false)
+        }
+        OpMove::Wait { .. } => Ok(false),
+        OpMove::Refused { error } => {
+            let moved = connection
+                .prepare_cached(REFUSED)?
+                .execute(params![settle.arrival, error])?;
+            if moved == 0 {
+                return Ok(false);
+            }
+            let number = settle.attempts.saturating_add(1);
+            let words = RowMove::Dead {
+                reason: error.clone(),
+            };
+            note_attempt(connection, settle.row, number, settle.at, words.outcome())?;
+            connection.prepare_cached(PUT_OFF)?.execute(params![
+                mesh.0.to_bytes(),
+                settle.arrival,
+                ms_up(settle.due)
+            ])?;
+            if pauses_mesh(number) {
+                connection
+                    .prepare_cached(PAUSE)?
+                    .execute([mesh.0.to_bytes()])?;
+                return Ok(true);
+            }
+            Ok(false)
+        }
+    }
+}
+
+/// The broker has it, whether it said so or the op came back through the log. True if that was news.
+pub(super) fn confirm(
+    connection: &Connection,
+    mesh: MeshId,
+    arrival: i64,
+    at: WallMs,
+    broker_message_id: Option<[u8; 16]>,
+    place: HistoryId,
+) -> Result<bool, StoreError> {
+    let (epoch, seq) = history_cells(place);
+    let moved = connection
+        .prepare_cached(CONFIRM_INFLIGHT)?
+        .execute([arrival])?;
+    if moved == 1 {
+        let cells = params![arrival, at.0, broker_message_id, epoch, seq];
+        connection.prepare_cached(CONFIRM_DONE)?.execute(cells)?;
+    }
+    connection
+        .prepare_cached(UNQUEUE_OP)?
+        .execute(params![mesh.0.to_bytes(), arrival])?;
+    Ok(moved == 1)
+}

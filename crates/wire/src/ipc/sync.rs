@@ -1,0 +1,113 @@
+//! The sync of a mesh's data, as the doctor, the status and `mesh clock` show it.
+
+use serde::{Deserialize, Serialize};
+
+/// How the data of a mesh and its log stand to each other.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncView {
+    /// `local`, `idle`, `active`, `reconnecting` or `paused`.
+    pub state: String,
+    /// `personal`, `shared_owner` or `shared_guest`.
+    pub kind: String,
+    pub paused: bool,
+    /// An op of the log was missed and could not be read again.
+    pub needs_resync: bool,
+    pub broker_epoch: u64,
+    /// The log was received through this place.
+    pub log: String,
+    /// Own ops that the broker has not confirmed.
+    pub out_waiting: u64,
+    /// Ops from elsewhere that are not applied yet.
+    pub in_waiting: u64,
+    pub in_parked: u64,
+    pub in_quarantined: u64,
+    pub last_sync_at: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+}
+
+/// `GET /v1/mesh/clock`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockView {
+    pub mesh: String,
+    pub lamport: u64,
+    pub incarnation: u64,
+    /// `offline` where a shared mesh has no connection; else the state of its sync.
+    pub sync_state: String,
+    pub last_sync_at: Option<String>,
+    pub sync: SyncView,
+}
+
+/// An op that waits for somebody to look at it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StuckOp {
+    pub id: String,
+    pub mesh: String,
+    /// `outgoing` or `incoming`.
+    pub way: String,
+    /// `refused`, `parked` or `quarantined`.
+    pub state: String,
+    pub attempts: u32,
+    pub reason: String,
+    /// Who sent it, where it came from elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sender: Option<String>,
+}
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub check: String,
+    pub ok: bool,
+    /// A sentence.
+    pub says: String,
+    /// What to do about it; empty when all is well.
+    pub next: String,
+}
+
+/// `GET /v1/doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoctorView {
+    pub ok: bool,
+    pub findings: Vec<Finding>,
+    /// The first hundred of each mesh.
+    pub ops: Vec<StuckOp>,
+}
+
+/// The body of `POST /v1/doctor/retry` and `/v1/doctor/drop`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpBody {
+    /// The id of the op.
+    pub id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+/// The body of `POST /v1/doctor/resume-sync`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ResumeBody {
+    pub mesh: String,
+}
+
+/// What a verb of the doctor has done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DoctorAnswer {
+    pub mesh: String,
+    /// False where there was nothing to do.
+    pub changed: bool,
+    /// A sentence.
+    pub says: String,
+}
+
+/// `GET /v1/mesh/dump`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DumpView {
+    pub mesh: String,
+    /// RFC 8785 JSON each, in order.
+    pub lines: Vec<String>,
+    /// Where the next page begins; absent at the end.
+    pub cursor: Option<String>,
+}
