@@ -55,6 +55,35 @@ pub const DATA_VALUE_BYTES_MAX: usize = 256 << 10;
 /// Tags of one memory.
 pub const DATA_TAGS_MAX: usize = 16;
 
+// --- files ------------------------------------------------------------------
+
+/// The path that a file is shared under.
+pub const FILE_PATH_BYTES_MAX: usize = 1024;
+/// One part of such a path: what a file system takes as a name.
+pub const FILE_PATH_PART_BYTES_MAX: usize = 255;
+/// A media type.
+pub const MEDIA_TYPE_BYTES_MAX: usize = 127;
+/// Content shorter than this stands in its row; the rest is a blob of its own: 64 KB.
+pub const FILE_INLINE_BYTES_MAX: usize = 64 << 10;
+/// One shared file: 4 GB.
+pub const FILE_BYTES_MAX: u64 = 4 << 30;
+/// Content up to this comes along in the JSON answer: what came in a body goes out in one.
+pub const FILE_JSON_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
+/// Files that are streamed out, or read in, at once.
+pub const FILE_STREAMS_MAX: usize = 16;
+/// How long a reader of a stream may take nothing.
+pub const FILE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much longer than others a caller waits for a file to be read in, hashed and synced.
+pub const FILE_ANSWER_EXTRA: Duration = Duration::from_secs(600);
+/// Between two sweeps of the blobs.
+pub const SWEEP_EVERY: Duration = Duration::from_hours(24);
+/// What nobody names is left alone for this long.
+pub const SWEEP_GRACE: Duration = Duration::from_hours(1);
+/// Blobs that one transaction of a sweep settles.
+pub const SWEEP_BLOBS_MAX: usize = 64;
+/// How long the mark of a deleted file is kept at least.
+pub const TOMBSTONE_LIFE: Duration = Duration::from_hours(90 * 24);
+
 // --- inbox ------------------------------------------------------------------
 
 /// Days that an item stays in the inbox after it was shown, unless the config says otherwise.
@@ -197,6 +226,12 @@ const _: () = {
     // A value with its key and tags fits a request, and any one of them an answer.
     assert!(DATA_VALUE_BYTES_MAX + (DATA_TAGS_MAX + 1) * DATA_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
     assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
+    // A file in its row fits a request and an op as base64; the largest is an exact number in JSON.
+    assert!(FILE_INLINE_BYTES_MAX * 2 < REQUEST_BYTES_MAX);
+    assert!(FILE_JSON_BYTES_MAX as usize * 2 < RESPONSE_BYTES_MAX);
+    assert!(FILE_BYTES_MAX < (1 << 53));
+    assert!(FILE_STREAMS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
+    assert!(SWEEP_GRACE.as_secs() < SWEEP_EVERY.as_secs());
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
     // Consumers that wait for work leave places to those who bring some.
