@@ -80,7 +80,7 @@ error_codes! {
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
     UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall` and `heddle state list` show the keys that exist.";
-    UnknownFile, "unknown_file", 404, Caller, SameId, "There is no such file", "`heddle file list --from all` shows the files that are shared; sharing a path again gives it a new id.";
+    UnknownFile, "unknown_file", 404, Caller, SameId, "There is no such file", "`heddle file list` shows the files that are shared; sharing a path again gives it a new id.";
     FileElsewhere, "file_elsewhere", 404, Caller, SameId, "The file's content is not on this machine", "Ask its owner to share it again, or try again once this home has fetched it.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";

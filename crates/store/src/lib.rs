@@ -6,6 +6,7 @@
 //! times and monotonic times are handed in.
 
 mod agents;
+mod blobs;
 mod carry;
 mod cells;
 mod data;
@@ -23,6 +24,7 @@ mod store;
 mod unclean;
 
 pub use agents::AgentRow;
+pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
 pub use data::{
     Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryOp, MemoryRow, Merged,
     NewMemory, NewState, Receipt, StateFilter, StateOp, StateRow,

@@ -91,8 +91,16 @@ mod tests {
         let foreign = EMPTY.replacen('e', "g", 1);
         let two_bytes = EMPTY.replacen("e3", "é", 1);
         for bad in [
-            "", "..", "../../etc/passwd", &EMPTY[1..], &EMPTY[2..], &upper, &long, &foreign,
-            &two_bytes, " e3b0",
+            "",
+            "..",
+            "../../etc/passwd",
+            &EMPTY[1..],
+            &EMPTY[2..],
+            &upper,
+            &long,
+            &foreign,
+            &two_bytes,
+            " e3b0",
         ] {
             assert_eq!(bad.parse::<ContentHash>(), Err(ContentHashError), "{bad:?}");
         }

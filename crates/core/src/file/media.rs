@@ -52,8 +52,18 @@ mod tests {
         }
         let long = format!("a/{}", "b".repeat(MEDIA_TYPE_BYTES_MAX));
         for bad in [
-            "", "text", "/", "a/", "/b", "a/b/c", "a/b\r\nx: y", "a/b; charset=x", "a /b", "é/b",
-            ".a/b", &long,
+            "",
+            "text",
+            "/",
+            "a/",
+            "/b",
+            "a/b/c",
+            "a/b\r\nx: y",
+            "a/b; charset=x",
+            "a /b",
+            "é/b",
+            ".a/b",
+            &long,
         ] {
             assert_eq!(MediaType::parse(bad), Err(MediaTypeError), "{bad:?}");
         }

@@ -245,7 +245,10 @@ mod tests {
             (format!("{}a", "a/".repeat(512)), TooLong),
             ("é".repeat(2 * FILE_PATH_BYTES_MAX), TooLong),
             ("a".repeat(FILE_PATH_PART_BYTES_MAX + 1), PartTooLong),
-            (format!("a/{}", "b".repeat(FILE_PATH_PART_BYTES_MAX + 1)), PartTooLong),
+            (
+                format!("a/{}", "b".repeat(FILE_PATH_PART_BYTES_MAX + 1)),
+                PartTooLong,
+            ),
         ]
     }
 

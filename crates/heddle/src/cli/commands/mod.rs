@@ -7,6 +7,7 @@ mod completions;
 mod daemon;
 mod down;
 mod explain;
+mod file;
 mod forget;
 mod inbox;
 pub mod logs;
@@ -68,6 +69,8 @@ verbs! {
     Forget => forget,
     /// Set, get, list and delete values that all agents of the mesh share
     State => state,
+    /// Share files with the mesh, get, list and delete them
+    File => file,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh
