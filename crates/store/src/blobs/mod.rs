@@ -97,17 +97,18 @@ impl Blobs {
         self.inner.holds.try_remove(hash)
     }
 
-    /// Takes the blob away. One that is gone already is no error.
-    pub(crate) fn unlink(&self, right: &Removing) -> Result<(), BlobError> {
+    /// Takes the blob away; false when there was none.
+    pub(crate) fn unlink(&self, right: &Removing) -> Result<bool, BlobError> {
         let hash = right.hash();
         let (folder, name) = names(hash);
         let folder = match beneath::folder(self.root(), &folder) {
             Ok(folder) => folder,
-            Err(BlobError::Missing { .. }) => return Ok(()),
+            Err(BlobError::Missing { .. }) => return Ok(false),
             Err(error) => return Err(error),
         };
         match rustix::fs::unlinkat(&folder, name.as_str(), AtFlags::empty()) {
-            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::NOENT) => Ok(false),
             Err(error) => Err(BlobError::io("remove", &name, error.into())),
         }
     }
