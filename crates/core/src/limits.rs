@@ -54,6 +54,10 @@ pub const DATA_KEY_BYTES_MAX: usize = 256;
 pub const DATA_VALUE_BYTES_MAX: usize = 256 << 10;
 /// Tags of one memory.
 pub const DATA_TAGS_MAX: usize = 16;
+/// An op as it travels. A value is text in it, so every byte may take two.
+pub const OP_BYTES_MAX: usize = 640 << 10;
+/// `MEMBER_ID/agent` in a stamp.
+pub const PEER_BYTES_MAX: usize = 256;
 
 // --- files ------------------------------------------------------------------
 
@@ -228,10 +232,15 @@ const _: () = {
     assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
     // A file in its row fits a request and an op as base64; the largest is an exact number in JSON.
     assert!(FILE_INLINE_BYTES_MAX * 2 < REQUEST_BYTES_MAX);
+    assert!(FILE_INLINE_BYTES_MAX * 2 + FILE_PATH_BYTES_MAX * 2 < OP_BYTES_MAX);
     assert!(FILE_JSON_BYTES_MAX as usize * 2 < RESPONSE_BYTES_MAX);
     assert!(FILE_BYTES_MAX < (1 << 53));
     assert!(FILE_STREAMS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
     assert!(SWEEP_GRACE.as_secs() < SWEEP_EVERY.as_secs());
+    // So does an op, and it fits a batch when every byte of it is escaped once more.
+    assert!(DATA_VALUE_BYTES_MAX * 2 + (DATA_TAGS_MAX + 2) * DATA_KEY_BYTES_MAX * 2 < OP_BYTES_MAX);
+    assert!(OP_BYTES_MAX * 2 <= BATCH_BYTES_MAX);
+    assert!(NAME_BYTES_MAX + 32 < PEER_BYTES_MAX);
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
     // Consumers that wait for work leave places to those who bring some.

@@ -26,8 +26,9 @@ mod unclean;
 pub use agents::AgentRow;
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
 pub use data::{
-    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryOp, MemoryRow, Merged,
-    NewMemory, NewState, Receipt, StateFilter, StateOp, StateRow,
+    Applied, ChangeKey, ClockRow, FileBytes, FileFilter, FileFind, FileRow, KnownChange,
+    MemoryFilter, MemoryMatch, MemoryRow, Merged, NewContent, NewFile, Receipt, StateFilter,
+    StateRow, Swept, Taken, WantedBlob,
 };
 pub use error::StoreError;
 pub use figures::Figures;

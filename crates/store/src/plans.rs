@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::data::files;
 use crate::{agents, data, figures, inbox, outbox, schema};
 
 /// Statements that go straight to their rows, in order, without sorting.
@@ -66,6 +67,19 @@ const STRAIGHT: &[&str] = &[
     data::STATE_STAMP,
     data::STATE_GET,
     data::STATE_LIST,
+    files::STAMP,
+    files::FLOOR,
+    files::BY_OP,
+    files::BY_PATH,
+    files::LIST,
+    files::PLACE_OF,
+    files::CONTENT,
+    files::ARRIVED,
+    files::NAMED,
+    files::RELEASE,
+    files::FORGET,
+    files::OLD_MARKS,
+    files::PENDING,
     agents::AGENTS,
     figures::OUTBOX_ROWS,
     figures::INFLIGHT,
@@ -95,6 +109,7 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (figures::UNREAD, "SCAN inbox USING INDEX inbox_unread"),
     (figures::INBOX, "SCAN delivery"),
+    (files::WANTED, "SCAN blob_refs USING INDEX blob_refs_wanted"),
     (inbox::LAST_ARRIVAL, "SCAN sqlite_sequence"),
     (inbox::INDEXED_THROUGH, "SCAN inbox_state"),
     (inbox::MARK_INDEXED, "SCAN inbox_state"),

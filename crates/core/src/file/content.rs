@@ -1,79 +1,94 @@
-//! The SHA-256 that a file's bytes are known by, and its streaming maker.
+//! What a shared file holds, checked as far as it can be.
 
-use std::fmt;
-use std::str::FromStr;
+use super::{ContentHash, MediaType};
+use crate::limits::{FILE_BYTES_MAX, FILE_INLINE_BYTES_MAX};
 
-use sha2::{Digest, Sha256};
-
-use crate::fingerprint::hex;
-
-/// Says who the bytes are. As text always 64 lower-case hex digits: it is a file name, too (T-62).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContentHash(pub [u8; 32]);
+/// What a file holds: its bytes where they are few, else only who they are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileContent {
+    hash: ContentHash,
+    size: u64,
+    inline: Option<Vec<u8>>,
+    mime: Option<MediaType>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a content hash is 64 lower-case hex digits")]
-pub struct ContentHashError;
-
-impl ContentHash {
-    pub fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
-    }
+pub enum FileContentError {
+    #[error("content of {0} bytes must come with its bytes")]
+    BytesMissing(u64),
+    #[error("content of {0} bytes is too long to come along")]
+    TooLongForRow(usize),
+    #[error("the content is not what its hash and size say")]
+    Mismatch,
+    #[error("a file has at most {FILE_BYTES_MAX} bytes")]
+    TooLarge,
 }
 
-impl fmt::Display for ContentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&hex(&self.0))
+impl FileContent {
+    /// Bytes that stand in the row.
+    pub fn inline(bytes: Vec<u8>, mime: Option<MediaType>) -> Result<Self, FileContentError> {
+        if bytes.len() >= FILE_INLINE_BYTES_MAX {
+            return Err(FileContentError::TooLongForRow(bytes.len()));
+        }
+        Ok(Self {
+            hash: ContentHash::of(&bytes),
+            size: bytes.len() as u64,
+            inline: Some(bytes),
+            mime,
+        })
     }
-}
 
-impl fmt::Debug for ContentHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ContentHash({self})")
+    /// Bytes that are a blob of their own.
+    pub fn blob(
+        hash: ContentHash,
+        size: u64,
+        mime: Option<MediaType>,
+    ) -> Result<Self, FileContentError> {
+        if size < FILE_INLINE_BYTES_MAX as u64 {
+            return Err(FileContentError::BytesMissing(size));
+        }
+        if size > FILE_BYTES_MAX {
+            return Err(FileContentError::TooLarge);
+        }
+        Ok(Self {
+            hash,
+            size,
+            inline: None,
+            mime,
+        })
     }
-}
 
-impl FromStr for ContentHash {
-    type Err = ContentHashError;
-
-    fn from_str(text: &str) -> Result<Self, ContentHashError> {
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
+    /// As somebody else says it is: believed only as far as it can be checked.
+    pub fn claimed(
+        hash: ContentHash,
+        size: u64,
+        bytes: Option<Vec<u8>>,
+        mime: Option<MediaType>,
+    ) -> Result<Self, FileContentError> {
+        let Some(bytes) = bytes else {
+            return Self::blob(hash, size, mime);
         };
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() {
-            return Err(ContentHashError);
+        let content = Self::inline(bytes, mime)?;
+        if content.hash != hash || content.size != size {
+            return Err(FileContentError::Mismatch);
         }
-        let mut hash = [0; 32];
-        for (byte, [high, low]) in hash.iter_mut().zip(pairs) {
-            let (high, low) = digit(*high).zip(digit(*low)).ok_or(ContentHashError)?;
-            *byte = high << 4 | low;
-        }
-        Ok(Self(hash))
-    }
-}
-
-/// Hashes what streams by, and counts it.
-#[derive(Debug, Clone, Default)]
-pub struct ContentHasher {
-    digest: Sha256,
-    bytes: u64,
-}
-
-impl ContentHasher {
-    pub fn update(&mut self, bytes: &[u8]) {
-        self.digest.update(bytes);
-        self.bytes = self.bytes.saturating_add(bytes.len() as u64);
+        Ok(content)
     }
 
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    pub fn hash(&self) -> ContentHash {
+        self.hash
     }
 
-    pub fn finish(self) -> ContentHash {
-        ContentHash(self.digest.finalize().into())
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub fn bytes(&self) -> Option<&[u8]> {
+        self.inline.as_deref()
+    }
+
+    pub fn mime(&self) -> Option<&MediaType> {
+        self.mime.as_ref()
     }
 }
 
@@ -81,38 +96,27 @@ impl ContentHasher {
 mod tests {
     use super::*;
 
-    const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
-
     #[test]
-    fn t_62_only_its_one_spelling_is_read() {
-        assert_eq!(ContentHash::of(b"").to_string(), EMPTY);
-        assert_eq!(EMPTY.parse(), Ok(ContentHash::of(b"")));
-        let (upper, long) = (EMPTY.to_uppercase(), format!("{EMPTY}00"));
-        let foreign = EMPTY.replacen('e', "g", 1);
-        let two_bytes = EMPTY.replacen("e3", "é", 1);
-        for bad in [
-            "",
-            "..",
-            "../../etc/passwd",
-            &EMPTY[1..],
-            &EMPTY[2..],
-            &upper,
-            &long,
-            &foreign,
-            &two_bytes,
-            " e3b0",
-        ] {
-            assert_eq!(bad.parse::<ContentHash>(), Err(ContentHashError), "{bad:?}");
+    fn what_another_claims_is_checked_and_its_size_alone_decides_where_it_stands() {
+        let inline_max = FILE_INLINE_BYTES_MAX as u64;
+        let hash = ContentHash::of(b"abc");
+        let claimed = |hash, size, bytes: Option<&[u8]>| {
+            FileContent::claimed(hash, size, bytes.map(<[u8]>::to_vec), None)
+        };
+        assert!(claimed(hash, 3, Some(b"abc")).is_ok());
+        for (size, bytes) in [(3, &b"abd"[..]), (4, b"abc"), (3, b"")] {
+            let refused = claimed(hash, size, Some(bytes));
+            assert_eq!(refused, Err(FileContentError::Mismatch));
         }
-    }
-
-    #[test]
-    fn pieces_make_the_hash_of_the_whole() {
-        let mut hasher = ContentHasher::default();
-        hasher.update(b"ab");
-        hasher.update(b"");
-        hasher.update(b"c");
-        assert_eq!(hasher.bytes(), 3);
-        assert_eq!(hasher.finish(), ContentHash::of(b"abc"));
+        assert_eq!(
+            claimed(hash, 3, None),
+            Err(FileContentError::BytesMissing(3))
+        );
+        assert!(claimed(hash, inline_max, None).is_ok());
+        let long = vec![0; FILE_INLINE_BYTES_MAX];
+        let refused = claimed(ContentHash::of(&long), inline_max, Some(&long));
+        assert_eq!(refused, Err(FileContentError::TooLongForRow(long.len())));
+        let refused = claimed(hash, FILE_BYTES_MAX + 1, None);
+        assert_eq!(refused, Err(FileContentError::TooLarge));
     }
 }

@@ -34,6 +34,8 @@ pub enum FilePathError {
     SelfReference,
     #[error("the path has an empty part: two '/' in a row, or one at its end")]
     EmptyPart,
+    #[error("the path is not in NFC")]
+    Spelling,
     #[error(
         "the path holds {0:?}; use letters, digits, blanks and the signs . _ - + ( ) between '/'"
     )]
@@ -66,6 +68,15 @@ impl FilePath {
         match path.chars().find(|c| !may_stand(*c)) {
             Some(character) => Err(FilePathError::Character(character)),
             None => Ok(Self(path)),
+        }
+    }
+
+    /// As another home wrote it: in its one spelling, or not at all.
+    pub fn kept(text: &str) -> Result<Self, FilePathError> {
+        let path = Self::parse(text)?;
+        match path.as_str() == text {
+            true => Ok(path),
+            false => Err(FilePathError::Spelling),
         }
     }
 
@@ -274,6 +285,11 @@ mod tests {
         let composed = FilePath::parse("caf\u{e9}/x").unwrap();
         assert_eq!(FilePath::parse("cafe\u{301}/x").unwrap(), composed);
         assert_eq!(composed.name(), "x");
+        assert_eq!(
+            FilePath::kept("cafe\u{301}/x"),
+            Err(FilePathError::Spelling)
+        );
+        assert_eq!(FilePath::kept("caf\u{e9}/x"), Ok(composed));
         // NFC can also make a sign out of another: it is looked at afterwards.
         assert_eq!(
             FilePath::parse("a\u{37e}b"),

@@ -1,14 +1,17 @@
 //! The data of a mesh, local first. One noun, one file; each change is one job of the writer.
 //!
 //! The shape of a change, for every noun: [`request::apply`] asks the gate; if the key is fresh, the
-//! clock ticks, the row is written with that stamp, and the receipt is kept under the key, all in one
-//! savepoint. What comes from elsewhere is merged: the clock takes the stamp in, `core::lww` decides.
+//! noun plans an op, the clock ticks, the op is stamped and taken, and the receipt is kept under the key,
+//! all in one savepoint. What comes from elsewhere goes the same way from the op on: [`take`] has one
+//! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
 mod clock;
+pub(crate) mod files;
 mod memory;
 mod recall;
 mod request;
 mod state;
+mod take;
 
 #[cfg(test)]
 pub(crate) use {
@@ -20,18 +23,8 @@ pub(crate) use {
 };
 
 pub use clock::ClockRow;
-pub use memory::{MemoryOp, NewMemory};
+pub use files::{FileBytes, FileFilter, FileFind, FileRow, NewContent, NewFile, Swept, WantedBlob};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
-pub use request::{Applied, ChangeKey, Receipt};
-pub use state::{NewState, StateFilter, StateOp, StateRow};
-
-use heddle_core::lamport::TooFarAhead;
-use heddle_core::lww::Merge;
-
-/// What became of an op from elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Merged {
-    Applied(Merge),
-    /// Its stamp would poison the clock: nothing was changed (C39). To be counted and set aside.
-    Refused(TooFarAhead),
-}
+pub use request::{Applied, ChangeKey, KnownChange, Receipt};
+pub use state::{StateFilter, StateRow};
+pub use take::{Merged, Taken};

@@ -23,6 +23,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "data",
         sql: include_str!("v4_data.sql"),
     },
+    Migration {
+        version: 5,
+        name: "files",
+        sql: include_str!("v5_files.sql"),
+    },
 ];
 
 /// The version that this program leads to.

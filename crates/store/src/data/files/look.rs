@@ -99,10 +99,8 @@ impl Store {
         mesh: MeshId,
         find: FileFind,
     ) -> Result<Option<FileRow>, StoreError> {
-        self.read_few(move |connection| {
-            by(connection, mesh, &find)
-        })
-        .await
+        self.read_few(move |connection| by(connection, mesh, &find))
+            .await
     }
 
     /// The bytes of a file that holds them in its row; `None` when it does not any more.
@@ -197,11 +195,7 @@ fn read(row: &Row<'_>) -> Result<FileRow, StoreError> {
         size,
         mime,
         bytes,
-        stamp: Stamp {
-            lamport: cells.count()?,
-            peer: PeerId::new(&cells.get::<String>()?),
-            op: OpId::from_bytes(cells.get()?),
-        },
+        stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
     })

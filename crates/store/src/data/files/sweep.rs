@@ -148,11 +148,12 @@ impl Store {
             let age = now.0.saturating_sub(found.changed_at.0).unsigned_abs();
             u128::from(age) < grace.as_millis()
         };
-        let (young, old): (Vec<_>, Vec<_>) = nobodys.iter().partition(|found| is_young(found));
+        let (young, old): (Vec<&Found>, Vec<&Found>) =
+            nobodys.iter().partition(|found| is_young(found));
         swept.young += young.len() as u64;
         let old: Vec<Candidate> = old
             .into_iter()
-            .map(|found| Candidate {
+            .map(|found: &Found| Candidate {
                 hash: found.hash,
                 bytes: found.bytes,
             })
