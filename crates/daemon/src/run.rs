@@ -9,14 +9,15 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_store::{Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
+use heddle_store::{BlobError, Blobs, Durability, Mesh, NewMesh, Store, StoreError, StoreOptions};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{HOME_MESH, MeshConfig};
 use crate::events::Events;
+use crate::files;
 use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks, PolicyError, Tokens};
 use crate::inbox;
@@ -61,6 +62,8 @@ pub enum StartError {
     Name(#[from] heddle_core::names::NameError),
     #[error("metrics cannot be recorded: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error("the folder blobs cannot be used: {0}")]
+    Blobs(#[from] BlobError),
     #[error(transparent)]
     Hooks(#[from] PolicyError),
     #[error("config.toml names no mesh that is hosted elsewhere")]
@@ -74,6 +77,7 @@ pub struct Prepared {
     home: Home,
     options: StartOptions,
     store: Store,
+    blobs: Blobs,
     mesh: Mesh,
     /// Meshes of `[[mesh]]`, in the order of the config.
     elsewhere: Vec<(Mesh, Arc<dyn Connector>)>,
@@ -124,6 +128,7 @@ impl Prepared {
             vfs: None,
         };
         let (store, _) = Store::open_or_park(store_options, options.clock.wall())?;
+        let blobs = Blobs::open(&home.blobs())?;
         // Before anything is sent: what was on its way when the last process ended goes back.
         let recovered = store.recover(options.clock.wall()).await?;
         if recovered > 0 {
@@ -155,6 +160,7 @@ impl Prepared {
             home,
             options,
             store,
+            blobs,
             mesh,
             elsewhere,
             default_agent,
@@ -220,7 +226,8 @@ impl Prepared {
             agent: self.default_agent.to_string(),
             pid: std::process::id(),
         };
-        let (shared, connectors) = share(&self.home, self.store, &self.options, links).await?;
+        let (shared, connectors) =
+            share(&self.home, (self.store, self.blobs), &self.options, links).await?;
         let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
@@ -265,7 +272,7 @@ impl Prepared {
 /// What the parts of the daemon have in common, and the connector of each mesh in it.
 async fn share(
     home: &Home,
-    store: Store,
+    (store, blobs): (Store, Blobs),
     options: &StartOptions,
     links: Vec<(Mesh, Arc<dyn Connector>)>,
 ) -> Result<(Arc<Shared>, Vec<Arc<dyn Connector>>), StartError> {
@@ -280,6 +287,8 @@ async fn share(
     let outbox = &home.config.outbox;
     let shared = Arc::new(Shared {
         store,
+        blobs,
+        file_deleted: Notify::new(),
         clock: Arc::clone(&options.clock),
         ids: Arc::clone(&options.ids),
         meshes,
@@ -378,6 +387,7 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
     tokio::spawn(inbox::index::run(Arc::clone(shared)));
     tokio::spawn(inbox::retention::run(Arc::clone(shared)));
+    tokio::spawn(files::sweep::run(Arc::clone(shared)));
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home
@@ -430,6 +440,8 @@ impl Daemon {
         });
         if drained.await.is_err() {
             tracing::warn!("not everything ended in time; what was acknowledged is on disk");
+        } else if self.shared.store.poisoned().is_none() {
+            files::sweep::at_the_end(&self.shared).await;
         }
         close(&self.shared, &self.home).await;
         match lock(&self.shared.fatal).take() {

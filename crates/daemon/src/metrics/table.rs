@@ -69,7 +69,9 @@ metrics_table! {
     Counter "heddle_hook_runs_total" ["outcome"] "Runs of hooks: ok, failed, timed_out, not_started, refused or stopped";
     Counter "heddle_hook_tokens_refused_total" [] "Requests that a hook's token did not allow, or whose token had ended";
     // --- the data
-    Counter "heddle_data_changes_total" ["outcome"] "Changes to memory and state: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_data_changes_total" ["outcome"] "Changes to memory, state and files: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_blobs_swept_total" [] "Blobs that no file named, and that were removed";
+    Counter "heddle_blobs_damaged_total" [] "Reads of shared files that found other bytes than were shared";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";

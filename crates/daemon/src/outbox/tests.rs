@@ -229,6 +229,8 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
     });
     let shared = Arc::new(Shared {
         store,
+        blobs: heddle_store::Blobs::open(&folder.join("blobs")).unwrap(),
+        file_deleted: tokio::sync::Notify::new(),
         clock: clock.clone(),
         ids: ids.clone(),
         meshes: vec![Arc::new(mesh)],

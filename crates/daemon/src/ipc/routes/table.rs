@@ -9,17 +9,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, topic,
+    agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
+    outbox, peers, queue, send, state, status, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
-    InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
-    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView,
+    FileDeleteBody, FilePage, FileShareAnswer, FileShareBody, FileView, Health, InboxPage, KeyBody,
+    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
+    ShownBody, StatePage, StateSetBody, StateView, StatusView, SweepAnswer, SweepBody, TopicAnswer,
+    TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -47,7 +48,15 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), work(), rows(), data(), people(), house()];
+    let tables = [
+        messages(),
+        work(),
+        rows(),
+        data(),
+        files(),
+        people(),
+        house(),
+    ];
     tables.into_iter().flatten().collect()
 }
 
@@ -230,6 +239,41 @@ fn data() -> Vec<Route> {
         .takes::<KeyBody>()
         .with(KEY)
         .gives::<ChangeAnswer>(200),
+    ]
+}
+
+fn files() -> Vec<Route> {
+    vec![
+        post("/v1/file/share", file::share, "Share a file with the mesh")
+            .takes::<FileShareBody>()
+            .with(KEY)
+            .gives::<FileShareAnswer>(200),
+        get(
+            "/v1/file/get",
+            file_get::get,
+            "A file by id or path; with raw=true its bytes alone",
+        )
+        .asks::<file_get::GetQuery>()
+        .with(&["Accept"])
+        .gives::<FileView>(200),
+        get(
+            "/v1/file/list",
+            file::list,
+            "The shared files, in order of owners and paths",
+        )
+        .asks::<file::ListQuery>()
+        .gives::<FilePage>(200),
+        post("/v1/file/delete", file::delete, "Share a file no longer")
+            .takes::<FileDeleteBody>()
+            .with(KEY)
+            .gives::<ChangeAnswer>(200),
+        post(
+            "/v1/file/sweep",
+            file::sweep_now,
+            "Take away the blobs that no file names",
+        )
+        .takes::<SweepBody>()
+        .gives::<SweepAnswer>(200),
     ]
 }
 
