@@ -143,22 +143,4 @@ impl Store {
     {
         Ok(self.database.read_few(job).await?)
     }
-
-    /// A durable write from a thread without a runtime. Not from inside a write.
-    pub(crate) fn write_blocking<T, F>(&self, job: F) -> Result<T, StoreError>
-    where
-        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-        T: Send + 'static,
-    {
-        Ok(self.database.write_blocking(job)?)
-    }
-
-    /// A read from such a thread.
-    pub(crate) fn read_blocking<T, F>(&self, job: F) -> Result<T, StoreError>
-    where
-        F: FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
-        T: Send + 'static,
-    {
-        Ok(self.database.read_blocking(job)?)
-    }
 }

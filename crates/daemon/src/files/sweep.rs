@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use heddle_core::limits::{SWEEP_EVERY, SWEEP_GRACE};
 use heddle_store::{StoreError, Swept};
+use tokio::runtime::Handle;
 
 use crate::shared::Shared;
 
@@ -32,10 +33,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// One whole sweep, ended early by a shutdown.
 pub(crate) async fn once(shared: &Arc<Shared>, grace: Duration) -> Result<Swept, StoreError> {
     let for_thread = Arc::clone(shared);
-    on_a_thread(move || {
+    on_a_thread(move |runtime| {
         let Shared { store, blobs, .. } = &*for_thread;
         let stop = || for_thread.shutdown.is_cancelled();
-        store.sweep_files(blobs, for_thread.clock.wall(), grace, &stop)
+        let now = for_thread.clock.wall();
+        runtime.block_on(store.sweep_files(blobs, now, grace, &stop))
     })
     .await
 }
@@ -44,10 +46,11 @@ pub(crate) async fn once(shared: &Arc<Shared>, grace: Duration) -> Result<Swept,
 pub(crate) async fn at_the_end(shared: &Arc<Shared>) {
     let is_late = Arc::new(AtomicBool::new(false));
     let (for_thread, late) = (Arc::clone(shared), Arc::clone(&is_late));
-    let sweep = on_a_thread(move || {
+    let sweep = on_a_thread(move |runtime| {
         let Shared { store, blobs, .. } = &*for_thread;
         let stop = || late.load(Ordering::Relaxed);
-        store.sweep_files(blobs, for_thread.clock.wall(), SWEEP_GRACE, &stop)
+        let now = for_thread.clock.wall();
+        runtime.block_on(store.sweep_files(blobs, now, SWEEP_GRACE, &stop))
     });
     tokio::pin!(sweep);
     match tokio::time::timeout(LAST_SWEEP, &mut sweep).await {
@@ -62,13 +65,18 @@ pub(crate) async fn at_the_end(shared: &Arc<Shared>) {
 
 async fn deleted(shared: &Arc<Shared>) -> Result<Swept, StoreError> {
     let for_thread = Arc::clone(shared);
-    on_a_thread(move || for_thread.store.sweep_deleted(&for_thread.blobs)).await
+    on_a_thread(move |runtime| {
+        let Shared { store, blobs, .. } = &*for_thread;
+        runtime.block_on(store.sweep_deleted(blobs))
+    })
+    .await
 }
 
 async fn on_a_thread(
-    work: impl FnOnce() -> Result<Swept, StoreError> + Send + 'static,
+    work: impl FnOnce(Handle) -> Result<Swept, StoreError> + Send + 'static,
 ) -> Result<Swept, StoreError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let runtime = Handle::current();
+    let done = tokio::task::spawn_blocking(move || work(runtime)).await;
     done.unwrap_or_else(|error| Err(StoreError::Unavailable(error.to_string())))
 }
 

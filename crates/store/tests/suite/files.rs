@@ -234,7 +234,7 @@ async fn c22_a_blob_that_is_named_again_loses_its_mark_in_the_same_transaction()
     assert_eq!(fixture.refs(), [(hash, 0, true, true)]);
     fixture.share_blob(&blobs, "c", "g", 0).await;
     assert_eq!(fixture.refs(), [(hash, 1, true, false)]);
-    let swept = fixture.store.sweep_deleted(&blobs).unwrap();
+    let swept = fixture.store.sweep_deleted(&blobs).await.unwrap();
     assert_eq!(swept.blobs, 0);
     assert!(blobs.read(hash, bytes_of(0).len() as u64).is_ok());
 }
@@ -421,7 +421,7 @@ proptest! {
                         fixture.share_blob(&blobs, &id, &at.to_string(), content).await;
                     }
                     Step::Delete { at } => drop(fixture.unshare(&id, &at.to_string()).await),
-                    Step::Sweep => drop(fixture.store.sweep_deleted(&blobs).unwrap()),
+                    Step::Sweep => drop(fixture.store.sweep_deleted(&blobs).await.unwrap()),
                 }
                 fixture.counts_are_right();
                 for (hash, _, here, _) in fixture.refs() {

@@ -20,8 +20,9 @@ use crate::files::{op, path, stamp};
 use crate::fixture::{Fixture, NOW};
 use crate::meshes::new_mesh;
 
-fn sweep(store: &Store, blobs: &Blobs, now: WallMs, grace: Duration) -> Swept {
-    store.sweep_files(blobs, now, grace, &|| false).unwrap()
+async fn sweep(store: &Store, blobs: &Blobs, now: WallMs, grace: Duration) -> Swept {
+    let swept = store.sweep_files(blobs, now, grace, &|| false);
+    swept.await.unwrap()
 }
 
 fn age(file: &Path, now: WallMs, age: Duration) {
@@ -54,7 +55,7 @@ async fn c10_lf_28_blobs_that_nobody_names_go_when_they_are_old_and_all_others_s
     std::fs::write(root.join("note"), "of a person").unwrap();
     std::fs::write(place(&root, hash(0)).with_file_name("note"), "of a person").unwrap();
     let held = blobs.hold(hash(4));
-    let swept = sweep(&fixture.store, &blobs, NOW, SWEEP_GRACE);
+    let swept = sweep(&fixture.store, &blobs, NOW, SWEEP_GRACE).await;
     assert_eq!(
         (swept.blobs, swept.young, swept.failed),
         (2, 1, 0),
@@ -71,7 +72,12 @@ async fn c10_lf_28_blobs_that_nobody_names_go_when_they_are_old_and_all_others_s
     ];
     assert_eq!(left, expected.into_iter().collect());
     drop(held);
-    assert_eq!(sweep(&fixture.store, &blobs, NOW, Duration::ZERO).blobs, 2);
+    assert_eq!(
+        sweep(&fixture.store, &blobs, NOW, Duration::ZERO)
+            .await
+            .blobs,
+        2
+    );
     let row = fixture.file("f").await.unwrap();
     assert_eq!(row.id(), named.stamp.op);
     assert!(blobs.read(row.hash, row.size).is_ok());
@@ -96,7 +102,7 @@ async fn what_a_delete_or_a_crash_in_a_sweep_left_is_finished_by_the_next() {
         .unwrap();
     }
     std::fs::remove_file(place(&root, hash(2))).unwrap();
-    let swept = fixture.store.sweep_deleted(&blobs).unwrap();
+    let swept = fixture.store.sweep_deleted(&blobs).await.unwrap();
     assert_eq!((swept.blobs, swept.failed), (2, 0));
     assert_eq!(files(&root), [] as [std::path::PathBuf; 0]);
     assert_eq!(fixture.refs(), []);
@@ -108,11 +114,11 @@ async fn what_a_delete_or_a_crash_in_a_sweep_left_is_finished_by_the_next() {
     let stuck = place(&root, hash(0));
     std::fs::remove_file(&stuck).unwrap();
     std::fs::create_dir(&stuck).unwrap();
-    let swept = fixture.store.sweep_deleted(&blobs).unwrap();
+    let swept = fixture.store.sweep_deleted(&blobs).await.unwrap();
     assert_eq!((swept.blobs, swept.failed), (1, 1));
     assert_eq!(fixture.refs(), [(hash(0), 0, false, true)]);
     std::fs::remove_dir(&stuck).unwrap();
-    fixture.store.sweep_deleted(&blobs).unwrap();
+    fixture.store.sweep_deleted(&blobs).await.unwrap();
     assert_eq!(fixture.refs(), []);
 }
 
@@ -142,11 +148,15 @@ async fn lf_11_marks_that_were_collected_still_keep_older_ops_out_and_shared_mes
     // Deleted at NOW + 5 and NOW + 7: at the first moment only the older is old enough.
     let moment = WallMs(NOW.0 + life + 6);
     assert_eq!(
-        sweep(&fixture.store, &blobs, moment, SWEEP_GRACE).tombstones,
+        sweep(&fixture.store, &blobs, moment, SWEEP_GRACE)
+            .await
+            .tombstones,
         1
     );
     assert_eq!(
-        sweep(&fixture.store, &blobs, moment, SWEEP_GRACE).tombstones,
+        sweep(&fixture.store, &blobs, moment, SWEEP_GRACE)
+            .await
+            .tombstones,
         0
     );
     let marks = |mesh: heddle_core::ids::MeshId| -> i64 {
@@ -194,7 +204,10 @@ async fn churn(store: Store, blobs: Blobs, fixture: Arc<Fixture>, party: Party, 
         let at = path(&format!("f{}", round % 2));
         let bytes = bytes_of(seed);
         let change = fixture.change(party.clone(), &format!("s{round}"), 1);
-        let content = NewContent::Blob(landed(&blobs, &bytes));
+        // It may have to wait for the sweep, which a task must not.
+        let folder = blobs.clone();
+        let landed = tokio::task::spawn_blocking(move || landed(&folder, &bytes));
+        let content = NewContent::Blob(landed.await.unwrap());
         let new = NewFile {
             content,
             mime: None,
@@ -225,13 +238,15 @@ async fn lf_26_lf_27_lf_28_shares_and_deletes_of_the_same_content_race_the_sweep
     let stop = Arc::new(AtomicBool::new(false));
     let sweeper = {
         let (store, blobs, stop) = (fixture.store.clone(), blobs.clone(), Arc::clone(&stop));
-        std::thread::spawn(move || {
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || {
             let mut taken = 0;
             while !stop.load(Ordering::SeqCst) {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
                 let now = WallMs(i64::try_from(now.as_millis()).unwrap());
                 // No grace at all: only the holds stand between a sweep and a share.
-                taken += sweep(&store, &blobs, now, Duration::ZERO).blobs;
+                let swept = sweep(&store, &blobs, now, Duration::ZERO);
+                taken += runtime.block_on(swept).blobs;
             }
             taken
         })
@@ -245,9 +260,9 @@ async fn lf_26_lf_27_lf_28_shares_and_deletes_of_the_same_content_race_the_sweep
         agent.await.unwrap();
     }
     stop.store(true, Ordering::SeqCst);
-    assert!(sweeper.join().unwrap() > 0, "the sweep never met anything");
+    assert!(sweeper.await.unwrap() > 0, "the sweep never met anything");
     fixture.counts_are_right();
-    sweep(&fixture.store, &blobs, NOW, Duration::ZERO);
+    sweep(&fixture.store, &blobs, NOW, Duration::ZERO).await;
     let named: BTreeSet<_> = fixture
         .refs()
         .into_iter()

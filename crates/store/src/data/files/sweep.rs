@@ -64,8 +64,9 @@ struct Candidate {
 }
 
 impl Store {
-    /// One whole sweep. Blocks, as the disk does; `stop` ends it early, between two steps.
-    pub fn sweep_files(
+    /// One whole sweep; `stop` ends it early, between two steps. It works on folders where it stands, so
+    /// it wants a thread that may wait for a disk: `Handle::block_on` on one of those.
+    pub async fn sweep_files(
         &self,
         blobs: &Blobs,
         now: WallMs,
@@ -73,13 +74,16 @@ impl Store {
         stop: &dyn Fn() -> bool,
     ) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
-        self.sweep_pending(blobs, &mut swept, stop)?;
+        self.sweep_pending(blobs, &mut swept, stop).await?;
         for folder in 0..=u8::MAX {
             if stop() {
                 return Ok(swept);
             }
             match blobs.walk(folder) {
-                Ok(found) => self.sweep_found(blobs, found, now, grace, &mut swept)?,
+                Ok(found) => {
+                    self.sweep_found(blobs, found, now, grace, &mut swept)
+                        .await?;
+                }
                 Err(error) => {
                     swept.failed += 1;
                     tracing::warn!(%error, folder, "a blob folder cannot be swept");
@@ -88,7 +92,8 @@ impl Store {
         }
         while !stop() {
             let cutoff = before(now, TOMBSTONE_LIFE);
-            match self.write_blocking(move |connection| collect(connection, cutoff))? {
+            let collected = self.write(move |connection| collect(connection, cutoff));
+            match collected.await? {
                 0 => break,
                 taken => swept.tombstones += taken,
             }
@@ -97,13 +102,13 @@ impl Store {
     }
 
     /// Only what is known to be nobody's: what a delete leaves to be done.
-    pub fn sweep_deleted(&self, blobs: &Blobs) -> Result<Swept, StoreError> {
+    pub async fn sweep_deleted(&self, blobs: &Blobs) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
-        self.sweep_pending(blobs, &mut swept, &|| false)?;
+        self.sweep_pending(blobs, &mut swept, &|| false).await?;
         Ok(swept)
     }
 
-    fn sweep_pending(
+    async fn sweep_pending(
         &self,
         blobs: &Blobs,
         swept: &mut Swept,
@@ -112,18 +117,19 @@ impl Store {
         // Before every hash; a hash of zeros is nobody's.
         let mut after = [0; 32];
         while !stop() {
-            let pending = self.read_blocking(move |connection| pending(connection, after))?;
+            let pending = self.read(move |connection| pending(connection, after));
+            let pending = pending.await?;
             let Some(last) = pending.last() else {
                 return Ok(());
             };
             after = last.hash.0;
-            self.remove(blobs, &pending, swept)?;
+            self.remove(blobs, &pending, swept).await?;
         }
         Ok(())
     }
 
     /// Blobs of one folder: those that nobody names and that are old enough go (C10).
-    fn sweep_found(
+    async fn sweep_found(
         &self,
         blobs: &Blobs,
         found: Vec<Found>,
@@ -134,7 +140,7 @@ impl Store {
         if found.is_empty() {
             return Ok(());
         }
-        let nobodys = self.read_blocking(move |connection| {
+        let nobodys = self.read(move |connection| {
             let mut nobodys = Vec::new();
             for found in found {
                 if named(connection, found.hash)?.is_none_or(|count| count == 0) {
@@ -142,7 +148,8 @@ impl Store {
                 }
             }
             Ok(nobodys)
-        })?;
+        });
+        let nobodys = nobodys.await?;
         // In either direction: a clock that was wrong must not protect a file for years.
         let is_young = |found: &Found| {
             let age = now.0.saturating_sub(found.changed_at.0).unsigned_abs();
@@ -158,11 +165,13 @@ impl Store {
                 bytes: found.bytes,
             })
             .collect();
-        old.chunks(SWEEP_BLOBS_MAX)
-            .try_for_each(|some| self.remove(blobs, some, swept))
+        for some in old.chunks(SWEEP_BLOBS_MAX) {
+            self.remove(blobs, some, swept).await?;
+        }
+        Ok(())
     }
 
-    fn remove(
+    async fn remove(
         &self,
         blobs: &Blobs,
         candidates: &[Candidate],
@@ -173,7 +182,7 @@ impl Store {
             .filter_map(|one| Some((blobs.try_remove(one.hash)?, one.bytes)))
             .collect();
         let hashes: Vec<ContentHash> = rights.iter().map(|(right, _)| right.hash()).collect();
-        let free = self.write_blocking(move |connection| {
+        let free = self.write(move |connection| {
             let mut free = Vec::new();
             for hash in hashes {
                 if named(connection, hash)?.is_none_or(|count| count == 0) {
@@ -182,7 +191,8 @@ impl Store {
                 }
             }
             Ok(free)
-        })?;
+        });
+        let free = free.await?;
         rights.retain(|(right, _)| free.contains(&right.hash()));
         let mut gone = Vec::new();
         for (right, bytes) in &rights {
@@ -199,12 +209,14 @@ impl Store {
                 }
             }
         }
-        self.write_blocking(move |connection| {
+        let forgotten = self.write(move |connection| {
             for hash in gone {
                 connection.prepare_cached(FORGET)?.execute([hash.0])?;
             }
             Ok(())
-        })
+        });
+        // The rights are given back behind this line.
+        forgotten.await
     }
 }
 
