@@ -182,7 +182,8 @@ fn lf_26_lf_27_lf_28_lf_29_killed_again_and_again_under_shares_deletes_and_sweep
                 acknowledged += 1;
                 let sql = "SELECT lower(hex(sha256)) FROM files
                     WHERE path = ?1 AND peer LIKE '%/agent' || ?2 AND tombstone = 0";
-                let found = database.query_row(sql, (path, name), |row| row.get::<_, String>(0));
+                let found = database
+                    .query_row(sql, (path, name.to_string()), |row| row.get::<_, String>(0));
                 let expected = number.map(|number| sha256(&folder.join(number.to_string())));
                 assert_eq!(
                     found.ok(),
