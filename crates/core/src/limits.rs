@@ -233,7 +233,7 @@ const _: () = {
     // A file in its row fits a request and an op as base64; the largest is an exact number in JSON.
     assert!(FILE_INLINE_BYTES_MAX * 2 < REQUEST_BYTES_MAX);
     assert!(FILE_INLINE_BYTES_MAX * 2 + FILE_PATH_BYTES_MAX * 2 < OP_BYTES_MAX);
-    assert!(FILE_JSON_BYTES_MAX as usize * 2 < RESPONSE_BYTES_MAX);
+    assert!(FILE_JSON_BYTES_MAX * 2 < RESPONSE_BYTES_MAX as u64);
     assert!(FILE_BYTES_MAX < (1 << 53));
     assert!(FILE_STREAMS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
     assert!(SWEEP_GRACE.as_secs() < SWEEP_EVERY.as_secs());

@@ -130,14 +130,12 @@ fn a_known_id_gets_the_first_answer_even_when_the_file_is_gone_and_other_content
 }
 
 #[test]
-fn t_16_hostile_paths_and_sources_are_refused_with_a_sentence_and_nothing_is_kept() {
+fn t_16_hostile_paths_are_refused_with_a_sentence_and_nothing_is_kept() {
     let home = Home::new();
     let daemon = home.up();
     let folder = home.path().parent().unwrap().to_owned();
     let at = |name: &str| folder.join(name);
     std::fs::write(at("file"), noise(1, 70_000)).unwrap();
-    symlink(at("file"), at("link")).unwrap();
-    std::fs::create_dir(at("dir")).unwrap();
     let long = "a/".repeat(600);
     for path in [
         "",
@@ -175,6 +173,18 @@ fn t_16_hostile_paths_and_sources_are_refused_with_a_sentence_and_nothing_is_kep
             "{path:?}"
         );
     }
+    assert_eq!(blob_files(&home), [] as [PathBuf; 0]);
+}
+
+#[test]
+fn t_16_hostile_sources_are_refused_with_a_sentence_and_nothing_is_kept() {
+    let home = Home::new();
+    let daemon = home.up();
+    let folder = home.path().parent().unwrap().to_owned();
+    let at = |name: &str| folder.join(name);
+    std::fs::write(at("file"), noise(1, 70_000)).unwrap();
+    symlink(at("file"), at("link")).unwrap();
+    std::fs::create_dir(at("dir")).unwrap();
     for from in [
         at("link"),
         at("dir"),
@@ -371,6 +381,20 @@ fn the_cli_shares_gets_lists_and_deletes() {
         (&json["size"], &json["output"]),
         (&json!(300_000), &json!("other"))
     );
+    let deleted = run(&["file", "delete", "docs/plan.bin"]).ok();
+    assert!(
+        deleted.stdout.starts_with("deleted docs/plan.bin"),
+        "{deleted:?}"
+    );
+    drop(daemon);
+}
+
+#[test]
+fn the_cli_tells_owners_apart_and_refuses_with_the_right_code() {
+    let home = Home::new();
+    let daemon = home.up();
+    let folder = home.path().parent().unwrap().to_owned();
+    let run = |args: &[&str]| Ran::from(home.command(args).current_dir(&folder).output().unwrap());
     std::fs::write(folder.join("note"), "text").unwrap();
     run(&[
         "file",
@@ -411,11 +435,6 @@ fn the_cli_shares_gets_lists_and_deletes() {
     assert_eq!(as_coder.ok().stdout, "text");
     assert_eq!(run(&["file", "share", "missing"]).code, 2);
     assert_eq!(run(&["file", "share", "note", "--as", "../note"]).code, 2);
-    let deleted = run(&["file", "delete", "docs/plan.bin"]).ok();
-    assert!(
-        deleted.stdout.starts_with("deleted docs/plan.bin"),
-        "{deleted:?}"
-    );
     run(&["file", "delete", "notes/one.txt"]).ok();
     assert_eq!(run(&["file", "delete", "notes/one.txt"]).code, 4);
     assert!(

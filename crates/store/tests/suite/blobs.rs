@@ -19,7 +19,7 @@ pub(crate) fn bytes_of(seed: u8) -> Vec<u8> {
 pub(crate) fn landed(blobs: &Blobs, bytes: &[u8]) -> Landed {
     match blobs.take_in(&mut &bytes[..]).unwrap() {
         Incoming::Blob(landing) => landing.land().unwrap(),
-        other => panic!("{other:?}"),
+        Incoming::Inline { hash, .. } => panic!("{hash} is too short for a blob"),
     }
 }
 
@@ -80,7 +80,7 @@ fn c10_a_blob_has_its_name_only_when_it_is_whole_and_comes_back_as_it_was() {
     let bytes = bytes_of(0);
     let landing = match blobs.take_in(&mut &bytes[..]).unwrap() {
         Incoming::Blob(landing) => landing,
-        other => panic!("{other:?}"),
+        Incoming::Inline { hash, .. } => panic!("{hash} is too short for a blob"),
     };
     assert_eq!(
         (landing.hash, landing.size),
@@ -106,7 +106,7 @@ fn what_is_short_stays_out_of_the_folder() {
             Incoming::Inline { hash, bytes: kept } => {
                 assert_eq!((hash, kept), (ContentHash::of(&bytes), bytes));
             }
-            other => panic!("{other:?}"),
+            Incoming::Blob(landing) => panic!("{landing:?} is too long for a row"),
         }
     }
     assert_eq!(files(&root), [] as [PathBuf; 0]);
@@ -236,7 +236,7 @@ fn t_16_a_planted_link_is_neither_read_nor_written_through() {
     drop(landed(&blobs, &bytes));
     assert!(file.symlink_metadata().unwrap().is_file());
     assert_eq!(std::fs::read(&target).unwrap(), bytes);
-    // A pipe: nobody waits for its other end.
+    // A folder in its place.
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     foreign(&blobs);
@@ -248,7 +248,7 @@ fn t_16_a_planted_link_is_neither_read_nor_written_through() {
     foreign(&blobs);
     let landing = match blobs.take_in(&mut &bytes[..]).unwrap() {
         Incoming::Blob(landing) => landing,
-        other => panic!("{other:?}"),
+        Incoming::Inline { hash, .. } => panic!("{hash} is too short for a blob"),
     };
     assert!(matches!(landing.land(), Err(BlobError::Foreign { .. })));
     assert_eq!(files(&outside), [target]);

@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use heddle_core::clock::WallMs;
 use heddle_core::file::{ContentHash, FileContent};
@@ -44,7 +44,11 @@ async fn c10_lf_28_blobs_that_nobody_names_go_when_they_are_old_and_all_others_s
     let minute = Duration::from_secs(60);
     age(&place(&root, hash(0)), NOW, 10 * SWEEP_GRACE);
     age(&place(&root, hash(1)), NOW, SWEEP_GRACE + minute);
-    age(&place(&root, hash(2)), NOW, SWEEP_GRACE - minute);
+    age(
+        &place(&root, hash(2)),
+        NOW,
+        SWEEP_GRACE.saturating_sub(minute),
+    );
     // Of a clock that was wrong.
     age(
         &place(&root, hash(3)),
@@ -242,10 +246,8 @@ async fn lf_26_lf_27_lf_28_shares_and_deletes_of_the_same_content_race_the_sweep
         tokio::task::spawn_blocking(move || {
             let mut taken = 0;
             while !stop.load(Ordering::SeqCst) {
-                let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-                let now = WallMs(i64::try_from(now.as_millis()).unwrap());
                 // No grace at all: only the holds stand between a sweep and a share.
-                let swept = sweep(&store, &blobs, now, Duration::ZERO);
+                let swept = sweep(&store, &blobs, NOW, Duration::ZERO);
                 taken += runtime.block_on(swept).blobs;
             }
             taken

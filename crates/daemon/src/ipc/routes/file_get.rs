@@ -56,10 +56,10 @@ pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
         FileBytes::Elsewhere => Err(elsewhere(mesh, &row).into()),
         FileBytes::Inline => {
             let bytes = inline(&asked, &row).await?;
-            match wants_raw {
-                true => Ok(stream::raw(Body::from(bytes), row.size)),
-                false => ok(&with_bytes(mesh, &row, Some(bytes))),
+            if wants_raw {
+                return Ok(stream::raw(Body::from(bytes), row.size));
             }
+            ok(&with_bytes(mesh, &row, Some(bytes)))
         }
         FileBytes::Blob => {
             let place = Arc::clone(&ipc.load.files).try_acquire_owned();

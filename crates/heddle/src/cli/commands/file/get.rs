@@ -131,9 +131,10 @@ fn write_whole(
     let mut file = File::create_new(&temporary.0).map_err(told)?;
     copy(bytes, view, &mut file).map_err(|error| error.told(&name))?;
     file.sync_all().map_err(told)?;
-    let flags = match force {
-        true => RenameFlags::empty(),
-        false => RenameFlags::NOREPLACE,
+    let flags = if force {
+        RenameFlags::empty()
+    } else {
+        RenameFlags::NOREPLACE
     };
     match rustix::fs::renameat_with(CWD, &temporary.0, CWD, output, flags) {
         Ok(()) => Ok(()),
