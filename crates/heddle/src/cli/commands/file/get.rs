@@ -84,7 +84,7 @@ fn find(context: &Context, client: &Client, args: &Args) -> Result<FileView, Cli
 }
 
 fn show(bytes: Download, view: &FileView) -> Result<(), CliError> {
-    let mut out = io::stdout().lock();
+    let mut out = ui::out();
     if !out.is_terminal() {
         return match copy(bytes, view, &mut out) {
             Err(Copied::Out(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
