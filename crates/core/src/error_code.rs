@@ -76,11 +76,14 @@ error_codes! {
     ForbiddenScope, "forbidden_scope", 403, Caller, Never, "The hook's token does not allow this", "Stay within the scopes that hooks.toml gives this hook, or add the scope there and start again.";
     RefusedByHook, "refused_by_hook", 403, Caller, SameId, "This home's own pre-send hook refused the message", "Change the message as the hook asks and send it again; nothing was accepted and no id was consumed.";
     NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
+    NotTheOwner, "not_the_owner", 403, Caller, Never, "Only its owner may change this", "Act as its owner with --agent, or ask the owner.";
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
     UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall` and `heddle state list` show the keys that exist.";
     UnknownTask, "unknown_task", 404, Caller, SameId, "There is no such task", "Check the id; `heddle task list` shows the tasks that exist.";
+    UnknownFile, "unknown_file", 404, Caller, SameId, "There is no such file", "`heddle file list` shows the files that are shared; sharing a path again gives it a new id.";
+    FileElsewhere, "file_elsewhere", 404, Caller, SameId, "The file's content is not on this machine", "Ask its owner to share it again, or try again once this home has fetched it.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
@@ -99,6 +102,7 @@ error_codes! {
     HeadersTooLarge, "headers_too_large", 431, Caller, SameId, "The request head is too long", "Send fewer or shorter headers; put long values into the body.";
     Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, `heddle logs` says more.";
     HookUnavailable, "hook_unavailable", 503, Busy, SameId, "This home's pre-send hook gave no answer", "Nothing was accepted. `heddle logs` says why; mend hooks/pre-send, or switch it off in hooks.toml and start again.";
+    FileDamaged, "file_damaged", 500, Internal, SameId, "The file's content on this disk is damaged", "Share the file again: good bytes take the place of the bad ones. Check the disk.";
     NotConnected, "not_connected", 503, Busy, SameId, "The mesh's broker cannot be reached now", "Try again when `heddle status` says connected.";
     LimiterUnavailable, "limiter_unavailable", 503, Busy, SameId, "The limiter does not answer", "Nothing was accepted; the daemon tries again by itself.";
     StorageUnavailable, "storage_unavailable", 503, Internal, SameId, "The store does not take writes", "Restart with `heddle down` and `heddle up`; what was acknowledged is safe.";
@@ -131,12 +135,15 @@ impl ErrorCode {
             | Self::UnknownMesh
             | Self::UnknownKey
             | Self::UnknownTask
+            | Self::UnknownFile
+            | Self::FileElsewhere
             | Self::NotFound => 4,
             Self::NotConnected | Self::ShuttingDown => 5,
             Self::Unauthorized
             | Self::ForbiddenOrigin
             | Self::ForbiddenScope
             | Self::RefusedByHook
+            | Self::NotTheOwner
             | Self::NotAMember => 6,
             _ => 1,
         }

@@ -13,6 +13,7 @@ pub mod data;
 pub mod drain;
 pub mod envelope;
 pub mod error_code;
+pub mod file;
 pub mod fingerprint;
 pub mod gate;
 pub mod ids;

@@ -73,6 +73,34 @@ pub const TASK_LEASE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 pub const TASK_LEASE_MS_DEFAULT: u64 = 30 * 60 * 1000;
 /// Warnings that one answer carries; the rest come with the next.
 pub const WARNINGS_MAX: usize = 32;
+// --- files ------------------------------------------------------------------
+
+/// The path that a file is shared under.
+pub const FILE_PATH_BYTES_MAX: usize = 1024;
+/// One part of such a path: what a file system takes as a name.
+pub const FILE_PATH_PART_BYTES_MAX: usize = 255;
+/// A media type.
+pub const MEDIA_TYPE_BYTES_MAX: usize = 127;
+/// Content shorter than this stands in its row; the rest is a blob of its own: 64 KB.
+pub const FILE_INLINE_BYTES_MAX: usize = 64 << 10;
+/// One shared file: 4 GB.
+pub const FILE_BYTES_MAX: u64 = 4 << 30;
+/// Content up to this comes along in the JSON answer: what came in a body goes out in one.
+pub const FILE_JSON_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
+/// Files that are streamed out, or read in, at once.
+pub const FILE_STREAMS_MAX: usize = 16;
+/// How long a reader of a stream may take nothing.
+pub const FILE_STALL_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much longer than others a caller waits for a file to be read in, hashed and synced.
+pub const FILE_ANSWER_EXTRA: Duration = Duration::from_secs(600);
+/// Between two sweeps of the blobs.
+pub const SWEEP_EVERY: Duration = Duration::from_hours(24);
+/// What nobody names is left alone for this long.
+pub const SWEEP_GRACE: Duration = Duration::from_hours(1);
+/// Blobs that one transaction of a sweep settles.
+pub const SWEEP_BLOBS_MAX: usize = 64;
+/// How long the mark of a deleted file is kept at least.
+pub const TOMBSTONE_LIFE: Duration = Duration::from_hours(90 * 24);
 
 // --- inbox ------------------------------------------------------------------
 
@@ -237,6 +265,13 @@ const _: () = {
     assert!(
         TASK_LEASE_MS_MIN <= TASK_LEASE_MS_DEFAULT && TASK_LEASE_MS_DEFAULT <= TASK_LEASE_MS_MAX
     );
+    // A file in its row fits a request and an op as base64; the largest is an exact number in JSON.
+    assert!(FILE_INLINE_BYTES_MAX * 2 < REQUEST_BYTES_MAX);
+    assert!(FILE_INLINE_BYTES_MAX * 2 + FILE_PATH_BYTES_MAX * 2 < OP_BYTES_MAX);
+    assert!(FILE_JSON_BYTES_MAX * 2 < RESPONSE_BYTES_MAX as u64);
+    assert!(FILE_BYTES_MAX < (1 << 53));
+    assert!(FILE_STREAMS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
+    assert!(SWEEP_GRACE.as_secs() < SWEEP_EVERY.as_secs());
     // So does an op, and it fits a batch when every byte of it is escaped once more.
     assert!(DATA_VALUE_BYTES_MAX * 2 + (DATA_TAGS_MAX + 2) * DATA_KEY_BYTES_MAX * 2 < OP_BYTES_MAX);
     assert!(OP_BYTES_MAX * 2 <= BATCH_BYTES_MAX);

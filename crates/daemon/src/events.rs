@@ -4,7 +4,9 @@
 //! move the place from which a reader resumes; messages come from the inbox table and are never lost.
 
 use heddle_core::limits::EVENTS_WAITING_MAX;
-use heddle_wire::ipc::{EVENT_OUTBOX_PRESSURE_HIGH, PressureEvent};
+use heddle_wire::ipc::{
+    EVENT_FILE_SHARED, EVENT_OUTBOX_PRESSURE_HIGH, FileSharedEvent, PressureEvent,
+};
 use serde::Serialize;
 use tokio::sync::broadcast;
 
@@ -18,6 +20,8 @@ pub(crate) enum Event {
     Disconnected { mesh: String, why: String },
     /// The outbox fills its disk budget.
     OutboxPressureHigh(PressureEvent),
+    /// A file was shared, here or by an op from elsewhere.
+    FileShared(FileSharedEvent),
 }
 
 impl Event {
@@ -27,6 +31,7 @@ impl Event {
             Self::Connected { .. } => "connected",
             Self::Disconnected { .. } => "disconnected",
             Self::OutboxPressureHigh(_) => EVENT_OUTBOX_PRESSURE_HIGH,
+            Self::FileShared(_) => EVENT_FILE_SHARED,
         }
     }
 }

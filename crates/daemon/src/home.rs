@@ -101,6 +101,11 @@ impl Home {
         self.path.join("broker.db")
     }
 
+    /// The bytes of large shared files.
+    pub fn blobs(&self) -> PathBuf {
+        self.path.join("blobs")
+    }
+
     pub fn token(&self) -> PathBuf {
         self.path.join("local_token")
     }

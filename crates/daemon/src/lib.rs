@@ -7,6 +7,7 @@
 mod broker_config;
 pub mod config;
 mod events;
+mod files;
 pub mod home;
 mod hooks;
 mod inbox;

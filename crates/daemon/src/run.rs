@@ -9,13 +9,14 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::HistoryId;
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::names::{AgentName, MemberName};
-use heddle_store::{Durability, Mesh, Store, StoreError};
+use heddle_store::{BlobError, Blobs, Durability, Mesh, Store, StoreError};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
+use crate::files;
 use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks, PolicyError, Tokens};
 use crate::inbox;
@@ -64,6 +65,8 @@ pub enum StartError {
     Name(#[from] heddle_core::names::NameError),
     #[error("metrics cannot be recorded: {0}")]
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error("the folder blobs cannot be used: {0}")]
+    Blobs(#[from] BlobError),
     #[error(transparent)]
     Hooks(#[from] PolicyError),
     #[error(
@@ -84,6 +87,7 @@ pub struct Prepared {
     home: Home,
     options: StartOptions,
     store: Store,
+    blobs: Blobs,
     mesh: Mesh,
     /// Meshes of `[[mesh]]`, in the order of the config.
     elsewhere: Vec<(Mesh, Arc<dyn Connector>)>,
@@ -131,6 +135,7 @@ impl Prepared {
         Store::finish_parking(&home.data())?;
         refuse_half_a_home(&home)?;
         let store = open_store(&home, &options).await?;
+        let blobs = Blobs::open(&home.blobs())?;
         let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
         refuse_another_name(&home, &mesh)?;
         let person = AgentName::parse(mesh.member_name.as_str())?;
@@ -157,6 +162,7 @@ impl Prepared {
             home,
             options,
             store,
+            blobs,
             mesh,
             elsewhere,
             default_agent,
@@ -223,7 +229,8 @@ impl Prepared {
             member: first.map_or_else(String::new, |mesh| mesh.member_name.to_string()),
             pid: std::process::id(),
         };
-        let (shared, connectors) = share(&self.home, self.store, &self.options, links).await?;
+        let (shared, connectors) =
+            share(&self.home, (self.store, self.blobs), &self.options, links).await?;
         let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
@@ -269,7 +276,7 @@ impl Prepared {
 /// What the parts of the daemon have in common, and the connector of each mesh in it.
 async fn share(
     home: &Home,
-    store: Store,
+    (store, blobs): (Store, Blobs),
     options: &StartOptions,
     links: Vec<(Mesh, Arc<dyn Connector>)>,
 ) -> Result<(Arc<Shared>, Vec<Arc<dyn Connector>>), StartError> {
@@ -284,6 +291,8 @@ async fn share(
     let outbox = &home.config.outbox;
     let shared = Arc::new(Shared {
         store,
+        blobs,
+        file_deleted: Notify::new(),
         clock: Arc::clone(&options.clock),
         ids: Arc::clone(&options.ids),
         meshes,
@@ -359,6 +368,7 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(inbox::index::run(Arc::clone(shared)));
     tokio::spawn(inbox::retention::run(Arc::clone(shared)));
     tokio::spawn(tasks::run(Arc::clone(shared)));
+    tokio::spawn(files::sweep::run(Arc::clone(shared)));
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home
@@ -411,6 +421,8 @@ impl Daemon {
         });
         if drained.await.is_err() {
             tracing::warn!("not everything ended in time; what was acknowledged is on disk");
+        } else if self.shared.store.poisoned().is_none() {
+            files::sweep::at_the_end(&self.shared).await;
         }
         close(&self.shared, &self.home).await;
         match lock(&self.shared.fatal).take() {

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
-use heddle_store::{Store, StoreError};
+use heddle_store::{Blobs, Store, StoreError};
 use heddle_wire::problem::Problem;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
@@ -19,6 +19,9 @@ use crate::tasks::Activity;
 
 pub(crate) struct Shared {
     pub(crate) store: Store,
+    pub(crate) blobs: Blobs,
+    /// A hint to the sweep that a file was deleted.
+    pub(crate) file_deleted: Notify,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) meshes: Vec<Arc<MeshState>>,

@@ -306,3 +306,46 @@ fn br_02_a_broker_with_a_full_disk_kills_no_row_and_recovers_by_itself() {
     assert_eq!(broker.terminate(), 0);
     no_orphans(&home, &data);
 }
+
+#[test]
+fn c10_a_share_that_finds_the_disk_full_leaves_nothing_half_written() {
+    let home = Home::new();
+    let disk = SmallDisk::over(&home.path());
+    let daemon = home.up();
+    let source = home.path().parent().unwrap().join("source");
+    std::fs::write(&source, vec![7; (DISK_MB as usize) << 20]).unwrap();
+    let body = json!({"path": "big", "from": source, "client_message_id": "k"});
+    let blobs = || {
+        let folders = std::fs::read_dir(home.path().join("blobs")).unwrap();
+        let files = folders.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap());
+        files.count()
+    };
+    let problem = daemon.http.post("/v1/file/share", &body).expect(507);
+    assert_eq!(problem["code"], "insufficient_storage", "{problem}");
+    assert_eq!(blobs(), 0, "something is left");
+    assert_eq!(
+        daemon.http.get("/v1/file/get?path=big").expect(404)["code"],
+        "unknown_file"
+    );
+    // The id was not consumed: with less to share, or more room, it works.
+    std::fs::write(&source, vec![7; 1 << 20]).unwrap();
+    let shared = daemon.http.post("/v1/file/share", &body).expect(200);
+    assert_eq!(
+        (&shared["size"], &shared["duplicate"]),
+        (&json!(1 << 20), &json!(false))
+    );
+    // A disk that is full takes nothing, answers what it knows, and gives back what it has.
+    disk.fill();
+    let other = json!({"path": "other", "from": source, "client_message_id": "l"});
+    assert_eq!(daemon.http.post("/v1/file/share", &other).status, 507);
+    assert_eq!(
+        daemon.http.post("/v1/file/share", &body).expect(200)["duplicate"],
+        true
+    );
+    assert_eq!(
+        daemon.http.get("/v1/file/get?path=big").expect(200)["size"],
+        1 << 20
+    );
+    disk.free();
+    assert_eq!(blobs(), 1);
+}

@@ -6,6 +6,7 @@
 //! times and monotonic times are handed in.
 
 mod agents;
+mod blobs;
 mod carry;
 mod cells;
 mod data;
@@ -24,10 +25,12 @@ mod sync;
 mod unclean;
 
 pub use agents::AgentRow;
+pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
 pub use data::{
-    Applied, ChangeKey, ClockRow, DumpPage, HeldTask, Loss, LossKind, LossSide, MemoryFilter,
-    MemoryMatch, MemoryRow, Merged, NewTask, Receipt, StateFilter, StateRow, Taken, TaskFilter,
-    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
+    Applied, ChangeKey, ClockRow, DumpPage, FileBytes, FileFilter, FileFind, FileRow, HeldTask,
+    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
+    NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow, Swept, Taken, TaskFilter,
+    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, WantedBlob,
 };
 pub use error::StoreError;
 pub use figures::Figures;

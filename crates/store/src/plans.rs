@@ -2,6 +2,7 @@
 
 use rusqlite::Connection;
 
+use crate::data::files;
 use crate::data::task_statements as tasks;
 use crate::{agents, data, figures, inbox, outbox, schema, sync};
 
@@ -108,6 +109,19 @@ const STRAIGHT: &[&str] = &[
     tasks::KNOWN,
     tasks::DUE,
     tasks::SHOW,
+    files::STAMP,
+    files::FLOOR,
+    files::BY_OP,
+    files::BY_PATH,
+    files::LIST,
+    files::PLACE_OF,
+    files::CONTENT,
+    files::ARRIVED,
+    files::NAMED,
+    files::RELEASE,
+    files::FORGET,
+    files::OLD_MARKS,
+    files::PENDING,
     agents::AGENTS,
     figures::OUTBOX_ROWS,
     figures::INFLIGHT,
@@ -138,6 +152,7 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (figures::UNREAD, "SCAN inbox USING INDEX inbox_unread"),
     (figures::INBOX, "SCAN delivery"),
+    (files::WANTED, "SCAN blob_refs USING INDEX blob_refs_wanted"),
     (inbox::LAST_ARRIVAL, "SCAN sqlite_sequence"),
     (inbox::INDEXED_THROUGH, "SCAN inbox_state"),
     (inbox::MARK_INDEXED, "SCAN inbox_state"),

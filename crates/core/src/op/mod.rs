@@ -7,6 +7,7 @@
 //!
 //! IMPORTANT: that the stamp's peer is who sent the op is known only to whoever received it.
 
+mod file;
 mod memory;
 mod sealed;
 mod state;
@@ -15,6 +16,7 @@ mod task;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
+pub use file::FileChange;
 pub use memory::{MemoryChange, NewMemory};
 pub use sealed::{Sealed, seal};
 pub use state::{NewState, StateChange};
@@ -46,6 +48,7 @@ pub enum OpBody {
     Memory(MemoryChange),
     State(StateChange),
     Task(TaskChange),
+    File(FileChange),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -75,6 +78,7 @@ impl OpBody {
             Self::Memory(change) => change.name(),
             Self::State(change) => change.name(),
             Self::Task(change) => change.name(),
+            Self::File(change) => change.name(),
         }
     }
 
@@ -83,6 +87,7 @@ impl OpBody {
             Self::Memory(change) => change.fields(),
             Self::State(change) => change.fields(),
             Self::Task(change) => change.fields(),
+            Self::File(change) => change.fields(),
         }
     }
 
@@ -92,6 +97,7 @@ impl OpBody {
             Some(("memory", verb)) => MemoryChange::parse(verb, fields).map(Self::Memory),
             Some(("state", verb)) => StateChange::parse(verb, fields).map(Self::State),
             Some(("task", verb)) => TaskChange::parse(verb, fields, op).map(Self::Task),
+            Some(("file", verb)) => FileChange::parse(verb, fields).map(Self::File),
             _ => Err(unknown(name)),
         }
     }

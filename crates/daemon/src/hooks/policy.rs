@@ -25,8 +25,9 @@ pub(crate) const ON_STARTUP: &str = "on-startup";
 pub(crate) const ON_DISCONNECT: &str = "on-disconnect";
 pub(crate) const ON_RECONNECT: &str = "on-reconnect";
 pub(crate) const PRE_SEND: &str = "pre-send";
+pub(crate) const ON_FILE_SHARE: &str = "on-file-share";
 
-const KNOWN: &str = "on-message, on-dm, on-mention, on-topic-NAME, on-startup, on-disconnect, on-reconnect and pre-send";
+const KNOWN: &str = "on-message, on-dm, on-mention, on-topic-NAME, on-file-share, on-startup, on-disconnect, on-reconnect and pre-send";
 
 #[derive(Debug, Default)]
 pub(crate) struct Policy {
@@ -126,8 +127,12 @@ impl Policy {
 
     /// Whether any hook waits for messages.
     pub(crate) fn wants_messages(&self) -> bool {
-        self.enabled()
-            .any(|hook| !matches!(hook, ON_STARTUP | ON_DISCONNECT | ON_RECONNECT | PRE_SEND))
+        self.enabled().any(|hook| {
+            !matches!(
+                hook,
+                ON_STARTUP | ON_DISCONNECT | ON_RECONNECT | ON_FILE_SHARE | PRE_SEND
+            )
+        })
     }
 }
 
@@ -136,7 +141,14 @@ fn check(name: &str, rule: &Rule) -> Result<(), String> {
         Some(topic) => TopicName::parse(topic).is_ok_and(|parsed| parsed.as_str() == topic),
         None => matches!(
             name,
-            ON_MESSAGE | ON_DM | ON_MENTION | ON_STARTUP | ON_DISCONNECT | ON_RECONNECT | PRE_SEND
+            ON_MESSAGE
+                | ON_DM
+                | ON_MENTION
+                | ON_STARTUP
+                | ON_DISCONNECT
+                | ON_RECONNECT
+                | ON_FILE_SHARE
+                | PRE_SEND
         ),
     };
     if !is_known {

@@ -13,7 +13,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::task::JoinSet;
 
 use super::one::{self, Happened};
-use super::policy::{ON_DISCONNECT, ON_RECONNECT, ON_STARTUP, Policy};
+use super::policy::{ON_DISCONNECT, ON_FILE_SHARE, ON_RECONNECT, ON_STARTUP, Policy};
 use super::{Hooks, State, event};
 use crate::events::Event;
 use crate::shared::Shared;
@@ -66,7 +66,7 @@ pub(crate) async fn run(
         planned_through: None,
         connected_before: BTreeSet::new(),
     };
-    worker.happened(policy, ON_STARTUP, None, None);
+    worker.happened(policy, ON_STARTUP, None, json!({}));
     while !shared.shutdown.is_cancelled() {
         hint.mark_unchanged();
         let retry = match worker.step(policy).await {
@@ -159,12 +159,16 @@ impl Worker {
     fn told(&mut self, policy: &Policy, event: Result<Event, RecvError>) {
         match event {
             Ok(Event::Disconnected { mesh, why }) => {
-                self.happened(policy, ON_DISCONNECT, Some(mesh), Some(why));
+                self.happened(policy, ON_DISCONNECT, Some(mesh), json!({"why": why}));
             }
             Ok(Event::Connected { mesh, .. }) => {
                 if !self.connected_before.insert(mesh.clone()) {
-                    self.happened(policy, ON_RECONNECT, Some(mesh), None);
+                    self.happened(policy, ON_RECONNECT, Some(mesh), json!({}));
                 }
+            }
+            Ok(Event::FileShared(file)) => {
+                let mesh = Some(file.mesh.clone());
+                self.happened(policy, ON_FILE_SHARE, mesh, json!({"file": file}));
             }
             Ok(Event::OutboxPressureHigh(_)) | Err(RecvError::Closed) => {}
             Err(RecvError::Lagged(missed)) => {
@@ -178,7 +182,7 @@ impl Worker {
         policy: &Policy,
         hook: &'static str,
         mesh: Option<String>,
-        why: Option<String>,
+        more: serde_json::Value,
     ) {
         if policy.rule(hook).is_none() {
             return;
@@ -189,8 +193,11 @@ impl Worker {
         }
         let id = self.shared.ids.ulid().to_string();
         let at = self.shared.clock.wall().to_rfc3339();
-        let event = json!({"event": hook.trim_start_matches("on-"), "hook": hook, "id": id, "at": at,
-            "mesh": mesh, "why": why});
+        let mut event = json!({"event": hook.trim_start_matches("on-"), "hook": hook, "id": id, "at": at,
+            "mesh": mesh, "why": null});
+        for (name, value) in more.as_object().into_iter().flatten() {
+            event[name] = value.clone();
+        }
         self.waiting.push_back(Happened {
             hook,
             id,

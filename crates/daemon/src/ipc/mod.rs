@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use heddle_core::limits::{
-    EVENT_STREAMS_MAX, HOUSE_REQUESTS_MAX, QUEUE_WAITS_MAX, REQUESTS_IN_FLIGHT_MAX,
+    EVENT_STREAMS_MAX, FILE_STREAMS_MAX, HOUSE_REQUESTS_MAX, QUEUE_WAITS_MAX,
+    REQUESTS_IN_FLIGHT_MAX,
 };
 use heddle_core::names::AgentName;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -56,6 +57,8 @@ pub(crate) struct Load {
     house: Arc<Semaphore>,
     /// Takes that wait for work.
     queue_waits: Semaphore,
+    /// Files that are read in, looked through or streamed out.
+    files: Arc<Semaphore>,
     bucket: Bucket,
 }
 
@@ -66,6 +69,7 @@ impl Default for Load {
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
             house: Arc::new(Semaphore::new(HOUSE_REQUESTS_MAX)),
             queue_waits: Semaphore::new(QUEUE_WAITS_MAX),
+            files: Arc::new(Semaphore::new(FILE_STREAMS_MAX)),
             bucket: Bucket::default(),
         }
     }

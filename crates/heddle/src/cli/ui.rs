@@ -18,6 +18,11 @@ pub fn raw(text: &str) -> Result<(), CliError> {
     write(text)
 }
 
+/// Standard output itself, for bytes that are nobody's text.
+pub fn out() -> io::StdoutLock<'static> {
+    io::stdout().lock()
+}
+
 /// One JSON value on a line, on standard output.
 pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
     let line = serde_json::to_string(value)

@@ -7,6 +7,7 @@
 
 mod clock;
 mod dump;
+pub(crate) mod files;
 mod memory;
 mod outgoing;
 mod recall;
@@ -31,8 +32,9 @@ pub(crate) use take::take_in;
 
 pub use clock::ClockRow;
 pub use dump::DumpPage;
+pub use files::{FileBytes, FileFilter, FileFind, FileRow, NewContent, NewFile, Swept, WantedBlob};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
-pub use request::{Applied, ChangeKey, Receipt};
+pub use request::{Applied, ChangeKey, KnownChange, Receipt};
 pub use state::{StateFilter, StateRow};
 pub use take::{Merged, Taken};
 pub use task::{

@@ -14,6 +14,7 @@ use crate::data::clock;
 use crate::data::outgoing;
 use crate::data::take::{Taken, take_op};
 use crate::error::StoreError;
+use crate::store::Store;
 
 /// The key that a change consumes, and the fingerprint that says whether it is the same change again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,7 +84,7 @@ pub(crate) fn apply<R>(
     key: &ChangeKey,
     plan: impl FnOnce(&Connection) -> Result<Plan<R>, StoreError>,
 ) -> Result<Applied<R>, StoreError> {
-    let known = consumed(connection, key)?;
+    let known = consumed(connection, key.mesh, &key.peer, &key.id)?;
     let print = known.as_ref().map(|known| known.fingerprint);
     match (outcome(print, key.fingerprint), known) {
         (Outcome::Duplicate, Some(known)) => return Ok(Applied::Duplicate(known.receipt)),
@@ -139,18 +140,34 @@ pub(crate) fn apply<R>(
     Ok(Applied::Fresh(receipt))
 }
 
-struct Consumed {
-    fingerprint: Fingerprint,
-    receipt: Receipt,
+/// A key that was consumed, and the answer that it got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownChange {
+    pub fingerprint: Fingerprint,
+    pub receipt: Receipt,
 }
 
-fn consumed(connection: &Connection, key: &ChangeKey) -> Result<Option<Consumed>, StoreError> {
+impl Store {
+    /// What a key was consumed for, if it was. A hint: [`apply`] asks again.
+    pub async fn known_change(
+        &self,
+        mesh: MeshId,
+        peer: Party,
+        id: ClientMessageId,
+    ) -> Result<Option<KnownChange>, StoreError> {
+        self.read_few(move |connection| consumed(connection, mesh, &peer, &id))
+            .await
+    }
+}
+
+fn consumed(
+    connection: &Connection,
+    mesh: MeshId,
+    peer: &Party,
+    id: &ClientMessageId,
+) -> Result<Option<KnownChange>, StoreError> {
     let mut statement = connection.prepare_cached(CONSUMED)?;
-    let mut rows = statement.query(params![
-        key.mesh.0.to_bytes(),
-        key.peer.agent.as_str(),
-        key.id.as_str()
-    ])?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), peer.agent.as_str(), id.as_str()])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
@@ -159,7 +176,7 @@ fn consumed(connection: &Connection, key: &ChangeKey) -> Result<Option<Consumed>
     let fingerprint = cells.fingerprint()?;
     let at = cells.wall()?;
     let receipt = cells.parsed(|text| receipt_of(text, at).ok_or("not an answer of ours"))?;
-    Ok(Some(Consumed {
+    Ok(Some(KnownChange {
         fingerprint,
         receipt,
     }))

@@ -33,6 +33,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "sync",
         sql: include_str!("v6_sync.sql"),
     },
+    Migration {
+        version: 7,
+        name: "files",
+        sql: include_str!("v7_files.sql"),
+    },
 ];
 
 /// The version that this program leads to.

@@ -3,8 +3,11 @@
 
 mod accept;
 mod bad_data;
+mod blobs;
 mod data;
 mod drain;
+mod files;
+mod files_sweep;
 mod fixture;
 mod guards;
 mod inbox;

@@ -7,7 +7,7 @@ use heddle_store::NewMesh;
 
 use crate::fixture::{Fixture, NOW, agent, at};
 
-fn new_mesh(fixture: &Fixture, name: &str) -> NewMesh {
+pub(crate) fn new_mesh(fixture: &Fixture, name: &str) -> NewMesh {
     NewMesh {
         mesh: MeshId(fixture.ids.ulid()),
         name: MeshName::parse(name).unwrap(),

@@ -6,6 +6,7 @@
 mod body;
 mod error;
 mod events;
+mod files;
 mod transport;
 mod verbs;
 
@@ -20,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 pub use error::ClientError;
 pub use events::{Event, EventStream};
+pub use files::Download;
 use transport::{Head, Reply};
 
 const HASTY_TIMEOUT: Duration = Duration::from_secs(4);

@@ -3,6 +3,7 @@
 mod agent;
 mod data;
 mod explain;
+mod file;
 mod inbox;
 mod outbox;
 mod queue;
@@ -19,6 +20,10 @@ pub use data::{
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,
+};
+pub use file::{
+    EVENT_FILE_SHARED, FileDeleteBody, FilePage, FileShareAnswer, FileShareBody, FileSharedEvent,
+    FileView, SweepAnswer, SweepBody,
 };
 pub use inbox::{
     AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,

@@ -9,7 +9,7 @@ use heddle_core::ids::{ClientMessageId, MemberId, OpId};
 use heddle_core::lamport::Stamp;
 use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
-use heddle_store::{Applied, ChangeKey, Receipt, StoreError};
+use heddle_store::{Applied, ChangeKey, KnownChange, Receipt, StoreError};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{ChangeAnswer, StampView, WarningView};
 use heddle_wire::problem::Problem;
@@ -84,6 +84,14 @@ impl<'i> Change<'i> {
             op: OpId(self.ipc.shared.ids.uuid_v7()),
             now: self.ipc.shared.clock.wall(),
         })
+    }
+
+    /// What the id was consumed for, if it was; the gate asks again.
+    pub(super) async fn known(&self) -> Result<Option<KnownChange>, Problem> {
+        let (mesh, peer) = (self.mesh.mesh.mesh, self.mesh.party(self.agent.clone()));
+        let store = &self.ipc.shared.store;
+        let known = store.known_change(mesh, peer, self.id.clone()).await;
+        known.map_err(|error| store_problem(&error))
     }
 
     /// `new`, or why nothing new is kept now. To be handed to the store, which asks the gate first.

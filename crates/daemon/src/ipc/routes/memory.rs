@@ -137,7 +137,7 @@ fn matches(query: &RecallQuery) -> Result<MemoryMatch, Problem> {
 }
 
 /// Whose memory: `@agent` or `@member/agent`, with or without the sign.
-fn peer(mesh: &MeshState, text: &str) -> Result<String, Problem> {
+pub(super) fn peer(mesh: &MeshState, text: &str) -> Result<String, Problem> {
     let text = format!("@{}", text.strip_prefix('@').unwrap_or(text));
     let address = Address::parse(&text).map_err(|error| {
         from_wire::invalid(error.to_string())

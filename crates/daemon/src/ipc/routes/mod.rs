@@ -5,6 +5,8 @@ mod data;
 mod discover;
 mod events;
 mod explain;
+mod file;
+mod file_get;
 pub(super) mod inbox;
 mod inbox_marks;
 mod inbox_search;

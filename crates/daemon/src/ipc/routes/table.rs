@@ -9,18 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, sync, task, task_view, topic,
+    agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
+    outbox, peers, queue, send, state, status, sync, task, task_view, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
-    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KeyBody, OpBody,
-    OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
-    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage, FileShareAnswer,
+    FileShareBody, FileView, Health, InboxPage, KeyBody, OpBody, OutboxPage, OutboxRow, PeerList,
+    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody,
+    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody,
+    StatePage, StateSetBody, StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer,
+    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
     TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
@@ -56,6 +57,7 @@ pub(super) fn routes() -> Vec<Route> {
         data(),
         tasks(),
         sync_routes(),
+        files(),
         people(),
         house(),
     ];
@@ -324,6 +326,41 @@ fn sync_routes() -> Vec<Route> {
         )
         .takes::<ResumeBody>()
         .gives::<DoctorAnswer>(200),
+    ]
+}
+
+fn files() -> Vec<Route> {
+    vec![
+        post("/v1/file/share", file::share, "Share a file with the mesh")
+            .takes::<FileShareBody>()
+            .with(KEY)
+            .gives::<FileShareAnswer>(200),
+        get(
+            "/v1/file/get",
+            file_get::get,
+            "A file by id or path; with raw=true its bytes alone",
+        )
+        .asks::<file_get::GetQuery>()
+        .with(&["Accept"])
+        .gives::<FileView>(200),
+        get(
+            "/v1/file/list",
+            file::list,
+            "The shared files, in order of owners and paths",
+        )
+        .asks::<file::ListQuery>()
+        .gives::<FilePage>(200),
+        post("/v1/file/delete", file::delete, "Share a file no longer")
+            .takes::<FileDeleteBody>()
+            .with(KEY)
+            .gives::<ChangeAnswer>(200),
+        post(
+            "/v1/file/sweep",
+            file::sweep_now,
+            "Take away the blobs that no file names",
+        )
+        .takes::<SweepBody>()
+        .gives::<SweepAnswer>(200),
     ]
 }
 

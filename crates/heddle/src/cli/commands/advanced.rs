@@ -1,4 +1,5 @@
-//! `heddle advanced fingerprint | canonicalize | dump`: see what the gate sees, and what a mesh holds.
+//! `heddle advanced fingerprint | canonicalize | dump | sweep`: see what the gate sees and what a mesh holds;
+//! tidy up by hand.
 
 use std::io::{BufRead, Read};
 
@@ -7,7 +8,7 @@ use heddle_core::canonical::{canonicalize, parse_ijson};
 use heddle_core::envelope::SendRequest;
 use heddle_core::fingerprint::{ENVELOPE_VERSION, hex, request_covered};
 use heddle_wire::from_wire;
-use heddle_wire::ipc::SendBody;
+use heddle_wire::ipc::{SendBody, SweepAnswer, SweepBody};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
@@ -29,6 +30,12 @@ enum Verb {
     },
     /// Print every replicated row of a mesh (--mesh) as a canonical line; equal replicas print equal bytes
     Dump,
+    /// Take away what no shared file names any more; the daemon does it every day by itself
+    Sweep {
+        /// How long what nobody names is left alone; an hour where nothing is said
+        #[arg(long)]
+        grace_seconds: Option<u64>,
+    },
     /// Read JSON, print its RFC 8785 bytes
     Canonicalize {
         /// Every line of the input is a document of its own
@@ -39,6 +46,10 @@ enum Verb {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
+        Verb::Sweep { grace_seconds } => {
+            let answer = context.client().sweep_files(&SweepBody { grace_seconds })?;
+            context.print(&answer, swept)
+        }
         Verb::Fingerprint { lines: false } => ui::json(&components(&whole_input()?)?),
         Verb::Fingerprint { lines: true } => each_line(|line| {
             let components = components(line)?;
@@ -72,6 +83,26 @@ fn dump(context: &Context) -> Result<(), CliError> {
             next => cursor = next,
         }
     }
+}
+
+fn swept(answer: &SweepAnswer) -> String {
+    let mut text = format!(
+        "{} blobs ({} bytes) and {} old marks of deleted files are gone\n",
+        answer.blobs, answer.bytes, answer.tombstones
+    );
+    if answer.young > 0 {
+        text.push_str(&format!(
+            "{} that nobody names are young and stay for now\n",
+            answer.young
+        ));
+    }
+    if answer.failed > 0 {
+        text.push_str(&format!(
+            "{} could not be taken away; `heddle logs` says why\n",
+            answer.failed
+        ));
+    }
+    text
 }
 
 fn whole_input() -> Result<Vec<u8>, CliError> {

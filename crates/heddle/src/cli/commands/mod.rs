@@ -8,6 +8,7 @@ mod daemon;
 mod doctor;
 mod down;
 mod explain;
+mod file;
 mod forget;
 mod inbox;
 pub mod logs;
@@ -74,6 +75,8 @@ verbs! {
     State => state,
     /// Add tasks, claim them under a lease, say that they are done, see what is ready
     Task => task,
+    /// Share files with the mesh, get, list and delete them
+    File => file,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

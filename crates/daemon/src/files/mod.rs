@@ -1,0 +1,41 @@
+//! Shared files beside their rows: reading what is to be shared, streaming what is asked for, and
+//! sweeping away what nobody names.
+
+pub(crate) mod source;
+pub(crate) mod stream;
+pub(crate) mod sweep;
+
+use heddle_core::error_code::ErrorCode;
+use heddle_store::BlobError;
+use heddle_wire::from_wire;
+use heddle_wire::problem::Problem;
+
+/// The door's view of a blob that could not be kept.
+pub(crate) fn keep_problem(error: &BlobError) -> Problem {
+    let detail = error.to_string();
+    match error {
+        BlobError::Full => Problem::new(ErrorCode::InsufficientStorage, detail),
+        BlobError::TooLarge => Problem::new(ErrorCode::PayloadTooLarge, detail)
+            .next("Share it in parts; nothing was kept and no id was consumed."),
+        BlobError::Source(_) => from_wire::invalid(detail)
+            .next("Check that the file can be read to its end, then share it again."),
+        BlobError::Foreign { .. } => Problem::new(ErrorCode::StorageUnavailable, detail)
+            .next("Look at the folder blobs of the home and move away what is not of Heddle."),
+        BlobError::Poisoned(_) => Problem::new(ErrorCode::StorageUnavailable, detail),
+        BlobError::Missing { .. } | BlobError::Damaged { .. } | BlobError::Io { .. } => {
+            Problem::new(ErrorCode::Internal, detail)
+        }
+    }
+}
+
+/// The same for one that could not be read back.
+pub(crate) fn read_problem(error: &BlobError) -> Problem {
+    match error {
+        BlobError::Missing { .. } | BlobError::Damaged { .. } | BlobError::Foreign { .. } => {
+            metrics::counter!("heddle_blobs_damaged_total").increment(1);
+            tracing::error!(%error, "the content of a shared file is damaged");
+            Problem::new(ErrorCode::FileDamaged, error.to_string())
+        }
+        _ => keep_problem(error),
+    }
+}

@@ -1,0 +1,180 @@
+//! `GET /v1/file/get`: what is known of a file with its bytes where they are few, or the bytes alone.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::file::ContentHash;
+use heddle_core::limits::FILE_JSON_BYTES_MAX;
+use heddle_store::{BlobError, BlobReader, FileBytes, FileFind, FileRow};
+use heddle_wire::from_wire;
+use heddle_wire::problem::Problem;
+use http::HeaderMap;
+use http::header::ACCEPT;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::file::{file_id, file_path, scope_peer, unknown_file, view};
+use crate::files::{read_problem, stream};
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
+use crate::shared::store_problem;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct GetQuery {
+    id: Option<String>,
+    path: Option<String>,
+    scope: Option<String>,
+    raw: bool,
+    agent: Option<String>,
+    mesh: Option<String>,
+}
+
+/// How a file was asked for.
+struct Asked<'a> {
+    ipc: &'a Ipc,
+    mesh: &'a MeshState,
+    find: FileFind,
+    words: Value,
+}
+
+pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, _) = request.into_parts();
+    let query: GetQuery = body::query(&parts)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let asked = asked(&ipc, mesh, &query)?;
+    let row = find(&asked)
+        .await?
+        .ok_or_else(|| unknown_file(&asked.words))?;
+    let wants_raw = query.raw || accepts_bytes(&parts.headers);
+    match row.bytes {
+        FileBytes::Elsewhere => Err(elsewhere(mesh, &row).into()),
+        FileBytes::Inline => {
+            let bytes = inline(&asked, &row).await?;
+            if wants_raw {
+                return Ok(stream::raw(Body::from(bytes), row.size));
+            }
+            ok(&with_bytes(mesh, &row, Some(bytes)))
+        }
+        FileBytes::Blob => {
+            let place = Arc::clone(&ipc.load.files).try_acquire_owned();
+            let place = place.map_err(|_| stream::no_place())?;
+            if wants_raw {
+                let reader = blob(&asked, &row).await?;
+                return Ok(stream::answer(reader, place));
+            }
+            // A person who looks at a large file by mistake gets its name, not its bytes.
+            if row.size > FILE_JSON_BYTES_MAX {
+                return ok(&with_bytes(mesh, &row, None));
+            }
+            let reader = blob(&asked, &row).await?;
+            let bytes = stream::whole(reader).await;
+            let bytes = bytes.map_err(|error| read_problem(&error))?;
+            ok(&with_bytes(mesh, &row, Some(bytes)))
+        }
+    }
+}
+
+fn asked<'a>(ipc: &'a Ipc, mesh: &'a MeshState, query: &GetQuery) -> Result<Asked<'a>, Problem> {
+    let (find, words) = match (&query.id, &query.path) {
+        (Some(id), None) if query.scope.is_none() => {
+            (FileFind::Id(file_id(id)?), json!({"id": id}))
+        }
+        (None, Some(path)) => {
+            let path = file_path(path)?;
+            let scope = query.scope.as_deref().unwrap_or("self");
+            let peer = scope_peer(ipc, mesh, scope, query.agent.as_deref())?;
+            let peer = peer.ok_or_else(|| {
+                from_wire::invalid("a path is somebody's; the scope `all` names nobody")
+                    .next("Give the owner as the scope; `heddle file list` shows who that is.")
+            })?;
+            let words = json!({"path": path.as_str()});
+            (FileFind::Path(peer, path), words)
+        }
+        _ => {
+            return Err(from_wire::invalid(
+                "a file is asked for by id, or by path and, where it is not your own, scope",
+            ));
+        }
+    };
+    Ok(Asked {
+        ipc,
+        mesh,
+        find,
+        words,
+    })
+}
+
+async fn find(asked: &Asked<'_>) -> Result<Option<FileRow>, Problem> {
+    let store = &asked.ipc.shared.store;
+    let found = store.find_file(asked.mesh.mesh.mesh, asked.find.clone());
+    found.await.map_err(|error| store_problem(&error))
+}
+
+async fn inline(asked: &Asked<'_>, row: &FileRow) -> Result<Vec<u8>, Problem> {
+    let store = &asked.ipc.shared.store;
+    let bytes = store.file_content(asked.mesh.mesh.mesh, row).await;
+    let bytes = bytes.map_err(|error| store_problem(&error))?;
+    // Shared anew or deleted between the two looks.
+    let bytes = bytes.ok_or_else(|| unknown_file(&asked.words))?;
+    if ContentHash::of(&bytes) != row.hash {
+        let why = "its row holds other bytes".to_owned();
+        let hash = row.hash;
+        return Err(read_problem(&BlobError::Damaged { hash, why }));
+    }
+    Ok(bytes)
+}
+
+async fn blob(asked: &Asked<'_>, row: &FileRow) -> Result<BlobReader, Problem> {
+    match stream::verified(&asked.ipc.shared.blobs, row).await {
+        Ok(reader) => Ok(reader),
+        Err(error @ BlobError::Missing { .. }) => match find(asked).await? {
+            Some(again) if again.bytes == FileBytes::Blob && again.hash == row.hash => {
+                Err(read_problem(&error))
+            }
+            // Deleted between the two looks.
+            _ => Err(unknown_file(&asked.words)),
+        },
+        Err(error) => Err(read_problem(&error)),
+    }
+}
+
+fn with_bytes(
+    mesh: &MeshState,
+    row: &FileRow,
+    bytes: Option<Vec<u8>>,
+) -> heddle_wire::ipc::FileView {
+    let mut view = view(mesh, row);
+    view.content_base64 = bytes.map(|bytes| STANDARD.encode(bytes));
+    view
+}
+
+fn elsewhere(mesh: &MeshState, row: &FileRow) -> Problem {
+    let view = view(mesh, row);
+    let detail = format!(
+        "{:?} was shared by {}, and its {} bytes are not on this machine",
+        view.path, view.peer, view.size
+    );
+    Problem::new(ErrorCode::FileElsewhere, detail)
+        .with("id", view.id)
+        .with("path", view.path)
+        .with("peer", view.peer)
+        .with("sha256", view.sha256)
+        .with("size", view.size)
+}
+
+fn accepts_bytes(headers: &HeaderMap) -> bool {
+    let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
+    accept.is_some_and(|accept| {
+        let mut kinds = accept.split(',');
+        kinds.any(|kind| {
+            let kind = kind.split(';').next().unwrap_or_default().trim();
+            kind.eq_ignore_ascii_case("application/octet-stream")
+        })
+    })
+}
