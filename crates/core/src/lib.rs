@@ -26,4 +26,5 @@ pub mod outbox_status;
 pub mod pressure;
 pub mod redact;
 pub mod retention;
+pub mod vector;
 pub mod work;

@@ -55,6 +55,37 @@ pub const DATA_VALUE_BYTES_MAX: usize = 256 << 10;
 /// Tags of one memory.
 pub const DATA_TAGS_MAX: usize = 16;
 
+// --- vectors ----------------------------------------------------------------
+
+/// Numbers in one embedding.
+pub const VECTOR_DIM_MAX: usize = 8192;
+/// The text that an embedding stands for: 64 KB.
+pub const VECTOR_CONTENT_BYTES_MAX: usize = 64 << 10;
+/// What a caller keeps beside it, as canonical JSON: 64 KB.
+pub const VECTOR_METADATA_BYTES_MAX: usize = 64 << 10;
+/// Models that one op or one key may concern.
+pub const VECTOR_MODELS_MAX: usize = 64;
+/// Hits of one search.
+pub const VECTOR_HITS_MAX: usize = 100;
+/// Hits of a caller who does not say.
+pub const VECTOR_HITS_DEFAULT: usize = 10;
+/// From so many rows of a model on, sketches choose who is measured exactly.
+pub const VECTOR_TWO_STAGE_ROWS_MIN: usize = 20_000;
+/// Vectors that are kept in memory for searching; models that are not asked for make room.
+pub const VECTOR_MEMORY_BYTES_MAX: usize = 512 << 20;
+/// How long a provider of embeddings may take where the config does not say.
+pub const VECTOR_PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that the config may say.
+pub const VECTOR_PROVIDER_TIMEOUT_MAX: Duration = Duration::from_secs(120);
+/// A provider's answer: numbers as text, and then some.
+pub const VECTOR_PROVIDER_BYTES_MAX: usize = 1 << 20;
+/// Embeddings that are made at once.
+pub const VECTOR_PROVIDERS_AT_ONCE_MAX: usize = 4;
+/// Rows that one call of a re-embedding moves.
+pub const VECTOR_MOVES_MAX: usize = 32;
+/// How long the vectors of a model that was left stay, after nobody asked for them.
+pub const VECTOR_GRACE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
 // --- inbox ------------------------------------------------------------------
 
 /// Days that an item stays in the inbox after it was shown, unless the config says otherwise.
@@ -197,6 +228,17 @@ const _: () = {
     // A value with its key and tags fits a request, and any one of them an answer.
     assert!(DATA_VALUE_BYTES_MAX + (DATA_TAGS_MAX + 1) * DATA_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
     assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
+    // A vector with everything beside it fits a request, also with its numbers written out.
+    assert!(
+        VECTOR_DIM_MAX * 24 + VECTOR_CONTENT_BYTES_MAX * 6 + VECTOR_METADATA_BYTES_MAX
+            < REQUEST_BYTES_MAX
+    );
+    assert!(VECTOR_DIM_MAX * 24 < VECTOR_PROVIDER_BYTES_MAX);
+    assert!(VECTOR_PROVIDER_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
+    assert!(
+        VECTOR_HITS_MAX * (VECTOR_CONTENT_BYTES_MAX + VECTOR_METADATA_BYTES_MAX)
+            < 2 * RESPONSE_BYTES_MAX
+    );
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
     // Consumers that wait for work leave places to those who bring some.
