@@ -23,6 +23,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "data",
         sql: include_str!("v4_data.sql"),
     },
+    Migration {
+        version: 5,
+        name: "vectors",
+        sql: include_str!("v5_vectors.sql"),
+    },
 ];
 
 /// The version that this program leads to.
