@@ -10,7 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::canonical::{CanonicalError, canonicalize};
 use crate::fingerprint::Fingerprint;
-use crate::limits::{DATA_KEY_BYTES_MAX, DATA_TAGS_MAX, DATA_VALUE_BYTES_MAX};
+use crate::limits::{
+    DATA_KEY_BYTES_MAX, DATA_TAGS_MAX, DATA_VALUE_BYTES_MAX, VECTOR_CONTENT_BYTES_MAX,
+};
 use crate::names::nfc;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +27,10 @@ pub enum DataError {
     TooManyTags(usize),
     #[error("the value has {0} bytes as canonical JSON; at most {DATA_VALUE_BYTES_MAX} are kept")]
     ValueTooLarge(usize),
+    #[error("the content has {0} bytes; at most {VECTOR_CONTENT_BYTES_MAX} are kept")]
+    ContentTooLarge(usize),
+    #[error("{what} is not in the form in which it is kept")]
+    NotNormal { what: &'static str },
     #[error(transparent)]
     Value(#[from] CanonicalError),
 }
@@ -50,6 +56,16 @@ pub struct DataKey(String);
 impl DataKey {
     pub fn parse(text: &str) -> Result<Self, DataError> {
         label("the key", text).map(Self)
+    }
+
+    /// A key that was kept elsewhere: it must be normal already.
+    pub fn kept(text: &str) -> Result<Self, DataError> {
+        let key = Self::parse(text)?;
+        if key.as_str() == text {
+            Ok(key)
+        } else {
+            Err(DataError::NotNormal { what: "the key" })
+        }
     }
 
     pub fn as_str(&self) -> &str {
@@ -101,6 +117,19 @@ impl DataValue {
         let text = String::from_utf8(bytes);
         let text = text.map_err(|error| CanonicalError::Syntax(error.to_string()))?;
         Ok(Self(text))
+    }
+
+    /// The text of a value that was kept elsewhere: it must be canonical already. Not for the strict
+    /// reader, which refuses the canonical spelling of 1e16.
+    pub fn kept(text: String) -> Result<Self, DataError> {
+        let value: Value = serde_json::from_str(&text)
+            .map_err(|error| CanonicalError::Syntax(error.to_string()))?;
+        let normal = Self::new(&value)?;
+        if normal.0 == text {
+            Ok(normal)
+        } else {
+            Err(DataError::NotNormal { what: "the value" })
+        }
     }
 
     pub fn as_str(&self) -> &str {

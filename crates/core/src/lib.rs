@@ -22,6 +22,7 @@ pub mod limits;
 pub mod lww;
 pub mod names;
 pub mod negotiate;
+pub mod op;
 pub mod outbox_status;
 pub mod pressure;
 pub mod redact;

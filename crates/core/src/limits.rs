@@ -54,6 +54,10 @@ pub const DATA_KEY_BYTES_MAX: usize = 256;
 pub const DATA_VALUE_BYTES_MAX: usize = 256 << 10;
 /// Tags of one memory.
 pub const DATA_TAGS_MAX: usize = 16;
+/// An op as it travels. A value is text in it, so every byte may take two.
+pub const OP_BYTES_MAX: usize = 640 << 10;
+/// `MEMBER_ID/agent` in a stamp.
+pub const PEER_BYTES_MAX: usize = 256;
 
 // --- vectors ----------------------------------------------------------------
 
@@ -233,12 +237,20 @@ const _: () = {
         VECTOR_DIM_MAX * 24 + VECTOR_CONTENT_BYTES_MAX * 6 + VECTOR_METADATA_BYTES_MAX
             < REQUEST_BYTES_MAX
     );
+    assert!(
+        VECTOR_DIM_MAX * 6 + VECTOR_CONTENT_BYTES_MAX * 6 + VECTOR_METADATA_BYTES_MAX * 2
+            < OP_BYTES_MAX
+    );
     assert!(VECTOR_DIM_MAX * 24 < VECTOR_PROVIDER_BYTES_MAX);
     assert!(VECTOR_PROVIDER_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
     assert!(
         VECTOR_HITS_MAX * (VECTOR_CONTENT_BYTES_MAX + VECTOR_METADATA_BYTES_MAX)
             < 2 * RESPONSE_BYTES_MAX
     );
+    // So does an op, and it fits a batch when every byte of it is escaped once more.
+    assert!(DATA_VALUE_BYTES_MAX * 2 + (DATA_TAGS_MAX + 2) * DATA_KEY_BYTES_MAX * 2 < OP_BYTES_MAX);
+    assert!(OP_BYTES_MAX * 2 <= BATCH_BYTES_MAX);
+    assert!(NAME_BYTES_MAX + 32 < PEER_BYTES_MAX);
     // Every request in flight finds a place in the writer's queue.
     assert!(REQUESTS_IN_FLIGHT_MAX < WRITE_QUEUE_MAX);
     // Consumers that wait for work leave places to those who bring some.

@@ -4,7 +4,8 @@ use std::fmt::Display;
 
 use heddle_core::clock::WallMs;
 use heddle_core::fingerprint::{Fingerprint, hex};
-use heddle_core::ids::HistoryId;
+use heddle_core::ids::{HistoryId, OpId};
+use heddle_core::lamport::{PeerId, Stamp};
 use rusqlite::Row;
 use rusqlite::types::{FromSql, ValueRef};
 use ulid::Ulid;
@@ -75,6 +76,15 @@ impl<'r, 's> Cells<'r, 's> {
 
     pub(crate) fn wall_or_null(&mut self) -> Result<Option<WallMs>, StoreError> {
         Ok(self.get::<Option<_>>()?.map(WallMs))
+    }
+
+    /// Three cells: lamport, peer, op id.
+    pub(crate) fn stamp(&mut self) -> Result<Stamp, StoreError> {
+        Ok(Stamp {
+            lamport: self.count()?,
+            peer: PeerId::new(&self.get::<String>()?),
+            op: OpId::from_bytes(self.get()?),
+        })
     }
 
     /// Two cells: epoch and seq.

@@ -1,6 +1,6 @@
 //! The mesh store: the only client-side SQL, one SQLite file (`data.db`) for all meshes of a home.
 //!
-//! It holds the outbox, the inbox, the data (memory, state), the meshes and their agents. Every write is one job of the
+//! It holds the outbox, the inbox, the data (memory, state, vectors), the meshes and their agents. Every write is one job of the
 //! group-commit writer: it is answered after the commit that carries it is on disk. Decisions are
 //! made by `heddle-core`; this crate looks rows up, asks, and writes. It never asks a clock: wall
 //! times and monotonic times are handed in.
@@ -24,8 +24,9 @@ mod unclean;
 
 pub use agents::AgentRow;
 pub use data::{
-    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryOp, MemoryRow, Merged,
-    NewMemory, NewState, Receipt, StateFilter, StateOp, StateRow,
+    Applied, ChangeKey, ClockRow, MemoryFilter, MemoryMatch, MemoryRow, Merged, ModelRow, Receipt,
+    StateFilter, StateRow, Taken, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove,
+    VectorQuery, VectorRow,
 };
 pub use error::StoreError;
 pub use figures::Figures;

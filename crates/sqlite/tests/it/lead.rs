@@ -145,7 +145,11 @@ fn a_slow_disk_is_waited_for_on_the_writers_own_thread() {
         let led_by = database.write(takes(500)).await.unwrap();
         assert_ne!(led_by, own, "the task waited for a slow disk again");
         assert_eq!(database.write(takes(1)).await, Ok(led_by));
-        assert_eq!(database.write(takes(1)).await, Ok(own), "it is fast again");
+        // It is fast again. The thread gives up the lead just after its answer, so a write that comes
+        // at once may still ride with it; in the end one does not.
+        while database.write(takes(1)).await != Ok(own) {
+            tokio::task::yield_now().await;
+        }
     });
 }
 

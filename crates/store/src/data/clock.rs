@@ -39,21 +39,25 @@ impl Store {
 /// A local event: the counter's next value, which is the event's stamp.
 pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
     let before = read(connection, mesh)?;
-    let value = Lamport(before.value).tick().0;
-    set(connection, mesh, value, before)
+    let row = ClockRow {
+        value: Lamport(before.value).tick().0,
+        ..before
+    };
+    set(connection, mesh, row)?;
+    Ok(row)
 }
 
-/// An event from elsewhere moves the counter behind it, or is refused without a trace.
-pub(crate) fn take_in(
+/// Where an event from elsewhere moves the counter to, or why it may not. Writes nothing.
+pub(crate) fn merged(
     connection: &Connection,
     mesh: MeshId,
     remote: u64,
-) -> Result<Result<(), TooFarAhead>, StoreError> {
+) -> Result<Result<ClockRow, TooFarAhead>, StoreError> {
     let before = read(connection, mesh)?;
-    match Lamport(before.value).merge(remote) {
-        Err(refusal) => Ok(Err(refusal)),
-        Ok(after) => set(connection, mesh, after.0, before).map(|_| Ok(())),
-    }
+    Ok(Lamport(before.value).merge(remote).map(|after| ClockRow {
+        value: after.0,
+        ..before
+    }))
 }
 
 fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
@@ -70,17 +74,11 @@ fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
     })
 }
 
-fn set(
-    connection: &Connection,
-    mesh: MeshId,
-    value: u64,
-    before: ClockRow,
-) -> Result<ClockRow, StoreError> {
-    let incarnation = before.incarnation;
+pub(crate) fn set(connection: &Connection, mesh: MeshId, row: ClockRow) -> Result<(), StoreError> {
     connection.prepare_cached(SET)?.execute(params![
         mesh.0.to_bytes(),
-        count_cell(value)?,
-        count_cell(incarnation)?
+        count_cell(row.value)?,
+        count_cell(row.incarnation)?
     ])?;
-    Ok(ClockRow { value, incarnation })
+    Ok(())
 }

@@ -1,37 +1,19 @@
-//! A peer's memory: remember, forget, and merging what other homes remembered.
+//! A peer's memory: remember, forget, and taking in what other homes remembered.
 
-use heddle_core::clock::WallMs;
-use heddle_core::data::{DataKey, DataValue, Tags};
-use heddle_core::ids::{MeshId, OpId};
+use heddle_core::data::DataKey;
+use heddle_core::ids::MeshId;
 use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::lww::{Merge, merge};
+use heddle_core::op::{DataOp, MemoryChange, NewMemory, OpBody};
 use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
-use crate::data::request::{Applied, ChangeKey, Fresh, Receipt, apply};
-use crate::data::{Merged, clock};
+use crate::data::request::{Applied, ChangeKey, Plan, apply};
+use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewMemory {
-    pub value: DataValue,
-    pub tags: Tags,
-}
-
-/// An op on a memory, as its origin made it. The stamp's peer is the owner.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MemoryOp {
-    pub key: DataKey,
-    pub stamp: Stamp,
-    pub incarnation: u64,
-    pub at: WallMs,
-    /// `None` forgets.
-    pub write: Option<NewMemory>,
-}
-
 pub(crate) const STAMP: &str = "
-    SELECT key, lamport, op_id, tombstone FROM memory
+    SELECT key, lamport, peer, op_id, tombstone FROM memory
     WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
 
 const WRITE: &str = "
@@ -53,68 +35,51 @@ impl Store {
         fresh: Result<NewMemory, R>,
     ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
-            let (new, refusal) = match fresh {
-                Ok(new) => (Some(new), None),
-                Err(refusal) => (None, Some(refusal)),
-            };
-            let may = |_: &Connection| Ok(refusal.map_or(Fresh::Go, Fresh::Refused));
-            apply(connection, &id, may, |connection, receipt| {
-                put(connection, id.mesh, &op(key, receipt, new))
+            apply(connection, &id, |_| {
+                Ok(match fresh {
+                    Ok(new) => Plan::go(body(key, Some(new))),
+                    Err(refusal) => Plan::Refused(refusal),
+                })
             })
         })
         .await
     }
 
     /// Leaves a tombstone; a memory that is not there is [`Applied::Absent`].
-    pub async fn forget(
+    pub async fn forget<R: Send + 'static>(
         &self,
         id: ChangeKey,
         key: DataKey,
-    ) -> Result<Applied<std::convert::Infallible>, StoreError> {
+    ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
             let owner = PeerId::new(&id.peer.to_string());
-            let may = |connection: &Connection| {
-                let row = stamp(connection, id.mesh, &key, &owner)?;
-                Ok(match row {
-                    Some((_, false)) => Fresh::Go,
-                    _ => Fresh::Absent,
+            apply(connection, &id, |connection| {
+                Ok(match stamp(connection, id.mesh, &key, &owner)? {
+                    Some((_, false)) => Plan::go(body(key, None)),
+                    _ => Plan::Absent,
                 })
-            };
-            apply(connection, &id, may, |connection, receipt| {
-                put(connection, id.mesh, &op(key.clone(), receipt, None))
             })
-        })
-        .await
-    }
-
-    /// Takes in an op of another home, or one of our own that comes back (C9).
-    pub async fn merge_memory(&self, mesh: MeshId, op: MemoryOp) -> Result<Merged, StoreError> {
-        self.write(move |connection| {
-            let existing = stamp(connection, mesh, &op.key, &op.stamp.peer)?;
-            let verdict = merge(existing.as_ref().map(|(stamp, _)| stamp), &op.stamp);
-            if verdict == Merge::Same {
-                return Ok(Merged::Applied(verdict));
-            }
-            if let Err(refusal) = clock::take_in(connection, mesh, op.stamp.lamport)? {
-                return Ok(Merged::Refused(refusal));
-            }
-            if verdict == Merge::Take {
-                put(connection, mesh, &op)?;
-            }
-            Ok(Merged::Applied(verdict))
         })
         .await
     }
 }
 
-fn op(key: DataKey, receipt: &Receipt, write: Option<NewMemory>) -> MemoryOp {
-    MemoryOp {
-        key,
-        stamp: receipt.stamp.clone(),
-        incarnation: receipt.incarnation,
-        at: receipt.at,
-        write,
+fn body(key: DataKey, write: Option<NewMemory>) -> OpBody {
+    OpBody::Memory(MemoryChange { key, write })
+}
+
+pub(crate) fn take(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+    change: &MemoryChange,
+) -> Result<Taken, StoreError> {
+    let existing = stamp(connection, mesh, &change.key, &op.stamp.peer)?;
+    let taken = Taken::by_stamp(existing.as_ref().map(|(stamp, _)| stamp), op);
+    if taken == Taken::Applied {
+        put(connection, mesh, op, change)?;
     }
+    Ok(taken)
 }
 
 /// The row's stamp, and whether it is a tombstone.
@@ -131,21 +96,21 @@ fn stamp(
     };
     let mut cells = Cells::of("memory", row);
     let _: String = cells.get()?;
-    let stamp = Stamp {
-        lamport: cells.count()?,
-        peer: owner.clone(),
-        op: OpId::from_bytes(cells.get()?),
-    };
-    Ok(Some((stamp, cells.get()?)))
+    Ok(Some((cells.stamp()?, cells.get()?)))
 }
 
-fn put(connection: &Connection, mesh: MeshId, op: &MemoryOp) -> Result<(), StoreError> {
-    let write = op.write.as_ref();
+fn put(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+    change: &MemoryChange,
+) -> Result<(), StoreError> {
+    let write = change.write.as_ref();
     let tags = write.map(|new| new.tags.as_slice()).unwrap_or_default();
     connection.prepare_cached(WRITE)?.execute(params![
         mesh.0.to_bytes(),
         op.stamp.peer.as_str(),
-        op.key.as_str(),
+        change.key.as_str(),
         serde_json::Value::from(tags.to_vec()).to_string(),
         op.at.0,
         count_cell(op.stamp.lamport)?,

@@ -1,14 +1,17 @@
 //! The data of a mesh, local first. One noun, one file; each change is one job of the writer.
 //!
 //! The shape of a change, for every noun: [`request::apply`] asks the gate; if the key is fresh, the
-//! clock ticks, the row is written with that stamp, and the receipt is kept under the key, all in one
-//! savepoint. What comes from elsewhere is merged: the clock takes the stamp in, `core::lww` decides.
+//! noun plans an op, the clock ticks, the op is stamped and taken, and the receipt is kept under the key,
+//! all in one savepoint. What comes from elsewhere goes the same way from the op on: [`take`] has one
+//! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
 mod clock;
 mod memory;
 mod recall;
 mod request;
 mod state;
+mod take;
+mod vectors;
 
 #[cfg(test)]
 pub(crate) use {
@@ -17,21 +20,16 @@ pub(crate) use {
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
     request::{CONSUME, CONSUMED},
     state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP},
+    vectors::sql as vector_sql,
 };
 
 pub use clock::ClockRow;
-pub use memory::{MemoryOp, NewMemory};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, Receipt};
-pub use state::{NewState, StateFilter, StateOp, StateRow};
-
-use heddle_core::lamport::TooFarAhead;
-use heddle_core::lww::Merge;
-
-/// What became of an op from elsewhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Merged {
-    Applied(Merge),
-    /// Its stamp would poison the clock: nothing was changed (C39). To be counted and set aside.
-    Refused(TooFarAhead),
-}
+pub use state::{StateFilter, StateRow};
+pub use take::{Merged, Taken};
+pub(crate) use vectors::VectorCache;
+pub use vectors::{
+    ModelRow, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
+    VectorRow,
+};

@@ -2,7 +2,7 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::data::DataKey;
-use heddle_core::ids::{MeshId, OpId};
+use heddle_core::ids::MeshId;
 use heddle_core::lamport::{PeerId, Stamp};
 use rusqlite::{Connection, Row, Rows, params};
 
@@ -142,11 +142,7 @@ fn read(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
         key: cells.get()?,
         value: cells.get()?,
         tags: cells.parsed(|text| serde_json::from_str(text))?,
-        stamp: Stamp {
-            lamport: cells.count()?,
-            peer: PeerId::new(&cells.get::<String>()?),
-            op: OpId::from_bytes(cells.get()?),
-        },
+        stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
     })

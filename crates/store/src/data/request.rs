@@ -5,11 +5,13 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::gate::{Outcome, outcome};
 use heddle_core::ids::{ClientMessageId, MeshId, OpId, Party};
 use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::op::{DataOp, OpBody};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use crate::cells::Cells;
 use crate::data::clock;
+use crate::data::take::{Taken, take_op};
 use crate::error::StoreError;
 
 /// The key that a change consumes, and the fingerprint that says whether it is the same change again.
@@ -30,6 +32,8 @@ pub struct Receipt {
     pub stamp: Stamp,
     pub incarnation: u64,
     pub at: WallMs,
+    /// What the noun wants to be told again, such as the id of what it made; null for nothing.
+    pub note: Value,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,21 +58,28 @@ pub(crate) const CONSUME: &str = "
     INSERT INTO applied_request (mesh_id, agent, request_key, fingerprint, applied_at, answer)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
-/// What stands between a free key and its change.
-pub(crate) enum Fresh<R> {
-    Go,
+/// What a free key is to be used for, if it may be used at all.
+pub(crate) enum Plan<R> {
+    Go { body: OpBody, note: Value },
     Absent,
     Refused(R),
 }
 
-/// One change through the gate. `may` looks whether a free key may be used at all, `write` writes the
-/// rows of the change under their stamp. IMPORTANT: the clock ticks only when the change is certain,
-/// and an error anywhere takes tick, rows and key back together (LF-03).
+impl<R> Plan<R> {
+    /// A change whose receipt says all there is to say.
+    pub(crate) fn go(body: OpBody) -> Self {
+        let note = Value::Null;
+        Self::Go { body, note }
+    }
+}
+
+/// One change through the gate. `plan` looks at the rows and says what to do with a free key; the op
+/// that it makes is taken as one from elsewhere would be. IMPORTANT: the clock ticks only when the
+/// change is certain, and an error anywhere takes tick, rows and key back together (LF-03).
 pub(crate) fn apply<R>(
     connection: &Connection,
     key: &ChangeKey,
-    may: impl FnOnce(&Connection) -> Result<Fresh<R>, StoreError>,
-    write: impl FnOnce(&Connection, &Receipt) -> Result<(), StoreError>,
+    plan: impl FnOnce(&Connection) -> Result<Plan<R>, StoreError>,
 ) -> Result<Applied<R>, StoreError> {
     let known = consumed(connection, key)?;
     let print = known.as_ref().map(|known| known.fingerprint);
@@ -83,13 +94,13 @@ pub(crate) fn apply<R>(
         // Only a row that is there can be the same or another.
         (Outcome::Fresh | Outcome::Duplicate | Outcome::Conflict, _) => {}
     }
-    match may(connection)? {
-        Fresh::Go => {}
-        Fresh::Absent => return Ok(Applied::Absent),
-        Fresh::Refused(refusal) => return Ok(Applied::Refused(refusal)),
-    }
+    let (body, note) = match plan(connection)? {
+        Plan::Go { body, note } => (body, note),
+        Plan::Absent => return Ok(Applied::Absent),
+        Plan::Refused(refusal) => return Ok(Applied::Refused(refusal)),
+    };
     let tick = clock::tick(connection, key.mesh)?;
-    let receipt = Receipt {
+    let op = DataOp {
         stamp: Stamp {
             lamport: tick.value,
             peer: PeerId::new(&key.peer.to_string()),
@@ -97,8 +108,21 @@ pub(crate) fn apply<R>(
         },
         incarnation: tick.incarnation,
         at: key.now,
+        body,
     };
-    write(connection, &receipt)?;
+    match take_op(connection, key.mesh, &op)? {
+        Taken::Applied => {}
+        taken => {
+            let why = format!("a row is ahead of its mesh's clock ({taken:?})");
+            return Err(StoreError::Corrupt(why));
+        }
+    }
+    let receipt = Receipt {
+        stamp: op.stamp,
+        incarnation: op.incarnation,
+        at: op.at,
+        note,
+    };
     connection.prepare_cached(CONSUME)?.execute(params![
         key.mesh.0.to_bytes(),
         key.peer.agent.as_str(),
@@ -142,6 +166,7 @@ fn answer_of(receipt: &Receipt) -> String {
         "incarnation": receipt.incarnation,
         "peer": receipt.stamp.peer.as_str(),
         "op": receipt.stamp.op.to_string(),
+        "note": receipt.note,
     })
     .to_string()
 }
@@ -156,5 +181,7 @@ fn receipt_of(text: &str, at: WallMs) -> Option<Receipt> {
         },
         incarnation: answer["incarnation"].as_u64()?,
         at,
+        // Absent in answers of before there were notes.
+        note: answer["note"].clone(),
     })
 }

@@ -1,33 +1,17 @@
-//! The state that the peers of a mesh share: set, get, list, delete, and merging from elsewhere.
+//! The state that the peers of a mesh share: set, get, list, delete, and taking in from elsewhere.
 
 use heddle_core::clock::WallMs;
-use heddle_core::data::{DataKey, DataValue};
-use heddle_core::ids::{MeshId, OpId};
-use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::lww::{Merge, merge};
+use heddle_core::data::DataKey;
+use heddle_core::ids::MeshId;
+use heddle_core::lamport::Stamp;
+use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
 use rusqlite::{Connection, Row, params};
 
 use crate::cells::{Cells, count_cell};
-use crate::data::request::{Applied, ChangeKey, Fresh, Receipt, apply};
-use crate::data::{Merged, clock};
+use crate::data::request::{Applied, ChangeKey, Plan, apply};
+use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewState {
-    pub value: DataValue,
-}
-
-/// An op on a state entry, as its origin made it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StateOp {
-    pub key: DataKey,
-    pub stamp: Stamp,
-    pub incarnation: u64,
-    pub at: WallMs,
-    /// `None` deletes.
-    pub write: Option<NewState>,
-}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateRow {
@@ -95,53 +79,29 @@ impl Store {
         fresh: Result<NewState, R>,
     ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
-            let (new, refusal) = match fresh {
-                Ok(new) => (Some(new), None),
-                Err(refusal) => (None, Some(refusal)),
-            };
-            let may = |_: &Connection| Ok(refusal.map_or(Fresh::Go, Fresh::Refused));
-            apply(connection, &id, may, |connection, receipt| {
-                put(connection, id.mesh, &op(key, receipt, new))
+            apply(connection, &id, |_| {
+                Ok(match fresh {
+                    Ok(new) => Plan::go(body(key, Some(new))),
+                    Err(refusal) => Plan::Refused(refusal),
+                })
             })
         })
         .await
     }
 
     /// Leaves a tombstone; an entry that is not there is [`Applied::Absent`].
-    pub async fn delete_state(
+    pub async fn delete_state<R: Send + 'static>(
         &self,
         id: ChangeKey,
         key: DataKey,
-    ) -> Result<Applied<std::convert::Infallible>, StoreError> {
+    ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
-            let may = |connection: &Connection| {
+            apply(connection, &id, |connection| {
                 Ok(match stamp(connection, id.mesh, &key)? {
-                    Some((_, false)) => Fresh::Go,
-                    _ => Fresh::Absent,
+                    Some((_, false)) => Plan::go(body(key, None)),
+                    _ => Plan::Absent,
                 })
-            };
-            apply(connection, &id, may, |connection, receipt| {
-                put(connection, id.mesh, &op(key.clone(), receipt, None))
             })
-        })
-        .await
-    }
-
-    /// Takes in an op of another home, or one of our own that comes back (C9).
-    pub async fn merge_state(&self, mesh: MeshId, op: StateOp) -> Result<Merged, StoreError> {
-        self.write(move |connection| {
-            let existing = stamp(connection, mesh, &op.key)?;
-            let verdict = merge(existing.as_ref().map(|(stamp, _)| stamp), &op.stamp);
-            if verdict == Merge::Same {
-                return Ok(Merged::Applied(verdict));
-            }
-            if let Err(refusal) = clock::take_in(connection, mesh, op.stamp.lamport)? {
-                return Ok(Merged::Refused(refusal));
-            }
-            if verdict == Merge::Take {
-                put(connection, mesh, &op)?;
-            }
-            Ok(Merged::Applied(verdict))
         })
         .await
     }
@@ -191,14 +151,22 @@ impl Store {
     }
 }
 
-fn op(key: DataKey, receipt: &Receipt, write: Option<NewState>) -> StateOp {
-    StateOp {
-        key,
-        stamp: receipt.stamp.clone(),
-        incarnation: receipt.incarnation,
-        at: receipt.at,
-        write,
+fn body(key: DataKey, write: Option<NewState>) -> OpBody {
+    OpBody::State(StateChange { key, write })
+}
+
+pub(crate) fn take(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+    change: &StateChange,
+) -> Result<Taken, StoreError> {
+    let existing = stamp(connection, mesh, &change.key)?;
+    let taken = Taken::by_stamp(existing.as_ref().map(|(stamp, _)| stamp), op);
+    if taken == Taken::Applied {
+        put(connection, mesh, op, change)?;
     }
+    Ok(taken)
 }
 
 /// The row's stamp, and whether it is a tombstone.
@@ -214,25 +182,26 @@ fn stamp(
     };
     let mut cells = Cells::of("state_kv", row);
     let _: String = cells.get()?;
-    let stamp = Stamp {
-        lamport: cells.count()?,
-        peer: PeerId::new(&cells.get::<String>()?),
-        op: OpId::from_bytes(cells.get()?),
-    };
-    Ok(Some((stamp, cells.get()?)))
+    Ok(Some((cells.stamp()?, cells.get()?)))
 }
 
-fn put(connection: &Connection, mesh: MeshId, op: &StateOp) -> Result<(), StoreError> {
+fn put(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+    change: &StateChange,
+) -> Result<(), StoreError> {
+    let write = change.write.as_ref();
     connection.prepare_cached(WRITE)?.execute(params![
         mesh.0.to_bytes(),
-        op.key.as_str(),
+        change.key.as_str(),
         op.stamp.peer.as_str(),
         op.at.0,
         count_cell(op.stamp.lamport)?,
         count_cell(op.incarnation)?,
         op.stamp.op.to_bytes(),
-        op.write.is_none(),
-        op.write.as_ref().map(|new| new.value.as_str()),
+        write.is_none(),
+        write.map(|new| new.value.as_str()),
     ])?;
     Ok(())
 }
@@ -242,11 +211,7 @@ fn read(row: &Row<'_>) -> Result<StateRow, StoreError> {
     Ok(StateRow {
         key: cells.get()?,
         value: cells.get()?,
-        stamp: Stamp {
-            lamport: cells.count()?,
-            peer: PeerId::new(&cells.get::<String>()?),
-            op: OpId::from_bytes(cells.get()?),
-        },
+        stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
     })

@@ -7,10 +7,10 @@ use heddle_core::clock::Ids;
 use heddle_core::data::{DataKey, DataValue, Tags};
 use heddle_core::ids::{OpId, Party};
 use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::lww::Merge;
+use heddle_core::op::{DataOp, MemoryChange, NewMemory, NewState, OpBody, StateChange};
 use heddle_store::{
-    Applied, ChangeKey, MemoryFilter, MemoryMatch, MemoryOp, MemoryRow, Merged, NewMemory,
-    NewState, Receipt, SearchQuery, StateFilter, StateOp,
+    Applied, ChangeKey, MemoryFilter, MemoryMatch, MemoryRow, Merged, Receipt, SearchQuery,
+    StateFilter, Taken,
 };
 use serde_json::{Value, json};
 
@@ -99,9 +99,8 @@ impl Fixture {
         TABLES.iter().map(|table| self.dump(table)).collect()
     }
 
-    fn op(&self, lamport: u64, peer: &str, write: Option<Value>) -> MemoryOp {
-        MemoryOp {
-            key: key("k"),
+    fn op(&self, lamport: u64, peer: &str, write: Option<Value>) -> DataOp {
+        DataOp {
             stamp: Stamp {
                 lamport,
                 peer: PeerId::new(peer),
@@ -109,8 +108,30 @@ impl Fixture {
             },
             incarnation: 1,
             at: NOW,
-            write: write.as_ref().map(note),
+            body: OpBody::Memory(MemoryChange {
+                key: key("k"),
+                write: write.as_ref().map(note),
+            }),
         }
+    }
+
+    async fn take_in(&self, op: &DataOp) -> Merged {
+        self.store.take_in(self.mesh, op.clone()).await.unwrap()
+    }
+}
+
+/// The same op on the state of that key.
+fn on_state(op: &DataOp) -> DataOp {
+    let OpBody::Memory(change) = &op.body else {
+        panic!("{op:?}");
+    };
+    let write = change.write.clone();
+    DataOp {
+        body: OpBody::State(StateChange {
+            key: change.key.clone(),
+            write: write.map(|new| NewState { value: new.value }),
+        }),
+        ..op.clone()
     }
 }
 
@@ -192,7 +213,13 @@ async fn lf_03_a_change_that_fails_leaves_clock_row_key_and_index_as_they_were()
         .set_state::<Infallible>(set, key("s"), Ok(new));
     assert!(set.await.is_err());
     let forget = fixture.change(planner(), "e", 1);
-    assert!(fixture.store.forget(forget, key("k")).await.is_err());
+    assert!(
+        fixture
+            .store
+            .forget::<Infallible>(forget, key("k"))
+            .await
+            .is_err()
+    );
     assert_eq!(fixture.everything(), before);
     assert_eq!(fixture.keys_with("first").await, ["k"]);
     assert_eq!(fixture.keys_with("second").await, [] as [&str; 0]);
@@ -226,7 +253,11 @@ async fn the_gate_gives_the_first_answer_again_and_refuses_another_request() {
     let again = fixture.store.remember(again, key("k"), Err("full")).await;
     assert_eq!(again.unwrap(), Applied::Duplicate(first));
     let other = fixture.change(fixture.party("planner"), "a", 9);
-    let other = fixture.store.forget(other, key("k")).await.unwrap();
+    let other = fixture
+        .store
+        .forget::<Infallible>(other, key("k"))
+        .await
+        .unwrap();
     let conflict = Applied::Conflict {
         stored: print(1),
         at: NOW,
@@ -249,17 +280,10 @@ async fn lf_06_a_stamp_of_2_to_the_63_minus_1_is_refused_and_the_counter_stays()
     let before = fixture.everything();
     for poison in [(1 << 63) - 1, 1 << 63, u64::MAX] {
         let op = fixture.op(poison, "m/x", Some(json!("poison")));
-        let merged = fixture.store.merge_memory(fixture.mesh, op.clone()).await;
-        assert!(matches!(merged, Ok(Merged::Refused(_))), "{merged:?}");
-        let state = StateOp {
-            key: op.key,
-            stamp: op.stamp,
-            incarnation: 1,
-            at: NOW,
-            write: None,
-        };
-        let merged = fixture.store.merge_state(fixture.mesh, state).await;
-        assert!(matches!(merged, Ok(Merged::Refused(_))), "{merged:?}");
+        for op in [on_state(&op), op] {
+            let merged = fixture.take_in(&op).await;
+            assert!(matches!(merged, Merged::Refused(_)), "{merged:?}");
+        }
     }
     assert_eq!(fixture.everything(), before);
     assert_eq!(fixture.remember("b", "k", &json!(1)).await.stamp.lamport, 2);
@@ -307,8 +331,10 @@ async fn lf_10_the_row_has_the_winners_stamp_and_a_losing_op_changes_no_byte_of_
     let fixture = Fixture::new();
     let winner = fixture.op(7, "m/x", Some(json!("won")));
     let loser = fixture.op(6, "m/x", Some(json!("lost")));
-    let merge = |op: &MemoryOp| fixture.store.merge_memory(fixture.mesh, op.clone());
-    assert_eq!(merge(&winner).await.unwrap(), Merged::Applied(Merge::Take));
+    assert_eq!(
+        fixture.take_in(&winner).await,
+        Merged::Taken(Taken::Applied)
+    );
     let row = fixture.one("k").await.unwrap();
     assert_eq!(
         row.stamp, winner.stamp,
@@ -319,10 +345,10 @@ async fn lf_10_the_row_has_the_winners_stamp_and_a_losing_op_changes_no_byte_of_
         8
     );
     let before = fixture.dump("memory");
-    assert_eq!(merge(&loser).await.unwrap(), Merged::Applied(Merge::Keep));
+    assert_eq!(fixture.take_in(&loser).await, Merged::Taken(Taken::Kept));
     assert_eq!(fixture.dump("memory"), before);
     let before = fixture.everything();
-    assert_eq!(merge(&winner).await.unwrap(), Merged::Applied(Merge::Same));
+    assert_eq!(fixture.take_in(&winner).await, Merged::Taken(Taken::Same));
     assert_eq!(fixture.everything(), before, "C9: twice is once");
     assert_eq!(fixture.keys_with("lost").await, [] as [&str; 0]);
     assert_eq!(fixture.keys_with("won").await, ["k"]);
@@ -336,7 +362,7 @@ async fn lf_11_an_older_write_does_not_bring_back_what_was_forgotten() {
         fixture.op(8, "m/x", Some(json!("old"))),
     ];
     for op in ops {
-        fixture.store.merge_memory(fixture.mesh, op).await.unwrap();
+        fixture.take_in(&op).await;
     }
     assert_eq!(fixture.one("k").await, None);
     assert_eq!(fixture.keys_with("old").await, [] as [&str; 0]);
@@ -362,19 +388,9 @@ async fn lf_08_any_order_of_the_same_ops_gives_the_same_rows() {
             turned.reverse();
         }
         for op in &turned {
-            let state = StateOp {
-                key: op.key.clone(),
-                stamp: op.stamp.clone(),
-                incarnation: 1,
-                at: NOW,
-                write: op.write.clone().map(|new| NewState { value: new.value }),
-            };
-            fixture.store.merge_state(mint.mesh, state).await.unwrap();
-            fixture
-                .store
-                .merge_memory(mint.mesh, op.clone())
-                .await
-                .unwrap();
+            for op in [&on_state(op), op] {
+                fixture.store.take_in(mint.mesh, op.clone()).await.unwrap();
+            }
         }
         let memory =
             "SELECT group_concat(quote(peer) || quote(lamport) || quote(op_id) || quote(value))
@@ -503,7 +519,13 @@ async fn data_that_cannot_be_right_is_an_error_and_no_panic() {
     };
     assert!(fixture.store.recall(filter).await.is_err());
     let change = fixture.change(fixture.party("planner"), "a", 1);
-    assert!(fixture.store.forget(change, key("k")).await.is_err());
+    assert!(
+        fixture
+            .store
+            .forget::<Infallible>(change, key("k"))
+            .await
+            .is_err()
+    );
     drop(raw);
     fixture.store.stop();
     assert!(open(&fixture.path()).is_ok());

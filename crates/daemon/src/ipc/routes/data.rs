@@ -1,6 +1,7 @@
 //! What every change to the data has in common at the door: its key, its fingerprint, its receipt.
 //!
-//! A new noun makes its normalised fields, asks the store, and hands the outcome to [`Change::answer`].
+//! A new noun begins a [`Change`], makes its normalised fields, asks the store, and hands the outcome to
+//! [`Change::settle`]: what comes back is the receipt, from which it makes its answer.
 
 use heddle_core::data::{DataError, DataKey, change_fingerprint};
 use heddle_core::error_code::ErrorCode;
@@ -8,7 +9,7 @@ use heddle_core::ids::{ClientMessageId, MemberId, OpId};
 use heddle_core::lamport::Stamp;
 use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
-use heddle_store::{Applied, ChangeKey, StoreError};
+use heddle_store::{Applied, ChangeKey, Receipt, StoreError};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{ChangeAnswer, StampView};
 use heddle_wire::problem::Problem;
@@ -22,7 +23,6 @@ use crate::shared::store_problem;
 /// Who changes something, where, and under which id, as the request says.
 pub(super) struct Asked<'a> {
     pub(super) verb: &'static str,
-    pub(super) key: &'a str,
     pub(super) id: Option<&'a str>,
     pub(super) mesh: Option<&'a str>,
     pub(super) agent: Option<&'a str>,
@@ -34,8 +34,13 @@ pub(super) struct Change<'i> {
     verb: &'static str,
     mesh: &'i MeshState,
     pub(super) agent: AgentName,
-    pub(super) key: DataKey,
     id: ClientMessageId,
+}
+
+/// A change that was made, now or before.
+pub(super) struct Settled {
+    pub(super) duplicate: bool,
+    pub(super) receipt: Receipt,
 }
 
 impl<'i> Change<'i> {
@@ -46,7 +51,6 @@ impl<'i> Change<'i> {
     ) -> Result<Self, Problem> {
         let header = idempotency_key(headers)?;
         let id = from_wire::client_message_id(header.as_deref(), asked.id)?;
-        let key = data_key(asked.key)?;
         let mesh = ipc.shared.mesh(asked.mesh)?;
         let agent = agent(ipc, asked.agent)?;
         // Local first: with the mailbox in this home, what the broker says to it does not matter here.
@@ -60,7 +64,6 @@ impl<'i> Change<'i> {
             verb: asked.verb,
             mesh,
             agent,
-            key,
             id: id.unwrap_or_else(|| ClientMessageId::minted(ipc.shared.ids.ulid())),
         })
     }
@@ -86,10 +89,12 @@ impl<'i> Change<'i> {
         }
     }
 
-    pub(super) fn answer<R: Into<Problem>>(
+    /// `absent` is what to say where there is nothing to change.
+    pub(super) fn settle<R: Into<Problem>>(
         &self,
         applied: Result<Applied<R>, StoreError>,
-    ) -> Result<ChangeAnswer, Problem> {
+        absent: impl FnOnce() -> Problem,
+    ) -> Result<Settled, Problem> {
         let applied = applied.map_err(|error| store_problem(&error))?;
         let (outcome, answer) = match applied {
             Applied::Fresh(receipt) => ("fresh", Ok((false, receipt))),
@@ -108,14 +113,24 @@ impl<'i> Change<'i> {
                 .with("daemon_fingerprint_prefix", stored.prefix());
                 ("conflict", Err(problem))
             }
-            Applied::Absent => ("absent", Err(unknown_key(&self.key))),
+            Applied::Absent => ("absent", Err(absent())),
             Applied::Refused(refusal) => ("refused", Err(refusal.into())),
         };
         metrics::counter!("heddle_data_changes_total", "outcome" => outcome).increment(1);
         let (duplicate, receipt) = answer?;
+        Ok(Settled { duplicate, receipt })
+    }
+
+    /// The answer of a noun that is known by its key.
+    pub(super) fn answer(
+        &self,
+        key: &DataKey,
+        applied: Result<Applied<Problem>, StoreError>,
+    ) -> Result<ChangeAnswer, Problem> {
+        let Settled { duplicate, receipt } = self.settle(applied, || unknown_key(key))?;
         Ok(ChangeAnswer {
             client_message_id: self.id.to_string(),
-            key: self.key.to_string(),
+            key: key.to_string(),
             mesh: self.mesh.mesh.name.to_string(),
             agent: self.agent.to_string(),
             duplicate,
@@ -132,7 +147,7 @@ pub(super) fn data_key(text: &str) -> Result<DataKey, Problem> {
 
 pub(super) fn data_problem(error: &DataError) -> Problem {
     match error {
-        DataError::ValueTooLarge(_) => {
+        DataError::ValueTooLarge(_) | DataError::ContentTooLarge(_) => {
             Problem::new(ErrorCode::PayloadTooLarge, error.to_string()).next(
                 "Keep less under one key, or split it over several; nothing was changed and no id was consumed.",
             )

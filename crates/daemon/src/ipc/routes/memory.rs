@@ -7,7 +7,8 @@ use heddle_core::data::{DataValue, Tags};
 use heddle_core::envelope::Address;
 use heddle_core::lamport::PeerId;
 use heddle_core::limits::RESPONSE_BYTES_MAX;
-use heddle_store::{Applied, MemoryFilter, MemoryMatch, MemoryRow, NewMemory, SearchQuery};
+use heddle_core::op::NewMemory;
+use heddle_store::{MemoryFilter, MemoryMatch, MemoryRow, SearchQuery};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{KeyBody, MemoryView, RecallPage, RememberBody};
 use heddle_wire::problem::Problem;
@@ -31,47 +32,36 @@ pub(super) async fn remember(State(ipc): State<Arc<Ipc>>, request: Request) -> A
     let body: RememberBody = body::read(&parts, incoming).await?;
     let tags = Tags::parse(&body.tags).map_err(|error| data_problem(&error))?;
     let value = DataValue::new(&body.value).map_err(|error| data_problem(&error))?;
+    let key = data_key(&body.key)?;
     let asked = Asked {
         verb: "memory.remember",
-        key: &body.key,
         id: body.client_message_id.as_deref(),
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
-    let fields = json!({"key": change.key.as_str(), "value": body.value, "tags": tags.as_slice()});
+    let fields = json!({"key": key.as_str(), "value": body.value, "tags": tags.as_slice()});
     let new = change.if_there_is_room(NewMemory { value, tags });
     let store = &ipc.shared.store;
-    let applied = store.remember(change.key(&fields)?, change.key.clone(), new);
-    ok(&change.answer(applied.await)?)
+    let applied = store.remember(change.key(&fields)?, key.clone(), new);
+    ok(&change.answer(&key, applied.await)?)
 }
 
 pub(super) async fn forget(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let body: KeyBody = body::read(&parts, incoming).await?;
+    let key = data_key(&body.key)?;
     let asked = Asked {
         verb: "memory.forget",
-        key: &body.key,
         id: body.client_message_id.as_deref(),
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
-    let fields = json!({"key": change.key.as_str()});
+    let fields = json!({"key": key.as_str()});
     let store = &ipc.shared.store;
-    let applied = store.forget(change.key(&fields)?, change.key.clone()).await;
-    ok(&change.answer(applied.map(never_refused))?)
-}
-
-/// Taking away needs no room, so nothing stands against it.
-pub(super) fn never_refused(applied: Applied<std::convert::Infallible>) -> Applied<Problem> {
-    match applied {
-        Applied::Fresh(receipt) => Applied::Fresh(receipt),
-        Applied::Duplicate(receipt) => Applied::Duplicate(receipt),
-        Applied::Conflict { stored, at } => Applied::Conflict { stored, at },
-        Applied::Absent => Applied::Absent,
-        Applied::Refused(never) => match never {},
-    }
+    let applied = store.forget(change.key(&fields)?, key.clone()).await;
+    ok(&change.answer(&key, applied)?)
 }
 
 #[derive(Debug, Default, Deserialize)]

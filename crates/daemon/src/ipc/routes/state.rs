@@ -6,7 +6,8 @@ use axum::extract::{Request, State};
 use heddle_core::data::DataValue;
 use heddle_core::limits::{DATA_KEY_BYTES_MAX, RESPONSE_BYTES_MAX};
 use heddle_core::names::nfc;
-use heddle_store::{NewState, StateFilter, StateRow};
+use heddle_core::op::NewState;
+use heddle_store::{StateFilter, StateRow};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{KeyBody, StatePage, StateSetBody, StateView};
 use heddle_wire::problem::Problem;
@@ -16,7 +17,6 @@ use serde_json::json;
 use super::data::{
     Asked, Change, address, data_key, data_problem, stamp_view, stored_value, unknown_key,
 };
-use super::memory::never_refused;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -29,36 +29,36 @@ pub(super) async fn set(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
     let (parts, incoming) = request.into_parts();
     let body: StateSetBody = body::read(&parts, incoming).await?;
     let value = DataValue::new(&body.value).map_err(|error| data_problem(&error))?;
+    let key = data_key(&body.key)?;
     let asked = Asked {
         verb: "state.set",
-        key: &body.key,
         id: body.client_message_id.as_deref(),
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
-    let fields = json!({"key": change.key.as_str(), "value": body.value});
+    let fields = json!({"key": key.as_str(), "value": body.value});
     let new = change.if_there_is_room(NewState { value });
     let store = &ipc.shared.store;
-    let applied = store.set_state(change.key(&fields)?, change.key.clone(), new);
-    ok(&change.answer(applied.await)?)
+    let applied = store.set_state(change.key(&fields)?, key.clone(), new);
+    ok(&change.answer(&key, applied.await)?)
 }
 
 pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let body: KeyBody = body::read(&parts, incoming).await?;
+    let key = data_key(&body.key)?;
     let asked = Asked {
         verb: "state.delete",
-        key: &body.key,
         id: body.client_message_id.as_deref(),
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
-    let fields = json!({"key": change.key.as_str()});
+    let fields = json!({"key": key.as_str()});
     let store = &ipc.shared.store;
-    let applied = store.delete_state(change.key(&fields)?, change.key.clone());
-    ok(&change.answer(applied.await.map(never_refused))?)
+    let applied = store.delete_state(change.key(&fields)?, key.clone());
+    ok(&change.answer(&key, applied.await)?)
 }
 
 #[derive(Debug, Deserialize)]

@@ -105,7 +105,11 @@ impl Store {
                 let mut cells = crate::cells::Cells::of("vector_metadata", row);
                 let model = cells.parsed(str::parse)?;
                 let all = cells.count()?;
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a count"
+                )]
                 let own = cells.get::<f64>()? as u64;
                 counts.push(VectorCount { model, all, own });
             }

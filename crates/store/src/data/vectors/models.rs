@@ -96,7 +96,9 @@ fn is_over(model: &ModelRow, now: WallMs) -> bool {
     let Some(left_at) = model.left_at else {
         return false;
     };
-    let since = model.read_at.map_or(left_at.0, |read| read.0.max(left_at.0));
+    let since = model
+        .read_at
+        .map_or(left_at.0, |read| read.0.max(left_at.0));
     let grace = i64::try_from(VECTOR_GRACE.as_millis()).unwrap_or(i64::MAX);
     now.0.saturating_sub(since) >= grace
 }
@@ -201,7 +203,10 @@ pub(super) fn leave(
 }
 
 /// Something new is kept under it: it is not left any more.
-pub(super) fn come_back(connection: &Connection, model: ModelFingerprint) -> Result<(), StoreError> {
+pub(super) fn come_back(
+    connection: &Connection,
+    model: ModelFingerprint,
+) -> Result<(), StoreError> {
     let mut come_back = connection.prepare_cached(COME_BACK)?;
     come_back.execute([model.to_string()])?;
     Ok(())

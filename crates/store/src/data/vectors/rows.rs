@@ -106,7 +106,12 @@ pub(super) fn put(
     } else {
         format!("INSERT INTO {table} (rowid, embedding) VALUES (?1, ?2)")
     };
-    one_row(connection.prepare_cached(&sql)?.execute(params![place, bytes])?, &table)?;
+    one_row(
+        connection
+            .prepare_cached(&sql)?
+            .execute(params![place, bytes])?,
+        &table,
+    )?;
     Ok(verdict)
 }
 
@@ -130,7 +135,10 @@ pub(super) fn take_away(
         };
         let table = known.table();
         let sql = format!("DELETE FROM {table} WHERE rowid = ?1");
-        one_row(connection.prepare_cached(&sql)?.execute([row.place])?, &table)?;
+        one_row(
+            connection.prepare_cached(&sql)?.execute([row.place])?,
+            &table,
+        )?;
     }
     Ok(verdict)
 }

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{MeshId, OpId};
-use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::ids::MeshId;
+use heddle_core::lamport::Stamp;
 use heddle_core::limits::VECTOR_MEMORY_BYTES_MAX;
 use heddle_core::vector::{
     Embedding, Hit, Label, Matrix, ModelFingerprint, ModelIdentity, Scan, Top,
@@ -163,7 +163,9 @@ impl<'q> Asked<'q> {
             Some(through) => self.read_since(connection, through, &mut held.matrix)?,
             None => {
                 let labels = self.labels(connection)?;
-                let bytes = labels.len().saturating_mul(self.query.model.dim() * size_of::<f32>());
+                let bytes = labels
+                    .len()
+                    .saturating_mul(self.query.model.dim() * size_of::<f32>());
                 if bytes > VECTOR_MEMORY_BYTES_MAX / 2 {
                     return Ok(false);
                 }
@@ -183,7 +185,10 @@ impl<'q> Asked<'q> {
         through: u64,
         matrix: &mut Matrix,
     ) -> Result<(), StoreError> {
-        let sql = format!("SELECT embedding FROM {} WHERE rowid = ?1", self.model.table());
+        let sql = format!(
+            "SELECT embedding FROM {} WHERE rowid = ?1",
+            self.model.table()
+        );
         let mut numbers = connection.prepare_cached(&sql)?;
         for (label, is_live) in self.changed(connection, through)? {
             if !is_live {
@@ -274,7 +279,9 @@ impl<'q> Asked<'q> {
             let place = cells.get()?;
             let key: String = cells.get()?;
             let peer: String = cells.get()?;
-            let shared = peers.entry(peer).or_insert_with_key(|peer| peer.as_str().into());
+            let shared = peers
+                .entry(peer)
+                .or_insert_with_key(|peer| peer.as_str().into());
             let peer = Arc::clone(shared);
             let key = key.into();
             found.push((Label { place, key, peer }, !cells.get::<bool>()?));
@@ -305,11 +312,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {
         content: cells.get()?,
         metadata: cells.get()?,
         model: cells.parsed(str::parse)?,
-        stamp: Stamp {
-            lamport: cells.count()?,
-            peer: PeerId::new(&cells.get::<String>()?),
-            op: OpId::from_bytes(cells.get()?),
-        },
+        stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
     })

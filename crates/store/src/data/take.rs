@@ -1,0 +1,83 @@
+//! Taking an op into the rows: one function, for what happens here and for what comes from elsewhere.
+//!
+//! Same ops, same rows, in any order (LF-08): a noun decides with the op's own stamp alone.
+
+use heddle_core::ids::MeshId;
+use heddle_core::lamport::Stamp;
+use heddle_core::lamport::TooFarAhead;
+use heddle_core::lww::{Merge, merge};
+use heddle_core::op::{DataOp, OpBody};
+use rusqlite::Connection;
+
+use crate::data::{clock, memory, state, vectors};
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// What an op did to the rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    Applied,
+    /// What is there is younger: no byte of it changed (LF-10).
+    Kept,
+    /// It was taken before: nothing happened (C9).
+    Same,
+    /// What it is about is not here yet: nothing happened, to be tried again (C38).
+    Parked,
+}
+
+impl Taken {
+    /// By last writer wins.
+    pub(crate) fn by_stamp(existing: Option<&Stamp>, op: &DataOp) -> Self {
+        match merge(existing, &op.stamp) {
+            Merge::Take => Self::Applied,
+            Merge::Keep => Self::Kept,
+            Merge::Same => Self::Same,
+        }
+    }
+}
+
+/// What became of an op from elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Merged {
+    Taken(Taken),
+    /// Its stamp would poison the clock: nothing was changed (C39). To be counted and set aside.
+    Refused(TooFarAhead),
+}
+
+impl Store {
+    /// Takes in an op of another home, or one of our own that comes back (C9).
+    pub async fn take_in(&self, mesh: MeshId, op: DataOp) -> Result<Merged, StoreError> {
+        self.write(move |connection| take_in(connection, mesh, &op))
+            .await
+    }
+}
+
+/// An op from elsewhere, in the savepoint of whoever received it.
+pub(crate) fn take_in(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+) -> Result<Merged, StoreError> {
+    let ahead = match clock::merged(connection, mesh, op.stamp.lamport)? {
+        Ok(ahead) => ahead,
+        Err(refusal) => return Ok(Merged::Refused(refusal)),
+    };
+    let taken = take_op(connection, mesh, op)?;
+    match taken {
+        Taken::Applied | Taken::Kept => clock::set(connection, mesh, ahead)?,
+        Taken::Same | Taken::Parked => {}
+    }
+    Ok(Merged::Taken(taken))
+}
+
+pub(crate) fn take_op(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+) -> Result<Taken, StoreError> {
+    match &op.body {
+        OpBody::Memory(change) => memory::take(connection, mesh, op, change),
+        OpBody::State(change) => state::take(connection, mesh, op, change),
+        OpBody::Vector(change) => vectors::take(connection, mesh, op, change),
+    }
+}
