@@ -78,7 +78,7 @@ error_codes! {
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
-    UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall` and `heddle state list` show the keys that exist.";
+    UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall`, `heddle state list` and `heddle vector list` show the keys that exist.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
@@ -92,6 +92,7 @@ error_codes! {
     RateLimited, "rate_limited", 429, Busy, SameId, "The budget of this window is used up", "Wait for the next window; retries of committed ids cost nothing.";
     HeadersTooLarge, "headers_too_large", 431, Caller, SameId, "The request head is too long", "Send fewer or shorter headers; put long values into the body.";
     Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, `heddle logs` says more.";
+    EmbeddingFailed, "embedding_failed", 502, Busy, SameId, "The provider gave no embedding", "See to the provider, or to [vectors] in config.toml, and send it again with the same id; nothing was changed.";
     NotConnected, "not_connected", 503, Busy, SameId, "The mesh's broker cannot be reached now", "Try again when `heddle status` says connected.";
     LimiterUnavailable, "limiter_unavailable", 503, Busy, SameId, "The limiter does not answer", "Nothing was accepted; the daemon tries again by itself.";
     StorageUnavailable, "storage_unavailable", 503, Internal, SameId, "The store does not take writes", "Restart with `heddle down` and `heddle up`; what was acknowledged is safe.";

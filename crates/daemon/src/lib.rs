@@ -20,6 +20,8 @@ mod roster;
 mod run;
 mod shared;
 mod token;
+mod vector_config;
+mod vectors;
 
 pub use heddle_store::Durability;
 pub use home::{Home, HomeError};
@@ -27,3 +29,4 @@ pub use hooks::PolicyError;
 pub use lock::Holder;
 pub use run::{Daemon, Ending, Prepared, Ready, StartError, StartOptions};
 pub use token::LocalToken;
+pub use vectors::VectorKey;

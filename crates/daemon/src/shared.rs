@@ -15,6 +15,7 @@ use crate::events::Events;
 use crate::hooks::Tokens;
 use crate::mesh::MeshState;
 use crate::outbox::disk::Disk;
+use crate::vectors::Embedder;
 
 pub(crate) struct Shared {
     pub(crate) store: Store,
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     pub(crate) parked: Vec<PathBuf>,
     /// How full the disk is.
     pub(crate) disk: Disk,
+    /// Makes embeddings of texts.
+    pub(crate) embedder: Embedder,
     /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
     /// Why the daemon cannot go on, once it cannot.

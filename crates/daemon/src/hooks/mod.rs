@@ -9,7 +9,7 @@ mod event;
 mod file;
 mod one;
 mod policy;
-mod process;
+pub(crate) mod process;
 mod scope;
 mod tokens;
 mod work;

@@ -70,6 +70,8 @@ metrics_table! {
     Counter "heddle_hook_tokens_refused_total" [] "Requests that a hook's token did not allow, or whose token had ended";
     // --- the data
     Counter "heddle_data_changes_total" ["outcome"] "Changes to memory and state: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_vector_embeddings_total" ["outcome"] "Embeddings asked of a provider: made or failed";
+    Histogram "heddle_vector_search_seconds" [] "From the numbers of a query to its hits";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";

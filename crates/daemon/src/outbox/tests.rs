@@ -228,6 +228,12 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         jitter: Mutex::default(),
     });
     let shared = Arc::new(Shared {
+        embedder: crate::vectors::Embedder::new(
+            crate::config::VectorConfig::default(),
+            std::path::PathBuf::new(),
+            None,
+            CancellationToken::new(),
+        ),
         store,
         clock: clock.clone(),
         ids: ids.clone(),

@@ -42,7 +42,7 @@ fn fresh<R: std::fmt::Debug>(applied: Applied<R>) -> Receipt {
 }
 
 impl Fixture {
-    fn change(&self, peer: Party, id: &str, fingerprint: u8) -> ChangeKey {
+    pub(crate) fn change(&self, peer: Party, id: &str, fingerprint: u8) -> ChangeKey {
         ChangeKey {
             mesh: self.mesh,
             peer,

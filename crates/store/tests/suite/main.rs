@@ -18,3 +18,4 @@ mod pair;
 mod park;
 mod requeue;
 mod search;
+mod vectors;

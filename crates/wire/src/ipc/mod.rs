@@ -9,6 +9,7 @@ mod queue;
 mod send;
 mod status;
 mod topic;
+mod vector;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
 pub use data::{
@@ -35,3 +36,7 @@ pub use status::{
     Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
 };
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};
+pub use vector::{
+    ReEmbedAnswer, ReEmbedBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, VectorView,
+};

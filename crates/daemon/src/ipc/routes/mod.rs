@@ -13,11 +13,13 @@ mod openapi;
 mod outbox;
 mod peers;
 mod queue;
+mod re_embed;
 pub(super) mod send;
 mod state;
 mod status;
 mod table;
 mod topic;
+mod vector;
 
 use std::sync::Arc;
 

@@ -10,16 +10,17 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, topic,
+    queue, re_embed, send, state, status, topic, vector,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
     InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
-    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
+    RecallPage, RememberBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody,
+    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView,
+    StatusView, TopicAnswer, TopicBody, TopicList, TopicPostBody, VectorDeleteBody, VectorHits,
+    VectorPage, VectorSearchBody, VectorStoreBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -47,7 +48,15 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), work(), rows(), data(), people(), house()];
+    let tables = [
+        messages(),
+        work(),
+        rows(),
+        data(),
+        vectors(),
+        people(),
+        house(),
+    ];
     tables.into_iter().flatten().collect()
 }
 
@@ -230,6 +239,44 @@ fn data() -> Vec<Route> {
         .takes::<KeyBody>()
         .with(KEY)
         .gives::<ChangeAnswer>(200),
+    ]
+}
+
+fn vectors() -> Vec<Route> {
+    vec![
+        post(
+            "/v1/vector/store",
+            vector::store,
+            "Keep a text with its embedding",
+        )
+        .takes::<VectorStoreBody>()
+        .with(KEY)
+        .gives::<ChangeAnswer>(200),
+        post(
+            "/v1/vector/search",
+            vector::search,
+            "The nearest of what was stored, within one model",
+        )
+        .takes::<VectorSearchBody>()
+        .gives::<VectorHits>(200),
+        post("/v1/vector/delete", vector::delete, "Delete a vector")
+            .takes::<VectorDeleteBody>()
+            .with(KEY)
+            .gives::<ChangeAnswer>(200),
+        get(
+            "/v1/vector/list",
+            vector::list,
+            "The vectors, in order of keys",
+        )
+        .asks::<vector::ListQuery>()
+        .gives::<VectorPage>(200),
+        post(
+            "/v1/vector/re_embed",
+            re_embed::step,
+            "One step of moving this home's vectors to another model",
+        )
+        .takes::<ReEmbedBody>()
+        .gives::<ReEmbedAnswer>(200),
     ]
 }
 

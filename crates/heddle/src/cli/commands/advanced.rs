@@ -1,4 +1,4 @@
-//! `heddle advanced fingerprint | canonicalize`: see what the gate sees.
+//! `heddle advanced fingerprint | canonicalize | re-embed`: see what the gate sees; move to another model.
 
 use std::io::{BufRead, Read};
 
@@ -11,6 +11,7 @@ use heddle_wire::ipc::SendBody;
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
+use super::re_embed;
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
@@ -27,6 +28,8 @@ enum Verb {
         #[arg(long)]
         lines: bool,
     },
+    /// Move this home's vectors to another model; can be interrupted and run again
+    ReEmbed(re_embed::Args),
     /// Read JSON, print its RFC 8785 bytes
     Canonicalize {
         /// Every line of the input is a document of its own
@@ -35,7 +38,7 @@ enum Verb {
     },
 }
 
-pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
         Verb::Fingerprint { lines: false } => ui::json(&components(&whole_input()?)?),
         Verb::Fingerprint { lines: true } => each_line(|line| {
@@ -45,6 +48,7 @@ pub fn run(_: &Context, args: Args) -> Result<(), CliError> {
                 .unwrap_or_default()
                 .to_owned())
         }),
+        Verb::ReEmbed(args) => re_embed::run(context, &args),
         Verb::Canonicalize { lines: false } => ui::raw(&canonical(&whole_input()?)?),
         Verb::Canonicalize { lines: true } => each_line(canonical),
     }

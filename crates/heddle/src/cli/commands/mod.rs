@@ -12,6 +12,7 @@ mod inbox;
 pub mod logs;
 mod peers;
 mod queue;
+mod re_embed;
 mod recall;
 mod remember;
 mod send;
@@ -19,6 +20,7 @@ mod state;
 mod status;
 mod topic;
 mod up;
+mod vector;
 
 use clap::Subcommand;
 
@@ -68,6 +70,8 @@ verbs! {
     Forget => forget,
     /// Set, get, list and delete values that all agents of the mesh share
     State => state,
+    /// Store texts and find them by nearness
+    Vector => vector,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh
