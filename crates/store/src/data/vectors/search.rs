@@ -101,12 +101,15 @@ fn remembered(
     if guard.through.is_some_and(|through| through > asked.changes) {
         return Ok(None);
     }
-    if !asked.catch_up(connection, &mut guard)? {
-        drop(guard);
-        cache.forget(key);
-        return asked.stream(connection).map(Some);
+    match asked.catch_up(connection, &mut guard)? {
+        Caught::Up => {}
+        Caught::Changed => cache.account(key, guard.matrix.bytes(), VECTOR_MEMORY_BYTES_MAX),
+        Caught::TooMuch => {
+            drop(guard);
+            cache.forget(key);
+            return asked.stream(connection).map(Some);
+        }
     }
-    cache.account(key, guard.matrix.bytes(), VECTOR_MEMORY_BYTES_MAX);
     // Others may search at the same time, but nobody may move on before the rows are read.
     let guard = RwLockWriteGuard::downgrade(guard);
     let mut top = Top::new(query.limit);
@@ -123,6 +126,15 @@ fn unremembered(
         Some(asked) => asked.stream(connection),
         None => Ok(Vec::new()),
     }
+}
+
+/// What was to be read before a search.
+enum Caught {
+    /// Nothing.
+    Up,
+    Changed,
+    /// More than memory is there for.
+    TooMuch,
 }
 
 /// A query in one snapshot.
@@ -153,30 +165,36 @@ impl<'q> Asked<'q> {
         }))
     }
 
-    /// Reads what came since the last time. `false`: it is more than memory is there for.
-    fn catch_up(&self, connection: &Connection, held: &mut Held) -> Result<bool, StoreError> {
+    /// Reads what came since the last time.
+    fn catch_up(&self, connection: &Connection, held: &mut Held) -> Result<Caught, StoreError> {
         let through = held.through.filter(|through| *through >= self.whole_from);
+        if through == Some(self.changes) {
+            return Ok(Caught::Up);
+        }
         // Until it is whole again, it is nothing: an error on the way must not leave half of it.
         held.through = None;
-        match through {
-            Some(through) if through == self.changes => {}
-            Some(through) => self.read_since(connection, through, &mut held.matrix)?,
-            None => {
-                let labels = self.labels(connection)?;
-                let bytes = labels
-                    .len()
-                    .saturating_mul(self.query.model.dim() * size_of::<f32>());
-                if bytes > VECTOR_MEMORY_BYTES_MAX / 2 {
-                    return Ok(false);
-                }
-                held.matrix.clear();
-                self.read_all(connection, labels, |label, embedding| {
-                    held.matrix.put(label, embedding)
-                })?;
+        if let Some(through) = through {
+            self.read_since(connection, through, &mut held.matrix)?;
+        } else {
+            let labels = self.labels(connection)?;
+            if self.is_too_much(labels.len()) {
+                return Ok(Caught::TooMuch);
             }
+            held.matrix.clear();
+            self.read_all(connection, labels, |label, embedding| {
+                held.matrix.put(label, embedding);
+            })?;
+        }
+        if self.is_too_much(held.matrix.len()) {
+            return Ok(Caught::TooMuch);
         }
         held.through = Some(self.changes);
-        Ok(true)
+        Ok(Caught::Changed)
+    }
+
+    fn is_too_much(&self, rows: usize) -> bool {
+        let bytes = rows.saturating_mul(self.query.model.dim() * size_of::<f32>());
+        bytes > VECTOR_MEMORY_BYTES_MAX / 2
     }
 
     fn read_since(
@@ -207,7 +225,7 @@ impl<'q> Asked<'q> {
         &self,
         connection: &Connection,
         mut labels: HashMap<i64, Label>,
-        mut take: impl FnMut(Label, &Embedding) -> bool,
+        mut take: impl FnMut(Label, &Embedding),
     ) -> Result<(), StoreError> {
         let sql = format!("SELECT rowid, embedding FROM {}", self.model.table());
         let mut statement = connection.prepare(&sql)?;
@@ -239,7 +257,7 @@ impl<'q> Asked<'q> {
                 part.search(&query.embedding, Scan::Exact, &mut top);
                 part.clear();
             }
-            part.put(label, embedding)
+            part.put(label, embedding);
         })?;
         part.search(&query.embedding, Scan::Exact, &mut top);
         with_rows(connection, top)
