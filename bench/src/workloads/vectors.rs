@@ -151,7 +151,9 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
 
 fn median(times: Vec<f64>) -> f64 {
     let mut series = Series::default();
-    times.into_iter().for_each(|time| series.push(time));
+    for time in times {
+        series.push(time);
+    }
     series.median()
 }
 

@@ -102,7 +102,7 @@ pub enum VectorChange {
 #[serde(deny_unknown_fields)]
 struct Store {
     key: String,
-    model: Model,
+    model: Identity,
     embedding: String,
     content: String,
     metadata: String,
@@ -112,7 +112,7 @@ struct Store {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Model {
+struct Identity {
     provider: String,
     model: String,
     version: String,
@@ -195,7 +195,7 @@ impl VectorChange {
 }
 
 fn store(given: Store) -> Result<VectorChange, OpError> {
-    let Model {
+    let Identity {
         provider,
         model,
         version,

@@ -266,7 +266,7 @@ mod tests {
         assert!(!matrix.put(label(1, "a", "p"), &deep));
         assert!(matrix.put(label(1, "a", "p"), &flat));
         assert!(nearest(&matrix, &deep, Scan::Exact, 5).is_empty());
-        assert_eq!(nearest(&matrix, &flat, Scan::Exact, 5)[0].distance, 0.0);
+        assert!(nearest(&matrix, &flat, Scan::Exact, 5)[0].distance < 1e-9);
     }
 
     /// Sentences of a made-up office, with as many near neighbours as far ones.

@@ -94,9 +94,10 @@ pub(crate) async fn run(job: &Job, shutdown: &CancellationToken) -> io::Result<R
 fn start(job: &Job) -> io::Result<(Child, Talk)> {
     let (output, its_output) = io::pipe()?;
     let mut command = Command::new(&job.program);
-    let errors = match job.hears_errors {
-        true => Stdio::from(its_output.try_clone()?),
-        false => Stdio::null(),
+    let errors = if job.hears_errors {
+        Stdio::from(its_output.try_clone()?)
+    } else {
+        Stdio::null()
     };
     command
         .args(&job.arguments)

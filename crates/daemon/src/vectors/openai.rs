@@ -16,6 +16,9 @@ use tokio::net::TcpStream;
 use super::{ProviderError, VectorKey};
 use crate::vector_config::VectorConfig;
 
+/// Host and port.
+type Address = (String, u16);
+
 #[derive(Deserialize)]
 struct Answer {
     data: Vec<One>,
@@ -80,7 +83,7 @@ fn request(
     config: &VectorConfig,
     key: Option<&VectorKey>,
     text: &str,
-) -> Result<(Request<Full<Bytes>>, (String, u16)), ProviderError> {
+) -> Result<(Request<Full<Bytes>>, Address), ProviderError> {
     let url = config.url.as_deref().unwrap_or_default();
     let url: Uri = url.parse().map_err(|_| failed("is not an address"))?;
     let host = url.host().ok_or_else(|| failed("has no host"))?.to_owned();

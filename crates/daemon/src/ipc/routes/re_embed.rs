@@ -106,9 +106,10 @@ impl Step<'_> {
             if at > 0 && clock.mono().saturating_sub(began) > STEP {
                 return Ok(at);
             }
-            match self.one(row).await? {
-                true => self.answer.moved += 1,
-                false => self.answer.skipped += 1,
+            if self.one(row).await? {
+                self.answer.moved += 1;
+            } else {
+                self.answer.skipped += 1;
             }
         }
         Ok(rows.len())

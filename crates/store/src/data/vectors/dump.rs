@@ -47,9 +47,10 @@ pub(crate) fn dump(
         let op = heddle_core::ids::OpId::from_bytes(cells.get()?);
         let is_tombstone: bool = cells.get()?;
         let (metadata, content): (Option<String>, Option<String>) = (cells.get()?, cells.get()?);
-        let numbers = match is_tombstone {
-            true => None,
-            false => Some(numbers(connection, place, model)?.to_base64()),
+        let numbers = if is_tombstone {
+            None
+        } else {
+            Some(numbers(connection, place, model)?.to_base64())
         };
         take(json!({
             "table": "vector", "key": key, "peer": peer, "model": model.to_string(),

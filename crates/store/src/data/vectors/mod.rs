@@ -12,6 +12,13 @@ mod models;
 mod rows;
 mod search;
 
+pub(crate) use cache::VectorCache;
+pub use change::VectorMove;
+pub(crate) use change::take;
+pub use list::{VectorCount, VectorCursor, VectorFilter};
+pub use models::ModelRow;
+pub use search::{VectorHit, VectorQuery, VectorRow};
+
 #[cfg(test)]
 pub(crate) mod sql {
     //! Every statement, for the test of their plans.
@@ -22,10 +29,3 @@ pub(crate) mod sql {
     pub(crate) use super::rows::{COUNT_CHANGE, STAMP};
     pub(crate) use super::search::{BY_PLACE, HEAD, LABELS};
 }
-
-pub(crate) use cache::VectorCache;
-pub use change::VectorMove;
-pub(crate) use change::take;
-pub use list::{VectorCount, VectorCursor, VectorFilter};
-pub use models::ModelRow;
-pub use search::{VectorHit, VectorQuery, VectorRow};
