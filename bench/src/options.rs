@@ -42,6 +42,8 @@ pub enum Workload {
     EndToEnd,
     /// P20, P27 and P28: one send per process
     Cli,
+    /// P18 and P19: the nearest of 100,000 vectors
+    Vectors,
     /// Two builds of the accept path, side by side; not part of `all`
     Compare,
     All,

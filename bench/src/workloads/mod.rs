@@ -4,6 +4,7 @@ mod accept;
 mod cli;
 mod compare;
 mod end_to_end;
+mod vectors;
 
 use std::path::Path;
 
@@ -16,7 +17,12 @@ use crate::scratch::Scratch;
 /// Fewer rounds say nothing on a shared machine.
 const ROUNDS_MIN: usize = 5;
 /// What `all` means, in this order.
-const ALL: [Workload; 3] = [Workload::Accept, Workload::EndToEnd, Workload::Cli];
+const ALL: [Workload; 4] = [
+    Workload::Accept,
+    Workload::EndToEnd,
+    Workload::Cli,
+    Workload::Vectors,
+];
 
 pub async fn run(options: &Options) -> Outcome<()> {
     let binary = product::binary(options)?;
@@ -37,6 +43,7 @@ async fn one(workload: Workload, options: &Options, binary: &Path) -> Outcome<()
         Workload::Accept => accept::run(options, binary, &scratch).await?,
         Workload::EndToEnd => end_to_end::run(options, binary, &scratch).await?,
         Workload::Cli => cli::run(options, binary, &scratch).await?,
+        Workload::Vectors => vectors::run(options, &scratch)?,
         Workload::Compare => compare::run(options, binary, &scratch).await?,
         Workload::All => return Ok(()),
     };

@@ -10,7 +10,9 @@ use sha2::{Digest, Sha256};
 
 use crate::canonical::{CanonicalError, canonicalize};
 use crate::fingerprint::Fingerprint;
-use crate::limits::{DATA_KEY_BYTES_MAX, DATA_TAGS_MAX, DATA_VALUE_BYTES_MAX};
+use crate::limits::{
+    DATA_KEY_BYTES_MAX, DATA_TAGS_MAX, DATA_VALUE_BYTES_MAX, VECTOR_CONTENT_BYTES_MAX,
+};
 use crate::names::nfc;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +27,8 @@ pub enum DataError {
     TooManyTags(usize),
     #[error("the value has {0} bytes as canonical JSON; at most {DATA_VALUE_BYTES_MAX} are kept")]
     ValueTooLarge(usize),
+    #[error("the content has {0} bytes; at most {VECTOR_CONTENT_BYTES_MAX} are kept")]
+    ContentTooLarge(usize),
     #[error("{what} is not in the form in which it is kept")]
     NotNormal { what: &'static str },
     #[error(transparent)]

@@ -80,7 +80,7 @@ error_codes! {
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
-    UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall` and `heddle state list` show the keys that exist.";
+    UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall`, `heddle state list` and `heddle vector list` show the keys that exist.";
     UnknownTask, "unknown_task", 404, Caller, SameId, "There is no such task", "Check the id; `heddle task list` shows the tasks that exist.";
     UnknownFile, "unknown_file", 404, Caller, SameId, "There is no such file", "`heddle file list` shows the files that are shared; sharing a path again gives it a new id.";
     FileElsewhere, "file_elsewhere", 404, Caller, SameId, "The file's content is not on this machine", "Ask its owner to share it again, or try again once this home has fetched it.";
@@ -103,6 +103,7 @@ error_codes! {
     Internal, "internal", 500, Internal, SameId, "Something of ours went wrong", "Try again with the same id; if it stays, `heddle logs` says more.";
     HookUnavailable, "hook_unavailable", 503, Busy, SameId, "This home's pre-send hook gave no answer", "Nothing was accepted. `heddle logs` says why; mend hooks/pre-send, or switch it off in hooks.toml and start again.";
     FileDamaged, "file_damaged", 500, Internal, SameId, "The file's content on this disk is damaged", "Share the file again: good bytes take the place of the bad ones. Check the disk.";
+    EmbeddingFailed, "embedding_failed", 502, Busy, SameId, "The provider gave no embedding", "See to the provider, or to [vectors] in config.toml, and send it again with the same id; nothing was changed.";
     NotConnected, "not_connected", 503, Busy, SameId, "The mesh's broker cannot be reached now", "Try again when `heddle status` says connected.";
     LimiterUnavailable, "limiter_unavailable", 503, Busy, SameId, "The limiter does not answer", "Nothing was accepted; the daemon tries again by itself.";
     StorageUnavailable, "storage_unavailable", 503, Internal, SameId, "The store does not take writes", "Restart with `heddle down` and `heddle up`; what was acknowledged is safe.";

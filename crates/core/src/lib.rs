@@ -30,4 +30,5 @@ pub mod redact;
 pub mod retention;
 pub mod sync;
 pub mod task;
+pub mod vector;
 pub mod work;

@@ -73,6 +73,7 @@ pub const TASK_LEASE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 pub const TASK_LEASE_MS_DEFAULT: u64 = 30 * 60 * 1000;
 /// Warnings that one answer carries; the rest come with the next.
 pub const WARNINGS_MAX: usize = 32;
+
 // --- files ------------------------------------------------------------------
 
 /// The path that a file is shared under.
@@ -101,6 +102,37 @@ pub const SWEEP_GRACE: Duration = Duration::from_hours(1);
 pub const SWEEP_BLOBS_MAX: usize = 64;
 /// How long the mark of a deleted file is kept at least.
 pub const TOMBSTONE_LIFE: Duration = Duration::from_hours(90 * 24);
+
+// --- vectors ----------------------------------------------------------------
+
+/// Numbers in one embedding.
+pub const VECTOR_DIM_MAX: usize = 8192;
+/// The text that an embedding stands for: 64 KB.
+pub const VECTOR_CONTENT_BYTES_MAX: usize = 64 << 10;
+/// What a caller keeps beside it, as canonical JSON: 64 KB.
+pub const VECTOR_METADATA_BYTES_MAX: usize = 64 << 10;
+/// Models that one op or one key may concern.
+pub const VECTOR_MODELS_MAX: usize = 64;
+/// Hits of one search.
+pub const VECTOR_HITS_MAX: usize = 100;
+/// Hits of a caller who does not say.
+pub const VECTOR_HITS_DEFAULT: usize = 10;
+/// From so many rows of a model on, sketches choose who is measured exactly.
+pub const VECTOR_TWO_STAGE_ROWS_MIN: usize = 20_000;
+/// Vectors that are kept in memory for searching; models that are not asked for make room.
+pub const VECTOR_MEMORY_BYTES_MAX: usize = 512 << 20;
+/// How long a provider of embeddings may take where the config does not say.
+pub const VECTOR_PROVIDER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest that the config may say.
+pub const VECTOR_PROVIDER_TIMEOUT_MAX: Duration = Duration::from_secs(120);
+/// A provider's answer: numbers as text, and then some.
+pub const VECTOR_PROVIDER_BYTES_MAX: usize = 1 << 20;
+/// Embeddings that are made at once.
+pub const VECTOR_PROVIDERS_AT_ONCE_MAX: usize = 4;
+/// Rows that one call of a re-embedding moves.
+pub const VECTOR_MOVES_MAX: usize = 32;
+/// How long the vectors of a model that was left stay, after nobody asked for them.
+pub const VECTOR_GRACE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 // --- inbox ------------------------------------------------------------------
 
@@ -272,6 +304,21 @@ const _: () = {
     assert!(FILE_BYTES_MAX < (1 << 53));
     assert!(FILE_STREAMS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
     assert!(SWEEP_GRACE.as_secs() < SWEEP_EVERY.as_secs());
+    // A vector with everything beside it fits a request, also with its numbers written out.
+    assert!(
+        VECTOR_DIM_MAX * 24 + VECTOR_CONTENT_BYTES_MAX * 6 + VECTOR_METADATA_BYTES_MAX
+            < REQUEST_BYTES_MAX
+    );
+    assert!(
+        VECTOR_DIM_MAX * 6 + VECTOR_CONTENT_BYTES_MAX * 6 + VECTOR_METADATA_BYTES_MAX * 2
+            < OP_BYTES_MAX
+    );
+    assert!(VECTOR_DIM_MAX * 24 < VECTOR_PROVIDER_BYTES_MAX);
+    assert!(VECTOR_PROVIDER_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
+    assert!(
+        VECTOR_HITS_MAX * (VECTOR_CONTENT_BYTES_MAX + VECTOR_METADATA_BYTES_MAX)
+            < 2 * RESPONSE_BYTES_MAX
+    );
     // So does an op, and it fits a batch when every byte of it is escaped once more.
     assert!(DATA_VALUE_BYTES_MAX * 2 + (DATA_TAGS_MAX + 2) * DATA_KEY_BYTES_MAX * 2 < OP_BYTES_MAX);
     assert!(OP_BYTES_MAX * 2 <= BATCH_BYTES_MAX);

@@ -10,6 +10,7 @@ use heddle_core::names::{MemberName, MeshName};
 use serde::Deserialize;
 
 pub use crate::broker_config::{BrokerConfig, DedupeRetention};
+pub use crate::vector_config::{Provider, VectorConfig};
 
 /// The personal mesh that every home has.
 pub const HOME_MESH: &str = "home";
@@ -22,6 +23,7 @@ pub struct Config {
     pub inbox: InboxConfig,
     pub broker: BrokerConfig,
     pub log: LogConfig,
+    pub vectors: VectorConfig,
     /// Meshes that are hosted elsewhere, beside `home`.
     pub mesh: Vec<MeshConfig>,
 }
@@ -149,6 +151,7 @@ impl Config {
     /// What the shape alone does not say.
     fn check(&self) -> Result<(), String> {
         self.broker.check()?;
+        self.vectors.check()?;
         let mut names = BTreeSet::from([HOME_MESH]);
         for mesh in &self.mesh {
             if !names.insert(mesh.name.as_str()) {

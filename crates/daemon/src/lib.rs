@@ -25,6 +25,8 @@ mod shared;
 mod sync;
 mod tasks;
 mod token;
+mod vector_config;
+mod vectors;
 
 pub use heddle_store::Durability;
 pub use home::{Home, HomeError};
@@ -33,3 +35,4 @@ pub use lock::Holder;
 pub use open_store::is_damage;
 pub use run::{Daemon, Ending, Prepared, Ready, StartError, StartOptions};
 pub use token::LocalToken;
+pub use vectors::VectorKey;

@@ -30,6 +30,7 @@ use crate::shared::{Shared, lock};
 use crate::sync;
 use crate::tasks::{self, Activity};
 use crate::token::LocalToken;
+use crate::vectors::{self, Embedder, VectorKey};
 
 /// How long a start waits for its broker before it reports ready without one.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
@@ -49,6 +50,8 @@ pub struct StartOptions {
     pub version: &'static str,
     /// True in CI: a policy is read, but no hook runs.
     pub hooks_paused: bool,
+    /// The key of the provider of embeddings, where the environment has one.
+    pub vectors_key: Option<VectorKey>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -289,7 +292,15 @@ async fn share(
     }
     let last_arrival = store.last_arrival().await?;
     let outbox = &home.config.outbox;
+    let shutdown = CancellationToken::new();
+    let embedder = Embedder::new(
+        home.config.vectors.clone(),
+        home.path().to_owned(),
+        options.vectors_key.clone(),
+        shutdown.clone(),
+    );
     let shared = Arc::new(Shared {
+        embedder,
         store,
         blobs,
         file_deleted: Notify::new(),
@@ -304,7 +315,7 @@ async fn share(
         inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
         tasks: Activity::new(options.ids.uuid_v7().as_u128()),
-        shutdown: CancellationToken::new(),
+        shutdown,
         fatal: Mutex::new(None),
     });
     Ok((shared, connectors))
@@ -369,6 +380,7 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(inbox::retention::run(Arc::clone(shared)));
     tokio::spawn(tasks::run(Arc::clone(shared)));
     tokio::spawn(files::sweep::run(Arc::clone(shared)));
+    tokio::spawn(vectors::left::run(Arc::clone(shared)));
 }
 
 /// A broker's file beside a missing or empty store means that the store was lost, not that the home

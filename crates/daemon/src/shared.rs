@@ -16,6 +16,7 @@ use crate::hooks::Tokens;
 use crate::mesh::MeshState;
 use crate::outbox::disk::Disk;
 use crate::tasks::Activity;
+use crate::vectors::Embedder;
 
 pub(crate) struct Shared {
     pub(crate) store: Store,
@@ -40,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) disk: Disk,
     /// Who was active among those that hold tasks.
     pub(crate) tasks: Activity,
+    /// Makes embeddings of texts.
+    pub(crate) embedder: Embedder,
     /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
     /// Why the daemon cannot go on, once it cannot.

@@ -6,6 +6,8 @@
 
 use std::path::PathBuf;
 
+use heddle_daemon::VectorKey;
+
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `HEDDLE_HOME`, or `~/.heddle`.
@@ -20,6 +22,8 @@ pub struct Environment {
     pub log: Option<String>,
     /// `CI`: set by nearly every runner.
     pub is_ci: bool,
+    /// `HEDDLE_VECTORS_KEY`: the key of the provider of embeddings.
+    pub vectors_key: Option<VectorKey>,
     /// The login name.
     pub login: Option<String>,
 }
@@ -37,6 +41,7 @@ impl Environment {
             store_sync: text("HEDDLE_STORE_SYNC"),
             log: text("HEDDLE_LOG"),
             is_ci: text("CI").is_some_and(|value| value != "false" && value != "0"),
+            vectors_key: text("HEDDLE_VECTORS_KEY").map(VectorKey::new),
             login: text("USER").or_else(|| text("LOGNAME")),
         }
     }

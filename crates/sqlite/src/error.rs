@@ -6,6 +6,8 @@ use std::path::PathBuf;
 /// before a `Migration` error.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    #[error("sqlite-vec cannot be linked: {0}")]
+    Vectors(String),
     #[error("{path}: {source}", path = path.display())]
     Io {
         path: PathBuf,

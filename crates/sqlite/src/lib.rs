@@ -21,6 +21,7 @@ mod readers;
 mod reply;
 mod threads;
 mod ticket;
+mod vectors;
 mod writer;
 
 pub use counters::Stats;
@@ -28,3 +29,4 @@ pub use database::Database;
 pub use error::{IntegrityError, OpenError, ReadError, WriteError};
 pub use migrate::Migration;
 pub use options::{Durability, Options};
+pub use vectors::link_vectors;

@@ -13,6 +13,8 @@ const SEARCH_INDEX: &str = "inbox_fts";
 /// Derived from the table `memory`, and filled anew from it.
 const MEMORY_INDEX: &str = "memory_fts";
 const DELIVERY_CURSOR: &str = "delivery";
+/// The table of each model's vectors is called so, and its own tables are called after it.
+const VECTORS: &str = "vectors_";
 const OWED_HOOKS: &str = "inbox_hook";
 /// Between the highest place of arrival that is known and the first new one, where the counter itself
 /// cannot be read: a place is never given twice.
@@ -36,7 +38,7 @@ pub(crate) fn judge(old: &Connection) -> Verdict {
     let outside_is_whole = tables
         .iter()
         .filter(|table| !is_inbox(&table.name) && table.name != MEMORY_INDEX)
-        .all(|table| is_whole(old, &table.name));
+        .all(|table| is_whole(old, &table.name) && vectors_are_whole(old, &table.name));
     if tables.is_empty() || !outside_is_whole {
         return Verdict::OutsideOfInboxDamaged;
     }
@@ -69,7 +71,9 @@ pub(crate) fn over(
             // Ids of what retention took, cursors, receipts: kept where they can be read.
             name => is_inbox(name) && !is_whole(old, name),
         };
-        if !left_behind {
+        if is_vectors(&table.name) {
+            copy_vectors(old, &transaction, &table.name)?;
+        } else if !left_behind {
             copy(old, &transaction, &table.name)?;
         }
     }
@@ -100,6 +104,7 @@ fn tables(old: &Connection) -> rusqlite::Result<Vec<Table>> {
          WHERE type = 'table' AND sql IS NOT NULL AND name NOT LIKE 'sqlite|_%' ESCAPE '|'
              AND name NOT LIKE 'inbox|_fts|_%' ESCAPE '|'
              AND name NOT LIKE 'memory|_fts|_%' ESCAPE '|'
+             AND name NOT LIKE 'vectors|_%|_%' ESCAPE '|'
          ORDER BY rowid",
     )?;
     let rows = statement.query_map([], |row| {
@@ -113,6 +118,40 @@ fn tables(old: &Connection) -> rusqlite::Result<Vec<Table>> {
 
 fn is_inbox(name: &str) -> bool {
     name == DELIVERY_CURSOR || name.starts_with(INBOX)
+}
+
+/// The virtual table of a model, not one of those behind it.
+fn is_vectors(name: &str) -> bool {
+    name.strip_prefix(VECTORS)
+        .is_some_and(|model| !model.contains('_'))
+}
+
+/// Of a virtual table SQLite checks nothing; its rows stand in the tables behind it.
+fn vectors_are_whole(old: &Connection, name: &str) -> bool {
+    if !is_vectors(name) {
+        return true;
+    }
+    let behind = old
+        .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE ?1 ESCAPE '|'")
+        .and_then(|mut statement| {
+            let like = format!("{}|_%", name.replace('_', "|_"));
+            let names = statement.query_map([like], |row| row.get::<_, String>(0))?;
+            names.collect::<rusqlite::Result<Vec<_>>>()
+        });
+    behind.is_ok_and(|names| names.iter().all(|name| is_whole(old, name)))
+}
+
+/// The vectors under the numbers that they had: what belongs to them is found by those.
+fn copy_vectors(old: &Connection, new: &Connection, table: &str) -> rusqlite::Result<()> {
+    let mut read = old.prepare(&format!("SELECT rowid, embedding FROM {table:?}"))?;
+    let insert = format!("INSERT INTO {table:?} (rowid, embedding) VALUES (?1, ?2)");
+    let mut write = new.prepare(&insert)?;
+    let mut rows = read.query([])?;
+    while let Some(row) = rows.next()? {
+        let (rowid, embedding): (i64, Value) = (row.get(0)?, row.get(1)?);
+        write.execute((rowid, embedding))?;
+    }
+    Ok(())
 }
 
 /// The table with its indexes, as SQLite checks it.

@@ -1,6 +1,6 @@
 //! The mesh store: the only client-side SQL, one SQLite file (`data.db`) for all meshes of a home.
 //!
-//! It holds the outbox, the inbox, the data (memory, state), the meshes and their agents. Every write is one job of the
+//! It holds the outbox, the inbox, the data (memory, state, vectors), the meshes and their agents. Every write is one job of the
 //! group-commit writer: it is answered after the commit that carries it is on disk. Decisions are
 //! made by `heddle-core`; this crate looks rows up, asks, and writes. It never asks a clock: wall
 //! times and monotonic times are handed in.
@@ -28,9 +28,10 @@ pub use agents::AgentRow;
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
 pub use data::{
     Applied, ChangeKey, ClockRow, DumpPage, FileBytes, FileFilter, FileFind, FileRow, HeldTask,
-    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
+    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged, ModelRow,
     NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow, Swept, Taken, TaskFilter,
-    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, WantedBlob,
+    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter,
+    VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
 };
 pub use error::StoreError;
 pub use figures::Figures;

@@ -10,6 +10,7 @@ use heddle_core::pressure::log_pages;
 use heddle_sqlite::{Database, Durability, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
+use crate::data::VectorCache;
 use crate::error::StoreError;
 use crate::outbox::NotedSenders;
 use crate::unclean::Look;
@@ -30,12 +31,14 @@ pub struct Store {
     pub(crate) noted_senders: NotedSenders,
     /// Whose turn it is when more is due than a batch holds.
     pub(crate) turns: Arc<AtomicU32>,
+    pub(crate) vector_cache: VectorCache,
 }
 
 impl Store {
     /// Opens the file, creates it if it is missing, and brings its schema up to date. A file that a
     /// newer program wrote is refused, and so is a damaged one, both without a byte changed.
     pub fn open(options: StoreOptions) -> Result<Store, StoreError> {
+        heddle_sqlite::link_vectors()?;
         unclean::check(&options, Look::AsNeeded)?;
         Store::open_checked(options)
     }
@@ -52,6 +55,7 @@ impl Store {
             database: Database::open(sqlite, schema::MIGRATIONS)?,
             noted_senders: NotedSenders::default(),
             turns: Arc::default(),
+            vector_cache: VectorCache::default(),
         };
         store.database.write_blocking(unclean::mark_open)?;
         Ok(store)
@@ -63,6 +67,7 @@ impl Store {
         options: StoreOptions,
         now: WallMs,
     ) -> Result<(Store, Option<PathBuf>), StoreError> {
+        heddle_sqlite::link_vectors()?;
         let parked = unclean::check_or_park(&options, now, Look::AsNeeded)?;
         match Store::open_checked(options.clone()) {
             Ok(store) => Ok((store, parked)),

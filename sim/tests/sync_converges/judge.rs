@@ -102,7 +102,7 @@ fn model(ops: &[DataOp]) -> Vec<Value> {
                 ((1, change.key.as_str().to_owned(), String::new()), row)
             }
             // Folded, not overwritten: the world makes none of them yet.
-            OpBody::Task(_) | OpBody::File(_) => continue,
+            OpBody::Task(_) | OpBody::File(_) | OpBody::Vector(_) => continue,
         };
         for (name, value) in header.as_object().unwrap() {
             row[name] = value.clone();

@@ -12,6 +12,7 @@ mod memory;
 mod sealed;
 mod state;
 mod task;
+mod vector;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
@@ -21,6 +22,7 @@ pub use memory::{MemoryChange, NewMemory};
 pub use sealed::{Sealed, seal};
 pub use state::{NewState, StateChange};
 pub use task::TaskChange;
+pub use vector::{NewVector, VectorChange, VectorContent};
 
 use crate::canonical::{CanonicalError, canonicalize, parse_ijson};
 use crate::clock::WallMs;
@@ -49,6 +51,7 @@ pub enum OpBody {
     State(StateChange),
     Task(TaskChange),
     File(FileChange),
+    Vector(VectorChange),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,6 +82,7 @@ impl OpBody {
             Self::State(change) => change.name(),
             Self::Task(change) => change.name(),
             Self::File(change) => change.name(),
+            Self::Vector(change) => change.name(),
         }
     }
 
@@ -88,6 +92,7 @@ impl OpBody {
             Self::State(change) => change.fields(),
             Self::Task(change) => change.fields(),
             Self::File(change) => change.fields(),
+            Self::Vector(change) => change.fields(),
         }
     }
 
@@ -98,6 +103,7 @@ impl OpBody {
             Some(("state", verb)) => StateChange::parse(verb, fields).map(Self::State),
             Some(("task", verb)) => TaskChange::parse(verb, fields, op).map(Self::Task),
             Some(("file", verb)) => FileChange::parse(verb, fields).map(Self::File),
+            Some(("vector", verb)) => VectorChange::parse(verb, fields).map(Self::Vector),
             _ => Err(unknown(name)),
         }
     }

@@ -11,7 +11,7 @@ mod file;
 mod one;
 mod policy;
 mod pre_send;
-mod process;
+pub(crate) mod process;
 mod scope;
 mod tokens;
 mod work;

@@ -248,6 +248,7 @@ async fn start(
         .mint(shared.ids.as_ref(), shared.clock.mono(), grant);
     let job = Job {
         program: hooks.folder.join(&task.hook),
+        arguments: Vec::new(),
         folder: hooks.folder.clone(),
         environment: vec![
             ("PATH", "/usr/bin:/bin".into()),
@@ -261,6 +262,8 @@ async fn start(
         ],
         input: input.bytes,
         timeout: rule.timeout(),
+        output_bytes_max: HOOK_OUTPUT_BYTES_MAX,
+        hears_errors: true,
     };
     let mut starts = 1;
     loop {

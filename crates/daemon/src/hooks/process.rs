@@ -1,4 +1,4 @@
-//! One run of a hook's process: bounded in time and in what is kept of its words, ended as a group.
+//! One run of a process, of a hook or of a provider of embeddings: bounded in time and in what is kept of its words, ended as a group.
 //!
 //! The process leads a group of its own. It is reaped only after the whole group was killed, so the
 //! group's number cannot belong to somebody else by then.
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use heddle_core::limits::{HOOK_GRACE, HOOK_OUTPUT_BYTES_MAX};
+use heddle_core::limits::HOOK_GRACE;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -22,17 +22,22 @@ use tokio_util::sync::CancellationToken;
 /// Reads after the end, for what is still in the pipe.
 const LAST_READS_MAX: usize = 32;
 
-pub(super) struct Job {
-    pub(super) program: PathBuf,
-    pub(super) folder: PathBuf,
-    pub(super) environment: Vec<(&'static str, OsString)>,
-    pub(super) input: Vec<u8>,
-    pub(super) timeout: Duration,
+pub(crate) struct Job {
+    pub(crate) program: PathBuf,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) folder: PathBuf,
+    pub(crate) environment: Vec<(&'static str, OsString)>,
+    pub(crate) input: Vec<u8>,
+    pub(crate) timeout: Duration,
+    /// Of what it writes, so much is kept; the rest is read and dropped.
+    pub(crate) output_bytes_max: usize,
+    /// Whether its standard error is output, too; else nobody hears it.
+    pub(crate) hears_errors: bool,
 }
 
 /// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(crate) enum Cause {
     Itself,
     TimedOut,
     /// The daemon stops.
@@ -40,17 +45,17 @@ pub(super) enum Cause {
 }
 
 #[derive(Debug)]
-pub(super) struct Ran {
-    pub(super) cause: Cause,
-    pub(super) exit: Option<i32>,
-    pub(super) signal: Option<i32>,
+pub(crate) struct Ran {
+    pub(crate) cause: Cause,
+    pub(crate) exit: Option<i32>,
+    pub(crate) signal: Option<i32>,
     /// The beginning of what it wrote, on both outputs.
-    pub(super) output: Vec<u8>,
-    pub(super) output_bytes: u64,
+    pub(crate) output: Vec<u8>,
+    pub(crate) output_bytes: u64,
 }
 
 /// Runs it to its end. An error means that it was not started.
-pub(super) async fn run(job: &Job, shutdown: &CancellationToken) -> io::Result<Ran> {
+pub(crate) async fn run(job: &Job, shutdown: &CancellationToken) -> io::Result<Ran> {
     let (mut child, mut talk) = start(job)?;
     let pid = Pid::from_child(&child);
     let mut exited = tokio::task::spawn_blocking(move || wait_for_exit(pid));
@@ -89,14 +94,20 @@ pub(super) async fn run(job: &Job, shutdown: &CancellationToken) -> io::Result<R
 fn start(job: &Job) -> io::Result<(Child, Talk)> {
     let (output, its_output) = io::pipe()?;
     let mut command = Command::new(&job.program);
+    let errors = if job.hears_errors {
+        Stdio::from(its_output.try_clone()?)
+    } else {
+        Stdio::null()
+    };
     command
+        .args(&job.arguments)
         .env_clear()
         .envs(job.environment.iter().map(|(name, value)| (name, value)))
         .current_dir(&job.folder)
         .process_group(0)
         .stdin(Stdio::piped())
-        .stdout(its_output.try_clone()?)
-        .stderr(its_output);
+        .stdout(its_output)
+        .stderr(errors);
     let output = Receiver::from_owned_fd(OwnedFd::from(output))?;
     let mut child = command.spawn()?;
     // The command holds the other ends of the pipes: with it they go.
@@ -109,6 +120,7 @@ fn start(job: &Job) -> io::Result<(Child, Talk)> {
         unwritten: job.input.clone(),
         written: 0,
         output: Some(output),
+        output_bytes_max: job.output_bytes_max,
         kept: Vec::new(),
         output_bytes: 0,
     };
@@ -132,6 +144,7 @@ struct Talk {
     unwritten: Vec<u8>,
     written: usize,
     output: Option<Receiver>,
+    output_bytes_max: usize,
     kept: Vec<u8>,
     output_bytes: u64,
 }
@@ -175,7 +188,7 @@ impl Talk {
     }
 
     fn keep(&mut self, words: &[u8]) {
-        let room = HOOK_OUTPUT_BYTES_MAX.saturating_sub(self.kept.len());
+        let room = self.output_bytes_max.saturating_sub(self.kept.len());
         self.kept.extend_from_slice(&words[..room.min(words.len())]);
         self.output_bytes += words.len() as u64;
     }

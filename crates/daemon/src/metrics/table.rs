@@ -78,7 +78,7 @@ metrics_table! {
     Counter "heddle_hook_runs_total" ["outcome" = "ok" | "failed" | "timed_out" | "not_started" | "refused" | "stopped"] "Runs of hooks: ok, failed, timed_out, not_started, refused or stopped";
     Counter "heddle_hook_tokens_refused_total" [] "Requests that a hook's token did not allow, or whose token had ended";
     // --- the data
-    Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory, state, tasks and files: fresh, duplicate, conflict, absent or refused";
+    Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory, state, tasks, files and vectors: fresh, duplicate, conflict, absent or refused";
     Counter "heddle_task_leases_total" ["outcome" = "renewed" | "expired"] "Leases of tasks that this daemon renewed, or ended after their time";
     Counter "heddle_sync_sent_total" ["outcome"] "Ops sent to a mesh's log: done, refused or wait";
     Counter "heddle_sync_received_total" ["outcome"] "Ops read from a log: stored, duplicate, or confirmed as own ones that came back";
@@ -90,6 +90,8 @@ metrics_table! {
     Gauge "heddle_sync_paused" ["mesh"] "1 while the mesh's sync is paused, else 0";
     Counter "heddle_blobs_swept_total" [] "Blobs that no file named, and that were removed";
     Counter "heddle_blobs_damaged_total" [] "Reads of shared files that found other bytes than were shared";
+    Counter "heddle_vector_embeddings_total" ["outcome"] "Embeddings asked of a provider: made or failed";
+    Histogram "heddle_vector_search_seconds" [] "From the numbers of a query to its hits";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
     Counter "heddle_link_lost_total" [] "Connections to a broker that failed or ended";

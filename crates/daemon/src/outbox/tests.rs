@@ -228,6 +228,12 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         jitter: Mutex::default(),
     });
     let shared = Arc::new(Shared {
+        embedder: crate::vectors::Embedder::new(
+            crate::config::VectorConfig::default(),
+            std::path::PathBuf::new(),
+            None,
+            CancellationToken::new(),
+        ),
         store,
         blobs: heddle_store::Blobs::open(&folder.join("blobs")).unwrap(),
         file_deleted: tokio::sync::Notify::new(),

@@ -68,6 +68,19 @@ pub fn compact(meta: &Value) -> Option<String> {
     })
 }
 
+/// The beginning of a text, on one line.
+pub fn excerpt(text: &str) -> String {
+    const CHARS_MAX: usize = 72;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let whole = words.join(" ");
+    let shown: String = whole.chars().take(CHARS_MAX).collect();
+    if shown.len() < whole.len() {
+        format!("{shown}…")
+    } else {
+        shown
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,6 +1,6 @@
 //! The only place that prints. A closed pipe ends a verb quietly.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -51,6 +51,21 @@ pub fn log_bytes(bytes: &[u8]) -> io::Result<()> {
 pub fn note(text: &str) {
     // Nobody may be listening, and a remark is not worth failing for.
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// How far long work has come, on one line of a terminal that is written over; nothing where nobody
+/// looks.
+pub fn progress(text: &str) {
+    let mut error = io::stderr().lock();
+    if error.is_terminal() {
+        let _ = write!(error, "\r{}\u{1b}[K", super::text::printable(text));
+        let _ = error.flush();
+    }
+}
+
+/// Takes the line of progress away.
+pub fn progress_done() {
+    progress("");
 }
 
 /// Help and usage errors, as clap writes them; with `--json` an error as an object as well.

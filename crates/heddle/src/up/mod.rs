@@ -81,6 +81,7 @@ async fn run(
             agent,
             version: env!("CARGO_PKG_VERSION"),
             hooks_paused: context.environment.is_ci,
+            vectors_key: context.environment.vectors_key.clone(),
         },
     )
     .await

@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
 pub mod broker_process;
+pub mod embedding_server;
 pub mod files;
 pub mod http;
 pub mod ledger;

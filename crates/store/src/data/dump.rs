@@ -8,7 +8,7 @@ use heddle_core::ids::MeshId;
 use rusqlite::Connection;
 use serde_json::Value;
 
-use crate::data::{files, memory, state, task};
+use crate::data::{files, memory, state, task, vectors};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -18,7 +18,13 @@ pub(crate) type Sink<'a> = &'a mut dyn FnMut(Value) -> Result<(), StoreError>;
 /// Each noun dumps its rows in the order of their keys.
 type Noun = fn(&Connection, MeshId, Sink<'_>) -> Result<(), StoreError>;
 
-const NOUNS: [Noun; 4] = [memory::dump, state::dump, task::dump, files::dump];
+const NOUNS: [Noun; 5] = [
+    memory::dump,
+    state::dump,
+    task::dump,
+    files::dump,
+    vectors::dump::dump,
+];
 
 /// Some lines of a dump, and whether there are more.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -15,6 +15,7 @@ mod request;
 mod state;
 mod take;
 mod task;
+mod vectors;
 
 #[cfg(test)]
 pub(crate) use task::statements as task_statements;
@@ -26,6 +27,7 @@ pub(crate) use {
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
     request::{CONSUME, CONSUMED},
     state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP},
+    vectors::sql as vector_sql,
 };
 
 pub(crate) use take::take_in;
@@ -40,4 +42,9 @@ pub use take::{Merged, Taken};
 pub use task::{
     HeldTask, Loss, LossKind, LossSide, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop,
     TaskWhich, TaskWish,
+};
+pub(crate) use vectors::VectorCache;
+pub use vectors::{
+    ModelRow, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
+    VectorRow,
 };

@@ -9,7 +9,7 @@ use heddle_core::lww::{Merge, merge};
 use heddle_core::op::{DataOp, OpBody};
 use rusqlite::Connection;
 
-use crate::data::{clock, files, memory, state, task};
+use crate::data::{clock, files, memory, state, task, vectors};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -80,5 +80,6 @@ pub(crate) fn take_op(
         OpBody::State(change) => state::take(connection, mesh, op, change),
         OpBody::Task(change) => task::take(connection, mesh, op, change),
         OpBody::File(change) => files::take(connection, mesh, op, change),
+        OpBody::Vector(change) => vectors::take(connection, mesh, op, change),
     }
 }

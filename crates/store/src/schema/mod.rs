@@ -38,6 +38,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "files",
         sql: include_str!("v7_files.sql"),
     },
+    Migration {
+        version: 8,
+        name: "vectors",
+        sql: include_str!("v8_vectors.sql"),
+    },
 ];
 
 /// The version that this program leads to.

@@ -25,3 +25,4 @@ mod sync;
 mod sync_home;
 mod task_sync;
 mod tasks;
+mod vectors;

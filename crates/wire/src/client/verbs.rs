@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use heddle_core::limits::QUEUE_WAIT_MAX;
+use heddle_core::limits::{QUEUE_WAIT_MAX, VECTOR_PROVIDER_TIMEOUT_MAX};
 
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, DoctorAnswer,
     DoctorView, DumpView, ExplainView, InboxPage, KeyBody, OpBody, OutboxPage, OutboxRow, PeerList,
     PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody,
-    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody,
-    StatePage, StateSetBody, StateView, StatusView, TaskAnswer, TaskCancelBody, TaskClaimBody,
-    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
-    Version,
+    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
+    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer,
+    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, Version,
 };
 
 impl Client {
@@ -207,6 +208,31 @@ impl Client {
 
     pub fn resume_sync(&self, body: &ResumeBody) -> Result<DoctorAnswer, ClientError> {
         self.post("/v1/doctor/resume-sync", None, body)
+    }
+
+    /// An embedding may have to be made elsewhere first, which takes its time. So for the others below.
+    pub fn store_vector(&self, body: &VectorStoreBody) -> Result<ChangeAnswer, ClientError> {
+        let patient = self.clone().waiting(VECTOR_PROVIDER_TIMEOUT_MAX);
+        patient.post("/v1/vector/store", None, body)
+    }
+
+    pub fn search_vectors(&self, body: &VectorSearchBody) -> Result<VectorHits, ClientError> {
+        let patient = self.clone().waiting(VECTOR_PROVIDER_TIMEOUT_MAX);
+        patient.post("/v1/vector/search", None, body)
+    }
+
+    /// One step of moving to another model.
+    pub fn re_embed(&self, body: &ReEmbedBody) -> Result<ReEmbedAnswer, ClientError> {
+        let patient = self.clone().waiting(VECTOR_PROVIDER_TIMEOUT_MAX * 2);
+        patient.post("/v1/vector/re_embed", None, body)
+    }
+
+    pub fn delete_vector(&self, body: &VectorDeleteBody) -> Result<ChangeAnswer, ClientError> {
+        self.post("/v1/vector/delete", None, body)
+    }
+
+    pub fn list_vectors(&self, query: &[(&str, &str)]) -> Result<VectorPage, ClientError> {
+        self.get("/v1/vector/list", query)
     }
 
     /// Asks the daemon to drain and stop.

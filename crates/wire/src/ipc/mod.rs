@@ -12,6 +12,7 @@ mod status;
 mod sync;
 mod task;
 mod topic;
+mod vector;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
 pub use data::{
@@ -49,3 +50,7 @@ pub use task::{
     TaskPage, TaskSettleBody, TaskStory, TaskView, WarningSide, WarningView,
 };
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};
+pub use vector::{
+    ReEmbedAnswer, ReEmbedBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, VectorView,
+};

@@ -170,7 +170,7 @@ pub(super) fn data_key(text: &str) -> Result<DataKey, Problem> {
 
 pub(super) fn data_problem(error: &DataError) -> Problem {
     match error {
-        DataError::ValueTooLarge(_) => {
+        DataError::ValueTooLarge(_) | DataError::ContentTooLarge(_) => {
             Problem::new(ErrorCode::PayloadTooLarge, error.to_string()).next(
                 "Keep less under one key, or split it over several; nothing was changed and no id was consumed.",
             )

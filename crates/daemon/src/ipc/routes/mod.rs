@@ -15,6 +15,7 @@ mod openapi;
 mod outbox;
 mod peers;
 mod queue;
+mod re_embed;
 pub(super) mod send;
 mod state;
 mod status;
@@ -23,6 +24,7 @@ mod table;
 mod task;
 mod task_view;
 mod topic;
+mod vector;
 mod warnings;
 
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
-    outbox, peers, queue, send, state, status, sync, task, task_view, topic,
+    outbox, peers, queue, re_embed, send, state, status, sync, task, task_view, topic, vector,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
@@ -18,11 +18,12 @@ use heddle_wire::ipc::{
     DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage, FileShareAnswer,
     FileShareBody, FileView, Health, InboxPage, KeyBody, OpBody, OutboxPage, OutboxRow, PeerList,
     PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody,
-    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody,
-    StatePage, StateSetBody, StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer,
-    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
+    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, SweepAnswer, SweepBody,
+    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    TopicAnswer, TopicBody, TopicList, TopicPostBody, VectorDeleteBody, VectorHits, VectorPage,
+    VectorSearchBody, VectorStoreBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -58,6 +59,7 @@ pub(super) fn routes() -> Vec<Route> {
         tasks(),
         sync_routes(),
         files(),
+        vectors(),
         people(),
         house(),
     ];
@@ -361,6 +363,44 @@ fn files() -> Vec<Route> {
         )
         .takes::<SweepBody>()
         .gives::<SweepAnswer>(200),
+    ]
+}
+
+fn vectors() -> Vec<Route> {
+    vec![
+        post(
+            "/v1/vector/store",
+            vector::store,
+            "Keep a text with its embedding",
+        )
+        .takes::<VectorStoreBody>()
+        .with(KEY)
+        .gives::<ChangeAnswer>(200),
+        post(
+            "/v1/vector/search",
+            vector::search,
+            "The nearest of what was stored, within one model",
+        )
+        .takes::<VectorSearchBody>()
+        .gives::<VectorHits>(200),
+        post("/v1/vector/delete", vector::delete, "Delete a vector")
+            .takes::<VectorDeleteBody>()
+            .with(KEY)
+            .gives::<ChangeAnswer>(200),
+        get(
+            "/v1/vector/list",
+            vector::list,
+            "The vectors, in order of keys",
+        )
+        .asks::<vector::ListQuery>()
+        .gives::<VectorPage>(200),
+        post(
+            "/v1/vector/re_embed",
+            re_embed::step,
+            "One step of moving this home's vectors to another model",
+        )
+        .takes::<ReEmbedBody>()
+        .gives::<ReEmbedAnswer>(200),
     ]
 }
 

@@ -1,5 +1,5 @@
-//! `heddle advanced fingerprint | canonicalize | dump | sweep`: see what the gate sees and what a mesh holds;
-//! tidy up by hand.
+//! `heddle advanced fingerprint | canonicalize | dump | sweep | re-embed`: see what the gate sees and what a
+//! mesh holds; tidy up by hand; move to another model.
 
 use std::io::{BufRead, Read};
 
@@ -12,6 +12,7 @@ use heddle_wire::ipc::{SendBody, SweepAnswer, SweepBody};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
+use super::re_embed;
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
@@ -36,6 +37,8 @@ enum Verb {
         #[arg(long)]
         grace_seconds: Option<u64>,
     },
+    /// Move this home's vectors to another model; can be interrupted and run again
+    ReEmbed(re_embed::Args),
     /// Read JSON, print its RFC 8785 bytes
     Canonicalize {
         /// Every line of the input is a document of its own
@@ -59,6 +62,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 .to_owned())
         }),
         Verb::Dump => dump(context),
+        Verb::ReEmbed(args) => re_embed::run(context, &args),
         Verb::Canonicalize { lines: false } => ui::raw(&canonical(&whole_input()?)?),
         Verb::Canonicalize { lines: true } => each_line(canonical),
     }

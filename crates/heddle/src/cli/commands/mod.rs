@@ -16,6 +16,7 @@ mod mcp;
 mod mesh;
 mod peers;
 mod queue;
+mod re_embed;
 mod recall;
 mod remember;
 mod send;
@@ -24,6 +25,7 @@ mod status;
 mod task;
 mod topic;
 mod up;
+mod vector;
 
 use clap::Subcommand;
 
@@ -77,6 +79,8 @@ verbs! {
     Task => task,
     /// Share files with the mesh, get, list and delete them
     File => file,
+    /// Store texts and find them by nearness
+    Vector => vector,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

@@ -1,0 +1,259 @@
+//! `/v1/vector/{store,search,delete,list}`: texts by nearness, on this disk first.
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use heddle_core::data::{DataError, DataValue};
+use heddle_core::limits::{RESPONSE_BYTES_MAX, VECTOR_HITS_DEFAULT, VECTOR_HITS_MAX};
+use heddle_core::op::{NewVector, VectorContent};
+use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity, Scan};
+use heddle_store::{Applied, ModelRow, VectorCursor, VectorFilter, VectorQuery, VectorRow};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{
+    VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody, VectorView,
+};
+use heddle_wire::problem::Problem;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::data::{Asked, Change, address, data_key, data_problem, stamp_view, stored_value};
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
+use crate::shared::store_problem;
+use crate::vectors::ModelRef;
+
+/// Of a page's bytes, what its contents may take; keys and stamps need the rest.
+const CONTENT_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 8;
+
+pub(super) async fn store(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: VectorStoreBody = body::read(&parts, incoming).await?;
+    let key = data_key(&body.key)?;
+    let refused = |error: DataError| data_problem(&error);
+    let content = VectorContent::new(body.content.clone()).map_err(refused)?;
+    let metadata = body.metadata.clone().unwrap_or(Value::Null);
+    let kept = DataValue::new(&metadata).map_err(refused)?;
+    let given = body.embedding.as_deref().map(embedding).transpose()?;
+    let asked = Asked {
+        verb: "vector.store",
+        id: body.client_message_id.as_deref(),
+        mesh: body.mesh.as_deref(),
+        agent: body.agent.as_deref(),
+    };
+    let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let fields = json!({
+        "key": key.as_str(), "content": body.content, "metadata": metadata,
+        "model": body.model, "embedding": body.embedding,
+    });
+    let id = change.key(&fields)?;
+    let store = &ipc.shared.store;
+    let embedder = &ipc.shared.embedder;
+    let model = body.model.as_deref();
+    let (identity, embedding) = match given {
+        Some(embedding) => (embedder.given(model, embedding.dim())?, embedding),
+        None => {
+            // A known id is answered without asking a provider, which may be slow, dear, or gone.
+            let known = store.store_vector(id.clone(), key.clone(), Err(())).await;
+            if let Some(known) = known.map_or_else(|error| Some(Err(error)), known_before) {
+                return ok(&change.answer(&key, known)?);
+            }
+            embedder
+                .embed(embedder.maker(model)?, &body.content)
+                .await?
+        }
+    };
+    let new = NewVector::new(identity, embedding, content, kept);
+    let new = new.map_err(|error| from_wire::invalid(error.to_string()))?;
+    let applied = store.store_vector(id, key.clone(), change.if_there_is_room(new));
+    ok(&change.answer(&key, applied.await)?)
+}
+
+/// What a look at the gate says of a key that is taken.
+fn known_before<E>(applied: Applied<()>) -> Option<Result<Applied<Problem>, E>> {
+    match applied {
+        Applied::Fresh(receipt) => Some(Ok(Applied::Fresh(receipt))),
+        Applied::Duplicate(receipt) => Some(Ok(Applied::Duplicate(receipt))),
+        Applied::Conflict { stored, at } => Some(Ok(Applied::Conflict { stored, at })),
+        Applied::Absent | Applied::Refused(()) => None,
+    }
+}
+
+fn embedding(numbers: &[f64]) -> Result<Embedding, Problem> {
+    Embedding::from_doubles(numbers).map_err(|error| from_wire::invalid(error.to_string()))
+}
+
+pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: VectorDeleteBody = body::read(&parts, incoming).await?;
+    let key = data_key(&body.key)?;
+    let asked = Asked {
+        verb: "vector.delete",
+        id: body.client_message_id.as_deref(),
+        mesh: body.mesh.as_deref(),
+        agent: body.agent.as_deref(),
+    };
+    let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let id = change.key(&json!({"key": key.as_str(), "model": body.model}))?;
+    let model = match &body.model {
+        None => None,
+        Some(model) => match ModelRef::parse(model)?.among(&models(&ipc).await?)? {
+            None => return Err(super::data::unknown_key(&key).into()),
+            model => model,
+        },
+    };
+    let applied = ipc.shared.store.delete_vector(id, key.clone(), model).await;
+    ok(&change.answer(&key, applied)?)
+}
+
+pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: VectorSearchBody = body::read(&parts, incoming).await?;
+    let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
+    let limit = body.limit.unwrap_or(VECTOR_HITS_DEFAULT);
+    if limit == 0 || limit > VECTOR_HITS_MAX {
+        let why = format!("limit is 1 to {VECTOR_HITS_MAX}");
+        return Err(from_wire::invalid(why).into());
+    }
+    let embedder = &ipc.shared.embedder;
+    let model = body.model.as_deref();
+    let (identity, embedding) = match (&body.query, &body.embedding) {
+        (Some(text), None) => embedder.embed(embedder.maker(model)?, text).await?,
+        (None, Some(numbers)) => {
+            let embedding = embedding(numbers)?;
+            (embedder.given(model, embedding.dim())?, embedding)
+        }
+        _ => {
+            return Err(from_wire::invalid("ask with a query or with an embedding")
+                .next("Send one of the two.")
+                .into());
+        }
+    };
+    let scan = match body.exact {
+        Some(true) => Scan::Exact,
+        _ => Scan::Sketched,
+    };
+    let query = VectorQuery {
+        mesh: mesh.mesh.mesh,
+        model: identity.clone(),
+        embedding,
+        scan,
+        limit,
+    };
+    let began = ipc.shared.clock.mono();
+    let hits = ipc.shared.store.search_vectors(query).await;
+    let hits = hits.map_err(|error| store_problem(&error))?;
+    let took = ipc.shared.clock.mono().saturating_sub(began);
+    metrics::histogram!("heddle_vector_search_seconds").record(took.as_secs_f64());
+    note_read(&ipc, &identity).await?;
+    let items = hits.iter().map(|hit| {
+        let distance = Some(f64::from(hit.distance));
+        view(mesh, &hit.row, identity.to_string(), distance)
+    });
+    ok(&VectorHits {
+        items: items.collect::<Result<_, _>>()?,
+        model: identity.to_string(),
+    })
+}
+
+/// A model that was left stays as long as somebody asks for it.
+async fn note_read(ipc: &Ipc, identity: &ModelIdentity) -> Result<(), Problem> {
+    let models = models(ipc).await?;
+    let mut models = models.iter().filter(|model| model.left_at.is_some());
+    if models.any(|model| model.identity == *identity) {
+        let now = ipc.shared.clock.wall();
+        let noted = ipc
+            .shared
+            .store
+            .note_vector_read(identity.fingerprint(), now);
+        noted.await.map_err(|error| store_problem(&error))?;
+    }
+    Ok(())
+}
+
+pub(super) async fn models(ipc: &Ipc) -> Result<Vec<ModelRow>, Problem> {
+    let models = ipc.shared.store.vector_models().await;
+    models.map_err(|error| store_problem(&error))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ListQuery {
+    model: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+    mesh: Option<String>,
+}
+
+pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: ListQuery = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let models = models(&ipc).await?;
+    let mut filter = VectorFilter {
+        mesh: mesh.mesh.mesh,
+        model: None,
+        model_not: None,
+        peer: None,
+        peer_prefix: String::new(),
+        after: cursor(query.cursor.as_deref())?,
+        limit: body::page_rows(query.limit)?,
+        bytes_max: CONTENT_BYTES_MAX,
+    };
+    if let Some(model) = &query.model {
+        filter.model = ModelRef::parse(model)?.among(&models)?;
+        if filter.model.is_none() {
+            let items = Vec::new();
+            return ok(&VectorPage {
+                items,
+                cursor: None,
+            });
+        }
+    }
+    let found = ipc.shared.store.list_vectors(filter).await;
+    let (rows, more) = found.map_err(|error| store_problem(&error))?;
+    let name = |row: &VectorRow| name(&models, row.model);
+    let items = rows.iter().map(|row| view(mesh, row, name(row), None));
+    ok(&VectorPage {
+        items: items.collect::<Result<_, _>>()?,
+        cursor: rows.last().filter(|_| more).map(cursor_of),
+    })
+}
+
+fn name(models: &[ModelRow], model: ModelFingerprint) -> String {
+    let mut identities = models.iter().map(|row| &row.identity);
+    let identity = identities.find(|identity| identity.fingerprint() == model);
+    identity.map_or_else(|| model.to_string(), ToString::to_string)
+}
+
+/// A place in the list, as text that nobody has to understand.
+pub(super) fn cursor_of(row: &VectorRow) -> String {
+    json!([row.key, row.stamp.peer.as_str(), row.model.to_string()]).to_string()
+}
+
+pub(super) fn cursor(text: Option<&str>) -> Result<VectorCursor, Problem> {
+    let Some(text) = text else {
+        return Ok(VectorCursor::default());
+    };
+    let parts: Result<(String, String, String), _> = serde_json::from_str(text);
+    let (key, peer, model) =
+        parts.map_err(|_| from_wire::invalid("cursor is not one of a list"))?;
+    Ok(VectorCursor { key, peer, model })
+}
+
+fn view(
+    mesh: &MeshState,
+    row: &VectorRow,
+    model: String,
+    distance: Option<f64>,
+) -> Result<VectorView, Problem> {
+    Ok(VectorView {
+        key: row.key.clone(),
+        content: row.content.clone(),
+        metadata: stored_value(&row.metadata)?,
+        model,
+        peer: address(mesh, row.stamp.peer.as_str()),
+        updated_at: row.updated_at.to_rfc3339(),
+        stamp: stamp_view(&row.stamp, row.incarnation),
+        distance,
+    })
+}

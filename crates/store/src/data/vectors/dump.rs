@@ -1,0 +1,77 @@
+//! The vectors as every replica must hold them: all columns that are not this home's own, and the numbers.
+
+use heddle_core::ids::MeshId;
+use heddle_core::vector::{Embedding, ModelFingerprint};
+use rusqlite::Connection;
+use serde_json::{Value, json};
+
+use super::models;
+use crate::cells::Cells;
+use crate::error::StoreError;
+use crate::store::Store;
+
+pub(crate) const DUMP: &str = "
+    SELECT place, key, peer, model_id, updated_at, lamport, incarnation, op_id, tombstone, metadata,
+        content
+    FROM vector_metadata WHERE mesh_id = ?1 ORDER BY key, peer, model_id";
+
+impl Store {
+    /// One value a row, in order of key, peer and model.
+    pub async fn dump_vectors(&self, mesh: MeshId) -> Result<Vec<Value>, StoreError> {
+        self.read(move |connection| {
+            let mut rows = Vec::new();
+            dump(connection, mesh, &mut |row| {
+                rows.push(row);
+                Ok(())
+            })?;
+            Ok(rows)
+        })
+        .await
+    }
+}
+
+pub(crate) fn dump(
+    connection: &Connection,
+    mesh: MeshId,
+    take: &mut dyn FnMut(Value) -> Result<(), StoreError>,
+) -> Result<(), StoreError> {
+    let mut statement = connection.prepare_cached(DUMP)?;
+    let mut rows = statement.query([mesh.0.to_bytes()])?;
+    while let Some(row) = rows.next()? {
+        let mut cells = Cells::of("vector_metadata", row);
+        let place: i64 = cells.get()?;
+        let (key, peer): (String, String) = (cells.get()?, cells.get()?);
+        let model: ModelFingerprint = cells.parsed(str::parse)?;
+        let updated_at = cells.wall()?.0;
+        let (lamport, incarnation) = (cells.count()?, cells.count()?);
+        let op = heddle_core::ids::OpId::from_bytes(cells.get()?);
+        let is_tombstone: bool = cells.get()?;
+        let (metadata, content): (Option<String>, Option<String>) = (cells.get()?, cells.get()?);
+        let numbers = if is_tombstone {
+            None
+        } else {
+            Some(numbers(connection, place, model)?.to_base64())
+        };
+        take(json!({
+            "table": "vector", "key": key, "peer": peer, "model": model.to_string(),
+            "updated_at": updated_at, "lamport": lamport, "incarnation": incarnation,
+            "op_id": op.to_string(), "tombstone": is_tombstone, "metadata": metadata,
+            "content": content, "embedding": numbers,
+        }))?;
+    }
+    Ok(())
+}
+
+fn numbers(
+    connection: &Connection,
+    place: i64,
+    model: ModelFingerprint,
+) -> Result<Embedding, StoreError> {
+    let corrupt = |why: String| StoreError::Corrupt(format!("vector {place}: {why}"));
+    let known = models::known(connection, model)?;
+    let known = known.ok_or_else(|| corrupt(format!("model {model} is missing")))?;
+    let sql = format!("SELECT embedding FROM {} WHERE rowid = ?1", known.table());
+    let mut statement = connection.prepare_cached(&sql)?;
+    let bytes: Vec<u8> = statement.query_row([place], |row| row.get(0))?;
+    Embedding::from_bytes(&bytes).map_err(|error| corrupt(error.to_string()))
+}

@@ -1,0 +1,31 @@
+//! Vectors: stored by key under the model that made them, found by nearness within that model.
+//!
+//! Two rows make a vector: one in `vector_metadata`, with the op's stamp, and one with its numbers in
+//! the table of its model. `rows` writes both, `models` guards the tables' names, `search` scans a copy
+//! in memory (`cache`) that follows the table.
+
+mod cache;
+mod change;
+pub(crate) mod dump;
+mod list;
+mod models;
+mod rows;
+mod search;
+
+pub(crate) use cache::VectorCache;
+pub use change::VectorMove;
+pub(crate) use change::take;
+pub use list::{VectorCount, VectorCursor, VectorFilter};
+pub use models::ModelRow;
+pub use search::{VectorHit, VectorQuery, VectorRow};
+
+#[cfg(test)]
+pub(crate) mod sql {
+    //! Every statement, for the test of their plans.
+    pub(crate) use super::change::LIVE_MODELS;
+    pub(crate) use super::dump::DUMP;
+    pub(crate) use super::list::LIST;
+    pub(crate) use super::models::{COME_BACK, LEAVE, MODEL, MODELS, NOTE_READ, REGISTER};
+    pub(crate) use super::rows::{COUNT_CHANGE, STAMP};
+    pub(crate) use super::search::{BY_PLACE, HEAD, LABELS};
+}

@@ -1,0 +1,213 @@
+//! The models that have vectors here, and the table of each (LF-31).
+//!
+//! A table's name stands in SQL as text, so it is never taken from a row: it is derived from the model's
+//! identity, and a row that says otherwise is an error before any SQL is made of it.
+
+use heddle_core::clock::WallMs;
+use heddle_core::limits::VECTOR_GRACE;
+use heddle_core::vector::{ModelFingerprint, ModelIdentity, QUANTIZATION};
+use rusqlite::{Connection, params};
+
+use crate::cells::{Cells, count_cell};
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// Vectors that one chunk of a table holds: a fresh table takes the space of one chunk at once.
+const CHUNK_ROWS: usize = 64;
+
+/// A model whose row was checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModelRow {
+    pub identity: ModelIdentity,
+    /// Since when its vectors are being moved to another model.
+    pub left_at: Option<WallMs>,
+    pub read_at: Option<WallMs>,
+}
+
+impl ModelRow {
+    pub(super) fn table(&self) -> String {
+        self.identity.fingerprint().table()
+    }
+}
+
+pub(crate) const MODEL: &str = "
+    SELECT id, provider, model, model_version, dim, quantization, vec_table, left_at, read_at
+    FROM vector_models WHERE id = ?1";
+
+pub(crate) const MODELS: &str = "SELECT id FROM vector_models ORDER BY id";
+
+pub(crate) const REGISTER: &str = "
+    INSERT INTO vector_models (id, provider, model, model_version, dim, quantization, vec_table,
+        created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+    ON CONFLICT (id) DO NOTHING";
+
+pub(crate) const LEAVE: &str =
+    "UPDATE vector_models SET left_at = ?2 WHERE id = ?1 AND left_at IS NULL";
+
+pub(crate) const COME_BACK: &str =
+    "UPDATE vector_models SET left_at = NULL WHERE id = ?1 AND left_at IS NOT NULL";
+
+pub(crate) const NOTE_READ: &str = "UPDATE vector_models SET read_at = ?2 WHERE id = ?1";
+
+pub(crate) const HAS_LIVE: &str =
+    "SELECT 1 FROM vector_metadata WHERE model_id = ?1 AND tombstone = 0 LIMIT 1";
+
+impl Store {
+    /// The models that have or had vectors here.
+    pub async fn vector_models(&self) -> Result<Vec<ModelRow>, StoreError> {
+        self.read(all).await
+    }
+
+    /// Somebody searched a model that is being left: its grace begins anew.
+    pub async fn note_vector_read(
+        &self,
+        model: ModelFingerprint,
+        now: WallMs,
+    ) -> Result<(), StoreError> {
+        self.write_relaxed(move |connection| {
+            let mut note = connection.prepare_cached(NOTE_READ)?;
+            note.execute(params![model.to_string(), now.0])?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Takes away the tables of models that were left, hold nothing any more, and were not asked for
+    /// during the grace period. How many.
+    pub async fn drop_left_vector_tables(&self, now: WallMs) -> Result<usize, StoreError> {
+        self.write(move |connection| {
+            let mut dropped = 0;
+            for model in all(connection)? {
+                if is_over(&model, now) && !has_live(connection, &model)? {
+                    connection.execute_batch(&format!("DROP TABLE IF EXISTS {}", model.table()))?;
+                    let id = model.identity.fingerprint().to_string();
+                    connection.execute("DELETE FROM vector_models WHERE id = ?1", [id])?;
+                    dropped += 1;
+                }
+            }
+            Ok(dropped)
+        })
+        .await
+    }
+}
+
+fn is_over(model: &ModelRow, now: WallMs) -> bool {
+    let Some(left_at) = model.left_at else {
+        return false;
+    };
+    let since = model
+        .read_at
+        .map_or(left_at.0, |read| read.0.max(left_at.0));
+    let grace = i64::try_from(VECTOR_GRACE.as_millis()).unwrap_or(i64::MAX);
+    now.0.saturating_sub(since) >= grace
+}
+
+fn has_live(connection: &Connection, model: &ModelRow) -> Result<bool, StoreError> {
+    let id = model.identity.fingerprint().to_string();
+    Ok(connection.prepare_cached(HAS_LIVE)?.exists([id])?)
+}
+
+fn all(connection: &Connection) -> Result<Vec<ModelRow>, StoreError> {
+    let mut statement = connection.prepare_cached(MODELS)?;
+    let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let mut models = Vec::new();
+    for id in ids {
+        models.extend(by_id(connection, &id?)?);
+    }
+    Ok(models)
+}
+
+/// The model, if it has vectors here. A row that does not agree with itself is an error.
+pub(super) fn known(
+    connection: &Connection,
+    model: ModelFingerprint,
+) -> Result<Option<ModelRow>, StoreError> {
+    by_id(connection, &model.to_string())
+}
+
+fn by_id(connection: &Connection, id: &str) -> Result<Option<ModelRow>, StoreError> {
+    let mut statement = connection.prepare_cached(MODEL)?;
+    let mut rows = statement.query([id])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let mut cells = Cells::of("vector_models", row);
+    let id: String = cells.get()?;
+    let (provider, model, version): (String, String, String) =
+        (cells.get()?, cells.get()?, cells.get()?);
+    let dim = usize::try_from(cells.count()?).map_err(|error| cells.bad(error))?;
+    let quantization: String = cells.get()?;
+    let identity = ModelIdentity::new(&provider, &model, &version, dim, &quantization);
+    let identity = identity.map_err(|error| cells.bad(error))?;
+    let table: String = cells.get()?;
+    let derived = identity.fingerprint();
+    if id != derived.to_string() || table != derived.table() {
+        // Without the forged name: it may be long, and it is nobody's business.
+        return Err(cells.bad(format!(
+            "it is not the table of its model, which is {}; nothing was read from it",
+            derived.table()
+        )));
+    }
+    Ok(Some(ModelRow {
+        identity,
+        left_at: cells.wall_or_null()?,
+        read_at: cells.wall_or_null()?,
+    }))
+}
+
+/// The model with its table, made now if this is its first vector.
+pub(super) fn ensure(
+    connection: &Connection,
+    identity: &ModelIdentity,
+    now: WallMs,
+) -> Result<ModelRow, StoreError> {
+    let id = identity.fingerprint();
+    let made = connection.prepare_cached(REGISTER)?.execute(params![
+        id.to_string(),
+        identity.provider(),
+        identity.model(),
+        identity.version(),
+        count_cell(identity.dim() as u64)?,
+        QUANTIZATION,
+        id.table(),
+        now.0,
+    ])?;
+    let Some(model) = known(connection, id)? else {
+        return Err(StoreError::Corrupt(format!("model {id} cannot be kept")));
+    };
+    if model.identity != *identity {
+        let why = format!("two models have the fingerprint {id}");
+        return Err(StoreError::Corrupt(why));
+    }
+    if made == 1 {
+        connection.execute_batch(&format!(
+            "CREATE VIRTUAL TABLE IF NOT EXISTS {} USING vec0 (
+                embedding float[{}] distance_metric=cosine, chunk_size={CHUNK_ROWS})",
+            model.table(),
+            identity.dim()
+        ))?;
+    }
+    Ok(model)
+}
+
+/// Its vectors are being moved to another model.
+pub(super) fn leave(
+    connection: &Connection,
+    model: ModelFingerprint,
+    now: WallMs,
+) -> Result<(), StoreError> {
+    let mut leave = connection.prepare_cached(LEAVE)?;
+    leave.execute(params![model.to_string(), now.0])?;
+    Ok(())
+}
+
+/// Something new is kept under it: it is not left any more.
+pub(super) fn come_back(
+    connection: &Connection,
+    model: ModelFingerprint,
+) -> Result<(), StoreError> {
+    let mut come_back = connection.prepare_cached(COME_BACK)?;
+    come_back.execute([model.to_string()])?;
+    Ok(())
+}

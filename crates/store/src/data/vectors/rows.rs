@@ -1,0 +1,185 @@
+//! One vector's rows: what belongs to it, and its numbers in the table of its model (LF-32).
+
+use heddle_core::clock::WallMs;
+use heddle_core::data::{DataKey, DataValue};
+use heddle_core::ids::{MeshId, OpId};
+use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::lww::{Merge, merge};
+use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity};
+use rusqlite::{Connection, params};
+
+use super::models;
+use crate::cells::{Cells, count_cell};
+use crate::error::StoreError;
+
+/// When a row was written, in both kinds of time. The stamp's peer is the owner.
+pub(super) struct Written<'o> {
+    pub(super) mesh: MeshId,
+    pub(super) stamp: &'o Stamp,
+    pub(super) incarnation: u64,
+    pub(super) at: WallMs,
+}
+
+pub(super) struct Live<'o> {
+    pub(super) model: &'o ModelIdentity,
+    pub(super) embedding: &'o Embedding,
+    pub(super) content: &'o str,
+    pub(super) metadata: &'o DataValue,
+}
+
+pub(crate) const STAMP: &str = "
+    SELECT place, lamport, op_id, tombstone FROM vector_metadata
+    WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3 AND model_id = ?4";
+
+pub(crate) const COUNT_CHANGE: &str = "
+    INSERT INTO vector_head (mesh_id, model_id, changes) VALUES (?1, ?2, 1)
+    ON CONFLICT (mesh_id, model_id) DO UPDATE SET changes = changes + 1
+    RETURNING changes";
+
+const WRITE: &str = "
+    INSERT INTO vector_metadata (mesh_id, peer, key, model_id, created_at, updated_at, lamport,
+        incarnation, op_id, tombstone, changed, metadata, content)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+    ON CONFLICT (mesh_id, key, peer, model_id) DO UPDATE SET
+        updated_at = excluded.updated_at, lamport = excluded.lamport,
+        incarnation = excluded.incarnation, op_id = excluded.op_id,
+        tombstone = excluded.tombstone, changed = excluded.changed, metadata = excluded.metadata,
+        content = excluded.content
+    RETURNING place";
+
+/// What is there now under a key and a model.
+pub(super) struct Existing {
+    pub(super) place: i64,
+    pub(super) stamp: Stamp,
+    pub(super) is_live: bool,
+}
+
+pub(super) fn existing(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &DataKey,
+    owner: &PeerId,
+    model: ModelFingerprint,
+) -> Result<Option<Existing>, StoreError> {
+    let mut statement = connection.prepare_cached(STAMP)?;
+    let mut rows = statement.query(params![
+        mesh.0.to_bytes(),
+        key.as_str(),
+        owner.as_str(),
+        model.to_string()
+    ])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let mut cells = Cells::of("vector_metadata", row);
+    Ok(Some(Existing {
+        place: cells.get()?,
+        stamp: Stamp {
+            lamport: cells.count()?,
+            peer: owner.clone(),
+            op: OpId::from_bytes(cells.get()?),
+        },
+        is_live: !cells.get::<bool>()?,
+    }))
+}
+
+/// Last writer wins, for one key under one model. Both rows of a vector change together or not at all.
+pub(super) fn put(
+    connection: &Connection,
+    written: &Written<'_>,
+    key: &DataKey,
+    live: &Live<'_>,
+) -> Result<Merge, StoreError> {
+    let model = live.model.fingerprint();
+    let existing = existing(connection, written.mesh, key, &written.stamp.peer, model)?;
+    let verdict = merge(existing.as_ref().map(|row| &row.stamp), written.stamp);
+    if verdict != Merge::Take {
+        return Ok(verdict);
+    }
+    let table = models::ensure(connection, live.model, written.at)?.table();
+    models::come_back(connection, model)?;
+    let place = write(connection, written, key, model, Some(live))?;
+    let bytes = live.embedding.to_bytes();
+    // In place where there is one: the table gives the room of a deleted row back only by the chunk.
+    let sql = if existing.is_some_and(|row| row.is_live) {
+        format!("UPDATE {table} SET embedding = ?2 WHERE rowid = ?1")
+    } else {
+        format!("INSERT INTO {table} (rowid, embedding) VALUES (?1, ?2)")
+    };
+    one_row(
+        connection
+            .prepare_cached(&sql)?
+            .execute(params![place, bytes])?,
+        &table,
+    )?;
+    Ok(verdict)
+}
+
+/// Leaves a tombstone, also where nothing was: an older op may still come.
+pub(super) fn take_away(
+    connection: &Connection,
+    written: &Written<'_>,
+    key: &DataKey,
+    model: ModelFingerprint,
+) -> Result<Merge, StoreError> {
+    let existing = existing(connection, written.mesh, key, &written.stamp.peer, model)?;
+    let verdict = merge(existing.as_ref().map(|row| &row.stamp), written.stamp);
+    if verdict != Merge::Take {
+        return Ok(verdict);
+    }
+    write(connection, written, key, model, None)?;
+    if let Some(row) = existing.filter(|row| row.is_live) {
+        let Some(known) = models::known(connection, model)? else {
+            let why = format!("model {model} has a vector, but no row");
+            return Err(StoreError::Corrupt(why));
+        };
+        let table = known.table();
+        let sql = format!("DELETE FROM {table} WHERE rowid = ?1");
+        one_row(
+            connection.prepare_cached(&sql)?.execute([row.place])?,
+            &table,
+        )?;
+    }
+    Ok(verdict)
+}
+
+/// A table that lost a row, or has one too many, is damaged; going on would hide it (LF-32).
+fn one_row(changed: usize, table: &str) -> Result<(), StoreError> {
+    if changed == 1 {
+        return Ok(());
+    }
+    Err(StoreError::Corrupt(format!(
+        "{table} does not hold the vectors that vector_metadata says"
+    )))
+}
+
+fn write(
+    connection: &Connection,
+    written: &Written<'_>,
+    key: &DataKey,
+    model: ModelFingerprint,
+    live: Option<&Live<'_>>,
+) -> Result<i64, StoreError> {
+    let (mesh, model) = (written.mesh.0.to_bytes(), model.to_string());
+    let mut count = connection.prepare_cached(COUNT_CHANGE)?;
+    let changed: i64 = count.query_row(params![mesh, model], |row| row.get(0))?;
+    let mut write = connection.prepare_cached(WRITE)?;
+    let place = write.query_row(
+        params![
+            mesh,
+            written.stamp.peer.as_str(),
+            key.as_str(),
+            model,
+            written.at.0,
+            count_cell(written.stamp.lamport)?,
+            count_cell(written.incarnation)?,
+            written.stamp.op.to_bytes(),
+            live.is_none(),
+            changed,
+            live.map(|live| live.metadata.as_str()),
+            live.map(|live| live.content),
+        ],
+        |row| row.get(0),
+    )?;
+    Ok(place)
+}
