@@ -75,6 +75,12 @@ error_codes! {
     ForbiddenOrigin, "forbidden_origin", 403, Caller, Never, "The request did not come from this machine's own pages or tools", "Call http://127.0.0.1 without an Origin header, or use the Unix socket.";
     ForbiddenScope, "forbidden_scope", 403, Caller, Never, "The hook's token does not allow this", "Stay within the scopes that hooks.toml gives this hook, or add the scope there and start again.";
     NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
+    NotOwner, "not_owner", 403, Caller, Never, "Only an owner of the mesh may do this", "Ask an owner of the mesh; `heddle mesh info` shows who that is.";
+    MemberRevoked, "member_revoked", 403, Caller, Never, "This home was shut out of the mesh", "Ask an owner of the mesh; a home that was shut out cannot come back under the same key.";
+    InviteInvalid, "invite_invalid", 403, Caller, Never, "The invitation does not count", "Ask whoever invited you for a new link, and pass it on whole.";
+    InviteExpired, "invite_expired", 403, Caller, Never, "The invitation has expired", "Ask whoever invited you for a new link.";
+    InviteUsedUp, "invite_used_up", 403, Caller, Never, "The invitation is used up", "Ask whoever invited you for a new link; --uses N makes one for several.";
+    UnknownMember, "unknown_member", 404, Caller, SameId, "There is no such member in the mesh", "`heddle mesh info` lists the members.";
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
@@ -83,6 +89,7 @@ error_codes! {
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
+    NameTaken, "name_taken", 409, Conflict, SameId, "The name is taken", "Choose another name; nothing was changed.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
     UriTooLong, "uri_too_long", 414, Caller, SameId, "The request target is too long", "Put long values into the body, or ask for less at once.";
@@ -113,9 +120,10 @@ impl ErrorCode {
             | Self::UriTooLong
             | Self::HeadersTooLarge
             | Self::UnsupportedMediaType => 2,
-            Self::IdempotencyKeyReused | Self::PayloadPruned => 3,
+            Self::IdempotencyKeyReused | Self::PayloadPruned | Self::NameTaken => 3,
             Self::UnknownRecipient
             | Self::UnknownAgent
+            | Self::UnknownMember
             | Self::UnknownMesh
             | Self::UnknownKey
             | Self::NotFound => 4,
@@ -123,7 +131,12 @@ impl ErrorCode {
             Self::Unauthorized
             | Self::ForbiddenOrigin
             | Self::ForbiddenScope
-            | Self::NotAMember => 6,
+            | Self::NotAMember
+            | Self::NotOwner
+            | Self::MemberRevoked
+            | Self::InviteInvalid
+            | Self::InviteExpired
+            | Self::InviteUsedUp => 6,
             _ => 1,
         }
     }

@@ -19,7 +19,7 @@
 //!
 //! Times and ids are handed in; a store knows no clock.
 //!
-//! Presence, queues, the story of a message and upkeep are traits of their own, with their promises
+//! Members, presence, queues, the story of a message and upkeep are traits of their own, with their promises
 //! beside them; a store is all of them.
 
 use std::future::Future;
@@ -37,11 +37,12 @@ use super::rows::{
 };
 use super::story::Story;
 use super::upkeep::Upkeep;
+use crate::members::Members;
 
 /// Shorthand for what every operation returns.
 pub(super) type Answer<T> = Result<T, StorageError>;
 
-pub trait Storage: Presence + Queues + Story + Upkeep {
+pub trait Storage: Members + Presence + Queues + Story + Upkeep {
     /// Makes the mesh exist, at epoch 1, and names it. True if that changed anything.
     fn ensure_mesh(
         &self,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::membership::Denied;
 use heddle_core::negotiate::ConnectionPolicy;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,9 @@ pub(super) struct Session {
     pub(super) roster: Notify,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
-    /// Set when a newer connection takes over.
+    /// The member was shut out; then it is replaced by nobody.
+    was_revoked: AtomicBool,
+    /// Set when a newer connection takes over, or the member was shut out.
     pub(super) replaced: CancellationToken,
     /// Set when nothing of this connection is at work any more.
     pub(super) ended: CancellationToken,
@@ -39,8 +42,18 @@ impl Session {
             wake: Notify::new(),
             roster: Notify::new(),
             heard: AtomicBool::new(false),
+            was_revoked: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
+        }
+    }
+
+    /// Why this connection was told to end.
+    pub(super) fn replaced_by(&self) -> Ending {
+        if self.was_revoked.load(Ordering::Relaxed) {
+            Ending::Denied(Denied::Revoked)
+        } else {
+            Ending::Replaced
         }
     }
 
@@ -107,6 +120,19 @@ impl Hub {
             }
         }
         session.ended.cancel();
+    }
+
+    /// Ends every connection of a member that was shut out; the table says so already (T-30).
+    pub(super) fn cut(&self, mesh: MeshId, member: MemberId) {
+        let rooms = self.lock();
+        for session in rooms
+            .get(&mesh)
+            .into_iter()
+            .flat_map(|r| of_member(r, member))
+        {
+            session.was_revoked.store(true, Ordering::Relaxed);
+            session.replaced.cancel();
+        }
     }
 
     pub(super) fn online(&self, mesh: MeshId) -> BTreeSet<MemberId> {

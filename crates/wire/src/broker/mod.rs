@@ -8,6 +8,7 @@ mod decode;
 mod envelope;
 mod explain;
 mod frames;
+mod members;
 mod queue;
 
 pub use decode::NotAFrame;
@@ -16,9 +17,11 @@ pub use explain::{
     DeliveryReceipt, Explained, LimiterRecord, QueueState, QueueStatus, ReceiptLevel,
 };
 pub use frames::{
-    AckItem, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request, Roster,
-    RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
+    AckItem, ClaimRefused, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request,
+    Roster, RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame,
+    Verdict,
 };
+pub use members::MemberEntry;
 pub use queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// The version of these frames.

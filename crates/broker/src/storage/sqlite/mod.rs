@@ -13,12 +13,14 @@ mod error;
 mod expiry;
 mod history;
 mod look;
+mod members;
 mod orphans;
 mod presence;
 mod queues;
 mod retention;
 mod roster;
 mod schema;
+mod schema_members;
 mod schema_v2;
 mod story;
 #[cfg(test)]

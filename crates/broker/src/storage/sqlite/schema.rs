@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 2] = [
+pub(super) const MIGRATIONS: [Migration; 3] = [
     Migration {
         version: 1,
         name: "broker",
@@ -17,6 +17,11 @@ pub(super) const MIGRATIONS: [Migration; 2] = [
         version: 2,
         name: "delivery_contract",
         sql: super::schema_v2::DELIVERY_CONTRACT,
+    },
+    Migration {
+        version: 3,
+        name: "members",
+        sql: super::schema_members::MEMBERS,
     },
 ];
 

@@ -6,6 +6,7 @@ mod ending;
 mod greeting;
 mod hostile;
 mod house;
+mod membership;
 mod presence;
 mod requests;
 mod sending;

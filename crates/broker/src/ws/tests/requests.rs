@@ -22,6 +22,7 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Explained(explained) => format!("explained {}", explained.history_id),
         ReplyResult::Taken { items } => format!("took {}", items.len()),
         ReplyResult::QueueVerdicts { items } => format!("{items:?}"),
+        ReplyResult::Members { members } => format!("{} members", members.len()),
     }
 }
 
