@@ -20,7 +20,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::door::{self, Door};
+use super::door::{self, Door, Entry};
 use super::settings::{broker_config, budget};
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
@@ -101,8 +101,10 @@ async fn run(
     write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
     let door = Arc::new(Door {
         broker: broker.clone(),
-        token,
-        mesh_name: mesh_name(context)?,
+        entry: Entry::Bearers {
+            token,
+            mesh_name: mesh_name(context)?,
+        },
         connections: TaskTracker::new(),
         stopping: CancellationToken::new(),
     });

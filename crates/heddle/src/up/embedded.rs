@@ -1,4 +1,5 @@
-//! The embedded broker: its own file, its own writer, reached through an in-process stream.
+//! The embedded broker: its own file, its own writer, reached through an in-process stream by this
+//! home, and through a loopback port by those who were invited.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_broker::limiter::LocalLimiter;
+use heddle_broker::members::Members as _;
 use heddle_broker::storage::sqlite::Options;
 use heddle_broker::storage::{SqliteStorage, Storage as _};
 use heddle_broker::{Broker, Principal};
@@ -17,6 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::reach::Reach;
+use crate::broker::door::{Door, Entry};
 use crate::broker::{broker_config, budget};
 use crate::cli::{CliError, exit};
 
@@ -31,6 +35,7 @@ pub struct Embedded {
     broker: Arc<EmbeddedBroker>,
     storage: SqliteStorage,
     principal: Principal,
+    reach: Arc<Reach>,
     connections: TaskTracker,
     stopping: CancellationToken,
 }
@@ -57,6 +62,13 @@ impl Embedded {
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
         ensured.map_err(|e| failed(e.to_string()))?;
+        // Whoever owns the file owns the mesh; from the network even this member needs its key.
+        let key = prepared.public_key();
+        let owner =
+            storage.enrol_owner(mesh.mesh, mesh.member, &mesh.member_name, key, clock.wall());
+        owner.await.map_err(|e| failed(e.to_string()))?;
+        let was_shared = storage.has_invites(mesh.mesh).await;
+        let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
         // Our own inbox knows how far the history went. A file that has not come so far is an older
         // one, or a new one: its places must not be given out twice.
         let seen = prepared.seen().await.map_err(|e| failed(e.to_string()))?;
@@ -81,6 +93,14 @@ impl Embedded {
             let (broker, stopping) = (broker.clone(), stopping.clone());
             async move { broker.upkeep(stopping).await }
         });
+        let (reach, listener) = Reach::open(prepared.home(), was_shared).await;
+        let door = Door {
+            broker: broker.clone(),
+            entry: Entry::Strangers,
+            connections: connections.clone(),
+            stopping: stopping.clone(),
+        };
+        connections.spawn(Arc::clone(&reach).serve(Arc::new(door), listener));
         Ok(Self {
             broker: Arc::new(broker),
             storage,
@@ -89,6 +109,7 @@ impl Embedded {
                 member: mesh.member,
                 member_name: mesh.member_name.clone(),
             },
+            reach,
             connections,
             stopping,
         })
@@ -98,6 +119,7 @@ impl Embedded {
         Arc::new(InProcess {
             broker: Arc::clone(&self.broker),
             principal: self.principal.clone(),
+            reach: Arc::clone(&self.reach),
             connections: self.connections.clone(),
             stopping: self.stopping.clone(),
         })
@@ -122,6 +144,7 @@ impl Embedded {
 struct InProcess {
     broker: Arc<EmbeddedBroker>,
     principal: Principal,
+    reach: Arc<Reach>,
     connections: TaskTracker,
     stopping: CancellationToken,
 }
@@ -149,5 +172,13 @@ impl Connector for InProcess {
 
     fn label(&self) -> String {
         "embedded".to_owned()
+    }
+
+    fn reach(&self) -> Option<String> {
+        self.reach.url()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.reach.trouble()
     }
 }

@@ -6,6 +6,7 @@
 mod detach;
 mod embedded;
 mod log;
+mod reach;
 
 use std::sync::Arc;
 
@@ -171,6 +172,9 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
     match error {
         StartError::NoMesh => CliError::new(exit::USAGE, message).next(
             "Add a [[mesh]] with name and url to config.toml, or run `heddle up` with its own broker.",
+        ),
+        StartError::Mesh { .. } => CliError::new(exit::FAILED, message).next(
+            "Mend that, or take the [[mesh]] out of config.toml, and start again; nothing was changed.",
         ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),

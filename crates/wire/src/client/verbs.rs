@@ -7,11 +7,12 @@ use heddle_core::limits::QUEUE_WAIT_MAX;
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ExplainView, InboxPage,
-    KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody, RequeueAnswer,
-    RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
-    ShownBody, StatePage, StateSetBody, StateView, StatusView, TopicAnswer, TopicBody, TopicList,
-    Version,
+    KeyBody, MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList,
+    MeshRevokeAnswer, MeshRevokeBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody,
+    QueueList, QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
+    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
+    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    TopicAnswer, TopicBody, TopicList, Version,
 };
 
 impl Client {
@@ -149,6 +150,27 @@ impl Client {
 
     pub fn list_state(&self, query: &[(&str, &str)]) -> Result<StatePage, ClientError> {
         self.get("/v1/state/list", query)
+    }
+
+    pub fn invite(&self, body: &MeshInviteBody) -> Result<MeshInviteAnswer, ClientError> {
+        self.post("/v1/mesh/invite", None, body)
+    }
+
+    /// Takes up an invitation; the same again is safe, whatever happened to the first.
+    pub fn join(&self, body: &MeshJoinBody) -> Result<MeshJoinAnswer, ClientError> {
+        self.post("/v1/mesh/join", None, body)
+    }
+
+    pub fn revoke(&self, body: &MeshRevokeBody) -> Result<MeshRevokeAnswer, ClientError> {
+        self.post("/v1/mesh/revoke", None, body)
+    }
+
+    pub fn meshes(&self) -> Result<MeshList, ClientError> {
+        self.get("/v1/mesh/list", &[])
+    }
+
+    pub fn mesh_info(&self, query: &[(&str, &str)]) -> Result<MeshInfo, ClientError> {
+        self.get("/v1/mesh/info", query)
     }
 
     /// Asks the daemon to drain and stop.

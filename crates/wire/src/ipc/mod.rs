@@ -4,6 +4,7 @@ mod agent;
 mod data;
 mod explain;
 mod inbox;
+mod mesh;
 mod outbox;
 mod queue;
 mod send;
@@ -21,6 +22,10 @@ pub use explain::{
 pub use inbox::{
     AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,
     SeenBody, ShownAnswer, ShownBody,
+};
+pub use mesh::{
+    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember,
+    MeshRevokeAnswer, MeshRevokeBody, MeshView,
 };
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,

@@ -9,16 +9,17 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, outbox, peers,
-    queue, send, state, status, topic,
+    agent, discover, events, explain, inbox, inbox_marks, inbox_search, memory, mesh, outbox,
+    peers, queue, send, state, status, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, Compat, ExplainView, Health,
-    InboxPage, KeyBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage, RememberBody,
-    RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody,
-    SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
+    InboxPage, KeyBody, MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody,
+    MeshList, MeshRevokeAnswer, MeshRevokeBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
+    PruneBody, QueueList, QueuePushBody, QueueSettleBody, QueueTakeBody, QueueTaken, RecallPage,
+    RememberBody, RequeueAnswer, RequeueBody, SearchPage, SeenAnswer, SeenBody, SendAnswer,
+    SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView,
     TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
@@ -47,7 +48,15 @@ pub(super) struct Route {
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
-    let tables = [messages(), work(), rows(), data(), people(), house()];
+    let tables = [
+        messages(),
+        work(),
+        rows(),
+        data(),
+        people(),
+        meshes(),
+        house(),
+    ];
     tables.into_iter().flatten().collect()
 }
 
@@ -260,6 +269,32 @@ fn people() -> Vec<Route> {
         .asks::<inbox::InboxQuery>()
         .with(&["Last-Event-ID"])
         .text("text/event-stream"),
+    ]
+}
+
+fn meshes() -> Vec<Route> {
+    vec![
+        get("/v1/mesh/list", mesh::list, "The meshes of this home").gives::<MeshList>(200),
+        get("/v1/mesh/info", mesh::info, "A mesh and its members")
+            .asks::<mesh::InfoQuery>()
+            .gives::<MeshInfo>(200),
+        post(
+            "/v1/mesh/invite",
+            mesh::invite,
+            "Make an invitation; its link is a secret",
+        )
+        .takes::<MeshInviteBody>()
+        .gives::<MeshInviteAnswer>(200),
+        post(
+            "/v1/mesh/join",
+            mesh::join,
+            "Take up an invitation; the same link again changes nothing",
+        )
+        .takes::<MeshJoinBody>()
+        .gives::<MeshJoinAnswer>(200),
+        post("/v1/mesh/revoke", mesh::revoke, "Shut a member out")
+            .takes::<MeshRevokeBody>()
+            .gives::<MeshRevokeAnswer>(200),
     ]
 }
 

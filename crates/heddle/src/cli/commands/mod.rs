@@ -10,6 +10,7 @@ mod explain;
 mod forget;
 mod inbox;
 pub mod logs;
+mod mesh;
 mod peers;
 mod queue;
 mod recall;
@@ -72,6 +73,8 @@ verbs! {
     Agent => agent,
     /// Show who is in the mesh
     Peers => peers,
+    /// Show, invite to and join meshes
+    Mesh => mesh,
     /// Run a broker of its own, and its jobs by hand
     Broker => broker,
     /// Run the daemon for meshes hosted elsewhere; look after its outbox
