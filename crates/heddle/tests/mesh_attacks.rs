@@ -100,6 +100,9 @@ fn enrol(host: &Host, name: &str, key: &MemberKey) -> MemberId {
     claimed["member"].as_str().unwrap().parse().unwrap()
 }
 
+/// How a hello is signed, if at all.
+type Sign<'a> = &'a dyn Fn(Nonce, BrokerId) -> Option<String>;
+
 #[test]
 fn t_20_unsigned_forged_and_replayed_hellos_get_nowhere() {
     let host = host();
@@ -112,7 +115,6 @@ fn t_20_unsigned_forged_and_replayed_hellos_get_nowhere() {
         nonce,
     };
     // Without a signature; for the owner by a member's key; garbage.
-    type Sign<'a> = &'a dyn Fn(Nonce, BrokerId) -> Option<String>;
     let cases: [(MemberId, Sign<'_>, &str); 5] = [
         (bob, &|_, _| None, "signature_required"),
         (host.member, &|_, _| None, "signature_required"),

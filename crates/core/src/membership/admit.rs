@@ -44,9 +44,8 @@ pub fn admit(
     is_revoked: bool,
 ) -> Result<(), Denied> {
     match (proven, mesh_has_keys, proof, is_revoked) {
-        (Proven::Bearer, false, _, false) => Ok(()),
+        (Proven::Bearer, false, _, false) | (_, _, Proof::Right, false) => Ok(()),
         (_, _, Proof::Right, true) => Err(Denied::Revoked),
-        (_, _, Proof::Right, false) => Ok(()),
         (_, _, Proof::Wrong, _) => Err(Denied::SignatureInvalid),
         (_, _, Proof::Missing, _) => Err(Denied::SignatureRequired),
     }

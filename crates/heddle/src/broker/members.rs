@@ -13,11 +13,11 @@ use crate::cli::{CliError, Context, table};
 
 #[derive(Serialize)]
 struct Answer {
-    members: Vec<Member>,
+    members: Vec<Row>,
 }
 
 #[derive(Serialize)]
-struct Member {
+struct Row {
     mesh: String,
     member: String,
     member_id: String,
@@ -34,7 +34,7 @@ pub fn members(context: &Context, data: &Path) -> Result<(), CliError> {
     context.print(&Answer { members }, describe)
 }
 
-async fn read(storage: &SqliteStorage) -> Result<Vec<Member>, StorageError> {
+async fn read(storage: &SqliteStorage) -> Result<Vec<Row>, StorageError> {
     let mut members = Vec::new();
     for (mesh, name) in storage.meshes().await? {
         // Whoever serves the file moves its lease time on; what it wrote last is what we know.
@@ -49,8 +49,8 @@ async fn read(storage: &SqliteStorage) -> Result<Vec<Member>, StorageError> {
     Ok(members)
 }
 
-fn view(mesh: &str, standing: Standing, present: Option<&Present>) -> Member {
-    Member {
+fn view(mesh: &str, standing: Standing, present: Option<&Present>) -> Row {
+    Row {
         mesh: mesh.to_owned(),
         member: standing.name.to_string(),
         member_id: standing.member.to_string(),

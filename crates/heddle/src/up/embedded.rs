@@ -9,7 +9,7 @@ use std::time::Duration;
 use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::members::Members as _;
 use heddle_broker::storage::sqlite::Options;
-use heddle_broker::storage::{SqliteStorage, Storage as _};
+use heddle_broker::storage::{SqliteStorage, Storage as _, StorageError};
 use heddle_broker::{Broker, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_daemon::link::{ConnectError, Connector, Duplex, LinkStream, ws_config};
@@ -62,12 +62,7 @@ impl Embedded {
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
         ensured.map_err(|e| failed(e.to_string()))?;
-        // Whoever owns the file owns the mesh; from the network even this member needs its key.
-        let key = prepared.public_key();
-        let owner =
-            storage.enrol_owner(mesh.mesh, mesh.member, &mesh.member_name, key, clock.wall());
-        owner.await.map_err(|e| failed(e.to_string()))?;
-        let was_shared = storage.has_invites(mesh.mesh).await;
+        let was_shared = own(&storage, prepared, clock.as_ref()).await;
         let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
         // Our own inbox knows how far the history went. A file that has not come so far is an older
         // one, or a new one: its places must not be given out twice.
@@ -138,6 +133,20 @@ impl Embedded {
         let storage = self.storage;
         let _ = tokio::task::spawn_blocking(move || storage.stop()).await;
     }
+}
+
+/// Whoever owns the file owns the mesh; from the network even this member needs its key. True if anybody
+/// was ever invited.
+async fn own(
+    storage: &SqliteStorage,
+    prepared: &Prepared,
+    clock: &dyn Clock,
+) -> Result<bool, StorageError> {
+    let (mesh, key) = (prepared.mesh(), prepared.public_key());
+    storage
+        .enrol_owner(mesh.mesh, mesh.member, &mesh.member_name, key, clock.wall())
+        .await?;
+    storage.has_invites(mesh.mesh).await
 }
 
 /// A connection to the broker of this very process. Its identity needs no proof: it is our own.

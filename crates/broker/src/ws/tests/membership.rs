@@ -90,6 +90,9 @@ async fn a_signed_hello_is_welcome_under_the_name_that_was_enrolled() {
     assert_eq!(roster.members[0].name.as_str(), "a");
 }
 
+/// What a hello's signature is over, where it is not what it should be.
+type Signed<'p> = (&'p Principal, Option<BrokerId>, Option<Nonce>);
+
 #[tokio::test]
 async fn t_20_no_hello_without_the_right_signature_is_heard() {
     let house = owned().await;
@@ -105,7 +108,6 @@ async fn t_20_no_hello_without_the_right_signature_is_heard() {
         .await
         .unwrap();
     // What was signed, by whom, and how it is refused. The hello always names `a` and mesh 1.
-    type Signed<'p> = (&'p Principal, Option<BrokerId>, Option<Nonce>);
     let cases: [(Option<Signed<'_>>, u8, &str); 6] = [
         (None, 1, "signature_required"),
         (Some((&a, None, None)), 2, "signature_invalid"),
