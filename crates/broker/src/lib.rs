@@ -1,7 +1,8 @@
 //! The broker: it accepts each message once, keeps the history of its meshes, and delivers.
 //!
-//! Five rooms. [`accept`] is the gate (B0 to B3), [`storage`] and [`limiter`] are what it stands
-//! on, each a trait with its promises and one suite, [`jobs`] is upkeep, and [`ws`] is the door.
+//! Six rooms. [`accept`] is the gate (B0 to B3), [`storage`] and [`limiter`] are what it stands
+//! on, each a trait with its promises and one suite, [`members`] says who belongs to a mesh, [`jobs`]
+//! is upkeep, and [`ws`] is the door.
 //! Nothing here listens on a port: the door is given a connection and what is proven about its peer
 //! ([`Claim`]).
 
@@ -9,6 +10,7 @@ pub mod accept;
 pub mod jobs;
 mod lease;
 pub mod limiter;
+pub mod members;
 mod principal;
 pub mod storage;
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use heddle_core::ids::{MemberId, MeshId};
 use heddle_core::names::{MemberName, MeshName};
 
-/// A proven identity. Whoever opens a connection proves it before the broker reads a byte, so that
-/// no look-up of an id happens for a stranger (C1).
+/// A proven identity. It is proven before anything but a hello is heard, so that no look-up of an id
+/// happens for a stranger (C1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Principal {
     pub mesh: MeshId,
@@ -19,7 +19,11 @@ pub enum Claim {
     Member(Principal),
     /// It holds the token of the broker's data folder, and may speak for every member there: the hello
     /// says for which. A mesh that is not here yet is made, under this name.
+    ///
+    /// A mesh whose members have keys asks for the member's signature all the same.
     Bearer(MeshName),
+    /// Nothing: the hello must be signed by the key of an enrolled member.
+    Stranger,
 }
 
 impl From<Principal> for Claim {

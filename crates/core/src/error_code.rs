@@ -77,6 +77,12 @@ error_codes! {
     RefusedByHook, "refused_by_hook", 403, Caller, SameId, "This home's own pre-send hook refused the message", "Change the message as the hook asks and send it again; nothing was accepted and no id was consumed.";
     NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
     NotTheOwner, "not_the_owner", 403, Caller, Never, "Only its owner may change this", "Act as its owner with --agent, or ask the owner.";
+    NotOwner, "not_owner", 403, Caller, Never, "Only an owner of the mesh may do this", "Ask an owner of the mesh; `heddle mesh info` shows who that is.";
+    MemberRevoked, "member_revoked", 403, Caller, Never, "This home was shut out of the mesh", "Ask an owner of the mesh; a home that was shut out cannot come back under the same key.";
+    InviteInvalid, "invite_invalid", 403, Caller, Never, "The invitation does not count", "Ask whoever invited you for a new link, and pass it on whole.";
+    InviteExpired, "invite_expired", 403, Caller, Never, "The invitation has expired", "Ask whoever invited you for a new link.";
+    InviteUsedUp, "invite_used_up", 403, Caller, Never, "The invitation is used up", "Ask whoever invited you for a new link; --uses N makes one for several.";
+    UnknownMember, "unknown_member", 404, Caller, SameId, "There is no such member in the mesh", "`heddle mesh info` lists the members.";
     UnknownRecipient, "unknown_recipient", 404, Caller, SameId, "There is no such recipient", "Check the spelling against the candidates; `heddle peers` and `heddle topic list` show who and what exists.";
     UnknownAgent, "unknown_agent", 404, Caller, SameId, "There is no such agent in this home", "Run `heddle agent register NAME`, or `heddle agent list` to see those that exist.";
     UnknownMesh, "unknown_mesh", 404, Caller, SameId, "There is no such mesh in this home", "`heddle status` lists the meshes of this home.";
@@ -91,6 +97,7 @@ error_codes! {
     TaskClaimed, "task_claimed", 409, Conflict, SameId, "Another agent holds the task", "Take another one; `heddle task ready` shows what can be begun.";
     StaleFence, "stale_fence", 409, Conflict, Never, "The claim is not the latest one", "Stop working on it; `heddle task show ID` says who holds it now.";
     TaskFinished, "task_finished", 409, Conflict, Never, "The task is finished", "There is nothing left to do; `heddle task show ID` says who finished it.";
+    NameTaken, "name_taken", 409, Conflict, SameId, "The name is taken", "Choose another name; nothing was changed.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     EpochMismatch, "epoch_mismatch", 409, Conflict, SameId, "The mesh's history is in another epoch", "Nothing was accepted; the daemon learns the new epoch and sends it again by itself.";
     PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
@@ -130,9 +137,11 @@ impl ErrorCode {
             | Self::TaskClaimed
             | Self::StaleFence
             | Self::EpochMismatch
-            | Self::TaskFinished => 3,
+            | Self::TaskFinished
+            | Self::NameTaken => 3,
             Self::UnknownRecipient
             | Self::UnknownAgent
+            | Self::UnknownMember
             | Self::UnknownMesh
             | Self::UnknownKey
             | Self::UnknownTask
@@ -145,7 +154,12 @@ impl ErrorCode {
             | Self::ForbiddenScope
             | Self::RefusedByHook
             | Self::NotTheOwner
-            | Self::NotAMember => 6,
+            | Self::NotAMember
+            | Self::NotOwner
+            | Self::MemberRevoked
+            | Self::InviteInvalid
+            | Self::InviteExpired
+            | Self::InviteUsedUp => 6,
             _ => 1,
         }
     }

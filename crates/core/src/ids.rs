@@ -89,6 +89,16 @@ ulid_type!(
     MemberId,
     "member id"
 );
+ulid_type!(
+    /// A broker's database. Whoever signs for one signs for no other.
+    BrokerId,
+    "broker id"
+);
+ulid_type!(
+    /// An invitation to a mesh.
+    InviteId,
+    "invite id"
+);
 
 /// An op of the store. It is the `client_message_id` of its envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

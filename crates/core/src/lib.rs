@@ -21,6 +21,7 @@ pub mod inbox_retention;
 pub mod lamport;
 pub mod limits;
 pub mod lww;
+pub mod membership;
 pub mod names;
 pub mod negotiate;
 pub mod op;

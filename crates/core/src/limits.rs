@@ -276,6 +276,20 @@ pub const SYNC_IDLE_TICK: Duration = Duration::from_secs(5);
 /// After so long without anything to do a mesh is idle.
 pub const SYNC_QUIET: Duration = Duration::from_secs(30);
 
+// --- membership --------------------------------------------------------------
+
+/// Meshes of one home.
+pub const MESHES_MAX: usize = 64;
+/// How many may join by one invitation.
+pub const INVITE_USES_MAX: u32 = 1000;
+/// How long an invitation lasts unless told otherwise, and at most.
+pub const INVITE_LIFE_DEFAULT: Duration = Duration::from_hours(7 * 24);
+pub const INVITE_LIFE_MAX: Duration = Duration::from_hours(90 * 24);
+/// The address of a broker in an invitation.
+pub const INVITE_URL_BYTES_MAX: usize = 512;
+/// The coded part of a link.
+pub const LINK_CHARS_MAX: usize = 2048;
+
 // --- clocks ----------------------------------------------------------------
 
 /// How far a remote Lamport stamp may be ahead of ours before it is refused (C39).
@@ -335,6 +349,9 @@ const _: () = {
     // A caller hears the daemon's word about a silent broker before it gives up on the daemon.
     assert!(REPLY_TIMEOUT.as_secs() < ANSWER_TIMEOUT.as_secs());
     assert!(BACKOFF_MS_MIN < BACKOFF_MS_MAX);
+    assert!(INVITE_LIFE_DEFAULT.as_secs() <= INVITE_LIFE_MAX.as_secs());
+    // The longest names and address, with keys, ids and signature, fit a link.
+    assert!((INVITE_URL_BYTES_MAX + 2 * NAME_BYTES_MAX + 256) * 4 / 3 < LINK_CHARS_MAX);
     assert!(DISK_HIGH_PERCENT < DISK_REFUSE_PERCENT && DISK_REFUSE_PERCENT < 100);
     // A batch is chosen from more rows than it holds, or there would be no choice.
     assert!(BATCH_ITEMS_MAX < DUE_WINDOW_ROWS);

@@ -33,6 +33,10 @@ pub enum CloseCode {
     ReplacedByNewer,
     /// The same identity is connected and the policy prefers the oldest.
     RefusedForOlder,
+    /// The hello was not signed by the member's key.
+    Unauthenticated,
+    /// The member was shut out of the mesh.
+    MemberRevoked,
     FeatureUnavailable,
     FeatureParamInvalid,
     FeatureParamBelowFloor,
@@ -43,6 +47,8 @@ impl CloseCode {
         match self {
             Self::ReplacedByNewer => 4003,
             Self::RefusedForOlder => 4004,
+            Self::Unauthenticated => 4005,
+            Self::MemberRevoked => 4006,
             Self::FeatureUnavailable => 4010,
             Self::FeatureParamInvalid => 4011,
             Self::FeatureParamBelowFloor => 4012,
@@ -53,6 +59,8 @@ impl CloseCode {
         match self {
             Self::ReplacedByNewer => "replaced_by_newer",
             Self::RefusedForOlder => "refused_for_older",
+            Self::Unauthenticated => "unauthenticated",
+            Self::MemberRevoked => "member_revoked",
             Self::FeatureUnavailable => "feature_unavailable",
             Self::FeatureParamInvalid => "feature_param_invalid",
             Self::FeatureParamBelowFloor => "feature_param_below_floor",

@@ -1,6 +1,6 @@
 //! `[broker]` of `config.toml`: where the broker is, or how the one of this folder behaves.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use std::path::PathBuf;
 
 use heddle_core::limits::{DEDUPE_RETENTION_DAYS_DEFAULT, DEDUPE_RETENTION_DAYS_MAX};
@@ -15,6 +15,9 @@ pub struct BrokerConfig {
     pub url: Option<String>,
     /// The file with that broker's token; relative to the home folder.
     pub token_file: Option<PathBuf>,
+    /// The loopback port at which invited homes reach the embedded broker; the one of the last start by
+    /// default, and any free one at first.
+    pub port: Option<NonZeroU16>,
     /// Messages per window that the broker of this folder takes.
     pub rate_limit: usize,
     pub rate_window_seconds: u64,
@@ -31,6 +34,7 @@ impl Default for BrokerConfig {
         Self {
             url: None,
             token_file: None,
+            port: None,
             rate_limit: 1_000_000,
             rate_window_seconds: 10,
             dedupe_retention_days: DedupeRetention::default(),

@@ -5,6 +5,7 @@ use std::num::{NonZeroU8, NonZeroU16, NonZeroU32};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use heddle_core::ids::{BrokerId, MemberId, MeshId};
 use heddle_core::limits::INBOX_RETENTION_DAYS_DEFAULT;
 use heddle_core::names::{MemberName, MeshName};
 use serde::Deserialize;
@@ -40,6 +41,16 @@ pub struct MeshConfig {
     /// Who we are in it; as in `home` by default.
     #[serde(default)]
     pub member: Option<MemberName>,
+    /// What an invitation left here: the mesh, the broker that hosts it and nobody else, who we are
+    /// there, and the file with our key, relative to the home folder. All of them, or none.
+    #[serde(default)]
+    pub id: Option<MeshId>,
+    #[serde(default)]
+    pub broker_id: Option<BrokerId>,
+    #[serde(default)]
+    pub member_id: Option<MemberId>,
+    #[serde(default)]
+    pub key_file: Option<PathBuf>,
 }
 
 /// The log in `logs/`: at most `files` files of `max_mb` megabytes each.
@@ -149,7 +160,7 @@ impl Config {
     }
 
     /// What the shape alone does not say.
-    fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), String> {
         self.broker.check()?;
         self.vectors.check()?;
         let mut names = BTreeSet::from([HOME_MESH]);
@@ -157,6 +168,20 @@ impl Config {
             if !names.insert(mesh.name.as_str()) {
                 return Err(format!(
                     "[[mesh]] {:?} is there twice, or is the mesh that every home has; choose another name",
+                    mesh.name.as_str()
+                ));
+            }
+            let parts = [
+                mesh.id.is_some(),
+                mesh.broker_id.is_some(),
+                mesh.member_id.is_some(),
+                mesh.key_file.is_some(),
+                // A name alone makes no member of a mesh that was joined, and the other way round.
+                mesh.id.is_some() && mesh.member.is_some(),
+            ];
+            if parts.iter().any(|part| *part != parts[0]) {
+                return Err(format!(
+                    "[[mesh]] {:?}: id, broker_id, member_id, member and key_file belong together; take the mesh out and run `heddle mesh join` again",
                     mesh.name.as_str()
                 ));
             }

@@ -16,6 +16,7 @@ pub mod link;
 mod lock;
 mod membership;
 mod mesh;
+mod meshes;
 mod metrics;
 mod open_store;
 mod outbox;

@@ -8,7 +8,8 @@ use std::time::Duration;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{MemberId, Party};
+use heddle_core::ids::{BrokerId, MemberId, Party};
+use heddle_core::membership::MemberKey;
 use heddle_core::names::AgentName;
 use heddle_store::{Mesh, Store};
 use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
@@ -16,7 +17,7 @@ use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
 
 use crate::inbox::receipts::Receipts;
-use crate::link::Live;
+use crate::link::{Connector, Live};
 use crate::roster::Known;
 use crate::shared::{Shared, lock, read, store_problem, write};
 use crate::sync::Sync;
@@ -24,7 +25,20 @@ use crate::sync::Sync;
 /// A rate limit that refuses for longer than this is more than a burst.
 const REFUSED_LONG: Duration = Duration::from_secs(15);
 
+/// What proves who we are in a mesh.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    pub(crate) key: Option<Arc<MemberKey>>,
+    /// The only broker that it is shown to.
+    pub(crate) pinned: Option<BrokerId>,
+}
+
 pub(crate) struct MeshState {
+    pub(crate) identity: Identity,
+    /// How its broker is reached; none in tests.
+    connector: Option<Arc<dyn Connector>>,
+    /// What the broker called itself.
+    broker_id: Mutex<Option<BrokerId>>,
     pub(crate) mesh: Mesh,
     /// `embedded`, or the broker's URL.
     pub(crate) broker: String,
@@ -62,6 +76,9 @@ impl MeshState {
             (roster, Some(as_of))
         });
         Ok(Self {
+            identity: Identity::default(),
+            connector: None,
+            broker_id: Mutex::new(None),
             mesh,
             broker,
             agents: RwLock::new(agents.into_iter().map(|row| row.agent).collect()),
@@ -75,6 +92,30 @@ impl MeshState {
             sync: Sync::default(),
             refused: Mutex::new(None),
         })
+    }
+
+    pub(crate) fn with(mut self, identity: Identity, connector: Arc<dyn Connector>) -> Self {
+        self.identity = identity;
+        self.connector = Some(connector);
+        self
+    }
+
+    /// Where others reach the broker of this mesh.
+    pub(crate) fn reach(&self) -> Option<String> {
+        self.connector.as_ref()?.reach()
+    }
+
+    /// What keeps others from reaching it.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.connector.as_ref()?.trouble()
+    }
+
+    pub(crate) fn broker_id(&self) -> Option<BrokerId> {
+        *lock(&self.broker_id)
+    }
+
+    pub(crate) fn set_broker_id(&self, broker: Option<BrokerId>) {
+        *lock(&self.broker_id) = broker;
     }
 
     pub(crate) fn party(&self, agent: AgentName) -> Party {

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::HistoryId;
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
+use heddle_core::membership::{MemberKey, PublicKey};
 use heddle_core::names::{AgentName, MemberName};
 use heddle_store::{BlobError, Blobs, Durability, Mesh, Store, StoreError};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -21,9 +22,10 @@ use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks, PolicyError, Tokens};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
-use crate::link::{self, Connector, UrlConnector};
-use crate::membership::{home_mesh, mesh_elsewhere, refuse_another_name, renamed};
-use crate::mesh::MeshState;
+use crate::link::{self, Connector};
+use crate::membership::{Link, home_mesh, keys, of_config, refuse_another_name};
+use crate::mesh::Identity;
+use crate::meshes::Meshes;
 use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
 use crate::shared::{Shared, lock};
@@ -79,6 +81,8 @@ pub enum StartError {
         wanted: MemberName,
         known: MemberName,
     },
+    #[error("mesh {mesh} cannot be used: {why}")]
+    Mesh { mesh: String, why: String },
     #[error("config.toml names no mesh that is hosted elsewhere")]
     NoMesh,
     #[error("{0}")]
@@ -92,8 +96,11 @@ pub struct Prepared {
     store: Store,
     blobs: Blobs,
     mesh: Mesh,
+    /// Who we are in it, should anybody ask over a network.
+    key: Arc<MemberKey>,
     /// Meshes of `[[mesh]]`, in the order of the config.
-    elsewhere: Vec<(Mesh, Arc<dyn Connector>)>,
+    elsewhere: Vec<Link>,
+    person: AgentName,
     default_agent: AgentName,
     hooks: Arc<Hooks>,
 }
@@ -124,7 +131,6 @@ pub struct Daemon {
     ready: Ready,
     shared: Arc<Shared>,
     serving: JoinHandle<()>,
-    linking: Vec<JoinHandle<()>>,
     /// What looks after the outbox: ages and disk.
     keeping: Vec<JoinHandle<()>>,
     home: Home,
@@ -139,24 +145,31 @@ impl Prepared {
         refuse_half_a_home(&home)?;
         let store = open_store(&home, &options).await?;
         let blobs = Blobs::open(&home.blobs())?;
-        let mesh = store.ensure_mesh(home_mesh(&home, &options)?).await?;
+        let (ids, clock) = (options.ids.as_ref(), options.clock.as_ref());
+        let new = home_mesh(&home, &options.login, ids, clock)?;
+        let mesh = store.ensure_mesh(new).await?;
         refuse_another_name(&home, &mesh)?;
+        let key = keys::load_or_mint(home.path(), mesh.mesh, ids).map_err(|error| {
+            let file = keys::file_of(mesh.mesh).display().to_string();
+            StartError::Mesh {
+                mesh: mesh.name.to_string(),
+                why: format!("{file}: {error}"),
+            }
+        })?;
         let person = AgentName::parse(mesh.member_name.as_str())?;
         let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
-        let mut elsewhere: Vec<(Mesh, Arc<dyn Connector>)> = Vec::new();
+        let mut elsewhere = Vec::new();
         for config in &home.config.mesh {
-            let new = mesh_elsewhere(config, &mesh, &options);
-            let token_file = config
-                .token_file
-                .as_ref()
-                .map(|file| home.path().join(file));
-            let connector = UrlConnector::new(&config.url).with_token_file(token_file);
-            let known = store.ensure_mesh(new).await?;
-            let known = renamed(&store, known, config.member.as_ref()).await?;
-            elsewhere.push((known, Arc::new(connector)));
+            let sources = (ids, clock);
+            let link = of_config(config, home.path(), &mesh.member_name, &store, sources);
+            elsewhere.push(link.await?);
         }
         let now = options.clock.wall();
-        for one in elsewhere.iter().map(|(mesh, _)| mesh).chain([&mesh]) {
+        for one in elsewhere
+            .iter()
+            .map(|link: &Link| &link.mesh)
+            .chain([&mesh])
+        {
             for agent in [&person, &default_agent] {
                 store.register_agent(one.mesh, agent.clone(), now).await?;
             }
@@ -167,7 +180,9 @@ impl Prepared {
             store,
             blobs,
             mesh,
+            key: Arc::new(key),
             elsewhere,
+            person,
             default_agent,
             hooks,
         })
@@ -181,6 +196,11 @@ impl Prepared {
         &self.mesh
     }
 
+    /// The public half of this home's key in its own mesh.
+    pub fn public_key(&self) -> PublicKey {
+        self.key.public()
+    }
+
     /// The newest place of the mesh's history that this home has seen.
     pub async fn seen(&self) -> Result<HistoryId, StartError> {
         Ok(self.store.delivery_cursor(self.mesh.mesh).await?)
@@ -188,7 +208,14 @@ impl Prepared {
 
     /// With the mesh `home` behind this connector, and the meshes of the config.
     pub async fn start(mut self, home: Arc<dyn Connector>) -> Result<Daemon, StartError> {
-        let mut links = vec![(self.mesh.clone(), home)];
+        let mut links = vec![Link {
+            mesh: self.mesh.clone(),
+            connector: home,
+            identity: Identity {
+                key: Some(Arc::clone(&self.key)),
+                pinned: None,
+            },
+        }];
         links.append(&mut self.elsewhere);
         self.start_with(links).await
     }
@@ -203,10 +230,7 @@ impl Prepared {
     }
 
     /// Opens the doors and connects. Ready when every broker answered, or would not for a while.
-    async fn start_with(
-        self,
-        links: Vec<(Mesh, Arc<dyn Connector>)>,
-    ) -> Result<Daemon, StartError> {
+    async fn start_with(self, links: Vec<Link>) -> Result<Daemon, StartError> {
         let io = |what| {
             move |error: std::io::Error| StartError::Io {
                 what,
@@ -221,7 +245,7 @@ impl Prepared {
             .map_err(io("listening failed"))?;
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
-        let first = links.first().map(|(mesh, _)| mesh);
+        let first = links.first().map(|link| &link.mesh);
         let ready = Ready {
             home: self.home.path().to_owned(),
             socket: self.home.socket(),
@@ -243,6 +267,7 @@ impl Prepared {
             version: self.options.version,
             durability: durability_name(self.options.durability),
             default_agent: self.default_agent,
+            person: self.person,
             metrics: metrics.clone(),
             load: Load::default(),
             hooks: Arc::clone(&self.hooks),
@@ -251,14 +276,11 @@ impl Prepared {
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
         // From here on nothing of the links is missed.
         let events = shared.events.subscribe();
-        let linking = match connect(&shared, connectors).await {
-            Ok(linking) => linking,
-            Err(error) => {
-                join_all(keeping).await;
-                close(&shared, &self.home).await;
-                return Err(error);
-            }
-        };
+        if let Err(error) = connect(&shared, connectors).await {
+            join_all(keeping).await;
+            close(&shared, &self.home).await;
+            return Err(error);
+        }
         let serving = tokio::spawn(ipc::serve(door, listeners));
         keeping.push(tokio::spawn(hooks::run(
             Arc::clone(&shared),
@@ -269,7 +291,6 @@ impl Prepared {
             ready,
             shared,
             serving,
-            linking,
             keeping,
             home: self.home,
         })
@@ -281,13 +302,18 @@ async fn share(
     home: &Home,
     (store, blobs): (Store, Blobs),
     options: &StartOptions,
-    links: Vec<(Mesh, Arc<dyn Connector>)>,
+    links: Vec<Link>,
 ) -> Result<(Arc<Shared>, Vec<Arc<dyn Connector>>), StartError> {
-    let mut meshes = Vec::with_capacity(links.len());
+    let meshes = Meshes::default();
     let mut connectors = Vec::with_capacity(links.len());
-    for (mesh, connector) in links {
-        let state = MeshState::load(mesh, connector.label(), &store).await?;
-        meshes.push(Arc::new(state));
+    for link in links {
+        let (name, connector) = (link.mesh.name.to_string(), Arc::clone(&link.connector));
+        if !meshes.push(Arc::new(link.load(&store).await?)) {
+            return Err(StartError::Mesh {
+                mesh: name,
+                why: "this home has as many meshes as it can have".to_owned(),
+            });
+        }
         connectors.push(connector);
     }
     let last_arrival = store.last_arrival().await?;
@@ -307,6 +333,8 @@ async fn share(
         clock: Arc::clone(&options.clock),
         ids: Arc::clone(&options.ids),
         meshes,
+        links: Mutex::default(),
+        joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),
@@ -326,11 +354,10 @@ async fn share(
 async fn connect(
     shared: &Arc<Shared>,
     connectors: Vec<Arc<dyn Connector>>,
-) -> Result<Vec<JoinHandle<()>>, StartError> {
-    let mut linking = Vec::with_capacity(connectors.len());
+) -> Result<(), StartError> {
     for (mesh, connector) in shared.meshes.iter().zip(connectors) {
         let keep = link::keep(Arc::clone(shared), Arc::clone(mesh), connector);
-        linking.push(tokio::spawn(keep));
+        lock(&shared.links).push(tokio::spawn(keep));
     }
     let all = join_all(shared.meshes.iter().map(|mesh| mesh.wait_connected()));
     tokio::select! {
@@ -340,7 +367,7 @@ async fn connect(
     }
     match lock(&shared.fatal).take() {
         Some(why) => Err(StartError::Refused(why)),
-        None => Ok(linking),
+        None => Ok(()),
     }
 }
 
@@ -427,7 +454,8 @@ impl Daemon {
         self.watch_store().await;
         let deadline = SHUTDOWN_TIMEOUT.saturating_sub(STORE_RESERVE);
         let drained = tokio::time::timeout(deadline, async {
-            join_all(self.linking).await;
+            let links = std::mem::take(&mut *lock(&self.shared.links));
+            join_all(links).await;
             let _ = self.serving.await;
             join_all(self.keeping).await;
         });
@@ -452,7 +480,7 @@ impl Daemon {
                 () = self.shared.shutdown.cancelled() => return,
                 () = tokio::time::sleep(LOOK) => {}
             }
-            if self.linking.iter().any(JoinHandle::is_finished) {
+            if lock(&self.shared.links).iter().any(JoinHandle::is_finished) {
                 self.shared
                     .fail("the link to the broker ended unexpectedly".to_owned());
             }

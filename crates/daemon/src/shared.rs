@@ -9,11 +9,13 @@ use heddle_core::error_code::ErrorCode;
 use heddle_store::{Blobs, Store, StoreError};
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::hooks::Tokens;
 use crate::mesh::MeshState;
+use crate::meshes::Meshes;
 use crate::outbox::disk::Disk;
 use crate::tasks::Activity;
 use crate::vectors::Embedder;
@@ -25,7 +27,11 @@ pub(crate) struct Shared {
     pub(crate) file_deleted: Notify,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
-    pub(crate) meshes: Vec<Arc<MeshState>>,
+    pub(crate) meshes: Meshes,
+    /// The tasks that keep them connected.
+    pub(crate) links: Mutex<Vec<JoinHandle<()>>>,
+    /// One mesh is joined at a time.
+    pub(crate) joining: tokio::sync::Mutex<()>,
     pub(crate) max_age_hours_override: Option<u32>,
     /// The newest arrival in the inbox. A hint: the table is the truth.
     pub(crate) arrivals: watch::Sender<i64>,
@@ -103,6 +109,7 @@ impl Shared {
                     mesh.mesh.name
                 ));
             }
+            degraded.extend(mesh.trouble());
             if !mesh.is_connected() {
                 degraded.push(format!(
                     "mesh {} has no connection to its broker{}",

@@ -1,11 +1,15 @@
-//! What a failing store passes through untouched: the log, presence, queues, stories, upkeep.
+//! What a failing store passes through untouched: the log, members, presence, queues, stories, upkeep.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
-use heddle_core::names::{MeshName, QueueName};
+use heddle_core::ids::{BrokerId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::membership::PublicKey;
+use heddle_core::names::{MemberName, MeshName, QueueName};
 use heddle_core::work::{Settle, Settled};
 
 use super::Flaky;
+use crate::members::{
+    Credentials, EnrolVerdict, Enrolment, Members, NewInvite, RevokeVerdict, Standing,
+};
 use crate::storage::{
     Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, Orphan, PageLimit, Presence, Present,
     Queues, Receipt, SendId, Storage, StorageError, Story, Taken, Taker, Upkeep,
@@ -24,6 +28,63 @@ impl<S: Storage> Log for Flaky<S> {
 
     async fn bump_epoch(&self, mesh: MeshId) -> Answer<u64> {
         self.inner.bump_epoch(mesh).await
+    }
+}
+
+impl<S: Storage> Members for Flaky<S> {
+    async fn broker_id(&self, fresh: BrokerId) -> Answer<BrokerId> {
+        self.inner.broker_id(fresh).await
+    }
+
+    async fn enrol_owner(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        name: &MemberName,
+        key: PublicKey,
+        at: WallMs,
+    ) -> Answer<bool> {
+        self.inner.enrol_owner(mesh, member, name, key, at).await
+    }
+
+    async fn rotate_key(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        key: PublicKey,
+        at: WallMs,
+    ) -> Answer<bool> {
+        self.inner.rotate_key(mesh, member, key, at).await
+    }
+
+    async fn credentials(&self, mesh: MeshId, member: MemberId) -> Answer<Credentials> {
+        self.inner.credentials(mesh, member).await
+    }
+
+    async fn standings(&self, mesh: MeshId) -> Answer<Vec<Standing>> {
+        self.inner.standings(mesh).await
+    }
+
+    async fn create_invite(&self, mesh: MeshId, invite: NewInvite) -> Answer<bool> {
+        self.inner.create_invite(mesh, invite).await
+    }
+
+    async fn has_invites(&self, mesh: MeshId) -> Answer<bool> {
+        self.inner.has_invites(mesh).await
+    }
+
+    async fn enrol(&self, mesh: MeshId, enrolment: Enrolment) -> Answer<EnrolVerdict> {
+        self.inner.enrol(mesh, enrolment).await
+    }
+
+    async fn revoke(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        member: MemberId,
+        at: WallMs,
+    ) -> Answer<RevokeVerdict> {
+        self.inner.revoke(mesh, by, member, at).await
     }
 }
 

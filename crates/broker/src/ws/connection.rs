@@ -92,7 +92,9 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
         let ending = tokio::select! {
             biased;
             () = shutdown.cancelled() => Ending::Shutdown,
-            () = self.registration.session.replaced.cancelled() => Ending::Replaced,
+            () = self.registration.session.replaced.cancelled() => {
+                self.registration.session.replaced_by()
+            }
             ended = writing.join_next() => joined(ended),
             // A task of ours ends early when the writer has ended, or when it broke.
             Some(ended) = tasks.join_next() => match ended {

@@ -1,5 +1,6 @@
 //! Why a connection ended, and what the peer is told about it.
 
+use heddle_core::membership::Denied;
 use heddle_core::negotiate::CloseCode as Policy;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -22,6 +23,12 @@ pub enum Ending {
     /// The hello names another mesh or member than the one that was proven.
     IdentityMismatch,
     UnknownMesh,
+    /// The hello does not prove who it comes from, or comes from somebody who was shut out.
+    Denied(Denied),
+    /// An invitation was taken up; the new member connects anew.
+    Claimed,
+    /// An invitation was not taken up, and the peer was told why.
+    ClaimRefused,
     HelloTimeout,
     /// Not a frame, or not one that may come here. Nobody of ours sends it.
     Malformed(&'static str),
@@ -44,6 +51,15 @@ impl Ending {
             Self::Malformed(reason) => (1008, reason),
             Self::IdentityMismatch => (1008, "identity_mismatch"),
             Self::UnknownMesh => (1008, "unknown_mesh"),
+            Self::Denied(Denied::Revoked) => policy(Policy::MemberRevoked),
+            Self::Denied(Denied::SignatureRequired) => {
+                (Policy::Unauthenticated.number(), "signature_required")
+            }
+            Self::Denied(Denied::SignatureInvalid) => {
+                (Policy::Unauthenticated.number(), "signature_invalid")
+            }
+            Self::Claimed => (1000, "claimed"),
+            Self::ClaimRefused => (1008, "claim_refused"),
             Self::HelloTimeout => (1008, "hello_timeout"),
             Self::TooLarge => (1009, "frame_too_large"),
             Self::StorageUnavailable => (1011, "storage_unavailable"),
@@ -80,6 +96,11 @@ mod tests {
             Ending::ProtocolMismatch,
             Ending::IdentityMismatch,
             Ending::UnknownMesh,
+            Ending::Denied(Denied::Revoked),
+            Ending::Denied(Denied::SignatureInvalid),
+            Ending::Denied(Denied::SignatureRequired),
+            Ending::Claimed,
+            Ending::ClaimRefused,
             Ending::HelloTimeout,
             Ending::Malformed("too_many_acks"),
             Ending::Unsupported,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
-use heddle_core::fingerprint::hex;
 use heddle_core::ids::{HistoryId, Party};
 use heddle_core::limits::HELLO_TIMEOUT;
+use heddle_core::membership::{Denied, NONCE_BYTES, Nonce};
 use heddle_core::names::{AgentName, MeshName};
 use heddle_core::negotiate::advertise;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
@@ -15,8 +15,10 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use super::Shared;
 use super::config::WRITE_TIMEOUT;
 use super::ending::Ending;
+use super::enrol::{self, Claiming};
 use super::herald;
 use super::hub::Session;
+use super::identify::{self, Said};
 use super::pulse;
 use super::reader;
 use super::writer::Outbox;
@@ -72,6 +74,12 @@ struct Hello {
     seen: HistoryId,
 }
 
+/// The first frame of a peer.
+enum Heard {
+    Hello(Said, Hello),
+    Claim(Claiming),
+}
+
 /// Takes the connection from its first byte to the welcome.
 pub(super) async fn greet<S, L, R>(
     shared: &Arc<Shared<S, L>>,
@@ -84,10 +92,16 @@ where
     L: Limiter,
     R: Stream<Item = tungstenite::Result<Message>> + Unpin,
 {
-    outbox.send(&challenge(shared)).await?;
-    let (principal, hello) = timeout(HELLO_TIMEOUT, hear(claim, frames))
-        .await
-        .map_err(|_| Ending::HelloTimeout)??;
+    // Of this connection alone, and good for its first frame: used once, and not for long.
+    let mut nonce = Nonce([0; NONCE_BYTES]);
+    shared.accept.ids.fill(&mut nonce.0);
+    outbox.send(&challenge(shared, nonce).await?).await?;
+    let heard = timeout(HELLO_TIMEOUT, hear(frames)).await;
+    let (said, hello) = match heard.map_err(|_| Ending::HelloTimeout)?? {
+        Heard::Hello(said, hello) => (said, hello),
+        Heard::Claim(claiming) => return Err(enrol::claim(shared, nonce, claiming, outbox).await),
+    };
+    let principal = identify::identify(shared, claim, nonce, said).await?;
     if let Claim::Bearer(name) = claim {
         make_mesh(shared, &principal, name).await?;
     }
@@ -126,19 +140,25 @@ async fn make_mesh<S: Storage, L: Limiter>(
     }
 }
 
-fn challenge<S, L>(shared: &Shared<S, L>) -> ServerFrame {
-    let mut nonce = [0; 32];
-    shared.accept.ids.fill(&mut nonce);
-    ServerFrame::Challenge {
+async fn challenge<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    nonce: Nonce,
+) -> Result<ServerFrame, Ending> {
+    Ok(ServerFrame::Challenge {
         protocol: BROKER_PROTOCOL,
-        nonce: hex(&nonce),
-    }
+        nonce: nonce.to_string(),
+        broker: Some(shared.broker_id().await.map_err(refuse)?),
+    })
 }
 
-async fn hear<R>(claim: &Claim, frames: &mut R) -> Result<(Principal, Hello), Ending>
+async fn hear<R>(frames: &mut R) -> Result<Heard, Ending>
 where
     R: Stream<Item = tungstenite::Result<Message>> + Unpin,
 {
+    let checked = |protocol: u32| match protocol {
+        BROKER_PROTOCOL => Ok(()),
+        _ => Err(Ending::ProtocolMismatch),
+    };
     loop {
         match reader::frame(frames.next().await)? {
             None => {}
@@ -149,26 +169,36 @@ where
                 member_name,
                 agents,
                 seen,
+                signature,
             }) => {
-                if protocol != BROKER_PROTOCOL {
-                    return Err(Ending::ProtocolMismatch);
-                }
+                checked(protocol)?;
                 if seen.epoch > EPOCH_MAX || seen.seq > SEQ_MAX {
                     return Err(Ending::Malformed("no_such_place"));
                 }
-                let principal = match claim {
-                    // The name is not compared: the one that was proven counts.
-                    Claim::Member(proven) if (proven.mesh, proven.member) == (mesh, member) => {
-                        proven.clone()
-                    }
-                    Claim::Member(_) => return Err(Ending::IdentityMismatch),
-                    Claim::Bearer(_) => Principal {
+                let said = Said {
+                    principal: Principal {
                         mesh,
                         member,
                         member_name,
                     },
+                    signature,
                 };
-                return Ok((principal, Hello { agents, seen }));
+                return Ok(Heard::Hello(said, Hello { agents, seen }));
+            }
+            Some(ClientFrame::Claim {
+                protocol,
+                link,
+                name,
+                key,
+                signature,
+            }) => {
+                checked(protocol)?;
+                return Ok(Heard::Claim(Claiming {
+                    link,
+                    name,
+                    key,
+                    signature,
+                }));
             }
             Some(_) => return Err(Ending::Malformed("hello_expected")),
         }
@@ -210,6 +240,12 @@ async fn enter<S: Storage, L: Limiter>(
             return Err(ending);
         }
     };
+    // It may have been shut out after its proof was looked at and before it could be cut.
+    let credentials = storage.credentials(mesh, member).await.map_err(refuse)?;
+    if credentials.standing.is_some_and(|s| s.revoked_at.is_some()) {
+        registration.end().await;
+        return Err(Ending::Denied(Denied::Revoked));
+    }
     for older in replaced {
         if timeout(HELLO_TIMEOUT, older.ended.cancelled())
             .await
@@ -244,7 +280,7 @@ async fn settle<S: Storage, L: Limiter>(
     Ok(())
 }
 
-fn refuse(error: StorageError) -> Ending {
+pub(super) fn refuse(error: StorageError) -> Ending {
     tracing::warn!(%error, "a hello could not be served");
     match error {
         StorageError::UnknownMesh(_) => Ending::UnknownMesh,

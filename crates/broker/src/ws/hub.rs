@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::membership::Denied;
 use heddle_core::names::QueueName;
 use heddle_core::negotiate::ConnectionPolicy;
 use tokio::sync::Notify;
@@ -32,7 +33,9 @@ pub(super) struct Session {
     reads_log: AtomicBool,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
-    /// Set when a newer connection takes over.
+    /// The member was shut out; then it is replaced by nobody.
+    was_revoked: AtomicBool,
+    /// Set when a newer connection takes over, or the member was shut out.
     pub(super) replaced: CancellationToken,
     /// Set when nothing of this connection is at work any more.
     pub(super) ended: CancellationToken,
@@ -50,8 +53,18 @@ impl Session {
             log: Notify::new(),
             reads_log: AtomicBool::new(false),
             heard: AtomicBool::new(false),
+            was_revoked: AtomicBool::new(false),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
+        }
+    }
+
+    /// Why this connection was told to end.
+    pub(super) fn replaced_by(&self) -> Ending {
+        if self.was_revoked.load(Ordering::Relaxed) {
+            Ending::Denied(Denied::Revoked)
+        } else {
+            Ending::Replaced
         }
     }
 
@@ -123,6 +136,19 @@ impl Hub {
             }
         }
         session.ended.cancel();
+    }
+
+    /// Ends every connection of a member that was shut out; the table says so already (T-30).
+    pub(super) fn cut(&self, mesh: MeshId, member: MemberId) {
+        let rooms = self.lock();
+        for session in rooms
+            .get(&mesh)
+            .into_iter()
+            .flat_map(|r| of_member(r, member))
+        {
+            session.was_revoked.store(true, Ordering::Relaxed);
+            session.replaced.cancel();
+        }
     }
 
     pub(super) fn online(&self, mesh: MeshId) -> BTreeSet<MemberId> {

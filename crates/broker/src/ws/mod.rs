@@ -8,12 +8,15 @@ mod config;
 mod connection;
 mod decode;
 mod ending;
+mod enrol;
 mod explain;
 mod hello;
 mod herald;
 mod hub;
+mod identify;
 mod lane;
 mod log;
+mod people;
 mod pulse;
 mod pump;
 mod reader;
@@ -28,9 +31,10 @@ mod writer;
 use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
-use heddle_core::ids::MeshId;
+use heddle_core::ids::{BrokerId, MeshId};
 use heddle_core::names::MeshName;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::OnceCell;
 use tokio_tungstenite::WebSocketStream;
 use tokio_util::sync::CancellationToken;
 
@@ -64,6 +68,19 @@ pub(crate) struct Shared<S, L> {
     pub(crate) lease: LeaseClock,
     pub(crate) config: BrokerConfig,
     hub: Hub,
+    /// Read once; it never changes.
+    broker_id: OnceCell<BrokerId>,
+}
+
+impl<S: Storage, L> Shared<S, L> {
+    /// Who this broker is to those who sign for it.
+    pub(crate) async fn broker_id(&self) -> Result<BrokerId, StorageError> {
+        let offer = || {
+            let fresh = BrokerId(self.accept.ids.ulid());
+            self.storage().broker_id(fresh)
+        };
+        self.broker_id.get_or_try_init(offer).await.copied()
+    }
 }
 
 impl<S, L> Shared<S, L> {
@@ -93,6 +110,7 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             lease,
             config,
             hub: Hub::default(),
+            broker_id: OnceCell::new(),
         };
         Self {
             shared: Arc::new(shared),

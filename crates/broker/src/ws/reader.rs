@@ -39,7 +39,9 @@ where
             Ok(Some(ClientFrame::Send { batch, items })) => Work::Send { batch, items },
             Ok(Some(ClientFrame::Ack { items })) => Work::Ack(items),
             Ok(Some(ClientFrame::Request { request, body })) => Work::Request { request, body },
-            Ok(Some(ClientFrame::Hello { .. })) => return Ending::Malformed("second_hello"),
+            Ok(Some(ClientFrame::Hello { .. } | ClientFrame::Claim { .. })) => {
+                return Ending::Malformed("second_hello");
+            }
             Err(ending) => return ending,
         };
         if lane.send(work).await.is_err() {

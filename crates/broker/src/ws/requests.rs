@@ -4,7 +4,7 @@ use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::{Shared, explain, herald, log, work};
+use super::{Shared, explain, herald, log, people, work};
 use crate::accept::{Refusal, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
@@ -15,7 +15,11 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
     principal: &Principal,
     request: Request,
 ) -> ReplyResult {
-    let changes_roster = !matches!(request, Request::Receipts { .. });
+    let is_quiet = matches!(
+        request,
+        Request::Receipts { .. } | Request::CreateInvite { .. }
+    );
+    let changes_roster = !is_quiet;
     match carry_out(shared, principal, request).await {
         Ok(result) => {
             if changes_roster && matches!(result, ReplyResult::Ok { changed: true }) {
@@ -59,6 +63,13 @@ async fn carry_out<S: Storage, L: Limiter>(
             let id = SendId::new(mesh, own(agent), client_message_id);
             return explain::explain(shared, mesh, id).await;
         }
+        Request::CreateInvite { link } => {
+            return people::create_invite(shared, principal, &link).await;
+        }
+        Request::RevokeMember { member } => {
+            return people::revoke(shared, principal, member).await;
+        }
+        Request::Members => return people::members(shared, principal).await,
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });

@@ -44,6 +44,8 @@ pub(crate) struct Ipc {
     pub(crate) version: &'static str,
     pub(crate) durability: &'static str,
     pub(crate) default_agent: AgentName,
+    /// The mailbox of the home's person.
+    pub(crate) person: AgentName,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) load: Load,
     pub(crate) hooks: Arc<Hooks>,

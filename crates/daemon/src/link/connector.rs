@@ -37,6 +37,16 @@ pub trait Connector: Send + Sync + 'static {
 
     /// What to call the broker in status: `embedded`, or its URL.
     fn label(&self) -> String;
+
+    /// The URL at which others reach the same broker, if they do.
+    fn reach(&self) -> Option<String> {
+        None
+    }
+
+    /// What keeps others from reaching it, in words for its operator.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 /// Frames are bounded in both directions, and so is what waits to be written.
@@ -81,11 +91,7 @@ impl UrlConnector {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
-        let is_here = host == "localhost"
-            || host
-                .parse::<IpAddr>()
-                .is_ok_and(|address| address.is_loopback());
-        if !is_here {
+        if !is_here(host) {
             return Err("a token is only sent to a broker on this machine".to_owned());
         }
         let unreadable = |why: String| format!("token_file {}: {why}", path.display());
@@ -130,6 +136,15 @@ impl UrlConnector {
     }
 }
 
+/// Whether this host is this machine.
+pub(crate) fn is_here(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']);
+    host == "localhost"
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
 /// What a broker's answer to the upgrade means.
 fn refusal(error: &tungstenite::Error) -> String {
     match error {
@@ -154,5 +169,10 @@ impl Connector for UrlConnector {
 
     fn label(&self) -> String {
         self.shown.clone()
+    }
+
+    /// Not with a user or a password in it: that is for this home alone.
+    fn reach(&self) -> Option<String> {
+        (self.url == self.shown).then(|| self.url.clone())
     }
 }

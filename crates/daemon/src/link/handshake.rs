@@ -1,8 +1,9 @@
 //! Challenge, hello, welcome: what both sides must agree on before anything is sent.
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use heddle_core::ids::HistoryId;
+use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
+use heddle_core::membership::{HelloProof, Nonce, Signature};
 use heddle_core::negotiate::{Refusal, negotiate};
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
@@ -37,15 +38,22 @@ async fn greet(
     mesh: &MeshState,
     ws: &mut LinkStream,
 ) -> Result<Welcomed, SessionEnd> {
-    match next_frame(ws).await? {
-        ServerFrame::Challenge { protocol, .. } if protocol == BROKER_PROTOCOL => {}
+    let signature = match next_frame(ws).await? {
+        ServerFrame::Challenge {
+            protocol: BROKER_PROTOCOL,
+            nonce,
+            broker,
+        } => {
+            mesh.set_broker_id(broker);
+            sign(mesh, broker, &nonce)?
+        }
         ServerFrame::Challenge { protocol, .. } => {
             return Err(SessionEnd::Refused(format!(
                 "it speaks protocol {protocol}, this daemon speaks {BROKER_PROTOCOL}; update the older of the two"
             )));
         }
         _ => return Err(lost("the broker did not begin with a challenge")),
-    }
+    };
     let seen = seen(shared, mesh).await;
     let seen = seen.map_err(|error| lost(&error.to_string()))?;
     let hello = ClientFrame::Hello {
@@ -57,6 +65,7 @@ async fn greet(
         // Acknowledges nothing: by priority a later place comes before an earlier one, and a crash may
         // have come between the two. What is held is acknowledged item by item; the rest comes again.
         seen,
+        signature,
     };
     let text = serde_json::to_string(&hello).map_err(|error| lost(&error.to_string()))?;
     let sent = ws.send(Message::text(text)).await;
@@ -105,6 +114,31 @@ async fn seen(shared: &Shared, mesh: &MeshState) -> Result<HistoryId, StoreError
     Ok(delivered.max(head.log).max(epoch))
 }
 
+/// The proof of who we are, for the broker that it was made for and for no other: a signature that
+/// another one asks for could be shown to ours.
+fn sign(
+    mesh: &MeshState,
+    broker: Option<BrokerId>,
+    nonce: &str,
+) -> Result<Option<Signature>, SessionEnd> {
+    let (Some(key), Some(pinned)) = (&mesh.identity.key, mesh.identity.pinned) else {
+        return Ok(None);
+    };
+    if broker != Some(pinned) {
+        return Err(lost(
+            "another broker answers at this address; this home keeps its name to itself",
+        ));
+    }
+    let nonce = Nonce::parse(nonce).map_err(|_| lost("the broker's challenge is none"))?;
+    let proof = HelloProof {
+        broker: pinned,
+        mesh: mesh.mesh.mesh,
+        member: mesh.mesh.member,
+        nonce,
+    };
+    Ok(Some(proof.sign(key)))
+}
+
 async fn close(ws: &mut LinkStream, refusal: &Refusal) {
     let frame = CloseFrame {
         code: WsCloseCode::from(refusal.code.number()),
@@ -114,7 +148,7 @@ async fn close(ws: &mut LinkStream, refusal: &Refusal) {
     let _ = ws.close(Some(frame)).await;
 }
 
-async fn next_frame(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
+pub(crate) async fn next_frame(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
     loop {
         match ws.next().await {
             None => return Err(lost("the broker closed the connection")),

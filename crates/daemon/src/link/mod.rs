@@ -14,9 +14,11 @@ use std::time::Duration;
 use heddle_core::backoff::backoff;
 use heddle_core::limits::BACKOFF_MS_MAX;
 
+pub(crate) use connector::is_here;
 pub use connector::{ConnectError, Connector, Duplex, LinkStream, UrlConnector, ws_config};
+pub(crate) use handshake::next_frame;
 pub(crate) use live::Live;
-use session::SessionEnd;
+pub(crate) use session::SessionEnd;
 
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -36,6 +38,11 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: A
                         mesh.mesh.name
                     ));
                     return;
+                }
+                SessionEnd::NotLetIn(why) => {
+                    // Only a person can change that; asking often would not.
+                    failures = u32::MAX;
+                    why
                 }
                 SessionEnd::Replaced(why) => {
                     // The longest wait: two that throw each other out serve nobody.

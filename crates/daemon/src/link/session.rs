@@ -23,13 +23,15 @@ use crate::shared::Shared;
 /// Delivery frames that wait for the store. Beyond it the reader waits, and the broker's window fills.
 const DELIVER_FRAMES_MAX: usize = 16;
 
-pub(super) enum SessionEnd {
+pub(crate) enum SessionEnd {
     /// The daemon stops.
     Stopped,
     /// The broker cannot be worked with; trying again would not help.
     Refused(String),
     /// Another process connected under this identity. Coming back at once would throw it out again.
     Replaced(String),
+    /// The broker does not know this home as a member, or not any more.
+    NotLetIn(String),
     Lost {
         why: String,
         was_live: bool,
@@ -84,7 +86,7 @@ pub(super) async fn run(
     mesh.set_live(None);
     lost.cancel();
     live.hang_up();
-    if let SessionEnd::Lost { why, .. } = &end {
+    if let SessionEnd::Lost { why, .. } | SessionEnd::NotLetIn(why) = &end {
         shared.events.publish(Event::Disconnected {
             mesh: mesh.mesh.name.to_string(),
             why: why.clone(),
@@ -123,13 +125,11 @@ async fn read_frames(
             Message::Text(text) => text,
             Message::Close(frame) => {
                 let why = close_reason(frame.as_ref());
-                let code = frame.map_or(0, |frame| u16::from(frame.code));
-                let is_replaced = code == CloseCode::ReplacedByNewer.number();
-                return if is_replaced {
-                    SessionEnd::Replaced(why)
-                } else {
-                    lost_live(why)
-                };
+                let code = frame.as_ref().map_or(0, |frame| u16::from(frame.code));
+                if code == CloseCode::ReplacedByNewer.number() {
+                    return SessionEnd::Replaced(why);
+                }
+                return not_let_in(code, &why).unwrap_or_else(|| lost_live(why));
             }
             _ => continue,
         };
@@ -149,7 +149,12 @@ async fn read_frames(
                     return lost("the inbox stopped");
                 }
             }
-            Ok(ServerFrame::Challenge { .. } | ServerFrame::Welcome { .. }) => {
+            Ok(
+                ServerFrame::Challenge { .. }
+                | ServerFrame::Welcome { .. }
+                | ServerFrame::Claimed { .. }
+                | ServerFrame::Refused(_),
+            ) => {
                 return lost("the broker greeted twice");
             }
             Err(error) => {
@@ -184,8 +189,20 @@ pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
     let why = close_reason(frame);
     match frame.map(|frame| u16::from(frame.code)) {
         Some(4010..=4012) => SessionEnd::Refused(why),
-        _ => handshake::lost(&why),
+        code => not_let_in(code.unwrap_or(0), &why).unwrap_or_else(|| handshake::lost(&why)),
     }
+}
+
+/// The close codes that say that this home is no member (any more).
+fn not_let_in(code: u16, why: &str) -> Option<SessionEnd> {
+    let words = if code == CloseCode::MemberRevoked.number() {
+        "this home was shut out of the mesh; ask its owner"
+    } else if code == CloseCode::Unauthenticated.number() {
+        "the broker does not take this home's key; it may have forgotten this member, or the key file is another one"
+    } else {
+        return None;
+    };
+    Some(SessionEnd::NotLetIn(format!("{words} ({why})")))
 }
 
 fn close_reason(frame: Option<&CloseFrame>) -> String {

@@ -121,6 +121,8 @@ metrics_table! {
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";
     Counter "heddle_broker_frames_malformed_total" [] "Frames of members that could not be read";
     Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";
+    Counter "heddle_broker_hellos_denied_total" ["reason"] "Hellos turned away because they did not prove who they came from";
+    Counter "heddle_broker_claims_refused_total" ["reason"] "Invitations that were not taken up";
     Gauge "heddle_broker_connections" [] "Connections of members now";
     // --- the process
     Counter "heddle_log_lines_dropped_total" [] "Log lines lost because the log could not be written";

@@ -30,6 +30,7 @@ use super::{age, disk};
 use crate::events::Events;
 use crate::link::Live;
 use crate::mesh::MeshState;
+use crate::meshes::Meshes;
 use crate::shared::Shared;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -239,7 +240,13 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         file_deleted: tokio::sync::Notify::new(),
         clock: clock.clone(),
         ids: ids.clone(),
-        meshes: vec![Arc::new(mesh)],
+        meshes: {
+            let meshes = Meshes::default();
+            assert!(meshes.push(Arc::new(mesh)));
+            meshes
+        },
+        links: Mutex::default(),
+        joining: tokio::sync::Mutex::default(),
         max_age_hours_override: None,
         arrivals: watch::Sender::new(0),
         events: Events::default(),
@@ -262,7 +269,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
 
 impl World {
     fn mesh(&self) -> &MeshState {
-        &self.shared.meshes[0]
+        self.shared.meshes.first().unwrap()
     }
 
     async fn accept(&self, id: &str, priority: Priority) -> RowId {
@@ -306,7 +313,14 @@ impl World {
         let mut batches = 0;
         while let Taken::Rows(rows) = take(&self.shared, self.mesh()).await.unwrap() {
             batches += 1;
-            if transmit(&self.shared, &self.shared.meshes[0], live, rows).await == BatchEnd::Silent
+            if transmit(
+                &self.shared,
+                self.shared.meshes.first().unwrap(),
+                live,
+                rows,
+            )
+            .await
+                == BatchEnd::Silent
             {
                 break;
             }
@@ -599,7 +613,7 @@ async fn a_payload_that_cannot_be_read_is_parked_and_not_dead() {
     rows[1].payload = b"{ torn".to_vec();
     transmit(
         &world.shared,
-        &world.shared.meshes[0],
+        world.shared.meshes.first().unwrap(),
         &broker.connect(),
         rows,
     )

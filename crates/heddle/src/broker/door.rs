@@ -1,6 +1,5 @@
-//! The door of a broker on loopback: TCP, the token, the WebSocket.
+//! The door of a broker on loopback: TCP, the token if there is one, the WebSocket.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,14 +23,21 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 pub type LocalBroker = Broker<SqliteStorage, LocalLimiter>;
 
+/// Who is let as far as the hello.
+pub enum Entry {
+    /// Whoever presents the token of the data folder; a mesh that is new here gets this name.
+    Bearers {
+        token: LocalToken,
+        mesh_name: MeshName,
+    },
+    /// Everybody on this machine; the hello must be signed by a member's key.
+    Strangers,
+}
+
 /// What every connection needs.
 pub struct Door {
     pub broker: LocalBroker,
-    pub token: LocalToken,
-    /// The file behind it, for the words about its end.
-    pub data: PathBuf,
-    /// The name of a mesh that is new here.
-    pub mesh_name: MeshName,
+    pub entry: Entry,
     pub connections: TaskTracker,
     pub stopping: CancellationToken,
 }
@@ -78,13 +84,16 @@ impl Door {
             },
             () = self.stopping.cancelled() => return,
         };
-        let claim = Claim::Bearer(self.mesh_name.clone());
+        let claim = match &self.entry {
+            Entry::Bearers { mesh_name, .. } => Claim::Bearer(mesh_name.clone()),
+            Entry::Strangers => Claim::Stranger,
+        };
         self.broker
             .serve(socket, claim, self.stopping.clone())
             .await;
     }
 
-    /// The token, and no page of a browser.
+    /// The token where one is asked for, and no page of a browser (T-24).
     #[allow(
         clippy::result_large_err,
         reason = "the shape of the library's callback"
@@ -94,11 +103,14 @@ impl Door {
         if headers.contains_key(ORIGIN) {
             return Err(refusal(StatusCode::FORBIDDEN, "not for browsers"));
         }
+        let Entry::Bearers { token, .. } = &self.entry else {
+            return Ok(response);
+        };
         let presented = headers
             .get(AUTHORIZATION)
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("Bearer "));
-        if presented.is_some_and(|token| self.token.matches(token)) {
+        if presented.is_some_and(|presented| token.matches(presented)) {
             Ok(response)
         } else {
             Err(refusal(

@@ -187,7 +187,7 @@ fn told(code: u8) -> CliError {
     }
 }
 
-fn on_storage<T>(
+pub(super) fn on_storage<T>(
     context: &Context,
     data: &Path,
     job: impl AsyncFnOnce(&SqliteStorage) -> Result<T, StorageError>,

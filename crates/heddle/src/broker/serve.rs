@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::door::{self, Door};
+use super::door::{self, Door, Entry};
 use super::jobs::{cannot_open, damaged};
 use super::settings::{broker_config, budget, options};
 use crate::cli::{CliError, Context, exit};
@@ -101,9 +101,10 @@ async fn run(
     write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
     let door = Arc::new(Door {
         broker: broker.clone(),
-        token,
-        data: home.broker_data(),
-        mesh_name: mesh_name(context)?,
+        entry: Entry::Bearers {
+            token,
+            mesh_name: mesh_name(context)?,
+        },
         connections: TaskTracker::new(),
         stopping: CancellationToken::new(),
     });
@@ -117,7 +118,7 @@ async fn run(
         pid: std::process::id(),
     };
     context.print(&ready, greeting)?;
-    let ending = until_stopped(&door, listener, &storage).await;
+    let ending = until_stopped(&door, listener, (&storage, &home.broker_data())).await;
     let stopped = stop(&door, storage, upkeep).await;
     let _ = std::fs::remove_file(&port_file);
     ending.and(stopped)
@@ -127,7 +128,7 @@ async fn run(
 async fn until_stopped(
     door: &Arc<Door>,
     listener: TcpListener,
-    storage: &SqliteStorage,
+    (storage, data): (&SqliteStorage, &Path),
 ) -> Result<(), CliError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
@@ -136,7 +137,7 @@ async fn until_stopped(
         () = serving => Ok(()),
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
-        why = poisoned(storage) => Err(takes_nothing(&door.data, &why)),
+        why = poisoned(storage) => Err(takes_nothing(data, &why)),
     }
 }
 

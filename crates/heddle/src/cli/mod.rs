@@ -18,7 +18,7 @@ use clap::{CommandFactory, Parser};
 
 pub use context::Context;
 pub use error::{CliError, exit};
-pub use text::printable;
+pub use text::{printable, table};
 pub use ui::log_bytes;
 
 use crate::env::Environment;

@@ -10,7 +10,7 @@ use clap::{Command, CommandFactory};
 use super::Cli;
 
 /// Verbs that other parts bring; named already, checked as soon as they are there.
-const AWAITED: [&str; 3] = ["daemon", "doctor", "mesh"];
+const AWAITED: [&str; 2] = ["daemon", "doctor"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -1,4 +1,5 @@
-//! The embedded broker: its own file, its own writer, reached through an in-process stream.
+//! The embedded broker: its own file, its own writer, reached through an in-process stream by this
+//! home, and through a loopback port by those who were invited.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -7,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_broker::limiter::LocalLimiter;
-use heddle_broker::storage::{SqliteStorage, Storage as _};
+use heddle_broker::members::Members as _;
+use heddle_broker::storage::{SqliteStorage, Storage as _, StorageError};
 use heddle_broker::{Broker, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_daemon::link::{ConnectError, Connector, Duplex, LinkStream, ws_config};
@@ -17,6 +19,8 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::reach::Reach;
+use crate::broker::door::{Door, Entry};
 use crate::broker::{broker_config, budget, cannot_open, options, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
@@ -32,6 +36,7 @@ pub struct Embedded {
     storage: SqliteStorage,
     file: PathBuf,
     principal: Principal,
+    reach: Arc<Reach>,
     connections: TaskTracker,
     stopping: CancellationToken,
 }
@@ -56,6 +61,8 @@ impl Embedded {
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
         ensured.map_err(|e| failed(e.to_string()))?;
+        let was_shared = own(&storage, prepared, clock.as_ref()).await;
+        let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
         // Our own inbox knows how far the history went. A file that has not come so far is an older
         // one, or a new one: its places must not be given out twice.
         let seen = prepared.seen().await.map_err(|e| failed(e.to_string()))?;
@@ -80,6 +87,14 @@ impl Embedded {
             let (broker, stopping) = (broker.clone(), stopping.clone());
             async move { broker.upkeep(stopping).await }
         });
+        let (reach, listener) = Reach::open(prepared.home(), was_shared).await;
+        let door = Door {
+            broker: broker.clone(),
+            entry: Entry::Strangers,
+            connections: connections.clone(),
+            stopping: stopping.clone(),
+        };
+        connections.spawn(Arc::clone(&reach).serve(Arc::new(door), listener));
         Ok(Self {
             broker: Arc::new(broker),
             storage,
@@ -89,6 +104,7 @@ impl Embedded {
                 member: mesh.member,
                 member_name: mesh.member_name.clone(),
             },
+            reach,
             connections,
             stopping,
         })
@@ -98,6 +114,7 @@ impl Embedded {
         Arc::new(InProcess {
             broker: Arc::clone(&self.broker),
             principal: self.principal.clone(),
+            reach: Arc::clone(&self.reach),
             connections: self.connections.clone(),
             stopping: self.stopping.clone(),
         })
@@ -123,10 +140,25 @@ impl Embedded {
     }
 }
 
+/// Whoever owns the file owns the mesh; from the network even this member needs its key. True if anybody
+/// was ever invited.
+async fn own(
+    storage: &SqliteStorage,
+    prepared: &Prepared,
+    clock: &dyn Clock,
+) -> Result<bool, StorageError> {
+    let (mesh, key) = (prepared.mesh(), prepared.public_key());
+    storage
+        .enrol_owner(mesh.mesh, mesh.member, &mesh.member_name, key, clock.wall())
+        .await?;
+    storage.has_invites(mesh.mesh).await
+}
+
 /// A connection to the broker of this very process. Its identity needs no proof: it is our own.
 struct InProcess {
     broker: Arc<EmbeddedBroker>,
     principal: Principal,
+    reach: Arc<Reach>,
     connections: TaskTracker,
     stopping: CancellationToken,
 }
@@ -154,5 +186,13 @@ impl Connector for InProcess {
 
     fn label(&self) -> String {
         "embedded".to_owned()
+    }
+
+    fn reach(&self) -> Option<String> {
+        self.reach.url()
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.reach.trouble()
     }
 }

@@ -6,6 +6,7 @@
 mod detach;
 mod embedded;
 mod log;
+mod reach;
 
 use std::sync::Arc;
 
@@ -200,6 +201,9 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         ),
         StartError::AnotherName { .. } => CliError::new(exit::USAGE, message).next(
             "Take the line out of [daemon], or write the old name there. Another name needs another home (HEDDLE_HOME or --home); a [[mesh]] can have a `member` of its own at any time.",
+        ),
+        StartError::Mesh { .. } => CliError::new(exit::FAILED, message).next(
+            "Mend that, or take the [[mesh]] out of config.toml, and start again; nothing was changed.",
         ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),

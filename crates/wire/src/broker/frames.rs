@@ -1,7 +1,10 @@
 //! The frames themselves.
 
 use heddle_core::envelope::DestinationKind;
-use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::ids::{
+    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party,
+};
+use heddle_core::membership::{PublicKey, Signature};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
 use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
@@ -9,6 +12,7 @@ use serde_json::value::RawValue;
 
 use super::explain::{Explained, ReceiptLevel};
 use super::log::LogItem;
+use super::members::MemberEntry;
 use super::queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// What a daemon sends.
@@ -27,6 +31,19 @@ pub enum ClientFrame {
         /// so far was replaced by an older one.
         #[serde(alias = "resume_after")]
         seen: HistoryId,
+        /// Over broker, mesh, member and the challenge's nonce, by the member's key. A mesh whose
+        /// members have keys asks for it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signature: Option<Signature>,
+    },
+    /// In place of a hello: takes up an invitation. The answer is `claimed` or `refused`, and the end.
+    Claim {
+        protocol: u32,
+        link: String,
+        name: MemberName,
+        key: PublicKey,
+        /// Over broker, mesh, invitation, nonce, key and name, by that key.
+        signature: Signature,
     },
     Send {
         batch: u64,
@@ -130,6 +147,16 @@ pub enum Request {
     },
     /// Where the epochs of the history ended.
     Epochs,
+    /// Keeps an invitation that this member signed. For owners.
+    CreateInvite {
+        link: String,
+    },
+    /// Shuts a member out. For owners.
+    RevokeMember {
+        member: MemberId,
+    },
+    /// Who is enrolled in the mesh.
+    Members,
 }
 
 /// One step of one delivery.
@@ -148,8 +175,11 @@ pub struct ReceiptItem {
 pub enum ServerFrame {
     Challenge {
         protocol: u32,
-        /// Single use; a network transport binds its proof of identity to it.
+        /// Single use: a hello's signature is bound to it.
         nonce: String,
+        /// Which broker asks; absent from one that knows no keys.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        broker: Option<BrokerId>,
     },
     Welcome {
         epoch: u64,
@@ -158,6 +188,14 @@ pub enum ServerFrame {
         features: Features,
         roster: Roster,
     },
+    /// The invitation was taken up, now or before; the answer to a claim.
+    Claimed {
+        member: MemberId,
+        name: MemberName,
+        duplicate: bool,
+    },
+    /// A claim was refused.
+    Refused(ClaimRefused),
     Verdicts {
         batch: u64,
         items: Vec<Verdict>,
@@ -222,6 +260,9 @@ pub enum ReplyResult {
         epoch: u64,
         ends: Vec<HistoryId>,
     },
+    Members {
+        members: Vec<MemberEntry>,
+    },
     Refused(Refused),
 }
 
@@ -229,6 +270,15 @@ pub enum ReplyResult {
 pub struct Refused {
     pub code: String,
     pub detail: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClaimRefused {
+    pub code: String,
+    pub detail: String,
+    /// A name that is free, where the one that was asked for is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suggestion: Option<MemberName>,
 }
 
 /// The broker's answer to one envelope of a batch, in the batch's order.

@@ -9,6 +9,7 @@ mod envelope;
 mod explain;
 mod frames;
 mod log;
+mod members;
 mod queue;
 
 pub use decode::NotAFrame;
@@ -17,10 +18,12 @@ pub use explain::{
     DeliveryReceipt, Explained, LimiterRecord, QueueState, QueueStatus, ReceiptLevel,
 };
 pub use frames::{
-    AckItem, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request, Roster,
-    RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
+    AckItem, ClaimRefused, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request,
+    Roster, RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame,
+    Verdict,
 };
 pub use log::LogItem;
+pub use members::MemberEntry;
 pub use queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// The version of these frames.

@@ -7,14 +7,15 @@ use heddle_core::limits::{QUEUE_WAIT_MAX, VECTOR_PROVIDER_TIMEOUT_MAX};
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, DoctorAnswer,
-    DoctorView, DumpView, ExplainView, InboxPage, KeyBody, OpBody, OutboxPage, OutboxRow, PeerList,
-    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
-    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
-    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer,
-    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
-    VectorStoreBody, Version,
+    DoctorView, DumpView, ExplainView, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
+    OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
+    RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
+    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody,
+    StateView, StatusView, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
+    TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits,
+    VectorPage, VectorSearchBody, VectorStoreBody, Version,
 };
 
 impl Client {
@@ -233,6 +234,27 @@ impl Client {
 
     pub fn list_vectors(&self, query: &[(&str, &str)]) -> Result<VectorPage, ClientError> {
         self.get("/v1/vector/list", query)
+    }
+
+    pub fn invite(&self, body: &MeshInviteBody) -> Result<MeshInviteAnswer, ClientError> {
+        self.post("/v1/mesh/invite", None, body)
+    }
+
+    /// Takes up an invitation; the same again is safe, whatever happened to the first.
+    pub fn join(&self, body: &MeshJoinBody) -> Result<MeshJoinAnswer, ClientError> {
+        self.post("/v1/mesh/join", None, body)
+    }
+
+    pub fn revoke(&self, body: &MeshRevokeBody) -> Result<MeshRevokeAnswer, ClientError> {
+        self.post("/v1/mesh/revoke", None, body)
+    }
+
+    pub fn meshes(&self) -> Result<MeshList, ClientError> {
+        self.get("/v1/mesh/list", &[])
+    }
+
+    pub fn mesh_info(&self, query: &[(&str, &str)]) -> Result<MeshInfo, ClientError> {
+        self.get("/v1/mesh/info", query)
     }
 
     /// Asks the daemon to drain and stop.

@@ -5,6 +5,7 @@ mod data;
 mod explain;
 mod file;
 mod inbox;
+mod mesh;
 mod outbox;
 mod queue;
 mod send;
@@ -29,6 +30,10 @@ pub use file::{
 pub use inbox::{
     AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,
     SeenBody, ShownAnswer, ShownBody,
+};
+pub use mesh::{
+    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember,
+    MeshRevokeAnswer, MeshRevokeBody, MeshView,
 };
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,

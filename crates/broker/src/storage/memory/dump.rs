@@ -35,6 +35,43 @@ impl Tables {
             }
         }
         lines.extend(self.dump_messages(mesh));
+        lines.extend(self.dump_book(mesh));
+        lines
+    }
+
+    fn dump_book(&self, mesh: MeshId) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (member, row) in &self.book.standings {
+            let invite = row
+                .invite
+                .map_or_else(|| "-".to_owned(), |id| id.to_string());
+            lines.push(format!(
+                "standing {mesh} {member} {} {} {invite} {}",
+                row.role.as_str(),
+                row.enrolled_at.0,
+                row.revoked_at.map_or(-1, |at| at.0),
+            ));
+        }
+        for (key, row) in &self.book.keys {
+            let retired_at = row.retired_at.map_or(-1, |at| at.0);
+            lines.push(format!(
+                "key {mesh} {key} {} {} {retired_at}",
+                row.member, row.added_at.0
+            ));
+        }
+        for (invite, row) in &self.book.invites {
+            let new = &row.new;
+            lines.push(format!(
+                "invite {mesh} {invite} {} {} {} {} {} {} {}",
+                heddle_core::fingerprint::hex(&new.digest),
+                new.inviter,
+                new.role.as_str(),
+                new.uses_max,
+                row.used,
+                new.created_at.0,
+                new.expires_at.0,
+            ));
+        }
         lines
     }
 

@@ -6,6 +6,7 @@
 #[cfg(test)]
 mod dump;
 mod log;
+mod members;
 mod orphans;
 mod presence;
 mod queues;
@@ -14,10 +15,10 @@ mod tables;
 mod upkeep;
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::ids::{BrokerId, HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
 
 use super::contract::Storage;
@@ -32,6 +33,7 @@ use tables::Tables;
 #[derive(Default)]
 pub struct MemoryStorage {
     meshes: Mutex<BTreeMap<MeshId, Tables>>,
+    broker_id: OnceLock<BrokerId>,
 }
 
 impl MemoryStorage {

@@ -72,6 +72,7 @@ pub(super) struct Tables {
     /// The newest lease time that was handed in.
     pub(super) lease_time: LeaseMs,
     pub(super) upkeep: super::upkeep::Notes,
+    pub(super) book: super::members::Book,
 }
 
 impl Tables {
@@ -92,6 +93,7 @@ impl Tables {
             mentions: BTreeSet::new(),
             lease_time: LeaseMs::default(),
             upkeep: super::upkeep::Notes::default(),
+            book: super::members::Book::default(),
         }
     }
 
@@ -115,7 +117,8 @@ impl Tables {
     }
 
     pub(super) fn register_agent(&mut self, agent: &Party) -> Result<bool, StorageError> {
-        if !self.members.contains_key(&agent.member) {
+        let is_member = self.members.contains_key(&agent.member);
+        if !is_member || self.book.is_revoked(agent.member) {
             return Err(StorageError::UnknownMember(agent.member));
         }
         Ok(self.agents.insert(agent.clone()))
@@ -154,6 +157,7 @@ impl Tables {
             members: self
                 .members
                 .iter()
+                .filter(|(id, _)| !self.book.is_revoked(**id))
                 .map(|(id, member)| (*id, member.name.clone()))
                 .collect(),
             agents: self.agents.iter().cloned().collect(),

@@ -3,7 +3,10 @@
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::ids::{
+    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party,
+};
+use heddle_core::membership::{PublicKey, Role};
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 use rusqlite::Row;
 use rusqlite::types::Type;
@@ -77,6 +80,23 @@ impl<'r, 's> Columns<'r, 's> {
 
     pub(super) fn queue(&mut self) -> Read<QueueName> {
         self.parsed(QueueName::parse)
+    }
+
+    pub(super) fn broker(&mut self) -> Read<BrokerId> {
+        self.ulid().map(BrokerId)
+    }
+
+    pub(super) fn role(&mut self) -> Read<Role> {
+        let index = self.next;
+        let text = self.text()?;
+        Role::parse(&text).ok_or(rusqlite::Error::InvalidColumnType(index, text, Type::Text))
+    }
+
+    pub(super) fn public_key(&mut self) -> Read<PublicKey> {
+        let index = self.index();
+        PublicKey::from_bytes(self.row.get(index)?).map_err(|error| {
+            rusqlite::Error::FromSqlConversionFailure(index, Type::Blob, Box::new(error))
+        })
     }
 
     pub(super) fn mesh(&mut self) -> Read<MeshId> {

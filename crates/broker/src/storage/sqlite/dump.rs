@@ -8,7 +8,7 @@ use super::SqliteStorage;
 
 /// A table's name in the dump, and its columns. Ids are joined by `/` to parties and by `.` to places.
 #[rustfmt::skip]
-const TABLES: [(&str, &str); 14] = [
+const TABLES: [(&str, &str); 17] = [
     ("mesh", "SELECT mesh_id, ' ', name, ' ', epoch, ' ', next_seq, ' ', lease_ms FROM mesh"),
     ("member", "SELECT mesh_id, ' ', member_id, ' ', name, ' ', generation, ' ', coalesce(seen_at, -1)
         FROM member"),
@@ -31,6 +31,12 @@ const TABLES: [(&str, &str); 14] = [
     ("work", "SELECT mesh_id, ' ', queue, ' ', epoch, '.', seq, ' ', priority, ' ', fence, ' ', delivery_count, ' ',
         coalesce(holder_member, '-'), CASE WHEN holder_member IS NULL THEN '' ELSE '/' END, coalesce(holder_agent, ''), ' ',
         coalesce(leased_until, -1), ' ', coalesce(acked_at, -1) FROM queue_item"),
+    ("standing", "SELECT mesh_id, ' ', member_id, ' ', role, ' ', enrolled_at, ' ', coalesce(invite_id, '-'), ' ',
+        coalesce(revoked_at, -1) FROM member_standing"),
+    ("key", "SELECT mesh_id, ' ', lower(hex(public_key)), ' ', member_id, ' ', added_at, ' ', coalesce(retired_at, -1)
+        FROM member_key"),
+    ("invite", "SELECT mesh_id, ' ', invite_id, ' ', lower(hex(digest)), ' ', inviter, ' ', role, ' ', uses_max, ' ',
+        used, ' ', created_at, ' ', expires_at FROM invite"),
     ("mention", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq FROM mention_index"),
 ];
 

@@ -11,6 +11,18 @@ use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
 use super::look::is_registered;
 
+/// One that was revoked is none.
+const IS_MEMBER: &str = "
+SELECT 1 FROM member m WHERE m.mesh_id = ?1 AND m.member_id = ?2 AND NOT EXISTS (
+    SELECT 1 FROM member_standing s WHERE s.mesh_id = m.mesh_id AND s.member_id = m.member_id
+      AND s.revoked_at IS NOT NULL)";
+
+const MEMBERS: &str = "
+SELECT m.member_id, m.name FROM member m WHERE m.mesh_id = ?1 AND NOT EXISTS (
+    SELECT 1 FROM member_standing s WHERE s.mesh_id = m.mesh_id AND s.member_id = m.member_id
+      AND s.revoked_at IS NOT NULL)
+ORDER BY m.member_id";
+
 /// Runs a statement that changes one row or none.
 fn change(
     connection: &Connection,
@@ -90,7 +102,7 @@ pub(super) fn register_agent(
     agent: &Party,
 ) -> Result<bool, JobError> {
     let is_member = connection
-        .prepare_cached("SELECT 1 FROM member WHERE mesh_id = ?1 AND member_id = ?2")?
+        .prepare_cached(IS_MEMBER)?
         .exists(params![mesh_key(mesh), member_key(agent.member)])?;
     if !is_member {
         return Err(StorageError::UnknownMember(agent.member).into());
@@ -163,7 +175,7 @@ pub(super) fn unsubscribe(
 pub(super) fn read(connection: &Connection, mesh: MeshId) -> Result<Roster, JobError> {
     let key = [mesh_key(mesh)];
     let members = connection
-        .prepare_cached("SELECT member_id, name FROM member WHERE mesh_id = ?1 ORDER BY member_id")?
+        .prepare_cached(MEMBERS)?
         .query_map(key, |row| {
             let mut columns = Columns::of(row);
             Ok((columns.member()?, columns.member_name()?))

@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 3] = [
+pub(super) const MIGRATIONS: [Migration; 4] = [
     Migration {
         version: 1,
         name: "broker",
@@ -22,6 +22,11 @@ pub(super) const MIGRATIONS: [Migration; 3] = [
         version: 3,
         name: "log",
         sql: super::schema_v3::LOG,
+    },
+    Migration {
+        version: 4,
+        name: "members",
+        sql: super::schema_members::MEMBERS,
     },
 ];
 

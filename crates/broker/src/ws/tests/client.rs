@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use futures_util::{SinkExt, StreamExt};
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
+use heddle_core::membership::Signature;
 use heddle_core::names::{AgentName, MemberName};
 use heddle_wire::broker::{
     AckItem, BROKER_PROTOCOL, ClientFrame, Delivery, ReplyResult, Request, Roster, SendItem,
@@ -30,6 +31,7 @@ pub(super) struct Hello {
     pub(super) member_name: MemberName,
     pub(super) agents: Vec<AgentName>,
     pub(super) seen: HistoryId,
+    pub(super) signature: Option<Signature>,
 }
 
 impl Hello {
@@ -44,6 +46,7 @@ impl Hello {
                 .map(|name| AgentName::parse(name).unwrap())
                 .collect(),
             seen: HistoryId::ZERO,
+            signature: None,
         }
     }
 
@@ -55,6 +58,7 @@ impl Hello {
             member_name: self.member_name,
             agents: self.agents,
             seen: self.seen,
+            signature: self.signature,
         }
     }
 }

@@ -44,7 +44,10 @@ async fn every_challenge_is_another_one() {
     let mut nonces = std::collections::BTreeSet::new();
     for _ in 0..3 {
         let (mut client, _serving) = house.connect("a").await;
-        let ServerFrame::Challenge { protocol, nonce } = client.frame().await else {
+        let ServerFrame::Challenge {
+            protocol, nonce, ..
+        } = client.frame().await
+        else {
             panic!("no challenge");
         };
         assert_eq!((protocol, nonce.len()), (BROKER_PROTOCOL, 64));

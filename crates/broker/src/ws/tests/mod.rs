@@ -7,6 +7,7 @@ mod greeting;
 mod hostile;
 mod house;
 mod log;
+mod membership;
 mod presence;
 mod requests;
 mod sending;

@@ -11,6 +11,7 @@ pub(super) mod inbox;
 mod inbox_marks;
 mod inbox_search;
 mod memory;
+mod mesh;
 mod openapi;
 mod outbox;
 mod peers;

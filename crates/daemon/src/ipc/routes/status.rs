@@ -19,8 +19,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     body::no_query(&request.into_parts().0)?;
     let figures = ipc.shared.store.figures().await;
     let figures = figures.map_err(|error| store_problem(&error))?;
-    let mut meshes = Vec::with_capacity(ipc.shared.meshes.len());
-    for mesh in &ipc.shared.meshes {
+    let mut meshes = Vec::new();
+    for mesh in ipc.shared.meshes.iter() {
         meshes.push(MeshStatus {
             mesh: mesh.mesh.name.to_string(),
             mesh_id: mesh.mesh.mesh.to_string(),

@@ -10,20 +10,23 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
-    outbox, peers, queue, re_embed, send, state, status, sync, task, task_view, topic, vector,
+    mesh, outbox, peers, queue, re_embed, send, state, status, sync, task, task_view, topic,
+    vector,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
     DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage, FileShareAnswer,
-    FileShareBody, FileView, Health, InboxPage, KeyBody, OpBody, OutboxPage, OutboxRow, PeerList,
-    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
-    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
-    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, SweepAnswer, SweepBody,
-    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, TopicPostBody, VectorDeleteBody, VectorHits, VectorPage,
-    VectorSearchBody, VectorStoreBody, Version,
+    FileShareBody, FileView, Health, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
+    OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
+    RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
+    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody,
+    StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer, TaskCancelBody, TaskClaimBody,
+    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
+    TopicPostBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody,
+    Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -61,6 +64,7 @@ pub(super) fn routes() -> Vec<Route> {
         files(),
         vectors(),
         people(),
+        meshes(),
         house(),
     ];
     tables.into_iter().flatten().collect()
@@ -431,6 +435,32 @@ fn people() -> Vec<Route> {
         .asks::<inbox::InboxQuery>()
         .with(&["Last-Event-ID"])
         .text("text/event-stream"),
+    ]
+}
+
+fn meshes() -> Vec<Route> {
+    vec![
+        get("/v1/mesh/list", mesh::list, "The meshes of this home").gives::<MeshList>(200),
+        get("/v1/mesh/info", mesh::info, "A mesh and its members")
+            .asks::<mesh::InfoQuery>()
+            .gives::<MeshInfo>(200),
+        post(
+            "/v1/mesh/invite",
+            mesh::invite,
+            "Make an invitation; its link is a secret",
+        )
+        .takes::<MeshInviteBody>()
+        .gives::<MeshInviteAnswer>(200),
+        post(
+            "/v1/mesh/join",
+            mesh::join,
+            "Take up an invitation; the same link again changes nothing",
+        )
+        .takes::<MeshJoinBody>()
+        .gives::<MeshJoinAnswer>(200),
+        post("/v1/mesh/revoke", mesh::revoke, "Shut a member out")
+            .takes::<MeshRevokeBody>()
+            .gives::<MeshRevokeAnswer>(200),
     ]
 }
 

@@ -1,4 +1,4 @@
-//! `heddle broker serve | sweep | orphan-check | epoch`: a broker of its own, and its jobs by hand.
+//! `heddle broker serve | sweep | orphan-check | epoch | members`: a broker of its own, and its jobs by hand.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -33,6 +33,8 @@ enum Verb {
     Sweep(Data),
     /// Look for rows that lack the rows that must stand beside them; exit 1 if there is one
     OrphanCheck(Data),
+    /// Show who is enrolled: name, role, key, last seen
+    Members(Data),
     /// Show the epoch of each mesh's history
     Epoch {
         #[command(flatten)]
@@ -91,6 +93,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             broker::serve(context, &options)
         }
         Verb::Sweep(data) => broker::sweep(context, &folder(data)),
+        Verb::Members(data) => broker::members(context, &folder(data)),
         Verb::OrphanCheck(data) => broker::orphan_check(context, &folder(data)),
         Verb::Epoch { data, verb } => broker::epoch(context, &folder(data), verb.is_some()),
     }

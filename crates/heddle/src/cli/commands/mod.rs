@@ -87,7 +87,7 @@ verbs! {
     Peers => peers,
     /// Serve an agent's MCP client: tools over standard input and output
     Mcp => mcp,
-    /// Look at a mesh: the clock of its data and how its sync stands
+    /// Show, invite to and join meshes; the clock of their data and how their sync stands
     Mesh => mesh,
     /// Say what is wrong and mend it: ops that do not get through
     Doctor => doctor,

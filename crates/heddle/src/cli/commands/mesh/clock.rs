@@ -1,29 +1,12 @@
 //! `heddle mesh clock`: where the clock of a mesh's data stands, and how far its sync has come.
 
-use clap::{Args as ClapArgs, Subcommand};
 use heddle_wire::ipc::ClockView;
 
 use crate::cli::{CliError, Context};
 
-#[derive(Debug, ClapArgs)]
-pub struct Args {
-    #[command(subcommand)]
-    verb: Verb,
-}
-
-#[derive(Debug, Subcommand)]
-enum Verb {
-    /// Show the logical clock of the mesh's data and how its sync stands
-    Clock,
-}
-
-pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    match args.verb {
-        Verb::Clock => {
-            let query: Vec<_> = context.mesh_scope().into_iter().collect();
-            context.print(&context.client().clock(&query)?, clock)
-        }
-    }
+pub(super) fn run(context: &Context) -> Result<(), CliError> {
+    let query: Vec<_> = context.mesh_scope().into_iter().collect();
+    context.print(&context.client().clock(&query)?, clock)
 }
 
 fn clock(view: &ClockView) -> String {

@@ -1,0 +1,12 @@
+//! Who belongs to a mesh: standings, keys and invitations. The promises and what the rows hold.
+//!
+//! The stores implement them in `storage`, where all SQL is; the door uses them in `ws/identify` and
+//! `ws/enrol`. What is decided without a store stands in `core::membership`.
+
+mod contract;
+mod rows;
+#[cfg(test)]
+mod suite;
+
+pub use contract::Members;
+pub use rows::{Credentials, EnrolVerdict, Enrolment, NewInvite, RevokeVerdict, Standing};

@@ -1,0 +1,218 @@
+//! Meshes: which there are, who is in them, inviting, joining, shutting out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use heddle_core::clock::WallMs;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::{InviteId, MemberId};
+use heddle_core::limits::{INVITE_LIFE_DEFAULT, INVITE_LIFE_MAX, INVITE_USES_MAX};
+use heddle_core::membership::{Invite, Role, SignedInvite};
+use heddle_core::names::MemberName;
+use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
+use heddle_wire::from_wire::invalid;
+use heddle_wire::ipc::{
+    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList, MeshMember,
+    MeshRevokeAnswer, MeshRevokeBody, MeshView,
+};
+use heddle_wire::problem::Problem;
+use serde::Deserialize;
+
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::membership::{self, Joiner};
+use crate::mesh::MeshState;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct InfoQuery {
+    mesh: Option<String>,
+}
+
+fn view(mesh: &MeshState) -> MeshView {
+    MeshView {
+        mesh: mesh.mesh.name.to_string(),
+        mesh_id: mesh.mesh.mesh.to_string(),
+        member: mesh.mesh.member_name.to_string(),
+        member_id: mesh.mesh.member.to_string(),
+        broker: mesh.broker.clone(),
+        connected: mesh.is_connected(),
+    }
+}
+
+pub(super) async fn list(State(ipc): State<Arc<Ipc>>) -> Answered {
+    ok(&MeshList {
+        meshes: ipc.shared.meshes.iter().map(|mesh| view(mesh)).collect(),
+    })
+}
+
+pub(super) async fn info(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: InfoQuery = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let (entries, stale) = match members(mesh).await {
+        Ok(entries) => (entries, false),
+        Err(problem) if problem.known_code() == Some(ErrorCode::NotConnected) => (Vec::new(), true),
+        Err(problem) => return Err(problem.into()),
+    };
+    let own = mesh.mesh.member;
+    let members: Vec<MeshMember> = entries.iter().map(|entry| member(entry, own)).collect();
+    let mine = members.iter().find(|member| member.own);
+    let view = view(mesh);
+    ok(&MeshInfo {
+        mesh: view.mesh,
+        mesh_id: view.mesh_id,
+        member: view.member,
+        member_id: view.member_id,
+        broker: view.broker,
+        connected: view.connected,
+        url: mesh.reach(),
+        broker_id: mesh.broker_id().map(|id| id.to_string()),
+        role: mine.map(|member| member.role.clone()),
+        members,
+        stale,
+    })
+}
+
+fn member(entry: &MemberEntry, own: MemberId) -> MeshMember {
+    let shown = |at: i64| WallMs(at).to_rfc3339();
+    MeshMember {
+        member: entry.name.to_string(),
+        member_id: entry.member.to_string(),
+        role: entry.role.clone(),
+        key_fingerprint: entry.key.fingerprint(),
+        enrolled_at: shown(entry.enrolled_at),
+        revoked_at: entry.revoked_at.map(shown),
+        online: entry.online,
+        last_seen: entry.since.map(shown),
+        own: entry.member == own,
+    }
+}
+
+async fn members(mesh: &MeshState) -> Result<Vec<MemberEntry>, Problem> {
+    match mesh.ask(Ask::Members).await? {
+        ReplyResult::Members { members } => Ok(members),
+        _ => Err(strange()),
+    }
+}
+
+fn strange() -> Problem {
+    Problem::new(
+        ErrorCode::Internal,
+        "the broker's answer was not understood",
+    )
+}
+
+/// Makes a link and has the broker keep it. The link leaves the daemon once, in this answer.
+pub(super) async fn invite(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: MeshInviteBody = body::read(&parts, incoming).await?;
+    let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
+    let signed = sign(&ipc, mesh, &body)?;
+    let link = signed.link();
+    let create = Ask::CreateInvite { link: link.clone() };
+    match mesh.ask(create).await? {
+        ReplyResult::Ok { .. } => {}
+        _ => return Err(strange().into()),
+    }
+    ok(&MeshInviteAnswer {
+        link,
+        mesh: mesh.mesh.name.to_string(),
+        invite_id: signed.invite.invite.to_string(),
+        uses: signed.invite.uses_max,
+        expires_at: signed.invite.expires_at.to_rfc3339(),
+    })
+}
+
+fn sign(ipc: &Ipc, mesh: &MeshState, body: &MeshInviteBody) -> Result<SignedInvite, Problem> {
+    let uses_max = body.uses.unwrap_or(1);
+    if !(1..=INVITE_USES_MAX).contains(&uses_max) {
+        return Err(invalid(format!(
+            "uses is {uses_max}; an invitation is for 1 to {INVITE_USES_MAX}"
+        )));
+    }
+    let life = body.expires_seconds.map(Duration::from_secs);
+    let life = life.unwrap_or(INVITE_LIFE_DEFAULT);
+    if life.is_zero() || life > INVITE_LIFE_MAX {
+        let days = INVITE_LIFE_MAX.as_secs() / 86_400;
+        return Err(invalid(format!(
+            "an invitation lasts at least a second and at most {days} days"
+        )));
+    }
+    let not_owner = |detail: &str| Problem::new(ErrorCode::NotOwner, detail);
+    let Some(key) = &mesh.identity.key else {
+        return Err(not_owner("this home has no key in the mesh"));
+    };
+    let Some(broker) = mesh.broker_id() else {
+        return Err(Problem::new(
+            ErrorCode::NotConnected,
+            "the broker has not said yet who it is",
+        ));
+    };
+    let Some(url) = mesh.reach() else {
+        let why = mesh.trouble();
+        let why = why.unwrap_or_else(|| "its broker cannot be reached by others".to_owned());
+        return Err(Problem::new(ErrorCode::NotConnected, why));
+    };
+    let millis = i64::try_from(life.as_millis()).unwrap_or(i64::MAX);
+    let mut secret = [0; 32];
+    ipc.shared.ids.fill(&mut secret);
+    let invite = Invite {
+        broker,
+        mesh: mesh.mesh.mesh,
+        invite: InviteId(ipc.shared.ids.ulid()),
+        inviter: mesh.mesh.member,
+        inviter_key: key.public(),
+        role: Role::Member,
+        uses_max,
+        expires_at: WallMs(ipc.shared.clock.wall().0.saturating_add(millis)),
+        secret,
+        mesh_name: mesh.mesh.name.clone(),
+        inviter_name: mesh.mesh.member_name.clone(),
+        url,
+    };
+    Ok(SignedInvite::sign(invite, key))
+}
+
+pub(super) async fn join(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: MeshJoinBody = body::read(&parts, incoming).await?;
+    let person = MemberName::parse(ipc.person.as_str());
+    let joiner = Joiner {
+        shared: &ipc.shared,
+        home: ipc.home.clone(),
+        person: person.map_err(|error| invalid(error.to_string()))?,
+        agents: vec![ipc.person.clone(), ipc.default_agent.clone()],
+    };
+    ok(&membership::join(joiner, body).await?)
+}
+
+pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: MeshRevokeBody = body::read(&parts, incoming).await?;
+    let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
+    let wanted = body.member.strip_prefix('@').unwrap_or(&body.member);
+    let entries = members(mesh).await?;
+    let found = entries
+        .iter()
+        .find(|entry| entry.name.as_str() == wanted || entry.member.to_string() == wanted);
+    let Some(found) = found else {
+        let names: Vec<String> = entries.iter().map(|entry| entry.name.to_string()).collect();
+        let detail = format!("nobody in mesh {} is called {wanted:?}", mesh.mesh.name);
+        return Err(Problem::new(ErrorCode::UnknownMember, detail)
+            .with("candidates", names)
+            .into());
+    };
+    let ask = Ask::RevokeMember {
+        member: found.member,
+    };
+    let ReplyResult::Ok { changed } = mesh.ask(ask).await? else {
+        return Err(strange().into());
+    };
+    ok(&MeshRevokeAnswer {
+        member: found.name.to_string(),
+        member_id: found.member.to_string(),
+        mesh: mesh.mesh.name.to_string(),
+        changed,
+    })
+}

@@ -1,0 +1,125 @@
+//! Taking up an invitation at the broker that it names: one short connection.
+
+use futures_util::SinkExt as _;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::MemberId;
+use heddle_core::limits::HELLO_TIMEOUT;
+use heddle_core::membership::{ClaimProof, Invite, MemberKey, Nonce, SignedInvite};
+use heddle_core::names::MemberName;
+use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
+use heddle_wire::problem::Problem;
+use http::Uri;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::link::{Connector as _, SessionEnd, UrlConnector, is_here, next_frame};
+
+/// Who we are in the mesh from now on.
+pub(super) struct Claimed {
+    pub(super) member: MemberId,
+    pub(super) name: MemberName,
+    pub(super) duplicate: bool,
+}
+
+/// The link's secret goes to this machine only: the way elsewhere is in clear.
+pub(super) fn check_address(invite: &Invite) -> Result<(), Problem> {
+    let uri: Option<Uri> = invite.url.parse().ok();
+    let is_ours =
+        uri.is_some_and(|uri| uri.scheme_str() == Some("ws") && uri.host().is_some_and(is_here));
+    if is_ours {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "the invitation is to {}; this version joins brokers of this machine only",
+        heddle_core::redact::redact(&invite.url)
+    )))
+}
+
+fn invalid(detail: impl Into<String>) -> Problem {
+    Problem::new(ErrorCode::InviteInvalid, detail)
+}
+
+fn unreachable(why: &str) -> Problem {
+    let detail = format!("the mesh's broker cannot be reached: {why}");
+    Problem::new(ErrorCode::NotConnected, detail).next(
+        "Make sure that `heddle up` runs in the home that invites, then join again with the same link.",
+    )
+}
+
+pub(super) async fn claim(
+    link: &SignedInvite,
+    key: &MemberKey,
+    name: &MemberName,
+) -> Result<Claimed, Problem> {
+    match tokio::time::timeout(HELLO_TIMEOUT, ask(link, key, name)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(unreachable("it does not answer in time")),
+    }
+}
+
+async fn ask(link: &SignedInvite, key: &MemberKey, name: &MemberName) -> Result<Claimed, Problem> {
+    let invite = &link.invite;
+    let connector = UrlConnector::new(&invite.url);
+    let mut ws = connector
+        .connect()
+        .await
+        .map_err(|error| unreachable(&error.to_string()))?;
+    let broken = |end: SessionEnd| match end {
+        SessionEnd::Lost { why, .. } => unreachable(&why),
+        _ => unreachable("it closed the connection"),
+    };
+    let ServerFrame::Challenge {
+        protocol: BROKER_PROTOCOL,
+        nonce,
+        broker: Some(broker),
+    } = next_frame(&mut ws).await.map_err(broken)?
+    else {
+        return Err(invalid(
+            "what answers at its address is no broker of this version",
+        ));
+    };
+    // Nothing of the link is told to anybody but the broker that it was made for.
+    if broker != invite.broker {
+        return Err(invalid("another broker answers at its address now"));
+    }
+    let nonce = Nonce::parse(&nonce).map_err(|_| unreachable("its challenge is none"))?;
+    let proof = ClaimProof {
+        broker,
+        mesh: invite.mesh,
+        invite: invite.invite,
+        nonce,
+        key: key.public(),
+        name,
+    };
+    let frame = ClientFrame::Claim {
+        protocol: BROKER_PROTOCOL,
+        link: link.link(),
+        name: name.clone(),
+        key: key.public(),
+        signature: proof.sign(key),
+    };
+    let text = serde_json::to_string(&frame).map_err(|error| unreachable(&error.to_string()))?;
+    let sent = ws.send(Message::text(text)).await;
+    sent.map_err(|error| unreachable(&error.to_string()))?;
+    match next_frame(&mut ws).await.map_err(broken)? {
+        ServerFrame::Claimed {
+            member,
+            name,
+            duplicate,
+        } => Ok(Claimed {
+            member,
+            name,
+            duplicate,
+        }),
+        ServerFrame::Refused(refused) => {
+            let code = ErrorCode::parse(&refused.code).unwrap_or(ErrorCode::InviteInvalid);
+            let problem = Problem::new(code, refused.detail);
+            Err(match refused.suggestion {
+                Some(free) => problem
+                    .next(format!("Join again with --name {free}, or another name."))
+                    .with("suggestion", free.to_string()),
+                None => problem,
+            })
+        }
+        _ => Err(unreachable("its answer is none")),
+    }
+}

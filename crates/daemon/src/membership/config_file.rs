@@ -1,0 +1,125 @@
+//! A mesh that was joined is written into `config.toml`: one table at its end, the rest as it was.
+
+use std::path::Path;
+
+use crate::config::{Config, MeshConfig};
+use crate::home::write_private;
+
+/// The table as it stands in the file.
+fn table(mesh: &MeshConfig) -> String {
+    let text = |value: &str| toml::Value::String(value.to_owned()).to_string();
+    let mut table = format!(
+        "[[mesh]]\nname = {}\nurl = {}\n",
+        text(mesh.name.as_str()),
+        text(&mesh.url)
+    );
+    let more = [
+        ("id", mesh.id.map(|id| id.to_string())),
+        ("broker_id", mesh.broker_id.map(|id| id.to_string())),
+        ("member", mesh.member.as_ref().map(ToString::to_string)),
+        ("member_id", mesh.member_id.map(|id| id.to_string())),
+        (
+            "key_file",
+            mesh.key_file
+                .as_ref()
+                .map(|file| file.display().to_string()),
+        ),
+    ];
+    for (name, value) in more {
+        if let Some(value) = value {
+            table.push_str(&format!("{name} = {}\n", text(&value)));
+        }
+    }
+    table
+}
+
+/// Adds the mesh, unless it is there already. The file is replaced as a whole: a crash leaves the old one
+/// or the new one.
+pub(super) fn add(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
+    let shown = path.display();
+    let old = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(format!("{shown} cannot be read: {error}")),
+    };
+    let config: Config =
+        toml::from_str(&old).map_err(|error| format!("{shown} is not understood: {error}"))?;
+    if config.mesh.iter().any(|there| there.id == mesh.id) {
+        return Ok(());
+    }
+    let mut new = old;
+    if !new.is_empty() && !new.ends_with('\n') {
+        new.push('\n');
+    }
+    if !new.is_empty() {
+        new.push('\n');
+    }
+    new.push_str(&table(mesh));
+    // What would not be understood at the next start is not written.
+    let read: Result<Config, _> = toml::from_str(&new);
+    match read
+        .map_err(|error| error.to_string())
+        .and_then(|config| config.check())
+    {
+        Ok(()) => {}
+        Err(why) => return Err(format!("{shown} cannot take the mesh: {why}")),
+    }
+    write_private(path, &new).map_err(|error| format!("{shown} cannot be written: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_core::ids::{BrokerId, MemberId, MeshId};
+    use heddle_core::names::{MemberName, MeshName};
+    use ulid::Ulid;
+
+    use super::*;
+
+    fn mesh(name: &str, id: u128) -> MeshConfig {
+        MeshConfig {
+            name: MeshName::parse(name).unwrap(),
+            url: "ws://127.0.0.1:7/".to_owned(),
+            token_file: None,
+            member: Some(MemberName::parse("größe").unwrap()),
+            id: Some(MeshId(Ulid(id))),
+            broker_id: Some(BrokerId(Ulid(2))),
+            member_id: Some(MemberId(Ulid(3))),
+            key_file: Some("keys/x.key".into()),
+        }
+    }
+
+    #[test]
+    fn a_mesh_is_added_once_and_the_rest_stays_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let before = "# mine\n[outbox]\ndisk_budget_mb = 5 # small";
+        for text in ["", before] {
+            std::fs::write(&path, text).unwrap();
+            add(&path, &mesh("alice", 1)).unwrap();
+            let once = std::fs::read_to_string(&path).unwrap();
+            assert!(once.starts_with(text));
+            add(&path, &mesh("alice", 1)).unwrap();
+            add(&path, &mesh("another-name", 1)).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), once);
+            let config = Config::load(&path).unwrap();
+            assert_eq!(config.mesh, [mesh("alice", 1)]);
+        }
+        add(&path, &mesh("bob", 2)).unwrap();
+        assert_eq!(Config::load(&path).unwrap().mesh.len(), 2);
+        std::fs::remove_file(&path).unwrap();
+        add(&path, &mesh("alice", 1)).unwrap();
+        assert_eq!(Config::load(&path).unwrap().mesh.len(), 1);
+    }
+
+    #[test]
+    fn what_would_not_be_understood_later_is_not_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        let taken = "[[mesh]]\nname = \"alice\"\nurl = \"ws://127.0.0.1:1/\"\n";
+        for text in ["not toml", taken] {
+            std::fs::write(&path, text).unwrap();
+            assert!(add(&path, &mesh("alice", 1)).is_err());
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+        }
+    }
+}

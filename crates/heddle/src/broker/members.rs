@@ -1,0 +1,91 @@
+//! `heddle broker members`: who is enrolled, from the file itself.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use heddle_broker::members::{Members as _, Standing};
+use heddle_broker::storage::{Presence as _, Present, SqliteStorage, StorageError, Upkeep as _};
+use heddle_core::clock::WallMs;
+use serde::Serialize;
+
+use super::jobs::on_storage;
+use crate::cli::{CliError, Context, table};
+
+#[derive(Serialize)]
+struct Answer {
+    members: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Row {
+    mesh: String,
+    member: String,
+    member_id: String,
+    role: &'static str,
+    key_fingerprint: String,
+    enrolled_at: String,
+    revoked_at: Option<String>,
+    online: bool,
+    last_seen: Option<String>,
+}
+
+pub fn members(context: &Context, data: &Path) -> Result<(), CliError> {
+    let members = on_storage(context, data, read)?;
+    context.print(&Answer { members }, describe)
+}
+
+async fn read(storage: &SqliteStorage) -> Result<Vec<Row>, StorageError> {
+    let mut members = Vec::new();
+    for (mesh, name) in storage.meshes().await? {
+        // Whoever serves the file moves its lease time on; what it wrote last is what we know.
+        let now = storage.lease_time(mesh).await?;
+        let present = storage.presence(mesh, now).await?;
+        let present: BTreeMap<_, _> = present.into_iter().map(|one| (one.member, one)).collect();
+        for standing in storage.standings(mesh).await? {
+            let present = present.get(&standing.member);
+            members.push(view(name.as_str(), standing, present));
+        }
+    }
+    Ok(members)
+}
+
+fn view(mesh: &str, standing: Standing, present: Option<&Present>) -> Row {
+    Row {
+        mesh: mesh.to_owned(),
+        member: standing.name.to_string(),
+        member_id: standing.member.to_string(),
+        role: standing.role.as_str(),
+        key_fingerprint: standing.key.fingerprint(),
+        enrolled_at: standing.enrolled_at.to_rfc3339(),
+        revoked_at: standing.revoked_at.map(WallMs::to_rfc3339),
+        online: present.is_some_and(|present| present.is_online),
+        last_seen: present
+            .and_then(|present| present.since)
+            .map(WallMs::to_rfc3339),
+    }
+}
+
+fn describe(answer: &Answer) -> String {
+    if answer.members.is_empty() {
+        return "no member has a key here; those who come with the broker's token are not listed\n"
+            .to_owned();
+    }
+    let head = ["MESH", "MEMBER", "ROLE", "KEY", "LAST SEEN"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for member in &answer.members {
+        let seen = match (&member.revoked_at, member.online, &member.last_seen) {
+            (Some(at), _, _) => format!("shut out {at}"),
+            (None, true, _) => "here".to_owned(),
+            (None, false, Some(at)) => at.clone(),
+            (None, false, None) => "never".to_owned(),
+        };
+        rows.push(vec![
+            member.mesh.clone(),
+            member.member.clone(),
+            member.role.to_owned(),
+            member.key_fingerprint.clone(),
+            seen,
+        ]);
+    }
+    table(&rows)
+}

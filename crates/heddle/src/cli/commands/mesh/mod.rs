@@ -1,0 +1,68 @@
+//! `heddle mesh list | info | clock | invite | join | revoke`: which meshes this home is in, and with whom.
+
+mod clock;
+mod invite;
+mod join;
+mod text;
+
+use clap::{Args as ClapArgs, Subcommand};
+use heddle_wire::ipc::MeshRevokeBody;
+
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show the meshes of this home
+    List,
+    /// Show a mesh: its broker, its members, their keys
+    Info,
+    /// Show the logical clock of the mesh's data and how its sync stands
+    Clock,
+    /// Make a link by which others join; whoever has the link may
+    Invite(invite::Args),
+    /// Join the mesh that a link invites to
+    Join(join::Args),
+    /// Shut a member out, for ever; for the mesh's owner
+    Revoke {
+        /// The member's name or id
+        member: String,
+    },
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    match args.verb {
+        Verb::List => context.print(&context.client().meshes()?, text::list),
+        Verb::Info => {
+            let query: Vec<_> = context.mesh_scope().into_iter().collect();
+            context.print(&context.client().mesh_info(&query)?, text::info)
+        }
+        Verb::Clock => clock::run(context),
+        Verb::Invite(args) => invite::run(context, &args),
+        Verb::Join(args) => join::run(context, args),
+        Verb::Revoke { member } => {
+            let answer = context.client().revoke(&MeshRevokeBody {
+                member,
+                mesh: context.mesh.clone(),
+            })?;
+            context.print(&answer, |answer| {
+                if answer.changed {
+                    format!(
+                        "@{} is shut out of {}, now and for ever\n",
+                        answer.member, answer.mesh
+                    )
+                } else {
+                    format!(
+                        "@{} was shut out of {} already\n",
+                        answer.member, answer.mesh
+                    )
+                }
+            })
+        }
+    }
+}

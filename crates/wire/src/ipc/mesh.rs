@@ -1,0 +1,119 @@
+//! Meshes and their members.
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshInviteBody {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    /// How many may join by it; 1 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uses: Option<u32>,
+    /// How long it lasts; 7 days by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_seconds: Option<u64>,
+}
+
+/// The link is a secret: whoever has it may join.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshInviteAnswer {
+    pub link: String,
+    pub mesh: String,
+    pub invite_id: String,
+    pub uses: u32,
+    pub expires_at: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshJoinBody {
+    pub link: String,
+    /// Who we are in the mesh; as in `home` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What the mesh is called in this home; as the inviter calls it by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshJoinAnswer {
+    /// What the mesh is called in this home.
+    pub mesh: String,
+    pub member: String,
+    pub broker: String,
+    pub mesh_id: String,
+    pub member_id: String,
+    /// It had been joined before.
+    pub duplicate: bool,
+    pub connected: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshView {
+    pub mesh: String,
+    pub mesh_id: String,
+    pub member: String,
+    pub member_id: String,
+    /// `embedded`, or the broker's URL.
+    pub broker: String,
+    pub connected: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshList {
+    pub meshes: Vec<MeshView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshMember {
+    pub member: String,
+    pub member_id: String,
+    /// `owner` or `member`.
+    pub role: String,
+    /// What people compare of its key.
+    pub key_fingerprint: String,
+    pub enrolled_at: String,
+    pub revoked_at: Option<String>,
+    pub online: bool,
+    pub last_seen: Option<String>,
+    /// This home.
+    pub own: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshInfo {
+    pub mesh: String,
+    pub mesh_id: String,
+    pub member: String,
+    pub member_id: String,
+    /// `embedded`, or the broker's URL.
+    pub broker: String,
+    pub connected: bool,
+    /// Where others reach the broker; absent where they cannot.
+    pub url: Option<String>,
+    pub broker_id: Option<String>,
+    /// Of this home; absent where the mesh's members have no keys, or the broker is out of reach.
+    pub role: Option<String>,
+    pub members: Vec<MeshMember>,
+    /// The broker is out of reach: the members are not known now.
+    pub stale: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshRevokeBody {
+    /// A member's name or id.
+    pub member: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshRevokeAnswer {
+    pub member: String,
+    pub member_id: String,
+    pub mesh: String,
+    pub changed: bool,
+}
