@@ -137,14 +137,14 @@ impl FakeBroker {
                     Mood::HangUp => live.hang_up(),
                     Mood::Commit => {
                         let verdicts = ids.iter().map(|id| self.commit(id)).collect();
-                        live.settle_verdicts(batch, verdicts);
+                        live.settle_verdicts(batch, verdicts, None);
                     }
                     Mood::Refuse(code) => {
                         let refused = Verdict::Refused(Refused {
                             code: code.to_owned(),
                             detail: "as told".to_owned(),
                         });
-                        live.settle_verdicts(batch, vec![refused; ids.len()]);
+                        live.settle_verdicts(batch, vec![refused; ids.len()], None);
                     }
                 }
             }
