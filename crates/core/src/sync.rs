@@ -149,6 +149,10 @@ impl SyncState {
 
 /// What a tick of the sync loop found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "five independent facts; the table below reads them by name"
+)]
 pub struct Tick {
     pub is_shared: bool,
     pub is_paused: bool,

@@ -85,7 +85,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mesh: Arc<MeshState>) {
     match shared.store.retry_quarantined(mesh.mesh.mesh).await {
         Ok(0) => {}
         Ok(count) => {
-            tracing::info!(count, mesh = %mesh.mesh.name, "ops that were set aside are looked at again")
+            tracing::info!(count, mesh = %mesh.mesh.name, "ops that were set aside are looked at again");
         }
         Err(error) => tracing::warn!(%error, "ops that were set aside stay there"),
     }

@@ -34,6 +34,9 @@ impl Tables {
                 lines.push(format!("subscription {mesh} {topic} {agent}"));
             }
         }
+        for (at, previous) in &self.log {
+            lines.push(format!("log {mesh} {at} {previous}"));
+        }
         lines.extend(self.dump_messages(mesh));
         lines.extend(self.dump_book(mesh));
         lines
@@ -109,9 +112,6 @@ impl Tables {
         for (at, place) in &self.history {
             let (id, is_expired) = (place.broker_message_id, u8::from(place.is_expired));
             lines.push(format!("history {mesh} {at} {id} {is_expired}"));
-        }
-        for (at, previous) in &self.log {
-            lines.push(format!("log {mesh} {at} {previous}"));
         }
         let shown = |at: Option<WallMs>| at.map_or(-1, |at| at.0);
         for (member, rows) in &self.deliveries {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
+use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::sync::SyncState;
@@ -75,7 +76,7 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
         in_waiting: figures.in_waiting,
         in_parked: figures.in_parked,
         in_quarantined: figures.in_quarantined,
-        last_sync_at: head.last_sync_at.map(|at| at.to_rfc3339()),
+        last_sync_at: head.last_sync_at.map(WallMs::to_rfc3339),
         last_error: seen.last_error,
     })
 }
