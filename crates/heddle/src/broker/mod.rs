@@ -10,4 +10,4 @@ mod settings;
 
 pub use jobs::{cannot_open, orphan_check, sweep};
 pub use serve::{ServeOptions, poisoned, serve, takes_nothing};
-pub use settings::{broker_config, budget, options};
+pub use settings::{broker_config, budget};
