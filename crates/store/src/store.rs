@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicU32;
 
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
-use heddle_core::pressure::log_pages;
 use heddle_sqlite::{Database, Durability, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
@@ -48,9 +47,6 @@ impl Store {
         sqlite.durability = options.durability;
         sqlite.vfs = options.vfs;
         sqlite.queue_capacity = WRITE_QUEUE_MAX;
-        if let Some(bytes) = disk_bytes(&sqlite) {
-            (sqlite.checkpoint_idle_pages, sqlite.checkpoint_hard_pages) = log_pages(bytes);
-        }
         let store = Store {
             database: Database::open(sqlite, schema::MIGRATIONS)?,
             noted_senders: NotedSenders::default(),
@@ -166,13 +162,6 @@ impl Store {
     {
         Ok(self.database.read_few(job).await?)
     }
-}
-
-/// How large the file system is; unknown on the simulator's disk, and where it cannot be asked.
-fn disk_bytes(options: &Options) -> Option<u64> {
-    let folder = options.path.parent().filter(|_| options.vfs.is_none())?;
-    let stat = rustix::fs::statvfs(folder).ok()?;
-    Some(stat.f_blocks.saturating_mul(stat.f_frsize))
 }
 
 /// Whether the file's content stood in the way of opening it.

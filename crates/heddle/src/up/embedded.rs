@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::members::Members as _;
+use heddle_broker::storage::sqlite::Options;
 use heddle_broker::storage::{SqliteStorage, Storage as _, StorageError};
 use heddle_broker::{Broker, Principal};
 use heddle_core::clock::{Clock, Ids};
@@ -21,7 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use super::reach::Reach;
 use crate::broker::door::{Door, Entry};
-use crate::broker::{broker_config, budget, cannot_open, options, poisoned, takes_nothing};
+use crate::broker::{broker_config, budget, cannot_open, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
 /// Bytes that wait between the two halves of the in-process stream.
@@ -55,8 +56,12 @@ impl Embedded {
             )
             .next("Nothing was changed. On a full disk free some space; a damaged broker.db is best put back from a backup.")
         };
+        let options = Options {
+            durability,
+            ..Options::new(prepared.home().broker_data())
+        };
         let file = prepared.home().broker_data();
-        let storage = SqliteStorage::open_checked(options(&file, durability));
+        let storage = SqliteStorage::open_checked(options);
         let storage = storage.map_err(|error| cannot_open(&file, &error))?;
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;

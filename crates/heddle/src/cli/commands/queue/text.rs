@@ -95,6 +95,7 @@ mod tests {
             the\u{1b}[31m parser
             meta {"ticket":12}
           done:      heddle queue ack builds 1.7 --fence 4 --agent coder
+          longer:    heddle queue renew builds 1.7 --fence 4 --agent coder
           give back: heddle queue release builds 1.7 --fence 4 --agent coder
         "#);
     }
