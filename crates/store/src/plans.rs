@@ -8,6 +8,7 @@ use crate::{agents, data, figures, inbox, outbox, schema};
 const STRAIGHT: &[&str] = &[
     outbox::BY_ID_KEY,
     outbox::INSERT,
+    outbox::INSERT_IF_FREE,
     outbox::NOTE_SENDER,
     outbox::DUE,
     outbox::ONE,

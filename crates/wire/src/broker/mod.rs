@@ -8,6 +8,7 @@ mod decode;
 mod envelope;
 mod explain;
 mod frames;
+mod frozen;
 mod queue;
 
 pub use decode::NotAFrame;
@@ -19,6 +20,7 @@ pub use frames::{
     AckItem, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request, Roster,
     RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame, Verdict,
 };
+pub use frozen::{FrozenDestination, FrozenEnvelope};
 pub use queue::{LeasedItem, QueueVerdict, TakenItem};
 
 /// The version of these frames.

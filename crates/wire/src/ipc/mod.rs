@@ -5,6 +5,7 @@ mod data;
 mod explain;
 mod inbox;
 mod outbox;
+mod plain;
 mod queue;
 mod send;
 mod status;
