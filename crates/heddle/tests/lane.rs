@@ -206,7 +206,7 @@ fn corpus() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("HTTP/1.0", with("old", "HTTP/1.1", "HTTP/1.0"), "202"),
         ("HTTP/2.0", with("new", "HTTP/1.1", "HTTP/2.0"), "400"),
         ("another method", with("put", "POST", "PUT"), "405"),
-        ("a small method", with("small", "POST", "post"), "404"),
+        ("a small method", with("small", "POST", "post"), "405"),
         ("bare line ends", send("bare").replace("\r\n", "\n"), "202"),
         (
             "an empty line first",
