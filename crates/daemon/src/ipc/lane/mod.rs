@@ -14,14 +14,16 @@ use std::future::{Future as _, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use heddle_core::clock::Clock;
 use heddle_core::limits::HEADER_TIMEOUT;
 use heddle_wire::from_wire;
 use heddle_wire::ipc::SendBody;
 use heddle_wire::problem::Problem;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Sleep, sleep};
 use tokio_util::sync::WaitForCancellationFuture;
 
 use self::date::DateCache;
@@ -54,7 +56,11 @@ where
     let mut dates = DateCache::default();
     let stop = pin!(ipc.shared.shutdown.cancelled());
     let silence = pin!(sleep(HEADER_TIMEOUT));
-    let mut waits = Waits { stop, silence };
+    let mut waits = Waits {
+        clock: &*ipc.shared.clock,
+        stop,
+        silence,
+    };
     loop {
         if start == end {
             match hear(&mut stream, &mut buffer, &mut waits).await {
@@ -84,6 +90,7 @@ where
 
 /// What ends the wait for a client.
 struct Waits<'a, 'token> {
+    clock: &'a dyn Clock,
     stop: Pin<&'a mut WaitForCancellationFuture<'token>>,
     /// Armed once and put off only when it fires: a timer for each request would cost more than the
     /// request's parsing.
@@ -92,16 +99,16 @@ struct Waits<'a, 'token> {
 
 impl Waits<'_, '_> {
     /// Ready when the daemon stops or nothing has been said since `since` for too long.
-    fn poll_over(&mut self, context: &mut Context<'_>, since: Instant) -> Poll<()> {
+    fn poll_over(&mut self, context: &mut Context<'_>, since: Duration) -> Poll<()> {
         if self.stop.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
         while self.silence.as_mut().poll(context).is_ready() {
-            let until = since + HEADER_TIMEOUT;
-            if self.silence.deadline() >= until {
-                return Poll::Ready(());
+            let silent = self.clock.mono().saturating_sub(since);
+            match HEADER_TIMEOUT.saturating_sub(silent) {
+                Duration::ZERO => return Poll::Ready(()),
+                left => self.silence.set(sleep(left)),
             }
-            self.silence.as_mut().reset(until);
         }
         Poll::Pending
     }
@@ -120,7 +127,7 @@ async fn hear<S: AsyncRead + Unpin>(
             let count = buffer.filled().len();
             return Poll::Ready(read.ok().map(|()| count).filter(|count| *count > 0));
         }
-        let since = *since.get_or_insert_with(Instant::now);
+        let since = *since.get_or_insert_with(|| waits.clock.mono());
         waits.poll_over(context, since).map(|()| None)
     })
     .await
