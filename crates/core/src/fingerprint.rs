@@ -38,9 +38,10 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+const DIGITS: &[u8; 16] = b"0123456789abcdef";
+
 /// Lower-case hex.
 pub fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     bytes
         .iter()
         .flat_map(|b| [DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]])
@@ -84,8 +85,50 @@ impl Covered<'_> {
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        Fingerprint(Sha256::digest(self.preimage()).into())
+        self.fingerprint_with(BodyDigest::of(self.body))
     }
+
+    /// The same for who has digested the body already. Hashes the fields where they stand.
+    pub fn fingerprint_with(&self, body: BodyDigest) -> Fingerprint {
+        let mut digest = Sha256::new();
+        digest.update(ENVELOPE_VERSION);
+        for field in [
+            self.destination_kind.as_str().as_bytes(),
+            self.destination_ref.as_bytes(),
+            self.reply_to.as_bytes(),
+            self.priority.as_str().as_bytes(),
+            self.meta_canonical,
+            &hex_digits(&body.0),
+        ] {
+            digest.update([0]);
+            digest.update(field);
+        }
+        if !self.mentions.is_empty() {
+            digest.update([0]);
+            digest.update(mentions_canonical(self.mentions));
+        }
+        Fingerprint(digest.finalize().into())
+    }
+}
+
+/// SHA-256 of a body. Both fingerprints of a send cover the same one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BodyDigest([u8; 32]);
+
+impl BodyDigest {
+    pub fn of(body: &[u8]) -> Self {
+        Self(Sha256::digest(body).into())
+    }
+}
+
+/// The hex of a digest without a string of its own.
+fn hex_digits(bytes: &[u8; 32]) -> [u8; 64] {
+    let mut digits = [0; 64];
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+    digits
 }
 
 /// The JCS array of the mentions. A list of strings cannot fail to serialise; the fallback keeps
@@ -108,7 +151,11 @@ pub fn request_covered<'a>(request: &'a SendRequest, reference: &'a str) -> Cove
 }
 
 pub fn request_fingerprint(request: &SendRequest) -> Fingerprint {
-    request_covered(request, &request.to.reference()).fingerprint()
+    request_fingerprint_with(request, BodyDigest::of(request.body.as_bytes()))
+}
+
+pub fn request_fingerprint_with(request: &SendRequest, body: BodyDigest) -> Fingerprint {
+    request_covered(request, &request.to.reference()).fingerprint_with(body)
 }
 
 #[cfg(test)]
@@ -164,6 +211,20 @@ mod tests {
         let mut seen = std::collections::BTreeSet::from([base]);
         for other in others {
             assert!(seen.insert(other.fingerprint()), "{other:?} collides");
+        }
+    }
+
+    #[test]
+    fn fp_01_the_hash_in_pieces_is_the_hash_of_the_whole_preimage() {
+        let mentions = ["@ann".to_owned(), "@bob".to_owned()];
+        for mentions in [&mentions[..], &[]] {
+            let covered = Covered {
+                mentions,
+                meta_canonical: b"{\"a\":1}",
+                ..covered()
+            };
+            let whole = Fingerprint(Sha256::digest(covered.preimage()).into());
+            assert_eq!(covered.fingerprint(), whole);
         }
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
-use crate::roster::Known;
+use crate::roster::{Known, Stale};
 use crate::shared::{Shared, lock, read, store_problem, write};
 use crate::sync::Sync;
 
@@ -147,11 +147,7 @@ impl MeshState {
             own_member: self.mesh.member,
             own_name: &self.mesh.member_name,
             own_agents: &agents,
-            stale_since: (!self.is_connected()).then(|| {
-                roster
-                    .1
-                    .map_or_else(|| "no time".to_owned(), WallMs::to_rfc3339)
-            }),
+            stale: (!self.is_connected()).then_some(Stale { as_of: roster.1 }),
         })
     }
 

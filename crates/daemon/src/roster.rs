@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MemberId;
@@ -24,7 +25,13 @@ pub(crate) struct Known<'a> {
     pub(crate) own_name: &'a MemberName,
     pub(crate) own_agents: &'a BTreeSet<AgentName>,
     /// Set when the broker is out of reach: since when.
-    pub(crate) stale_since: Option<String>,
+    pub(crate) stale: Option<Stale>,
+}
+
+/// When the knowledge was last true. Only a refusal says it, so only a refusal renders it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stale {
+    pub(crate) as_of: Option<WallMs>,
 }
 
 impl Known<'_> {
@@ -131,7 +138,8 @@ impl Known<'_> {
 
     fn unknown(&self, to: &Address, names: Vec<String>) -> Problem {
         let mut detail = format!("nobody and nothing here is called {to}");
-        if let Some(since) = &self.stale_since {
+        if let Some(Stale { as_of }) = self.stale {
+            let since = as_of.map_or_else(|| "no time".to_owned(), WallMs::to_rfc3339);
             detail =
                 format!("{detail}, as far as was known at {since} (the broker is out of reach)");
         }
@@ -254,7 +262,7 @@ mod tests {
             own_member: world.own,
             own_name: &world.own_name,
             own_agents: &world.own_agents,
-            stale_since: None,
+            stale: None,
         }
         .resolve(&Address::parse(to).unwrap())
     }

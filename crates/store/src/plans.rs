@@ -10,6 +10,7 @@ use crate::{agents, data, figures, inbox, outbox, schema, sync};
 const STRAIGHT: &[&str] = &[
     outbox::BY_ID_KEY,
     outbox::INSERT,
+    outbox::INSERT_IF_FREE,
     outbox::NOTE_SENDER,
     outbox::DUE,
     outbox::ONE,

@@ -45,9 +45,19 @@ pub fn client_message_id(
 
 /// The normalised request of a send body.
 pub fn send_request(body: &SendBody) -> Result<SendRequest, Problem> {
+    normalised(body, body.message.clone())
+}
+
+/// The same for the hot path: the message is moved out of the body, not copied.
+pub fn take_send_request(body: &mut SendBody) -> Result<SendRequest, Problem> {
+    let message = std::mem::take(&mut body.message);
+    normalised(body, message)
+}
+
+fn normalised(body: &SendBody, message: String) -> Result<SendRequest, Problem> {
     SendRequest::normalise(
         &body.to,
-        body.message.clone(),
+        message,
         body.priority.as_deref(),
         body.meta.as_ref(),
         body.reply_to_id.as_deref(),

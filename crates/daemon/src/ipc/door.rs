@@ -23,10 +23,12 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
+use super::lane::{self, Left, Rewound};
 use super::own_words::OwnWords;
 use super::reply::Refuse;
 use super::{Ipc, Listeners, guard, hook_caller, routes};
@@ -63,7 +65,7 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
                 Ok((stream, _)) => {
                     let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == own_uid);
                     if is_own {
-                        tasks.spawn(connection(Arc::clone(&ipc), Arc::clone(&router), Door::Unix, stream, permit));
+                        tasks.spawn(unix_connection(Arc::clone(&ipc), Arc::clone(&router), stream, permit));
                     } else {
                         metrics::counter!("heddle_ipc_foreign_peers_total").increment(1);
                     }
@@ -73,6 +75,7 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
             accepted = listeners.tcp.accept() => match accepted {
                 Ok((stream, _)) => {
                     let _ = stream.set_nodelay(true);
+                    let stream = Rewound::fresh(stream);
                     tasks.spawn(connection(Arc::clone(&ipc), Arc::clone(&router), Door::Tcp, stream, permit));
                 }
                 Err(error) => accept_failed(&error).await,
@@ -100,11 +103,23 @@ async fn accept_failed(error: &std::io::Error) {
     tokio::time::sleep(ACCEPT_WAIT).await;
 }
 
+/// The short lane first; boxed, because most connections never need more.
+async fn unix_connection(
+    ipc: Arc<Ipc>,
+    router: Arc<Router>,
+    stream: UnixStream,
+    permit: OwnedSemaphorePermit,
+) {
+    if let Left::Other(stream) = lane::run(&ipc, stream).await {
+        Box::pin(connection(ipc, router, Door::Unix, stream, permit)).await;
+    }
+}
+
 async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     ipc: Arc<Ipc>,
     router: Arc<Router>,
     door: Door,
-    stream: S,
+    stream: Rewound<S>,
     _permit: OwnedSemaphorePermit,
 ) {
     let shutdown = ipc.shared.shutdown.clone();
@@ -149,7 +164,7 @@ async fn answer(
         Ok(Some(grant)) => drop(request.extensions_mut().insert(grant)),
         Err(problem) => return Refuse(problem).into_response(),
     }
-    let _permit = match admit(&ipc, &request) {
+    let _permit = match admit(&ipc, request.uri().path()) {
         Ok(permit) => permit,
         Err(problem) => return Refuse(problem).into_response(),
     };
@@ -166,15 +181,14 @@ async fn answer(
     // A panic is a bug of ours, but it takes only its own request along.
     match AssertUnwindSafe(routed).catch_unwind().await {
         Ok(response) => response,
-        Err(_) => {
-            metrics::counter!("heddle_ipc_panics_total").increment(1);
-            Refuse(Problem::new(
-                ErrorCode::Internal,
-                "the daemon stumbled over this request",
-            ))
-            .into_response()
-        }
+        Err(_) => Refuse(stumbled()).into_response(),
     }
+}
+
+/// What a request is told that panicked.
+pub(super) fn stumbled() -> Problem {
+    metrics::counter!("heddle_ipc_panics_total").increment(1);
+    Problem::new(ErrorCode::Internal, "the daemon stumbled over this request")
 }
 
 /// Whoever reaches the socket is its owner, unless he says that he is a hook.
@@ -210,18 +224,18 @@ fn at_tcp_door(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<Arc<Gran
 }
 
 /// A place among the requests in flight. Streams have places of their own, taken by their route.
-fn admit(ipc: &Ipc, request: &Request<Incoming>) -> Result<Option<OwnedSemaphorePermit>, Problem> {
+pub(super) fn admit(ipc: &Ipc, path: &str) -> Result<Option<OwnedSemaphorePermit>, Problem> {
     if ipc.shared.shutdown.is_cancelled() {
         return Err(Problem::new(
             ErrorCode::ShuttingDown,
             "the daemon is stopping",
         ));
     }
-    if routes::is_stream(request.uri().path()) {
+    if routes::is_stream(path) {
         return Ok(None);
     }
     let mut permit = Arc::clone(&ipc.load.requests).try_acquire_owned();
-    if permit.is_err() && routes::is_house(request.uri().path()) {
+    if permit.is_err() && routes::is_house(path) {
         permit = Arc::clone(&ipc.load.house).try_acquire_owned();
     }
     permit.map(Some).map_err(|_| {

@@ -8,6 +8,7 @@ mod bucket;
 mod door;
 mod guard;
 mod hook_caller;
+mod lane;
 mod listen;
 mod own_words;
 mod reply;

@@ -4,13 +4,13 @@ use std::sync::LazyLock;
 
 use heddle_core::envelope::{EnvelopeKind, SendRequest};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::fingerprint::{Fingerprint, request_fingerprint};
+use heddle_core::fingerprint::{BodyDigest, Covered, Fingerprint, request_fingerprint_with};
 use heddle_core::gate::IpcVerdict;
 use heddle_core::ids::{ClientMessageId, RowId};
 use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
 use heddle_store::{AcceptKey, Accepted, NewOutboxRow, OutboxRow};
-use heddle_wire::broker::{DestinationFrame, Envelope};
+use heddle_wire::broker::{FrozenDestination, FrozenEnvelope};
 use heddle_wire::ipc::{SendAnswer, SendStatus};
 use heddle_wire::problem::Problem;
 
@@ -35,12 +35,15 @@ pub(crate) async fn accept(
     client_message_id: Option<ClientMessageId>,
     request: SendRequest,
 ) -> Result<Answer, Problem> {
-    let fingerprint = request_fingerprint(&request);
+    let body = BodyDigest::of(request.body.as_bytes());
+    let fingerprint = request_fingerprint_with(&request, body);
     let id = client_message_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
     // Resolved from memory, but not yet refused: a known id is answered whatever the roster says.
     let fresh = match shared.disk.refusal_for(Pressure::Refusing) {
-        Some(problem) => Err(problem),
-        None => seal(mesh, &request).map(|sealed| new_row(shared, &request, sealed)),
+        Some(problem) => Err(Box::new(problem)),
+        None => seal_with(mesh, &request, body)
+            .map(|sealed| new_row(shared, &request, sealed))
+            .map_err(Box::new),
     };
     let key = AcceptKey {
         mesh: mesh.mesh.mesh,
@@ -59,7 +62,7 @@ pub(crate) async fn accept(
             metrics::counter!("heddle_outbox_known_ids_total", "row" => decision.name).increment(1);
             known(decision.verdict, &row, fingerprint)
         }
-        Accepted::Refused(problem) => Err(problem),
+        Accepted::Refused(problem) => Err(*problem),
     }
 }
 
@@ -71,6 +74,10 @@ pub(crate) struct Sealed {
 
 /// Resolves every name and freezes the envelope.
 pub(crate) fn seal(mesh: &MeshState, request: &SendRequest) -> Result<Sealed, Problem> {
+    seal_with(mesh, request, BodyDigest::of(request.body.as_bytes()))
+}
+
+fn seal_with(mesh: &MeshState, request: &SendRequest, body: BodyDigest) -> Result<Sealed, Problem> {
     let reference = mesh.resolve(&request.to)?;
     let mut mentions = Vec::with_capacity(request.mentions.len());
     for mention in &request.mentions {
@@ -80,24 +87,29 @@ pub(crate) fn seal(mesh: &MeshState, request: &SendRequest) -> Result<Sealed, Pr
     }
     mentions.sort_unstable();
     mentions.dedup();
-    let internal = |why: String| Problem::new(ErrorCode::Internal, why);
-    let envelope = Envelope {
-        v: Envelope::VERSION,
-        kind: EnvelopeKind::Message,
-        destination: DestinationFrame {
-            kind: request.to.kind(),
-            reference,
-        },
-        reply_to: request.reply_to.clone(),
-        priority: request.priority,
-        meta: request.meta.clone(),
-        body: request.body.clone(),
-        mentions,
+    let destination = FrozenDestination {
+        kind: request.to.kind(),
+        reference: &reference,
     };
-    let fingerprint = envelope.wire_fingerprint();
+    let envelope = FrozenEnvelope {
+        reply_to: &request.reply_to,
+        meta: request.meta.as_ref(),
+        mentions: &mentions,
+        ..FrozenEnvelope::message(destination, request.priority, &request.body)
+    };
+    let covered = Covered {
+        destination_kind: request.to.kind(),
+        destination_ref: &reference,
+        reply_to: &request.reply_to,
+        priority: request.priority,
+        meta_canonical: &request.meta_canonical,
+        body: request.body.as_bytes(),
+        mentions: &mentions,
+    };
+    let internal = |error: serde_json::Error| Problem::new(ErrorCode::Internal, error.to_string());
     Ok(Sealed {
-        payload: serde_json::to_vec(&envelope).map_err(|error| internal(error.to_string()))?,
-        fingerprint: fingerprint.map_err(|error| internal(error.to_string()))?,
+        payload: envelope.bytes().map_err(internal)?,
+        fingerprint: covered.fingerprint_with(body),
     })
 }
 

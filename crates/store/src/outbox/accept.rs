@@ -6,7 +6,7 @@ use heddle_core::ids::{ClientMessageId, IdKey, MeshId, Party, RowId};
 use rusqlite::Connection;
 
 use crate::error::StoreError;
-use crate::outbox::insert::{Identity, NewOutboxRow, insert};
+use crate::outbox::insert::{Identity, NewOutboxRow, insert_if_free};
 use crate::outbox::row::{BY_ID_KEY, OutboxRow, look_up};
 use crate::outbox::senders::note_sender;
 use crate::store::Store;
@@ -21,17 +21,14 @@ pub struct AcceptKey {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-#[expect(
-    clippy::large_enum_variant,
-    reason = "it lives for one answer; a box would only stand in its readers' way"
-)]
 pub enum Accepted<R> {
     /// The id was free; it is now bound to this row.
     Inserted { row: RowId },
     /// The id was taken. The row of the table says what to answer; nothing was written.
     Known {
         decision: &'static AcceptRow,
-        row: OutboxRow,
+        /// Boxed: the answer of a fresh id, which is the hot one, stays small on its way to the caller.
+        row: Box<OutboxRow>,
     },
     /// The id is free and stays free, for the reason that came in as `fresh`.
     Refused(R),
@@ -47,13 +44,13 @@ impl Store {
     ) -> Result<Accepted<R>, StoreError> {
         // Hashed here, so that the one writer does not have to.
         let id_key = IdKey::of(key.mesh, &key.sender, &key.client_message_id);
-        let sender = (key.mesh, key.sender.clone());
-        if self.noted_senders.has(&sender) {
-            // The hot path: a look, and one insert.
+        if self.noted_senders.has(key.mesh, &key.sender) {
+            // The hot path: one insert that finds out by itself whether the id is free.
             return self
                 .write_single(move |connection| accept(connection, id_key, &key, fresh))
                 .await;
         }
+        let (mesh, sender) = (key.mesh, key.sender.clone());
         let accepted = self
             .write(move |connection| {
                 let accepted = accept(connection, id_key, &key, fresh)?;
@@ -64,7 +61,7 @@ impl Store {
             })
             .await?;
         if matches!(accepted, Accepted::Inserted { .. }) {
-            self.noted_senders.add(sender);
+            self.noted_senders.add(mesh, sender);
         }
         Ok(accepted)
     }
@@ -76,27 +73,44 @@ fn accept<R>(
     key: &AcceptKey,
     fresh: Result<NewOutboxRow, R>,
 ) -> Result<Accepted<R>, StoreError> {
-    let (mesh, sender, id) = (key.mesh, &key.sender, &key.client_message_id);
-    let found = look_up(connection, BY_ID_KEY, id_key, mesh, sender, id)?;
-    let existing = found
-        .as_ref()
-        .map(|row| (row.status, row.request_fingerprint));
-    let decision = ipc_accept(existing, key.request_fingerprint);
-    if let Some(row) = found {
-        return Ok(Accepted::Known { decision, row });
-    }
-    // "No row" is the one case of the table whose verdict is to insert.
     let new = match fresh {
         Ok(new) => new,
-        Err(refusal) => return Ok(Accepted::Refused(refusal)),
+        // C47: a known id is answered all the same.
+        Err(refusal) => {
+            let found = known(connection, id_key, key)?;
+            return Ok(found.unwrap_or(Accepted::Refused(refusal)));
+        }
     };
     let identity = Identity {
         key: id_key,
-        mesh,
-        sender,
-        client_message_id: id,
+        mesh: key.mesh,
+        sender: &key.sender,
+        client_message_id: &key.client_message_id,
         request_fingerprint: key.request_fingerprint,
     };
-    insert(connection, &identity, &new)?;
-    Ok(Accepted::Inserted { row: new.row })
+    // "No row" is the one case of the table whose verdict is to insert.
+    if insert_if_free(connection, &identity, &new)? {
+        return Ok(Accepted::Inserted { row: new.row });
+    }
+    known(connection, id_key, key)?.ok_or_else(|| {
+        let id = &key.client_message_id;
+        StoreError::Corrupt(format!("the key of {id} is taken, but no row has it"))
+    })
+}
+
+/// The answer to an id that is taken; `None` if it is free.
+fn known<R>(
+    connection: &Connection,
+    id_key: IdKey,
+    key: &AcceptKey,
+) -> Result<Option<Accepted<R>>, StoreError> {
+    let (mesh, sender, id) = (key.mesh, &key.sender, &key.client_message_id);
+    let Some(row) = look_up(connection, BY_ID_KEY, id_key, mesh, sender, id)? else {
+        return Ok(None);
+    };
+    let existing = Some((row.status, row.request_fingerprint));
+    Ok(Some(Accepted::Known {
+        decision: ipc_accept(existing, key.request_fingerprint),
+        row: Box::new(row),
+    }))
 }

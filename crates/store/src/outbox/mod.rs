@@ -23,7 +23,7 @@ pub(crate) use {
     },
     attempts::{NOTE, OF_ROW, TRIM},
     find::{BY_PREDECESSOR, BY_ROW_ID},
-    insert::INSERT,
+    insert::{INSERT, INSERT_IF_FREE},
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
     prune::{EMPTY, LOOK},

@@ -3,7 +3,7 @@
 //! The table is written in the transaction of a sender's first row. The set in memory only spares the
 //! writer the thousandth attempt to note the same sender.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId, Party};
@@ -23,18 +23,18 @@ pub(crate) const SENDERS: &str = "
 
 /// Senders whose note is on disk; as many as there are agents.
 #[derive(Clone, Default)]
-pub(crate) struct NotedSenders(Arc<Mutex<HashSet<(MeshId, Party)>>>);
+pub(crate) struct NotedSenders(Arc<Mutex<HashMap<MeshId, HashSet<Party>>>>);
 
 impl NotedSenders {
-    pub(crate) fn has(&self, sender: &(MeshId, Party)) -> bool {
+    pub(crate) fn has(&self, mesh: MeshId, sender: &Party) -> bool {
         let noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.contains(sender)
+        noted.get(&mesh).is_some_and(|noted| noted.contains(sender))
     }
 
     /// IMPORTANT: only after the commit that carries the note.
-    pub(crate) fn add(&self, sender: (MeshId, Party)) {
+    pub(crate) fn add(&self, mesh: MeshId, sender: Party) {
         let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.insert(sender);
+        noted.entry(mesh).or_default().insert(sender);
     }
 }
 

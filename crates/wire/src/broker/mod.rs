@@ -8,6 +8,7 @@ mod decode;
 mod envelope;
 mod explain;
 mod frames;
+mod frozen;
 mod log;
 mod members;
 mod queue;
@@ -22,6 +23,7 @@ pub use frames::{
     Roster, RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame,
     Verdict,
 };
+pub use frozen::{FrozenDestination, FrozenEnvelope};
 pub use log::LogItem;
 pub use members::MemberEntry;
 pub use queue::{LeasedItem, QueueVerdict, TakenItem};

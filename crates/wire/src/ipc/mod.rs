@@ -7,6 +7,7 @@ mod file;
 mod inbox;
 mod mesh;
 mod outbox;
+mod plain;
 mod queue;
 mod send;
 mod status;

@@ -66,9 +66,21 @@ pub(super) async fn send_body(
     key: Option<&str>,
     body: SendBody,
 ) -> Result<Response, Problem> {
+    Ok(match answer(ipc, key, body).await? {
+        Answer::Accepted(answer) => json(StatusCode::ACCEPTED, &answer),
+        Answer::Duplicate(answer) => json(StatusCode::OK, &answer),
+    })
+}
+
+/// The same before it is rendered, for the lane, which does that by itself.
+pub(in crate::ipc) async fn answer(
+    ipc: &Ipc,
+    key: Option<&str>,
+    mut body: SendBody,
+) -> Result<Answer, Problem> {
     let started = ipc.shared.clock.mono();
     let id = from_wire::client_message_id(key, body.client_message_id.as_deref())?;
-    let request = from_wire::send_request(&body)?;
+    let request = from_wire::take_send_request(&mut body)?;
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
     let agent = agent(ipc, body.agent.as_deref())?;
     mesh.register(&ipc.shared, &agent).await?;
@@ -78,10 +90,7 @@ pub(super) async fn send_body(
     let answer = accept(&ipc.shared, mesh, agent, id, request).await?;
     let elapsed = ipc.shared.clock.mono().saturating_sub(started);
     ACCEPT_SECONDS.record(elapsed.as_secs_f64());
-    Ok(match answer {
-        Answer::Accepted(answer) => json(StatusCode::ACCEPTED, &answer),
-        Answer::Duplicate(answer) => json(StatusCode::OK, &answer),
-    })
+    Ok(answer)
 }
 
 /// Asks the home's own hook, but only about what is new: a known id is answered from its row (C47).
