@@ -136,10 +136,17 @@ impl Journal {
                 "an agent, reader or user has at most {WHO_BYTES_MAX} bytes"
             )));
         }
+        for folder in [root, &layout.events(), &layout.entities()] {
+            match world.disk.check_dir(folder) {
+                // Git keeps no empty folders: a clone may lack them.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                checked => checked.at(folder)?,
+            }
+        }
         let mut nonce = [0; 6];
         world.ids.fill(&mut nonce);
         let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
-        let registry = Arc::new(registry(&*world.disk, &layout)?);
+        let registry = registry(&*world.disk, &layout)?;
         Ok(Self {
             writer: format!("w_{}-{nonce}", std::process::id()),
             world,
@@ -193,13 +200,14 @@ impl Journal {
 }
 
 /// The types of Heddle's own and those of `.heddle/schemas/`.
-fn registry(disk: &dyn Disk, layout: &Layout) -> Result<Registry, JournalError> {
-    let mut registry = Registry::builtin()?;
+fn registry(disk: &dyn Disk, layout: &Layout) -> Result<Arc<Registry>, JournalError> {
+    let mut registry = Registry::shared()?;
     let folder = layout.schemas();
     for entry in disk.list(&folder).at(&folder)? {
         if let Some(name) = entry.name.strip_suffix(".json").filter(|_| !entry.is_dir) {
             let path = folder.join(&entry.name);
-            registry.add(name, &disk.read(&path, SCHEMA_BYTES_MAX).at(&path)?)?;
+            let schema = disk.read(&path, SCHEMA_BYTES_MAX).at(&path)?;
+            Arc::make_mut(&mut registry).add(name, &schema)?;
         }
     }
     Ok(registry)

@@ -124,6 +124,10 @@ impl Journal {
         entity: &Entity,
     ) -> Result<Projected, JournalError> {
         if entity.head.is_deleted {
+            // A power cut may have emptied a file whose name it kept: evidence, but not in this place.
+            if let Some(Err(_)) = self.projection(item_type, item_id)? {
+                self.park(item_type, item_id)?;
+            }
             return self.project(item_type, item_id, entity);
         }
         let Ok(document) = self.document(item_type, &entity.body) else {

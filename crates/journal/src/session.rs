@@ -68,12 +68,11 @@ pub(crate) struct Session<'j> {
 impl Journal {
     /// Waits for the lock, up to the limit; the kernel gives it back when its holder dies (C12).
     pub(crate) fn session(&self) -> Result<Session<'_>, JournalError> {
-        let path = self.layout.lock();
         let mut sleep = LOCK_SLEEP_MIN;
         let mut waited = Duration::ZERO;
         loop {
-            if let Some(guard) = self.disk().try_lock(&path).at(&path)? {
-                return self.begin(guard);
+            if let Some(session) = self.try_session()? {
+                return Ok(session);
             }
             if waited >= self.settings.lock_wait {
                 return Err(self.busy(waited));
@@ -87,7 +86,16 @@ impl Journal {
     /// None when somebody else holds the lock.
     pub(crate) fn try_session(&self) -> Result<Option<Session<'_>>, JournalError> {
         let path = self.layout.lock();
-        let guard = self.disk().try_lock(&path).at(&path)?;
+        let guard = match self.disk().try_lock(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // A clone without checkpoints has no such folder.
+                let folder = self.layout.checkpoints();
+                self.disk().create_dir(&folder).at(&folder)?;
+                self.disk().try_lock(&path)
+            }
+            other => other,
+        };
+        let guard = guard.at(&path)?;
         guard.map(|guard| self.begin(guard)).transpose()
     }
 

@@ -53,6 +53,10 @@ pub trait Disk: Send + Sync + Debug {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// None when somebody else holds it.
     fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>>;
+    /// A folder itself, and no link to one.
+    fn check_dir(&self, _path: &Path) -> io::Result<()> {
+        Ok(())
+    }
     /// A file system where appends and locks are not what they seem; None where it is a local one.
     fn network_name(&self, _path: &Path) -> Option<&'static str> {
         None

@@ -102,6 +102,10 @@ impl Disk for RealDisk {
             .recursive(true)
             .mode(0o700)
             .create(path)?;
+        self.check_dir(path)
+    }
+
+    fn check_dir(&self, path: &Path) -> io::Result<()> {
         if std::fs::symlink_metadata(path)?.is_dir() {
             Ok(())
         } else {

@@ -3,6 +3,7 @@
 pub mod schema;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Map, Value};
 
@@ -80,6 +81,12 @@ const BUILTIN: &[(&str, &str)] = builtin!(
 );
 
 impl Registry {
+    /// Parsed once a process: a command that shows one entity should not feel it.
+    pub fn shared() -> Result<Arc<Self>, RegistryError> {
+        static SHARED: OnceLock<Result<Arc<Registry>, RegistryError>> = OnceLock::new();
+        SHARED.get_or_init(|| Self::builtin().map(Arc::new)).clone()
+    }
+
     pub fn builtin() -> Result<Self, RegistryError> {
         let mut types = BTreeMap::new();
         for (name, text) in BUILTIN {

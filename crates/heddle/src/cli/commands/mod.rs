@@ -9,6 +9,7 @@ mod down;
 mod explain;
 mod forget;
 mod inbox;
+mod journal;
 pub mod logs;
 mod peers;
 mod queue;
@@ -68,6 +69,8 @@ verbs! {
     Forget => forget,
     /// Set, get, list and delete values that all agents of the mesh share
     State => state,
+    /// Record and read this repository's plans, decisions, claims and runs
+    Journal => journal,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh
