@@ -291,7 +291,7 @@ struct Finder {
 impl<'a> Sink<'a> for Finder {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         for record in batch.iter().map(|counted| &counted.record) {
-            let payload = record.payload.map(|payload| payload.get());
+            let payload = record.payload.map(RawValue::get);
             if let Some(MetaPayload::CheckpointRef(reference)) =
                 payload.and_then(|text| MetaPayload::parse(record.action, text))
                 && reference.head_seq == self.head_seq
@@ -360,7 +360,14 @@ impl Session<'_> {
 }
 
 impl Journal {
+    /// A checkpoint, and a clean end: whatever boot comes next need not compare every file.
     pub fn checkpoint(&self) -> Result<CheckpointRef, JournalError> {
-        self.session()?.checkpoint()
+        let mut session = self.session()?;
+        let reference = session.checkpoint()?;
+        // Where that cannot be promised, the next boot looks for itself.
+        if self.disk().sync_all(self.layout.root()).is_ok() {
+            session.write_meta(true)?;
+        }
+        Ok(reference)
     }
 }

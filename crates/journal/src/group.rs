@@ -63,6 +63,9 @@ impl Ticket {
 
 impl Journal {
     pub(crate) fn commit(&self, request: Request) -> Result<Committed<'_>, JournalError> {
+        // One at a time: a request that a dead leader took over is found by its writer's name.
+        let line = self.line.lock();
+        let _line = line.unwrap_or_else(std::sync::PoisonError::into_inner);
         match self.try_session()? {
             Some(session) => session.lead(&request),
             None => self.wait_in_line(request),
@@ -70,10 +73,6 @@ impl Journal {
     }
 
     fn wait_in_line(&self, request: Request) -> Result<Committed<'_>, JournalError> {
-        let _one_at_a_time = self
-            .line
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let queue = self.layout.queue();
         self.disk().create_dir(&queue).at(&queue)?;
         let since = self.end_now()?;

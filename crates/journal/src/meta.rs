@@ -88,8 +88,32 @@ pub fn read(disk: &dyn Disk, layout: &Layout) -> Result<MetaFound, JournalError>
 
 /// Whole, by rename; synced only where it says that all is clean.
 pub fn write(disk: &dyn Disk, layout: &Layout, meta: &Meta) -> Result<(), JournalError> {
+    put(disk, layout, meta, meta.clean)
+}
+
+/// Before anything is written after a clean end: a power cut must not find the flag still there.
+pub fn soil(
+    disk: &dyn Disk,
+    layout: &Layout,
+    meta: &Meta,
+    boot: Option<String>,
+) -> Result<(), JournalError> {
+    let soiled = Meta {
+        clean: false,
+        boot,
+        ..meta.clone()
+    };
+    put(disk, layout, &soiled, true)
+}
+
+fn put(
+    disk: &dyn Disk,
+    layout: &Layout,
+    meta: &Meta,
+    must_survive: bool,
+) -> Result<(), JournalError> {
     let path = layout.meta();
     let mut bytes = serde_json::to_vec(meta).map_err(JournalError::refused)?;
     bytes.push(b'\n');
-    replace(disk, &path, &bytes, meta.clean).at(&path)
+    replace(disk, &path, &bytes, must_survive).at(&path)
 }

@@ -146,6 +146,9 @@ impl Drop for Committed<'_> {
     }
 }
 
+/// The action, the revision, the document.
+type Planned = (Action, Option<u64>, Option<Value>);
+
 impl Plan {
     /// Nothing of a request is added when any of it is refused.
     pub(crate) fn add(
@@ -246,7 +249,7 @@ impl Plan {
         &mut self,
         session: &mut Session<'_>,
         change: &Change,
-    ) -> Result<Option<(Action, Option<u64>, Option<Value>)>, JournalError> {
+    ) -> Result<Option<Planned>, JournalError> {
         let journal = session.journal;
         let item_type = change.item_type.as_str();
         let item_id = change.item_id.as_deref().unwrap_or_default();
@@ -277,7 +280,7 @@ impl Plan {
             (None, Some(_), false) => Action::Create,
             (None, None, _) => Action::Delete,
         };
-        check_entity(journal, action, &wanted, is_live, change)?;
+        check_entity(journal, action, wanted.as_ref(), is_live, change)?;
         if let (Action::Update, Some(held), Some(wanted)) = (action, &held, &wanted)
             && journal.registry.same_but_ephemeral(item_type, held, wanted)
         {
@@ -327,7 +330,7 @@ fn check_words(journal: &Journal, change: &Change) -> Result<(), JournalError> {
 fn check_entity(
     journal: &Journal,
     action: Action,
-    wanted: &Option<Value>,
+    wanted: Option<&Value>,
     is_live: bool,
     change: &Change,
 ) -> Result<(), JournalError> {

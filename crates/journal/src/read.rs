@@ -81,7 +81,7 @@ impl Journal {
     /// An entity. Under contention memory is shown stale and says so; claims are read through (J3).
     pub fn show(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
         if !crate::format::is_item_type(item_type) || !crate::format::is_item_id(item_id) {
-            return Err(self.absent(item_type, item_id));
+            return Err(absent(item_type, item_id));
         }
         if self.reconcile()? {
             return self.served(item_type, item_id, false);
@@ -100,21 +100,13 @@ impl Journal {
         }
     }
 
-    fn absent(&self, item_type: &str, item_id: &str) -> JournalError {
-        JournalError::NotFound {
-            item_type: item_type.to_owned(),
-            item_id: item_id.to_owned(),
-        }
-    }
-
     /// From the projection; from the journal where the projection or its index is not to be had.
     fn served(&self, item_type: &str, item_id: &str, stale: bool) -> Result<Shown, JournalError> {
         for _ in 0..TRIES_MAX {
-            let Some(kept) = self.kept(item_type, item_id) else {
-                break;
-            };
-            let Some(kept) = kept.filter(|kept| !kept.head.is_deleted) else {
-                return Err(self.absent(item_type, item_id));
+            let kept = match self.indexed(item_type, item_id) {
+                Indexed::Known(kept) if !kept.head.is_deleted => kept,
+                Indexed::Known(_) | Indexed::Absent => return Err(absent(item_type, item_id)),
+                Indexed::Damaged => break,
             };
             if kept.is_divergent {
                 break;
@@ -123,7 +115,7 @@ impl Journal {
                 break;
             };
             // Revision and file belong together only if neither changed meanwhile.
-            if self.kept(item_type, item_id) == Some(Some(kept)) {
+            if self.indexed(item_type, item_id) == Indexed::Known(kept) {
                 return Ok(Shown {
                     item_type: item_type.to_owned(),
                     item_id: item_id.to_owned(),
@@ -137,17 +129,23 @@ impl Journal {
         self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id))
     }
 
-    /// None where the index cannot be believed.
-    fn kept(&self, item_type: &str, item_id: &str) -> Option<Option<Kept>> {
-        let revisions = Revisions::open(self.disk(), &self.layout.revisions());
-        match revisions {
-            Some(revisions) => revisions.get(item_type, item_id).ok(),
-            // A store in which nothing was written yet.
-            None if self.disk().len(&self.layout.revisions()).ok()? == None => {
-                let live = segments::live(self.disk(), &self.layout).ok()?;
-                live.is_empty().then_some(None)
-            }
-            None => None,
+    fn indexed(&self, item_type: &str, item_id: &str) -> Indexed {
+        let path = self.layout.revisions();
+        let Some(revisions) = Revisions::open(self.disk(), &path) else {
+            // A store in which nothing was written yet has none.
+            let has_file = !matches!(self.disk().len(&path), Ok(None));
+            let live = segments::live(self.disk(), &self.layout);
+            let is_new = !has_file && live.is_ok_and(|live| live.is_empty());
+            return if is_new {
+                Indexed::Absent
+            } else {
+                Indexed::Damaged
+            };
+        };
+        match revisions.get(item_type, item_id) {
+            Ok(Some(kept)) => Indexed::Known(kept),
+            Ok(None) => Indexed::Absent,
+            Err(_) => Indexed::Damaged,
         }
     }
 
@@ -158,7 +156,7 @@ impl Journal {
         entity: Option<&Entity>,
     ) -> Result<Shown, JournalError> {
         let entity = entity.filter(|entity| !entity.head.is_deleted);
-        let entity = entity.ok_or_else(|| self.absent(item_type, item_id))?;
+        let entity = entity.ok_or_else(|| absent(item_type, item_id))?;
         let document = self.document(item_type, &entity.body);
         let payload = document.map_err(|reason| JournalError::Entity {
             item_type: item_type.to_owned(),
@@ -207,4 +205,20 @@ impl Journal {
             None => self.served(item_type, item_id, false),
         }
     }
+}
+
+fn absent(item_type: &str, item_id: &str) -> JournalError {
+    JournalError::NotFound {
+        item_type: item_type.to_owned(),
+        item_id: item_id.to_owned(),
+    }
+}
+
+/// What the revision index says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Indexed {
+    Known(Kept),
+    Absent,
+    /// It cannot be believed.
+    Damaged,
 }

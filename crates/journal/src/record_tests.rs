@@ -4,7 +4,7 @@
 use super::*;
 use crate::action::Need;
 
-fn sample<'a>(payload: Option<&'a RawValue>) -> Record<'a> {
+fn sample(payload: Option<&RawValue>) -> Record<'_> {
     Record {
         v: 2,
         seq: 18_342,

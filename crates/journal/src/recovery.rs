@@ -16,6 +16,10 @@ pub enum MetaState {
 
 /// What a start-up finds. Every combination is possible on some disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "a row of the table is what was found, one by one"
+)]
 pub struct Found {
     pub meta: MetaState,
     /// Bytes at the end that do not count.
@@ -40,6 +44,10 @@ pub enum Reconcile {
 
 /// In this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "a row of the table is what to do, step by step"
+)]
 pub struct Steps {
     /// What counts must be on the disk before anything builds on it.
     pub sync_segment: bool,
@@ -50,6 +58,7 @@ pub struct Steps {
     pub reconcile: Reconcile,
 }
 
+#[allow(clippy::match_same_arms, reason = "each row has a reason of its own")]
 pub fn decide(found: Found) -> Steps {
     let reconcile = match (found.meta, found.is_same_boot, found.is_applied) {
         // Nothing is known about the projections.

@@ -57,7 +57,6 @@ pub fn reduce(
     mode: Mode,
 ) -> Verdict {
     let effect = match record.action.class(mode) {
-        ActionClass::JournalMeta | ActionClass::Observability => return NOTHING,
         ActionClass::Tombstone if class == TypeClass::Singleton => {
             return Verdict {
                 effect: None,
@@ -68,7 +67,9 @@ pub fn reduce(
         ActionClass::EntityState => Effect::Put,
         // Until the registry is primary its records may be mere notifications.
         ActionClass::RegistryLifecycle if record.has_payload() => Effect::Put,
-        ActionClass::RegistryLifecycle => return NOTHING,
+        ActionClass::RegistryLifecycle | ActionClass::JournalMeta | ActionClass::Observability => {
+            return NOTHING;
+        }
     };
     let Some(rev) = record.entity_rev else {
         return NOTHING;

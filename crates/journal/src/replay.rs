@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::action::{ActionClass, Mode};
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -286,7 +287,7 @@ impl<K: Known> Replay<K> {
     }
 
     fn meta(&mut self, record: &Record<'_>) {
-        let payload = record.payload.map(|payload| payload.get());
+        let payload = record.payload.map(RawValue::get);
         match payload.and_then(|text| MetaPayload::parse(record.action, text)) {
             None => self.counters.invalid_records += 1,
             Some(MetaPayload::SeqRepair(_)) => self.counters.seq_repairs += 1,

@@ -116,6 +116,9 @@ impl Journal {
         let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
         guard.sign(&owner).at(&path)?;
         let meta = meta::read(self.disk(), &self.layout)?;
+        if let Some(clean) = meta.good().filter(|meta| meta.clean) {
+            meta::soil(self.disk(), &self.layout, clean, self.boot())?;
+        }
         let mut segments = segments::live(self.disk(), &self.layout)?;
         if segments.is_empty() {
             let first = self.first_seq(&meta)?;

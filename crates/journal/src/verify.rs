@@ -75,6 +75,9 @@ impl Journal {
                 "its records contradict each other".into(),
             ));
         }
+        if counters.seq_gaps + counters.rev_gaps > 0 {
+            warnings.push("seqs or revisions are missing: the history is not complete".to_owned());
+        }
         if let Some(name) = self.disk().network_name(self.layout.root()) {
             warnings.push(format!(
                 "the store lies on {name}: appends and locks are not safe there; move the repository to a local disk"

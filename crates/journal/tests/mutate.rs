@@ -87,7 +87,7 @@ fn c23_one_mutation_is_one_batch_and_a_refused_part_refuses_all_of_it() {
 }
 
 #[test]
-fn jn_29_an_ephemeral_change_makes_no_record_and_no_revision() {
+fn jn_29_row_17_row_23_an_ephemeral_change_makes_no_record_and_no_revision() {
     let disk = MemDisk::new();
     let journal = init(&disk);
     let claim = |at: &str| put("claim", "c", json!({"status": "claimed", "expires_at": at}));
@@ -101,9 +101,7 @@ fn jn_29_an_ephemeral_change_makes_no_record_and_no_revision() {
     );
     // Row 23: the difference is no divergence, and a reconcile does not take it back (JN-05).
     assert!(journal.verify().unwrap().ok);
-    disk.tamper(Path::new("/repo/.heddle/events/meta.json"), |bytes| {
-        bytes.clear()
-    });
+    disk.tamper(Path::new("/repo/.heddle/events/meta.json"), Vec::clear);
     assert_eq!(
         journal.show("claim", "c").unwrap().payload["expires_at"],
         json!("2")
@@ -156,7 +154,7 @@ fn jn_28_singletons_never_die_and_what_is_no_document_is_never_unlinked() {
 }
 
 #[test]
-fn row_10_jn_24_a_large_payload_goes_into_a_blob_that_is_synced_before_its_record() {
+fn row_10_row_22_jn_24_a_large_payload_goes_into_a_blob_that_is_synced_before_its_record() {
     let disk = MemDisk::new();
     let journal = init(&disk);
     commit(&journal, vec![plan("small", 1)]);
@@ -192,7 +190,7 @@ fn row_10_jn_24_a_large_payload_goes_into_a_blob_that_is_synced_before_its_recor
     assert!(!report.ok && report.divergent.len() == 1, "{report:?}");
     disk.tamper(
         Path::new("/repo/.heddle/entities/handoff/h.json"),
-        |bytes| bytes.clear(),
+        Vec::clear,
     );
     assert!(matches!(
         journal.show("handoff", "h"),
@@ -341,4 +339,52 @@ fn observability_and_registry_records_need_no_document_and_meta_records_are_ours
         );
     }
     assert!(journal.verify().unwrap().ok);
+}
+
+#[test]
+fn row_21_a_crash_between_blob_and_record_leaves_an_orphan_never_a_dangling_reference() {
+    let base = MemDisk::new();
+    commit(&init(&base), vec![plan("a", 1)]);
+    let mut stop = 1;
+    let mut orphans = 0;
+    loop {
+        let disk = base.fork();
+        disk.fault_at(disk.ops() + stop, Fault::Stop);
+        let large = json!({"summary": "x".repeat(66_000)});
+        let told =
+            open(&disk, 1, 5)
+                .unwrap()
+                .mutate_whole(vec![put("handoff", "h", large.clone())]);
+        let cuts = [
+            Crash::Process,
+            Crash::LoseAll,
+            Crash::LoseData,
+            Crash::LoseNames,
+        ];
+        for how in cuts.into_iter().chain((0..20).map(Crash::Random)) {
+            let image = disk.crash(&how);
+            let next = open(&image, 2, 6).unwrap();
+            next.reconcile().unwrap();
+            let report = next.verify().unwrap();
+            assert!(report.ok, "stopped at {stop}, {how:?}: {report:#?}");
+            let shown = next.show("handoff", "h");
+            if told.is_ok() {
+                assert_eq!(
+                    shown.as_ref().unwrap().payload,
+                    large,
+                    "stopped at {stop}, {how:?}"
+                );
+            }
+            let has_blob = image
+                .files()
+                .keys()
+                .any(|p| p.to_string_lossy().contains("/blobs/"));
+            orphans += u32::from(has_blob && shown.is_err());
+        }
+        if told.is_ok() {
+            break;
+        }
+        stop += 1;
+    }
+    assert!(orphans > 0, "no crash fell between the two");
 }

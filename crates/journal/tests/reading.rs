@@ -13,11 +13,11 @@ use support::*;
 
 fn ids(journal: &Journal, reader: &str, peek: bool) -> (Vec<String>, bool) {
     let page = journal.events(reader, 1000, peek).unwrap();
-    let id = |line: &Box<serde_json::value::RawValue>| {
+    let id = |line: &serde_json::value::RawValue| {
         let value: Value = serde_json::from_str(line.get()).unwrap();
         value["item_id"].as_str().unwrap_or_default().to_owned()
     };
-    (page.events.iter().map(id).collect(), page.gap)
+    (page.events.iter().map(|line| id(line)).collect(), page.gap)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn row_16_a_lost_cache_and_a_lost_index_are_rebuilt() {
 }
 
 #[test]
-fn jn_22_each_event_once_in_order_through_roll_and_archive_or_a_gap() {
+fn jn_22_row_12_row_13_each_event_once_in_order_through_roll_and_archive_or_a_gap() {
     let disk = MemDisk::new();
     let journal = init(&disk).with_settings(heddle_journal::Settings {
         roll_bytes: 1500,
@@ -225,4 +225,30 @@ fn jn_38_row_18_a_local_disk_gives_no_warning_and_the_report_has_room_for_one() 
     let journal = real(&folder.path().join(".heddle"), 3);
     commit(&journal, vec![plan("a", 1)]);
     assert_eq!(journal.verify().unwrap().warnings, Vec::<String>::new());
+}
+
+#[test]
+fn c43_a_clean_end_spares_the_next_boot_the_comparison_and_one_more_record_takes_it_back() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    journal.checkpoint().unwrap();
+    let after_cut = |disk: &MemDisk| disk.crash(&heddle_journal::disk::Crash::LoseAll);
+    let image = after_cut(&disk);
+    assert_eq!(
+        open(&image, 2, 3).unwrap().freshness().unwrap(),
+        Freshness::Fresh
+    );
+    assert!(open(&image, 2, 3).unwrap().verify().unwrap().ok);
+    commit(&journal, vec![plan("a", 2)]);
+    let image = after_cut(&disk);
+    assert_eq!(
+        open(&image, 2, 3)
+            .unwrap()
+            .show("plan", "a")
+            .unwrap()
+            .entity_rev,
+        2
+    );
+    assert!(open(&image, 2, 3).unwrap().verify().unwrap().ok);
 }

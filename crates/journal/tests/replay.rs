@@ -175,7 +175,7 @@ fn row_9_jn_20_t_67_a_damaged_checkpoint_falls_back_and_is_reported() {
         .unwrap();
     type Damage = fn(&mut Vec<u8>);
     let damages: [Damage; 6] = [
-        |bytes| bytes.clear(),
+        Vec::clear,
         |bytes| bytes.truncate(bytes.len() / 2),
         |bytes| bytes[60] ^= 4,
         |bytes| bytes.extend_from_slice(b"\n"),

@@ -92,6 +92,7 @@ impl MemDisk {
     }
 
     /// A copy that shares nothing, as it is now: names, data, what is synced and what is not.
+    #[must_use]
     pub fn fork(&self) -> Self {
         let mut state = self.state().clone();
         state.locked.clear();
@@ -101,6 +102,7 @@ impl MemDisk {
     }
 
     /// The disk that a machine finds after the crash.
+    #[must_use]
     pub fn crash(&self, how: &Crash) -> Self {
         let before = self.state();
         let mut draw = Draw(match how {
@@ -183,9 +185,8 @@ impl State {
             trace.push((op, path.to_owned()));
         }
         match self.faults.remove(&self.ops) {
-            None => Ok(None),
             Some(Fault::Short(bytes)) if op == Op::Append => Ok(Some(bytes)),
-            Some(Fault::Short(_)) => Ok(None),
+            None | Some(Fault::Short(_)) => Ok(None),
             Some(Fault::Error(kind)) => {
                 if op == Op::Sync
                     && let Some(ino) = self.names.get(path).copied()
@@ -356,6 +357,17 @@ impl Disk for MemDisk {
                 state.name_ops.push(op);
             }
         }
+        Ok(())
+    }
+
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        state.step(Op::SyncDir, path)?;
+        for ino in 0..state.inodes.len() {
+            state.settle(ino);
+        }
+        state.durable_names = state.names.clone();
+        state.name_ops.clear();
         Ok(())
     }
 

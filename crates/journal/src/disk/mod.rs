@@ -29,7 +29,8 @@ pub struct Entry {
 }
 
 pub trait Disk: Send + Sync + Debug {
-    /// The entries of a folder, sorted; a missing folder is empty. Links and pipes are left out.
+    /// The entries of a folder, sorted; a missing folder is empty. Links and pipes are named, and refused
+    /// by whoever opens them.
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
     /// The length of a regular file; None where there is nothing.
     fn len(&self, path: &Path) -> io::Result<Option<u64>>;
@@ -49,6 +50,8 @@ pub trait Disk: Send + Sync + Debug {
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn sync(&self, path: &Path) -> io::Result<()>;
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Everything below this folder, names and data.
+    fn sync_all(&self, path: &Path) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// None when somebody else holds it.

@@ -45,14 +45,10 @@ impl Disk for RealDisk {
         let mut listed = Vec::new();
         for entry in entries {
             let entry = entry?;
-            let kind = entry.file_type()?;
-            if let (Some(name), true) =
-                (entry.file_name().to_str(), kind.is_file() || kind.is_dir())
-            {
-                listed.push(Entry {
-                    name: name.to_owned(),
-                    is_dir: kind.is_dir(),
-                });
+            let is_dir = entry.file_type()?.is_dir();
+            if let Some(name) = entry.file_name().to_str() {
+                let name = name.to_owned();
+                listed.push(Entry { name, is_dir });
             }
         }
         listed.sort_by(|a, b| a.name.cmp(&b.name));
@@ -147,6 +143,10 @@ impl Disk for RealDisk {
         File::open(path)?.sync_all()
     }
 
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        sync_file_system(&File::open(path)?)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         std::fs::rename(from, to)
     }
@@ -201,6 +201,17 @@ fn network_of(path: &Path) -> Option<&'static str> {
     .iter()
     .find(|(known, _)| *known == magic)
     .map(|(_, name)| *name)
+}
+
+#[cfg(target_os = "linux")]
+fn sync_file_system(folder: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(folder)?)
+}
+
+/// Elsewhere nothing promises as much: the next boot looks for itself.
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(_folder: &File) -> io::Result<()> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -132,18 +132,18 @@ pub fn commit(journal: &Journal, changes: Vec<Change>) -> Vec<heddle_journal::Re
 /// Seqs of all records, as the log shows them.
 pub fn seqs(journal: &Journal) -> Vec<u64> {
     let log = journal.log(0, usize::MAX).unwrap();
-    let seq = |line: &Box<serde_json::value::RawValue>| {
+    let seq = |line: &serde_json::value::RawValue| {
         let value: Value = serde_json::from_str(line.get()).unwrap();
         value["seq"].as_u64().unwrap()
     };
-    log.iter().map(seq).collect()
+    log.iter().map(|line| seq(line)).collect()
 }
 
 pub fn actions(journal: &Journal) -> Vec<String> {
     let log = journal.log(0, usize::MAX).unwrap();
-    let action = |line: &Box<serde_json::value::RawValue>| {
+    let action = |line: &serde_json::value::RawValue| {
         let value: Value = serde_json::from_str(line.get()).unwrap();
         value["action"].as_str().unwrap().to_owned()
     };
-    log.iter().map(action).collect()
+    log.iter().map(|line| action(line)).collect()
 }

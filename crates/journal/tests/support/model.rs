@@ -6,8 +6,10 @@ use heddle_journal::replay::Body;
 use heddle_journal::{Change, Journal};
 use serde_json::Value;
 
-/// Type and id → revision and document; None is a tombstone.
-pub type World = BTreeMap<(String, String), (u64, Option<Value>)>;
+/// Revision and document; None is a tombstone.
+pub type Image = (u64, Option<Value>);
+/// By type and id.
+pub type World = BTreeMap<(String, String), Image>;
 
 #[derive(Debug, Clone, Default)]
 pub struct Model {
@@ -15,7 +17,7 @@ pub struct Model {
     /// The one mutation that may or may not have happened.
     pub in_flight: Option<World>,
     /// Every image that an entity ever had.
-    pub images: BTreeMap<(String, String), Vec<(u64, Option<Value>)>>,
+    pub images: BTreeMap<(String, String), Vec<Image>>,
 }
 
 impl Model {
