@@ -28,7 +28,7 @@ fn write_v2() -> MemDisk {
     let disk = MemDisk::new();
     let journal = init(&disk);
     let journal = journal.with_settings(Settings {
-        roll_bytes: 900,
+        roll_bytes: 500,
         ..quick()
     });
     commit(&journal, vec![plan("a", 1), plan("b", 1)]);
@@ -94,6 +94,11 @@ fn the_store_of_format_2_opens_verifies_and_goes_on() {
     let report = journal.verify().unwrap();
     assert!(report.ok, "{report:#?}");
     assert_eq!((report.entities, report.counters.torn_adjudicated), (3, 1));
+    let from = journal.rebuild(0).unwrap().from;
+    assert!(
+        from.is_some(),
+        "the fixture has a checkpoint, and it serves"
+    );
     let world = rebuilt(&journal, usize::MAX);
     assert_eq!(rebuilt(&journal, 0), world);
     assert_eq!(world[&("plan".into(), "b".into())], (2, None));
