@@ -1,5 +1,9 @@
 //! `heddle journal` over the real binary: words, JSON, exit codes, no daemon.
 #![cfg(test)]
+#![allow(
+    clippy::too_many_lines,
+    reason = "a case after another reads best in one place"
+)]
 
 mod support;
 
@@ -145,6 +149,29 @@ fn payloads_come_from_arguments_files_and_standard_input_and_bad_ones_write_noth
     assert_eq!(
         repository.json(&["show", "plan", "a"])["payload"]["title"],
         "from a file"
+    );
+    let file = std::fs::File::open(repository.path().join("p.json")).unwrap();
+    let words = [
+        "journal",
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "a",
+        "--action",
+        "update",
+        "--payload",
+        "-",
+    ];
+    let mut piped = repository.home.command(&words);
+    let piped = piped
+        .current_dir(repository.path())
+        .stdin(file)
+        .output()
+        .unwrap();
+    assert!(
+        Ran::from(piped).ok().stdout.contains("nothing to record"),
+        "the same document again"
     );
     for bad in [
         "{",

@@ -14,7 +14,7 @@ use crate::lines::{Counted, Damage, Sink, scan};
 use crate::meta::{self, Meta, MetaFound, Position};
 use crate::notes::{MetaPayload, Note, SeqRepair};
 use crate::record::{Batch, PayloadRef, Record};
-use crate::recovery::{Found, MetaState, Reconcile, decide};
+use crate::recovery::{Found, MetaState, Reconcile, Steps, decide};
 use crate::registry::JOURNAL;
 use crate::segments::{self, Tail};
 use crate::{blobs, checkpoint};
@@ -216,10 +216,39 @@ impl Session<'_> {
         if let Some(marker) = marker.filter(|_| steps.append_again) {
             self.append_again(&marker)?;
         }
+        let repairs = self.repairs(meta, tail, tail_next, steps)?;
+        if !repairs.is_empty() {
+            // IMPORTANT: a write of its own. What follows must never share a torn write with it.
+            let drafts = repairs
+                .iter()
+                .map(|r| self.meta_draft(r))
+                .collect::<Result<Vec<_>, _>>()?;
+            self.write(&drafts)?;
+        }
+        match steps.reconcile {
+            Reconcile::Nothing => Ok(()),
+            Reconcile::Gap => match meta.good().map(|meta| meta.applied) {
+                Some(from) if self.reconcile_gap(from)? => self.write_meta(false),
+                _ => self.reconcile_full(),
+            },
+            Reconcile::Full => self.reconcile_full(),
+        }
+    }
+
+    /// The journal's own records about what was found.
+    fn repairs(
+        &self,
+        meta: &MetaFound,
+        tail: &Tail,
+        tail_next: u64,
+        steps: Steps,
+    ) -> Result<Vec<MetaPayload>, JournalError> {
+        let path = self.journal.layout.segment(self.active);
         let mut repairs = Vec::new();
         if let Some(torn) = tail.torn.clone().filter(|_| steps.note_torn) {
             let length = usize::try_from(torn.end - torn.start).unwrap_or(0);
-            let fragment = journal
+            let fragment = self
+                .journal
                 .disk()
                 .read_at(&path, torn.start, length)
                 .at(&path)?;
@@ -237,22 +266,7 @@ impl Session<'_> {
                 repaired_next_seq: tail_next,
             }));
         }
-        if !repairs.is_empty() {
-            // IMPORTANT: a write of its own. What follows must never share a torn write with it.
-            let drafts = repairs
-                .iter()
-                .map(|r| self.meta_draft(r))
-                .collect::<Result<Vec<_>, _>>()?;
-            self.write(&drafts)?;
-        }
-        match steps.reconcile {
-            Reconcile::Nothing => Ok(()),
-            Reconcile::Gap => match meta.good().map(|meta| meta.applied) {
-                Some(from) if self.reconcile_gap(from)? => self.write_meta(false),
-                _ => self.reconcile_full(),
-            },
-            Reconcile::Full => self.reconcile_full(),
-        }
+        Ok(repairs)
     }
 
     pub(crate) fn end(&self) -> Position {

@@ -388,3 +388,20 @@ fn row_21_a_crash_between_blob_and_record_leaves_an_orphan_never_a_dangling_refe
     }
     assert!(orphans > 0, "no crash fell between the two");
 }
+
+/// P16 as a count: a single-entity mutation touches the disk as often among 1,500 entities as among 40.
+#[test]
+fn p16_an_operation_costs_the_same_whatever_the_size_of_the_store() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let mut costs = Vec::new();
+    for round in [40, 1500] {
+        for n in 0..round {
+            commit(&journal, vec![plan(&format!("p{round}-{n}"), n)]);
+        }
+        let before = disk.ops();
+        commit(&journal, vec![plan("p40-7", round)]);
+        costs.push(disk.ops() - before);
+    }
+    assert_eq!(costs[0], costs[1]);
+}

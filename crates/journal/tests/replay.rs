@@ -156,6 +156,8 @@ fn jn_31_row_14_time_stamps_order_nothing() {
     assert_eq!(rebuilt(&journal, 0), before);
 }
 
+type Damage = fn(&mut Vec<u8>);
+
 /// Everything that is unsound about a checkpoint: the one before serves, and verify says so.
 #[test]
 fn row_9_jn_20_t_67_a_damaged_checkpoint_falls_back_and_is_reported() {
@@ -173,7 +175,6 @@ fn row_9_jn_20_t_67_a_damaged_checkpoint_falls_back_and_is_reported() {
         .filter(|p| is(p, "ckpt-"))
         .max()
         .unwrap();
-    type Damage = fn(&mut Vec<u8>);
     let damages: [Damage; 6] = [
         Vec::clear,
         |bytes| bytes.truncate(bytes.len() / 2),
@@ -405,7 +406,7 @@ fn t_60_a_projection_edited_by_hand_is_drift_and_never_truth() {
     commit(&journal, vec![plan("a", 1)]);
     let path = Path::new("/repo/.heddle/entities/plan/a.json");
     disk.tamper(path, |bytes| {
-        *bytes = br#"{"title":"mine","n":99}"#.to_vec()
+        *bytes = br#"{"title":"mine","n":99}"#.to_vec();
     });
     let report = journal.verify().unwrap();
     assert!(!report.ok && report.divergent[0].item_id == "a");
