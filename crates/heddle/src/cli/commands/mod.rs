@@ -11,6 +11,7 @@ mod explain;
 mod file;
 mod forget;
 mod inbox;
+mod journal;
 pub mod logs;
 mod mcp;
 mod mesh;
@@ -81,6 +82,8 @@ verbs! {
     File => file,
     /// Store texts and find them by nearness
     Vector => vector,
+    /// Record and read this repository's plans, decisions, claims and runs
+    Journal => journal,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

@@ -1,0 +1,101 @@
+//! `heddle journal append`: one change, on the disk before the answer.
+
+use std::io::Read;
+
+use clap::Args as ClapArgs;
+use heddle_core::canonical::parse_ijson;
+use heddle_journal::Change;
+use heddle_journal::action::Action;
+use serde_json::{Value, json};
+
+use super::store;
+use crate::cli::{CliError, Context, exit, ui};
+
+/// A payload may be large, but not without end.
+const PAYLOAD_BYTES_MAX: u64 = 64 << 20;
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// plan, decision, claim, … or a type of .heddle/schemas/
+    #[arg(long = "type", value_name = "TYPE")]
+    item_type: String,
+    /// The entity; not needed for events of a session
+    #[arg(long)]
+    id: Option<String>,
+    /// create, update, delete, claim, release_claim, run_running, …
+    #[arg(long, value_parser = parse_action)]
+    action: Action,
+    /// The whole document: JSON, @FILE, or `-` for standard input
+    #[arg(long, value_name = "JSON")]
+    payload: Option<String>,
+    /// A sentence for people
+    #[arg(long)]
+    summary: Option<String>,
+    /// The reader that you are: its own events are not shown back to it
+    #[arg(long, value_name = "NAME")]
+    reader: Option<String>,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let document = args.payload.as_deref().map(payload).transpose()?;
+    let journal = store::open(context, args.reader)?;
+    let change = Change {
+        item_type: args.item_type.clone(),
+        item_id: args.id.clone(),
+        action: Some(args.action),
+        document,
+        summary: args.summary,
+    };
+    let committed = journal.mutate(vec![change]).map_err(store::told)?;
+    let receipt = committed.receipts()[0].clone();
+    let answer = json!({
+        "seq": receipt.seq,
+        "writer": receipt.writer,
+        "entity_rev": receipt.entity_rev,
+        "batch": receipt.batch,
+    });
+    // The record is on the disk: answer first, projections then.
+    let printed = context.print(&answer, |_| match (receipt.seq, receipt.entity_rev) {
+        (None, _) => "nothing to record: no lasting field changed\n".to_owned(),
+        (Some(seq), None) => format!("recorded as seq {seq}\n"),
+        (Some(seq), Some(rev)) => {
+            let id = args.id.as_deref().unwrap_or_default();
+            format!(
+                "recorded as seq {seq}: {} {id} is at revision {rev}\n",
+                args.item_type
+            )
+        }
+    });
+    if let Err(error) = committed.finish() {
+        ui::note(&format!(
+            "note: the record is safe; its projection follows with the next call ({error})"
+        ));
+    }
+    printed
+}
+
+fn parse_action(text: &str) -> Result<Action, String> {
+    Action::parse(text).ok_or_else(|| {
+        let known: Vec<&str> = Action::ALL.iter().map(|action| action.as_str()).collect();
+        format!("the actions are {}", known.join(", "))
+    })
+}
+
+fn payload(text: &str) -> Result<Value, CliError> {
+    let refused = |reason: String| {
+        CliError::new(exit::USAGE, format!("the payload: {reason}"))
+            .next("Pass a JSON object, @FILE, or - for standard input.")
+    };
+    let bytes = if text == "-" {
+        let mut bytes = Vec::new();
+        let input = std::io::stdin().lock();
+        let read = input.take(PAYLOAD_BYTES_MAX).read_to_end(&mut bytes);
+        read.map_err(|error| refused(error.to_string()))?;
+        bytes
+    } else if let Some(path) = text.strip_prefix('@') {
+        std::fs::read(path).map_err(|error| refused(format!("{path}: {error}")))?
+    } else {
+        text.as_bytes().to_vec()
+    };
+    parse_ijson(&bytes).map_err(|error| refused(error.to_string()))
+}

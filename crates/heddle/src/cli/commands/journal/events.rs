@@ -1,0 +1,55 @@
+//! `heddle journal events`: what a reader has not seen yet.
+
+use clap::Args as ClapArgs;
+use heddle_journal::Page;
+
+use super::{log, store};
+use crate::cli::{CliError, Context};
+
+/// Events on one page; the watermark stands behind the last one shown.
+const EVENTS_DEFAULT: usize = 1000;
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The reader; every running instance takes a name of its own
+    #[arg(long, value_name = "NAME")]
+    reader: String,
+    /// Look only: the watermark stays
+    #[arg(long)]
+    peek: bool,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = EVENTS_DEFAULT)]
+    limit: usize,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let journal = store::open(context, Some(args.reader.clone()))?;
+    let page = journal
+        .events(&args.reader, args.limit, args.peek)
+        .map_err(store::told)?;
+    context.print(&page, text)
+}
+
+fn text(page: &Page) -> String {
+    let mut text = String::new();
+    if page.gap {
+        text.push_str("some events were archived before they were read");
+        if let Some(summary) = &page.summary {
+            text.push_str(&format!(
+                "; the state up to seq {} has {} entities, events go on at seq {}",
+                summary.head_seq, summary.entities, summary.oldest_seq
+            ));
+        }
+        text.push('\n');
+    }
+    for event in &page.events {
+        text.push_str(&log::line(event.get()));
+        text.push('\n');
+    }
+    if page.events.is_empty() {
+        text.push_str(&format!("nothing new after seq {}\n", page.last_seq));
+    } else if page.more {
+        text.push_str("there is more: ask again\n");
+    }
+    text
+}

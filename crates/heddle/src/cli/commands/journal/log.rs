@@ -1,0 +1,62 @@
+//! `heddle journal log`: the records, one a line, in order.
+
+use clap::Args as ClapArgs;
+use serde_json::Value;
+
+use super::store;
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context, ui};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Only records after this seq
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    since: u64,
+    /// At most this many
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let journal = store::open(context, None)?;
+    let records = journal
+        .log(args.since, args.limit.unwrap_or(usize::MAX))
+        .map_err(store::told)?;
+    let mut text = String::new();
+    for record in &records {
+        if context.json {
+            text.push_str(record.get());
+        } else {
+            text.push_str(&line(record.get()));
+        }
+        text.push('\n');
+    }
+    if context.json {
+        ui::raw(&text)
+    } else {
+        ui::text(&text)
+    }
+}
+
+/// A record for people.
+pub(super) fn line(record: &str) -> String {
+    let record: Value = serde_json::from_str(record).unwrap_or_default();
+    let word = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+    let rev = record["entity_rev"]
+        .as_u64()
+        .map_or(String::new(), |rev| format!(" r{rev}"));
+    let summary = record["summary"]
+        .as_str()
+        .map_or(String::new(), |s| format!(": {s}"));
+    let line = format!(
+        "{:>8}  {}  {:<16} {} {}{rev}{summary}  ({})",
+        record["seq"].as_u64().unwrap_or_default(),
+        word("ts"),
+        word("action"),
+        word("item_type"),
+        word("item_id"),
+        word("agent"),
+    );
+    // One record, one line: a newline in a summary must not forge another.
+    printable(&line).replace('\n', "\\n")
+}

@@ -1,0 +1,373 @@
+//! Checkpoints: the whole state in one file, for speed, never for correctness.
+//!
+//! One entity a line, so that git shows what changed. The last field is the SHA-256 of everything
+//! before it; the `checkpoint_ref` in the journal carries that of the whole file.
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::blobs;
+use crate::disk::{Disk, replace};
+use crate::error::{At, JournalError};
+use crate::format::{ENVELOPE_VERSION, INLINE_PAYLOAD_BYTES_MAX, checkpoint_name, checkpoint_seq};
+use crate::journal::Journal;
+use crate::layout::Layout;
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::notes::{CheckpointRef, MetaPayload};
+use crate::record::{PayloadRef, Text};
+use crate::reduce::Head;
+use crate::replay::{Body, Entity, Replay, Unknown};
+use crate::segments;
+use crate::session::Session;
+
+const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+const SEAL: &str = ",\"sha256\":\"";
+/// The seal, 64 digits, `"}` and a newline.
+const SEAL_BYTES: usize = SEAL.len() + 64 + 3;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ManifestEntity<'a> {
+    #[serde(borrow)]
+    item_type: Text<'a>,
+    #[serde(borrow)]
+    item_id: Text<'a>,
+    entity_rev: u64,
+    seq: u64,
+    crc: u32,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    payload: Option<&'a RawValue>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    payload_ref: Option<PayloadRef<'a>>,
+}
+
+/// Tombstones are in it: the revision of what was deleted goes on counting (C24).
+#[derive(Debug, Deserialize)]
+pub(crate) struct Manifest<'a> {
+    v: u8,
+    pub(crate) head_seq: u64,
+    #[serde(borrow)]
+    pub(crate) entities: Vec<ManifestEntity<'a>>,
+    #[serde(borrow)]
+    tombstones: Vec<ManifestEntity<'a>>,
+    pub(crate) blobs: Vec<String>,
+}
+
+/// Head seqs of the checkpoints that there are, rising; whether they are sound is another question.
+pub fn listed(disk: &dyn Disk, layout: &Layout) -> Result<Vec<u64>, JournalError> {
+    let folder = layout.checkpoints();
+    let entries = disk.list(&folder).at(&folder)?;
+    let files = entries.iter().filter(|entry| !entry.is_dir);
+    let mut seqs: Vec<u64> = files.filter_map(|e| checkpoint_seq(&e.name)).collect();
+    seqs.sort_unstable();
+    Ok(seqs)
+}
+
+/// A rebuild, and what it began with.
+#[derive(Debug)]
+pub struct Rebuilt {
+    pub replay: Replay<Unknown>,
+    /// The checkpoint that it began with; None: the first record.
+    pub from: Option<u64>,
+}
+
+/// Whether a checkpoint can be built on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trust {
+    Verified,
+    /// No reference in the journal: its writer died. Harmless, and not used.
+    Orphan,
+    Rejected(String),
+}
+
+fn parse(bytes: &[u8]) -> Result<Manifest<'_>, String> {
+    let at = bytes.len().checked_sub(SEAL_BYTES).ok_or("too short")?;
+    let (body, seal) = bytes.split_at(at);
+    let digits = seal
+        .strip_prefix(SEAL.as_bytes())
+        .and_then(|rest| rest.strip_suffix(b"\"}\n"))
+        .ok_or("its seal is missing")?;
+    if digits != blobs::sha256_hex(body).as_bytes() {
+        return Err("its seal does not match".to_owned());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+    let manifest: Manifest<'_> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    if manifest.v != ENVELOPE_VERSION {
+        return Err(format!("version {} is unknown", manifest.v));
+    }
+    Ok(manifest)
+}
+
+impl Journal {
+    /// Reads a checkpoint whole and checks it: seal, content, reference in the journal, blobs.
+    pub fn trust(&self, head_seq: u64) -> Result<Trust, JournalError> {
+        let bytes = match self.manifest_bytes(head_seq) {
+            Ok(bytes) => bytes,
+            Err(error) => return Ok(Trust::Rejected(error.to_string())),
+        };
+        let manifest = match parse(&bytes) {
+            Ok(manifest) => manifest,
+            Err(reason) => return Ok(Trust::Rejected(reason)),
+        };
+        if manifest.head_seq != head_seq {
+            return Ok(Trust::Rejected("its name says another seq".to_owned()));
+        }
+        for blob in &manifest.blobs {
+            if let Err(reason) = blobs::get(self.disk(), &self.layout, blob) {
+                return Ok(Trust::Rejected(reason));
+            }
+        }
+        Ok(match self.reference(head_seq)? {
+            Reference::Found(reference) if reference.sha256 == blobs::sha256_hex(&bytes) => {
+                Trust::Verified
+            }
+            Reference::Found(_) => Trust::Rejected("the journal knows another file".to_owned()),
+            // A clone brings no segments: the seal must do.
+            Reference::NoSegment => Trust::Verified,
+            Reference::Missing => Trust::Orphan,
+        })
+    }
+
+    /// The blobs that a checkpoint names; None where it cannot be read.
+    pub(crate) fn blobs_of(&self, head_seq: u64) -> Option<Vec<String>> {
+        let bytes = self.manifest_bytes(head_seq).ok()?;
+        parse(&bytes).ok().map(|manifest| manifest.blobs)
+    }
+
+    fn manifest_bytes(&self, head_seq: u64) -> Result<Vec<u8>, JournalError> {
+        let path = self.layout.checkpoint(head_seq);
+        self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)
+    }
+
+    /// The reference follows its checkpoint at once, so it has the next seq.
+    pub(crate) fn reference(&self, head_seq: u64) -> Result<Reference, JournalError> {
+        let segments = self.all_segments()?;
+        let index = segments::holding(&segments, head_seq + 1);
+        let Some(first) = segments.get(index).filter(|first| **first <= head_seq + 1) else {
+            return Ok(Reference::NoSegment);
+        };
+        let bytes = segments::read(self.disk(), &self.layout, *first)?;
+        let mut finder = Finder {
+            head_seq,
+            found: None,
+        };
+        scan(&bytes, 0, &mut finder);
+        let is_newest = index + 1 == segments.len();
+        Ok(match finder.found {
+            Some(reference) => Reference::Found(reference),
+            // An empty or younger journal than the checkpoint: it came with a clone.
+            None if is_newest && *first == head_seq + 1 && bytes.is_empty() => Reference::NoSegment,
+            None => Reference::Missing,
+        })
+    }
+
+    /// Live and archived, rising.
+    pub(crate) fn all_segments(&self) -> Result<Vec<u64>, JournalError> {
+        let mut all = segments::archived(self.disk(), &self.layout)?;
+        all.extend(segments::live(self.disk(), &self.layout)?);
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// The state, from the newest sound checkpoint but `skip` of them, or from the first record.
+    pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
+        let mut replay = Replay::new(Unknown, self.registry.clone(), self.mode);
+        let mut from = None;
+        let mut rejected = 0;
+        let mut to_skip = skip;
+        for head_seq in listed(self.disk(), &self.layout)?.into_iter().rev() {
+            match self.trust(head_seq)? {
+                Trust::Verified if to_skip > 0 => to_skip -= 1,
+                Trust::Verified => {
+                    let bytes = self.manifest_bytes(head_seq)?;
+                    let manifest = parse(&bytes).map_err(|reason| JournalError::Damaged {
+                        path: self.layout.checkpoint(head_seq),
+                        reason,
+                    })?;
+                    load(&manifest, &mut replay);
+                    from = Some(head_seq);
+                    break;
+                }
+                Trust::Orphan => {}
+                Trust::Rejected(_) => rejected += 1,
+            }
+        }
+        let segments = self.all_segments()?;
+        let begin = segments::holding(&segments, from.map_or(1, |head| head + 1));
+        // Before the oldest segment there was something, and no checkpoint holds it.
+        if segments
+            .first()
+            .is_some_and(|first| *first > from.map_or(1, |head| head + 1))
+        {
+            replay.counters.seq_gaps += 1;
+        }
+        for first in &segments[begin.min(segments.len())..] {
+            let bytes = segments::read(self.disk(), &self.layout, *first)?;
+            replay.segment(*first, &bytes, 0);
+        }
+        let active = segments::live(self.disk(), &self.layout)?.last().copied();
+        let torn = match active {
+            Some(first) => segments::tail(self.disk(), &self.layout, first)?.torn,
+            None => None,
+        };
+        replay.finish(active.zip(torn).map(|(first, torn)| (first, torn.start)));
+        replay.counters.checkpoints_rejected = rejected;
+        Ok(Rebuilt { replay, from })
+    }
+
+    /// The manifest of a state, migrated to this build's versions, and the blobs that it names.
+    fn manifest(&self, replay: &Replay<Unknown>) -> Result<(Vec<u8>, Vec<String>), JournalError> {
+        let mut live = Vec::new();
+        let mut dead = Vec::new();
+        let mut named = Vec::new();
+        for (item_type, item_id, entity) in replay.entities() {
+            let (inline, blob) = self.image(item_type, &entity.body)?;
+            let line = ManifestEntity {
+                item_type: item_type.into(),
+                item_id: item_id.into(),
+                entity_rev: entity.head.rev,
+                seq: entity.head.seq,
+                crc: entity.head.crc,
+                payload: inline.as_deref(),
+                payload_ref: blob.as_ref().map(|(sha256, bytes)| PayloadRef {
+                    sha256: sha256.as_str().into(),
+                    bytes: *bytes,
+                }),
+            };
+            let line = serde_json::to_string(&line).map_err(JournalError::refused)?;
+            if entity.head.is_deleted {
+                dead.push(line);
+            } else {
+                live.push(line);
+            }
+            named.extend(blob.map(|(sha256, _)| sha256));
+        }
+        named.sort_unstable();
+        named.dedup();
+        let listed = serde_json::to_string(&named).map_err(JournalError::refused)?;
+        let mut text = format!(
+            "{{\"v\":{ENVELOPE_VERSION},\"head_seq\":{},\"entities\":[\n{}\n],\"tombstones\":[\n{}\n],\"blobs\":{listed}",
+            replay.head_seq,
+            live.join(",\n"),
+            dead.join(",\n"),
+        );
+        let seal = blobs::sha256_hex(text.as_bytes());
+        text.push_str(&format!("{SEAL}{seal}\"}}\n"));
+        Ok((text.into_bytes(), named))
+    }
+
+    /// A post-image for a manifest: at this build's version where it can be read, as it was where not.
+    fn image(&self, item_type: &str, body: &Body) -> Result<Image, JournalError> {
+        let text = match (body, self.document(item_type, body)) {
+            (Body::Gone, _) => return Ok((None, None)),
+            (_, Ok(document)) => document.to_string(),
+            (Body::Inline(text), Err(_)) => text.to_string(),
+            (Body::Blob { sha256, bytes }, Err(_)) => {
+                return Ok((None, Some((sha256.to_string(), *bytes))));
+            }
+        };
+        if text.len() > INLINE_PAYLOAD_BYTES_MAX {
+            let sha256 = blobs::put(self.disk(), &self.layout, text.as_bytes())?;
+            return Ok((None, Some((sha256, text.len() as u64))));
+        }
+        let raw = RawValue::from_string(text).map_err(JournalError::refused)?;
+        Ok((Some(raw), None))
+    }
+}
+
+type Image = (Option<Box<RawValue>>, Option<(String, u64)>);
+
+pub(crate) enum Reference {
+    Found(CheckpointRef),
+    Missing,
+    NoSegment,
+}
+
+struct Finder {
+    head_seq: u64,
+    found: Option<CheckpointRef>,
+}
+
+impl<'a> Sink<'a> for Finder {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        for record in batch.iter().map(|counted| &counted.record) {
+            let payload = record.payload.map(RawValue::get);
+            if let Some(MetaPayload::CheckpointRef(reference)) =
+                payload.and_then(|text| MetaPayload::parse(record.action, text))
+                && reference.head_seq == self.head_seq
+                && reference.file == checkpoint_name(self.head_seq)
+            {
+                self.found = Some(reference);
+            }
+        }
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}
+
+fn load(manifest: &Manifest<'_>, replay: &mut Replay<Unknown>) {
+    replay.begin_at(manifest.head_seq);
+    let live = manifest.entities.iter().map(|line| (line, false));
+    for (line, is_deleted) in live.chain(manifest.tombstones.iter().map(|line| (line, true))) {
+        let body = match (is_deleted, line.payload, &line.payload_ref) {
+            (false, Some(payload), _) => Body::Inline(payload.get().into()),
+            (false, None, Some(blob)) => Body::Blob {
+                sha256: blob.sha256.as_str().into(),
+                bytes: blob.bytes,
+            },
+            _ => Body::Gone,
+        };
+        let head = Head {
+            rev: line.entity_rev,
+            seq: line.seq,
+            crc: line.crc,
+            is_deleted,
+        };
+        let entity = Entity { head, body };
+        replay.insert(line.item_type.as_str(), line.item_id.as_str(), entity);
+    }
+}
+
+impl Session<'_> {
+    /// Manifest, sync, reference, cache: a crash leaves at most a file that nobody refers to.
+    pub(crate) fn checkpoint(&mut self) -> Result<CheckpointRef, JournalError> {
+        let journal = self.journal;
+        let rebuilt = journal.rebuild(0)?;
+        let head_seq = rebuilt.replay.head_seq;
+        if let Some(newest) = rebuilt.from
+            && head_seq == newest + 1
+            && let Reference::Found(reference) = journal.reference(newest)?
+        {
+            // Nothing but the reference itself came since.
+            return Ok(reference);
+        }
+        let (bytes, named) = journal.manifest(&rebuilt.replay)?;
+        let path = journal.layout.checkpoint(head_seq);
+        replace(journal.disk(), &path, &bytes, true).at(&path)?;
+        let reference = CheckpointRef {
+            file: checkpoint_name(head_seq),
+            sha256: blobs::sha256_hex(&bytes),
+            head_seq,
+            entities: rebuilt.replay.live_count(),
+            bytes: bytes.len() as u64,
+            blobs: named,
+        };
+        let draft = self.meta_draft(&MetaPayload::CheckpointRef(reference.clone()))?;
+        self.write(&[draft])?;
+        self.write_meta(false)?;
+        Ok(reference)
+    }
+}
+
+impl Journal {
+    /// A checkpoint, and a clean end: whatever boot comes next need not compare every file.
+    pub fn checkpoint(&self) -> Result<CheckpointRef, JournalError> {
+        let mut session = self.session()?;
+        let reference = session.checkpoint()?;
+        // Where that cannot be promised, the next boot looks for itself.
+        if self.disk().sync_all(self.layout.root()).is_ok() {
+            session.write_meta(true)?;
+        }
+        Ok(reference)
+    }
+}

@@ -1,0 +1,243 @@
+//! The machine's own disk, opened with care: no links followed, modes 0600 and 0700.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, OFlags, flock};
+
+use super::{Appender, Disk, Entry, LockGuard};
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RealDisk;
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    // Non-blocking: a pipe under one of our names must not hang us.
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    options
+        .mode(0o600)
+        .custom_flags(i32::try_from(flags.bits()).unwrap_or(0));
+    options
+}
+
+/// A regular file with one name, and nothing else (T-64).
+fn checked(file: File) -> io::Result<File> {
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.nlink() > 1 {
+        return Err(io::Error::other("not a plain file with one name"));
+    }
+    Ok(file)
+}
+
+fn open_read(path: &Path) -> io::Result<File> {
+    checked(options().read(true).open(path)?)
+}
+
+impl Disk for RealDisk {
+    fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
+        let entries = match std::fs::read_dir(dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let mut listed = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let is_dir = entry.file_type()?.is_dir();
+            if let Some(name) = entry.file_name().to_str() {
+                let name = name.to_owned();
+                listed.push(Entry { name, is_dir });
+            }
+        }
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(listed)
+    }
+
+    fn len(&self, path: &Path) -> io::Result<Option<u64>> {
+        match std::fs::symlink_metadata(path) {
+            Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
+            Ok(_) => Err(io::Error::other("not a plain file")),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+        let file = open_read(path)?;
+        let length = file.metadata()?.len();
+        if length > limit {
+            return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+        }
+        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
+        file.take(limit).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        let file = open_read(path)?;
+        let rest = file.metadata()?.len().saturating_sub(offset);
+        let wanted = bytes.min(usize::try_from(rest).unwrap_or(usize::MAX));
+        let mut buffer = vec![0; wanted];
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        buffer.truncate(filled);
+        Ok(buffer)
+    }
+
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)?;
+        self.check_dir(path)
+    }
+
+    fn check_dir(&self, path: &Path) -> io::Result<()> {
+        if std::fs::symlink_metadata(path)?.is_dir() {
+            Ok(())
+        } else {
+            Err(io::Error::other("not a plain folder"))
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<()> {
+        options().write(true).create_new(true).open(path).map(drop)
+    }
+
+    fn open_append(&self, path: &Path) -> io::Result<Box<dyn Appender>> {
+        let file = checked(options().append(true).open(path)?)?;
+        Ok(Box::new(RealAppender(file)))
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let file = checked(
+            options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?,
+        )?;
+        file.set_len(0)?;
+        (&file).write_all(bytes)
+    }
+
+    fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = checked(options().write(true).open(path)?)?;
+        file.write_all_at(bytes, offset)
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        open_read(path)?.sync_data()
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn sync_all(&self, path: &Path) -> io::Result<()> {
+        sync_file_system(&File::open(path)?)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>> {
+        loop {
+            let file = options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)?;
+            let file = checked(file)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // Somebody removed the file between open and lock: the lock is on a file without a name.
+            let named = std::fs::symlink_metadata(path)
+                .map(|m| (m.dev(), m.ino()))
+                .ok();
+            let held = file.metadata()?;
+            if named == Some((held.dev(), held.ino())) {
+                return Ok(Some(Box::new(RealLock(file))));
+            }
+        }
+    }
+
+    fn network_name(&self, path: &Path) -> Option<&'static str> {
+        network_of(path)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn network_of(path: &Path) -> Option<&'static str> {
+    let magic = u32::try_from(rustix::fs::statfs(path).ok()?.f_type & 0xffff_ffff).ok()?;
+    [
+        (0x6969, "NFS"),
+        (0xff53_4d42, "CIFS"),
+        (0xfe53_4d42, "SMB2"),
+        (0x517b, "SMB"),
+        (0x0102_1997, "9p"),
+        (0x5346_414f, "AFS"),
+        (0x00c3_6400, "Ceph"),
+    ]
+    .iter()
+    .find(|(known, _)| *known == magic)
+    .map(|(_, name)| *name)
+}
+
+#[cfg(target_os = "linux")]
+fn sync_file_system(folder: &File) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(folder)?)
+}
+
+/// Elsewhere nothing promises as much: the next boot looks for itself.
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(_folder: &File) -> io::Result<()> {
+    Err(io::Error::from(io::ErrorKind::Unsupported))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn network_of(_path: &Path) -> Option<&'static str> {
+    None
+}
+
+#[derive(Debug)]
+struct RealAppender(File);
+
+impl Appender for RealAppender {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+}
+
+#[derive(Debug)]
+struct RealLock(File);
+
+impl LockGuard for RealLock {
+    fn sign(&mut self, owner: &str) -> io::Result<()> {
+        self.0.set_len(0)?;
+        self.0.write_all_at(owner.as_bytes(), 0)
+    }
+}

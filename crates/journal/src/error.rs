@@ -1,0 +1,88 @@
+//! What can go wrong, typed; the doors add the next step.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::record::{LineFault, RuleFault};
+use crate::registry::{DocumentFault, RegistryError};
+
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    #[error("{path}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("there is no journal in {0}")]
+    NoStore(PathBuf),
+    #[error("another process is writing ({owner}); waited {waited_ms} ms")]
+    Busy { owner: String, waited_ms: u64 },
+    /// Somebody had taken the request over and does not answer.
+    #[error("whether the mutation happened is not known: {0}")]
+    Unknown(Box<JournalError>),
+    #[error("{0}")]
+    Refused(String),
+    #[error("{item_type} {item_id} is not here")]
+    NotFound { item_type: String, item_id: String },
+    #[error("the record of {item_type} {item_id}: {reason}")]
+    Entity {
+        item_type: String,
+        item_id: String,
+        reason: String,
+    },
+    #[error(
+        "only {written} of {wanted} bytes went to {path}: the mutation did not happen; is the disk full?"
+    )]
+    ShortWrite {
+        path: PathBuf,
+        written: usize,
+        wanted: usize,
+    },
+    #[error(
+        "{path} could not be synced ({source}): whether the mutation survives a power cut is unknown"
+    )]
+    SyncFailed { path: PathBuf, source: io::Error },
+    #[error("{path} is not what it should be: {reason}")]
+    Damaged { path: PathBuf, reason: String },
+}
+
+impl JournalError {
+    pub fn refused(reason: impl ToString) -> Self {
+        Self::Refused(reason.to_string())
+    }
+}
+
+impl From<LineFault> for JournalError {
+    fn from(fault: LineFault) -> Self {
+        Self::Refused(format!("the record is {fault}"))
+    }
+}
+
+impl From<RuleFault> for JournalError {
+    fn from(fault: RuleFault) -> Self {
+        Self::refused(fault)
+    }
+}
+
+impl From<DocumentFault> for JournalError {
+    fn from(fault: DocumentFault) -> Self {
+        Self::refused(fault)
+    }
+}
+
+impl From<RegistryError> for JournalError {
+    fn from(fault: RegistryError) -> Self {
+        Self::refused(fault)
+    }
+}
+
+/// Names the file that an operation failed on.
+pub(crate) trait At<T> {
+    fn at(self, path: &Path) -> Result<T, JournalError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, path: &Path) -> Result<T, JournalError> {
+        self.map_err(|source| JournalError::Io {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}

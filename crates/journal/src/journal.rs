@@ -1,0 +1,214 @@
+//! A journal that is open: where it lies, who writes, what it may use. Holds no lock and no file.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_core::clock::{Clock, Ids};
+use serde::{Deserialize, Serialize};
+
+use crate::action::Mode;
+use crate::disk::{Disk, read_if_there, replace};
+use crate::error::{At, JournalError};
+use crate::format::{SEGMENT_ROLL_BYTES, WHO_BYTES_MAX};
+use crate::layout::Layout;
+use crate::registry::Registry;
+
+const CONFIG_BYTES_MAX: u64 = 64 << 10;
+const SCHEMA_BYTES_MAX: u64 = 256 << 10;
+const CONFIG_VERSION: u8 = 1;
+/// Projections and checkpoints belong into git, segments and caches do not (J2).
+const GITIGNORE: &[u8] = b"/events/*\n!/events/checkpoints/\n";
+
+/// What the journal uses of the world.
+#[derive(Clone)]
+pub struct World {
+    pub disk: Arc<dyn Disk>,
+    pub clock: Arc<dyn Clock>,
+    pub ids: Arc<dyn Ids>,
+}
+
+/// On whose behalf records are written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    pub agent: String,
+    /// The actor instance; its own events are not shown back to it (JN-23).
+    pub agent_id: Option<String>,
+    pub user: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    pub roll_bytes: u64,
+    /// Off only by the documented opt-out: a power cut may then lose what was acknowledged.
+    pub sync: bool,
+    pub lock_wait: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            roll_bytes: SEGMENT_ROLL_BYTES,
+            sync: true,
+            lock_wait: Duration::from_secs(10),
+        }
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Config {
+    v: u8,
+    mode: Mode,
+}
+
+pub struct Journal {
+    pub(crate) world: World,
+    pub(crate) layout: Layout,
+    pub(crate) settings: Settings,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) mode: Mode,
+    pub(crate) who: Who,
+    /// Pid and a nonce of this start: never an agent's name, never a bare pid.
+    pub(crate) writer: String,
+    /// One request of this writer waits at a time: its records are known by the writer's name.
+    pub(crate) line: std::sync::Mutex<()>,
+}
+
+impl Journal {
+    /// Makes the store; one that is there stays as it is. The config comes last: it says that all is there.
+    pub fn init(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
+        let layout = Layout::new(root);
+        let disk = &*world.disk;
+        let config = layout.root().join("journal.json");
+        if read_if_there(disk, &config, CONFIG_BYTES_MAX)
+            .at(&config)?
+            .is_none()
+        {
+            let folders = [layout.events(), layout.checkpoints(), layout.entities()];
+            for folder in &folders {
+                disk.create_dir(folder).at(folder)?;
+            }
+            let ignore = layout.root().join(".gitignore");
+            replace(disk, &ignore, GITIGNORE, false).at(&ignore)?;
+            for folder in folders
+                .iter()
+                .map(std::path::PathBuf::as_path)
+                .chain([root])
+            {
+                disk.sync_dir(folder).at(folder)?;
+            }
+            if let Some(parent) = root
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+            {
+                disk.sync_dir(parent).at(parent)?;
+            }
+            let fresh = Config {
+                v: CONFIG_VERSION,
+                mode: Mode::Primary,
+            };
+            let bytes = serde_json::to_vec(&fresh).map_err(JournalError::refused)?;
+            replace(disk, &config, &bytes, true).at(&config)?;
+        }
+        Self::open(world, root, who)
+    }
+
+    pub fn open(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
+        let layout = Layout::new(root);
+        let path = layout.root().join("journal.json");
+        let bytes = read_if_there(&*world.disk, &path, CONFIG_BYTES_MAX).at(&path)?;
+        let bytes = bytes.ok_or_else(|| JournalError::NoStore(root.to_owned()))?;
+        let damaged = |reason: String| JournalError::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        let config: Config = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+        if config.v != CONFIG_VERSION {
+            return Err(damaged(format!("version {} is unknown", config.v)));
+        }
+        let named = [Some(&who.agent), who.agent_id.as_ref(), who.user.as_ref()];
+        if named
+            .iter()
+            .flatten()
+            .any(|name| name.len() > WHO_BYTES_MAX)
+        {
+            return Err(JournalError::Refused(format!(
+                "an agent, reader or user has at most {WHO_BYTES_MAX} bytes"
+            )));
+        }
+        for folder in [root, &layout.events(), &layout.entities()] {
+            match world.disk.check_dir(folder) {
+                // Git keeps no empty folders: a clone may lack them.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                checked => checked.at(folder)?,
+            }
+        }
+        let mut nonce = [0; 6];
+        world.ids.fill(&mut nonce);
+        let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
+        let registry = registry(&*world.disk, &layout)?;
+        Ok(Self {
+            writer: format!("w_{}-{nonce}", std::process::id()),
+            world,
+            layout,
+            settings: Settings::default(),
+            registry,
+            mode: config.mode,
+            who,
+            line: std::sync::Mutex::new(()),
+        })
+    }
+
+    #[must_use]
+    pub fn with_settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    #[must_use]
+    pub fn with_registry(mut self, registry: Registry) -> Self {
+        self.registry = Arc::new(registry);
+        self
+    }
+
+    pub fn writer(&self) -> &str {
+        &self.writer
+    }
+
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    pub(crate) fn disk(&self) -> &dyn Disk {
+        &*self.world.disk
+    }
+
+    pub(crate) fn boot(&self) -> Option<String> {
+        self.world
+            .clock
+            .boot()
+            .map(|boot| format!("{:032x}", boot.boot))
+    }
+}
+
+/// The types of Heddle's own and those of `.heddle/schemas/`.
+fn registry(disk: &dyn Disk, layout: &Layout) -> Result<Arc<Registry>, JournalError> {
+    let mut registry = Registry::shared()?;
+    let folder = layout.schemas();
+    for entry in disk.list(&folder).at(&folder)? {
+        if let Some(name) = entry.name.strip_suffix(".json").filter(|_| !entry.is_dir) {
+            let path = folder.join(&entry.name);
+            let schema = disk.read(&path, SCHEMA_BYTES_MAX).at(&path)?;
+            Arc::make_mut(&mut registry).add(name, &schema)?;
+        }
+    }
+    Ok(registry)
+}

@@ -1,0 +1,43 @@
+//! The repository journal: an ordered history of whole documents, from which the state is derived.
+//!
+//! Lives in `.heddle/` of a repository and works without daemon and broker. `docs/FORMAT.md` is the
+//! format in bytes. The way of a mutation: [`mutate`] plans, [`session`] holds the kernel lock, puts
+//! right what a crash left ([`recovery`] is the table), appends one batch in one write and syncs it;
+//! only then [`projection`] writes files, revision index and cache. Reading back is [`replay`] over
+//! [`lines`], with [`reduce`] as the one decision for live and replay.
+
+pub mod action;
+mod blobs;
+pub mod checkpoint;
+mod cursor;
+pub mod disk;
+mod error;
+pub mod format;
+mod gc;
+mod group;
+mod journal;
+pub mod layout;
+pub mod lines;
+pub mod meta;
+mod mutate;
+pub mod notes;
+mod projection;
+mod read;
+pub mod record;
+pub mod recovery;
+pub mod reduce;
+pub mod registry;
+pub mod replay;
+mod revisions;
+pub mod seen;
+pub mod segments;
+mod session;
+mod verify;
+
+pub use cursor::{Page, Summary};
+pub use error::JournalError;
+pub use gc::Collected;
+pub use journal::{Journal, Settings, Who, World};
+pub use mutate::{Change, Committed, Receipt};
+pub use read::{Freshness, Shown};
+pub use verify::{Divergence, Verified};

@@ -1,0 +1,119 @@
+//! `meta.json`: what the next seq is and how far the projections are. A cache, never the truth.
+
+use serde::{Deserialize, Serialize};
+
+use crate::action::Mode;
+use crate::disk::{Disk, read_if_there, replace};
+use crate::error::{At, JournalError};
+use crate::layout::Layout;
+
+const META_BYTES_MAX: u64 = 64 << 10;
+const META_VERSION: u8 = 1;
+
+/// A place in the journal: a segment by its first seq, and a byte in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    pub segment: u64,
+    pub byte: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    pub v: u8,
+    pub next_seq: u64,
+    /// Everything before it is in the projections.
+    pub applied: Position,
+    #[serde(default)]
+    pub mode: Mode,
+    /// Which start of the machine wrote this (C43).
+    pub boot: Option<String>,
+    /// Projections, index and this file were synced after the last change.
+    pub clean: bool,
+    /// Changes that no verb had announced (JN-30).
+    #[serde(default)]
+    pub unannotated: u64,
+}
+
+/// What a start finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MetaFound {
+    Absent,
+    Damaged,
+    Good(Meta),
+}
+
+impl MetaFound {
+    pub fn good(&self) -> Option<&Meta> {
+        match self {
+            Self::Good(meta) => Some(meta),
+            Self::Absent | Self::Damaged => None,
+        }
+    }
+}
+
+impl Meta {
+    pub fn new(next_seq: u64, applied: Position, mode: Mode, boot: Option<String>) -> Self {
+        Self {
+            v: META_VERSION,
+            next_seq,
+            applied,
+            mode,
+            boot,
+            clean: false,
+            unannotated: 0,
+        }
+    }
+
+    /// After a power cut the cache may be newer or older than what it speaks of.
+    pub fn survives(&self, boot: Option<&str>) -> bool {
+        self.clean || self.boot.as_deref() == boot
+    }
+}
+
+pub fn read(disk: &dyn Disk, layout: &Layout) -> Result<MetaFound, JournalError> {
+    let path = layout.meta();
+    let bytes = match read_if_there(disk, &path, META_BYTES_MAX) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Ok(MetaFound::Absent),
+        Err(error) if error.kind() == std::io::ErrorKind::FileTooLarge => {
+            return Ok(MetaFound::Damaged);
+        }
+        Err(error) => return Err(error).at(&path),
+    };
+    Ok(match serde_json::from_slice::<Meta>(&bytes) {
+        Ok(meta) if meta.v == META_VERSION && meta.next_seq > 0 => MetaFound::Good(meta),
+        _ => MetaFound::Damaged,
+    })
+}
+
+/// Whole, by rename; synced only where it says that all is clean.
+pub fn write(disk: &dyn Disk, layout: &Layout, meta: &Meta) -> Result<(), JournalError> {
+    put(disk, layout, meta, meta.clean)
+}
+
+/// Before anything is written after a clean end: a power cut must not find the flag still there.
+pub fn soil(
+    disk: &dyn Disk,
+    layout: &Layout,
+    meta: &Meta,
+    boot: Option<String>,
+) -> Result<(), JournalError> {
+    let soiled = Meta {
+        clean: false,
+        boot,
+        ..meta.clone()
+    };
+    put(disk, layout, &soiled, true)
+}
+
+fn put(
+    disk: &dyn Disk,
+    layout: &Layout,
+    meta: &Meta,
+    must_survive: bool,
+) -> Result<(), JournalError> {
+    let path = layout.meta();
+    let mut bytes = serde_json::to_vec(meta).map_err(JournalError::refused)?;
+    bytes.push(b'\n');
+    replace(disk, &path, &bytes, must_survive).at(&path)
+}

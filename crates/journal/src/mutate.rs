@@ -1,0 +1,397 @@
+//! `mutate`: plan, append, sync, and only then projections, index, cache.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::action::{Action, ActionClass, Mode};
+use crate::blobs;
+use crate::error::JournalError;
+use crate::format::{INLINE_PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, is_item_id};
+use crate::journal::{Journal, Who};
+use crate::registry::TypeClass;
+use crate::session::{Draft, Session, Written};
+
+/// What a caller wants to become true of one entity.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    pub item_type: String,
+    pub item_id: Option<String>,
+    /// None: nobody announced it; the difference decides between create, update and delete (JN-30).
+    pub action: Option<Action>,
+    /// The whole document as it shall be; None deletes, or is no matter of documents.
+    pub document: Option<Value>,
+    pub summary: Option<String>,
+}
+
+/// What became of a change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// None where nothing but ephemeral fields changed: no record.
+    pub seq: Option<u64>,
+    pub writer: String,
+    pub entity_rev: Option<u64>,
+    pub batch: Option<String>,
+}
+
+/// On the disk, and not yet in the projections: answer first, then [`Committed::finish`].
+pub struct Committed<'j> {
+    session: Option<Session<'j>>,
+    written: Option<Written>,
+    ephemeral: Vec<(String, String, Value)>,
+    receipts: Vec<Receipt>,
+}
+
+/// A mutation of one caller: its changes happen all or none.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) writer: String,
+    pub(crate) who: Who,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// What planning knows beyond the disk: the entities of this same batch.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) drafts: Vec<Draft>,
+    /// Per change: the draft's index, or None where no record is needed.
+    pub(crate) slots: Vec<Option<usize>>,
+    pub(crate) ephemeral: Vec<(String, String, Value)>,
+    pub(crate) unannotated: u64,
+    ahead: BTreeMap<(String, String), Ahead>,
+}
+
+#[derive(Clone)]
+struct Ahead {
+    rev: u64,
+    document: Option<Value>,
+}
+
+impl Journal {
+    /// Returns when the records are synced. The lock is held until the answer was finished.
+    pub fn mutate(&self, changes: Vec<Change>) -> Result<Committed<'_>, JournalError> {
+        let request = Request {
+            writer: self.writer.clone(),
+            who: self.who.clone(),
+            changes,
+        };
+        self.commit(request)
+    }
+
+    /// Commits and brings the projections along.
+    pub fn mutate_whole(&self, changes: Vec<Change>) -> Result<Vec<Receipt>, JournalError> {
+        let committed = self.mutate(changes)?;
+        let receipts = committed.receipts().to_vec();
+        committed.finish()?;
+        Ok(receipts)
+    }
+}
+
+impl<'j> Committed<'j> {
+    pub(crate) fn new(
+        session: Session<'j>,
+        written: Option<Written>,
+        ephemeral: Vec<(String, String, Value)>,
+        receipts: Vec<Receipt>,
+    ) -> Self {
+        Self {
+            session: Some(session),
+            written,
+            ephemeral,
+            receipts,
+        }
+    }
+
+    pub fn receipts(&self) -> &[Receipt] {
+        &self.receipts
+    }
+
+    pub(crate) fn done(receipts: Vec<Receipt>) -> Self {
+        Self {
+            session: None,
+            written: None,
+            ephemeral: Vec::new(),
+            receipts,
+        }
+    }
+
+    /// Projections, revision index, cache, in this order; then the lock goes.
+    pub fn finish(mut self) -> Result<(), JournalError> {
+        self.settle()
+    }
+
+    fn settle(&mut self) -> Result<(), JournalError> {
+        let Some(mut session) = self.session.take() else {
+            return Ok(());
+        };
+        if let Some(written) = self.written.take() {
+            session.apply(&written)?;
+            session.write_meta(false)?;
+        }
+        for (item_type, item_id, document) in self.ephemeral.drain(..) {
+            session
+                .journal
+                .write_projection(&item_type, &item_id, &document)?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Committed<'_> {
+    fn drop(&mut self) {
+        // The records are safe either way: whoever comes next brings the projections along.
+        let _ = self.settle();
+    }
+}
+
+/// The action, the revision, the document.
+type Planned = (Action, Option<u64>, Option<Value>);
+
+impl Plan {
+    /// Nothing of a request is added when any of it is refused.
+    pub(crate) fn add(
+        &mut self,
+        session: &mut Session<'_>,
+        request: &Request,
+    ) -> Result<(), JournalError> {
+        let before = (self.drafts.len(), self.slots.len(), self.ephemeral.len());
+        let ahead = self.ahead.clone();
+        let mut named = std::collections::BTreeSet::new();
+        for change in &request.changes {
+            let planned =
+                if named.insert((&change.item_type, &change.item_id)) || change.item_id.is_none() {
+                    self.change(session, request, change)
+                } else {
+                    Err(JournalError::Refused(
+                        "a mutation has one record per entity: name each entity once".to_owned(),
+                    ))
+                };
+            if let Err(error) = planned {
+                self.drafts.truncate(before.0);
+                self.slots.truncate(before.1);
+                self.ephemeral.truncate(before.2);
+                self.ahead = ahead;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn receipts(
+        &self,
+        slots: std::ops::Range<usize>,
+        writer: &str,
+        written: Option<&Written>,
+    ) -> Vec<Receipt> {
+        let receipt = |slot: &Option<usize>| Receipt {
+            seq: slot
+                .zip(written)
+                .map(|(index, written)| written.first_seq + index as u64),
+            writer: writer.to_owned(),
+            entity_rev: slot.and_then(|index| self.drafts[index].entity_rev),
+            batch: slot.and(written).map(|written| written.batch.clone()),
+        };
+        self.slots[slots].iter().map(receipt).collect()
+    }
+
+    fn change(
+        &mut self,
+        session: &mut Session<'_>,
+        request: &Request,
+        change: &Change,
+    ) -> Result<(), JournalError> {
+        let journal = session.journal;
+        check_words(journal, change)?;
+        let mode = journal.mode;
+        let is_entity = change.action.is_none_or(|action| {
+            let class = action.class(mode);
+            matches!(class, ActionClass::EntityState | ActionClass::Tombstone)
+                || (class == ActionClass::RegistryLifecycle && change.document.is_some())
+        });
+        let (action, rev, document) = if is_entity {
+            match self.entity(session, change)? {
+                Some(planned) => planned,
+                None => {
+                    self.slots.push(None);
+                    return Ok(());
+                }
+            }
+        } else {
+            let Some(action) = change.action else {
+                return Ok(());
+            };
+            check_event(action, change, mode)?;
+            (action, None, None)
+        };
+        let (payload, blob) = match &document {
+            None => (None, None),
+            Some(document) => stored(journal, document)?,
+        };
+        self.slots.push(Some(self.drafts.len()));
+        self.drafts.push(Draft {
+            action,
+            item_type: change.item_type.clone(),
+            item_id: change.item_id.clone(),
+            entity_rev: rev,
+            summary: change.summary.clone(),
+            payload,
+            blob,
+            who: request.who.clone(),
+            writer: request.writer.clone(),
+        });
+        Ok(())
+    }
+
+    /// The action, the next revision, the document; None where there is nothing to record (JN-29).
+    fn entity(
+        &mut self,
+        session: &mut Session<'_>,
+        change: &Change,
+    ) -> Result<Option<Planned>, JournalError> {
+        let journal = session.journal;
+        let item_type = change.item_type.as_str();
+        let item_id = change.item_id.as_deref().unwrap_or_default();
+        let key = (item_type.to_owned(), item_id.to_owned());
+        let ahead = self.ahead.get(&key).cloned();
+        let kept = session.head(item_type, item_id)?;
+        let rev = ahead
+            .as_ref()
+            .map_or(kept.map_or(0, |k| k.head.rev), |a| a.rev);
+        let held = match &ahead {
+            Some(ahead) => ahead.document.clone(),
+            None if kept.is_some_and(|k| !k.head.is_deleted) => {
+                journal.projection(item_type, item_id)?.and_then(Result::ok)
+            }
+            None => None,
+        };
+        let is_live = match &ahead {
+            Some(ahead) => ahead.document.is_some(),
+            None => kept.is_some_and(|k| !k.head.is_deleted),
+        };
+        let wanted = change.document.clone();
+        let wanted = wanted
+            .map(|document| journal.registry.load(item_type, document))
+            .transpose()?;
+        let action = match (change.action, &wanted, is_live) {
+            (Some(action), ..) => action,
+            (None, Some(_), true) => Action::Update,
+            (None, Some(_), false) => Action::Create,
+            (None, None, _) => Action::Delete,
+        };
+        check_entity(journal, action, wanted.as_ref(), is_live, change)?;
+        if let (Action::Update, Some(held), Some(wanted)) = (action, &held, &wanted)
+            && journal.registry.same_but_ephemeral(item_type, held, wanted)
+        {
+            if held != wanted {
+                self.ephemeral.push((key.0, key.1, wanted.clone()));
+            }
+            return Ok(None);
+        }
+        if change.action.is_none() {
+            self.unannotated += 1;
+        }
+        let next = Ahead {
+            rev: rev + 1,
+            document: wanted.clone(),
+        };
+        self.ahead.insert(key, next);
+        Ok(Some((action, Some(rev + 1), wanted)))
+    }
+}
+
+fn check_words(journal: &Journal, change: &Change) -> Result<(), JournalError> {
+    if journal.registry.get(&change.item_type).is_none() {
+        let known: Vec<&str> = journal.registry.names().collect();
+        return Err(JournalError::Refused(format!(
+            "there is no item type {:?}; the types are {}, and those of .heddle/schemas/",
+            change.item_type,
+            known.join(", ")
+        )));
+    }
+    if change.item_id.as_ref().is_some_and(|id| !is_item_id(id)) {
+        return Err(JournalError::refused(
+            "an item id has 1 to 128 letters, digits, `_`, `-` and `.`, and begins with a letter or digit",
+        ));
+    }
+    if change
+        .summary
+        .as_ref()
+        .is_some_and(|s| s.len() > SUMMARY_BYTES_MAX)
+    {
+        return Err(JournalError::Refused(format!(
+            "a summary has at most {SUMMARY_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+fn check_entity(
+    journal: &Journal,
+    action: Action,
+    wanted: Option<&Value>,
+    is_live: bool,
+    change: &Change,
+) -> Result<(), JournalError> {
+    let Some(item_id) = &change.item_id else {
+        return Err(JournalError::Refused(format!(
+            "{} needs an item id",
+            action.as_str()
+        )));
+    };
+    if action.class(journal.mode) == ActionClass::Tombstone {
+        if wanted.is_some() {
+            return Err(JournalError::refused("delete takes no payload"));
+        }
+        if journal.registry.class(&change.item_type) == TypeClass::Singleton {
+            let name = &change.item_type;
+            return Err(JournalError::Refused(format!(
+                "{name} is one of its kind and is never deleted"
+            )));
+        }
+        if !is_live {
+            return Err(JournalError::NotFound {
+                item_type: change.item_type.clone(),
+                item_id: item_id.clone(),
+            });
+        }
+    } else if wanted.is_none() {
+        let name = action.as_str();
+        return Err(JournalError::Refused(format!(
+            "{name} needs the whole document as its payload"
+        )));
+    }
+    Ok(())
+}
+
+/// A record without a document: a notification.
+fn check_event(action: Action, change: &Change, mode: Mode) -> Result<(), JournalError> {
+    if action.class(mode) == ActionClass::JournalMeta {
+        let name = action.as_str();
+        return Err(JournalError::Refused(format!(
+            "{name} is the journal's own; nobody else writes it"
+        )));
+    }
+    if change.document.is_some() {
+        return Err(JournalError::Refused(format!(
+            "{} takes no payload",
+            action.as_str()
+        )));
+    }
+    Ok(())
+}
+
+type Stored = (Option<Box<RawValue>>, Option<(String, u64)>);
+
+/// Inline, or in a blob that is on the disk before the record that names it.
+fn stored(journal: &Journal, document: &Value) -> Result<Stored, JournalError> {
+    let text = document.to_string();
+    if text.len() > INLINE_PAYLOAD_BYTES_MAX {
+        let sha256 = blobs::put(journal.disk(), &journal.layout, text.as_bytes())?;
+        return Ok((None, Some((sha256, text.len() as u64))));
+    }
+    RawValue::from_string(text)
+        .map(|raw| (Some(raw), None))
+        .map_err(JournalError::refused)
+}

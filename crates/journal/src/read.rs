@@ -1,0 +1,224 @@
+//! Reading an entity: a constant-time look whether the projections are level, then the file.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+use crate::meta::{self, Meta, MetaFound};
+use crate::registry::TypeClass;
+use crate::replay::{Entity, Known, Replay};
+use crate::revisions::{Kept, Revisions};
+use crate::segments;
+
+/// How often a reader looks again when a writer changed the file under it.
+const TRIES_MAX: usize = 8;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Shown {
+    pub item_type: String,
+    pub item_id: String,
+    pub entity_rev: u64,
+    pub payload: Value,
+    /// Somebody is writing: a newer one may exist.
+    pub stale: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Freshness {
+    /// The projections equal the journal.
+    Fresh,
+    /// They are behind, by what lies after this cache.
+    Behind(Option<Meta>),
+}
+
+impl Known for &Revisions<'_> {
+    fn head(&self, item_type: &str, item_id: &str) -> Option<crate::reduce::Head> {
+        self.get(item_type, item_id)
+            .ok()
+            .flatten()
+            .map(|kept| kept.head)
+    }
+}
+
+impl Journal {
+    /// One small file, one listing, one length: whatever the size of the store.
+    pub fn freshness(&self) -> Result<Freshness, JournalError> {
+        let found = meta::read(self.disk(), &self.layout)?;
+        let live = segments::live(self.disk(), &self.layout)?;
+        let (meta, active) = match (found, live.last()) {
+            (MetaFound::Absent, None) => {
+                let is_new = crate::checkpoint::listed(self.disk(), &self.layout)?.is_empty();
+                return Ok(if is_new {
+                    Freshness::Fresh
+                } else {
+                    Freshness::Behind(None)
+                });
+            }
+            (MetaFound::Good(meta), Some(active)) => (meta, *active),
+            _ => return Ok(Freshness::Behind(None)),
+        };
+        if !meta.survives(self.boot().as_deref()) {
+            return Ok(Freshness::Behind(None));
+        }
+        let path = self.layout.segment(active);
+        let bytes = self.disk().len(&path).at(&path)?.unwrap_or(0);
+        if (meta.applied.segment, meta.applied.byte) == (active, bytes) {
+            Ok(Freshness::Fresh)
+        } else {
+            Ok(Freshness::Behind(Some(meta)))
+        }
+    }
+
+    /// Brings the projections level if nobody else is at it.
+    pub fn reconcile(&self) -> Result<bool, JournalError> {
+        if self.freshness()? == Freshness::Fresh {
+            return Ok(true);
+        }
+        Ok(self.try_session()?.is_some())
+    }
+
+    /// An entity. Under contention memory is shown stale and says so; claims are read through (J3).
+    pub fn show(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
+        if !crate::format::is_item_type(item_type) || !crate::format::is_item_id(item_id) {
+            return Err(absent(item_type, item_id));
+        }
+        if self.reconcile()? {
+            return self.served(item_type, item_id, false);
+        }
+        self.observe(item_type, item_id)
+    }
+
+    /// The same without a lock and without a write.
+    pub fn observe(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
+        match self.freshness()? {
+            Freshness::Fresh => self.served(item_type, item_id, false),
+            Freshness::Behind(meta) if self.registry.class(item_type) == TypeClass::Execution => {
+                self.read_through(meta.as_ref(), item_type, item_id)
+            }
+            Freshness::Behind(_) => self.served(item_type, item_id, true),
+        }
+    }
+
+    /// From the projection; from the journal where the projection or its index is not to be had.
+    fn served(&self, item_type: &str, item_id: &str, stale: bool) -> Result<Shown, JournalError> {
+        for _ in 0..TRIES_MAX {
+            let kept = match self.indexed(item_type, item_id) {
+                Indexed::Known(kept) if !kept.head.is_deleted => kept,
+                Indexed::Known(_) | Indexed::Absent => return Err(absent(item_type, item_id)),
+                Indexed::Damaged => break,
+            };
+            if kept.is_divergent {
+                break;
+            }
+            let Some(Ok(payload)) = self.projection(item_type, item_id)? else {
+                break;
+            };
+            // Revision and file belong together only if neither changed meanwhile.
+            if self.indexed(item_type, item_id) == Indexed::Known(kept) {
+                return Ok(Shown {
+                    item_type: item_type.to_owned(),
+                    item_id: item_id.to_owned(),
+                    entity_rev: kept.head.rev,
+                    payload,
+                    stale,
+                });
+            }
+        }
+        let rebuilt = self.rebuild(0)?;
+        self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id))
+    }
+
+    fn indexed(&self, item_type: &str, item_id: &str) -> Indexed {
+        let path = self.layout.revisions();
+        let Some(revisions) = Revisions::open(self.disk(), &path) else {
+            // A store in which nothing was written yet has none.
+            let has_file = !matches!(self.disk().len(&path), Ok(None));
+            let live = segments::live(self.disk(), &self.layout);
+            let is_new = !has_file && live.is_ok_and(|live| live.is_empty());
+            return if is_new {
+                Indexed::Absent
+            } else {
+                Indexed::Damaged
+            };
+        };
+        match revisions.get(item_type, item_id) {
+            Ok(Some(kept)) => Indexed::Known(kept),
+            Ok(None) => Indexed::Absent,
+            Err(_) => Indexed::Damaged,
+        }
+    }
+
+    fn shown(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        entity: Option<&Entity>,
+    ) -> Result<Shown, JournalError> {
+        let entity = entity.filter(|entity| !entity.head.is_deleted);
+        let entity = entity.ok_or_else(|| absent(item_type, item_id))?;
+        let document = self.document(item_type, &entity.body);
+        let payload = document.map_err(|reason| JournalError::Entity {
+            item_type: item_type.to_owned(),
+            item_id: item_id.to_owned(),
+            reason,
+        })?;
+        Ok(Shown {
+            item_type: item_type.to_owned(),
+            item_id: item_id.to_owned(),
+            entity_rev: entity.head.rev,
+            payload,
+            stale: false,
+        })
+    }
+
+    /// The projection, and over it what the tail of the journal says.
+    fn read_through(
+        &self,
+        meta: Option<&Meta>,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Shown, JournalError> {
+        let revisions = Revisions::open(self.disk(), &self.layout.revisions());
+        let (Some(meta), Some(revisions)) = (meta, revisions) else {
+            let rebuilt = self.rebuild(0)?;
+            return self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id));
+        };
+        let mut replay = Replay::new(&revisions, self.registry.clone(), self.mode);
+        let live = segments::live(self.disk(), &self.layout)?;
+        for first in live
+            .into_iter()
+            .filter(|first| *first >= meta.applied.segment)
+        {
+            let is_first = first == meta.applied.segment;
+            let byte = if is_first { meta.applied.byte } else { 0 };
+            match segments::read_from(self.disk(), &self.layout, first, byte)? {
+                Some(bytes) => replay.segment(first, &bytes, byte),
+                None => {
+                    let rebuilt = self.rebuild(0)?;
+                    return self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id));
+                }
+            }
+        }
+        match replay.get(item_type, item_id) {
+            Some(entity) => self.shown(item_type, item_id, Some(entity)),
+            None => self.served(item_type, item_id, false),
+        }
+    }
+}
+
+fn absent(item_type: &str, item_id: &str) -> JournalError {
+    JournalError::NotFound {
+        item_type: item_type.to_owned(),
+        item_id: item_id.to_owned(),
+    }
+}
+
+/// What the revision index says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Indexed {
+    Known(Kept),
+    Absent,
+    /// It cannot be believed.
+    Damaged,
+}

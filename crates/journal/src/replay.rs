@@ -1,0 +1,325 @@
+//! Replay: batches in file order through [`reduce`], with every oddity counted.
+//!
+//! The same struct serves the rebuild of everything, the gap after a crash, the batch that was just
+//! written and a reader's look at the tail; they differ only in what they know beforehand.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::action::{ActionClass, Mode};
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::notes::{CheckpointRef, MetaPayload, Note};
+use crate::record::Record;
+use crate::reduce::{Effect, Head, Oddity, reduce};
+use crate::registry::Registry;
+use crate::seen::{Again, Seen};
+
+/// The post-image of an entity, as it stands in the journal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Body {
+    Inline(Box<str>),
+    Blob { sha256: Box<str>, bytes: u64 },
+    Gone,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entity {
+    pub head: Head,
+    pub body: Body,
+}
+
+/// What the journal holds that is not state. Zero everywhere is a journal that saw no trouble.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Counters {
+    pub records: u64,
+    pub batches: u64,
+    pub damaged_lines: u64,
+    pub torn_adjudicated: u64,
+    pub torn_tail: u64,
+    pub seq_repairs: u64,
+    pub seq_gaps: u64,
+    pub duplicate_identical: u64,
+    pub duplicate_conflicting: u64,
+    pub duplicate_seq: u64,
+    pub rev_ties: u64,
+    pub rev_gaps: u64,
+    pub rev_regressions: u64,
+    pub invalid_records: u64,
+    pub invalid_documents: u64,
+    pub singleton_tombstones: u64,
+    pub unparseable_kept: u64,
+    pub checkpoints_rejected: u64,
+}
+
+impl Counters {
+    /// What must not be in a sound journal. Crash residue and repairs are not trouble.
+    pub fn errors(&self) -> u64 {
+        self.damaged_lines
+            + self.duplicate_conflicting
+            + self.rev_regressions
+            + self.invalid_records
+            + self.invalid_documents
+            + self.singleton_tombstones
+    }
+}
+
+/// What is known of entities that this replay has not seen: the revision index, or nothing.
+pub trait Known {
+    fn head(&self, item_type: &str, item_id: &str) -> Option<Head>;
+}
+
+/// Nothing is known: a rebuild.
+#[derive(Debug, Clone, Copy)]
+pub struct Unknown;
+
+impl Known for Unknown {
+    fn head(&self, _: &str, _: &str) -> Option<Head> {
+        None
+    }
+}
+
+type Family = HashMap<Box<str>, Entity>;
+
+#[derive(Debug)]
+pub struct Replay<K> {
+    known: K,
+    registry: Arc<Registry>,
+    mode: Mode,
+    /// Records up to here are in the checkpoint that this began with.
+    covered: u64,
+    families: HashMap<Box<str>, Family>,
+    pub counters: Counters,
+    pub flagged: BTreeSet<(String, String)>,
+    pub refs: BTreeMap<u64, CheckpointRef>,
+    /// Damaged places that no note explains, by segment.
+    pub damage: Vec<(u64, Damage)>,
+    pub head_seq: u64,
+    seen: Seen,
+    segment: u64,
+}
+
+impl<K: Known> Replay<K> {
+    pub fn new(known: K, registry: Arc<Registry>, mode: Mode) -> Self {
+        Self {
+            known,
+            registry,
+            mode,
+            covered: 0,
+            families: HashMap::new(),
+            counters: Counters::default(),
+            flagged: BTreeSet::new(),
+            refs: BTreeMap::new(),
+            damage: Vec::new(),
+            head_seq: 0,
+            seen: Seen::default(),
+            segment: 0,
+        }
+    }
+
+    /// Begins with the content of a checkpoint.
+    pub fn begin_at(&mut self, head_seq: u64) {
+        self.covered = head_seq;
+        self.head_seq = head_seq;
+    }
+
+    pub fn insert(&mut self, item_type: &str, item_id: &str, entity: Entity) {
+        let family = self.families.entry(item_type.into()).or_default();
+        family.insert(item_id.into(), entity);
+    }
+
+    /// Where the next bytes come from and what seq may come first.
+    pub fn segment(&mut self, first_seq: u64, bytes: &[u8], base: u64) {
+        self.segment = first_seq;
+        scan(bytes, base, self);
+    }
+
+    pub fn get(&self, item_type: &str, item_id: &str) -> Option<&Entity> {
+        self.families.get(item_type)?.get(item_id)
+    }
+
+    /// All entities, in order of type and id.
+    pub fn entities(&self) -> Vec<(&str, &str, &Entity)> {
+        let mut all: Vec<(&str, &str, &Entity)> = self
+            .families
+            .iter()
+            .flat_map(|(t, family)| family.iter().map(move |(id, e)| (&**t, &**id, e)))
+            .collect();
+        all.sort_unstable_by_key(|(t, id, _)| (*t, *id));
+        all
+    }
+
+    pub(crate) fn known(&self) -> &K {
+        &self.known
+    }
+
+    pub fn live_count(&self) -> u64 {
+        let all = self.families.values().flat_map(HashMap::values);
+        all.filter(|entity| !entity.head.is_deleted).count() as u64
+    }
+
+    /// Damage that a torn tail left is only that when nothing follows it.
+    pub fn finish(&mut self, torn: Option<(u64, u64)>) {
+        if let Some((segment, from)) = torn {
+            let before = self.damage.len();
+            self.damage
+                .retain(|(at, d)| *at != segment || d.place.start < from);
+            if self.damage.len() < before {
+                self.counters.torn_tail += 1;
+            }
+        }
+        self.counters.damaged_lines = self.damage.len() as u64;
+    }
+
+    fn record(&mut self, counted: &Counted<'_>) {
+        let record = &counted.record;
+        if record.seq <= self.covered {
+            return;
+        }
+        self.counters.records += 1;
+        if !self.is_fresh(record, counted.crc) {
+            return;
+        }
+        if record.check(self.mode).is_err() {
+            self.counters.invalid_records += 1;
+            return self.flag(record);
+        }
+        if record.action.class(self.mode) == ActionClass::JournalMeta {
+            return self.meta(record);
+        }
+        let Some(item_id) = record.item_id.as_ref() else {
+            return;
+        };
+        let (item_type, item_id) = (record.item_type.as_str(), item_id.as_str());
+        let class = self.registry.class(item_type);
+        let held = self.get(item_type, item_id).map(|entity| entity.head);
+        let current = held.or_else(|| self.known.head(item_type, item_id));
+        let verdict = reduce(current.as_ref(), record, counted.crc, class, self.mode);
+        if let Some(oddity) = verdict.oddity {
+            self.odd(oddity, record);
+        }
+        if let Some(effect) = verdict.effect {
+            self.apply(effect, record, counted.crc);
+        }
+    }
+
+    fn apply(&mut self, effect: Effect, record: &Record<'_>, crc: u32) {
+        let body = match (effect, record.payload, &record.payload_ref) {
+            (Effect::Delete, _, _) => Body::Gone,
+            (Effect::Put, Some(payload), _) => Body::Inline(payload.get().into()),
+            (Effect::Put, None, Some(blob)) => Body::Blob {
+                sha256: blob.sha256.as_str().into(),
+                bytes: blob.bytes,
+            },
+            (Effect::Put, None, None) => return,
+        };
+        let entity = Entity {
+            head: Head {
+                rev: record.entity_rev.unwrap_or(0),
+                seq: record.seq,
+                crc,
+                is_deleted: effect == Effect::Delete,
+            },
+            body,
+        };
+        let (t, id) = (record.item_type.as_str(), record.item_id.as_ref());
+        let id = id.map_or("", |id| id.as_str());
+        let held = self
+            .families
+            .get_mut(t)
+            .and_then(|family| family.get_mut(id));
+        match held {
+            Some(slot) => *slot = entity,
+            None => self.insert(t, id, entity),
+        }
+    }
+
+    /// The five cases of a seq that comes twice (JN-14); the revisions are `reduce`'s.
+    fn is_fresh(&mut self, record: &Record<'_>, crc: u32) -> bool {
+        if record.seq > self.head_seq + 1 && self.head_seq > 0 {
+            self.counters.seq_gaps += 1;
+        }
+        self.head_seq = self.head_seq.max(record.seq);
+        match self.seen.note(record.seq, record.writer.as_str(), crc) {
+            Again::No => true,
+            Again::Identical => {
+                self.counters.duplicate_identical += 1;
+                false
+            }
+            Again::SameWriter => {
+                self.counters.duplicate_conflicting += 1;
+                self.flag(record);
+                true
+            }
+            Again::OtherWriter => {
+                self.counters.duplicate_seq += 1;
+                true
+            }
+        }
+    }
+
+    fn odd(&mut self, oddity: Oddity, record: &Record<'_>) {
+        match oddity {
+            Oddity::SameAgain => self.counters.duplicate_identical += 1,
+            Oddity::RevTie => {
+                self.counters.rev_ties += 1;
+                self.flag(record);
+            }
+            Oddity::RevGap => self.counters.rev_gaps += 1,
+            Oddity::RevRegress => {
+                self.counters.rev_regressions += 1;
+                self.flag(record);
+            }
+            Oddity::SingletonTombstone => {
+                self.counters.singleton_tombstones += 1;
+                self.flag(record);
+            }
+        }
+    }
+
+    fn flag(&mut self, record: &Record<'_>) {
+        if let Some(id) = &record.item_id {
+            let entity = (record.item_type.as_str().to_owned(), id.as_str().to_owned());
+            self.flagged.insert(entity);
+        }
+    }
+
+    fn meta(&mut self, record: &Record<'_>) {
+        let payload = record.payload.map(RawValue::get);
+        match payload.and_then(|text| MetaPayload::parse(record.action, text)) {
+            None => self.counters.invalid_records += 1,
+            Some(MetaPayload::SeqRepair(_)) => self.counters.seq_repairs += 1,
+            Some(MetaPayload::CheckpointRef(reference)) => {
+                self.refs.insert(reference.head_seq, reference);
+            }
+            Some(MetaPayload::Note(Note::TornTailAdjudicated {
+                segment,
+                byte_start,
+                byte_end,
+                ..
+            })) => {
+                self.counters.torn_adjudicated += 1;
+                let named = crate::format::segment_seq(&segment);
+                self.damage.retain(|(at, d)| {
+                    Some(*at) != named || d.place.start < byte_start || d.place.end > byte_end
+                });
+            }
+            Some(MetaPayload::Note(_) | MetaPayload::FederationApply(_)) => {}
+        }
+    }
+}
+
+impl<'a, K: Known> Sink<'a> for Replay<K> {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        self.counters.batches += 1;
+        for counted in batch {
+            self.record(counted);
+        }
+    }
+
+    fn damage(&mut self, damage: Damage) {
+        self.damage.push((self.segment, damage));
+    }
+}

@@ -1,0 +1,332 @@
+//! The revision index: `(item type, item id) → head`, one file of fixed slots, constant time at any size.
+//!
+//! A cache beside the projections (C43). A slot whose checksum is wrong says so; it is never believed.
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest, Sha256};
+
+use crate::disk::{Disk, replace};
+use crate::error::{At, JournalError};
+use crate::reduce::Head;
+
+const MAGIC: &[u8; 8] = b"HDLREV01";
+const SLOT_BYTES: usize = 48;
+const SLOT_BYTES_U64: u64 = SLOT_BYTES as u64;
+const KEY_BYTES: usize = 16;
+const CAPACITY_MIN: u64 = 64;
+const CAPACITY_MAX: u64 = 1 << 28;
+/// Slots read at once while probing.
+const PROBE_SLOTS: u64 = 8;
+const DELETED: u32 = 1;
+const DIVERGENT: u32 = 2;
+
+const _: () = assert!(KEY_BYTES + 8 + 8 + 4 + 4 + 4 + 4 == SLOT_BYTES);
+
+type Key = [u8; KEY_BYTES];
+
+/// A head as the index keeps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kept {
+    pub head: Head,
+    /// Its newest payload could not be read; the projection stayed where it was (JN-34).
+    pub is_divergent: bool,
+}
+
+#[derive(Debug)]
+pub struct Revisions<'d> {
+    disk: &'d dyn Disk,
+    path: PathBuf,
+    capacity: u64,
+    count: u64,
+}
+
+fn key(item_type: &str, item_id: &str) -> Key {
+    let mut hash = Sha256::new();
+    hash.update(item_type.as_bytes());
+    hash.update([0]);
+    hash.update(item_id.as_bytes());
+    let mut key = [0; KEY_BYTES];
+    key.copy_from_slice(&hash.finalize()[..KEY_BYTES]);
+    // A key of zeros would be an empty slot.
+    key[KEY_BYTES - 1] |= 1;
+    key
+}
+
+fn home(key: &Key, capacity: u64) -> u64 {
+    let mut first = [0; 8];
+    first.copy_from_slice(&key[..8]);
+    u64::from_le_bytes(first) & (capacity - 1)
+}
+
+fn encode(key: &Key, kept: &Kept) -> [u8; SLOT_BYTES] {
+    let mut slot = [0; SLOT_BYTES];
+    slot[..16].copy_from_slice(key);
+    slot[16..24].copy_from_slice(&kept.head.rev.to_le_bytes());
+    slot[24..32].copy_from_slice(&kept.head.seq.to_le_bytes());
+    slot[32..36].copy_from_slice(&kept.head.crc.to_le_bytes());
+    let deleted = if kept.head.is_deleted { DELETED } else { 0 };
+    let divergent = if kept.is_divergent { DIVERGENT } else { 0 };
+    slot[36..40].copy_from_slice(&(deleted | divergent).to_le_bytes());
+    let crc = crc32c::crc32c(&slot[..44]);
+    slot[44..].copy_from_slice(&crc.to_le_bytes());
+    slot
+}
+
+enum Slot {
+    Empty,
+    Full(Key, Kept),
+    Bad,
+}
+
+fn decode(slot: &[u8]) -> Slot {
+    if slot.len() != SLOT_BYTES {
+        return Slot::Bad;
+    }
+    if slot.iter().all(|b| *b == 0) {
+        return Slot::Empty;
+    }
+    if crc32c::crc32c(&slot[..44]) != word(&slot[44..48]) {
+        return Slot::Bad;
+    }
+    let mut key = [0; KEY_BYTES];
+    key.copy_from_slice(&slot[..16]);
+    let flags = word(&slot[36..40]);
+    let kept = Kept {
+        head: Head {
+            rev: long(&slot[16..24]),
+            seq: long(&slot[24..32]),
+            crc: word(&slot[32..36]),
+            is_deleted: flags & DELETED != 0,
+        },
+        is_divergent: flags & DIVERGENT != 0,
+    };
+    Slot::Full(key, kept)
+}
+
+fn word(bytes: &[u8]) -> u32 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u32::from(*b))
+}
+
+fn long(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+fn header(capacity: u64, count: u64) -> [u8; SLOT_BYTES] {
+    let mut header = [0; SLOT_BYTES];
+    header[..8].copy_from_slice(MAGIC);
+    header[8..16].copy_from_slice(&capacity.to_le_bytes());
+    header[16..24].copy_from_slice(&count.to_le_bytes());
+    let crc = crc32c::crc32c(&header[..44]);
+    header[44..].copy_from_slice(&crc.to_le_bytes());
+    header
+}
+
+impl<'d> Revisions<'d> {
+    /// None where there is none or where it cannot be believed: rebuild it.
+    pub fn open(disk: &'d dyn Disk, path: &Path) -> Option<Self> {
+        let bytes = disk.read_at(path, 0, SLOT_BYTES).ok()?;
+        let is_ours = bytes.len() == SLOT_BYTES
+            && &bytes[..8] == MAGIC
+            && crc32c::crc32c(&bytes[..44]) == word(&bytes[44..48]);
+        if !is_ours {
+            return None;
+        }
+        let (capacity, count) = (long(&bytes[8..16]), long(&bytes[16..24]));
+        let fits = capacity.is_power_of_two() && capacity <= CAPACITY_MAX && count < capacity;
+        let length = disk.len(path).ok()??;
+        if !fits || length != (capacity + 1) * SLOT_BYTES_U64 {
+            return None;
+        }
+        Some(Self {
+            disk,
+            path: path.to_owned(),
+            capacity,
+            count,
+        })
+    }
+
+    /// A new index in place of whatever was there.
+    pub fn build(
+        disk: &'d dyn Disk,
+        path: &Path,
+        entries: &[(&str, &str, Kept)],
+    ) -> Result<Self, JournalError> {
+        let keyed = entries
+            .iter()
+            .map(|(t, id, kept)| (key(t, id), *kept))
+            .collect();
+        Self::lay_out(disk, path, keyed)
+    }
+
+    fn lay_out(
+        disk: &'d dyn Disk,
+        path: &Path,
+        entries: Vec<(Key, Kept)>,
+    ) -> Result<Self, JournalError> {
+        let count = entries.len() as u64;
+        let capacity = (count * 4).next_power_of_two().max(CAPACITY_MIN);
+        let slots = usize::try_from(capacity + 1).map_err(JournalError::refused)?;
+        let mut bytes = vec![0; slots * SLOT_BYTES];
+        bytes[..SLOT_BYTES].copy_from_slice(&header(capacity, count));
+        for (key, kept) in entries {
+            let mut at = home(&key, capacity);
+            loop {
+                let from = usize::try_from(at + 1).unwrap_or(0) * SLOT_BYTES;
+                let slot = &mut bytes[from..from + SLOT_BYTES];
+                if slot.iter().all(|b| *b == 0) {
+                    slot.copy_from_slice(&encode(&key, &kept));
+                    break;
+                }
+                at = (at + 1) & (capacity - 1);
+            }
+        }
+        replace(disk, path, &bytes, false).at(path)?;
+        Ok(Self {
+            disk,
+            path: path.to_owned(),
+            capacity,
+            count,
+        })
+    }
+
+    /// Err where a slot on the way is damaged.
+    pub fn get(&self, item_type: &str, item_id: &str) -> Result<Option<Kept>, JournalError> {
+        Ok(self.probe(&key(item_type, item_id))?.1)
+    }
+
+    /// The slot of a key, or the free one where it would go.
+    fn probe(&self, wanted: &Key) -> Result<(u64, Option<Kept>), JournalError> {
+        let mut at = home(wanted, self.capacity);
+        let mut looked = 0;
+        while looked < self.capacity {
+            let run = PROBE_SLOTS.min(self.capacity - at);
+            let wanted_bytes = usize::try_from(run).unwrap_or(1) * SLOT_BYTES;
+            let bytes = self
+                .disk
+                .read_at(&self.path, (at + 1) * SLOT_BYTES_U64, wanted_bytes)
+                .at(&self.path)?;
+            for slot in bytes.chunks(SLOT_BYTES) {
+                match decode(slot) {
+                    Slot::Empty => return Ok((at, None)),
+                    Slot::Full(key, kept) if key == *wanted => return Ok((at, Some(kept))),
+                    Slot::Full(..) => at = (at + 1) & (self.capacity - 1),
+                    Slot::Bad => return Err(self.damaged()),
+                }
+                looked += 1;
+            }
+            if bytes.is_empty() {
+                return Err(self.damaged());
+            }
+        }
+        Err(self.damaged())
+    }
+
+    fn damaged(&self) -> JournalError {
+        JournalError::Damaged {
+            path: self.path.clone(),
+            reason: "a slot's checksum is wrong".to_owned(),
+        }
+    }
+
+    pub fn put(&mut self, item_type: &str, item_id: &str, kept: Kept) -> Result<(), JournalError> {
+        let key = key(item_type, item_id);
+        let (at, before) = self.probe(&key)?;
+        if before.is_none() && (self.count + 1) * 2 > self.capacity {
+            let mut entries = self.all()?;
+            entries.push((key, kept));
+            *self = Self::lay_out(self.disk, &self.path, entries)?;
+            return Ok(());
+        }
+        let offset = (at + 1) * SLOT_BYTES_U64;
+        self.disk
+            .write_at(&self.path, offset, &encode(&key, &kept))
+            .at(&self.path)?;
+        if before.is_none() {
+            self.count += 1;
+            let header = header(self.capacity, self.count);
+            self.disk.write_at(&self.path, 0, &header).at(&self.path)?;
+        }
+        Ok(())
+    }
+
+    fn all(&self) -> Result<Vec<(Key, Kept)>, JournalError> {
+        let limit = (CAPACITY_MAX + 1) * SLOT_BYTES_U64;
+        let bytes = self.disk.read(&self.path, limit).at(&self.path)?;
+        let mut entries = Vec::new();
+        for slot in bytes[SLOT_BYTES.min(bytes.len())..].chunks(SLOT_BYTES) {
+            match decode(slot) {
+                Slot::Empty => {}
+                Slot::Full(key, kept) => entries.push((key, kept)),
+                Slot::Bad => return Err(self.damaged()),
+            }
+        }
+        Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::MemDisk;
+
+    fn kept(rev: u64) -> Kept {
+        Kept {
+            head: Head {
+                rev,
+                seq: rev * 10,
+                crc: 7,
+                is_deleted: rev.is_multiple_of(3),
+            },
+            is_divergent: rev.is_multiple_of(5),
+        }
+    }
+
+    fn fresh(disk: &MemDisk) -> Revisions<'_> {
+        disk.create_dir(Path::new("/e")).unwrap();
+        Revisions::build(disk, Path::new("/e/r.idx"), &[]).unwrap()
+    }
+
+    #[test]
+    fn what_is_put_is_found_through_every_growth() {
+        let disk = MemDisk::new();
+        let mut index = fresh(&disk);
+        for rev in 1..=2000 {
+            index.put("plan", &format!("p{rev}"), kept(rev)).unwrap();
+        }
+        for rev in 1..=2000 {
+            index
+                .put("plan", &format!("p{rev}"), kept(rev + 1))
+                .unwrap();
+        }
+        let again = Revisions::open(&disk, Path::new("/e/r.idx")).unwrap();
+        for rev in 1..=2000 {
+            assert_eq!(
+                again.get("plan", &format!("p{rev}")).unwrap(),
+                Some(kept(rev + 1))
+            );
+        }
+        assert_eq!(again.get("plan", "absent").unwrap(), None);
+        assert_eq!(again.get("claim", "p1").unwrap(), None);
+    }
+
+    #[test]
+    fn c43_a_flipped_bit_is_never_believed() {
+        let disk = MemDisk::new();
+        let path = Path::new("/e/r.idx");
+        fresh(&disk).put("plan", "p", kept(4)).unwrap();
+        let length = usize::try_from(disk.len(path).unwrap().unwrap()).unwrap();
+        for at in 0..length {
+            let image = disk.fork();
+            image.tamper(path, |bytes| bytes[at] ^= 0x10);
+            let told = Revisions::open(&image, path).map(|index| index.get("plan", "p"));
+            match told {
+                None | Some(Err(_)) => {}
+                Some(Ok(found)) => assert_eq!(found, Some(kept(4)), "byte {at}"),
+            }
+        }
+        let image = disk.fork();
+        image.tamper(path, |bytes| bytes.truncate(length - 1));
+        assert!(Revisions::open(&image, path).is_none());
+    }
+}

@@ -1,0 +1,459 @@
+//! The lock, held: what was found is put right first, then records are appended, one batch a write.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::action::Action;
+use crate::disk::{LockGuard, read_if_there, replace};
+use crate::error::{At, JournalError};
+use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, segment_name};
+use crate::journal::{Journal, Who};
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::meta::{self, Meta, MetaFound, Position};
+use crate::notes::{MetaPayload, Note, SeqRepair};
+use crate::record::{Batch, PayloadRef, Record};
+use crate::recovery::{Found, MetaState, Reconcile, Steps, decide};
+use crate::registry::JOURNAL;
+use crate::segments::{self, Tail};
+use crate::{blobs, checkpoint};
+
+const LOCK_SLEEP_MIN: Duration = Duration::from_micros(100);
+const LOCK_SLEEP_MAX: Duration = Duration::from_millis(2);
+const MARKER_BYTES_MAX: u64 = 4096;
+const OWNER_BYTES_MAX: usize = 256;
+
+/// A record that is about to be written; the session gives it seq, time and batch.
+#[derive(Debug, Clone)]
+pub(crate) struct Draft {
+    pub(crate) action: Action,
+    pub(crate) item_type: String,
+    pub(crate) item_id: Option<String>,
+    pub(crate) entity_rev: Option<u64>,
+    pub(crate) summary: Option<String>,
+    pub(crate) payload: Option<Box<RawValue>>,
+    pub(crate) blob: Option<(String, u64)>,
+    pub(crate) who: Who,
+    pub(crate) writer: String,
+}
+
+/// A batch that is on the disk.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) batch: String,
+    pub(crate) first_seq: u64,
+    pub(crate) buffer: Vec<u8>,
+    /// Where the buffer begins.
+    pub(crate) base: Position,
+}
+
+/// From where on the bytes of a segment may not be on the disk.
+#[derive(Debug, Serialize, Deserialize)]
+struct Unsynced {
+    segment: u64,
+    byte: u64,
+}
+
+pub(crate) struct Session<'j> {
+    pub(crate) journal: &'j Journal,
+    pub(crate) active: u64,
+    /// Where the active segment ends.
+    pub(crate) bytes: u64,
+    pub(crate) next_seq: u64,
+    pub(crate) unannotated: u64,
+    _guard: Box<dyn LockGuard>,
+}
+
+impl Journal {
+    /// Waits for the lock, up to the limit; the kernel gives it back when its holder dies (C12).
+    pub(crate) fn session(&self) -> Result<Session<'_>, JournalError> {
+        let mut sleep = LOCK_SLEEP_MIN;
+        let mut waited = Duration::ZERO;
+        loop {
+            if let Some(session) = self.try_session()? {
+                return Ok(session);
+            }
+            if waited >= self.settings.lock_wait {
+                return Err(self.busy(waited));
+            }
+            std::thread::sleep(sleep);
+            waited += sleep;
+            sleep = (sleep * 2).min(LOCK_SLEEP_MAX);
+        }
+    }
+
+    /// None when somebody else holds the lock.
+    pub(crate) fn try_session(&self) -> Result<Option<Session<'_>>, JournalError> {
+        let path = self.layout.lock();
+        let guard = match self.disk().try_lock(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                // A clone without checkpoints has no such folder.
+                let folder = self.layout.checkpoints();
+                self.disk().create_dir(&folder).at(&folder)?;
+                self.disk().try_lock(&path)
+            }
+            other => other,
+        };
+        let guard = guard.at(&path)?;
+        guard.map(|guard| self.begin(guard)).transpose()
+    }
+
+    pub(crate) fn busy(&self, waited: Duration) -> JournalError {
+        let owner = self.disk().read_at(&self.layout.lock(), 0, OWNER_BYTES_MAX);
+        let owner = owner.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+        JournalError::Busy {
+            owner: owner
+                .ok()
+                .filter(|o| !o.is_empty())
+                .unwrap_or_else(|| "unknown".to_owned()),
+            waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(crate) fn begin(&self, mut guard: Box<dyn LockGuard>) -> Result<Session<'_>, JournalError> {
+        let path = self.layout.lock();
+        let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
+        guard.sign(&owner).at(&path)?;
+        let meta = meta::read(self.disk(), &self.layout)?;
+        if let Some(clean) = meta.good().filter(|meta| meta.clean) {
+            meta::soil(self.disk(), &self.layout, clean, self.boot())?;
+        }
+        let mut segments = segments::live(self.disk(), &self.layout)?;
+        if segments.is_empty() {
+            let first = self.first_seq(&meta)?;
+            create_segment(self, first)?;
+            segments.push(first);
+        }
+        let active = *segments.last().unwrap_or(&1);
+        let tail = segments::tail(self.disk(), &self.layout, active)?;
+        let tail_next = self.next_after(&segments, &tail)?;
+        let mut session = Session {
+            journal: self,
+            active,
+            bytes: tail.bytes,
+            next_seq: meta
+                .good()
+                .map_or(tail_next, |meta| meta.next_seq.max(tail_next)),
+            unannotated: meta.good().map_or(0, |meta| meta.unannotated),
+            _guard: guard,
+        };
+        session.recover(&meta, &tail, tail_next)?;
+        Ok(session)
+    }
+
+    /// A store without segments: new, or a clone that brought its checkpoints along.
+    fn first_seq(&self, meta: &MetaFound) -> Result<u64, JournalError> {
+        let newest = checkpoint::listed(self.disk(), &self.layout)?
+            .last()
+            .copied();
+        let archived = segments::archived(self.disk(), &self.layout)?;
+        let behind_archive = archived.last().copied().unwrap_or(0);
+        let known = meta.good().map_or(1, |meta| meta.next_seq);
+        Ok(known.max(newest.unwrap_or(0) + 1).max(behind_archive + 1))
+    }
+
+    /// The seq after the last record that counts, wherever it is.
+    fn next_after(&self, segments: &[u64], tail: &Tail) -> Result<u64, JournalError> {
+        let active = segments.last().copied().unwrap_or(1);
+        if let Some(last) = tail.last_seq {
+            return Ok((last + 1).max(active));
+        }
+        for earlier in segments.iter().rev().skip(1) {
+            let tail = segments::tail(self.disk(), &self.layout, *earlier)?;
+            if let Some(last) = tail.last_seq {
+                return Ok((last + 1).max(active));
+            }
+        }
+        Ok(active)
+    }
+}
+
+/// An empty segment whose name survives (JN-18).
+fn create_segment(journal: &Journal, first_seq: u64) -> Result<(), JournalError> {
+    let path = journal.layout.segment(first_seq);
+    let events = journal.layout.events();
+    journal.disk().create(&path).at(&path)?;
+    journal.disk().sync_dir(&events).at(&events)
+}
+
+impl Session<'_> {
+    fn recover(
+        &mut self,
+        meta: &MetaFound,
+        tail: &Tail,
+        tail_next: u64,
+    ) -> Result<(), JournalError> {
+        let journal = self.journal;
+        let marker = self.unsynced_marker()?;
+        let end = self.end();
+        let found = Found {
+            meta: match meta {
+                MetaFound::Absent => MetaState::Absent,
+                MetaFound::Damaged => MetaState::Damaged,
+                MetaFound::Good(meta) if meta.next_seq < tail_next => MetaState::Behind,
+                MetaFound::Good(meta) if meta.next_seq > tail_next => MetaState::Ahead,
+                MetaFound::Good(_) => MetaState::Level,
+            },
+            is_torn: tail.torn.is_some(),
+            is_unsynced: marker.is_some(),
+            is_same_boot: meta
+                .good()
+                .is_some_and(|m| m.survives(journal.boot().as_deref())),
+            is_applied: meta.good().is_some_and(|m| m.applied == end),
+        };
+        let steps = decide(found);
+        let path = journal.layout.segment(self.active);
+        if steps.sync_segment && journal.settings.sync {
+            journal
+                .disk()
+                .sync(&path)
+                .map_err(|source| JournalError::SyncFailed {
+                    path: path.clone(),
+                    source,
+                })?;
+        }
+        if let Some(marker) = marker.filter(|_| steps.append_again) {
+            self.append_again(&marker)?;
+        }
+        let repairs = self.repairs(meta, tail, tail_next, steps)?;
+        if !repairs.is_empty() {
+            // IMPORTANT: a write of its own. What follows must never share a torn write with it.
+            let drafts = repairs
+                .iter()
+                .map(|r| self.meta_draft(r))
+                .collect::<Result<Vec<_>, _>>()?;
+            self.write(&drafts)?;
+        }
+        match steps.reconcile {
+            Reconcile::Nothing => Ok(()),
+            Reconcile::Gap => match meta.good().map(|meta| meta.applied) {
+                Some(from) if self.reconcile_gap(from)? => self.write_meta(false),
+                _ => self.reconcile_full(),
+            },
+            Reconcile::Full => self.reconcile_full(),
+        }
+    }
+
+    /// The journal's own records about what was found.
+    fn repairs(
+        &self,
+        meta: &MetaFound,
+        tail: &Tail,
+        tail_next: u64,
+        steps: Steps,
+    ) -> Result<Vec<MetaPayload>, JournalError> {
+        let path = self.journal.layout.segment(self.active);
+        let mut repairs = Vec::new();
+        if let Some(torn) = tail.torn.clone().filter(|_| steps.note_torn) {
+            let length = usize::try_from(torn.end - torn.start).unwrap_or(0);
+            let fragment = self
+                .journal
+                .disk()
+                .read_at(&path, torn.start, length)
+                .at(&path)?;
+            repairs.push(MetaPayload::Note(Note::TornTailAdjudicated {
+                segment: segment_name(self.active),
+                byte_start: torn.start,
+                byte_end: torn.end,
+                sha256: blobs::sha256_hex(&fragment),
+            }));
+        }
+        if let (Some(meta), true) = (meta.good(), steps.repair_seq) {
+            repairs.push(MetaPayload::SeqRepair(SeqRepair {
+                meta_next_seq: meta.next_seq,
+                tail_seq: tail_next - 1,
+                repaired_next_seq: tail_next,
+            }));
+        }
+        Ok(repairs)
+    }
+
+    pub(crate) fn end(&self) -> Position {
+        Position {
+            segment: self.active,
+            byte: self.bytes,
+        }
+    }
+
+    pub(crate) fn meta_draft(&self, payload: &MetaPayload) -> Result<Draft, JournalError> {
+        let text = payload.to_json().map_err(JournalError::refused)?;
+        Ok(Draft {
+            action: payload.action(),
+            item_type: JOURNAL.to_owned(),
+            item_id: None,
+            entity_rev: None,
+            summary: None,
+            payload: Some(RawValue::from_string(text).map_err(JournalError::refused)?),
+            blob: None,
+            who: self.journal.who.clone(),
+            writer: self.journal.writer.clone(),
+        })
+    }
+
+    /// One buffer, one write, one sync. When this returns, the batch is on the disk.
+    pub(crate) fn write(&mut self, drafts: &[Draft]) -> Result<Written, JournalError> {
+        if drafts.len() > BATCH_RECORDS_MAX {
+            return Err(JournalError::Refused(format!(
+                "a mutation has at most {BATCH_RECORDS_MAX} records"
+            )));
+        }
+        let written = self.encode(drafts)?;
+        self.append(&written.buffer)?;
+        self.bytes += written.buffer.len() as u64;
+        self.next_seq += drafts.len() as u64;
+        Ok(written)
+    }
+
+    fn encode(&self, drafts: &[Draft]) -> Result<Written, JournalError> {
+        let batch = self.journal.world.ids.ulid().to_string();
+        let ts = self.journal.world.clock.wall().to_rfc3339();
+        let n = u32::try_from(drafts.len()).unwrap_or(u32::MAX);
+        let mut buffer = Vec::new();
+        for (i, draft) in (0..n).zip(drafts) {
+            let record = Record {
+                v: ENVELOPE_VERSION,
+                seq: self.next_seq + u64::from(i),
+                ts: ts.as_str().into(),
+                writer: draft.writer.as_str().into(),
+                agent: draft.who.agent.as_str().into(),
+                agent_id: draft.who.agent_id.as_deref().map(Into::into),
+                user: draft.who.user.as_deref().map(Into::into),
+                action: draft.action,
+                item_type: draft.item_type.as_str().into(),
+                item_id: draft.item_id.as_deref().map(Into::into),
+                entity_rev: draft.entity_rev,
+                summary: draft.summary.as_deref().map(Into::into),
+                payload: draft.payload.as_deref(),
+                payload_ref: draft.blob.as_ref().map(|(sha256, bytes)| PayloadRef {
+                    sha256: sha256.as_str().into(),
+                    bytes: *bytes,
+                }),
+                batch: Batch {
+                    id: batch.as_str().into(),
+                    i,
+                    n,
+                },
+            };
+            record.check(self.journal.mode)?;
+            record.encode_into(&mut buffer)?;
+        }
+        if buffer.len() > BATCH_BYTES_MAX {
+            return Err(JournalError::Refused(format!(
+                "the mutation has {} bytes; the most is {BATCH_BYTES_MAX}",
+                buffer.len()
+            )));
+        }
+        Ok(Written {
+            batch,
+            first_seq: self.next_seq,
+            buffer,
+            base: self.end(),
+        })
+    }
+
+    /// Never tried again on the same handle: the next session opens anew and validates the tail.
+    fn append(&self, buffer: &[u8]) -> Result<(), JournalError> {
+        let path = self.journal.layout.segment(self.active);
+        let mut file = self.journal.disk().open_append(&path).at(&path)?;
+        let written = file.append(buffer).at(&path)?;
+        if written != buffer.len() {
+            return Err(JournalError::ShortWrite {
+                path,
+                written,
+                wanted: buffer.len(),
+            });
+        }
+        if self.journal.settings.sync {
+            file.sync().map_err(|source| {
+                self.mark_unsynced();
+                JournalError::SyncFailed { path, source }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The pages of a failed sync may be gone although reads still show them; a later sync would lie.
+    fn mark_unsynced(&self) {
+        let marker = Unsynced {
+            segment: self.active,
+            byte: self.bytes,
+        };
+        if let Ok(bytes) = serde_json::to_vec(&marker) {
+            // A disk that takes no marker either takes no records: the caller has the error already.
+            let _ = replace(
+                self.journal.disk(),
+                &self.journal.layout.unsynced(),
+                &bytes,
+                true,
+            );
+        }
+    }
+
+    fn unsynced_marker(&self) -> Result<Option<Unsynced>, JournalError> {
+        let path = self.journal.layout.unsynced();
+        let bytes = read_if_there(self.journal.disk(), &path, MARKER_BYTES_MAX).at(&path)?;
+        // A marker that cannot be read says at least that: everything may be unsynced.
+        let whole = Unsynced {
+            segment: self.active,
+            byte: 0,
+        };
+        Ok(bytes.map(|bytes| serde_json::from_slice(&bytes).unwrap_or(whole)))
+    }
+
+    /// Writes the batches behind the marker once more, on fresh pages: the same records, so they count once.
+    fn append_again(&mut self, marker: &Unsynced) -> Result<(), JournalError> {
+        let bytes = segments::read(self.journal.disk(), &self.journal.layout, marker.segment)?;
+        let from = usize::try_from(marker.byte)
+            .unwrap_or(usize::MAX)
+            .min(bytes.len());
+        let mut again = Lines::default();
+        scan(&bytes[from..], 0, &mut again);
+        for places in again.batches {
+            let mut buffer = Vec::new();
+            for place in places {
+                buffer.push(b'\n');
+                buffer.extend_from_slice(&bytes[from + place.0..from + place.1]);
+                buffer.push(b'\n');
+            }
+            self.append(&buffer)?;
+            self.bytes += buffer.len() as u64;
+        }
+        let path = self.journal.layout.unsynced();
+        self.journal.disk().remove(&path).at(&path)?;
+        let events = self.journal.layout.events();
+        self.journal.disk().sync_dir(&events).at(&events)
+    }
+
+    pub(crate) fn write_meta(&self, clean: bool) -> Result<(), JournalError> {
+        let journal = self.journal;
+        let mut fresh = Meta::new(self.next_seq, self.end(), journal.mode, journal.boot());
+        fresh.clean = clean;
+        fresh.unannotated = self.unannotated;
+        meta::write(journal.disk(), &journal.layout, &fresh)
+    }
+
+    /// Seals the active segment behind a checkpoint and begins the next.
+    pub(crate) fn roll(&mut self) -> Result<(), JournalError> {
+        self.checkpoint()?;
+        create_segment(self.journal, self.next_seq)?;
+        self.active = self.next_seq;
+        self.bytes = 0;
+        self.write_meta(false)
+    }
+}
+
+#[derive(Default)]
+struct Lines {
+    batches: Vec<Vec<(usize, usize)>>,
+}
+
+impl<'a> Sink<'a> for Lines {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        let at = |byte: u64| usize::try_from(byte).unwrap_or(0);
+        let places = batch.iter().map(|c| (at(c.place.start), at(c.place.end)));
+        self.batches.push(places.collect());
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}

@@ -1,0 +1,210 @@
+//! State equals log, on demand: rebuild from the journal, compare with every projection. Changes nothing.
+
+use serde::Serialize;
+
+use crate::checkpoint::{self, Trust};
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+use crate::meta;
+use crate::replay::{Counters, Entity};
+use crate::revisions::Revisions;
+
+/// A look that a writer disturbed is taken again.
+const TRIES_MAX: usize = 5;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Divergence {
+    pub item_type: String,
+    pub item_id: String,
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Verified {
+    pub ok: bool,
+    pub records: u64,
+    pub entities: u64,
+    pub divergent: Vec<Divergence>,
+    pub counters: Counters,
+    /// What else a person should know.
+    pub warnings: Vec<String>,
+}
+
+impl Journal {
+    /// The whole journal against the whole of the projections.
+    pub fn verify(&self) -> Result<Verified, JournalError> {
+        let mut last = self.verify_once()?;
+        for _ in 1..TRIES_MAX {
+            if last.1 {
+                break;
+            }
+            last = self.verify_once()?;
+        }
+        Ok(last.0)
+    }
+
+    /// With whether the journal stood still meanwhile.
+    fn verify_once(&self) -> Result<(Verified, bool), JournalError> {
+        let before = meta::read(self.disk(), &self.layout)?;
+        // From the first record where it is still here: a checkpoint must not hide what it replaced.
+        let newest = self.rebuild(0)?;
+        let all = self.rebuild(usize::MAX)?;
+        let is_whole = self.all_segments()?.first().is_none_or(|first| *first == 1);
+        let mut warnings = Vec::new();
+        let mut divergent = Vec::new();
+        let rejected = self.rejected(&mut warnings)?;
+        if is_whole {
+            self.compare_rebuilds(&newest.replay.entities(), &all.replay, &mut divergent);
+        }
+        let mut counters = if is_whole {
+            all.replay.counters.clone()
+        } else {
+            newest.replay.counters.clone()
+        };
+        counters.checkpoints_rejected = rejected;
+        let entities = newest.replay.entities();
+        for (item_type, item_id, entity) in &entities {
+            let reason = self.difference(item_type, item_id, entity, &mut counters)?;
+            divergent.extend(reason.map(|reason| divergence(item_type, item_id, reason)));
+        }
+        self.strangers(&newest.replay, &mut divergent)?;
+        for (item_type, item_id) in &newest.replay.flagged {
+            divergent.push(divergence(
+                item_type,
+                item_id,
+                "its records contradict each other".into(),
+            ));
+        }
+        if counters.seq_gaps + counters.rev_gaps > 0 {
+            warnings.push("seqs or revisions are missing: the history is not complete".to_owned());
+        }
+        if let Some(name) = self.disk().network_name(self.layout.root()) {
+            warnings.push(format!(
+                "the store lies on {name}: appends and locks are not safe there; move the repository to a local disk"
+            ));
+        }
+        let still = before == meta::read(self.disk(), &self.layout)?;
+        let report = Verified {
+            ok: divergent.is_empty() && counters.errors() == 0 && rejected == 0,
+            records: counters.records,
+            entities: newest.replay.live_count(),
+            divergent,
+            counters,
+            warnings,
+        };
+        Ok((report, still))
+    }
+
+    fn rejected(&self, warnings: &mut Vec<String>) -> Result<u64, JournalError> {
+        let mut rejected = 0;
+        for head_seq in checkpoint::listed(self.disk(), &self.layout)? {
+            if let Trust::Rejected(reason) = self.trust(head_seq)? {
+                warnings.push(format!(
+                    "the checkpoint of seq {head_seq} is not used: {reason}"
+                ));
+                rejected += 1;
+            }
+        }
+        Ok(rejected)
+    }
+
+    /// JN-20: where a rebuild begins must not matter.
+    fn compare_rebuilds(
+        &self,
+        newest: &[(&str, &str, &Entity)],
+        all: &crate::replay::Replay<crate::replay::Unknown>,
+        divergent: &mut Vec<Divergence>,
+    ) {
+        for (item_type, item_id, entity) in newest {
+            let same = all.get(item_type, item_id).is_some_and(|other| {
+                other.head == entity.head
+                    && (entity.head.is_deleted
+                        || self.document(item_type, &other.body).ok()
+                            == self.document(item_type, &entity.body).ok())
+            });
+            if !same {
+                let reason = "the checkpoint and the journal disagree".to_owned();
+                divergent.push(divergence(item_type, item_id, reason));
+            }
+        }
+    }
+
+    fn difference(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        entity: &Entity,
+        counters: &mut Counters,
+    ) -> Result<Option<String>, JournalError> {
+        let held = self.projection(item_type, item_id)?;
+        if entity.head.is_deleted {
+            return Ok(match held {
+                None => None,
+                Some(Err(_)) => {
+                    // By design: what cannot be read is not unlinked.
+                    counters.unparseable_kept += 1;
+                    Some("deleted, but its file is no document and was kept".to_owned())
+                }
+                Some(Ok(_)) => Some("deleted, but its projection is still there".to_owned()),
+            });
+        }
+        let document = match self.document(item_type, &entity.body) {
+            Ok(document) => document,
+            Err(reason) => {
+                counters.invalid_documents += 1;
+                return Ok(Some(reason));
+            }
+        };
+        let kept = Revisions::open(self.disk(), &self.layout.revisions());
+        let kept = kept.and_then(|kept| kept.get(item_type, item_id).ok().flatten());
+        Ok(match (held, kept) {
+            (None, _) => Some("its projection is missing".to_owned()),
+            (Some(Err(error)), _) => Some(format!("its projection is no document: {error}")),
+            (Some(Ok(held)), _)
+                if !self
+                    .registry
+                    .same_but_ephemeral(item_type, &held, &document) =>
+            {
+                Some("its projection differs from the journal".to_owned())
+            }
+            (_, None) => Some("the revision index does not know it".to_owned()),
+            (_, Some(kept)) if kept.head.rev != entity.head.rev => Some(format!(
+                "the revision index says {}, the journal {}",
+                kept.head.rev, entity.head.rev
+            )),
+            _ => None,
+        })
+    }
+
+    /// Files that no record explains.
+    fn strangers(
+        &self,
+        replay: &crate::replay::Replay<crate::replay::Unknown>,
+        divergent: &mut Vec<Divergence>,
+    ) -> Result<(), JournalError> {
+        let entities = self.layout.entities();
+        for family in self.disk().list(&entities).at(&entities)? {
+            let folder = entities.join(&family.name);
+            if !family.is_dir {
+                continue;
+            }
+            for file in self.disk().list(&folder).at(&folder)? {
+                let is_temporary = file.name.starts_with('.');
+                let id = file.name.strip_suffix(".json").unwrap_or(&file.name);
+                if !is_temporary && replay.get(&family.name, id).is_none() {
+                    let reason = "the journal knows nothing of this file".to_owned();
+                    divergent.push(divergence(&family.name, id, reason));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn divergence(item_type: &str, item_id: &str, reason: String) -> Divergence {
+    Divergence {
+        item_type: item_type.to_owned(),
+        item_id: item_id.to_owned(),
+        reason,
+    }
+}

@@ -1,0 +1,149 @@
+//! A journal on a disk in memory, a clock with a boot id, and short words for changes.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each suite uses its own part of it"
+)]
+
+pub mod model;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_core::clock::{BootTime, Clock, ManualIds, WallMs};
+use heddle_journal::action::Action;
+use heddle_journal::disk::{Disk, MemDisk, RealDisk};
+use heddle_journal::{Change, Journal, JournalError, Settings, Who, World};
+use serde_json::{Value, json};
+
+pub const ROOT: &str = "/repo/.heddle";
+
+/// Stands still; which start of the machine it belongs to is the test's to say.
+#[derive(Debug)]
+pub struct TestClock {
+    pub boot: u128,
+}
+
+impl Clock for TestClock {
+    fn wall(&self) -> WallMs {
+        WallMs(1_794_000_000_000)
+    }
+
+    fn mono(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn boot(&self) -> Option<BootTime> {
+        Some(BootTime {
+            boot: self.boot,
+            since: Duration::ZERO,
+        })
+    }
+}
+
+pub fn world(disk: Arc<dyn Disk>, boot: u128, seed: u64) -> World {
+    World {
+        disk,
+        clock: Arc::new(TestClock { boot }),
+        ids: Arc::new(ManualIds::seeded(seed)),
+    }
+}
+
+pub fn who() -> Who {
+    Who {
+        agent: "tester".to_owned(),
+        agent_id: None,
+        user: None,
+    }
+}
+
+pub fn quick() -> Settings {
+    Settings {
+        lock_wait: Duration::ZERO,
+        ..Settings::default()
+    }
+}
+
+pub fn init(disk: &MemDisk) -> Journal {
+    disk.create_dir(Path::new("/repo")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
+    let journal = Journal::init(world(Arc::new(disk.clone()), 1, 1), Path::new(ROOT), who());
+    journal.unwrap().with_settings(quick())
+}
+
+pub fn open(disk: &MemDisk, boot: u128, seed: u64) -> Result<Journal, JournalError> {
+    let journal = Journal::open(
+        world(Arc::new(disk.clone()), boot, seed),
+        Path::new(ROOT),
+        who(),
+    )?;
+    Ok(journal.with_settings(quick()))
+}
+
+pub fn real(root: &Path, seed: u64) -> Journal {
+    let world = world(Arc::new(RealDisk), 1, seed);
+    Journal::init(world, root, who()).unwrap()
+}
+
+pub fn put(item_type: &str, id: &str, document: Value) -> Change {
+    Change {
+        item_type: item_type.to_owned(),
+        item_id: Some(id.to_owned()),
+        action: Some(Action::Update),
+        document: Some(document),
+        summary: None,
+    }
+}
+
+pub fn plan(id: &str, n: u64) -> Change {
+    put(
+        "plan",
+        id,
+        json!({"title": format!("the plan {id}"), "n": n}),
+    )
+}
+
+pub fn delete(item_type: &str, id: &str) -> Change {
+    Change {
+        item_type: item_type.to_owned(),
+        item_id: Some(id.to_owned()),
+        action: Some(Action::Delete),
+        document: None,
+        summary: None,
+    }
+}
+
+pub fn event(action: Action, item_type: &str, id: Option<&str>) -> Change {
+    Change {
+        item_type: item_type.to_owned(),
+        item_id: id.map(str::to_owned),
+        action: Some(action),
+        document: None,
+        summary: None,
+    }
+}
+
+#[track_caller]
+pub fn commit(journal: &Journal, changes: Vec<Change>) -> Vec<heddle_journal::Receipt> {
+    journal.mutate_whole(changes).unwrap()
+}
+
+/// Seqs of all records, as the log shows them.
+pub fn seqs(journal: &Journal) -> Vec<u64> {
+    let log = journal.log(0, usize::MAX).unwrap();
+    let seq = |line: &serde_json::value::RawValue| {
+        let value: Value = serde_json::from_str(line.get()).unwrap();
+        value["seq"].as_u64().unwrap()
+    };
+    log.iter().map(|line| seq(line)).collect()
+}
+
+pub fn actions(journal: &Journal) -> Vec<String> {
+    let log = journal.log(0, usize::MAX).unwrap();
+    let action = |line: &serde_json::value::RawValue| {
+        let value: Value = serde_json::from_str(line.get()).unwrap();
+        value["action"].as_str().unwrap().to_owned()
+    };
+    log.iter().map(|line| action(line)).collect()
+}
