@@ -80,9 +80,11 @@ impl Line {
     pub(crate) fn call(&self) {
         let mut state = self.lock();
         state.promised = false;
-        if state.jobs.is_empty() || state.leader.is_some() || state.called {
+        if state.jobs.is_empty() || state.leader.is_some() {
             return;
         }
+        // Every time: an earlier call may have been answered by a task that was quicker, and the thread
+        // waits again although it is still called.
         state.called = true;
         drop(state);
         self.call.notify_one();
@@ -149,7 +151,8 @@ impl Line {
         let mut state = self.lock();
         state.leader = None;
         state.batches += 1;
-        let is_news = need != Need::None && state.need != need;
+        // A log that is too long is told every time: the thread may have found somebody leading.
+        let is_news = need == Need::Now || (need != Need::None && state.need != need);
         state.need = need;
         let waits = !state.jobs.is_empty();
         state.promised = waits;
@@ -218,8 +221,9 @@ impl Line {
 }
 
 impl State {
+    /// For tasks. A log that is too long goes first: the thread has been told, and takes what waits along.
     fn lead_if_free(&mut self) -> bool {
-        if self.jobs.is_empty() || self.leader.is_some() {
+        if self.jobs.is_empty() || self.leader.is_some() || self.need == Need::Now {
             return false;
         }
         self.leader = Some(thread::current().id());
@@ -235,5 +239,111 @@ impl State {
             return Some(Duty::Commit);
         }
         (self.closed && self.jobs.is_empty()).then_some(Duty::End)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, mpsc};
+
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::ticket::{Promise, Ran, Undo, Verdict};
+
+    struct Nothing;
+
+    impl QueuedWrite for Nothing {
+        fn promise(&self) -> Promise {
+            Promise::Durable
+        }
+
+        fn undo(&self) -> Undo {
+            Undo::Savepoint
+        }
+
+        fn run(&mut self, _: &Connection) -> Ran {
+            Ran::Keep
+        }
+
+        fn settle(self: Box<Self>, _: &Verdict) {}
+    }
+
+    fn push(line: &Line) {
+        assert!(line.push(Box::new(Nothing)).is_ok());
+    }
+
+    /// The writer's thread: tells each of its duties and ends it.
+    fn thread_of(line: &Arc<Line>) -> mpsc::Receiver<Duty> {
+        let (tell, told) = mpsc::channel();
+        let line = Arc::clone(line);
+        thread::spawn(move || {
+            loop {
+                let duty = line.next_duty(Duration::from_secs(600));
+                if duty == Duty::Commit {
+                    line.take(100);
+                }
+                line.end_lead(Need::None);
+                line.call();
+                if duty == Duty::End || tell.send(duty).is_err() {
+                    return;
+                }
+            }
+        });
+        told
+    }
+
+    fn next(told: &mpsc::Receiver<Duty>) -> Duty {
+        told.recv_timeout(Duration::from_secs(30)).unwrap()
+    }
+
+    #[test]
+    fn a_call_that_a_task_was_quicker_to_answer_does_not_silence_the_next_one() {
+        let line = Arc::new(Line::new(10));
+        push(&line);
+        line.call();
+        assert!(line.try_lead());
+        line.take(10);
+        assert!(!line.end_lead(Need::None));
+        let told = thread_of(&line);
+        // By now the thread waits, called and with nothing to do; later it would find the job by itself.
+        thread::sleep(Duration::from_millis(50));
+        push(&line);
+        line.call();
+        assert_eq!(next(&told), Duty::Commit);
+        line.close();
+    }
+
+    #[test]
+    fn a_log_that_is_too_long_goes_before_the_next_lead_of_a_task() {
+        let line = Arc::new(Line::new(10));
+        for _ in 0..2 {
+            push(&line);
+        }
+        assert!(line.try_lead());
+        line.take(1);
+        assert!(line.end_lead(Need::Now));
+        assert!(!line.keep_promise(), "the thread comes first");
+        assert!(!line.try_lead());
+        let told = thread_of(&line);
+        assert_eq!(next(&told), Duty::Checkpoint);
+        assert_eq!(next(&told), Duty::Commit, "what waited is not forgotten");
+        push(&line);
+        assert!(line.try_lead(), "and then tasks lead again");
+        line.take(1);
+        line.end_lead(Need::None);
+        line.close();
+    }
+
+    #[test]
+    fn a_thread_that_found_somebody_leading_hears_of_a_long_log_again() {
+        let line = Arc::new(Line::new(10));
+        push(&line);
+        assert!(line.try_lead());
+        let told = thread_of(&line);
+        line.take(1);
+        line.end_lead(Need::Now);
+        assert_eq!(next(&told), Duty::Checkpoint);
+        line.close();
     }
 }

@@ -79,6 +79,26 @@ async fn carry_out<S: Storage, L: Limiter>(
             let Epochs { epoch, ends } = storage.epochs(mesh).await?;
             return Ok(ReplyResult::Epochs { epoch, ends });
         }
+        request @ (Request::QueueTake { .. }
+        | Request::QueueAck { .. }
+        | Request::QueueRelease { .. }
+        | Request::QueueRenew { .. }) => return on_a_queue(shared, principal, request).await,
+    };
+    Ok(ReplyResult::Ok { changed })
+}
+
+/// What consumers ask of a queue.
+async fn on_a_queue<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> Result<ReplyResult, StorageError> {
+    let mesh = principal.mesh;
+    let own = |agent: AgentName| Party {
+        member: principal.member,
+        agent,
+    };
+    match request {
         Request::QueueTake {
             queue,
             agent,
@@ -86,25 +106,26 @@ async fn carry_out<S: Storage, L: Limiter>(
             lease_ms,
             // The lane's affair: it knows the connection.
             wake: _,
-        } => return work::take(shared, mesh, &queue, own(agent), (max, lease_ms)).await,
+        } => work::take(shared, mesh, &queue, own(agent), (max, lease_ms)).await,
         Request::QueueAck {
             queue,
             agent,
             items,
-        } => return work::ack(shared, mesh, &queue, &own(agent), items).await,
+        } => work::ack(shared, mesh, &queue, &own(agent), items).await,
         Request::QueueRelease {
             queue,
             agent,
             items,
-        } => return work::release(shared, mesh, &queue, &own(agent), items).await,
+        } => work::release(shared, mesh, &queue, &own(agent), items).await,
         Request::QueueRenew {
             queue,
             agent,
             items,
             lease_ms,
-        } => return work::renew(shared, mesh, &queue, own(agent), (items, lease_ms)).await,
-    };
-    Ok(ReplyResult::Ok { changed })
+        } => work::renew(shared, mesh, &queue, own(agent), (items, lease_ms)).await,
+        // Nothing else is handed here.
+        _ => Ok(ReplyResult::Ok { changed: false }),
+    }
 }
 
 async fn status<S: Storage, L: Limiter>(

@@ -49,13 +49,6 @@ impl Embedded {
         ids: Arc<dyn Ids>,
         durability: Durability,
     ) -> Result<Self, CliError> {
-        let failed = |error: String| {
-            CliError::new(
-                exit::FAILED,
-                format!("the embedded broker cannot start: {error}"),
-            )
-            .next("Nothing was changed. On a full disk free some space; a damaged broker.db is best put back from a backup.")
-        };
         let options = Options {
             durability,
             ..Options::new(prepared.home().broker_data())
@@ -143,6 +136,12 @@ impl Embedded {
         let storage = self.storage;
         let _ = tokio::task::spawn_blocking(move || storage.stop()).await;
     }
+}
+
+fn failed(error: String) -> CliError {
+    let message = format!("the embedded broker cannot start: {error}");
+    CliError::new(exit::FAILED, message)
+        .next("Nothing was changed. On a full disk free some space; a damaged broker.db is best put back from a backup.")
 }
 
 /// Whoever owns the file owns the mesh; from the network even this member needs its key. True if anybody

@@ -22,6 +22,7 @@ mod state;
 mod status;
 mod sync;
 mod table;
+mod table_data;
 mod task;
 mod task_view;
 mod topic;

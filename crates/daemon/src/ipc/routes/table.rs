@@ -9,24 +9,18 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
-    mesh, outbox, peers, queue, re_embed, send, state, status, sync, task, task_view, topic,
-    vector,
+    agent, discover, events, explain, inbox, inbox_marks, inbox_search, mesh, outbox, peers, queue,
+    send, status, sync, table_data, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
-    DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage, FileShareAnswer,
-    FileShareBody, FileView, Health, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ClockView, Compat, DoctorAnswer,
+    DoctorView, DumpView, ExplainView, Health, InboxPage, MeshInfo, MeshInviteAnswer,
     MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
     OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
-    RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
-    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody,
-    StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer, TaskCancelBody, TaskClaimBody,
-    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
-    TopicPostBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody,
-    Version,
+    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody,
+    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
+    ShownBody, StatusView, TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -58,11 +52,11 @@ pub(super) fn routes() -> Vec<Route> {
         messages(),
         work(),
         rows(),
-        data(),
-        tasks(),
+        table_data::data(),
+        table_data::tasks(),
+        table_data::files(),
+        table_data::vectors(),
         sync_routes(),
-        files(),
-        vectors(),
         people(),
         meshes(),
         house(),
@@ -70,7 +64,7 @@ pub(super) fn routes() -> Vec<Route> {
     tables.into_iter().flatten().collect()
 }
 
-const KEY: &[&str] = &["Idempotency-Key"];
+pub(super) const KEY: &[&str] = &["Idempotency-Key"];
 
 fn messages() -> Vec<Route> {
     vec![
@@ -205,99 +199,6 @@ fn rows() -> Vec<Route> {
     ]
 }
 
-fn data() -> Vec<Route> {
-    vec![
-        post(
-            "/v1/memory/remember",
-            memory::remember,
-            "Keep a value for later",
-        )
-        .takes::<RememberBody>()
-        .with(KEY)
-        .gives::<ChangeAnswer>(200),
-        get(
-            "/v1/memory/recall",
-            memory::recall,
-            "What was remembered, by key, by words, or all of it",
-        )
-        .asks::<memory::RecallQuery>()
-        .gives::<RecallPage>(200),
-        post(
-            "/v1/memory/forget",
-            memory::forget,
-            "Forget what was remembered",
-        )
-        .takes::<KeyBody>()
-        .with(KEY)
-        .gives::<ChangeAnswer>(200),
-        post("/v1/state/set", state::set, "Set a value that all share")
-            .takes::<StateSetBody>()
-            .with(KEY)
-            .gives::<ChangeAnswer>(200),
-        get("/v1/state/get", state::get, "A value that all share")
-            .asks::<state::GetQuery>()
-            .gives::<StateView>(200),
-        get(
-            "/v1/state/list",
-            state::list,
-            "The values that all share, in order of keys",
-        )
-        .asks::<state::ListQuery>()
-        .gives::<StatePage>(200),
-        post(
-            "/v1/state/delete",
-            state::delete,
-            "Delete a value that all share",
-        )
-        .takes::<KeyBody>()
-        .with(KEY)
-        .gives::<ChangeAnswer>(200),
-    ]
-}
-
-fn tasks() -> Vec<Route> {
-    vec![
-        post("/v1/task/create", task::create, "Add a task")
-            .takes::<TaskCreateBody>()
-            .with(KEY)
-            .gives::<TaskAnswer>(200),
-        post(
-            "/v1/task/claim",
-            task::claim,
-            "Claim a task under a lease that activity renews",
-        )
-        .takes::<TaskClaimBody>()
-        .with(KEY)
-        .gives::<TaskAnswer>(200),
-        post("/v1/task/release", task::release, "Give a task back")
-            .takes::<TaskSettleBody>()
-            .with(KEY)
-            .gives::<TaskAnswer>(200),
-        post(
-            "/v1/task/complete",
-            task::complete,
-            "Say that a task is done",
-        )
-        .takes::<TaskSettleBody>()
-        .with(KEY)
-        .gives::<TaskAnswer>(200),
-        post("/v1/task/cancel", task::cancel, "Cancel a task")
-            .takes::<TaskCancelBody>()
-            .with(KEY)
-            .gives::<TaskAnswer>(200),
-        get(
-            "/v1/task/list",
-            task_view::list,
-            "The tasks, the oldest first; with ready=true those that can be begun",
-        )
-        .asks::<task_view::ListQuery>()
-        .gives::<TaskPage>(200),
-        get("/v1/task/get", task_view::get, "A task and its record")
-            .asks::<task_view::GetQuery>()
-            .gives::<TaskStory>(200),
-    ]
-}
-
 fn sync_routes() -> Vec<Route> {
     vec![
         get(
@@ -332,79 +233,6 @@ fn sync_routes() -> Vec<Route> {
         )
         .takes::<ResumeBody>()
         .gives::<DoctorAnswer>(200),
-    ]
-}
-
-fn files() -> Vec<Route> {
-    vec![
-        post("/v1/file/share", file::share, "Share a file with the mesh")
-            .takes::<FileShareBody>()
-            .with(KEY)
-            .gives::<FileShareAnswer>(200),
-        get(
-            "/v1/file/get",
-            file_get::get,
-            "A file by id or path; with raw=true its bytes alone",
-        )
-        .asks::<file_get::GetQuery>()
-        .with(&["Accept"])
-        .gives::<FileView>(200),
-        get(
-            "/v1/file/list",
-            file::list,
-            "The shared files, in order of owners and paths",
-        )
-        .asks::<file::ListQuery>()
-        .gives::<FilePage>(200),
-        post("/v1/file/delete", file::delete, "Share a file no longer")
-            .takes::<FileDeleteBody>()
-            .with(KEY)
-            .gives::<ChangeAnswer>(200),
-        post(
-            "/v1/file/sweep",
-            file::sweep_now,
-            "Take away the blobs that no file names",
-        )
-        .takes::<SweepBody>()
-        .gives::<SweepAnswer>(200),
-    ]
-}
-
-fn vectors() -> Vec<Route> {
-    vec![
-        post(
-            "/v1/vector/store",
-            vector::store,
-            "Keep a text with its embedding",
-        )
-        .takes::<VectorStoreBody>()
-        .with(KEY)
-        .gives::<ChangeAnswer>(200),
-        post(
-            "/v1/vector/search",
-            vector::search,
-            "The nearest of what was stored, within one model",
-        )
-        .takes::<VectorSearchBody>()
-        .gives::<VectorHits>(200),
-        post("/v1/vector/delete", vector::delete, "Delete a vector")
-            .takes::<VectorDeleteBody>()
-            .with(KEY)
-            .gives::<ChangeAnswer>(200),
-        get(
-            "/v1/vector/list",
-            vector::list,
-            "The vectors, in order of keys",
-        )
-        .asks::<vector::ListQuery>()
-        .gives::<VectorPage>(200),
-        post(
-            "/v1/vector/re_embed",
-            re_embed::step,
-            "One step of moving this home's vectors to another model",
-        )
-        .takes::<ReEmbedBody>()
-        .gives::<ReEmbedAnswer>(200),
     ]
 }
 
@@ -488,7 +316,7 @@ fn house() -> Vec<Route> {
     ]
 }
 
-fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
+pub(super) fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
     path: &'static str,
     handler: H,
     summary: &'static str,
@@ -496,7 +324,7 @@ fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
     Route::new("get", path, summary, routing::get(handler))
 }
 
-fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
+pub(super) fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
     path: &'static str,
     handler: H,
     summary: &'static str,
@@ -505,7 +333,7 @@ fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
 }
 
 impl Route {
-    fn new(
+    pub(super) fn new(
         method: &'static str,
         path: &'static str,
         summary: &'static str,
@@ -524,37 +352,37 @@ impl Route {
     }
 
     /// A get of the same path that belongs to another route: an id may be spelled like a verb.
-    fn or_get<H: Handler<T, Arc<Ipc>>, T: 'static>(mut self, handler: H) -> Self {
+    pub(super) fn or_get<H: Handler<T, Arc<Ipc>>, T: 'static>(mut self, handler: H) -> Self {
         self.handler = self.handler.get(handler);
         self
     }
 
-    fn asks<T: DeserializeOwned>(mut self) -> Self {
+    pub(super) fn asks<T: DeserializeOwned>(mut self) -> Self {
         self.query = Some(inline_schema_of::<T>);
         self
     }
 
-    fn takes<T: DeserializeOwned>(mut self) -> Self {
+    pub(super) fn takes<T: DeserializeOwned>(mut self) -> Self {
         self.body = Some(schema_of::<T>);
         self
     }
 
-    fn gives<T: DeserializeOwned>(mut self, status: u16) -> Self {
+    pub(super) fn gives<T: DeserializeOwned>(mut self, status: u16) -> Self {
         self.answers.push((status, Answer::Json(schema_of::<T>)));
         self
     }
 
-    fn document(mut self) -> Self {
+    pub(super) fn document(mut self) -> Self {
         self.answers.push((200, Answer::Document));
         self
     }
 
-    fn text(mut self, media: &'static str) -> Self {
+    pub(super) fn text(mut self, media: &'static str) -> Self {
         self.answers.push((200, Answer::Text(media)));
         self
     }
 
-    fn with(mut self, headers: &'static [&'static str]) -> Self {
+    pub(super) fn with(mut self, headers: &'static [&'static str]) -> Self {
         self.headers = headers;
         self
     }
