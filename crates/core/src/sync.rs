@@ -9,7 +9,7 @@ use crate::ids::{BrokerMessageId, HistoryId};
 use crate::limits::OP_REFUSALS_MAX;
 
 /// Refusals that say nothing about the op: the mesh waits, and nothing is counted.
-pub const NOT_THE_OPS_FAULT: [ErrorCode; 13] = [
+pub const NOT_THE_OPS_FAULT: [ErrorCode; 14] = [
     ErrorCode::Unauthorized,
     ErrorCode::UnknownAgent,
     ErrorCode::UnknownMesh,
@@ -23,6 +23,7 @@ pub const NOT_THE_OPS_FAULT: [ErrorCode; 13] = [
     ErrorCode::StorageUnavailable,
     ErrorCode::ShuttingDown,
     ErrorCode::InsufficientStorage,
+    ErrorCode::HookUnavailable,
 ];
 
 /// Where an op goes after it was sent.

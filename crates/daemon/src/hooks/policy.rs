@@ -189,7 +189,6 @@ mod tests {
     fn what_is_not_known_is_refused_in_words() {
         for (text, word) in [
             ("[hook.on-mesage]\nenabled = true", "names no hook"),
-            ("[hook.on-file-share]\nenabled = true", "names no hook"),
             (
                 "[hook.pre-send]\nenabled = true\nscopes = [\"reply:event\"]",
                 "may make none",

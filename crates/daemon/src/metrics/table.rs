@@ -80,9 +80,9 @@ metrics_table! {
     // --- the data
     Counter "heddle_data_changes_total" ["outcome" = "fresh" | "duplicate" | "conflict" | "absent" | "refused"] "Changes to memory, state, tasks, files and vectors: fresh, duplicate, conflict, absent or refused";
     Counter "heddle_task_leases_total" ["outcome" = "renewed" | "expired"] "Leases of tasks that this daemon renewed, or ended after their time";
-    Counter "heddle_sync_sent_total" ["outcome"] "Ops sent to a mesh's log: done, refused or wait";
-    Counter "heddle_sync_received_total" ["outcome"] "Ops read from a log: stored, duplicate, or confirmed as own ones that came back";
-    Counter "heddle_sync_applied_total" ["outcome"] "Ops taken into the data: applied, passed, parked or quarantined";
+    Counter "heddle_sync_sent_total" ["outcome" = "done" | "refused" | "wait"] "Ops sent to a mesh's log: done, refused or wait";
+    Counter "heddle_sync_received_total" ["outcome" = "stored" | "duplicate" | "confirmed"] "Ops read from a log: stored, duplicate, or confirmed as own ones that came back";
+    Counter "heddle_sync_applied_total" ["outcome" = "applied" | "passed" | "parked" | "quarantined"] "Ops taken into the data: applied, passed, parked or quarantined";
     Counter "heddle_sync_gaps_total" [] "Pages of a log before which an op was missing";
     Counter "heddle_sync_pauses_total" [] "Times that a mesh's sync paused because an op was refused too often";
     Counter "heddle_sync_replayed_total" [] "Own ops that a broker had lost and that were sent again";
@@ -90,7 +90,7 @@ metrics_table! {
     Gauge "heddle_sync_paused" ["mesh"] "1 while the mesh's sync is paused, else 0";
     Counter "heddle_blobs_swept_total" [] "Blobs that no file named, and that were removed";
     Counter "heddle_blobs_damaged_total" [] "Reads of shared files that found other bytes than were shared";
-    Counter "heddle_vector_embeddings_total" ["outcome"] "Embeddings asked of a provider: made or failed";
+    Counter "heddle_vector_embeddings_total" ["outcome" = "made" | "failed"] "Embeddings asked of a provider: made or failed";
     Histogram "heddle_vector_search_seconds" [] "From the numbers of a query to its hits";
     // --- the link
     Gauge "heddle_mesh_connected" ["mesh"] "1 while the mesh's broker is connected, else 0";
@@ -121,8 +121,8 @@ metrics_table! {
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";
     Counter "heddle_broker_frames_malformed_total" [] "Frames of members that could not be read";
     Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";
-    Counter "heddle_broker_hellos_denied_total" ["reason"] "Hellos turned away because they did not prove who they came from";
-    Counter "heddle_broker_claims_refused_total" ["reason"] "Invitations that were not taken up";
+    Counter "heddle_broker_hellos_denied_total" ["reason" = "signature_required" | "signature_invalid" | "member_revoked"] "Hellos turned away because they did not prove who they came from";
+    Counter "heddle_broker_claims_refused_total" ["reason" = "invite_invalid" | "invite_expired" | "invite_used_up" | "name_taken" | "member_revoked"] "Invitations that were not taken up";
     Gauge "heddle_broker_connections" [] "Connections of members now";
     // --- the process
     Counter "heddle_log_lines_dropped_total" [] "Log lines lost because the log could not be written";

@@ -15,7 +15,7 @@ use heddle_daemon::link::{Connector, UrlConnector};
 use heddle_daemon::{
     Daemon, Ending, Home, HomeError, Prepared, Ready, StartError, StartOptions, is_damage,
 };
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use detach::detach;
 use embedded::Embedded;
@@ -88,10 +88,12 @@ async fn run(
     .await
     .map_err(start_error)?;
     let (daemon, embedded) = start(prepared, flavour, clock, ids, durability).await?;
+    // Before anybody hears that it is ready: a signal that comes at once must drain, too.
+    let signals = Signals::catch()?;
     context.print(daemon.ready(), |ready| greeting(ready, false))?;
     let shutdown = daemon.shutdown();
     let (ending, broken) = {
-        let mut stopped = std::pin::pin!(until_stopped(daemon));
+        let mut stopped = std::pin::pin!(until_stopped(daemon, signals));
         tokio::select! {
             ending = stopped.as_mut() => (ending, None),
             broken = broken(embedded.as_ref()) => {
@@ -157,18 +159,31 @@ async fn broken(embedded: Option<&Embedded>) -> CliError {
     }
 }
 
+/// Ctrl-C and SIGTERM, caught from here on.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn catch() -> Result<Self, CliError> {
+        let failed = |error: std::io::Error| CliError::new(exit::FAILED, error.to_string());
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
+            terminate: signal(SignalKind::terminate()).map_err(failed)?,
+        })
+    }
+}
+
 /// The first signal drains; a second one ends at once.
-async fn until_stopped(daemon: Daemon) -> Result<Ending, CliError> {
-    let failed = |error: std::io::Error| CliError::new(exit::FAILED, error.to_string());
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+async fn until_stopped(daemon: Daemon, mut signals: Signals) -> Result<Ending, CliError> {
     let shutdown = daemon.shutdown();
     let mut running = std::pin::pin!(daemon.run());
     loop {
         tokio::select! {
             ending = running.as_mut() => return Ok(ending),
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
+            _ = signals.interrupt.recv() => {}
+            _ = signals.terminate.recv() => {}
         }
         if shutdown.is_cancelled() {
             return Err(CliError::new(
