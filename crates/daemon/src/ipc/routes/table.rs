@@ -10,23 +10,23 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
-    mesh, outbox, peers, queue, re_embed, send, state, status, sync, task, task_view, topic,
-    vector,
+    mesh, outbox, peers, publish, queue, re_embed, send, state, status, sync, task, task_view,
+    topic, vector,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
     DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage, FileShareAnswer,
     FileShareBody, FileView, Health, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
-    OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
-    RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
-    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody,
-    StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer, TaskCancelBody, TaskClaimBody,
-    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
-    TopicPostBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody,
-    Version,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
+    MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
+    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
+    QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody,
+    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
+    ShownBody, StatePage, StateSetBody, StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer,
+    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    TopicAnswer, TopicBody, TopicList, TopicPostBody, VectorDeleteBody, VectorHits, VectorPage,
+    VectorSearchBody, VectorStoreBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -451,6 +451,13 @@ fn meshes() -> Vec<Route> {
         )
         .takes::<MeshInviteBody>()
         .gives::<MeshInviteAnswer>(200),
+        post(
+            "/v1/mesh/publish",
+            publish::publish,
+            "Share a personal mesh with whoever joins; the same again says how far that is",
+        )
+        .takes::<MeshPublishBody>()
+        .gives::<MeshPublishView>(200),
         post(
             "/v1/mesh/join",
             mesh::join,
