@@ -209,6 +209,22 @@ impl fmt::Display for Party {
     }
 }
 
+impl FromStr for Party {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let malformed = || IdError::Malformed {
+            kind: "party",
+            shown: shown(text),
+        };
+        let (member, agent) = text.split_once('/').ok_or_else(malformed)?;
+        Ok(Self {
+            member: member.parse()?,
+            agent: AgentName::parse(agent).map_err(|_| malformed())?,
+        })
+    }
+}
+
 /// A place in a mesh's history. Orders by epoch, then by seq.
 #[derive(
     Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,

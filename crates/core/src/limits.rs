@@ -265,6 +265,10 @@ pub const HOOK_AUDIT_BYTES_MAX: u64 = 4 << 20;
 pub const OP_REFUSALS_MAX: u32 = 10;
 /// Ops that one read of the log gives.
 pub const LOG_PAGE_MAX: usize = 256;
+/// Rows that one transaction of a publish makes ops of.
+pub const PUBLISH_ROWS_AT_ONCE: usize = 200;
+/// And so many bytes of their ops, but at least one row: the transaction stays short.
+pub const PUBLISH_BYTES_AT_ONCE: usize = 1 << 20;
 /// Ops that one transaction applies.
 pub const OPS_APPLIED_AT_ONCE: usize = 100;
 /// Parked ops that are tried again when something new arrived.

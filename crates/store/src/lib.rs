@@ -47,6 +47,6 @@ pub use outbox::{
 };
 pub use store::{Store, StoreOptions};
 pub use sync::{
-    AppliedOps, Dropped, DueOp, MeshKind, NewOp, OpSettle, ReceivedOps, ReplayLook, ReplayRow,
-    Retried, SetAside, SyncFigures, SyncHead,
+    AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
+    ReplayLook, ReplayRow, Retried, SetAside, SyncFigures, SyncHead,
 };

@@ -9,6 +9,7 @@
 
 mod file;
 mod memory;
+mod published;
 mod sealed;
 mod state;
 mod task;

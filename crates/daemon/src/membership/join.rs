@@ -19,6 +19,7 @@ use crate::config::{HOME_MESH, MeshConfig};
 use crate::link;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock, store_problem};
+use crate::sync;
 
 /// How long the answer waits for the first connection; it is made in any case.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
@@ -178,7 +179,10 @@ async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshSta
     let state = Arc::new(state.map_err(|error| store_problem(&error))?);
     if shared.meshes.push(Arc::clone(&state)) {
         let keep = link::keep(Arc::clone(shared), Arc::clone(&state), connector);
-        lock(&shared.links).push(tokio::spawn(keep));
+        let syncing = sync::run(Arc::clone(shared), Arc::clone(&state));
+        let mut links = lock(&shared.links);
+        links.push(tokio::spawn(keep));
+        links.push(tokio::spawn(syncing));
     }
     Ok(state)
 }

@@ -5,6 +5,7 @@
 //! log, sends again what a broker has lost, and sends what is new. Decisions are `core::sync`'s.
 
 mod apply;
+mod publish;
 mod pull;
 mod push;
 mod replay;
@@ -132,10 +133,13 @@ impl Loop {
     /// One tick; how long to wait for the next one.
     async fn tick(&mut self, shared: &Shared, mesh: &MeshState) -> Result<Duration, StoreError> {
         let mut did = apply::run(shared, mesh).await?;
+        let published = publish::run(shared, mesh).await?;
         let mut head = shared.store.sync_head(mesh.mesh.mesh).await?;
         let live = mesh.live().filter(|_| head.kind.is_shared());
         let mut last_error = None;
-        let mut wait = None;
+        // Rows of before wait to become ops: the next ones at once, after those that are ops got their turn.
+        let mut wait = (published == publish::Step::More).then_some(Duration::ZERO);
+        did |= published != publish::Step::Idle;
         if let Some(live) = &live {
             match self.exchange(shared, mesh, live).await? {
                 Exchange::Done(something) => {

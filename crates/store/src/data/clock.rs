@@ -60,7 +60,7 @@ pub(crate) fn merged(
     }))
 }
 
-fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
+pub(crate) fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
     let mut statement = connection.prepare_cached(CLOCK)?;
     let mut rows = statement.query([mesh.0.to_bytes()])?;
     let Some(row) = rows.next()? else {

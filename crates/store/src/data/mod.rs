@@ -5,6 +5,7 @@
 //! all in one savepoint. What comes from elsewhere goes the same way from the op on: [`take`] has one
 //! `take_op` for both, and a noun writes rows in its `take` and nowhere else.
 
+pub(crate) mod backfill;
 mod clock;
 mod dump;
 pub(crate) mod files;
@@ -23,13 +24,15 @@ pub(crate) use task::statements as task_statements;
 pub(crate) use {
     clock::CLOCK,
     memory::STAMP as MEMORY_STAMP,
-    outgoing::{INSERT_OP, IS_SHARED, QUEUE_OP},
+    outgoing::{INSERT_OP, IS_QUEUED, IS_SHARED, QUEUE_OP},
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
     request::{CONSUME, CONSUMED},
     state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP},
     vectors::sql as vector_sql,
 };
 
+pub(crate) use clock::read as clock_of;
+pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
 
 pub use clock::ClockRow;

@@ -2,7 +2,7 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::{EnvelopeKind, LOG_REF, Priority};
-use heddle_core::ids::{ClientMessageId, IdKey, MeshId, Party, RowId};
+use heddle_core::ids::{ClientMessageId, IdKey, MeshId, OpId, Party, RowId};
 use heddle_core::op::{DataOp, seal};
 use rusqlite::{Connection, OptionalExtension, params};
 use ulid::Ulid;
@@ -21,6 +21,8 @@ pub(crate) const INSERT_OP: &str = "
 
 pub(crate) const QUEUE_OP: &str = "INSERT INTO op_outbox (mesh_id, arrival) VALUES (?1, ?2)";
 
+pub(crate) const IS_QUEUED: &str = "SELECT 1 FROM outbox WHERE id_key = ?1";
+
 /// Ops of a personal mesh go nowhere.
 pub(crate) fn is_shared(connection: &Connection, mesh: MeshId) -> Result<bool, StoreError> {
     let shared = connection
@@ -38,12 +40,52 @@ pub(crate) fn queue(
     op: &DataOp,
     now: WallMs,
 ) -> Result<(), StoreError> {
-    let bad = |why: String| StoreError::Corrupt(format!("an op cannot be sealed: {why}"));
-    let sealed = seal(op).map_err(|error| bad(error.to_string()))?;
-    let id = ClientMessageId::parse(&op.stamp.op.to_string());
-    let id = id.map_err(|error| bad(error.to_string()))?;
     // Both begin with the time, so rows of ops and of messages stand in the same order.
     let row = RowId(Ulid::from_bytes(op.stamp.op.to_bytes()));
+    queue_as(connection, mesh, sender, op, (op.stamp.op, row), now)?;
+    Ok(())
+}
+
+/// A row of before the mesh was published, under the id that is derived from it (C21). Its bytes' length;
+/// none where it is on its way already.
+pub(crate) fn queue_published(
+    connection: &Connection,
+    mesh: MeshId,
+    sender: &Party,
+    op: &DataOp,
+    now: WallMs,
+) -> Result<Option<usize>, StoreError> {
+    let id = op.published_id(mesh);
+    let text = client_id(id)?;
+    let key = IdKey::of(mesh, sender, &text);
+    if connection.prepare_cached(IS_QUEUED)?.exists([key.0])? {
+        return Ok(None);
+    }
+    // At the row's own time among the others.
+    let time = u64::try_from(op.at.0).unwrap_or(0);
+    let random = u128::from_be_bytes(id.to_bytes());
+    let row = RowId(Ulid::from_parts(time, random));
+    queue_as(connection, mesh, sender, op, (id, row), now).map(Some)
+}
+
+fn client_id(id: OpId) -> Result<ClientMessageId, StoreError> {
+    ClientMessageId::parse(&id.to_string()).map_err(|error| unsealed(&error))
+}
+
+fn unsealed(why: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Corrupt(format!("an op cannot be sealed: {why}"))
+}
+
+fn queue_as(
+    connection: &Connection,
+    mesh: MeshId,
+    sender: &Party,
+    op: &DataOp,
+    (id, row): (OpId, RowId),
+    now: WallMs,
+) -> Result<usize, StoreError> {
+    let sealed = seal(op).map_err(|error| unsealed(&error))?;
+    let id = client_id(id)?;
     note_sender(connection, mesh, sender)?;
     connection.prepare_cached(INSERT_OP)?.execute(params![
         row.0.to_bytes(),
@@ -64,5 +106,5 @@ pub(crate) fn queue(
     connection
         .prepare_cached(QUEUE_OP)?
         .execute(params![mesh.0.to_bytes(), arrival])?;
-    Ok(())
+    Ok(sealed.payload.len())
 }

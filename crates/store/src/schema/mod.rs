@@ -43,6 +43,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "vectors",
         sql: include_str!("v8_vectors.sql"),
     },
+    Migration {
+        version: 9,
+        name: "publish",
+        sql: include_str!("v9_publish.sql"),
+    },
 ];
 
 /// The version that this program leads to.

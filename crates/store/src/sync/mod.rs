@@ -6,6 +6,7 @@ mod doctor;
 mod head;
 mod incoming;
 mod outgoing;
+mod publish;
 mod replay;
 
 #[cfg(test)]
@@ -15,6 +16,7 @@ pub(crate) use {
     head::{HEAD, WAITING_OUT},
     incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID},
     outgoing::{CONFIRM_DONE, CONFIRM_INFLIGHT, DUE_OPS, PUT_OFF, REFUSED, UNQUEUE_OP},
+    publish::{ADVANCE, BEGIN, CURSOR, FIND as PUBLISHED, FINISH, MOVE as MOVE_PUBLISH, SHARE},
     replay::{LOOK as REPLAY_LOOK, MOVED},
 };
 
@@ -23,4 +25,5 @@ pub use doctor::{Dropped, Retried};
 pub use head::{MeshKind, SyncFigures, SyncHead};
 pub use incoming::{NewOp, ReceivedOps};
 pub use outgoing::{DueOp, OpSettle};
+pub use publish::{BegunPublish, Publish};
 pub use replay::{ReplayLook, ReplayRow};

@@ -19,6 +19,7 @@ mod model;
 mod open;
 mod pair;
 mod park;
+mod publish;
 mod requeue;
 mod search;
 mod sync;

@@ -8,14 +8,15 @@ use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, DoctorAnswer,
     DoctorView, DumpView, ExplainView, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
-    OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
-    RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
-    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody,
-    StateView, StatusView, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
-    TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits,
-    VectorPage, VectorSearchBody, VectorStoreBody, Version,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
+    MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
+    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
+    QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody,
+    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
+    ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer, TaskCancelBody,
+    TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody,
+    TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody,
+    Version,
 };
 
 impl Client {
@@ -238,6 +239,11 @@ impl Client {
 
     pub fn invite(&self, body: &MeshInviteBody) -> Result<MeshInviteAnswer, ClientError> {
         self.post("/v1/mesh/invite", None, body)
+    }
+
+    /// Shares a personal mesh, and says how far that has come; the same again only says so.
+    pub fn publish(&self, body: &MeshPublishBody) -> Result<MeshPublishView, ClientError> {
+        self.post("/v1/mesh/publish", None, body)
     }
 
     /// Takes up an invitation; the same again is safe, whatever happened to the first.

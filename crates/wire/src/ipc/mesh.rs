@@ -23,6 +23,36 @@ pub struct MeshInviteAnswer {
     pub invite_id: String,
     pub uses: u32,
     pub expires_at: String,
+    /// The mesh was personal until now: with this answer its data is shared with whoever joins.
+    #[serde(default)]
+    pub published: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshPublishBody {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    /// How long the answer may wait for the end: 0 by default, at most 30.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_seconds: Option<u64>,
+}
+
+/// How far the publishing of a mesh has come.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshPublishView {
+    pub mesh: String,
+    /// `personal`, `shared_owner` or `shared_guest`.
+    pub kind: String,
+    /// It was personal until this very call.
+    pub fresh: bool,
+    /// Rows that there were before, and how many of them were looked at.
+    pub rows: u64,
+    pub rows_done: u64,
+    /// Changes that the broker has not confirmed.
+    pub out_waiting: u64,
+    /// Everything of before is at the broker.
+    pub done: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

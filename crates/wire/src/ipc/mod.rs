@@ -34,7 +34,7 @@ pub use inbox::{
 };
 pub use mesh::{
     MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember,
-    MeshRevokeAnswer, MeshRevokeBody, MeshView,
+    MeshPublishBody, MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, MeshView,
 };
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,

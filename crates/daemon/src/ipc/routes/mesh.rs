@@ -109,6 +109,8 @@ pub(super) async fn invite(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let body: MeshInviteBody = body::read(&parts, incoming).await?;
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
     let signed = sign(&ipc, mesh, &body)?;
+    // Before anybody can join: what they read from then on is whole (DESIGN §5).
+    let published = super::publish::begin(&ipc, mesh).await?;
     let link = signed.link();
     let create = Ask::CreateInvite { link: link.clone() };
     match mesh.ask(create).await? {
@@ -121,6 +123,7 @@ pub(super) async fn invite(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         invite_id: signed.invite.invite.to_string(),
         uses: signed.invite.uses_max,
         expires_at: signed.invite.expires_at.to_rfc3339(),
+        published,
     })
 }
 

@@ -15,6 +15,7 @@ mod mesh;
 mod openapi;
 mod outbox;
 mod peers;
+mod publish;
 mod queue;
 mod re_embed;
 pub(super) mod send;

@@ -9,18 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, mesh, outbox, peers, queue,
-    send, status, sync, table_data, topic,
+    agent, discover, events, explain, inbox, inbox_marks, inbox_search, mesh, outbox, peers,
+    publish, queue, send, status, sync, table_data, topic,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, ClockView, Compat, DoctorAnswer,
     DoctorView, DumpView, ExplainView, Health, InboxPage, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
-    OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody,
-    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
-    ShownBody, StatusView, TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
+    MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
+    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
+    QueueTaken, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
+    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody,
+    TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -279,6 +280,13 @@ fn meshes() -> Vec<Route> {
         )
         .takes::<MeshInviteBody>()
         .gives::<MeshInviteAnswer>(200),
+        post(
+            "/v1/mesh/publish",
+            publish::publish,
+            "Share a personal mesh with whoever joins; the same again says how far that is",
+        )
+        .takes::<MeshPublishBody>()
+        .gives::<MeshPublishView>(200),
         post(
             "/v1/mesh/join",
             mesh::join,

@@ -2,6 +2,7 @@
 //!
 //! An op whose task is not here yet is kept all the same, and counts when the create has come (C38).
 
+mod backfill;
 mod change;
 mod fold;
 mod lease;
@@ -9,6 +10,7 @@ mod losses;
 mod page;
 mod row;
 
+pub(crate) use backfill::backfill;
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
 pub(crate) use fold::take;
 pub use lease::HeldTask;
@@ -19,6 +21,7 @@ pub use row::TaskRow;
 
 #[cfg(test)]
 pub(crate) mod statements {
+    pub(crate) use super::backfill::BACKFILL;
     pub(crate) use super::fold::{
         BLOCK, DROP_EVENTS, KEEP_OP, NOTE_EVENT, OPS, WAIT_BEHIND, WAIT_SELF,
     };

@@ -62,7 +62,7 @@ pub(crate) fn dump(
     Ok(())
 }
 
-fn numbers(
+pub(super) fn numbers(
     connection: &Connection,
     place: i64,
     model: ModelFingerprint,

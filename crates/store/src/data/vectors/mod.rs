@@ -4,6 +4,7 @@
 //! the table of its model. `rows` writes both, `models` guards the tables' names, `search` scans a copy
 //! in memory (`cache`) that follows the table.
 
+mod backfill;
 mod cache;
 mod change;
 pub(crate) mod dump;
@@ -12,6 +13,7 @@ mod models;
 mod rows;
 mod search;
 
+pub(crate) use backfill::{BACKFILL, backfill};
 pub(crate) use cache::VectorCache;
 pub use change::VectorMove;
 pub(crate) use change::take;

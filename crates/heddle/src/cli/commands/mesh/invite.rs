@@ -22,14 +22,22 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
         uses: Some(args.uses),
         expires_seconds: Some(args.expires),
     })?;
+    if answer.published {
+        super::publish::watch(context)?;
+    }
     context.print(&answer, |answer| {
         let who = match answer.uses {
             1 => "one home".to_owned(),
             uses => format!("{uses} homes"),
         };
+        let shared = if answer.published {
+            "\nThe mesh was this home's own; what is in it is shared with them from now on.\n"
+        } else {
+            ""
+        };
         format!(
             "{}\n\nLets {who} of this machine join mesh {} until {}. Whoever has the link may use it:\n\
-             pass it on in private, and join with `heddle mesh join -`, which reads it from standard input.\n",
+             pass it on in private, and join with `heddle mesh join -`, which reads it from standard input.\n{shared}",
             answer.link, answer.mesh, answer.expires_at
         )
     })

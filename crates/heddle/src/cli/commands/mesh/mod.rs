@@ -1,8 +1,9 @@
-//! `heddle mesh list | info | clock | invite | join | revoke`: which meshes this home is in, and with whom.
+//! `heddle mesh list | info | clock | publish | invite | join | revoke`: which meshes this home is in, and with whom.
 
 mod clock;
 mod invite;
 mod join;
+mod publish;
 mod text;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -24,7 +25,9 @@ enum Verb {
     Info,
     /// Show the logical clock of the mesh's data and how its sync stands
     Clock,
-    /// Make a link by which others join; whoever has the link may
+    /// Share a personal mesh, with all that is in it, with whoever is invited
+    Publish,
+    /// Make a link by which others join (publishes a personal mesh first); whoever has the link may
     Invite(invite::Args),
     /// Join the mesh that a link invites to
     Join(join::Args),
@@ -43,6 +46,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             context.print(&context.client().mesh_info(&query)?, text::info)
         }
         Verb::Clock => clock::run(context),
+        Verb::Publish => publish::run(context),
         Verb::Invite(args) => invite::run(context, &args),
         Verb::Join(args) => join::run(context, args),
         Verb::Revoke { member } => {

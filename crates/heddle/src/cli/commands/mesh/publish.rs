@@ -1,0 +1,112 @@
+//! `heddle mesh publish`: a personal mesh is shared with whoever joins; and watching how far that is.
+
+use heddle_wire::ipc::{MeshPublishBody, MeshPublishView};
+
+use crate::cli::{CliError, Context, ui};
+
+const BAR_CELLS: u64 = 24;
+/// How long to watch before going on without; the daemon goes on in any case.
+const WATCH_SECONDS: u64 = 30;
+
+pub(super) fn run(context: &Context) -> Result<(), CliError> {
+    context.print(&watch(context)?, text)
+}
+
+/// Until all is at the broker, or for a while.
+pub(super) fn watch(context: &Context) -> Result<MeshPublishView, CliError> {
+    let client = context.client();
+    let mut fresh = false;
+    for _ in 0..WATCH_SECONDS {
+        let step = client.publish(&MeshPublishBody {
+            mesh: context.mesh.clone(),
+            wait_seconds: Some(1),
+        });
+        if step.is_err() {
+            ui::progress_done();
+        }
+        let mut step = step?;
+        fresh |= step.fresh;
+        step.fresh = fresh;
+        if step.done {
+            ui::progress_done();
+            return Ok(step);
+        }
+        ui::progress(&bar(&step));
+    }
+    ui::progress_done();
+    let mut last = client.publish(&MeshPublishBody {
+        mesh: context.mesh.clone(),
+        wait_seconds: None,
+    })?;
+    last.fresh |= fresh;
+    Ok(last)
+}
+
+/// Rows that are ops, less those that still wait: what others can read.
+fn bar(view: &MeshPublishView) -> String {
+    let there = view.rows_done.saturating_sub(view.out_waiting);
+    let cells = (there * BAR_CELLS)
+        .checked_div(view.rows)
+        .unwrap_or(BAR_CELLS);
+    let done = "#".repeat(usize::try_from(cells).unwrap_or(0));
+    let rest = ".".repeat(usize::try_from(BAR_CELLS.saturating_sub(cells)).unwrap_or(0));
+    format!("publishing [{done}{rest}] {there} of {} rows", view.rows)
+}
+
+fn text(view: &MeshPublishView) -> String {
+    let mesh = &view.mesh;
+    let began = match (view.kind.as_str(), view.fresh) {
+        ("shared_guest", _) => {
+            return format!("mesh {mesh} is hosted elsewhere and shared already\n");
+        }
+        (_, true) => format!("mesh {mesh} is published"),
+        (_, false) => format!("mesh {mesh} was published before"),
+    };
+    let rest = if view.done {
+        format!("all {} rows are at its broker", view.rows)
+    } else {
+        format!(
+            "its sync is catching up, {} of {} rows; `heddle mesh clock` shows it",
+            view.rows_done, view.rows
+        )
+    };
+    format!("{began}: {rest}\n\nTry next:\n  heddle --mesh {mesh} mesh invite\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(rows: u64, rows_done: u64, out_waiting: u64) -> MeshPublishView {
+        MeshPublishView {
+            mesh: "home".to_owned(),
+            kind: "shared_owner".to_owned(),
+            fresh: true,
+            rows,
+            rows_done,
+            out_waiting,
+            done: false,
+        }
+    }
+
+    #[test]
+    fn the_bar_shows_what_others_can_read() {
+        assert!(bar(&view(8, 8, 8)).contains(&format!("[{}] 0 of 8", ".".repeat(24))));
+        assert!(bar(&view(8, 8, 2)).contains(&format!("[{}......] 6 of 8", "#".repeat(18))));
+        assert!(bar(&view(8, 8, 0)).contains(&format!("[{}] 8 of 8", "#".repeat(24))));
+        assert!(bar(&view(0, 0, 0)).ends_with("0 of 0 rows"));
+        // Changes of now wait as well; they are no rows of before.
+        assert!(bar(&view(8, 1, 5)).ends_with("0 of 8 rows"));
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_not_said_to_be() {
+        let said = text(&view(9, 4, 4));
+        assert!(said.contains("4 of 9") && !said.contains("all 9"), "{said}");
+        let done = MeshPublishView {
+            done: true,
+            ..view(9, 9, 0)
+        };
+        assert!(text(&done).contains("all 9 rows"));
+    }
+}
