@@ -6,6 +6,7 @@
 
 mod broker_config;
 pub mod config;
+mod effects;
 mod events;
 pub mod home;
 mod hooks;
@@ -24,6 +25,7 @@ mod shared;
 mod tasks;
 mod token;
 
+pub use effects::EffectsError;
 pub use heddle_store::Durability;
 pub use home::{Home, HomeError};
 pub use hooks::PolicyError;

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::effects::{Effects, EffectsError};
 use crate::events::Events;
 use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks, PolicyError, Tokens};
@@ -54,7 +55,7 @@ pub enum StartError {
     #[error("data.db: {0}")]
     Store(#[from] StoreError),
     #[error(
-        "data.db is missing or empty, but broker.db is there: put data.db back from a backup, or move broker.db away to begin anew"
+        "data.db is missing or empty, but broker.db or effects.db is there: put data.db back from a backup, or move both (and effects/) away to begin anew"
     )]
     HalfAHome,
     #[error("{what}: {why}")]
@@ -65,6 +66,8 @@ pub enum StartError {
     Metrics(#[from] metrics_exporter_prometheus::BuildError),
     #[error(transparent)]
     Hooks(#[from] PolicyError),
+    #[error(transparent)]
+    Effects(#[from] EffectsError),
     #[error(
         "config.toml says member = \"{wanted}\", but this home has been \"{known}\" since its first start, and its mailboxes carry that name"
     )]
@@ -88,6 +91,7 @@ pub struct Prepared {
     elsewhere: Vec<(Mesh, Arc<dyn Connector>)>,
     default_agent: AgentName,
     hooks: Arc<Hooks>,
+    effects: Arc<Effects>,
 }
 
 /// What a start has to tell.
@@ -119,6 +123,7 @@ pub struct Daemon {
     linking: Vec<JoinHandle<()>>,
     /// What looks after the outbox: ages and disk.
     keeping: Vec<JoinHandle<()>>,
+    effects: Arc<Effects>,
     home: Home,
 }
 
@@ -146,6 +151,8 @@ impl Prepared {
             let known = renamed(&store, known, config.member.as_ref()).await?;
             elsewhere.push((known, Arc::new(connector)));
         }
+        let (clock, ids) = (Arc::clone(&options.clock), Arc::clone(&options.ids));
+        let effects = Effects::open(&home, mesh.mesh, clock, ids).await?;
         let now = options.clock.wall();
         for one in elsewhere.iter().map(|(mesh, _)| mesh).chain([&mesh]) {
             for agent in [&person, &default_agent] {
@@ -160,6 +167,7 @@ impl Prepared {
             elsewhere,
             default_agent,
             hooks,
+            effects: Arc::new(effects),
         })
     }
 
@@ -197,12 +205,6 @@ impl Prepared {
         self,
         links: Vec<(Mesh, Arc<dyn Connector>)>,
     ) -> Result<Daemon, StartError> {
-        let io = |what| {
-            move |error: std::io::Error| StartError::Io {
-                what,
-                why: error.to_string(),
-            }
-        };
         let metrics = crate::metrics::install()?;
         let token = LocalToken::load_or_mint(&self.home.token(), self.options.ids.as_ref())
             .map_err(io("local_token"))?;
@@ -236,6 +238,7 @@ impl Prepared {
             metrics: metrics.clone(),
             load: Load::default(),
             hooks: Arc::clone(&self.hooks),
+            effects: Arc::clone(&self.effects),
         });
         start_jobs(&shared, metrics);
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
@@ -245,7 +248,7 @@ impl Prepared {
             Ok(linking) => linking,
             Err(error) => {
                 join_all(keeping).await;
-                close(&shared, &self.home).await;
+                close(&shared, &self.effects, &self.home).await;
                 return Err(error);
             }
         };
@@ -261,8 +264,16 @@ impl Prepared {
             serving,
             linking,
             keeping,
+            effects: self.effects,
             home: self.home,
         })
+    }
+}
+
+fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
+    move |error| StartError::Io {
+        what,
+        why: error.to_string(),
     }
 }
 
@@ -325,9 +336,13 @@ async fn connect(
 }
 
 /// Closes the store and takes the signs off the doors.
-async fn close(shared: &Shared, home: &Home) {
-    let store = shared.store.clone();
-    let _ = tokio::task::spawn_blocking(move || store.stop()).await;
+async fn close(shared: &Shared, effects: &Arc<Effects>, home: &Home) {
+    let (store, effects) = (shared.store.clone(), Arc::clone(effects));
+    let stop = move || {
+        store.stop();
+        effects.stop();
+    };
+    let _ = tokio::task::spawn_blocking(stop).await;
     // The socket would only mislead; nobody answers there any more.
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.port_file());
@@ -356,11 +371,12 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(tasks::run(Arc::clone(shared)));
 }
 
-/// A broker's file beside a missing or empty store means that the store was lost, not that the home
+/// A broker's or a registrar's file beside a missing or empty store means that the store was lost, not that the home
 /// is new: starting over would free ids that are taken.
 fn refuse_half_a_home(home: &Home) -> Result<(), StartError> {
     let bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if bytes(home.data()) == 0 && bytes(home.broker_data()) > 0 {
+    if bytes(home.data()) == 0 && (bytes(home.broker_data()) > 0 || bytes(home.effects_data()) > 0)
+    {
         return Err(StartError::HalfAHome);
     }
     Ok(())
@@ -407,7 +423,7 @@ impl Daemon {
         if drained.await.is_err() {
             tracing::warn!("not everything ended in time; what was acknowledged is on disk");
         }
-        close(&self.shared, &self.home).await;
+        close(&self.shared, &self.effects, &self.home).await;
         match lock(&self.shared.fatal).take() {
             None => Ending::Asked,
             Some(why) => Ending::Failed(why),

@@ -24,6 +24,7 @@ use heddle_core::names::AgentName;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
+use crate::effects::Effects;
 use crate::hooks::Hooks;
 use crate::shared::Shared;
 use crate::token::LocalToken;
@@ -46,6 +47,7 @@ pub(crate) struct Ipc {
     pub(crate) metrics: PrometheusHandle,
     pub(crate) load: Load,
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) effects: Arc<Effects>,
 }
 
 /// The places that are left, and the pace of TCP.

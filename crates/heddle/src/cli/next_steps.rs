@@ -94,7 +94,15 @@ fn is_plain(word: &str) -> bool {
 fn every_command_in_our_words_exists() {
     let root_command = Cli::command();
     let mut paths = Vec::new();
-    for folder in ["core", "wire", "store", "broker", "daemon", "heddle"] {
+    for folder in [
+        "core",
+        "wire",
+        "store",
+        "registrar",
+        "broker",
+        "daemon",
+        "heddle",
+    ] {
         files(
             &root().join("crates").join(folder).join("src"),
             "rs",

@@ -54,6 +54,7 @@ pub(super) fn routes() -> Vec<Route> {
         rows(),
         data(),
         tasks(),
+        super::effect_table::routes(),
         people(),
         house(),
     ];
@@ -342,7 +343,7 @@ fn house() -> Vec<Route> {
     ]
 }
 
-fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
+pub(super) fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
     path: &'static str,
     handler: H,
     summary: &'static str,
@@ -350,7 +351,7 @@ fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
     Route::new("get", path, summary, routing::get(handler))
 }
 
-fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
+pub(super) fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
     path: &'static str,
     handler: H,
     summary: &'static str,
@@ -383,17 +384,17 @@ impl Route {
         self
     }
 
-    fn asks<T: DeserializeOwned>(mut self) -> Self {
+    pub(super) fn asks<T: DeserializeOwned>(mut self) -> Self {
         self.query = Some(inline_schema_of::<T>);
         self
     }
 
-    fn takes<T: DeserializeOwned>(mut self) -> Self {
+    pub(super) fn takes<T: DeserializeOwned>(mut self) -> Self {
         self.body = Some(schema_of::<T>);
         self
     }
 
-    fn gives<T: DeserializeOwned>(mut self, status: u16) -> Self {
+    pub(super) fn gives<T: DeserializeOwned>(mut self, status: u16) -> Self {
         self.answers.push((status, Answer::Json(schema_of::<T>)));
         self
     }

@@ -6,6 +6,7 @@ mod broker;
 mod completions;
 mod daemon;
 mod down;
+mod effect;
 mod explain;
 mod forget;
 mod inbox;
@@ -72,6 +73,8 @@ verbs! {
     State => state,
     /// Add tasks, claim them under a lease, say that they are done, see what is ready
     Task => task,
+    /// Dangerous effects that happen once: ask, approve, run, verify, make up for
+    Effect => effect,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

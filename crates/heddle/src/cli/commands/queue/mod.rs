@@ -228,8 +228,7 @@ fn tell(
         Some(QueueVerdict::StaleFence) => refused(
             exit::CONFLICT,
             format!(
-                "fence {} decides nothing about {id} of queue:{queue} any more: it was settled, or taken again, or another agent took it",
-                fence
+                "fence {fence} decides nothing about {id} of queue:{queue} any more: it was settled, or taken again, or another agent took it"
             ),
             format!(
                 "Stop working on it; `heddle queue take {queue}` gets the next. Where another agent took it, name that one with --agent."
