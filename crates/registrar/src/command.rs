@@ -22,6 +22,9 @@ pub enum Ask {
         effect: Effect,
         envelope_id: String,
         expires_at: WallMs,
+        /// With the asker's own consent, or where nobody is asked: approved in the same transaction, so
+        /// that nobody ever sees it wait.
+        consent: Option<Grant>,
     },
     Decide {
         envelope_id: String,

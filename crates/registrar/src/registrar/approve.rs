@@ -9,33 +9,28 @@ use crate::code::Code;
 use crate::command::{Applied, Ask, Kind};
 use crate::facts::{Envelope, Facts};
 use crate::policy::Approval;
-use crate::rows::{Purpose, Ruling};
+use crate::rows::{Grant, Purpose, Ruling};
 use crate::storage::{Storage, StorageError};
 
 impl<S: Storage> Registrar<S> {
     /// Asks for approval, or is told of the request that stands. Approved at once where the policy asks
     /// nobody.
     pub async fn request(&self, effect: Effect, by: &Caller) -> Result<Applied, StorageError> {
-        let now = self.now();
-        let ttl = i64::from(self.policy.request_ttl_hours) * HOUR_MS;
         let ruled = self.ruled(&effect);
         let key = effect.key.clone();
-        let ask = Ask::Request {
-            effect,
-            envelope_id: format!("env_{}", self.ids.ulid()),
-            expires_at: WallMs(now.0.saturating_add(ttl)),
-        };
         if ruled.approval == Approval::Never {
-            return self.refuse(key, by, &ask, Code::ApprovalRefused).await;
+            return self.refuse(key, by, "request", Code::ApprovalRefused).await;
         }
-        let applied = self.apply(key.clone(), by, ask).await?;
-        let envelope = applied.facts.live_envelope(now);
+        let is_auto = ruled.approval == Approval::Auto;
+        let grant = || self.grant(&Nonce::mint(self.ids.as_ref()), Purpose::Register, &ruled);
+        let applied = self.ask_for(effect, by, is_auto.then(grant)).await?;
+        let envelope = applied.facts.live_envelope(self.now());
         match envelope.filter(|envelope| envelope.ruling().is_none()) {
-            Some(envelope) if ruled.approval == Approval::Auto => {
+            // Asked for under an older policy.
+            Some(envelope) if is_auto => {
                 let id = envelope.row.envelope_id.clone();
-                let grant = self.grant(&Nonce::mint(self.ids.as_ref()), Purpose::Register, &ruled);
                 let decided = self
-                    .decide(key, by, id, Ruling::Approved, Some(grant))
+                    .decide(key, by, id, Ruling::Approved, Some(grant()))
                     .await?;
                 Ok(Applied {
                     facts: decided.facts,
@@ -44,6 +39,24 @@ impl<S: Storage> Registrar<S> {
             }
             _ => Ok(applied),
         }
+    }
+
+    /// The request for this effect: the one that stands, or a new one, with consent where it is given.
+    pub(super) async fn ask_for(
+        &self,
+        effect: Effect,
+        by: &Caller,
+        consent: Option<Grant>,
+    ) -> Result<Applied, StorageError> {
+        let ttl = i64::from(self.policy.request_ttl_hours) * HOUR_MS;
+        let key = effect.key.clone();
+        let ask = Ask::Request {
+            effect,
+            envelope_id: format!("env_{}", self.ids.ulid()),
+            expires_at: WallMs(self.now().0.saturating_add(ttl)),
+            consent,
+        };
+        self.apply(key, by, ask).await
     }
 
     /// Approves by somebody with the right. The nonce is in the answer and nowhere else.

@@ -192,10 +192,10 @@ impl<S: Storage> Registrar<S> {
         &self,
         key: LogicalKey,
         by: &Caller,
-        ask: &Ask,
+        step: &str,
         code: Code,
     ) -> Result<Applied, StorageError> {
-        let event = format!("refused {}", ask.name());
+        let event = format!("refused {step}");
         self.note(&key, "", &event, code.as_str(), "", by).await;
         Ok(Applied {
             kind: Kind::Refused,

@@ -22,12 +22,7 @@ impl<S: Storage> Registrar<S> {
         let nonce = match (ask.nonce, looked_free) {
             (None, true) => match self.own_consent(&ask.effect, by).await? {
                 Ok(nonce) => nonce,
-                Err(code) => {
-                    let asked = Ask::Start {
-                        attempt_id: String::new(),
-                    };
-                    return self.refuse(key, by, &asked, code).await;
-                }
+                Err(code) => return self.refuse(key, by, "register", code).await,
             },
             (nonce, _) => nonce,
         };
@@ -72,21 +67,29 @@ impl<S: Storage> Registrar<S> {
             Approval::Person if waits || !is_own => return Ok(Err(Code::ApprovalNeeded)),
             Approval::Person | Approval::Auto => {}
         }
-        let requested = self.request(effect.clone(), by).await?;
-        if requested.kind == Kind::Refused {
-            return Ok(Err(requested.code.unwrap_or(Code::StepRefused)));
+        let nonce = Nonce::mint(self.ids.as_ref());
+        let grant = self.grant(&nonce, Purpose::Register, &ruled);
+        let asked = self.ask_for(effect.clone(), by, Some(grant)).await?;
+        match asked.kind {
+            Kind::Fresh => return Ok(Ok(Some(nonce))),
+            Kind::Refused => return Ok(Err(asked.code.unwrap_or(Code::StepRefused))),
+            Kind::Prior => {}
         }
-        let Some(envelope) = requested.facts.live_envelope(self.now()) else {
+        let Some(envelope) = asked.facts.live_envelope(self.now()) else {
             // Consumed meanwhile: the registration itself will say so.
             return Ok(Ok(None));
         };
-        let id = envelope.row.envelope_id.clone();
-        let nonce = Nonce::mint(self.ids.as_ref());
-        let grant = self.grant(&nonce, Purpose::Register, &ruled);
-        let key = effect.key.clone();
-        self.decide(key, by, id, Ruling::Approved, Some(grant))
+        if envelope.ruling().is_none() && ruled.approval != Approval::Auto {
+            return Ok(Err(Code::ApprovalNeeded));
+        }
+        let (key, id) = (effect.key.clone(), envelope.row.envelope_id.clone());
+        let decided = self
+            .decide(key, by, id, Ruling::Approved, Some(grant))
             .await?;
-        Ok(Ok(Some(nonce)))
+        Ok(match decided.kind {
+            Kind::Refused => Err(decided.code.unwrap_or(Code::StepRefused)),
+            _ => Ok(Some(nonce)),
+        })
     }
 
     pub async fn start(
@@ -127,7 +130,7 @@ impl<S: Storage> Registrar<S> {
             ruled.may_approve(&by.agent, &by.person)
         });
         if facts.consumed.is_some() && !may {
-            return self.refuse(key, by, &ask, Code::ApprovalRefused).await;
+            return self.refuse(key, by, "resolve", Code::ApprovalRefused).await;
         }
         self.apply(key, by, ask).await
     }

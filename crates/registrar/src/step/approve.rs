@@ -15,6 +15,7 @@ pub(super) fn request(
     effect: &Effect,
     envelope_id: &str,
     expires_at: WallMs,
+    consent: Option<Grant>,
 ) -> Stepped {
     let standing = match (&facts.consumed, facts.live_envelope(command.now)) {
         (Some(consumed), _) => Some(&consumed.effect),
@@ -24,14 +25,27 @@ pub(super) fn request(
     match standing {
         Some(standing) if standing == effect => Stepped::prior(Code::ReplayDuplicate),
         Some(_) => Stepped::refused(Code::ReplayBindingMismatch),
-        None => Stepped::fresh(vec![Row::Envelope(EnvelopeRow {
-            envelope_id: envelope_id.to_owned(),
-            effect: effect.clone(),
-            replay_key: effect.replay_key(envelope_id),
-            requested_by: command.by.clone(),
-            requested_at: command.now,
-            expires_at,
-        })]),
+        None => {
+            let mut rows = vec![Row::Envelope(EnvelopeRow {
+                envelope_id: envelope_id.to_owned(),
+                effect: effect.clone(),
+                replay_key: effect.replay_key(envelope_id),
+                requested_by: command.by.clone(),
+                requested_at: command.now,
+                expires_at,
+            })];
+            rows.extend(consent.map(|grant| {
+                Row::Decision(DecisionRow {
+                    envelope_id: envelope_id.to_owned(),
+                    seq: 1,
+                    ruling: Ruling::Approved,
+                    grant: Some(grant),
+                    by: command.by.clone(),
+                    at: command.now,
+                })
+            }));
+            Stepped::fresh(rows)
+        }
     }
 }
 

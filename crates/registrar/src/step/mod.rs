@@ -15,7 +15,8 @@ pub fn step(facts: &Facts, command: &Command) -> Stepped {
             effect,
             envelope_id,
             expires_at,
-        } => approve::request(facts, command, effect, envelope_id, *expires_at),
+            consent,
+        } => approve::request(facts, command, effect, envelope_id, *expires_at, *consent),
         Ask::Decide {
             envelope_id,
             ruling,

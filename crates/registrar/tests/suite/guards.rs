@@ -206,6 +206,7 @@ async fn rp_10_rg_17_sqlite_an_unfit_surface_is_refused_at_start() {
         vec!["DROP TABLE effect_consume", ROUTING],
         vec!["DROP TRIGGER effect_consume_hold"],
         vec!["DROP TRIGGER effect_registration_keep"],
+        vec!["DROP TRIGGER effect_consume_keep"],
         vec![
             "DROP TRIGGER effect_surface_hold",
             "UPDATE effect_surface SET domain = 'iu_route'",

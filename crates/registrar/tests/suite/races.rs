@@ -6,11 +6,13 @@ use std::sync::Arc;
 
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Ask, Command, Kind, Register};
+use heddle_registrar::registrar::RegisterAsk;
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::postgres::Postgres;
 
 use crate::world::{
-    Raw, World, effect, fresh_schema, key, mesh, postgres, postgres_url, raw_client, with_policy,
+    Raw, World, effect, fresh_schema, key, mesh, person, postgres, postgres_url, raw_client,
+    with_policy,
 };
 
 const ATTEMPTS: usize = 24;
@@ -75,7 +77,35 @@ async fn rp_09_rg_14_s4_one_attempt_wins_and_the_others_read_its_result<S: Stora
     }
 }
 
-on_every_store!(rp_09_rg_14_s4_one_attempt_wins_and_the_others_read_its_result);
+async fn many_runs_by_the_person_need_no_word_of_anybody_else<S: Storage>(w: World<S>) {
+    let w = Arc::new(w);
+    let racing: Vec<_> = (0..ATTEMPTS)
+        .map(|_| {
+            let w = Arc::clone(&w);
+            tokio::spawn(async move {
+                let ask = RegisterAsk {
+                    effect: effect("k"),
+                    approval: None,
+                    nonce: None,
+                    said_attempt: None,
+                };
+                w.registrar.register(ask, &person()).await.unwrap()
+            })
+        })
+        .collect();
+    let mut fresh = 0;
+    for one in racing {
+        let applied = one.await.unwrap();
+        assert_ne!(applied.kind, Kind::Refused, "{:?}", applied.code);
+        fresh += usize::from(applied.kind == Kind::Fresh);
+    }
+    assert_eq!(fresh, 1);
+}
+
+on_every_store!(
+    many_runs_by_the_person_need_no_word_of_anybody_else,
+    rp_09_rg_14_s4_one_attempt_wins_and_the_others_read_its_result,
+);
 
 /// The child's part: sixteen attempts on a key that three other processes want as well.
 async fn race_in_this_process(schema: &str) {

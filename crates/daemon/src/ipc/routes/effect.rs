@@ -319,8 +319,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     Err(Problem::new(ErrorCode::EffectNotFound, detail)
         .with("logical_request_key", key.as_str())
         .with("state", "S0")
-        .with("status", status)
-        .with("request_id", view.request_id)
+        .with("approval", status)
+        .with("request_id", view.request_id.clone())
         .into())
 }
 

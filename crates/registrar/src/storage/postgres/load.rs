@@ -1,4 +1,4 @@
-//! Rows into facts.
+//! Reads the rows of a key, each in a statement of its own moment, and makes facts of them.
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;

@@ -2,6 +2,7 @@
 //! that must not be. Every probe is rolled back.
 
 use tokio_postgres::Transaction;
+use tokio_postgres::error::SqlState;
 
 use super::write::{CONSUME, REGISTRATION};
 use crate::storage::error::StorageError;
@@ -142,10 +143,21 @@ async fn all_refused(tx: &mut Transaction<'_>, statements: &[&str]) -> Answer<bo
     let mut refused = true;
     for sql in statements {
         let probe = tx.savepoint("change").await?;
-        refused &= probe.execute(*sql, &[]).await.is_err();
+        refused &= probe
+            .execute(*sql, &[])
+            .await
+            .is_err_and(|error| is_ours(&error));
         probe.rollback().await?;
     }
     Ok(refused)
+}
+
+/// A refusal by the trigger, or by the rights of whoever is neither owner nor superuser. A foreign key
+/// stands in the way of some deletes too, and not for good.
+fn is_ours(error: &tokio_postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|db| {
+        db.message().contains("append-only") || *db.code() == SqlState::INSUFFICIENT_PRIVILEGE
+    })
 }
 
 /// Another `nth` has another replay key, run, nonce and attempt under the same logical key.

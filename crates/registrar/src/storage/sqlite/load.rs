@@ -1,4 +1,4 @@
-//! Rows into facts.
+//! Reads the rows of a key, all in one snapshot, and makes facts of them.
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
