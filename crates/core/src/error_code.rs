@@ -91,6 +91,15 @@ error_codes! {
     UnknownFile, "unknown_file", 404, Caller, SameId, "There is no such file", "`heddle file list` shows the files that are shared; sharing a path again gives it a new id.";
     FileElsewhere, "file_elsewhere", 404, Caller, SameId, "The file's content is not on this machine", "Ask its owner to share it again, or try again once this home has fetched it.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
+    ReplayNonceConsumed, "REPLAY_NONCE_CONSUMED", 403, Caller, SameId, "The nonce has authorised another effect already", "Ask for a new approval; nothing was registered, and the key is still free.";
+    NonceUnbound, "NONCE_UNBOUND", 403, Caller, SameId, "The nonce does not authorise this effect now", "Ask for a new approval of exactly this effect; nothing was registered, and the key is still free.";
+    ReplayStaleRequest, "REPLAY_STALE_REQUEST", 403, Caller, SameId, "The approval was asked for too long ago", "Ask again with `heddle effect request`; nothing was registered, and the key is still free.";
+    ApprovalNeeded, "APPROVAL_NEEDED", 403, Caller, SameId, "Somebody has to approve this effect first", "Ask with `heddle effect request`; a person answers with `heddle effect approve REQUEST_ID`, and the nonce goes to --nonce.";
+    ApprovalRefused, "APPROVAL_REFUSED", 403, Caller, Never, "The policy, or a person, does not allow this", "`heddle effect log` says who decided; effects.toml in the home says who may.";
+    EffectNotFound, "EFFECT_NOT_FOUND", 404, Caller, SameId, "There is no such effect", "Check the key or the request id; `heddle effect list` shows those that exist.";
+    ReplayBindingMismatch, "REPLAY_BINDING_MISMATCH", 409, Conflict, NewId, "The key belongs to another effect", "Use a new key for a new effect; `heddle effect status KEY` shows what this one was used for.";
+    EffectOutcomeUnknown, "EFFECT_OUTCOME_UNKNOWN", 409, Conflict, SameId, "Nobody knows whether the command ran to its end", "Look at the target; then a person says `heddle effect run --resolve=done` or `--resolve=again`, with the same options.";
+    EffectStepRefused, "EFFECT_STEP_REFUSED", 409, Conflict, Never, "The effect is not where this step begins", "`heddle effect status KEY` says where it is.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
@@ -132,7 +141,10 @@ impl ErrorCode {
             | Self::UriTooLong
             | Self::HeadersTooLarge
             | Self::UnsupportedMediaType => 2,
-            Self::IdempotencyKeyReused
+            Self::ReplayBindingMismatch
+            | Self::EffectStepRefused
+            | Self::EffectOutcomeUnknown
+            | Self::IdempotencyKeyReused
             | Self::PayloadPruned
             | Self::TaskClaimed
             | Self::StaleFence
@@ -147,6 +159,7 @@ impl ErrorCode {
             | Self::UnknownTask
             | Self::UnknownFile
             | Self::FileElsewhere
+            | Self::EffectNotFound
             | Self::NotFound => 4,
             Self::NotConnected | Self::ShuttingDown => 5,
             Self::Unauthorized
@@ -159,7 +172,12 @@ impl ErrorCode {
             | Self::MemberRevoked
             | Self::InviteInvalid
             | Self::InviteExpired
-            | Self::InviteUsedUp => 6,
+            | Self::InviteUsedUp
+            | Self::ReplayNonceConsumed
+            | Self::NonceUnbound
+            | Self::ReplayStaleRequest
+            | Self::ApprovalNeeded
+            | Self::ApprovalRefused => 6,
             _ => 1,
         }
     }

@@ -106,6 +106,11 @@ impl Home {
         self.path.join("blobs")
     }
 
+    /// The registrar's own file.
+    pub fn effects_data(&self) -> PathBuf {
+        self.path.join("effects.db")
+    }
+
     pub fn token(&self) -> PathBuf {
         self.path.join("local_token")
     }

@@ -6,6 +6,7 @@
 
 mod broker_config;
 pub mod config;
+mod effects;
 mod events;
 mod files;
 pub mod home;
@@ -29,6 +30,7 @@ mod token;
 mod vector_config;
 mod vectors;
 
+pub use effects::EffectsError;
 pub use heddle_store::Durability;
 pub use home::{Home, HomeError};
 pub use hooks::PolicyError;

@@ -16,6 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::effects::{Effects, EffectsError};
 use crate::events::Events;
 use crate::files;
 use crate::home::{Home, write_private};
@@ -61,7 +62,7 @@ pub enum StartError {
     #[error("data.db: {0}")]
     Store(#[from] StoreError),
     #[error(
-        "data.db is missing or empty, but broker.db is there: put data.db back from a backup, or move broker.db away to begin anew"
+        "data.db is missing or empty, but broker.db or effects.db is there: put data.db back from a backup, or move both (and effects/) away to begin anew"
     )]
     HalfAHome,
     #[error("{what}: {why}")]
@@ -74,6 +75,8 @@ pub enum StartError {
     Blobs(#[from] BlobError),
     #[error(transparent)]
     Hooks(#[from] PolicyError),
+    #[error(transparent)]
+    Effects(#[from] EffectsError),
     #[error(
         "config.toml says member = \"{wanted}\", but this home has been \"{known}\" since its first start, and its mailboxes carry that name"
     )]
@@ -103,6 +106,7 @@ pub struct Prepared {
     person: AgentName,
     default_agent: AgentName,
     hooks: Arc<Hooks>,
+    effects: Arc<Effects>,
 }
 
 /// What a start has to tell.
@@ -133,6 +137,7 @@ pub struct Daemon {
     serving: JoinHandle<()>,
     /// What looks after the outbox: ages and disk.
     keeping: Vec<JoinHandle<()>>,
+    effects: Arc<Effects>,
     home: Home,
 }
 
@@ -164,6 +169,8 @@ impl Prepared {
             let link = of_config(config, home.path(), &mesh.member_name, &store, sources);
             elsewhere.push(link.await?);
         }
+        let (clock, ids) = (Arc::clone(&options.clock), Arc::clone(&options.ids));
+        let effects = Effects::open(&home, mesh.mesh, clock, ids).await?;
         let now = options.clock.wall();
         for one in elsewhere
             .iter()
@@ -185,6 +192,7 @@ impl Prepared {
             person,
             default_agent,
             hooks,
+            effects: Arc::new(effects),
         })
     }
 
@@ -231,12 +239,6 @@ impl Prepared {
 
     /// Opens the doors and connects. Ready when every broker answered, or would not for a while.
     async fn start_with(self, links: Vec<Link>) -> Result<Daemon, StartError> {
-        let io = |what| {
-            move |error: std::io::Error| StartError::Io {
-                what,
-                why: error.to_string(),
-            }
-        };
         let metrics = crate::metrics::install()?;
         let token = LocalToken::load_or_mint(&self.home.token(), self.options.ids.as_ref())
             .map_err(io("local_token"))?;
@@ -271,6 +273,7 @@ impl Prepared {
             metrics: metrics.clone(),
             load: Load::default(),
             hooks: Arc::clone(&self.hooks),
+            effects: Arc::clone(&self.effects),
         });
         start_jobs(&shared, metrics);
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
@@ -278,7 +281,7 @@ impl Prepared {
         let events = shared.events.subscribe();
         if let Err(error) = connect(&shared, connectors).await {
             join_all(keeping).await;
-            close(&shared, &self.home).await;
+            close(&shared, &self.effects, &self.home).await;
             return Err(error);
         }
         let serving = tokio::spawn(ipc::serve(door, listeners));
@@ -292,8 +295,16 @@ impl Prepared {
             shared,
             serving,
             keeping,
+            effects: self.effects,
             home: self.home,
         })
+    }
+}
+
+fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
+    move |error| StartError::Io {
+        what,
+        why: error.to_string(),
     }
 }
 
@@ -372,9 +383,13 @@ async fn connect(
 }
 
 /// Closes the store and takes the signs off the doors.
-async fn close(shared: &Shared, home: &Home) {
-    let store = shared.store.clone();
-    let _ = tokio::task::spawn_blocking(move || store.stop()).await;
+async fn close(shared: &Shared, effects: &Arc<Effects>, home: &Home) {
+    let (store, effects) = (shared.store.clone(), Arc::clone(effects));
+    let stop = move || {
+        store.stop();
+        effects.stop();
+    };
+    let _ = tokio::task::spawn_blocking(stop).await;
     // The socket would only mislead; nobody answers there any more.
     let _ = std::fs::remove_file(home.socket());
     let _ = std::fs::remove_file(home.port_file());
@@ -410,11 +425,12 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(vectors::left::run(Arc::clone(shared)));
 }
 
-/// A broker's file beside a missing or empty store means that the store was lost, not that the home
+/// A broker's or a registrar's file beside a missing or empty store means that the store was lost, not that the home
 /// is new: starting over would free ids that are taken.
 fn refuse_half_a_home(home: &Home) -> Result<(), StartError> {
     let bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if bytes(home.data()) == 0 && bytes(home.broker_data()) > 0 {
+    if bytes(home.data()) == 0 && (bytes(home.broker_data()) > 0 || bytes(home.effects_data()) > 0)
+    {
         return Err(StartError::HalfAHome);
     }
     Ok(())
@@ -464,7 +480,7 @@ impl Daemon {
         } else if self.shared.store.poisoned().is_none() {
             files::sweep::at_the_end(&self.shared).await;
         }
-        close(&self.shared, &self.home).await;
+        close(&self.shared, &self.effects, &self.home).await;
         match lock(&self.shared.fatal).take() {
             None => Ending::Asked,
             Some(why) => Ending::Failed(why),

@@ -26,6 +26,7 @@ use heddle_core::names::AgentName;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::Semaphore;
 
+use crate::effects::Effects;
 use crate::hooks::Hooks;
 use crate::shared::Shared;
 use crate::token::LocalToken;
@@ -50,6 +51,7 @@ pub(crate) struct Ipc {
     pub(crate) metrics: PrometheusHandle,
     pub(crate) load: Load,
     pub(crate) hooks: Arc<Hooks>,
+    pub(crate) effects: Arc<Effects>,
 }
 
 /// The places that are left, and the pace of TCP.

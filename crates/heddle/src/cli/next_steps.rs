@@ -95,7 +95,14 @@ fn every_command_in_our_words_exists() {
     let root_command = Cli::command();
     let mut paths = Vec::new();
     for folder in [
-        "core", "wire", "journal", "store", "broker", "daemon", "heddle",
+        "core",
+        "wire",
+        "journal",
+        "store",
+        "registrar",
+        "broker",
+        "daemon",
+        "heddle",
     ] {
         files(
             &root().join("crates").join(folder).join("src"),

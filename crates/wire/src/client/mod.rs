@@ -4,6 +4,7 @@
 //! speaks HTTP/1.1 itself on top of `httparse`. Every door uses it: the CLI, later MCP.
 
 mod body;
+mod effects;
 mod error;
 mod events;
 mod files;

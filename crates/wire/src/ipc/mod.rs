@@ -2,6 +2,7 @@
 
 mod agent;
 mod data;
+mod effect;
 mod explain;
 mod file;
 mod inbox;
@@ -20,6 +21,12 @@ pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
 pub use data::{
     ChangeAnswer, KeyBody, MemoryView, RecallPage, RememberBody, StampView, StatePage,
     StateSetBody, StateView,
+};
+pub use effect::{
+    EffectApproveAnswer, EffectApproveBody, EffectBody, EffectCompensateBody, EffectCriterion,
+    EffectEndBody, EffectList, EffectLog, EffectLogLine, EffectRegisterBody, EffectRequestAnswer,
+    EffectRequestBody, EffectResolveBody, EffectStartBody, EffectStep, EffectSurface,
+    EffectVerifyBody, EffectView,
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,

@@ -3,6 +3,9 @@
 mod agent;
 mod data;
 mod discover;
+mod effect;
+mod effect_table;
+mod effect_view;
 mod events;
 mod explain;
 mod file;

@@ -58,6 +58,7 @@ pub(super) fn routes() -> Vec<Route> {
         table_data::files(),
         table_data::vectors(),
         sync_routes(),
+        super::effect_table::routes(),
         people(),
         meshes(),
         house(),

@@ -7,6 +7,7 @@ mod completions;
 mod daemon;
 mod doctor;
 mod down;
+mod effect;
 mod explain;
 mod file;
 mod forget;
@@ -84,6 +85,8 @@ verbs! {
     Vector => vector,
     /// Record and read this repository's plans, decisions, claims and runs
     Journal => journal,
+    /// Dangerous effects that happen once: ask, approve, run, verify, make up for
+    Effect => effect,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

@@ -1,0 +1,77 @@
+//! `heddle effect status | list | log | surface-check`: reads that write nothing.
+
+use clap::Args as ClapArgs;
+
+use super::text;
+use crate::cli::error::exit;
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct StatusArgs {
+    /// The effect's key
+    key: String,
+}
+
+pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliError> {
+    let mut query = vec![("key", args.key.as_str())];
+    query.extend(context.scope());
+    let view = context.client().effect_status(&query)?;
+    context.print(&view, text::status)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ListArgs {
+    /// How many at most
+    #[arg(long)]
+    limit: Option<usize>,
+}
+
+pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CliError> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let mut query = context.scope();
+    query.extend(limit.as_deref().map(|limit| ("limit", limit)));
+    let list = context.client().effects(&query)?;
+    context.print(&list, text::list)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct LogArgs {
+    /// Of this key only
+    key: Option<String>,
+    /// How many lines at most
+    #[arg(long)]
+    limit: Option<usize>,
+}
+
+pub(super) fn log(context: &Context, args: &LogArgs) -> Result<(), CliError> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let mut query = context.scope();
+    query.extend(args.key.as_deref().map(|key| ("key", key)));
+    query.extend(limit.as_deref().map(|limit| ("limit", limit)));
+    let log = context.client().effect_log(&query)?;
+    context.print(&log, text::log)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct SurfaceArgs {}
+
+pub(super) fn surface_check(context: &Context, _: &SurfaceArgs) -> Result<(), CliError> {
+    let surface = context.client().effect_surface(&context.scope())?;
+    if surface.fit {
+        return context.print(&surface, text::surface);
+    }
+    let answer = serde_json::to_value(&surface).unwrap_or_default();
+    let failed: Vec<&str> = surface
+        .criteria
+        .iter()
+        .filter(|criterion| !criterion.met)
+        .map(|criterion| criterion.letter.as_str())
+        .collect();
+    let sentence = format!(
+        "REPLAY_SURFACE_NOT_FIT: the store fails ({})",
+        failed.join("), (")
+    );
+    Err(CliError::new(exit::FAILED, sentence)
+        .next("Put a sound effects.db in its place; nothing is registered in this one after a restart.")
+        .answer(answer))
+}

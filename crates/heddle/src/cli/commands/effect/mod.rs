@@ -1,0 +1,125 @@
+//! `heddle effect`: dangerous effects that happen once, however often anybody retries.
+
+mod approve;
+mod compensate;
+mod lock;
+mod look;
+mod process;
+mod run;
+mod text;
+mod verify;
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, Subcommand};
+use heddle_core::fingerprint::hex;
+use sha2::{Digest as _, Sha256};
+
+use crate::cli::error::exit;
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Ask for approval of an effect
+    Request(approve::RequestArgs),
+    /// Approve a request; the nonce is shown once
+    Approve(approve::ApproveArgs),
+    /// Deny a request that waits, or revoke an approval that was not used
+    Deny(approve::DenyArgs),
+    /// Register an effect, run its command once, verify it; a retry prints the stored result
+    Run(run::RunArgs),
+    /// What became of a key
+    Status(look::StatusArgs),
+    /// Give the verdict about an effect whose command ended
+    Verify(verify::VerifyArgs),
+    /// Make up for an effect that failed its verification, once
+    Compensate(compensate::CompensateArgs),
+    /// The newest effects and requests
+    List(look::ListArgs),
+    /// Attempts, refusals and failures
+    Log(look::LogArgs),
+    /// Whether the store can keep the promise
+    SurfaceCheck(look::SurfaceArgs),
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    match args.verb {
+        Verb::Request(args) => approve::request(context, &args),
+        Verb::Approve(args) => approve::approve(context, &args),
+        Verb::Deny(args) => approve::deny(context, &args),
+        Verb::Run(args) => run::run(context, &args),
+        Verb::Status(args) => look::status(context, &args),
+        Verb::Verify(args) => verify::verify(context, &args),
+        Verb::Compensate(args) => compensate::compensate(context, &args),
+        Verb::List(args) => look::list(context, &args),
+        Verb::Log(args) => look::log(context, &args),
+        Verb::SurfaceCheck(args) => look::surface_check(context, &args),
+    }
+}
+
+/// What names an effect.
+#[derive(Debug, ClapArgs)]
+struct EffectArgs {
+    /// The key: one of these has one effect, for ever
+    #[arg(long)]
+    key: String,
+    /// What is done: deploy, migrate, publish, pay, …
+    #[arg(long)]
+    op: String,
+    /// To what it is done
+    #[arg(long)]
+    target: String,
+    /// The file that is deployed; its SHA-256 is part of what is approved
+    #[arg(long, value_name = "FILE")]
+    artifact: Option<PathBuf>,
+    /// The run that it belongs to
+    #[arg(long)]
+    run: Option<String>,
+}
+
+impl EffectArgs {
+    fn artifact_hash(&self) -> Result<Option<String>, CliError> {
+        self.artifact.as_deref().map(hash_of).transpose()
+    }
+}
+
+/// SHA-256 of a file, read in pieces.
+fn hash_of(path: &Path) -> Result<String, CliError> {
+    let failed = |error: std::io::Error| {
+        CliError::new(exit::USAGE, format!("{}: {error}", path.display()))
+            .next("Name a file that can be read; nothing was registered.")
+    };
+    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; 64 << 10]);
+    loop {
+        match file.read(&mut buffer).map_err(failed)? {
+            0 => return Ok(hex(&digest.finalize())),
+            read => digest.update(&buffer[..read]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::hash_of;
+
+    #[test]
+    fn an_artifact_is_known_by_its_bytes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a");
+        std::fs::write(&file, "hello").unwrap();
+        let hash = hash_of(&file).unwrap();
+        assert_eq!(
+            hash,
+            "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+        );
+        assert!(hash_of(folder.path()).is_err());
+    }
+}

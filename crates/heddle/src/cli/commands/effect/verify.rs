@@ -1,0 +1,108 @@
+//! `heddle effect verify`, and the verdict at the end of a run.
+
+use clap::Args as ClapArgs;
+use heddle_wire::ipc::{EffectVerifyBody, EffectView};
+
+use super::{process, text};
+use crate::cli::error::exit;
+use crate::cli::{CliError, Context};
+
+/// Kept of what a verifier prints.
+const DETAIL_CHARS_MAX: usize = 500;
+
+pub(super) struct Verdict {
+    passed: bool,
+    detail: String,
+}
+
+impl Verdict {
+    /// The verifier's, or where there is none the exit code's. A person's word that it happened stands.
+    pub(super) fn of(verifier: Option<&str>, view: &EffectView) -> Self {
+        match verifier {
+            Some(command) => Self::by(command, view),
+            None => match (view.exit_code, &view.stdout) {
+                (Some(0), _) => Self::new(true, "exit code 0"),
+                (Some(code), _) => Self::new(false, &format!("exit code {code}")),
+                (None, Some(_)) => Self::new(false, "ended by a signal"),
+                (None, None) => Self::new(true, "a person says that it happened"),
+            },
+        }
+    }
+
+    fn by(command: &str, view: &EffectView) -> Self {
+        let words = ["/bin/sh", "-c", command].map(str::to_owned);
+        let attempt = view.runner.as_deref().unwrap_or_default();
+        let ended = process::run(&words, &view.logical_request_key, attempt, false);
+        let printed: String = format!("{}{}", ended.stdout, ended.stderr)
+            .chars()
+            .take(DETAIL_CHARS_MAX)
+            .collect();
+        let by = match ended.exit_code {
+            Some(code) => format!("{command}: exit code {code}"),
+            None => format!("{command}: ended by a signal"),
+        };
+        let detail = format!("{by}\n{printed}");
+        Self::new(ended.exit_code == Some(0), detail.trim_end())
+    }
+
+    fn new(passed: bool, detail: &str) -> Self {
+        let detail = detail.chars().take(2 * DETAIL_CHARS_MAX).collect();
+        Self { passed, detail }
+    }
+}
+
+pub(super) fn send(
+    context: &Context,
+    key: &str,
+    verdict: &Verdict,
+) -> Result<EffectView, CliError> {
+    let body = EffectVerifyBody {
+        key: key.to_owned(),
+        passed: verdict.passed,
+        detail: verdict.detail.clone(),
+        mesh: context.mesh.clone(),
+        agent: context.agent.clone(),
+    };
+    Ok(context.client().verify_effect(&body)?)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct VerifyArgs {
+    /// The effect's key
+    key: String,
+    /// It is as it should be
+    #[arg(long, required_unless_present_any = ["fail", "command"], conflicts_with_all = ["fail", "command"])]
+    pass: bool,
+    /// It is not
+    #[arg(long, conflicts_with = "command")]
+    fail: bool,
+    /// A shell command that succeeds if it is
+    #[arg(long, value_name = "CMD")]
+    command: Option<String>,
+    /// Why
+    #[arg(long, default_value = "")]
+    note: String,
+}
+
+pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliError> {
+    let mut query = vec![("key", args.key.as_str())];
+    query.extend(context.scope());
+    let view = context.client().effect_status(&query)?;
+    let verdict = match &args.command {
+        Some(command) => Verdict::by(command, &view),
+        None => Verdict::new(args.pass, &args.note),
+    };
+    let view = send(context, &args.key, &verdict)?;
+    if view.verified == Some(true) {
+        return context.print(&view, text::status);
+    }
+    let answer = serde_json::to_value(&view).unwrap_or_default();
+    let key = &args.key;
+    Err(
+        CliError::new(exit::FAILED, format!("{key}: the verification failed"))
+            .next(format!(
+                "The key stays used; `heddle effect compensate {key}` makes up for it."
+            ))
+            .answer(answer),
+    )
+}

@@ -1,0 +1,156 @@
+//! `heddle effect run` killed at every point of its way: the side effect is there at most once, and the next
+//! call tells the truth.
+#![cfg(test)]
+
+#[path = "support/effect_proxy.rs"]
+mod effect_proxy;
+mod support;
+
+use effect_proxy::Moment::{After, Before};
+use effect_proxy::{kill_at, said};
+use support::{Home, Ran, wait_until};
+
+/// The side effect: a line in a file.
+struct Side {
+    home: Home,
+    command: String,
+}
+
+impl Side {
+    fn new() -> Self {
+        let home = Home::new();
+        let file = home.path().with_file_name("side");
+        let command = format!("echo x >> {}; echo deployed", file.display());
+        Self { home, command }
+    }
+
+    fn lines(&self) -> usize {
+        let file = self.home.path().with_file_name("side");
+        std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
+    }
+
+    fn args<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
+        let mut args = vec![
+            "effect", "run", "--json", "--key", "k", "--op", "deploy", "--target", "prod",
+        ];
+        args.extend(options);
+        args.extend(["--", "/bin/sh", "-c", &self.command]);
+        args
+    }
+
+    fn run(&self, options: &[&str]) -> Ran {
+        self.home.cli(&self.args(options))
+    }
+}
+
+#[test]
+fn killed_before_the_registration_it_is_as_if_it_had_never_been() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, Before, "/v1/effect/register", &side.args(&[]));
+    assert_eq!(side.lines(), 0);
+    assert_eq!(side.home.cli(&["effect", "status", "k"]).code, 4);
+    let second = side.run(&[]).ok();
+    assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
+    assert_eq!(second.json()["duplicate"], false);
+}
+
+#[test]
+fn killed_after_the_registration_the_next_one_runs_it_once() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, After, "/v1/effect/register", &side.args(&[]));
+    assert_eq!(side.lines(), 0);
+    let second = side.run(&[]).ok();
+    assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
+    assert_eq!(second.json()["duplicate"], false, "this call ran it");
+    let third = side.run(&[]).ok();
+    assert_eq!(third.json()["duplicate"], true);
+    assert_eq!(third.json()["code"], "REPLAY_DUPLICATE");
+    assert_eq!(
+        (third.json()["stdout"].as_str(), side.lines()),
+        (Some("deployed\n"), 1)
+    );
+}
+
+#[test]
+fn killed_after_it_took_the_run_nobody_runs_it_without_a_persons_word() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, After, "/v1/effect/start", &side.args(&[]));
+    let second = side.run(&[]);
+    assert_eq!((second.code, said(&second).as_str()), (3, "unknown"));
+    assert_eq!(side.lines(), 0);
+    let agent = side.home.cli_as("planner", &side.args(&["--resolve"]));
+    assert_eq!((agent.code, side.lines()), (6, 0), "{agent:?}");
+    let resolved = side.run(&["--resolve"]).ok();
+    assert_eq!((said(&resolved).as_str(), side.lines()), ("closed", 1));
+}
+
+#[test]
+fn killed_during_the_command_it_is_running_and_then_unknown() {
+    let mut side = Side::new();
+    let _daemon = side.home.up();
+    let go = side.home.path().with_file_name("go");
+    let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    side.command.push_str(&wait);
+    let mut child = side.home.command(&side.args(&[])).spawn().unwrap();
+    wait_until("the side effect", || side.lines() == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The command outlives its runner, and is not overtaken.
+    let second = side.run(&["--wait", "0s"]);
+    assert_eq!((second.code, said(&second).as_str()), (1, "running"));
+    assert_eq!(side.run(&["--resolve"]).code, 3, "not while it runs");
+    std::fs::write(&go, "").unwrap();
+    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
+    wait_until("the command to end", || said(&status()) == "unknown");
+    let third = side.run(&[]);
+    assert_eq!((third.code, said(&third).as_str()), (3, "unknown"));
+    assert_eq!(side.lines(), 1);
+    let done = side.run(&["--resolve=done"]).ok();
+    assert_eq!((said(&done).as_str(), side.lines()), ("closed", 1));
+}
+
+#[test]
+fn killed_after_the_command_it_is_unknown_and_not_run_again() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, Before, "/v1/effect/finish", &side.args(&[]));
+    assert_eq!(side.lines(), 1);
+    let second = side.run(&[]);
+    assert_eq!((second.code, said(&second).as_str()), (3, "unknown"));
+    assert_eq!(side.lines(), 1);
+}
+
+#[test]
+fn killed_before_the_verdict_the_next_one_only_verifies() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    for (moment, path) in [(Before, "/v1/effect/verify"), (After, "/v1/effect/verify")] {
+        kill_at(&side.home, moment, path, &side.args(&["--verify", "true"]));
+        assert_eq!(side.lines(), 1);
+        if moment == Before {
+            let status = side.home.cli(&["effect", "status", "k", "--json"]).ok();
+            assert_eq!(said(&status), "finished");
+        }
+    }
+    let second = side.run(&[]).ok();
+    assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
+    assert_eq!(second.json()["stdout"], "deployed\n");
+    assert_eq!(second.json()["duplicate"], true);
+}
+
+#[test]
+fn the_daemon_killed_after_the_effect_remembers_it() {
+    let side = Side::new();
+    let daemon = side.home.up();
+    side.run(&[]).ok();
+    daemon.kill();
+    let _daemon = side.home.up();
+    let second = side.run(&[]).ok();
+    assert_eq!(
+        (second.json()["duplicate"].as_bool(), side.lines()),
+        (Some(true), 1)
+    );
+}

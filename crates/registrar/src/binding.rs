@@ -1,0 +1,217 @@
+//! What an effect is, and the digest that binds a registration to it.
+
+use std::fmt;
+
+use heddle_core::fingerprint::hex;
+use sha2::{Digest, Sha256};
+use unicode_normalization::UnicodeNormalization;
+
+/// Version and domain of the digest: a change of its form is a new name.
+pub const REPLAY_DOMAIN: &str = "heddle.replay.v1";
+/// A key, operation, target or run.
+pub const FIELD_BYTES_MAX: usize = 256;
+const ARTIFACT_HEX_DIGITS: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BindingError {
+    #[error("{0} is empty")]
+    Empty(&'static str),
+    #[error("{0} is longer than {FIELD_BYTES_MAX} bytes")]
+    TooLong(&'static str),
+    #[error("{0} holds a control character, or begins or ends with a space")]
+    Unfit(&'static str),
+    #[error("the artifact's hash is not {ARTIFACT_HEX_DIGITS} lower-case hex digits")]
+    Hash,
+}
+
+/// The single-use axis: one of these has one effect, for ever.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LogicalKey(String);
+
+impl LogicalKey {
+    pub fn parse(text: &str) -> Result<Self, BindingError> {
+        required("the key", text).map(Self)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LogicalKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An effect in its canonical form: what is done to what, with which bytes, in which run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    pub key: LogicalKey,
+    pub operation: String,
+    pub target: String,
+    /// SHA-256 in lower-case hex; empty for an effect without an artifact.
+    pub artifact_hash: String,
+    /// Empty for an effect that belongs to no run.
+    pub run_id: String,
+}
+
+impl Effect {
+    /// Canonical is NFC, without control characters and without spaces around it.
+    pub fn new(
+        key: &str,
+        operation: &str,
+        target: &str,
+        artifact_hash: &str,
+        run_id: &str,
+    ) -> Result<Self, BindingError> {
+        let is_hex = |text: &str| {
+            text.len() == ARTIFACT_HEX_DIGITS
+                && text
+                    .bytes()
+                    .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        };
+        if !artifact_hash.is_empty() && !is_hex(artifact_hash) {
+            return Err(BindingError::Hash);
+        }
+        Ok(Self {
+            key: LogicalKey::parse(key)?,
+            operation: required("the operation", operation)?,
+            target: required("the target", target)?,
+            artifact_hash: artifact_hash.to_owned(),
+            run_id: fitting("the run", run_id)?,
+        })
+    }
+
+    /// The binding digest under this approval. No attempt and no nonce takes part in it.
+    pub fn replay_key(&self, approval: &str) -> ReplayKey {
+        replay_key([
+            self.key.as_str(),
+            &self.operation,
+            &self.target,
+            &self.artifact_hash,
+            approval,
+            &self.run_id,
+        ])
+    }
+}
+
+fn required(name: &'static str, text: &str) -> Result<String, BindingError> {
+    if text.is_empty() {
+        return Err(BindingError::Empty(name));
+    }
+    fitting(name, text)
+}
+
+fn fitting(name: &'static str, text: &str) -> Result<String, BindingError> {
+    let canonical: String = text.nfc().collect();
+    if canonical.len() > FIELD_BYTES_MAX {
+        return Err(BindingError::TooLong(name));
+    }
+    if canonical.chars().any(char::is_control) || canonical.trim() != canonical {
+        return Err(BindingError::Unfit(name));
+    }
+    Ok(canonical)
+}
+
+/// 32 bytes over everything that a registration is bound to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ReplayKey(pub [u8; 32]);
+
+impl ReplayKey {
+    pub fn to_hex(self) -> String {
+        hex(&self.0)
+    }
+
+    pub fn from_slice(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(Self)
+    }
+}
+
+impl fmt::Debug for ReplayKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReplayKey({}…)", hex(&self.0[..8]))
+    }
+}
+
+/// SHA-256 of the JCS array of the domain and the six fields (DESIGN §6). A JSON array of strings can
+/// be taken apart again, so two bindings with one pre-image are one binding (RG-19).
+pub fn replay_key(fields: [&str; 6]) -> ReplayKey {
+    ReplayKey(Sha256::digest(preimage(fields)).into())
+}
+
+pub(crate) fn preimage(fields: [&str; 6]) -> Vec<u8> {
+    let mut all = vec![REPLAY_DOMAIN];
+    all.extend(fields);
+    // A list of strings always serialises; the fallback keeps the function total and injective.
+    serde_json_canonicalizer::to_vec(&all).unwrap_or_else(|_| format!("{all:?}").into_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const VECTORS: &str = include_str!("../vectors/replay_key.json");
+
+    #[test]
+    fn rg_19_every_published_vector_agrees() {
+        let vectors: serde_json::Value = serde_json::from_str(VECTORS).unwrap();
+        let cases = vectors["cases"].as_array().unwrap();
+        assert!(cases.len() >= 5);
+        for case in cases {
+            let fields: Vec<&str> = case["fields"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|field| field.as_str().unwrap())
+                .collect();
+            let key = replay_key(fields.clone().try_into().unwrap());
+            assert_eq!(
+                key.to_hex(),
+                case["replay_key"].as_str().unwrap(),
+                "{fields:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn rg_19_the_digest_carries_its_version() {
+        let text = String::from_utf8(preimage(["k", "op", "t", "", "env", "r"])).unwrap();
+        assert_eq!(text, r#"["heddle.replay.v1","k","op","t","","env","r"]"#);
+    }
+
+    #[test]
+    fn the_canonical_form_refuses_what_could_be_read_in_two_ways() {
+        assert_eq!(
+            Effect::new("", "o", "t", "", ""),
+            Err(BindingError::Empty("the key"))
+        );
+        for bad in ["a\nb", " a", "a ", "\u{0}"] {
+            assert!(Effect::new("k", bad, "t", "", "").is_err(), "{bad:?}");
+        }
+        assert!(Effect::new("k", "o", "t", "AB", "").is_err());
+        assert!(Effect::new("k", "o", "t", &"A".repeat(64), "").is_err());
+        assert!(Effect::new(&"k".repeat(257), "o", "t", "", "").is_err());
+        let composed = Effect::new("k", "d\u{e9}ploy", "t", "", "").unwrap();
+        let decomposed = Effect::new("k", "de\u{301}ploy", "t", "", "").unwrap();
+        assert_eq!(composed, decomposed);
+    }
+
+    fn six() -> impl Strategy<Value = [String; 6]> {
+        proptest::array::uniform6("[ab\",\\[\\]\\\\]{0,4}")
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
+
+        #[test]
+        fn rg_19_the_encoding_is_injective(a in six(), b in six()) {
+            let image = |f: &[String; 6]| preimage(f.each_ref().map(String::as_str));
+            prop_assert_eq!(a == b, image(&a) == image(&b));
+            let back: Vec<String> = serde_json::from_slice(&image(&a)).unwrap();
+            prop_assert_eq!(&back[1..], &a[..]);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Everything that the rows say of one key, as a decision sees it.
+
+use heddle_core::clock::WallMs;
+
+use crate::life::Stage;
+use crate::rows::{
+    ConsumeRow, DecisionRow, EnvelopeRow, Grant, Outcome, RegistrationRow, Row, Ruling, Step,
+    StepRow,
+};
+
+/// An envelope with all that was said about it, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Envelope {
+    pub row: EnvelopeRow,
+    pub decisions: Vec<DecisionRow>,
+}
+
+impl Envelope {
+    pub fn ruling(&self) -> Option<Ruling> {
+        self.decisions.last().map(|decision| decision.ruling)
+    }
+
+    /// Denied and revoked envelopes are over; so are those whose time is up.
+    pub fn is_live(&self, now: WallMs) -> bool {
+        now < self.row.expires_at && matches!(self.ruling(), None | Some(Ruling::Approved))
+    }
+
+    pub fn status(&self, now: WallMs) -> &'static str {
+        match self.ruling() {
+            Some(ruling @ (Ruling::Denied | Ruling::Revoked)) => ruling.as_str(),
+            _ if now >= self.row.expires_at => "expired",
+            Some(Ruling::Approved) => "approved",
+            None => "awaiting_approval",
+        }
+    }
+}
+
+/// The presented nonce, as it was granted, and whether it was used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NonceFacts {
+    pub envelope: Envelope,
+    pub grant: Grant,
+    pub is_used: bool,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Oldest first.
+    pub envelopes: Vec<Envelope>,
+    pub nonce: Option<NonceFacts>,
+    pub consumed: Option<ConsumeRow>,
+    pub registration: Option<RegistrationRow>,
+    /// In the order in which they were written.
+    pub steps: Vec<StepRow>,
+}
+
+impl Facts {
+    /// Where the effect stands. A resolution "again" takes its round back.
+    pub fn stage(&self) -> Stage {
+        let Some(last) = self.steps.last() else {
+            return match self.consumed {
+                None => Stage::Issued,
+                Some(_) => Stage::Registered,
+            };
+        };
+        match &last.step {
+            Step::Started => Stage::Running,
+            Step::Finished { .. } | Step::Resolved { again: false, .. } => Stage::Finished,
+            Step::Resolved { again: true, .. } => Stage::Registered,
+            Step::Verified { passed: true, .. } => Stage::Closed,
+            Step::Verified { passed: false, .. } => Stage::VerifyFailed,
+            Step::Compensating => Stage::Compensating,
+            Step::Compensated { .. } => Stage::Compensated,
+        }
+    }
+
+    /// The run that is on, or was last.
+    pub fn round(&self) -> i64 {
+        self.steps.iter().map(|row| row.round).max().unwrap_or(0)
+    }
+
+    /// Who took the last run.
+    pub fn runner(&self) -> Option<&StepRow> {
+        self.steps
+            .iter()
+            .rev()
+            .find(|row| matches!(row.step, Step::Started))
+    }
+
+    /// How the command ended, if anybody knows.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.steps.iter().rev().find_map(|row| match &row.step {
+            Step::Finished { outcome } => Some(outcome),
+            _ => None,
+        })
+    }
+
+    pub fn envelope(&self, id: &str) -> Option<&Envelope> {
+        self.envelopes
+            .iter()
+            .find(|envelope| envelope.row.envelope_id == id)
+    }
+
+    /// The newest envelope that can still lead to a registration.
+    pub fn live_envelope(&self, now: WallMs) -> Option<&Envelope> {
+        self.envelopes
+            .iter()
+            .rev()
+            .find(|envelope| envelope.is_live(now))
+    }
+
+    /// The facts after these rows were written.
+    #[must_use]
+    pub fn with(mut self, rows: &[Row]) -> Self {
+        for row in rows.iter().cloned() {
+            match row {
+                Row::Envelope(row) => self.envelopes.push(Envelope {
+                    row,
+                    decisions: Vec::new(),
+                }),
+                Row::Decision(row) => {
+                    let id = row.envelope_id.clone();
+                    let found = self.envelopes.iter_mut().find(|e| e.row.envelope_id == id);
+                    if let Some(envelope) = found {
+                        envelope.decisions.push(row);
+                    }
+                }
+                Row::Consume(row) => self.consumed = Some(row),
+                Row::Registration(row) => self.registration = Some(row),
+                Row::Step(row) => self.steps.push(row),
+            }
+        }
+        self
+    }
+}

@@ -1,0 +1,207 @@
+//! Which operations need whose approval: `effects.toml` in the home, read at start.
+//!
+//! A policy is about consent, not about secrecy: whoever can open the home's socket can also claim to be
+//! its person. It keeps honest agents from acting alone.
+
+use serde::Deserialize;
+
+const WINDOW_MINUTES_DEFAULT: u32 = 15;
+const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
+const REQUEST_TTL_HOURS_DEFAULT: u32 = 7 * 24;
+const HORIZON_DAYS_DEFAULT: u32 = 3650;
+/// Beyond the longest request: an old request must always find the key still blocked.
+const HORIZON_DAYS_MIN: u32 = 365;
+const RULES_MAX: usize = 256;
+
+#[derive(Debug, thiserror::Error)]
+#[error("effects.toml: {0}")]
+pub struct PolicyError(String);
+
+/// Who has to say yes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Approval {
+    /// Nobody is asked.
+    Auto,
+    /// A person. One who runs it without having asked has thereby said yes.
+    Person,
+    /// A person, in words, every time: also for what that person runs.
+    Always,
+    /// Nobody can: the operation is refused.
+    Never,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// An operation, or `*`.
+    pub operation: String,
+    /// A target, a beginning of one followed by `*`, or `*`.
+    #[serde(default = "anything")]
+    pub target: String,
+    pub approval: Approval,
+    /// Mailboxes that may approve; the person of the home where none is named.
+    #[serde(default)]
+    pub approvers: Vec<String>,
+    pub window_minutes: Option<u32>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    #[serde(default = "request_ttl")]
+    pub request_ttl_hours: u32,
+    #[serde(default = "horizon")]
+    pub horizon_days: u32,
+    /// The first that fits counts.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+fn anything() -> String {
+    "*".to_owned()
+}
+
+fn request_ttl() -> u32 {
+    REQUEST_TTL_HOURS_DEFAULT
+}
+
+fn horizon() -> u32 {
+    HORIZON_DAYS_DEFAULT
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            request_ttl_hours: REQUEST_TTL_HOURS_DEFAULT,
+            horizon_days: HORIZON_DAYS_DEFAULT,
+            rules: Vec::new(),
+        }
+    }
+}
+
+/// The rule as it applies to one effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ruled {
+    pub approval: Approval,
+    approvers: Vec<String>,
+    pub window_minutes: u32,
+}
+
+impl Ruled {
+    /// Whether this mailbox may approve; `person` is the home's own.
+    pub fn may_approve(&self, agent: &str, person: &str) -> bool {
+        if self.approval == Approval::Never {
+            return false;
+        }
+        if self.approvers.is_empty() {
+            return agent == person;
+        }
+        self.approvers.iter().any(|approver| approver == agent)
+    }
+}
+
+impl Policy {
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let policy: Self = toml::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
+        if policy.rules.len() > RULES_MAX {
+            return Err(PolicyError(format!("more than {RULES_MAX} rules")));
+        }
+        if policy.horizon_days < HORIZON_DAYS_MIN {
+            let least = format!("horizon_days must be at least {HORIZON_DAYS_MIN}");
+            return Err(PolicyError(least));
+        }
+        if policy.request_ttl_hours == 0 || policy.request_ttl_hours > policy.horizon_days * 24 {
+            let range = "request_ttl_hours must be at least 1 and end before the horizon";
+            return Err(PolicyError(range.to_owned()));
+        }
+        let windows = policy.rules.iter().filter_map(|rule| rule.window_minutes);
+        for minutes in windows {
+            if minutes == 0 || minutes > WINDOW_MINUTES_MAX {
+                let range = format!("window_minutes must be 1 to {WINDOW_MINUTES_MAX}");
+                return Err(PolicyError(range));
+            }
+        }
+        Ok(policy)
+    }
+
+    /// What applies to this operation on this target. Where nothing is said, a person is asked.
+    pub fn ruled(&self, operation: &str, target: &str) -> Ruled {
+        let fits = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
+            Some(beginning) => text.starts_with(beginning),
+            None => pattern == text,
+        };
+        let rule = self
+            .rules
+            .iter()
+            .find(|rule| fits(&rule.operation, operation) && fits(&rule.target, target));
+        match rule {
+            None => Ruled {
+                approval: Approval::Person,
+                approvers: Vec::new(),
+                window_minutes: WINDOW_MINUTES_DEFAULT,
+            },
+            Some(rule) => Ruled {
+                approval: rule.approval,
+                approvers: rule.approvers.clone(),
+                window_minutes: rule.window_minutes.unwrap_or(WINDOW_MINUTES_DEFAULT),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        request_ttl_hours = 24
+        [[rule]]
+        operation = "deploy"
+        target = "staging*"
+        approval = "auto"
+        [[rule]]
+        operation = "pay"
+        approval = "never"
+        [[rule]]
+        operation = "*"
+        approval = "always"
+        approvers = ["carol"]
+        window_minutes = 5
+    "#;
+
+    #[test]
+    fn the_first_rule_that_fits_counts() {
+        let policy = Policy::parse(FILE).unwrap();
+        assert_eq!(
+            policy.ruled("deploy", "staging-eu").approval,
+            Approval::Auto
+        );
+        let rest = policy.ruled("deploy", "prod");
+        assert_eq!((rest.approval, rest.window_minutes), (Approval::Always, 5));
+        assert!(rest.may_approve("carol", "alice") && !rest.may_approve("alice", "alice"));
+        let never = policy.ruled("pay", "anybody");
+        assert!(!never.may_approve("carol", "alice") && !never.may_approve("alice", "alice"));
+    }
+
+    #[test]
+    fn without_a_file_a_person_is_asked() {
+        let ruled = Policy::default().ruled("deploy", "prod");
+        assert_eq!(ruled.approval, Approval::Person);
+        assert!(ruled.may_approve("alice", "alice") && !ruled.may_approve("planner", "alice"));
+    }
+
+    #[test]
+    fn a_policy_that_could_be_misread_is_refused() {
+        for bad in [
+            "surprise = 1",
+            "horizon_days = 30",
+            "request_ttl_hours = 0",
+            "request_ttl_hours = 90000",
+            "[[rule]]\noperation = \"x\"\napproval = \"maybe\"",
+            "[[rule]]\noperation = \"x\"\napproval = \"auto\"\nwindow_minutes = 0",
+        ] {
+            assert!(Policy::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

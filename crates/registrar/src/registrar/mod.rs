@@ -1,0 +1,261 @@
+//! The registrar: who may ask for what, in front of a store that has shown itself fit.
+//!
+//! Every answer is made of rows that are committed; every refusal and failure leaves a line in the audit,
+//! and a refusal burns neither key nor nonce.
+
+mod approve;
+mod run;
+
+use std::sync::Arc;
+
+use heddle_core::clock::{Clock, Ids, WallMs};
+use heddle_core::ids::MeshId;
+
+use crate::authority::Nonce;
+use crate::binding::{Effect, LogicalKey};
+use crate::code::Code;
+use crate::command::{Applied, Ask, Command, Kind};
+use crate::facts::Facts;
+use crate::policy::{Policy, Ruled};
+use crate::rows::{AuditRow, Grant, Purpose, Ruling};
+use crate::storage::{ListedEffect, LoggedLine, Storage, StorageError};
+use crate::surface_check::{Criterion, criteria};
+
+const HOUR_MS: i64 = 60 * 60 * 1000;
+const MINUTE_MS: i64 = 60 * 1000;
+
+#[derive(Debug, thiserror::Error)]
+pub enum RegistrarError {
+    #[error(transparent)]
+    Storage(#[from] StorageError),
+    /// The store is not one that can keep the promise (RP-10). Nothing is registered in it.
+    #[error("REPLAY_SURFACE_NOT_FIT: the store fails {failed}", failed = failed(.0))]
+    NotFit(Vec<Criterion>),
+}
+
+fn failed(criteria: &[Criterion]) -> String {
+    let failed = criteria.iter().filter(|criterion| !criterion.is_met);
+    let named: Vec<String> = failed
+        .map(|criterion| format!("({}) {}", criterion.letter, criterion.asks))
+        .collect();
+    named.join("; ")
+}
+
+/// Who asks: a mailbox, and whose home it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    pub agent: String,
+    pub person: String,
+}
+
+/// How a registration is authorised.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegisterAsk {
+    pub effect: Effect,
+    pub approval: Option<String>,
+    pub nonce: Option<Nonce>,
+    pub said_attempt: Option<String>,
+}
+
+/// A nonce, for the one who may have it. Shown once.
+#[derive(Debug, Clone)]
+pub struct Approved {
+    pub nonce: Nonce,
+    pub expires_at: WallMs,
+    pub applied: Applied,
+}
+
+pub struct Registrar<S> {
+    storage: S,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn Ids>,
+    policy: Policy,
+    mesh: MeshId,
+}
+
+impl<S: Storage> Registrar<S> {
+    /// Checks the store first: an unfit one is refused, and nothing starts (RG-17).
+    pub async fn open(
+        storage: S,
+        clock: Arc<dyn Clock>,
+        ids: Arc<dyn Ids>,
+        policy: Policy,
+        mesh: MeshId,
+    ) -> Result<Self, RegistrarError> {
+        let registrar = Self {
+            storage,
+            clock,
+            ids,
+            policy,
+            mesh,
+        };
+        let criteria = registrar.surface_check().await?;
+        if criteria.iter().all(|criterion| criterion.is_met) {
+            Ok(registrar)
+        } else {
+            Err(RegistrarError::NotFit(criteria))
+        }
+    }
+
+    pub fn storage(&self) -> &S {
+        &self.storage
+    }
+
+    pub fn now(&self) -> WallMs {
+        self.clock.wall()
+    }
+
+    pub fn ruled(&self, effect: &Effect) -> Ruled {
+        self.policy.ruled(&effect.operation, &effect.target)
+    }
+
+    pub async fn surface_check(&self) -> Result<Vec<Criterion>, StorageError> {
+        Ok(criteria(&self.storage.surface().await?))
+    }
+
+    /// Everything about a key. The way to learn what became of a lost answer (C14); writes nothing.
+    pub async fn facts(&self, key: &LogicalKey) -> Result<Facts, StorageError> {
+        self.storage.facts(self.mesh, key, None).await
+    }
+
+    pub async fn list(&self, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+        self.storage.list(self.mesh, limit).await
+    }
+
+    pub async fn log(
+        &self,
+        key: Option<&LogicalKey>,
+        limit: usize,
+    ) -> Result<Vec<LoggedLine>, StorageError> {
+        self.storage.log(self.mesh, key, limit).await
+    }
+
+    pub async fn key_of(&self, envelope_id: &str) -> Result<Option<LogicalKey>, StorageError> {
+        self.storage.key_of(self.mesh, envelope_id).await
+    }
+
+    fn grant(&self, nonce: &Nonce, purpose: Purpose, ruled: &Ruled) -> Grant {
+        let now = self.now();
+        let window = i64::from(ruled.window_minutes) * MINUTE_MS;
+        Grant {
+            nonce: nonce.hash(),
+            purpose,
+            not_before: now,
+            expires_at: WallMs(now.0.saturating_add(window)),
+        }
+    }
+
+    async fn decide(
+        &self,
+        key: LogicalKey,
+        by: &Caller,
+        envelope_id: String,
+        ruling: Ruling,
+        grant: Option<Grant>,
+    ) -> Result<Applied, StorageError> {
+        let ask = Ask::Decide {
+            envelope_id,
+            ruling,
+            grant,
+        };
+        self.apply(key, by, ask).await
+    }
+
+    /// One command through the store. What did not happen is noted outside of what rolled back.
+    async fn apply(&self, key: LogicalKey, by: &Caller, ask: Ask) -> Result<Applied, StorageError> {
+        let name = ask.name();
+        let attempt = attempt_of(&ask);
+        let command = Command {
+            key: key.clone(),
+            by: by.agent.clone(),
+            now: self.now(),
+            ask,
+        };
+        let applied = self.storage.apply(self.mesh, command).await;
+        match &applied {
+            Ok(applied) if applied.kind == Kind::Refused => {
+                let code = applied.code.map_or("", Code::as_str);
+                let event = format!("refused {name}");
+                self.note(&key, &attempt, &event, code, "", by).await;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let event = format!("failed {name}");
+                let why = error.to_string();
+                self.note(&key, &attempt, &event, "", &why, by).await;
+            }
+        }
+        applied
+    }
+
+    async fn refuse(
+        &self,
+        key: LogicalKey,
+        by: &Caller,
+        step: &str,
+        code: Code,
+    ) -> Result<Applied, StorageError> {
+        let event = format!("refused {step}");
+        self.note(&key, "", &event, code.as_str(), "", by).await;
+        Ok(Applied {
+            kind: Kind::Refused,
+            code: Some(code),
+            facts: self.facts(&key).await?,
+        })
+    }
+
+    async fn note_attempt(
+        &self,
+        key: &LogicalKey,
+        attempt_id: &str,
+        by: &Caller,
+    ) -> Result<(), StorageError> {
+        let row = AuditRow {
+            key: key.to_string(),
+            attempt_id: attempt_id.to_owned(),
+            event: "attempt register".to_owned(),
+            code: String::new(),
+            detail: String::new(),
+            by: by.agent.clone(),
+            at: self.now(),
+        };
+        self.storage.audit(self.mesh, row).await
+    }
+
+    /// A line of the audit. That it cannot be written does not undo what it tells of.
+    async fn note(
+        &self,
+        key: &LogicalKey,
+        attempt_id: &str,
+        event: &str,
+        code: &str,
+        detail: &str,
+        by: &Caller,
+    ) {
+        let row = AuditRow {
+            key: key.to_string(),
+            attempt_id: attempt_id.to_owned(),
+            event: event.to_owned(),
+            code: code.to_owned(),
+            detail: detail.to_owned(),
+            by: by.agent.clone(),
+            at: self.now(),
+        };
+        if let Err(error) = self.storage.audit(self.mesh, row).await {
+            tracing::error!(%error, event, "the audit of an effect was not written");
+        }
+    }
+}
+
+fn attempt_of(ask: &Ask) -> String {
+    match ask {
+        Ask::Register(register) => register.attempt_id.clone(),
+        Ask::Start { attempt_id }
+        | Ask::Finish { attempt_id, .. }
+        | Ask::Compensate { attempt_id, .. }
+        | Ask::CompensationDone { attempt_id, .. } => attempt_id.clone(),
+        Ask::Request { .. } | Ask::Decide { .. } | Ask::Resolve { .. } | Ask::Verify { .. } => {
+            String::new()
+        }
+    }
+}

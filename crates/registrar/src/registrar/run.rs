@@ -1,0 +1,184 @@
+//! Registration, and the steps after it.
+
+use heddle_core::clock::WallMs;
+
+use super::{Caller, HOUR_MS, RegisterAsk, Registrar};
+use crate::authority::Nonce;
+use crate::binding::{Effect, LogicalKey};
+use crate::code::Code;
+use crate::command::{Applied, Ask, Kind, Register};
+use crate::life::Stage;
+use crate::policy::Approval;
+use crate::rows::{Outcome, Purpose, Ruling};
+use crate::storage::{Storage, StorageError};
+
+impl<S: Storage> Registrar<S> {
+    /// Consumes the key and registers, once; every other call gets what that one got.
+    pub async fn register(&self, ask: RegisterAsk, by: &Caller) -> Result<Applied, StorageError> {
+        let key = ask.effect.key.clone();
+        // S0: the look that tells a retry from a lost race.
+        let facts = self.facts(&key).await?;
+        let looked_free = facts.consumed.is_none();
+        let nonce = match (ask.nonce, looked_free) {
+            (None, true) => match self.own_consent(&ask.effect, by).await? {
+                Ok(nonce) => nonce,
+                Err(code) => return self.refuse(key, by, "register", code).await,
+            },
+            (nonce, _) => nonce,
+        };
+        let attempt_id = ask
+            .said_attempt
+            .clone()
+            .unwrap_or_else(|| format!("att_{}", self.ids.ulid()));
+        if looked_free {
+            // Before the transaction: a crash inside it must leave a trace.
+            self.note_attempt(&key, &attempt_id, by).await?;
+        }
+        let horizon = i64::from(self.policy.horizon_days) * 24 * HOUR_MS;
+        let register = Register {
+            effect: ask.effect,
+            approval: ask.approval,
+            nonce: nonce.as_ref().map(Nonce::hash),
+            said_attempt: ask.said_attempt,
+            attempt_id,
+            registration_id: format!("reg_{}", self.ids.ulid()),
+            looked_free,
+            is_fit: true,
+            horizon_until: WallMs(self.now().0.saturating_add(horizon)),
+        };
+        self.apply(key, by, Ask::Register(register)).await
+    }
+
+    /// A nonce of our own, where the policy asks nobody, or where the caller is who would be asked.
+    async fn own_consent(
+        &self,
+        effect: &Effect,
+        by: &Caller,
+    ) -> Result<Result<Option<Nonce>, Code>, StorageError> {
+        let ruled = self.ruled(effect);
+        let is_own = ruled.may_approve(&by.agent, &by.person);
+        let facts = self.facts(&effect.key).await?;
+        let standing = facts.live_envelope(self.now());
+        let waits = standing.is_some_and(|envelope| envelope.ruling().is_none());
+        match ruled.approval {
+            Approval::Never => return Ok(Err(Code::ApprovalRefused)),
+            Approval::Always => return Ok(Err(Code::ApprovalNeeded)),
+            // Somebody asked for a word, so a word is needed.
+            Approval::Person if waits || !is_own => return Ok(Err(Code::ApprovalNeeded)),
+            Approval::Person | Approval::Auto => {}
+        }
+        let nonce = Nonce::mint(self.ids.as_ref());
+        let grant = self.grant(&nonce, Purpose::Register, &ruled);
+        let asked = self.ask_for(effect.clone(), by, Some(grant)).await?;
+        match asked.kind {
+            Kind::Fresh => return Ok(Ok(Some(nonce))),
+            Kind::Refused => return Ok(Err(asked.code.unwrap_or(Code::StepRefused))),
+            Kind::Prior => {}
+        }
+        let Some(envelope) = asked.facts.live_envelope(self.now()) else {
+            // Consumed meanwhile: the registration itself will say so.
+            return Ok(Ok(None));
+        };
+        if envelope.ruling().is_none() && ruled.approval != Approval::Auto {
+            return Ok(Err(Code::ApprovalNeeded));
+        }
+        let (key, id) = (effect.key.clone(), envelope.row.envelope_id.clone());
+        let decided = self
+            .decide(key, by, id, Ruling::Approved, Some(grant))
+            .await?;
+        Ok(match decided.kind {
+            Kind::Refused => Err(decided.code.unwrap_or(Code::StepRefused)),
+            _ => Ok(Some(nonce)),
+        })
+    }
+
+    pub async fn start(
+        &self,
+        key: LogicalKey,
+        attempt_id: String,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        self.apply(key, by, Ask::Start { attempt_id }).await
+    }
+
+    pub async fn finish(
+        &self,
+        key: LogicalKey,
+        attempt_id: String,
+        outcome: Outcome,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        let ask = Ask::Finish {
+            attempt_id,
+            outcome,
+        };
+        self.apply(key, by, ask).await
+    }
+
+    /// What a person says about a run that nobody ended. The caller has seen that the runner is gone.
+    pub async fn resolve(
+        &self,
+        key: LogicalKey,
+        again: bool,
+        note: String,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        let ask = Ask::Resolve { again, note };
+        let facts = self.facts(&key).await?;
+        let may = facts.consumed.as_ref().is_some_and(|consumed| {
+            let ruled = self.ruled(&consumed.effect);
+            ruled.may_approve(&by.agent, &by.person)
+        });
+        if facts.consumed.is_some() && !may {
+            return self.refuse(key, by, "resolve", Code::ApprovalRefused).await;
+        }
+        self.apply(key, by, ask).await
+    }
+
+    pub async fn verify(
+        &self,
+        key: LogicalKey,
+        passed: bool,
+        detail: String,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        self.apply(key, by, Ask::Verify { passed, detail }).await
+    }
+
+    /// Begins the one compensation. Whoever may approve needs no nonce from elsewhere.
+    pub async fn compensate(
+        &self,
+        key: LogicalKey,
+        nonce: Option<Nonce>,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        let facts = self.facts(&key).await?;
+        let nonce = match (nonce, &facts.consumed) {
+            (None, Some(consumed)) if facts.stage() == Stage::VerifyFailed => {
+                let id = consumed.approval.clone();
+                let approved = self.approve(&id, by, Purpose::Compensate, None).await?;
+                approved.ok().map(|approved| approved.nonce)
+            }
+            (nonce, _) => nonce,
+        };
+        let ask = Ask::Compensate {
+            nonce: nonce.as_ref().map(Nonce::hash),
+            attempt_id: format!("att_{}", self.ids.ulid()),
+        };
+        self.apply(key, by, ask).await
+    }
+
+    pub async fn compensation_done(
+        &self,
+        key: LogicalKey,
+        attempt_id: String,
+        outcome: Outcome,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        let ask = Ask::CompensationDone {
+            attempt_id,
+            outcome,
+        };
+        self.apply(key, by, ask).await
+    }
+}

@@ -1,0 +1,180 @@
+//! What is stored, row by row. Every row is written once and never changed (RG-16).
+
+use heddle_core::clock::WallMs;
+use serde::{Deserialize, Serialize};
+
+use crate::authority::NonceHash;
+use crate::binding::{Effect, LogicalKey, ReplayKey};
+
+/// A request for approval; its id is what a registration is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnvelopeRow {
+    pub envelope_id: String,
+    pub effect: Effect,
+    pub replay_key: ReplayKey,
+    pub requested_by: String,
+    pub requested_at: WallMs,
+    /// After this the request is stale: nothing new is registered under it.
+    pub expires_at: WallMs,
+}
+
+/// What somebody with the right said about an envelope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ruling {
+    Approved,
+    Denied,
+    Revoked,
+}
+
+impl Ruling {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Revoked => "revoked",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Approved, Self::Denied, Self::Revoked]
+            .into_iter()
+            .find(|ruling| ruling.as_str() == text)
+    }
+}
+
+/// What a nonce authorises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    Register,
+    Compensate,
+}
+
+impl Purpose {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Register => "register",
+            Self::Compensate => "compensate",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Register, Self::Compensate]
+            .into_iter()
+            .find(|purpose| purpose.as_str() == text)
+    }
+}
+
+/// A nonce as it is stored: hashed, for one purpose, within a window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    pub nonce: NonceHash,
+    pub purpose: Purpose,
+    pub not_before: WallMs,
+    pub expires_at: WallMs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecisionRow {
+    pub envelope_id: String,
+    /// 1, 2, 3, …: the last one counts.
+    pub seq: i64,
+    pub ruling: Ruling,
+    /// With every approval.
+    pub grant: Option<Grant>,
+    pub by: String,
+    pub at: WallMs,
+}
+
+/// The key is used up. Stays for the horizon and beyond: nothing deletes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConsumeRow {
+    pub effect: Effect,
+    /// `owner_or_approval_binding`: the envelope under which it was approved.
+    pub approval: String,
+    pub replay_key: ReplayKey,
+    pub nonce: NonceHash,
+    pub attempt_id: String,
+    pub consumed_at: WallMs,
+    pub horizon_until: WallMs,
+}
+
+/// The inert registration: written with the consume row or not at all (RG-02).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegistrationRow {
+    pub key: LogicalKey,
+    pub registration_id: String,
+    /// The answer of the first try, returned byte for byte to every later one (RG-03).
+    pub receipt: String,
+    pub registered_at: WallMs,
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// None where it was ended by a signal, or where only a person's word says that it ended.
+    pub exit_code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// More was printed than is kept.
+    pub truncated: bool,
+}
+
+/// One step after the registration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
+pub enum Step {
+    Started,
+    Finished { outcome: Outcome },
+    Resolved { again: bool, note: String },
+    Verified { passed: bool, detail: String },
+    Compensating,
+    Compensated { outcome: Outcome },
+}
+
+impl Step {
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Started => "started",
+            Self::Finished { .. } => "finished",
+            Self::Resolved { .. } => "resolved",
+            Self::Verified { .. } => "verified",
+            Self::Compensating => "compensating",
+            Self::Compensated { .. } => "compensated",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StepRow {
+    pub key: LogicalKey,
+    /// Which run it belongs to: 1, and one more for each time a person said "again". 0 for what is not of a run.
+    pub round: i64,
+    pub step: Step,
+    pub attempt_id: String,
+    /// With `Compensating` only.
+    pub nonce: Option<NonceHash>,
+    pub by: String,
+    pub at: WallMs,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Row {
+    Envelope(EnvelopeRow),
+    Decision(DecisionRow),
+    Consume(ConsumeRow),
+    Registration(RegistrationRow),
+    Step(StepRow),
+}
+
+/// A line of the audit, written outside of every transaction that it tells of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditRow {
+    pub key: String,
+    pub attempt_id: String,
+    /// `attempt`, `refused` or `failed`, and the step it was about.
+    pub event: String,
+    pub code: String,
+    pub detail: String,
+    pub by: String,
+    pub at: WallMs,
+}

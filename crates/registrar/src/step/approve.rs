@@ -1,0 +1,91 @@
+//! Asking for approval, and what is said to it.
+
+use heddle_core::clock::WallMs;
+
+use crate::binding::Effect;
+use crate::code::Code;
+use crate::command::{Command, Stepped};
+use crate::facts::Facts;
+use crate::rows::{DecisionRow, EnvelopeRow, Grant, Row, Ruling};
+
+/// One live envelope for a key: asking again for the same is the same request.
+pub(super) fn request(
+    facts: &Facts,
+    command: &Command,
+    effect: &Effect,
+    envelope_id: &str,
+    expires_at: WallMs,
+    consent: Option<Grant>,
+) -> Stepped {
+    let standing = match (&facts.consumed, facts.live_envelope(command.now)) {
+        (Some(consumed), _) => Some(&consumed.effect),
+        (None, Some(envelope)) => Some(&envelope.row.effect),
+        (None, None) => None,
+    };
+    match standing {
+        Some(standing) if standing == effect => Stepped::prior(Code::ReplayDuplicate),
+        Some(_) => Stepped::refused(Code::ReplayBindingMismatch),
+        None => {
+            let mut rows = vec![Row::Envelope(EnvelopeRow {
+                envelope_id: envelope_id.to_owned(),
+                effect: effect.clone(),
+                replay_key: effect.replay_key(envelope_id),
+                requested_by: command.by.clone(),
+                requested_at: command.now,
+                expires_at,
+            })];
+            rows.extend(consent.map(|grant| {
+                Row::Decision(DecisionRow {
+                    envelope_id: envelope_id.to_owned(),
+                    seq: 1,
+                    ruling: Ruling::Approved,
+                    grant: Some(grant),
+                    by: command.by.clone(),
+                    at: command.now,
+                })
+            }));
+            Stepped::fresh(rows)
+        }
+    }
+}
+
+/// A denial ends a request that waits, a revocation one that was approved; neither touches what has
+/// happened. A further approval grants a further nonce, which can authorise no second effect (RP-02).
+pub(super) fn decide(
+    facts: &Facts,
+    command: &Command,
+    envelope_id: &str,
+    ruling: Ruling,
+    grant: Option<Grant>,
+) -> Stepped {
+    let Some(envelope) = facts.envelope(envelope_id) else {
+        return Stepped::refused(Code::NotFound);
+    };
+    let is_over = matches!(envelope.ruling(), Some(Ruling::Denied | Ruling::Revoked));
+    let has_happened = facts
+        .consumed
+        .as_ref()
+        .is_some_and(|consumed| consumed.approval == envelope_id);
+    let code = match ruling {
+        Ruling::Approved if is_over => Some(Code::ApprovalRefused),
+        Ruling::Approved if grant.is_none() => Some(Code::StepRefused),
+        // What has happened can still be compensated, however old its request is.
+        Ruling::Approved if !has_happened && command.now >= envelope.row.expires_at => {
+            Some(Code::ReplayStaleRequest)
+        }
+        Ruling::Denied | Ruling::Revoked if is_over || has_happened => Some(Code::StepRefused),
+        _ => None,
+    };
+    if let Some(code) = code {
+        return Stepped::refused(code);
+    }
+    let seq = envelope.decisions.last().map_or(1, |last| last.seq + 1);
+    Stepped::fresh(vec![Row::Decision(DecisionRow {
+        envelope_id: envelope_id.to_owned(),
+        seq,
+        ruling,
+        grant: grant.filter(|_| ruling == Ruling::Approved),
+        by: command.by.clone(),
+        at: command.now,
+    })])
+}

@@ -1,0 +1,168 @@
+//! The steps after the registration: each is written once, and only where the table of lives allows it.
+
+use crate::authority::NonceHash;
+use crate::code::Code;
+use crate::command::{Command, Stepped};
+use crate::decide::Nonce;
+use crate::facts::Facts;
+use crate::life::{Move, Stage, after};
+use crate::rows::{Outcome, Purpose, Row, Step, StepRow};
+
+use super::register::worth;
+
+/// Why a move is not possible from here.
+fn impossible(facts: &Facts) -> Stepped {
+    Stepped::refused(match facts.stage() {
+        Stage::Issued => Code::NotFound,
+        _ => Code::StepRefused,
+    })
+}
+
+fn row(command: &Command, round: i64, attempt_id: &str, step: Step) -> StepRow {
+    StepRow {
+        key: command.key.clone(),
+        round,
+        step,
+        attempt_id: attempt_id.to_owned(),
+        nonce: None,
+        by: command.by.clone(),
+        at: command.now,
+    }
+}
+
+/// Takes the run. Whoever comes second is told that it is taken: one attempt runs a round, ever.
+pub(super) fn start(facts: &Facts, command: &Command, attempt_id: &str) -> Stepped {
+    match after(facts.stage(), Move::Start) {
+        Some(_) => {
+            let started = row(command, facts.round() + 1, attempt_id, Step::Started);
+            Stepped::fresh(vec![Row::Step(started)])
+        }
+        None if facts.stage() == Stage::Issued => impossible(facts),
+        None => Stepped::prior(Code::ReplayDuplicate),
+    }
+}
+
+/// Only the attempt that took the run may say how it ended; the same end again is the same answer.
+pub(super) fn finish(
+    facts: &Facts,
+    command: &Command,
+    attempt_id: &str,
+    outcome: &Outcome,
+) -> Stepped {
+    let is_runner = facts
+        .runner()
+        .is_some_and(|runner| runner.attempt_id == attempt_id);
+    match after(facts.stage(), Move::Finish) {
+        Some(_) if is_runner => {
+            let outcome = outcome.clone();
+            let step = Step::Finished { outcome };
+            Stepped::fresh(vec![Row::Step(row(
+                command,
+                facts.round(),
+                attempt_id,
+                step,
+            ))])
+        }
+        None if is_runner && facts.outcome() == Some(outcome) => {
+            Stepped::prior(Code::ReplayDuplicate)
+        }
+        _ => impossible(facts),
+    }
+}
+
+pub(super) fn resolve(facts: &Facts, command: &Command, again: bool, note: &str) -> Stepped {
+    let by = if again {
+        Move::ResolveAgain
+    } else {
+        Move::ResolveDone
+    };
+    let Some(runner) = facts.runner() else {
+        return impossible(facts);
+    };
+    if after(facts.stage(), by).is_none() {
+        return impossible(facts);
+    }
+    let step = Step::Resolved {
+        again,
+        note: note.to_owned(),
+    };
+    let resolved = row(command, facts.round(), &runner.attempt_id, step);
+    Stepped::fresh(vec![Row::Step(resolved)])
+}
+
+pub(super) fn verify(facts: &Facts, command: &Command, passed: bool, detail: &str) -> Stepped {
+    let by = if passed {
+        Move::VerifyPass
+    } else {
+        Move::VerifyFail
+    };
+    let stage = facts.stage();
+    if let (Some(_), Some(consumed)) = (after(stage, by), &facts.consumed) {
+        let step = Step::Verified {
+            passed,
+            detail: detail.to_owned(),
+        };
+        let verified = row(command, 0, &consumed.attempt_id, step);
+        return Stepped::fresh(vec![Row::Step(verified)]);
+    }
+    match stage {
+        // The first verdict stands, whatever a second verifier would say.
+        Stage::Closed | Stage::VerifyFailed | Stage::Compensating | Stage::Compensated => {
+            Stepped::prior(Code::ReplayDuplicate)
+        }
+        _ => impossible(facts),
+    }
+}
+
+/// A new nonce, for this purpose, permits one compensation and no registration (RG-13).
+pub(super) fn compensate(
+    facts: &Facts,
+    command: &Command,
+    nonce: Option<NonceHash>,
+    attempt_id: &str,
+) -> Stepped {
+    let Some(consumed) = &facts.consumed else {
+        return impossible(facts);
+    };
+    match facts.stage() {
+        Stage::Compensating | Stage::Compensated => return Stepped::prior(Code::ReplayDuplicate),
+        stage if after(stage, Move::Compensate).is_none() => return impossible(facts),
+        _ => {}
+    }
+    let found = worth(
+        facts.nonce.as_ref(),
+        Purpose::Compensate,
+        &consumed.effect,
+        Some(&consumed.approval),
+        command.now,
+    );
+    match found {
+        Nonce::Consumed => Stepped::refused(Code::ReplayNonceConsumed),
+        Nonce::Unbound => Stepped::refused(Code::NonceUnbound),
+        Nonce::Good => {
+            let mut compensating = row(command, 0, attempt_id, Step::Compensating);
+            compensating.nonce = nonce;
+            Stepped::fresh(vec![Row::Step(compensating)])
+        }
+    }
+}
+
+pub(super) fn compensation_done(
+    facts: &Facts,
+    command: &Command,
+    attempt_id: &str,
+    outcome: &Outcome,
+) -> Stepped {
+    let begun = facts.steps.last();
+    let is_runner = begun.is_some_and(|row| row.attempt_id == attempt_id);
+    match (facts.stage(), after(facts.stage(), Move::CompensationDone)) {
+        (_, Some(_)) if is_runner => {
+            let step = Step::Compensated {
+                outcome: outcome.clone(),
+            };
+            Stepped::fresh(vec![Row::Step(row(command, 0, attempt_id, step))])
+        }
+        (Stage::Compensated, _) if is_runner => Stepped::prior(Code::ReplayDuplicate),
+        _ => impossible(facts),
+    }
+}

@@ -1,0 +1,89 @@
+//! What the registrar needs from a store, and what every store promises.
+//!
+//! **One transaction, all or nothing.** `apply` loads the facts of the key, asks [`crate::step::step`] and
+//! writes all of its rows, or none. A consume row exists exactly when its registration row does (RG-02).
+//!
+//! **The database says what is unique.** The logical key, the replay key, and a nonce are consumed once,
+//! whatever the program that inserts believes; an attempt is in no unique key (RG-05). A store that finds
+//! itself beaten to a unique key rolls back, loads again and asks again with `after_a_lost_race`.
+//!
+//! **Nothing changes.** Rows of envelopes, decisions, consumption, registration, steps and audit are
+//! refused by the database itself when anybody updates or deletes them (RG-16). There is no sweep.
+//!
+//! **Answered means durable.** `Ok` is given after the commit. After `Unavailable` the outcome is unknown,
+//! and `facts` is the way to learn it (C14); after every other error nothing was written.
+//!
+//! **The audit stands apart.** `audit` has a transaction of its own and survives what it tells of (RG-11).
+//!
+//! **Reads write nothing** (RG-12), and meshes are apart. Times and ids are handed in.
+
+use std::future::Future;
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+
+use super::error::StorageError;
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::command::{Applied, Command};
+use crate::facts::Facts;
+use crate::rows::AuditRow;
+use crate::surface_check::Surface;
+
+type Answer<T> = Result<T, StorageError>;
+
+/// A key that somebody asked for or used, newest first in a listing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedEffect {
+    pub key: LogicalKey,
+    pub last_at: WallMs,
+}
+
+/// One line of what happened, from whichever table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoggedLine {
+    pub seq: i64,
+    pub row: AuditRow,
+}
+
+pub trait Storage: Send + Sync + 'static {
+    /// One command, one transaction.
+    fn apply(&self, mesh: MeshId, command: Command)
+    -> impl Future<Output = Answer<Applied>> + Send;
+
+    /// Everything about a key, and about a nonce where one is given.
+    fn facts(
+        &self,
+        mesh: MeshId,
+        key: &LogicalKey,
+        nonce: Option<NonceHash>,
+    ) -> impl Future<Output = Answer<Facts>> + Send;
+
+    /// The key that an envelope is for.
+    fn key_of(
+        &self,
+        mesh: MeshId,
+        envelope_id: &str,
+    ) -> impl Future<Output = Answer<Option<LogicalKey>>> + Send;
+
+    /// The newest keys.
+    fn list(
+        &self,
+        mesh: MeshId,
+        limit: usize,
+    ) -> impl Future<Output = Answer<Vec<ListedEffect>>> + Send;
+
+    /// Writes a line of the audit in a transaction of its own.
+    fn audit(&self, mesh: MeshId, row: AuditRow) -> impl Future<Output = Answer<()>> + Send;
+
+    /// The newest lines of the audit, of one key or of all.
+    fn log(
+        &self,
+        mesh: MeshId,
+        key: Option<&LogicalKey>,
+        limit: usize,
+    ) -> impl Future<Output = Answer<Vec<LoggedLine>>> + Send;
+
+    /// What the store shows of itself to the surface check. Leaves nothing behind.
+    fn surface(&self) -> impl Future<Output = Answer<Surface>> + Send;
+}

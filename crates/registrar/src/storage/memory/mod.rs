@@ -1,0 +1,144 @@
+//! The store in memory: the oracle that the databases are compared with.
+
+mod tables;
+
+use std::sync::{Mutex, PoisonError};
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+
+use super::contract::{ListedEffect, LoggedLine, Storage};
+use super::error::StorageError;
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::command::{Applied, Command};
+use crate::facts::Facts;
+use crate::rows::AuditRow;
+use crate::step::step;
+use crate::surface_check::{BINDING_COLUMNS, DOMAIN, Surface};
+
+pub use tables::{Tables, Taken};
+
+#[derive(Debug, Default)]
+pub struct Memory {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    meshes: std::collections::BTreeMap<MeshId, Tables>,
+    audit: Vec<(MeshId, AuditRow)>,
+}
+
+impl Memory {
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Storage for Memory {
+    async fn apply(&self, mesh: MeshId, command: Command) -> Result<Applied, StorageError> {
+        let mut state = self.lock();
+        let tables = state.meshes.entry(mesh).or_default();
+        let facts = tables.facts(&command.key, command.ask.nonce());
+        let stepped = step(&facts, &command);
+        let mut written = tables.clone();
+        if !stepped.rows.is_empty() {
+            written
+                .insert(&stepped.rows)
+                .map_err(|Taken| StorageError::Corrupt("the facts were not the rows".into()))?;
+        }
+        let facts = facts.with(&stepped.rows);
+        state.meshes.insert(mesh, written);
+        Ok(Applied {
+            kind: stepped.kind,
+            code: stepped.code,
+            facts,
+        })
+    }
+
+    async fn facts(
+        &self,
+        mesh: MeshId,
+        key: &LogicalKey,
+        nonce: Option<NonceHash>,
+    ) -> Result<Facts, StorageError> {
+        let state = self.lock();
+        let found = state.meshes.get(&mesh);
+        Ok(found.map_or_else(Facts::default, |tables| tables.facts(key, nonce)))
+    }
+
+    async fn key_of(
+        &self,
+        mesh: MeshId,
+        envelope_id: &str,
+    ) -> Result<Option<LogicalKey>, StorageError> {
+        let state = self.lock();
+        Ok(state
+            .meshes
+            .get(&mesh)
+            .and_then(|tables| tables.key_of(envelope_id)))
+    }
+
+    async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+        let state = self.lock();
+        let mut found: Vec<(LogicalKey, WallMs)> = state
+            .meshes
+            .get(&mesh)
+            .map(Tables::keys)
+            .unwrap_or_default();
+        found.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        found.truncate(limit);
+        let listed = found.into_iter();
+        Ok(listed
+            .map(|(key, last_at)| ListedEffect { key, last_at })
+            .collect())
+    }
+
+    async fn audit(&self, mesh: MeshId, row: AuditRow) -> Result<(), StorageError> {
+        self.lock().audit.push((mesh, row));
+        Ok(())
+    }
+
+    async fn log(
+        &self,
+        mesh: MeshId,
+        key: Option<&LogicalKey>,
+        limit: usize,
+    ) -> Result<Vec<LoggedLine>, StorageError> {
+        let state = self.lock();
+        let lines = state.audit.iter().zip(1..);
+        let lines = lines
+            .filter(|((of, row), _)| *of == mesh && key.is_none_or(|key| key.as_str() == row.key));
+        let mut lines: Vec<LoggedLine> = lines
+            .map(|((_, row), seq)| LoggedLine {
+                seq,
+                row: row.clone(),
+            })
+            .collect();
+        lines.reverse();
+        lines.truncate(limit);
+        Ok(lines)
+    }
+
+    async fn surface(&self) -> Result<Surface, StorageError> {
+        let columns = BINDING_COLUMNS.iter().chain(&["attempt_id"]);
+        Ok(Surface {
+            unique: ["replay_key", "logical_request_key"]
+                .map(|column| vec![column.to_owned()])
+                .to_vec(),
+            columns: columns.map(|column| (*column).to_owned()).collect(),
+            domain: Some(DOMAIN.to_owned()),
+            second_consume_refused: true,
+            lone_registration_refused: true,
+            update_refused: true,
+            delete_refused: true,
+            writer_is_bound: true,
+            // Not on any disk: for tests only, and they know.
+            is_durable: true,
+            audit_stands_apart: true,
+            keeps_receipt: true,
+            keeps_horizon: true,
+        })
+    }
+}

@@ -1,0 +1,126 @@
+//! The tables of one mesh as plain values, with the unique keys that the databases have.
+
+use heddle_core::clock::WallMs;
+
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::facts::{Envelope, Facts, NonceFacts};
+use crate::rows::{ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::storage::stored;
+
+/// A unique key is taken; nothing was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tables {
+    pub envelopes: Vec<EnvelopeRow>,
+    pub decisions: Vec<DecisionRow>,
+    pub consumed: Vec<ConsumeRow>,
+    pub registrations: Vec<RegistrationRow>,
+    pub steps: Vec<StepRow>,
+}
+
+impl Tables {
+    pub fn facts(&self, key: &LogicalKey, nonce: Option<NonceHash>) -> Facts {
+        let envelopes = self.envelopes.iter().filter(|row| row.effect.key == *key);
+        Facts {
+            envelopes: stored::envelopes(envelopes.cloned().collect(), self.decisions.clone()),
+            nonce: nonce.and_then(|nonce| self.nonce(nonce)),
+            consumed: self
+                .consumed
+                .iter()
+                .find(|row| row.effect.key == *key)
+                .cloned(),
+            registration: self
+                .registrations
+                .iter()
+                .find(|row| row.key == *key)
+                .cloned(),
+            steps: self
+                .steps
+                .iter()
+                .filter(|row| row.key == *key)
+                .cloned()
+                .collect(),
+        }
+    }
+
+    fn nonce(&self, nonce: NonceHash) -> Option<NonceFacts> {
+        let granted = |row: &&DecisionRow| row.grant.is_some_and(|grant| grant.nonce == nonce);
+        let id = &self.decisions.iter().find(granted)?.envelope_id;
+        let row = self.envelopes.iter().find(|row| row.envelope_id == *id)?;
+        let decisions = self.decisions.iter().filter(|row| row.envelope_id == *id);
+        let envelope = Envelope {
+            row: row.clone(),
+            decisions: decisions.cloned().collect(),
+        };
+        stored::nonce_facts(envelope, nonce, self.is_used(nonce))
+    }
+
+    fn is_used(&self, nonce: NonceHash) -> bool {
+        self.consumed.iter().any(|row| row.nonce == nonce)
+            || self.steps.iter().any(|row| row.nonce == Some(nonce))
+    }
+
+    pub fn key_of(&self, envelope_id: &str) -> Option<LogicalKey> {
+        let mut rows = self.envelopes.iter();
+        let found = rows.find(|row| row.envelope_id == envelope_id)?;
+        Some(found.effect.key.clone())
+    }
+
+    /// Every key with the time of its newest envelope.
+    pub fn keys(&self) -> Vec<(LogicalKey, WallMs)> {
+        let mut keys = std::collections::BTreeMap::new();
+        for row in &self.envelopes {
+            let last = keys
+                .entry(row.effect.key.clone())
+                .or_insert(row.requested_at);
+            *last = (*last).max(row.requested_at);
+        }
+        keys.into_iter().collect()
+    }
+
+    /// All of the rows, or none.
+    pub fn insert(&mut self, rows: &[Row]) -> Result<(), Taken> {
+        if rows.iter().any(|row| self.collides(row)) {
+            return Err(Taken);
+        }
+        for row in rows.iter().cloned() {
+            match row {
+                Row::Envelope(row) => self.envelopes.push(row),
+                Row::Decision(row) => self.decisions.push(row),
+                Row::Consume(row) => self.consumed.push(row),
+                Row::Registration(row) => self.registrations.push(row),
+                Row::Step(row) => self.steps.push(row),
+            }
+        }
+        Ok(())
+    }
+
+    fn collides(&self, row: &Row) -> bool {
+        match row {
+            Row::Envelope(new) => self
+                .envelopes
+                .iter()
+                .any(|row| row.envelope_id == new.envelope_id),
+            Row::Decision(new) => self.decisions.iter().any(|row| {
+                let same_nonce =
+                    new.grant.is_some() && row.grant.map(|g| g.nonce) == new.grant.map(|g| g.nonce);
+                (row.envelope_id == new.envelope_id && row.seq == new.seq) || same_nonce
+            }),
+            Row::Consume(new) => self.consumed.iter().any(|row| {
+                row.effect.key == new.effect.key
+                    || row.replay_key == new.replay_key
+                    || row.nonce == new.nonce
+            }),
+            Row::Registration(new) => self.registrations.iter().any(|row| row.key == new.key),
+            Row::Step(new) => self.steps.iter().any(|row| {
+                let same_step = row.key == new.key
+                    && row.round == new.round
+                    && row.step.kind() == new.step.kind();
+                same_step || (new.nonce.is_some() && row.nonce == new.nonce)
+            }),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Where the rows live: one contract, three stores.
+
+mod contract;
+mod error;
+pub mod memory;
+pub mod postgres;
+pub mod sqlite;
+mod stored;
+
+pub use contract::{ListedEffect, LoggedLine, Storage};
+pub use error::StorageError;

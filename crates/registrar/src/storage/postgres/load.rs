@@ -1,0 +1,257 @@
+//! Reads the rows of a key, each in a statement of its own moment, and makes facts of them.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+use tokio_postgres::{Row, Transaction};
+
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::facts::{Facts, NonceFacts};
+use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow};
+use crate::storage::contract::{ListedEffect, LoggedLine};
+use crate::storage::error::StorageError;
+use crate::storage::stored;
+
+type Answer<T> = Result<T, StorageError>;
+
+const ENVELOPES: &str = "
+    SELECT logical_request_key, canonical_operation, canonical_target, deployed_artifact_hash, run_id,
+           envelope_id, replay_key, requested_by, requested_at, expires_at
+    FROM effect_envelope WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
+
+const ENVELOPE: &str = "
+    SELECT logical_request_key, canonical_operation, canonical_target, deployed_artifact_hash, run_id,
+           envelope_id, replay_key, requested_by, requested_at, expires_at
+    FROM effect_envelope WHERE mesh_id = $1 AND envelope_id = $2";
+
+const DECISIONS: &str = "
+    SELECT d.envelope_id, d.seq, d.ruling, d.nonce_hash, d.purpose, d.not_before, d.expires_at,
+           d.decided_by, d.decided_at
+    FROM effect_decision d JOIN effect_envelope e USING (mesh_id, envelope_id)
+    WHERE d.mesh_id = $1 AND e.logical_request_key = $2 ORDER BY d.envelope_id, d.seq";
+
+const DECISIONS_OF: &str = "
+    SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at
+    FROM effect_decision WHERE mesh_id = $1 AND envelope_id = $2 ORDER BY seq";
+
+const GRANTED: &str = "
+    SELECT envelope_id FROM effect_decision WHERE mesh_id = $1 AND nonce_hash = $2";
+
+const USED: &str = "
+    SELECT EXISTS (SELECT 1 FROM effect_consume WHERE mesh_id = $1 AND authorization_nonce_hash = $2)
+        OR EXISTS (SELECT 1 FROM effect_step WHERE mesh_id = $1 AND nonce_hash = $2)";
+
+const CONSUMED: &str = "
+    SELECT logical_request_key, canonical_operation, canonical_target, deployed_artifact_hash, run_id,
+           owner_or_approval_binding, replay_key, authorization_nonce_hash, attempt_id, consumed_at,
+           horizon_until
+    FROM effect_consume WHERE mesh_id = $1 AND logical_request_key = $2";
+
+const REGISTRATION: &str = "
+    SELECT registration_id, receipt, registered_at
+    FROM effect_registration WHERE mesh_id = $1 AND logical_request_key = $2";
+
+const STEPS: &str = "
+    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at
+    FROM effect_step WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
+
+const KEY_OF: &str = "
+    SELECT logical_request_key FROM effect_envelope WHERE mesh_id = $1 AND envelope_id = $2";
+
+const LIST: &str = "
+    SELECT logical_request_key, max(requested_at) AS last_at FROM effect_envelope
+    WHERE mesh_id = $1 GROUP BY logical_request_key
+    ORDER BY last_at DESC, logical_request_key COLLATE \"C\" LIMIT $2";
+
+const LOG: &str = "
+    SELECT seq, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at
+    FROM effect_audit WHERE mesh_id = $1 AND ($2::text IS NULL OR logical_request_key = $2)
+    ORDER BY seq DESC LIMIT $3";
+
+/// IMPORTANT: the nonce's use is read before the consumption. Each statement sees its own moment, and both
+/// are one row: read the other way round, a key consumed in between would look free with a used nonce.
+pub(super) async fn facts(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    key: &LogicalKey,
+    nonce: Option<NonceHash>,
+) -> Answer<Facts> {
+    let id = mesh.0.to_bytes().to_vec();
+    let nonce = match nonce {
+        None => None,
+        Some(nonce) => nonce_facts(transaction, &id, nonce).await?,
+    };
+    let rows = transaction.query(ENVELOPES, &[&id, &key.as_str()]).await?;
+    let envelopes: Answer<Vec<_>> = rows.iter().map(envelope).collect();
+    let rows = transaction.query(DECISIONS, &[&id, &key.as_str()]).await?;
+    let decisions: Answer<Vec<_>> = rows.iter().map(decision).collect();
+    let consumed_row = transaction
+        .query_opt(CONSUMED, &[&id, &key.as_str()])
+        .await?;
+    let registration = transaction
+        .query_opt(REGISTRATION, &[&id, &key.as_str()])
+        .await?;
+    let steps = transaction.query(STEPS, &[&id, &key.as_str()]).await?;
+    let steps: Answer<Vec<_>> = steps.iter().map(|row| step_row(key, row)).collect();
+    Ok(Facts {
+        envelopes: stored::envelopes(envelopes?, decisions?),
+        nonce,
+        consumed: consumed_row.as_ref().map(consumed).transpose()?,
+        registration: registration
+            .map(|row| registration_row(key, &row))
+            .transpose()?,
+        steps: steps?,
+    })
+}
+
+fn effect_cells(row: &Row) -> Answer<[String; 5]> {
+    Ok([
+        row.try_get(0)?,
+        row.try_get(1)?,
+        row.try_get(2)?,
+        row.try_get(3)?,
+        row.try_get(4)?,
+    ])
+}
+
+fn envelope(row: &Row) -> Answer<EnvelopeRow> {
+    Ok(EnvelopeRow {
+        effect: stored::effect(effect_cells(row)?)?,
+        envelope_id: row.try_get(5)?,
+        replay_key: stored::replay_key(row.try_get(6)?)?,
+        requested_by: row.try_get(7)?,
+        requested_at: WallMs(row.try_get(8)?),
+        expires_at: WallMs(row.try_get(9)?),
+    })
+}
+
+fn decision(row: &Row) -> Answer<DecisionRow> {
+    let cells = (
+        row.try_get(3)?,
+        row.try_get(4)?,
+        row.try_get(5)?,
+        row.try_get(6)?,
+    );
+    Ok(DecisionRow {
+        envelope_id: row.try_get(0)?,
+        seq: row.try_get(1)?,
+        ruling: stored::ruling(row.try_get(2)?)?,
+        grant: stored::grant(cells)?,
+        by: row.try_get(7)?,
+        at: WallMs(row.try_get(8)?),
+    })
+}
+
+fn consumed(row: &Row) -> Answer<ConsumeRow> {
+    Ok(ConsumeRow {
+        effect: stored::effect(effect_cells(row)?)?,
+        approval: row.try_get(5)?,
+        replay_key: stored::replay_key(row.try_get(6)?)?,
+        nonce: stored::nonce(row.try_get(7)?)?,
+        attempt_id: row.try_get(8)?,
+        consumed_at: WallMs(row.try_get(9)?),
+        horizon_until: WallMs(row.try_get(10)?),
+    })
+}
+
+fn registration_row(key: &LogicalKey, row: &Row) -> Answer<RegistrationRow> {
+    Ok(RegistrationRow {
+        key: key.clone(),
+        registration_id: row.try_get(0)?,
+        receipt: row.try_get(1)?,
+        registered_at: WallMs(row.try_get(2)?),
+    })
+}
+
+fn step_row(key: &LogicalKey, row: &Row) -> Answer<StepRow> {
+    let nonce: Option<&[u8]> = row.try_get(3)?;
+    Ok(StepRow {
+        key: key.clone(),
+        round: row.try_get(0)?,
+        step: stored::step(row.try_get(1)?)?,
+        attempt_id: row.try_get(2)?,
+        nonce: nonce.map(stored::nonce).transpose()?,
+        by: row.try_get(4)?,
+        at: WallMs(row.try_get(5)?),
+    })
+}
+
+async fn nonce_facts(
+    transaction: &Transaction<'_>,
+    mesh: &Vec<u8>,
+    nonce: NonceHash,
+) -> Answer<Option<NonceFacts>> {
+    let hash = nonce.0.to_vec();
+    let Some(granted) = transaction.query_opt(GRANTED, &[mesh, &hash]).await? else {
+        return Ok(None);
+    };
+    let id: String = granted.try_get(0)?;
+    let rows = transaction.query(ENVELOPE, &[mesh, &id]).await?;
+    let envelopes: Answer<Vec<_>> = rows.iter().map(envelope).collect();
+    let rows = transaction.query(DECISIONS_OF, &[mesh, &id]).await?;
+    let decisions: Answer<Vec<_>> = rows.iter().map(decision).collect();
+    let is_used = transaction
+        .query_one(USED, &[mesh, &hash])
+        .await?
+        .try_get(0)?;
+    let found = stored::envelopes(envelopes?, decisions?).into_iter().next();
+    Ok(found.and_then(|envelope| stored::nonce_facts(envelope, nonce, is_used)))
+}
+
+fn key(text: &str) -> Answer<LogicalKey> {
+    LogicalKey::parse(text).map_err(|error| StorageError::Corrupt(error.to_string()))
+}
+
+pub(super) async fn key_of(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    envelope_id: &str,
+) -> Answer<Option<LogicalKey>> {
+    let id = mesh.0.to_bytes().to_vec();
+    let found = transaction.query_opt(KEY_OF, &[&id, &envelope_id]).await?;
+    found.map(|row| key(row.try_get(0)?)).transpose()
+}
+
+pub(super) async fn list(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    limit: usize,
+) -> Answer<Vec<ListedEffect>> {
+    let id = mesh.0.to_bytes().to_vec();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = transaction.query(LIST, &[&id, &limit]).await?;
+    let listed = rows.iter().map(|row| {
+        Ok(ListedEffect {
+            key: key(row.try_get(0)?)?,
+            last_at: WallMs(row.try_get(1)?),
+        })
+    });
+    listed.collect()
+}
+
+pub(super) async fn log(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    key: Option<&LogicalKey>,
+    limit: usize,
+) -> Answer<Vec<LoggedLine>> {
+    let id = mesh.0.to_bytes().to_vec();
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let key = key.map(LogicalKey::as_str);
+    let rows = transaction.query(LOG, &[&id, &key, &limit]).await?;
+    let lines = rows.iter().map(|row| {
+        Ok(LoggedLine {
+            seq: row.try_get(0)?,
+            row: AuditRow {
+                key: row.try_get(1)?,
+                attempt_id: row.try_get(2)?,
+                event: row.try_get(3)?,
+                code: row.try_get(4)?,
+                detail: row.try_get(5)?,
+                by: row.try_get(6)?,
+                at: WallMs(row.try_get(7)?),
+            },
+        })
+    });
+    lines.collect()
+}

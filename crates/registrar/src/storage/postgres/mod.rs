@@ -1,0 +1,202 @@
+//! The store on PostgreSQL: any number of processes share it, and its unique keys decide their races.
+
+mod load;
+mod migrate;
+mod surface;
+mod write;
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use heddle_core::ids::MeshId;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{IsolationLevel, NoTls, Transaction};
+
+use super::contract::{ListedEffect, LoggedLine, Storage};
+use super::error::StorageError;
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::command::{Applied, Ask, Command};
+use crate::facts::Facts;
+use crate::rows::AuditRow;
+use crate::step::step;
+use crate::surface_check::Surface;
+
+/// Each lost race means that somebody else's command went through, so there is an end to them.
+const RACES_MAX: usize = 8;
+const POOL_WAIT: Duration = Duration::from_secs(10);
+const POOL_CONNECTIONS_MAX: usize = 16;
+
+#[derive(Clone)]
+pub struct Postgres {
+    pool: Pool,
+    /// What every transaction begins with: its schema, its role, its patience.
+    prologue: String,
+    role: Option<&'static str>,
+}
+
+impl Postgres {
+    /// Connects without TLS: to a server on this machine, or through a tunnel.
+    pub async fn connect(url: &str, schema: &str) -> Result<Self, StorageError> {
+        let config: tokio_postgres::Config = url
+            .parse()
+            .map_err(|error| StorageError::Open(format!("the database's address: {error}")))?;
+        let recycling = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
+        let manager = Manager::from_config(config, NoTls, recycling);
+        let timeouts = Timeouts {
+            wait: Some(POOL_WAIT),
+            create: Some(POOL_WAIT),
+            recycle: Some(POOL_WAIT),
+        };
+        let pool = Pool::builder(manager)
+            .max_size(POOL_CONNECTIONS_MAX)
+            .timeouts(timeouts)
+            .runtime(Runtime::Tokio1)
+            .build()
+            .map_err(|error| StorageError::Open(error.to_string()))?;
+        Self::open(pool, schema).await
+    }
+
+    /// Brings the schema up to date, under a lock that one of many processes holds.
+    pub async fn open(pool: Pool, schema: &str) -> Result<Self, StorageError> {
+        let schema = migrate::checked_name(schema)?;
+        let role = migrate::run(&pool, schema).await?;
+        let prologue = migrate::prologue(schema, role);
+        Ok(Self {
+            pool,
+            prologue,
+            role,
+        })
+    }
+
+    async fn connection(&self) -> Result<deadpool_postgres::Object, StorageError> {
+        self.pool
+            .get()
+            .await
+            .map_err(|error| StorageError::Refused(format!("no connection: {error}")))
+    }
+
+    async fn begin<'c>(
+        &self,
+        client: &'c mut deadpool_postgres::Object,
+    ) -> Result<Transaction<'c>, StorageError> {
+        let client: &mut tokio_postgres::Client = client;
+        let transaction = client
+            .build_transaction()
+            .isolation_level(IsolationLevel::ReadCommitted)
+            .start()
+            .await?;
+        transaction.batch_execute(&self.prologue).await?;
+        Ok(transaction)
+    }
+
+    /// One try: None where somebody else was faster.
+    async fn try_apply(
+        &self,
+        mesh: MeshId,
+        command: &Command,
+    ) -> Result<Option<Applied>, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        if matches!(command.ask, Ask::Request { .. } | Ask::Decide { .. }) {
+            // "One live envelope" is not a unique key, so these stand in line.
+            write::line_up(&transaction, mesh, &command.key).await?;
+        }
+        let facts = load::facts(&transaction, mesh, &command.key, command.ask.nonce()).await?;
+        let stepped = step(&facts, command);
+        for row in &stepped.rows {
+            if !write::insert(&transaction, mesh, row).await? {
+                transaction.rollback().await?;
+                return Ok(None);
+            }
+        }
+        if !stepped.rows.is_empty() {
+            // Whether a commit whose answer was lost took place, only a look-up tells.
+            let committed = transaction.commit().await;
+            committed.map_err(|error| StorageError::Unavailable(error.to_string()))?;
+        }
+        Ok(Some(Applied {
+            kind: stepped.kind,
+            code: stepped.code,
+            facts: facts.with(&stepped.rows),
+        }))
+    }
+}
+
+impl Storage for Postgres {
+    async fn apply(&self, mesh: MeshId, mut command: Command) -> Result<Applied, StorageError> {
+        for _ in 0..RACES_MAX {
+            if let Some(applied) = self.try_apply(mesh, &command).await? {
+                return Ok(applied);
+            }
+            command.ask = command.ask.after_a_lost_race();
+        }
+        Err(StorageError::Busy)
+    }
+
+    async fn facts(
+        &self,
+        mesh: MeshId,
+        key: &LogicalKey,
+        nonce: Option<NonceHash>,
+    ) -> Result<Facts, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::facts(&transaction, mesh, key, nonce).await
+    }
+
+    async fn key_of(
+        &self,
+        mesh: MeshId,
+        envelope_id: &str,
+    ) -> Result<Option<LogicalKey>, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::key_of(&transaction, mesh, envelope_id).await
+    }
+
+    async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::list(&transaction, mesh, limit).await
+    }
+
+    async fn audit(&self, mesh: MeshId, row: AuditRow) -> Result<(), StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        write::audit(&transaction, mesh, &row).await?;
+        Ok(transaction.commit().await?)
+    }
+
+    async fn log(
+        &self,
+        mesh: MeshId,
+        key: Option<&LogicalKey>,
+        limit: usize,
+    ) -> Result<Vec<LoggedLine>, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::log(&transaction, mesh, key, limit).await
+    }
+
+    async fn surface(&self) -> Result<Surface, StorageError> {
+        let mut client = self.connection().await?;
+        let mut transaction = self.begin(&mut client).await?;
+        let surface = surface::look(&mut transaction, self.role).await?;
+        transaction.rollback().await?;
+        Ok(surface)
+    }
+}
+
+/// Before a commit every error means that nothing was written: the transaction ends with the connection.
+impl From<tokio_postgres::Error> for StorageError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        match error.as_db_error() {
+            Some(db) if *db.code() == SqlState::DISK_FULL => Self::DiskFull,
+            Some(db) => Self::Refused(format!("{} ({})", db.message(), db.code().code())),
+            None => Self::Refused(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Reads the rows of a key, all in one snapshot, and makes facts of them.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::facts::{Facts, NonceFacts};
+use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow};
+use crate::storage::contract::{ListedEffect, LoggedLine};
+use crate::storage::error::StorageError;
+use crate::storage::stored;
+
+type Answer<T> = Result<T, StorageError>;
+
+const ENVELOPES: &str = "
+    SELECT logical_request_key, canonical_operation, canonical_target, deployed_artifact_hash, run_id,
+           envelope_id, replay_key, requested_by, requested_at, expires_at
+    FROM effect_envelope WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
+
+const ENVELOPE: &str = "
+    SELECT logical_request_key, canonical_operation, canonical_target, deployed_artifact_hash, run_id,
+           envelope_id, replay_key, requested_by, requested_at, expires_at
+    FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2";
+
+const DECISIONS: &str = "
+    SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at
+    FROM effect_decision WHERE mesh_id = ?1 AND envelope_id = ?2 ORDER BY seq";
+
+const GRANTED: &str = "
+    SELECT envelope_id FROM effect_decision WHERE mesh_id = ?1 AND nonce_hash = ?2";
+
+const USED: &str = "
+    SELECT EXISTS (SELECT 1 FROM effect_consume WHERE authorization_nonce_hash = ?1)
+        OR EXISTS (SELECT 1 FROM effect_step WHERE nonce_hash = ?1)";
+
+const CONSUMED: &str = "
+    SELECT logical_request_key, canonical_operation, canonical_target, deployed_artifact_hash, run_id,
+           owner_or_approval_binding, replay_key, authorization_nonce_hash, attempt_id, consumed_at,
+           horizon_until
+    FROM effect_consume WHERE mesh_id = ?1 AND logical_request_key = ?2";
+
+const REGISTRATION: &str = "
+    SELECT registration_id, receipt, registered_at
+    FROM effect_registration WHERE mesh_id = ?1 AND logical_request_key = ?2";
+
+const STEPS: &str = "
+    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at
+    FROM effect_step WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
+
+const KEY_OF: &str = "
+    SELECT logical_request_key FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2";
+
+const LIST: &str = "
+    SELECT logical_request_key, max(requested_at) AS last_at FROM effect_envelope
+    WHERE mesh_id = ?1 GROUP BY logical_request_key ORDER BY last_at DESC, logical_request_key LIMIT ?2";
+
+const LOG: &str = "
+    SELECT seq, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at
+    FROM effect_audit WHERE mesh_id = ?1 AND (?2 IS NULL OR logical_request_key = ?2)
+    ORDER BY seq DESC LIMIT ?3";
+
+pub(super) fn facts(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &LogicalKey,
+    nonce: Option<NonceHash>,
+) -> Answer<Facts> {
+    let id = mesh.0.to_bytes();
+    let rows = collect(connection, ENVELOPES, params![id, key.as_str()], envelope)?;
+    let mut decisions = Vec::new();
+    for row in &rows {
+        decisions.extend(decisions_of(connection, mesh, &row.envelope_id)?);
+    }
+    let nonce = match nonce {
+        None => None,
+        Some(nonce) => nonce_facts(connection, mesh, nonce)?,
+    };
+    let consumed = collect(connection, CONSUMED, params![id, key.as_str()], consumed)?;
+    let registration = collect(connection, REGISTRATION, params![id, key.as_str()], |row| {
+        Ok(RegistrationRow {
+            key: key.clone(),
+            registration_id: row.get(0)?,
+            receipt: row.get(1)?,
+            registered_at: WallMs(row.get(2)?),
+        })
+    })?;
+    let steps = collect(connection, STEPS, params![id, key.as_str()], |row| {
+        step_row(key, row)
+    })?;
+    Ok(Facts {
+        envelopes: stored::envelopes(rows, decisions),
+        nonce,
+        consumed: consumed.into_iter().next(),
+        registration: registration.into_iter().next(),
+        steps,
+    })
+}
+
+fn collect<T>(
+    connection: &Connection,
+    sql: &'static str,
+    params: impl rusqlite::Params,
+    mut read: impl FnMut(&Row<'_>) -> Answer<T>,
+) -> Answer<Vec<T>> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read(row)?);
+    }
+    Ok(found)
+}
+
+fn effect_cells(row: &Row<'_>) -> Answer<[String; 5]> {
+    Ok([
+        row.get(0)?,
+        row.get(1)?,
+        row.get(2)?,
+        row.get(3)?,
+        row.get(4)?,
+    ])
+}
+
+fn envelope(row: &Row<'_>) -> Answer<EnvelopeRow> {
+    Ok(EnvelopeRow {
+        effect: stored::effect(effect_cells(row)?)?,
+        envelope_id: row.get(5)?,
+        replay_key: stored::replay_key(&row.get::<_, Vec<u8>>(6)?)?,
+        requested_by: row.get(7)?,
+        requested_at: WallMs(row.get(8)?),
+        expires_at: WallMs(row.get(9)?),
+    })
+}
+
+fn consumed(row: &Row<'_>) -> Answer<ConsumeRow> {
+    Ok(ConsumeRow {
+        effect: stored::effect(effect_cells(row)?)?,
+        approval: row.get(5)?,
+        replay_key: stored::replay_key(&row.get::<_, Vec<u8>>(6)?)?,
+        nonce: stored::nonce(&row.get::<_, Vec<u8>>(7)?)?,
+        attempt_id: row.get(8)?,
+        consumed_at: WallMs(row.get(9)?),
+        horizon_until: WallMs(row.get(10)?),
+    })
+}
+
+fn step_row(key: &LogicalKey, row: &Row<'_>) -> Answer<StepRow> {
+    let nonce: Option<Vec<u8>> = row.get(3)?;
+    Ok(StepRow {
+        key: key.clone(),
+        round: row.get(0)?,
+        step: stored::step(&row.get::<_, String>(1)?)?,
+        attempt_id: row.get(2)?,
+        nonce: nonce.map(|bytes| stored::nonce(&bytes)).transpose()?,
+        by: row.get(4)?,
+        at: WallMs(row.get(5)?),
+    })
+}
+
+fn decisions_of(
+    connection: &Connection,
+    mesh: MeshId,
+    envelope_id: &str,
+) -> Answer<Vec<DecisionRow>> {
+    let id = mesh.0.to_bytes();
+    collect(connection, DECISIONS, params![id, envelope_id], |row| {
+        Ok(DecisionRow {
+            envelope_id: row.get(0)?,
+            seq: row.get(1)?,
+            ruling: stored::ruling(&row.get::<_, String>(2)?)?,
+            grant: stored::grant((row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))?,
+            by: row.get(7)?,
+            at: WallMs(row.get(8)?),
+        })
+    })
+}
+
+fn nonce_facts(
+    connection: &Connection,
+    mesh: MeshId,
+    nonce: NonceHash,
+) -> Answer<Option<NonceFacts>> {
+    let id = mesh.0.to_bytes();
+    let granted: Option<String> = connection
+        .prepare_cached(GRANTED)?
+        .query_row(params![id, nonce.0], |row| row.get(0))
+        .optional()?;
+    let Some(envelope_id) = granted else {
+        return Ok(None);
+    };
+    let rows = collect(connection, ENVELOPE, params![id, envelope_id], envelope)?;
+    let decisions = decisions_of(connection, mesh, &envelope_id)?;
+    let is_used = connection
+        .prepare_cached(USED)?
+        .query_row(params![nonce.0], |row| row.get(0))?;
+    let found = stored::envelopes(rows, decisions).into_iter().next();
+    Ok(found.and_then(|envelope| stored::nonce_facts(envelope, nonce, is_used)))
+}
+
+fn key(text: &str) -> Answer<LogicalKey> {
+    LogicalKey::parse(text).map_err(|error| StorageError::Corrupt(error.to_string()))
+}
+
+pub(super) fn key_of(
+    connection: &Connection,
+    mesh: MeshId,
+    envelope_id: &str,
+) -> Answer<Option<LogicalKey>> {
+    let id = mesh.0.to_bytes();
+    let found: Option<String> = connection
+        .prepare_cached(KEY_OF)?
+        .query_row(params![id, envelope_id], |row| row.get(0))
+        .optional()?;
+    found.as_deref().map(key).transpose()
+}
+
+pub(super) fn list(
+    connection: &Connection,
+    mesh: MeshId,
+    limit: usize,
+) -> Answer<Vec<ListedEffect>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    collect(connection, LIST, params![mesh.0.to_bytes(), limit], |row| {
+        Ok(ListedEffect {
+            key: key(&row.get::<_, String>(0)?)?,
+            last_at: WallMs(row.get(1)?),
+        })
+    })
+}
+
+pub(super) fn log(
+    connection: &Connection,
+    mesh: MeshId,
+    key: Option<&LogicalKey>,
+    limit: usize,
+) -> Answer<Vec<LoggedLine>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let key = key.map(LogicalKey::as_str);
+    collect(
+        connection,
+        LOG,
+        params![mesh.0.to_bytes(), key, limit],
+        |row| {
+            Ok(LoggedLine {
+                seq: row.get(0)?,
+                row: AuditRow {
+                    key: row.get(1)?,
+                    attempt_id: row.get(2)?,
+                    event: row.get(3)?,
+                    code: row.get(4)?,
+                    detail: row.get(5)?,
+                    by: row.get(6)?,
+                    at: WallMs(row.get(7)?),
+                },
+            })
+        },
+    )
+}

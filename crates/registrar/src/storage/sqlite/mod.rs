@@ -1,0 +1,177 @@
+//! The store on SQLite: one file, one writer, so a command never loses a race inside its transaction.
+
+mod load;
+mod surface;
+mod write;
+
+use std::path::PathBuf;
+
+use heddle_core::ids::MeshId;
+use heddle_sqlite::{Database, Durability, Migration, OpenError, Options, ReadError, WriteError};
+
+use super::contract::{ListedEffect, LoggedLine, Storage};
+use super::error::StorageError;
+use crate::authority::NonceHash;
+use crate::binding::LogicalKey;
+use crate::command::{Applied, Command};
+use crate::facts::Facts;
+use crate::rows::AuditRow;
+use crate::step::step;
+use crate::surface_check::Surface;
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    name: "effects",
+    sql: include_str!("schema_v1.sql"),
+}];
+/// Effects are rare; more that wait than this is a caller gone wild.
+const WRITE_QUEUE_MAX: usize = 1024;
+
+#[derive(Clone)]
+pub struct Sqlite {
+    database: Database,
+}
+
+impl Sqlite {
+    /// Opens the file, creates it if it is missing. Always synced, whatever the rest of the home does.
+    pub fn open(path: PathBuf) -> Result<Self, StorageError> {
+        let mut options = Options::new(path);
+        options.durability = Durability::Full;
+        options.queue_capacity = WRITE_QUEUE_MAX;
+        options.reader_count = 1;
+        let database = Database::open(options, MIGRATIONS).map_err(|error| open_error(&error))?;
+        Ok(Self { database })
+    }
+
+    /// Finishes what is queued and closes the file. Blocks until that is done.
+    pub fn stop(&self) {
+        self.database.stop();
+    }
+
+    /// Why no write is accepted any more, if that is so.
+    pub fn poisoned(&self) -> Option<String> {
+        self.database.is_poisoned()
+    }
+}
+
+fn open_error(error: &OpenError) -> StorageError {
+    StorageError::Open(error.to_string())
+}
+
+impl Storage for Sqlite {
+    async fn apply(&self, mesh: MeshId, command: Command) -> Result<Applied, StorageError> {
+        let applied = self.database.write(move |connection| {
+            let facts = load::facts(connection, mesh, &command.key, command.ask.nonce())?;
+            let stepped = step(&facts, &command);
+            for row in &stepped.rows {
+                write::insert(connection, mesh, row)?;
+            }
+            Ok(Applied {
+                kind: stepped.kind,
+                code: stepped.code,
+                facts: facts.with(&stepped.rows),
+            })
+        });
+        Ok(applied.await?)
+    }
+
+    async fn facts(
+        &self,
+        mesh: MeshId,
+        key: &LogicalKey,
+        nonce: Option<NonceHash>,
+    ) -> Result<Facts, StorageError> {
+        let key = key.clone();
+        let found = self
+            .database
+            .read(move |connection| load::facts(connection, mesh, &key, nonce));
+        Ok(found.await?)
+    }
+
+    async fn key_of(
+        &self,
+        mesh: MeshId,
+        envelope_id: &str,
+    ) -> Result<Option<LogicalKey>, StorageError> {
+        let id = envelope_id.to_owned();
+        let found = self
+            .database
+            .read(move |connection| load::key_of(connection, mesh, &id));
+        Ok(found.await?)
+    }
+
+    async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+        let found = self
+            .database
+            .read(move |connection| load::list(connection, mesh, limit));
+        Ok(found.await?)
+    }
+
+    async fn audit(&self, mesh: MeshId, row: AuditRow) -> Result<(), StorageError> {
+        let written = self
+            .database
+            .write(move |connection| write::audit(connection, mesh, &row));
+        Ok(written.await?)
+    }
+
+    async fn log(
+        &self,
+        mesh: MeshId,
+        key: Option<&LogicalKey>,
+        limit: usize,
+    ) -> Result<Vec<LoggedLine>, StorageError> {
+        let key = key.cloned();
+        let found = self
+            .database
+            .read(move |connection| load::log(connection, mesh, key.as_ref(), limit));
+        Ok(found.await?)
+    }
+
+    async fn surface(&self) -> Result<Surface, StorageError> {
+        // The probe always ends as a failed job, so that its savepoint takes everything back.
+        let probed = self
+            .database
+            .write(|connection| Err::<(), _>(surface::probe(connection)))
+            .await;
+        match probed {
+            Err(WriteError::Job(surface)) => surface,
+            Ok(()) => Err(StorageError::Corrupt("a probe was not rolled back".into())),
+            Err(WriteError::Busy) => Err(StorageError::Busy),
+            Err(WriteError::DiskFull) => Err(StorageError::DiskFull),
+            Err(error) => Err(StorageError::Unavailable(format!("{error:?}"))),
+        }
+    }
+}
+
+impl From<rusqlite::Error> for StorageError {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
+impl From<WriteError<StorageError>> for StorageError {
+    fn from(error: WriteError<StorageError>) -> Self {
+        match error {
+            WriteError::Busy => Self::Busy,
+            WriteError::DiskFull => Self::DiskFull,
+            WriteError::Job(error) => error,
+            WriteError::Commit(reason) => Self::Refused(reason),
+            WriteError::Panicked(what) => Self::Refused(format!("the write panicked: {what}")),
+            WriteError::Stopped => Self::Refused("the store is stopped".into()),
+            WriteError::Poisoned(reason) => Self::Unavailable(reason),
+        }
+    }
+}
+
+impl From<ReadError<StorageError>> for StorageError {
+    fn from(error: ReadError<StorageError>) -> Self {
+        match error {
+            ReadError::Busy => Self::Busy,
+            ReadError::Job(error) => error,
+            ReadError::Stopped => Self::Refused("the store is stopped".into()),
+            ReadError::Unreadable(reason) | ReadError::Panicked(reason) => {
+                Self::Unavailable(reason)
+            }
+        }
+    }
+}

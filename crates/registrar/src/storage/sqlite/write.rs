@@ -1,0 +1,141 @@
+//! New rows into tables. There is no other way to write here than to append.
+
+use heddle_core::ids::MeshId;
+use rusqlite::{Connection, params};
+
+use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::storage::error::StorageError;
+use crate::storage::stored;
+
+type Answer = Result<(), StorageError>;
+
+const ENVELOPE: &str = "
+    INSERT INTO effect_envelope (mesh_id, envelope_id, logical_request_key, canonical_operation,
+        canonical_target, deployed_artifact_hash, run_id, replay_key, requested_by, requested_at, expires_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
+
+const DECISION: &str = "
+    INSERT INTO effect_decision (mesh_id, envelope_id, seq, ruling, nonce_hash, purpose, not_before,
+        expires_at, decided_by, decided_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+
+pub(super) const CONSUME: &str = "
+    INSERT INTO effect_consume (mesh_id, logical_request_key, replay_key, canonical_operation,
+        canonical_target, deployed_artifact_hash, owner_or_approval_binding, run_id,
+        authorization_nonce_hash, attempt_id, consumed_at, horizon_until)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+pub(super) const REGISTRATION: &str = "
+    INSERT INTO effect_registration (mesh_id, logical_request_key, registration_id, receipt, registered_at)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
+
+const STEP: &str = "
+    INSERT INTO effect_step (mesh_id, logical_request_key, round, step, attempt_id, nonce_hash, body,
+        taken_by, taken_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+
+const AUDIT: &str = "
+    INSERT INTO effect_audit (mesh_id, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+
+pub(super) fn insert(connection: &Connection, mesh: MeshId, row: &Row) -> Answer {
+    let mesh = mesh.0.to_bytes();
+    match row {
+        Row::Envelope(row) => envelope(connection, mesh, row),
+        Row::Decision(row) => decision(connection, mesh, row),
+        Row::Consume(row) => consume(connection, mesh, row),
+        Row::Registration(row) => registration(connection, mesh, row),
+        Row::Step(row) => step(connection, mesh, row),
+    }
+}
+
+fn envelope(connection: &Connection, mesh: [u8; 16], row: &EnvelopeRow) -> Answer {
+    connection.prepare_cached(ENVELOPE)?.execute(params![
+        mesh,
+        row.envelope_id,
+        row.effect.key.as_str(),
+        row.effect.operation,
+        row.effect.target,
+        row.effect.artifact_hash,
+        row.effect.run_id,
+        row.replay_key.0,
+        row.requested_by,
+        row.requested_at.0,
+        row.expires_at.0,
+    ])?;
+    Ok(())
+}
+
+fn decision(connection: &Connection, mesh: [u8; 16], row: &DecisionRow) -> Answer {
+    connection.prepare_cached(DECISION)?.execute(params![
+        mesh,
+        row.envelope_id,
+        row.seq,
+        row.ruling.as_str(),
+        row.grant.map(|grant| grant.nonce.0),
+        row.grant.map(|grant| grant.purpose.as_str()),
+        row.grant.map(|grant| grant.not_before.0),
+        row.grant.map(|grant| grant.expires_at.0),
+        row.by,
+        row.at.0,
+    ])?;
+    Ok(())
+}
+
+fn consume(connection: &Connection, mesh: [u8; 16], row: &ConsumeRow) -> Answer {
+    connection.prepare_cached(CONSUME)?.execute(params![
+        mesh,
+        row.effect.key.as_str(),
+        row.replay_key.0,
+        row.effect.operation,
+        row.effect.target,
+        row.effect.artifact_hash,
+        row.approval,
+        row.effect.run_id,
+        row.nonce.0,
+        row.attempt_id,
+        row.consumed_at.0,
+        row.horizon_until.0,
+    ])?;
+    Ok(())
+}
+
+fn registration(connection: &Connection, mesh: [u8; 16], row: &RegistrationRow) -> Answer {
+    connection.prepare_cached(REGISTRATION)?.execute(params![
+        mesh,
+        row.key.as_str(),
+        row.registration_id,
+        row.receipt,
+        row.registered_at.0,
+    ])?;
+    Ok(())
+}
+
+fn step(connection: &Connection, mesh: [u8; 16], row: &StepRow) -> Answer {
+    connection.prepare_cached(STEP)?.execute(params![
+        mesh,
+        row.key.as_str(),
+        row.round,
+        row.step.kind(),
+        row.attempt_id,
+        row.nonce.map(|nonce| nonce.0),
+        stored::step_text(&row.step)?,
+        row.by,
+        row.at.0,
+    ])?;
+    Ok(())
+}
+
+pub(super) fn audit(connection: &Connection, mesh: MeshId, row: &AuditRow) -> Answer {
+    connection.prepare_cached(AUDIT)?.execute(params![
+        mesh.0.to_bytes(),
+        row.key,
+        row.attempt_id,
+        row.event,
+        row.code,
+        row.detail,
+        row.by,
+        row.at.0,
+    ])?;
+    Ok(())
+}

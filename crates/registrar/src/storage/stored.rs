@@ -1,0 +1,92 @@
+//! Cells of either database back into our types. Bad data is an error that names its place.
+
+use heddle_core::clock::WallMs;
+
+use super::error::StorageError;
+use crate::authority::NonceHash;
+use crate::binding::{Effect, ReplayKey};
+use crate::facts::{Envelope, NonceFacts};
+use crate::rows::{DecisionRow, EnvelopeRow, Grant, Purpose, Ruling, Step};
+
+fn bad(what: &'static str) -> StorageError {
+    StorageError::Corrupt(format!("{what} cannot be read"))
+}
+
+/// The cells of an effect, in the order of every table that has them.
+pub(super) fn effect(cells: [String; 5]) -> Result<Effect, StorageError> {
+    let [key, operation, target, artifact, run] = cells;
+    Effect::new(&key, &operation, &target, &artifact, &run)
+        .map_err(|error| StorageError::Corrupt(error.to_string()))
+}
+
+pub(super) fn replay_key(bytes: &[u8]) -> Result<ReplayKey, StorageError> {
+    ReplayKey::from_slice(bytes).ok_or_else(|| bad("a replay key"))
+}
+
+pub(super) fn nonce(bytes: &[u8]) -> Result<NonceHash, StorageError> {
+    NonceHash::from_slice(bytes).ok_or_else(|| bad("a nonce hash"))
+}
+
+pub(super) fn ruling(text: &str) -> Result<Ruling, StorageError> {
+    Ruling::parse(text).ok_or_else(|| bad("a ruling"))
+}
+
+pub(super) fn step(text: &str) -> Result<Step, StorageError> {
+    serde_json::from_str(text).map_err(|_| bad("a step"))
+}
+
+pub(super) fn step_text(step: &Step) -> Result<String, StorageError> {
+    serde_json::to_string(step).map_err(|error| StorageError::Refused(error.to_string()))
+}
+
+/// The four cells of a grant: all there, or none.
+pub(super) type GrantCells = (Option<Vec<u8>>, Option<String>, Option<i64>, Option<i64>);
+
+pub(super) fn grant(cells: GrantCells) -> Result<Option<Grant>, StorageError> {
+    match cells {
+        (None, None, None, None) => Ok(None),
+        (Some(hash), Some(purpose), Some(from), Some(until)) => Ok(Some(Grant {
+            nonce: nonce(&hash)?,
+            purpose: Purpose::parse(&purpose).ok_or_else(|| bad("a purpose"))?,
+            not_before: WallMs(from),
+            expires_at: WallMs(until),
+        })),
+        _ => Err(bad("a grant")),
+    }
+}
+
+/// Envelopes with their decisions, both oldest first.
+pub(super) fn envelopes(rows: Vec<EnvelopeRow>, decisions: Vec<DecisionRow>) -> Vec<Envelope> {
+    let mut envelopes: Vec<Envelope> = rows
+        .into_iter()
+        .map(|row| Envelope {
+            row,
+            decisions: Vec::new(),
+        })
+        .collect();
+    for decision in decisions {
+        let mut found = envelopes.iter_mut();
+        if let Some(envelope) = found.find(|e| e.row.envelope_id == decision.envelope_id) {
+            envelope.decisions.push(decision);
+        }
+    }
+    envelopes
+}
+
+/// The grant of this nonce among what was said of its envelope.
+pub(super) fn nonce_facts(
+    envelope: Envelope,
+    hash: NonceHash,
+    is_used: bool,
+) -> Option<NonceFacts> {
+    let grants = envelope
+        .decisions
+        .iter()
+        .filter_map(|decision| decision.grant);
+    let grant = grants.into_iter().find(|grant| grant.nonce == hash)?;
+    Some(NonceFacts {
+        envelope,
+        grant,
+        is_used,
+    })
+}

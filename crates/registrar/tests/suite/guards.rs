@@ -1,0 +1,272 @@
+//! What the database itself refuses, whoever asks; and stores that are not fit.
+
+use heddle_registrar::RegistrarError;
+use heddle_registrar::storage::Storage;
+use heddle_registrar::storage::postgres::Postgres;
+use heddle_registrar::storage::sqlite::Sqlite;
+
+use crate::world::{
+    Raw, World, agent, effect, ended, fresh_schema, key, postgres, postgres_url, raw_client,
+    sqlite, with_policy,
+};
+
+const TABLES: &[(&str, &str)] = &[
+    ("effect_surface", "domain"),
+    ("effect_envelope", "run_id"),
+    ("effect_decision", "decided_by"),
+    ("effect_consume", "run_id"),
+    ("effect_registration", "receipt"),
+    ("effect_step", "body"),
+    ("effect_audit", "detail"),
+];
+
+async fn filled<S: Storage>(w: &World<S>) {
+    w.registered("k").await;
+    w.registrar
+        .start(key("k"), "a".into(), &agent())
+        .await
+        .unwrap();
+    w.registrar
+        .finish(key("k"), "a".into(), ended(0), &agent())
+        .await
+        .unwrap();
+}
+
+async fn rg_16_no_row_of_any_table_can_be_changed_or_deleted<S: Storage>(w: World<S>) {
+    filled(&w).await;
+    for (table, column) in TABLES {
+        let before = w.raw.count(table).await;
+        assert!(before > 0, "{table} is empty");
+        let update = format!("UPDATE {table} SET {column} = 'other'");
+        let error = w.raw.run(&update).await.unwrap_err();
+        assert!(error.contains("append-only"), "{update}: {error}");
+        let delete = format!("DELETE FROM {table}");
+        let error = w.raw.run(&delete).await.unwrap_err();
+        assert!(error.contains("append-only"), "{delete}: {error}");
+        assert_eq!(w.raw.count(table).await, before);
+    }
+}
+
+async fn rg_01_c13_the_database_refuses_a_second_consumption_under_any_disguise<S: Storage>(
+    w: World<S>,
+) {
+    filled(&w).await;
+    let copy = |changed: &str, value: &str| {
+        let columns = [
+            "mesh_id",
+            "logical_request_key",
+            "replay_key",
+            "canonical_operation",
+            "canonical_target",
+            "deployed_artifact_hash",
+            "owner_or_approval_binding",
+            "run_id",
+            "authorization_nonce_hash",
+            "attempt_id",
+            "consumed_at",
+            "horizon_until",
+        ];
+        let cells: Vec<&str> = columns
+            .iter()
+            .map(|column| if *column == changed { value } else { column })
+            .collect();
+        format!(
+            "INSERT INTO effect_consume ({}) SELECT {} FROM effect_consume",
+            columns.join(", "),
+            cells.join(", ")
+        )
+    };
+    // Another attempt, another run, another key: each time one unique key still holds.
+    for (column, value) in [
+        ("attempt_id", "'a2'"),
+        ("run_id", "'r2'"),
+        ("logical_request_key", "'k2'"),
+    ] {
+        let error = w.raw.run(&copy(column, value)).await.unwrap_err();
+        assert!(!error.is_empty(), "{column}");
+    }
+    assert_eq!(w.raw.count("effect_consume").await, 1);
+}
+
+async fn rg_02_a_registration_without_its_consumption_is_refused<S: Storage>(w: World<S>) {
+    filled(&w).await;
+    let lone = "INSERT INTO effect_registration
+        SELECT mesh_id, 'lone', registration_id, receipt, registered_at FROM effect_registration";
+    // SQLite asks for foreign keys by connection; ours have them on, as this one.
+    if let Raw::Sqlite { file, .. } = &w.raw {
+        let connection = rusqlite::Connection::open(file).unwrap();
+        connection
+            .pragma_update(None, "foreign_keys", true)
+            .unwrap();
+        connection.execute(lone, []).unwrap_err();
+    } else {
+        w.raw.run(lone).await.unwrap_err();
+    }
+    assert_eq!(w.raw.count("effect_registration").await, 1);
+}
+
+async fn the_check_passes_leaves_nothing_and_can_be_repeated<S: Storage>(w: World<S>) {
+    for _ in 0..2 {
+        let criteria = w.registrar.surface_check().await.unwrap();
+        let letters: String = criteria.iter().map(|criterion| criterion.letter).collect();
+        assert_eq!(letters, "abcdefgh");
+        assert!(
+            criteria.iter().all(|criterion| criterion.is_met),
+            "{criteria:?}"
+        );
+        assert_eq!(w.raw.count("effect_consume").await, 0);
+        assert_eq!(w.raw.count("effect_registration").await, 0);
+    }
+    // Also on a store with rows, which stay as they are.
+    filled(&w).await;
+    assert!(
+        w.registrar
+            .surface_check()
+            .await
+            .unwrap()
+            .iter()
+            .all(|c| c.is_met)
+    );
+    assert_eq!(w.raw.count("effect_consume").await, 1);
+}
+
+on_both_databases!(
+    rg_16_no_row_of_any_table_can_be_changed_or_deleted,
+    rg_01_c13_the_database_refuses_a_second_consumption_under_any_disguise,
+    rg_02_a_registration_without_its_consumption_is_refused,
+    the_check_passes_leaves_nothing_and_can_be_repeated,
+);
+
+#[tokio::test]
+async fn rg_16_sqlite_insert_or_replace_replaces_nothing() {
+    let w = sqlite().await;
+    filled(&w).await;
+    for table in ["effect_consume", "effect_registration", "effect_step"] {
+        let sql = format!("INSERT OR REPLACE INTO {table} SELECT * FROM {table}");
+        let error = w.raw.run(&sql).await.unwrap_err();
+        assert!(
+            error.contains("single-use") || error.contains("append-only"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn rg_16_postgres_the_role_may_only_append() {
+    let w = postgres().await;
+    filled(&w).await;
+    let Raw::Postgres { url, schema } = &w.raw else {
+        panic!("not PostgreSQL");
+    };
+    let client = raw_client(url, schema).await;
+    client
+        .batch_execute("SET ROLE heddle_registrar")
+        .await
+        .unwrap();
+    for (table, column) in TABLES {
+        for sql in [
+            format!("UPDATE {table} SET {column} = 'other'"),
+            format!("DELETE FROM {table}"),
+            format!("TRUNCATE {table}"),
+        ] {
+            let error = client.batch_execute(&sql).await.unwrap_err();
+            let code = error.code().unwrap().code();
+            assert_eq!(
+                code, "42501",
+                "{sql} must end at the rights, not at the trigger"
+            );
+        }
+    }
+    // And for those whom no right binds, at the trigger.
+    let error = w.raw.run("TRUNCATE effect_audit").await.unwrap_err();
+    assert!(error.contains("append-only"), "{error}");
+}
+
+/// The routing table of RS3B-05 §2, in place of the consume table.
+const ROUTING: &str = "CREATE TABLE effect_consume (
+    idempotency_key TEXT NOT NULL, attempt_no INTEGER NOT NULL DEFAULT 1, route_kind TEXT NOT NULL,
+    status TEXT NOT NULL, UNIQUE (idempotency_key, attempt_no))";
+
+fn not_fit<S>(opened: Result<World<S>, RegistrarError>, spoiled: &str) {
+    match opened {
+        Err(error @ RegistrarError::NotFit(_)) => {
+            assert!(
+                error.to_string().starts_with("REPLAY_SURFACE_NOT_FIT"),
+                "{error}"
+            );
+        }
+        Err(other) => panic!("refused for another reason: {other}"),
+        Ok(_) => panic!("opened in spite of {spoiled}"),
+    }
+}
+
+#[tokio::test]
+async fn rp_10_rg_17_sqlite_an_unfit_surface_is_refused_at_start() {
+    for spoil in [
+        vec!["DROP TABLE effect_consume", ROUTING],
+        vec!["DROP TRIGGER effect_consume_hold"],
+        vec!["DROP TRIGGER effect_registration_keep"],
+        vec!["DROP TRIGGER effect_consume_keep"],
+        vec![
+            "DROP TRIGGER effect_surface_hold",
+            "UPDATE effect_surface SET domain = 'iu_route'",
+        ],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("effects.db");
+        Sqlite::open(file.clone()).unwrap().stop();
+        let connection = rusqlite::Connection::open(&file).unwrap();
+        connection
+            .pragma_update(None, "foreign_keys", false)
+            .unwrap();
+        let spoiled = spoil.join("; ");
+        for sql in spoil {
+            connection.execute(sql, []).unwrap();
+        }
+        drop(connection);
+        let storage = Sqlite::open(file).unwrap();
+        not_fit(with_policy(storage, Raw::None, 4, "").await, &spoiled);
+    }
+}
+
+#[tokio::test]
+async fn rp_10_rg_17_postgres_an_unfit_surface_is_refused_at_start() {
+    let grant = "GRANT SELECT, INSERT ON effect_consume TO heddle_registrar";
+    for spoil in [
+        vec!["DROP TABLE effect_consume CASCADE", ROUTING, grant],
+        vec!["ALTER TABLE effect_consume DROP CONSTRAINT effect_consume_mesh_id_replay_key_key"],
+        vec!["ALTER TABLE effect_consume DROP CONSTRAINT effect_consume_registered"],
+        vec!["DROP TRIGGER effect_consume_hold ON effect_consume"],
+        vec![
+            "DROP TRIGGER effect_registration_keep ON effect_registration",
+            "DROP TRIGGER effect_consume_keep ON effect_consume",
+            "DROP TRIGGER effect_step_keep ON effect_step",
+        ],
+        vec!["GRANT UPDATE ON effect_consume TO heddle_registrar"],
+    ] {
+        let (url, schema) = (postgres_url(), fresh_schema());
+        drop(Postgres::connect(&url, &schema).await.unwrap());
+        let client = raw_client(&url, &schema).await;
+        let spoiled = spoil.join("; ");
+        for sql in spoil {
+            client.batch_execute(sql).await.unwrap();
+        }
+        let storage = Postgres::connect(&url, &schema).await.unwrap();
+        not_fit(with_policy(storage, Raw::None, 5, "").await, &spoiled);
+    }
+}
+
+#[tokio::test]
+async fn nonces_are_stored_hashed() {
+    let w = sqlite().await;
+    let nonce = w.nonce(&effect("k")).await;
+    w.register(&effect("k"), Some(&nonce)).await;
+    let Raw::Sqlite { file, .. } = &w.raw else {
+        panic!("not SQLite");
+    };
+    let needle = &nonce.reveal().as_bytes()[3..];
+    for path in [file.clone(), file.with_extension("db-wal")] {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        assert!(!bytes.windows(needle.len()).any(|window| window == needle));
+    }
+}

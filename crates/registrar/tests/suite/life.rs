@@ -1,0 +1,155 @@
+//! The steps of a run: who may take them, and what a dead runner leaves behind.
+
+use heddle_registrar::code::Code;
+use heddle_registrar::command::Kind;
+use heddle_registrar::life::Stage;
+use heddle_registrar::rows::Step;
+use heddle_registrar::storage::Storage;
+
+use crate::world::{World, agent, ended, key, person, prior, refused};
+
+async fn one_attempt_takes_the_run_and_only_it_may_end_it<S: Storage>(w: World<S>) {
+    w.registered("k").await;
+    let by = agent();
+    let start = |attempt: &str| w.registrar.start(key("k"), attempt.to_owned(), &by);
+    assert_eq!(start("a1").await.unwrap().kind, Kind::Fresh);
+    let second = start("a2").await.unwrap();
+    prior(&second, Code::ReplayDuplicate);
+    assert_eq!(second.facts.runner().unwrap().attempt_id, "a1");
+    let stranger = w
+        .registrar
+        .finish(key("k"), "a2".into(), ended(0), &by)
+        .await;
+    refused(&stranger.unwrap(), Code::StepRefused);
+    let done = w
+        .registrar
+        .finish(key("k"), "a1".into(), ended(0), &by)
+        .await
+        .unwrap();
+    assert_eq!(
+        (done.kind, done.facts.stage()),
+        (Kind::Fresh, Stage::Finished)
+    );
+    // The answer was lost, and the runner says it again; another end is refused.
+    let again = w
+        .registrar
+        .finish(key("k"), "a1".into(), ended(0), &by)
+        .await;
+    prior(&again.unwrap(), Code::ReplayDuplicate);
+    let other = w
+        .registrar
+        .finish(key("k"), "a1".into(), ended(1), &by)
+        .await;
+    refused(&other.unwrap(), Code::StepRefused);
+    let closed = w
+        .registrar
+        .verify(key("k"), true, String::new(), &by)
+        .await
+        .unwrap();
+    assert_eq!(closed.facts.stage(), Stage::Closed);
+    let late = w
+        .registrar
+        .verify(key("k"), false, String::new(), &by)
+        .await
+        .unwrap();
+    prior(&late, Code::ReplayDuplicate);
+    assert_eq!(late.facts.stage(), Stage::Closed);
+}
+
+async fn rg_18_a_step_without_a_registration_is_refused<S: Storage>(w: World<S>) {
+    let by = person();
+    let start = w.registrar.start(key("k"), "a".into(), &by).await.unwrap();
+    refused(&start, Code::NotFound);
+    let finish = w
+        .registrar
+        .finish(key("k"), "a".into(), ended(0), &by)
+        .await
+        .unwrap();
+    refused(&finish, Code::NotFound);
+    let verify = w
+        .registrar
+        .verify(key("k"), true, String::new(), &by)
+        .await
+        .unwrap();
+    refused(&verify, Code::NotFound);
+    let compensate = w.registrar.compensate(key("k"), None, &by).await.unwrap();
+    refused(&compensate, Code::NotFound);
+    w.registered("k").await;
+    let early = w
+        .registrar
+        .verify(key("k"), true, String::new(), &by)
+        .await
+        .unwrap();
+    refused(&early, Code::StepRefused);
+    let early = w.registrar.compensate(key("k"), None, &by).await.unwrap();
+    refused(&early, Code::StepRefused);
+    let nothing = w
+        .registrar
+        .resolve(key("k"), true, String::new(), &by)
+        .await
+        .unwrap();
+    refused(&nothing, Code::StepRefused);
+}
+
+async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: World<S>) {
+    w.registered("k").await;
+    let by = agent();
+    w.registrar.start(key("k"), "a1".into(), &by).await.unwrap();
+    // The runner dies here. Nobody else can take the run.
+    let taken = w.registrar.start(key("k"), "a2".into(), &by).await.unwrap();
+    assert_eq!(taken.kind, Kind::Prior);
+    let not_yours = w
+        .registrar
+        .resolve(key("k"), true, String::new(), &by)
+        .await
+        .unwrap();
+    refused(&not_yours, Code::ApprovalRefused);
+    let said = w
+        .registrar
+        .resolve(key("k"), true, "looked".into(), &person())
+        .await
+        .unwrap();
+    assert_eq!(
+        (said.kind, said.facts.stage()),
+        (Kind::Fresh, Stage::Registered)
+    );
+    // Its word counts once: a second is about a run that does not exist.
+    let twice = w
+        .registrar
+        .resolve(key("k"), true, String::new(), &person())
+        .await
+        .unwrap();
+    refused(&twice, Code::StepRefused);
+    let second = w.registrar.start(key("k"), "a2".into(), &by).await.unwrap();
+    assert_eq!((second.kind, second.facts.round()), (Kind::Fresh, 2));
+    // A runner that was only slow finds its round over.
+    let ghost = w
+        .registrar
+        .finish(key("k"), "a1".into(), ended(0), &by)
+        .await
+        .unwrap();
+    refused(&ghost, Code::StepRefused);
+    let done = w
+        .registrar
+        .resolve(key("k"), false, "it is there".into(), &person())
+        .await;
+    assert_eq!(done.unwrap().facts.stage(), Stage::Finished);
+    let kinds: Vec<&str> = w
+        .facts("k")
+        .await
+        .steps
+        .iter()
+        .map(|row| row.step.kind())
+        .collect();
+    assert_eq!(kinds, ["started", "resolved", "started", "resolved"]);
+    assert!(matches!(
+        w.facts("k").await.steps[3].step,
+        Step::Resolved { again: false, .. }
+    ));
+}
+
+on_every_store!(
+    one_attempt_takes_the_run_and_only_it_may_end_it,
+    rg_18_a_step_without_a_registration_is_refused,
+    an_unknown_outcome_runs_again_only_on_a_persons_word,
+);

@@ -1,0 +1,16 @@
+//! One suite over every store: the same cases on memory, SQLite and PostgreSQL.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests are told by the environment where PostgreSQL is, and name schemas by the clock"
+)]
+
+#[macro_use]
+mod world;
+mod approval;
+mod faults;
+mod guards;
+mod life;
+mod model;
+mod races;
+mod register;

@@ -1,0 +1,280 @@
+//! A registrar on one of the three stores, with a clock that moves when told.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_core::clock::{Clock as _, Ids as _, ManualClock, ManualIds, WallMs};
+use heddle_core::ids::MeshId;
+use heddle_registrar::authority::Nonce;
+use heddle_registrar::binding::{Effect, LogicalKey};
+use heddle_registrar::code::Code;
+use heddle_registrar::command::{Applied, Kind};
+use heddle_registrar::facts::Facts;
+use heddle_registrar::policy::Policy;
+use heddle_registrar::registrar::{Caller, RegisterAsk};
+use heddle_registrar::rows::{Outcome, Purpose};
+use heddle_registrar::storage::memory::Memory;
+use heddle_registrar::storage::postgres::Postgres;
+use heddle_registrar::storage::sqlite::Sqlite;
+use heddle_registrar::storage::{Storage, StorageError};
+use heddle_registrar::{Registrar, RegistrarError};
+
+/// The same cases on every store: `memory::…`, `sqlite::…`, `postgres::…`.
+#[macro_export]
+macro_rules! on_every_store {
+    ($($case:ident),* $(,)?) => {
+        mod memory {
+            $(#[tokio::test]
+            async fn $case() { super::$case($crate::world::memory().await).await; })*
+        }
+        $crate::on_both_databases!($($case),*);
+    };
+}
+
+#[macro_export]
+macro_rules! on_both_databases {
+    ($($case:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $case() { super::$case($crate::world::sqlite().await).await; })*
+        }
+        mod postgres {
+            $(#[tokio::test]
+            async fn $case() { super::$case($crate::world::postgres().await).await; })*
+        }
+    };
+}
+
+pub(crate) struct World<S> {
+    pub(crate) registrar: Registrar<S>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) raw: Raw,
+}
+
+/// The way past the registrar, to see what the database itself says.
+pub(crate) enum Raw {
+    None,
+    Sqlite {
+        file: PathBuf,
+        _folder: tempfile::TempDir,
+    },
+    Postgres {
+        url: String,
+        schema: String,
+    },
+}
+
+pub(crate) const START: WallMs = WallMs(1_790_000_000_000);
+
+pub(crate) fn mesh() -> MeshId {
+    MeshId(ManualIds::seeded(99).ulid())
+}
+
+pub(crate) async fn with_policy<S: Storage>(
+    storage: S,
+    raw: Raw,
+    seed: u64,
+    policy: &str,
+) -> Result<World<S>, RegistrarError> {
+    let clock = Arc::new(ManualClock::at(START));
+    let ids = Arc::new(ManualIds::seeded(seed));
+    let policy = Policy::parse(policy).unwrap();
+    let registrar = Registrar::open(storage, clock.clone(), ids, policy, mesh()).await?;
+    Ok(World {
+        registrar,
+        clock,
+        raw,
+    })
+}
+
+pub(crate) async fn memory() -> World<Memory> {
+    with_policy(Memory::default(), Raw::None, 1, "")
+        .await
+        .unwrap()
+}
+
+pub(crate) async fn sqlite() -> World<Sqlite> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("effects.db");
+    let storage = Sqlite::open(file.clone()).unwrap();
+    let raw = Raw::Sqlite {
+        file,
+        _folder: folder,
+    };
+    with_policy(storage, raw, 2, "").await.unwrap()
+}
+
+pub(crate) fn postgres_url() -> String {
+    std::env::var("HEDDLE_TEST_POSTGRES_URL")
+        .expect("HEDDLE_TEST_POSTGRES_URL is not set: run the tests through ./scripts/test")
+}
+
+/// A schema of its own for every test.
+pub(crate) fn fresh_schema() -> String {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_nanos();
+    format!("effects_{}_{nanos}", std::process::id())
+}
+
+pub(crate) async fn postgres() -> World<Postgres> {
+    let (url, schema) = (postgres_url(), fresh_schema());
+    let storage = Postgres::connect(&url, &schema).await.unwrap();
+    with_policy(storage, Raw::Postgres { url, schema }, 3, "")
+        .await
+        .unwrap()
+}
+
+impl Raw {
+    /// One statement past everything.
+    pub(crate) async fn run(&self, sql: &str) -> Result<u64, String> {
+        match self {
+            Raw::None => panic!("memory has no SQL"),
+            Raw::Sqlite { file, .. } => {
+                let connection = rusqlite::Connection::open(file).unwrap();
+                connection.busy_timeout(Duration::from_secs(10)).unwrap();
+                let done = connection.execute(sql, []);
+                done.map(|n| n as u64).map_err(|error| error.to_string())
+            }
+            Raw::Postgres { url, schema } => {
+                let client = raw_client(url, schema).await;
+                let done = client.execute(sql, &[]).await;
+                done.map_err(|error| {
+                    let db = error.as_db_error();
+                    db.map_or_else(|| error.to_string(), |db| db.message().to_owned())
+                })
+            }
+        }
+    }
+
+    pub(crate) async fn count(&self, table: &str) -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        match self {
+            Raw::None => panic!("memory has no SQL"),
+            Raw::Sqlite { file, .. } => {
+                let connection = rusqlite::Connection::open(file).unwrap();
+                connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+            }
+            Raw::Postgres { url, schema } => {
+                let client = raw_client(url, schema).await;
+                client.query_one(&sql, &[]).await.unwrap().get(0)
+            }
+        }
+    }
+}
+
+pub(crate) async fn raw_client(url: &str, schema: &str) -> tokio_postgres::Client {
+    let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let path = format!("SET search_path TO {schema}");
+    client.batch_execute(&path).await.unwrap();
+    client
+}
+
+pub(crate) fn person() -> Caller {
+    Caller {
+        agent: "alice".into(),
+        person: "alice".into(),
+    }
+}
+
+pub(crate) fn agent() -> Caller {
+    Caller {
+        agent: "planner".into(),
+        person: "alice".into(),
+    }
+}
+
+pub(crate) fn effect(key: &str) -> Effect {
+    Effect::new(key, "migrate", "prod", &"0".repeat(64), "r1").unwrap()
+}
+
+pub(crate) fn key(text: &str) -> LogicalKey {
+    LogicalKey::parse(text).unwrap()
+}
+
+pub(crate) fn ended(exit_code: i32) -> Outcome {
+    Outcome {
+        exit_code: Some(exit_code),
+        stdout: "done\n".into(),
+        stderr: String::new(),
+        truncated: false,
+    }
+}
+
+impl<S: Storage> World<S> {
+    /// Asks as the agent; the envelope's id.
+    pub(crate) async fn request(&self, effect: &Effect) -> String {
+        let applied = self
+            .registrar
+            .request(effect.clone(), &agent())
+            .await
+            .unwrap();
+        let live = applied.facts.live_envelope(self.registrar.now());
+        live.expect("a live envelope").row.envelope_id.clone()
+    }
+
+    pub(crate) async fn approve(&self, envelope: &str) -> Nonce {
+        let approved = self
+            .registrar
+            .approve(envelope, &person(), Purpose::Register, None)
+            .await;
+        approved.unwrap().unwrap().nonce
+    }
+
+    /// A good nonce for this effect.
+    pub(crate) async fn nonce(&self, effect: &Effect) -> Nonce {
+        let envelope = self.request(effect).await;
+        self.approve(&envelope).await
+    }
+
+    /// Registers as the agent, who cannot approve.
+    pub(crate) async fn register(&self, effect: &Effect, nonce: Option<&Nonce>) -> Applied {
+        self.try_register(effect, nonce, None).await.unwrap()
+    }
+
+    pub(crate) async fn try_register(
+        &self,
+        effect: &Effect,
+        nonce: Option<&Nonce>,
+        attempt: Option<&str>,
+    ) -> Result<Applied, StorageError> {
+        let ask = RegisterAsk {
+            effect: effect.clone(),
+            approval: None,
+            nonce: nonce.cloned(),
+            said_attempt: attempt.map(str::to_owned),
+        };
+        self.registrar.register(ask, &agent()).await
+    }
+
+    /// Registered with a nonce of its own.
+    pub(crate) async fn registered(&self, key: &str) -> Applied {
+        let effect = effect(key);
+        let nonce = self.nonce(&effect).await;
+        let applied = self.register(&effect, Some(&nonce)).await;
+        assert_eq!((applied.kind, applied.code), (Kind::Fresh, None));
+        applied
+    }
+
+    pub(crate) async fn facts(&self, of: &str) -> Facts {
+        self.registrar.facts(&key(of)).await.unwrap()
+    }
+
+    pub(crate) fn pass(&self, by: Duration) {
+        self.clock.advance(by);
+        assert!(self.clock.wall() > START);
+    }
+}
+
+pub(crate) fn refused(applied: &Applied, code: Code) {
+    assert_eq!((applied.kind, applied.code), (Kind::Refused, Some(code)));
+}
+
+pub(crate) fn prior(applied: &Applied, code: Code) {
+    assert_eq!((applied.kind, applied.code), (Kind::Prior, Some(code)));
+}

@@ -1,0 +1,243 @@
+//! One-time effects: asking, approving, registering, running, verifying, compensating.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// What is to be approved. `artifact_hash` is a SHA-256 in lower-case hex.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectRequestBody {
+    pub key: String,
+    pub op: String,
+    pub target: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectRequestAnswer {
+    pub request_id: String,
+    /// `awaiting_approval` or `approved`; what stands, if this was asked for before.
+    pub status: String,
+    pub replay_key: String,
+    pub duplicate: bool,
+    pub expires_at: String,
+}
+
+/// Approve, or turn down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectApproveBody {
+    pub request_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_minutes: Option<u32>,
+    /// The nonce is for the compensation of what failed its verification.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensation: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// The nonce is shown here and nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectApproveAnswer {
+    pub request_id: String,
+    pub nonce: String,
+    pub expires_at: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectRegisterBody {
+    pub key: String,
+    pub op: String,
+    pub target: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
+    /// The approval that is meant, where the caller wants to be sure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// A key, and who speaks of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectBody {
+    pub key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectStartBody {
+    pub key: String,
+    pub attempt_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// How a command ended: that of the effect, or that of its compensation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectEndBody {
+    pub key: String,
+    pub attempt_id: String,
+    #[serde(default)]
+    pub exit_code: Option<i32>,
+    #[serde(default)]
+    pub stdout: String,
+    #[serde(default)]
+    pub stderr: String,
+    #[serde(default)]
+    pub truncated: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// A person's word about a run that nobody ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectResolveBody {
+    pub key: String,
+    /// True: it did not happen and may run again. False: it happened.
+    pub again: bool,
+    #[serde(default)]
+    pub note: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectVerifyBody {
+    pub key: String,
+    pub passed: bool,
+    #[serde(default)]
+    pub detail: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectCompensateBody {
+    pub key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+}
+
+/// One step of an effect's life, as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectStep {
+    pub step: String,
+    pub attempt_id: String,
+    pub by: String,
+    pub at: String,
+    pub detail: String,
+}
+
+/// An effect as it stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EffectView {
+    pub logical_request_key: String,
+    /// S0 to S4 of the specification; S4 is told to who lost a race.
+    pub state: String,
+    /// `registered`, `running`, `unknown`, `finished`, `closed`, `verify_failed`, `compensating` or
+    /// `compensated`; before the registration the state of its approval.
+    pub status: String,
+    /// True when this call found it done.
+    pub duplicate: bool,
+    /// Why a duplicate is one.
+    pub code: Option<String>,
+    pub operation: String,
+    pub target: String,
+    pub artifact_hash: String,
+    pub run: String,
+    pub request_id: Option<String>,
+    pub replay_key: Option<String>,
+    /// The attempt that registered it.
+    pub attempt_id: Option<String>,
+    /// The answer of the registration, as it was given the first time.
+    pub registration: Option<Value>,
+    /// The attempt that has, or had, the run.
+    pub runner: Option<String>,
+    pub exit_code: Option<i32>,
+    pub stdout: Option<String>,
+    pub stderr: Option<String>,
+    pub truncated: bool,
+    /// The verifier's verdict.
+    pub verified: Option<bool>,
+    pub verify_detail: Option<String>,
+    pub compensation: Option<Value>,
+    pub steps: Vec<EffectStep>,
+    /// Held by whoever runs it, and by the kernel's word released when that process is gone.
+    pub lock: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EffectList {
+    pub effects: Vec<EffectView>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectLogLine {
+    pub at: String,
+    pub key: String,
+    pub event: String,
+    pub code: String,
+    pub attempt_id: String,
+    pub by: String,
+    pub detail: String,
+}
+
+/// Attempts, refusals and failures, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectLog {
+    pub lines: Vec<EffectLogLine>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectCriterion {
+    pub letter: String,
+    pub asks: String,
+    pub met: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectSurface {
+    pub fit: bool,
+    pub criteria: Vec<EffectCriterion>,
+}
