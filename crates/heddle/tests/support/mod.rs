@@ -8,6 +8,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
 pub mod broker_process;
+pub mod effect_proxy;
 pub mod http;
 pub mod ledger;
 pub mod lossy_proxy;
