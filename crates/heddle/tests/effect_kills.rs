@@ -2,12 +2,10 @@
 //! call tells the truth.
 #![cfg(test)]
 
-#[path = "support/effect_proxy.rs"]
-mod effect_proxy;
 mod support;
 
-use effect_proxy::Moment::{After, Before};
-use effect_proxy::{kill_at, said};
+use support::effect_proxy::Moment::{After, Before};
+use support::effect_proxy::{kill_at, said};
 use support::{Home, Ran, wait_until};
 
 /// The side effect: a line in a file.

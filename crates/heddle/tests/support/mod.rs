@@ -10,6 +10,7 @@
 pub mod broker_process;
 pub mod embedding_server;
 pub mod files;
+pub mod effect_proxy;
 pub mod http;
 pub mod ledger;
 pub mod lossy_proxy;

@@ -8,6 +8,8 @@ use heddle_registrar::authority::Nonce;
 use heddle_registrar::binding::{BindingError, Effect, LogicalKey};
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Kind};
+use heddle_registrar::facts::Facts;
+use heddle_registrar::life::Stage;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
 use heddle_registrar::rows::{Outcome, Purpose};
 use heddle_registrar::storage::StorageError;
@@ -16,6 +18,7 @@ use heddle_wire::ipc::{
     EffectApproveAnswer, EffectApproveBody, EffectCompensateBody, EffectCriterion, EffectEndBody,
     EffectList, EffectLog, EffectLogLine, EffectRegisterBody, EffectRequestAnswer,
     EffectRequestBody, EffectResolveBody, EffectStartBody, EffectSurface, EffectVerifyBody,
+    EffectView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
@@ -68,9 +71,34 @@ fn bounded(name: &str, text: &str, bytes_max: usize) -> Result<(), Problem> {
 
 type Applying = Result<Applied, StorageError>;
 
-fn answered(effects: &Effects, key: &LogicalKey, applied: Applying) -> Answered {
+async fn answered(effects: &Effects, key: &LogicalKey, applied: Applying) -> Answered {
     let applied = applied.map_err(|error| storage_problem(&error))?;
-    ok(&answer(effects, key, &applied)?)
+    let mut answer = answer(effects, key, &applied)?;
+    if answer.status == "running" {
+        // As it stands now: who asked may have been overtaken by the end of the run.
+        let (duplicate, code, state) = (answer.duplicate, answer.code, answer.state);
+        answer = standing(effects, key).await?.1;
+        (answer.duplicate, answer.code, answer.state) = (duplicate, code, state);
+    }
+    ok(&answer)
+}
+
+/// The facts and their view. IMPORTANT: rows, then the lock, then the rows again: a runner writes its end
+/// before it lets go, so a run that is free and still shows no end has lost its runner.
+async fn standing(effects: &Effects, key: &LogicalKey) -> Result<(Facts, EffectView), Problem> {
+    let load = async || {
+        let facts = effects.registrar.facts(key).await;
+        facts.map_err(|error| storage_problem(&error))
+    };
+    let before = load().await?;
+    if before.stage() != Stage::Running || effects.is_held(key) {
+        let view = view(effects, key, &before, false)?;
+        return Ok((before, view));
+    }
+    let after = load().await?;
+    let is_lost = after.round() == before.round();
+    let view = view(effects, key, &after, is_lost)?;
+    Ok((after, view))
 }
 
 pub(super) async fn request(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -199,7 +227,7 @@ pub(super) async fn register(State(ipc): State<Arc<Ipc>>, request: Request) -> A
         said_attempt: attempt.map(|attempt| attempt.to_string()),
     };
     let applied = ipc.effects.registrar.register(ask, &by).await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 pub(super) async fn start(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -209,7 +237,7 @@ pub(super) async fn start(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let (attempt, key) = (key(&body.attempt_id)?, key(&body.key)?);
     let registrar = &ipc.effects.registrar;
     let applied = registrar.start(key.clone(), attempt.to_string(), &by).await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 fn outcome(body: EffectEndBody) -> Result<Outcome, Problem> {
@@ -232,7 +260,7 @@ pub(super) async fn finish(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let applied = registrar
         .finish(key.clone(), attempt.to_string(), outcome(body)?, &by)
         .await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 /// A run that somebody still holds is not one to resolve.
@@ -252,7 +280,7 @@ pub(super) async fn resolve(State(ipc): State<Arc<Ipc>>, request: Request) -> An
     let applied = registrar
         .resolve(key.clone(), body.again, body.note, &by)
         .await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 pub(super) async fn verify(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -265,7 +293,7 @@ pub(super) async fn verify(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let applied = registrar
         .verify(key.clone(), body.passed, body.detail, &by)
         .await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 pub(super) async fn compensate(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -276,7 +304,7 @@ pub(super) async fn compensate(State(ipc): State<Arc<Ipc>>, request: Request) ->
     let nonce = body.nonce.as_deref().map(Nonce::presented);
     let registrar = &ipc.effects.registrar;
     let applied = registrar.compensate(key.clone(), nonce, &by).await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 pub(super) async fn compensated(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -288,7 +316,7 @@ pub(super) async fn compensated(State(ipc): State<Arc<Ipc>>, request: Request) -
     let applied = registrar
         .compensation_done(key.clone(), attempt.to_string(), outcome(body)?, &by)
         .await;
-    answered(&ipc.effects, &key, applied)
+    answered(&ipc.effects, &key, applied).await
 }
 
 #[derive(Debug, Deserialize)]
@@ -304,9 +332,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let query: StatusQuery = body::query(&request.into_parts().0)?;
     caller(&ipc, query.mesh.as_deref(), query.agent.as_deref())?;
     let key = key(&query.key)?;
-    let facts = ipc.effects.registrar.facts(&key).await;
-    let facts = facts.map_err(|error| storage_problem(&error))?;
-    let view = view(&ipc.effects, &key, &facts)?;
+    let (facts, view) = standing(&ipc.effects, &key).await?;
     if facts.consumed.is_some() {
         return ok(&view);
     }
@@ -340,9 +366,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let listed = registrar.list(limit).await;
     let mut effects = Vec::new();
     for one in listed.map_err(|error| storage_problem(&error))? {
-        let facts = registrar.facts(&one.key).await;
-        let facts = facts.map_err(|error| storage_problem(&error))?;
-        let mut view = view(&ipc.effects, &one.key, &facts)?;
+        let (_, mut view) = standing(&ipc.effects, &one.key).await?;
         // What was printed is in the status of each.
         (view.stdout, view.stderr) = (None, None);
         effects.push(view);

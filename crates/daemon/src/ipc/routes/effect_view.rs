@@ -22,7 +22,7 @@ pub(super) fn answer(
     if applied.kind == Kind::Refused {
         return Err(refused(effects, key, applied));
     }
-    let mut view = view(effects, key, &applied.facts)?;
+    let mut view = view(effects, key, &applied.facts, false)?;
     view.duplicate = applied.kind == Kind::Prior;
     view.code = applied.code.map(|code| code.as_str().to_owned());
     if applied.code == Some(Code::AttemptCollision) {
@@ -64,11 +64,12 @@ fn sentence(code: Code, key: &LogicalKey, facts: &Facts) -> String {
     format!("{key}: {words}")
 }
 
-/// What the rows, and the lock of a run, say now.
+/// What the rows say. `is_lost`: the run that they show was seen free of its runner before they were read.
 pub(super) fn view(
     effects: &Effects,
     key: &LogicalKey,
     facts: &Facts,
+    is_lost: bool,
 ) -> Result<EffectView, Problem> {
     let now = effects.registrar.now();
     let consumed = facts.consumed.as_ref();
@@ -83,7 +84,7 @@ pub(super) fn view(
         logical_request_key: key.to_string(),
         state: facts.stage().state().to_owned(),
         status: match (facts.stage(), facts.envelopes.last()) {
-            (Stage::Running, _) if !effects.is_held(key) => "unknown".to_owned(),
+            (Stage::Running, _) if is_lost => "unknown".to_owned(),
             (Stage::Issued, Some(envelope)) => envelope.status(now).to_owned(),
             (stage, _) => stage.as_str().to_owned(),
         },

@@ -1,4 +1,4 @@
-//! Effects in words.
+//! Effects in words: what each verb of `heddle effect` prints for a person.
 
 use heddle_wire::ipc::{EffectList, EffectLog, EffectSurface, EffectView};
 
