@@ -26,10 +26,11 @@ mod shared;
 mod sync;
 mod tasks;
 mod token;
+pub mod upkeep;
 mod vector_config;
 mod vectors;
 
-pub use heddle_store::Durability;
+pub use heddle_store::{BackupError, Durability};
 pub use home::{Home, HomeError};
 pub use hooks::PolicyError;
 pub use lock::Holder;

@@ -84,7 +84,10 @@ fn by_hyper(daemon: &Daemon, bytes: &[u8]) -> String {
 }
 
 /// Requests of every kind, with the status line that each must begin its answer with.
-#[allow(clippy::too_many_lines, reason = "a list of requests, one after another")]
+#[allow(
+    clippy::too_many_lines,
+    reason = "a list of requests, one after another"
+)]
 fn corpus() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     let json = "content-type: application/json\r\n";
     let with = |id: &str, from: &str, to: &str| send(id).replacen(from, to, 1);

@@ -180,7 +180,8 @@ async fn until_stopped(daemon: Daemon) -> Result<Ending, CliError> {
     }
 }
 
-fn home_error(error: HomeError) -> CliError {
+/// A home that cannot be had, in words.
+pub fn home_error(error: HomeError) -> CliError {
     let message = error.to_string();
     match error {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, message)

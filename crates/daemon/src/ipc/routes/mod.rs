@@ -25,6 +25,7 @@ mod table;
 mod task;
 mod task_view;
 mod topic;
+mod upkeep;
 mod vector;
 mod warnings;
 

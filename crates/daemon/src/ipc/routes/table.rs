@@ -11,22 +11,22 @@ use serde_json::Value;
 use super::{
     agent, discover, events, explain, file, file_get, inbox, inbox_marks, inbox_search, memory,
     mesh, outbox, peers, queue, re_embed, send, state, status, sync, task, task_view, topic,
-    vector,
+    upkeep, vector,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, Compat,
-    DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage, FileShareAnswer,
-    FileShareBody, FileView, Health, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer, MeshRevokeBody,
-    OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody,
-    RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
-    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody,
-    StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer, TaskCancelBody, TaskClaimBody,
-    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
-    TopicPostBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody,
-    Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ChangeAnswer,
+    ClockView, Compat, DoctorAnswer, DoctorView, DumpView, ExplainView, FileDeleteBody, FilePage,
+    FileShareAnswer, FileShareBody, FileView, Health, InboxPage, KeyBody, MeshInfo,
+    MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshRevokeAnswer,
+    MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList,
+    QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer,
+    ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage,
+    SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage,
+    StateSetBody, StateView, StatusView, SweepAnswer, SweepBody, TaskAnswer, TaskCancelBody,
+    TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody,
+    TopicList, TopicPostBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -314,7 +314,19 @@ fn sync_routes() -> Vec<Route> {
         )
         .asks::<sync::DumpQuery>()
         .gives::<DumpView>(200),
-        get("/v1/doctor", sync::doctor, "What is wrong, and what to do").gives::<DoctorView>(200),
+        get(
+            "/v1/doctor",
+            upkeep::doctor,
+            "What is wrong, and what to do",
+        )
+        .gives::<DoctorView>(200),
+        post(
+            "/v1/doctor/backup",
+            upkeep::back_up,
+            "A copy of the store, while it runs",
+        )
+        .takes::<BackupBody>()
+        .gives::<BackupView>(200),
         post(
             "/v1/doctor/retry",
             sync::retry,
