@@ -48,7 +48,9 @@ impl Pair {
             _homes: homes,
         };
         for daemon in [&pair.a, &pair.b] {
-            wait_until("the connection", || clock(daemon)["sync_state"] != "offline");
+            wait_until("the connection", || {
+                clock(daemon)["sync_state"] != "offline"
+            });
         }
         before(&pair);
         pair.broker.take().unwrap().kill();
@@ -96,11 +98,18 @@ fn lf_19_remember_succeeds_and_enqueues_and_recall_answers_from_here() {
     let mut pair = Pair::cut();
     let body = json!({"key": "note", "value": {"n": 1}});
     succeeds_and_waits(&pair.a, "/v1/memory/remember", body);
-    let page = pair.a.http.get("/v1/memory/recall?key=note&mesh=team").expect(200);
+    let page = pair
+        .a
+        .http
+        .get("/v1/memory/recall?key=note&mesh=team")
+        .expect(200);
     assert_eq!(page["items"][0]["value"], json!({"n": 1}));
     pair.mend();
     wait_until("the others to have it", || {
-        let page = pair.b.http.get("/v1/memory/recall?key=note&scope=all&mesh=team");
+        let page = pair
+            .b
+            .http
+            .get("/v1/memory/recall?key=note&scope=all&mesh=team");
         page.status == 200 && page.body.contains("\"n\":1")
     });
 }
@@ -123,7 +132,11 @@ fn lf_19_vector_store_succeeds_and_enqueues_and_vector_search_finds_what_is_here
     let pair = Pair::cut();
     let body = json!({"key": "v", "content": "a heddle lifts the threads"});
     succeeds_and_waits(&pair.a, "/v1/vector/store", body);
-    let hits = post(&pair.a, "/v1/vector/search", json!({"query": "threads", "limit": 3}));
+    let hits = post(
+        &pair.a,
+        "/v1/vector/search",
+        json!({"query": "threads", "limit": 3}),
+    );
     assert!(hits.expect(200).to_string().contains("a heddle lifts"));
 }
 
@@ -144,15 +157,26 @@ fn lf_19_share_file_succeeds_with_its_blob_here_and_peers_files_are_the_last_tha
     let list = pair.a.http.get("/v1/file/list?mesh=team").expect(200);
     let find = |path: &str| {
         let items = list["items"].as_array().unwrap();
-        items.iter().find(|item| item["path"] == path).unwrap().clone()
+        items
+            .iter()
+            .find(|item| item["path"] == path)
+            .unwrap()
+            .clone()
     };
     assert_eq!(find("a/large")["content"], "blob");
     // The last content that came of a peer's file.
     let id = find("b/small")["id"].as_str().unwrap().to_owned();
-    let got = pair.a.http.get(&format!("/v1/file/get?id={id}&mesh=team")).expect(200);
+    let got = pair
+        .a
+        .http
+        .get(&format!("/v1/file/get?id={id}&mesh=team"))
+        .expect(200);
     assert_eq!(got["content_base64"], base64(b"from bob"));
     // What never came is said to be unknown, not empty.
-    let never = pair.a.http.get("/v1/file/get?path=b/never&scope=@bob/tester&mesh=team");
+    let never = pair
+        .a
+        .http
+        .get("/v1/file/get?path=b/never&scope=@bob/tester&mesh=team");
     assert_eq!(never.status, 404, "{never:?}");
 }
 
@@ -180,7 +204,10 @@ fn lf_19_send_message_is_queued_and_goes_out_by_itself() {
     });
     let body = json!({"to": "@bob/tester", "message": "later", "client_message_id": "m1"});
     let queued = post(&pair.a, "/v1/send", body).expect(202);
-    assert_eq!((&queued["status"], &queued["durability"]), (&json!("queued"), &json!("local")));
+    assert_eq!(
+        (&queued["status"], &queued["durability"]),
+        (&json!("queued"), &json!("local"))
+    );
     pair.mend();
     wait_until("the message", || {
         let inbox = pair.b.http.get("/v1/inbox?agent=tester&mesh=team");
@@ -195,7 +222,11 @@ fn lf_19_claim_task_is_tentative_and_reverts_when_another_peer_won() {
         let task = post(&pair.a, "/v1/task/create", json!({"title": "one"})).expect(200);
         let made = task["task"]["id"].as_str().unwrap().to_owned();
         wait_until("the task", || {
-            pair.b.http.get("/v1/task/list?mesh=team").body.contains(&made)
+            pair.b
+                .http
+                .get("/v1/task/list?mesh=team")
+                .body
+                .contains(&made)
         });
         id.replace(made);
     });
@@ -212,7 +243,11 @@ fn lf_19_claim_task_is_tentative_and_reverts_when_another_peer_won() {
     pair.mend();
     wait_until("one holder", || holder(&pair.a) == holder(&pair.b));
     let winner = holder(&pair.a);
-    let loser = if winner.as_str().unwrap().contains("ann") { &pair.b } else { &pair.a };
+    let loser = if winner.as_str().unwrap().contains("ann") {
+        &pair.b
+    } else {
+        &pair.a
+    };
     let told = post(loser, "/v1/state/set", json!({"key": "next", "value": 1})).expect(200);
     assert_eq!(told["warnings"].as_array().unwrap().len(), 1, "{told}");
 }

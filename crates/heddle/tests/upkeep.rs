@@ -113,10 +113,15 @@ fn lf_36_a_backup_made_while_it_runs_restores_to_an_equal_dump_and_a_higher_inca
         .ok()
         .json();
     assert_eq!(restored["incarnation"], 3);
-    // What is no backup is refused, and nothing changes.
+}
+
+#[test]
+fn what_is_no_backup_is_refused_and_nothing_changes() {
+    let home = Home::new();
+    home.up().stop();
+    let now = std::fs::read(home.path().join("data.db")).unwrap();
     let junk = beside(&home, "junk");
     std::fs::write(&junk, "no database").unwrap();
-    let now = std::fs::read(home.path().join("data.db")).unwrap();
     let refused = home.cli(&["daemon", "restore", junk.to_str().unwrap()]);
     assert_eq!(refused.code, 2, "{refused:?}");
     let missing = home.cli(&["daemon", "restore", "/nowhere/at/all"]);
@@ -158,7 +163,7 @@ fn lf_36_c39_a_home_put_back_from_an_old_copy_gets_its_own_later_ops_again_and_c
     let mut note = |answer: Value| {
         let stamp = &answer["stamp"];
         stamps.push((
-            stamp["incarnation"].clone().to_string(),
+            stamp["incarnation"].to_string(),
             stamp["lamport"].to_string(),
         ));
     };
@@ -256,8 +261,8 @@ fn damage_in_the_middle(path: &Path, table: &str) {
     std::fs::write(path, bytes).unwrap();
 }
 
-#[test]
-fn lf_39_a_damaged_store_is_refused_and_repair_saves_what_can_be_read_and_keeps_the_file() {
+/// A home with rows in every table, damaged in the middle of two of them after it was stopped.
+fn damaged() -> Home {
     let home = Home::new();
     let daemon = home.up();
     for number in 0..200 {
@@ -279,6 +284,13 @@ fn lf_39_a_damaged_store_is_refused_and_repair_saves_what_can_be_read_and_keeps_
     let path = home.path().join("data.db");
     damage_in_the_middle(&path, "outbox");
     damage_in_the_middle(&path, "state_kv");
+    home
+}
+
+#[test]
+fn lf_39_a_damaged_store_is_refused_by_every_verb_and_no_byte_of_it_changes() {
+    let home = damaged();
+    let path = home.path().join("data.db");
     let damaged = std::fs::read(&path).unwrap();
     let refused = home.try_up().err().expect("it must not start");
     assert!(
@@ -299,6 +311,12 @@ fn lf_39_a_damaged_store_is_refused_and_repair_saves_what_can_be_read_and_keeps_
     );
     assert!(!file.exists() && !beside(&home, "copy.db.part").exists());
     assert_eq!(std::fs::read(&path).unwrap(), damaged, "a byte was changed");
+}
+
+#[test]
+fn lf_39_repair_saves_what_can_be_read_says_what_was_lost_and_keeps_the_damaged_file() {
+    let home = damaged();
+    let damaged = std::fs::read(home.path().join("data.db")).unwrap();
     let repaired = home.cli(&["doctor", "--repair", "--json"]).ok().json();
     assert_eq!(
         (&repaired["repaired"], &repaired["lost"]),

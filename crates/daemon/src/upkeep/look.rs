@@ -40,6 +40,29 @@ pub fn look(home: &Path) -> DoctorView {
 /// that knows better. Blocks for as long as reading the files takes.
 pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     let mut found = Vec::new();
+    if home.join("data.db").exists() {
+        found.extend(store_findings(home, with_sync));
+    } else {
+        found.push(wrong(
+            "data.db",
+            "it is missing, but broker.db is there".to_owned(),
+            "Put the last backup back with `heddle daemon restore FILE`.",
+        ));
+    }
+    let broker = home.join("broker.db");
+    if broker.exists() {
+        found.push(match problem_in(&broker) {
+            Ok(problem) => integrity("broker.db", problem.as_deref()),
+            Err(error) => unreadable("broker.db", &error),
+        });
+    }
+    found.push(disk(home));
+    found.push(modes(home));
+    found
+}
+
+fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {
+    let mut found = Vec::new();
     match check_up(&home.join("data.db"), &home.join("blobs")) {
         Ok(checkup) => {
             found.push(integrity("data.db", checkup.problem.as_deref()));
@@ -53,15 +76,6 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
         }
         Err(error) => found.push(unreadable("data.db", &error)),
     }
-    let broker = home.join("broker.db");
-    if broker.exists() {
-        found.push(match problem_in(&broker) {
-            Ok(problem) => integrity("broker.db", problem.as_deref()),
-            Err(error) => unreadable("broker.db", &error),
-        });
-    }
-    found.push(disk(home));
-    found.push(modes(home));
     found
 }
 

@@ -68,8 +68,9 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
 fn refused(error: BackupError) -> CliError {
     let message = error.to_string();
     let (code, next) = match error {
-        BackupError::Exists { .. } => (exit::CONFLICT, "Nothing was written."),
-        BackupError::Unfinished { .. } => (exit::CONFLICT, "Nothing was written."),
+        BackupError::Exists { .. } | BackupError::Unfinished { .. } => {
+            (exit::CONFLICT, "Nothing was written.")
+        }
         BackupError::NotAStore { .. } => (
             exit::USAGE,
             "Name a file that `heddle doctor --backup FILE` has made; nothing was changed.",

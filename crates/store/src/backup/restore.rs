@@ -205,9 +205,8 @@ pub(crate) fn keep_blobs_of(
     kept: &[Named],
 ) -> Result<(), BackupError> {
     // A damaged file names what it can.
-    let theirs = match open_old(data).and_then(|old| named(&old)) {
-        Ok(theirs) => theirs,
-        Err(_) => return Ok(()),
+    let Ok(theirs) = open_old(data).and_then(|old| named(&old)) else {
+        return Ok(());
     };
     let kept: BTreeSet<[u8; 32]> = kept.iter().map(|one| one.hash.0).collect();
     let only_theirs = theirs

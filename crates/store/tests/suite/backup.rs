@@ -99,10 +99,14 @@ async fn what_is_no_whole_backup_of_this_program_is_refused_and_changes_nothing(
     let raw = Connection::open(&newer).unwrap();
     raw.pragma_update(None, "user_version", 9999).unwrap();
     drop(raw);
-    assert!(matches!(refusal(&newer), BackupError::Newer { found: 9999, .. }));
+    assert!(matches!(
+        refusal(&newer),
+        BackupError::Newer { found: 9999, .. }
+    ));
     let other = beside(&fixture, "other.db");
     let raw = Connection::open(&other).unwrap();
-    raw.execute_batch("CREATE TABLE t (x); PRAGMA user_version = 3").unwrap();
+    raw.execute_batch("CREATE TABLE t (x); PRAGMA user_version = 3")
+        .unwrap();
     drop(raw);
     assert!(matches!(refusal(&other), BackupError::NotAStore { .. }));
     let bad = beside(&fixture, "bad.db");
@@ -115,26 +119,41 @@ async fn what_is_no_whole_backup_of_this_program_is_refused_and_changes_nothing(
 async fn a_backup_replaces_nothing_and_leaves_nothing_behind_when_it_fails() {
     let (fixture, copy) = copied().await;
     let make = |to: &PathBuf| back_up(&fixture.path(), &fixture.blobs(), to);
-    assert!(matches!(make(&copy).unwrap_err(), BackupError::Exists { .. }));
+    assert!(matches!(
+        make(&copy).unwrap_err(),
+        BackupError::Exists { .. }
+    ));
     let other = beside(&fixture, "other.db");
     let part = beside(&fixture, "other.db.part");
     fs::write(&part, "somebody's").unwrap();
-    assert!(matches!(make(&other).unwrap_err(), BackupError::Unfinished { .. }));
+    assert!(matches!(
+        make(&other).unwrap_err(),
+        BackupError::Unfinished { .. }
+    ));
     assert_eq!(fs::read(&part).unwrap(), b"somebody's");
     fs::remove_file(&part).unwrap();
     damage(&fixture.path(), "outbox");
     let before = names(&fixture);
-    assert!(matches!(make(&other).unwrap_err(), BackupError::Damaged { .. }));
+    assert!(matches!(
+        make(&other).unwrap_err(),
+        BackupError::Damaged { .. }
+    ));
     assert_eq!(names(&fixture), before);
 }
 
 #[tokio::test]
 async fn a_repair_without_a_mesh_that_can_be_read_changes_nothing() {
     let (fixture, _) = copied().await;
-    assert_eq!(repair(&fixture.path(), &fixture.blobs(), NOW).unwrap(), None);
+    assert_eq!(
+        repair(&fixture.path(), &fixture.blobs(), NOW).unwrap(),
+        None
+    );
     damage(&fixture.path(), "outbox");
     let before = fs::read(fixture.path()).unwrap();
     let refused = repair(&fixture.path(), &fixture.blobs(), NOW).unwrap_err();
-    assert!(matches!(refused, BackupError::NothingLeft { .. }), "{refused}");
+    assert!(
+        matches!(refused, BackupError::NothingLeft { .. }),
+        "{refused}"
+    );
     assert_eq!(fs::read(fixture.path()).unwrap(), before);
 }
