@@ -9,18 +9,18 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::HistoryId;
 use heddle_core::limits::SHUTDOWN_TIMEOUT;
 use heddle_core::membership::{MemberKey, PublicKey};
-use heddle_core::names::{AgentName, MemberName};
-use heddle_store::{BlobError, Blobs, Durability, Mesh, Store, StoreError};
+use heddle_core::names::AgentName;
+use heddle_store::{Blobs, Durability, Mesh, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::effects::{Effects, EffectsError};
+use crate::effects::Effects;
 use crate::events::Events;
 use crate::files;
 use crate::home::{Home, write_private};
-use crate::hooks::{self, Hooks, PolicyError, Tokens};
+use crate::hooks::{self, Hooks, Tokens};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector};
@@ -30,6 +30,7 @@ use crate::meshes::Meshes;
 use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
 use crate::shared::{Shared, lock};
+use crate::start_error::StartError;
 use crate::sync;
 use crate::tasks::{self, Activity};
 use crate::token::LocalToken;
@@ -55,41 +56,6 @@ pub struct StartOptions {
     pub hooks_paused: bool,
     /// The key of the provider of embeddings, where the environment has one.
     pub vectors_key: Option<VectorKey>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    #[error("data.db: {0}")]
-    Store(#[from] StoreError),
-    #[error(
-        "data.db is missing or empty, but broker.db or effects.db is there: put data.db back from a backup, or move both (and effects/) away to begin anew"
-    )]
-    HalfAHome,
-    #[error("{what}: {why}")]
-    Io { what: &'static str, why: String },
-    #[error("{0}")]
-    Name(#[from] heddle_core::names::NameError),
-    #[error("metrics cannot be recorded: {0}")]
-    Metrics(#[from] metrics_exporter_prometheus::BuildError),
-    #[error("the folder blobs cannot be used: {0}")]
-    Blobs(#[from] BlobError),
-    #[error(transparent)]
-    Hooks(#[from] PolicyError),
-    #[error(transparent)]
-    Effects(#[from] EffectsError),
-    #[error(
-        "config.toml says member = \"{wanted}\", but this home has been \"{known}\" since its first start, and its mailboxes carry that name"
-    )]
-    AnotherName {
-        wanted: MemberName,
-        known: MemberName,
-    },
-    #[error("mesh {mesh} cannot be used: {why}")]
-    Mesh { mesh: String, why: String },
-    #[error("config.toml names no mesh that is hosted elsewhere")]
-    NoMesh,
-    #[error("{0}")]
-    Refused(String),
 }
 
 /// A home whose store is open and recovered, before anything listens.

@@ -221,7 +221,7 @@ fn highest_known(old: &Connection) -> i64 {
 }
 
 /// The index is empty, so nothing is indexed. A file of a version without one has nothing to mark.
-fn begin_search_anew(new: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn begin_search_anew(new: &Connection) -> rusqlite::Result<()> {
     let has_state = new
         .prepare("SELECT 1 FROM sqlite_schema WHERE name = 'inbox_state'")?
         .exists([])?;
@@ -235,7 +235,7 @@ fn begin_search_anew(new: &Connection) -> rusqlite::Result<()> {
 
 /// The words of every memory, through the view that the triggers use, too. A file of a version without
 /// data has none.
-fn index_memory_anew(new: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn index_memory_anew(new: &Connection) -> rusqlite::Result<()> {
     let has_words = new
         .prepare("SELECT 1 FROM sqlite_schema WHERE name = 'memory_words'")?
         .exists([])?;

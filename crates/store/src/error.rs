@@ -32,7 +32,7 @@ fn hint(error: &OpenError) -> &'static str {
             "; a newer Heddle has written it, start that one (nothing was changed)"
         }
         OpenError::Damaged(_) => {
-            "; nothing was changed. Put a backup of the file in its place, or move it away to begin anew (heddle doctor --repair is to come)"
+            "; nothing was changed. Put a backup back with `heddle daemon restore FILE`; without one, `heddle doctor --repair` saves what can be read and keeps the damaged file"
         }
         _ => "",
     }

@@ -6,9 +6,11 @@
 //! times and monotonic times are handed in.
 
 mod agents;
+mod backup;
 mod blobs;
 mod carry;
 mod cells;
+mod checkup;
 mod data;
 mod error;
 mod figures;
@@ -18,6 +20,7 @@ mod outbox;
 mod park;
 #[cfg(test)]
 mod plans;
+mod repair;
 mod roster;
 mod schema;
 mod store;
@@ -25,7 +28,9 @@ mod sync;
 mod unclean;
 
 pub use agents::AgentRow;
+pub use backup::{BackedUp, BackupError, Restored, back_up, restore};
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
+pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use data::{
     Applied, ChangeKey, ClockRow, DumpPage, FileBytes, FileFilter, FileFind, FileRow, HeldTask,
     KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged, ModelRow,
@@ -45,6 +50,7 @@ pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
     OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
 };
+pub use repair::{Kept, Repaired, repair};
 pub use store::{Store, StoreOptions};
 pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,

@@ -21,9 +21,41 @@ use crate::carry::{self, Verdict};
 
 /// Not yet decided: may be deleted at any time.
 const DRAFT: &str = ".rebuild";
-/// Decided: the exchange must be finished.
-const NEXT: &str = ".next-";
-const PARKED: &str = ".parked-";
+/// Why a file takes the place of another, as the names beside it say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    /// The old one is damaged.
+    Parked,
+    /// A backup was put back; the old one may be whole.
+    Restored,
+    /// The old one is damaged, and what could be read of it was carried over.
+    Repaired,
+}
+
+impl Exchange {
+    const ALL: [Self; 3] = [Self::Parked, Self::Restored, Self::Repaired];
+
+    /// Decided: the exchange must be finished.
+    fn next(self) -> &'static str {
+        match self {
+            Self::Parked => ".next-",
+            Self::Restored => ".restored-",
+            Self::Repaired => ".repaired-",
+        }
+    }
+
+    /// What the old file is called afterwards.
+    fn old(self) -> &'static str {
+        match self {
+            Self::Parked => ".parked-",
+            Self::Restored => ".before-restore-",
+            Self::Repaired => ".damaged-",
+        }
+    }
+}
+
+/// Where the blobs of an old file are kept that the new one does not name.
+pub(crate) const BLOBS: &str = ".blobs";
 const LOG: &str = "-wal";
 const SHARED_MEMORY: &str = "-shm";
 
@@ -38,16 +70,13 @@ pub(crate) enum ParkError {
 /// Tries to save what is not the inbox. `None`: more than the inbox is damaged, nothing was changed.
 pub(crate) fn park(path: &Path, now: WallMs) -> Result<Option<PathBuf>, ParkError> {
     let path = std::path::absolute(path)?;
-    let draft = with_suffix(&path, DRAFT);
-    clear_draft(&draft)?;
+    clear_draft(&draft_of(&path))?;
     let verdict = {
         let old = open_old(&path)?;
         let verdict = carry::judge(&old);
         if verdict != Verdict::OutsideOfInboxDamaged {
-            // Private from its first moment; SQLite takes an empty file for a new database.
-            let mut options = OpenOptions::new();
-            options.write(true).create_new(true).mode(0o600);
-            options.open(&draft)?;
+            // SQLite takes an empty file for a new database.
+            let draft = new_draft(&path)?;
             let mut new = Connection::open_with_flags(&draft, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
             carry::over(&old, &mut new, verdict)?;
             new.close().map_err(|(_, error)| error)?;
@@ -57,40 +86,78 @@ pub(crate) fn park(path: &Path, now: WallMs) -> Result<Option<PathBuf>, ParkErro
     if verdict == Verdict::OutsideOfInboxDamaged {
         return Ok(None);
     }
+    let stamp = stamp(&path, Exchange::Parked, now);
+    Ok(Some(decide(&path, Exchange::Parked, &stamp)?))
+}
+
+/// The draft, whole and closed, takes the place of the file; where the old one lies then.
+pub(crate) fn decide(path: &Path, why: Exchange, stamp: &str) -> io::Result<PathBuf> {
+    let draft = draft_of(path);
     File::open(&draft)?.sync_all()?;
-    let stamp = stamp(&path, now);
     // The decision: before it the old file counts, behind it the new one.
-    fs::rename(&draft, with_suffix(&path, &format!("{NEXT}{stamp}")))?;
-    sync_folder(&path)?;
-    exchange(&path, &stamp)?;
-    Ok(Some(with_suffix(&path, &format!("{PARKED}{stamp}"))))
+    fs::rename(&draft, with_suffix(path, &format!("{}{stamp}", why.next())))?;
+    sync_folder(path)?;
+    exchange(path, why, stamp)?;
+    Ok(old_of(path, why, stamp))
+}
+
+pub(crate) fn draft_of(path: &Path) -> PathBuf {
+    with_suffix(path, DRAFT)
+}
+
+pub(crate) fn old_of(path: &Path, why: Exchange, stamp: &str) -> PathBuf {
+    with_suffix(path, &format!("{}{stamp}", why.old()))
+}
+
+/// An empty file for the draft, private from its first moment; what an earlier try left is gone.
+pub(crate) fn new_draft(path: &Path) -> io::Result<PathBuf> {
+    let draft = draft_of(path);
+    clear_draft(&draft)?;
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    options.open(&draft)?;
+    Ok(draft)
 }
 
 /// Finishes an exchange that a crash interrupted. To be called before the file is looked at.
 pub(crate) fn finish(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
-    for stamp in stamps(&path, NEXT)? {
-        tracing::warn!(stamp, "finishing the exchange of a damaged file");
-        exchange(&path, &stamp)?;
+    for why in Exchange::ALL {
+        for stamp in stamps(&path, why.next())? {
+            tracing::warn!(stamp, ?why, "finishing the exchange of a file");
+            exchange(&path, why, &stamp)?;
+        }
     }
     Ok(())
 }
 
 /// The files that were parked and are still there.
 pub(crate) fn parked(path: &Path) -> Vec<PathBuf> {
-    let stamps = std::path::absolute(path).and_then(|path| stamps(&path, PARKED));
+    old_files(path, Exchange::Parked)
+}
+
+/// Every file that once was this store and still lies beside it.
+pub(crate) fn all_old(path: &Path) -> Vec<PathBuf> {
+    let of = |why| old_files(path, why);
+    Exchange::ALL.into_iter().flat_map(of).collect()
+}
+
+fn old_files(path: &Path, why: Exchange) -> Vec<PathBuf> {
+    let stamps = std::path::absolute(path).and_then(|path| stamps(&path, why.old()));
     let mut stamps = stamps.unwrap_or_default();
-    stamps.retain(|stamp| !stamp.ends_with(LOG));
-    stamps
-        .iter()
-        .map(|stamp| with_suffix(path, &format!("{PARKED}{stamp}")))
-        .collect()
+    stamps.retain(|stamp| {
+        ![LOG, SHARED_MEMORY, BLOBS]
+            .iter()
+            .any(|end| stamp.ends_with(end))
+    });
+    let old = |stamp: &String| old_of(path, why, stamp);
+    stamps.iter().map(old).collect()
 }
 
 /// Every step may have been done before. IMPORTANT: the log goes before its file, and both before the
 /// new file comes: SQLite would replay a log that it finds beside a file of that name.
-fn exchange(path: &Path, stamp: &str) -> io::Result<()> {
-    let parked = with_suffix(path, &format!("{PARKED}{stamp}"));
+fn exchange(path: &Path, why: Exchange, stamp: &str) -> io::Result<()> {
+    let parked = old_of(path, why, stamp);
     move_if_there(&with_suffix(path, LOG), &with_suffix(&parked, LOG))?;
     match fs::remove_file(with_suffix(path, SHARED_MEMORY)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -99,7 +166,7 @@ fn exchange(path: &Path, stamp: &str) -> io::Result<()> {
     sync_folder(path)?;
     move_if_there(path, &parked)?;
     sync_folder(path)?;
-    fs::rename(with_suffix(path, &format!("{NEXT}{stamp}")), path)?;
+    fs::rename(with_suffix(path, &format!("{}{stamp}", why.next())), path)?;
     sync_folder(path)
 }
 
@@ -120,7 +187,8 @@ fn clear_draft(draft: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn open_old(path: &Path) -> rusqlite::Result<Connection> {
+/// To be read only, and never to be tidied up when it is closed.
+pub(crate) fn open_old(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -130,10 +198,10 @@ fn open_old(path: &Path) -> rusqlite::Result<Connection> {
 }
 
 /// The time as a part of a file name, and not one that is taken.
-fn stamp(path: &Path, now: WallMs) -> String {
+pub(crate) fn stamp(path: &Path, why: Exchange, now: WallMs) -> String {
     let time: String = now.to_rfc3339().replace([':', '.'], "");
     let is_free = |stamp: &str| {
-        let parked = with_suffix(path, &format!("{PARKED}{stamp}"));
+        let parked = old_of(path, why, stamp);
         !parked.exists() && !with_suffix(&parked, LOG).exists()
     };
     let numbered = (2_u32..).map(|n| format!("{time}-{n}"));
@@ -164,13 +232,13 @@ fn stamps(path: &Path, kind: &str) -> io::Result<Vec<String>> {
     Ok(stamps)
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-fn sync_folder(path: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
         _ => File::open(".")?.sync_all(),

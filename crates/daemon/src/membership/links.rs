@@ -14,7 +14,7 @@ use crate::config::{HOME_MESH, MeshConfig};
 use crate::home::Home;
 use crate::link::{Connector, UrlConnector};
 use crate::mesh::{Identity, MeshState};
-use crate::run::StartError;
+use crate::start_error::StartError;
 
 /// A mesh, the way to its broker, and who we are there.
 pub(crate) struct Link {

@@ -4,7 +4,7 @@ use heddle_core::names::MemberName;
 use heddle_store::{Mesh, Store, StoreError};
 
 use crate::home::Home;
-use crate::run::StartError;
+use crate::start_error::StartError;
 
 /// The person's mailbox is called like the member: another name would leave its mail behind unseen.
 pub(crate) fn refuse_another_name(home: &Home, mesh: &Mesh) -> Result<(), StartError> {

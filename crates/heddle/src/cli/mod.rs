@@ -9,6 +9,7 @@ mod next_steps;
 mod span;
 mod text;
 mod ui;
+mod upkeep;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

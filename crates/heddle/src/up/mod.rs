@@ -195,7 +195,8 @@ async fn until_stopped(daemon: Daemon, mut signals: Signals) -> Result<Ending, C
     }
 }
 
-fn home_error(error: HomeError) -> CliError {
+/// A home that cannot be had, in words.
+pub fn home_error(error: HomeError) -> CliError {
     let message = error.to_string();
     match error {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, message)

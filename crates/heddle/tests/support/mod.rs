@@ -8,9 +8,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
 pub mod broker_process;
+pub mod effect_proxy;
 pub mod embedding_server;
 pub mod files;
-pub mod effect_proxy;
 pub mod http;
 pub mod ledger;
 pub mod lossy_proxy;

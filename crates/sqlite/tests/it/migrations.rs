@@ -80,6 +80,34 @@ fn lf_35_a_failing_migration_leaves_the_version_before_it_whole() {
 }
 
 #[test]
+fn lf_35_a_migration_killed_at_any_write_leaves_one_version_with_its_own_tables() {
+    let home = Home::new();
+    home.open().stop();
+    let before = version_and_tables(&home);
+    let file = std::fs::read(home.path()).unwrap();
+    let database = Database::open(home.options(), &[SCHEMA[0], SECOND]).unwrap();
+    // What the migration wrote stands in the log only, as long as the file is open.
+    let log = std::fs::read(home.folder.path().join("data.db-wal")).unwrap();
+    database.stop();
+    let after = version_and_tables(&home);
+    assert_eq!((before.0, after.0), (1, 2));
+    let mut seen = Vec::new();
+    for end in (0..log.len()).step_by(512).chain([log.len()]) {
+        let left = Home::new();
+        std::fs::write(left.path(), &file).unwrap();
+        std::fs::write(left.folder.path().join("data.db-wal"), &log[..end]).unwrap();
+        let found = version_and_tables(&left);
+        assert!(found == before || found == after, "{end}: {found:?}");
+        seen.push(found.0);
+        // The next start finishes it.
+        let opened = Database::open(left.options(), &[SCHEMA[0], SECOND]).unwrap();
+        opened.stop();
+        assert_eq!(version_and_tables(&left), after, "{end}");
+    }
+    assert_eq!((seen.first(), seen.last()), (Some(&1), Some(&2)));
+}
+
+#[test]
 fn lf_35_a_newer_schema_is_refused_and_not_a_byte_is_changed() {
     let home = Home::new();
     Database::open(home.options(), &[SCHEMA[0], SECOND])

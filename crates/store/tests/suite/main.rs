@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod accept;
+mod backup;
 mod bad_data;
 mod blobs;
 mod data;

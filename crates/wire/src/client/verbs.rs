@@ -6,18 +6,21 @@ use heddle_core::limits::{QUEUE_WAIT_MAX, VECTOR_PROVIDER_TIMEOUT_MAX};
 
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ChangeAnswer, ClockView, DoctorAnswer,
-    DoctorView, DumpView, ExplainView, InboxPage, KeyBody, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
-    MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
-    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
-    QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody,
-    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
-    ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer, TaskCancelBody,
-    TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody,
-    TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody,
-    Version,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ChangeAnswer,
+    ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeyBody, MeshInfo,
+    MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody,
+    MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList,
+    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
+    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer,
+    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, Version,
 };
+
+/// Reading every file of a home, or writing a copy of it, may take this long.
+const FILES_READ_MAX: Duration = Duration::from_secs(15 * 60);
 
 impl Client {
     /// Sends under the id in the body. The same id again is safe, whatever happened to the first.
@@ -199,8 +202,16 @@ impl Client {
         self.get("/v1/mesh/dump", query)
     }
 
+    /// It reads all of the home's files, which takes its time.
     pub fn doctor(&self) -> Result<DoctorView, ClientError> {
-        self.get("/v1/doctor", &[])
+        let patient = self.clone().waiting(FILES_READ_MAX);
+        patient.get("/v1/doctor", &[])
+    }
+
+    /// A copy of the store, made by the daemon.
+    pub fn back_up(&self, body: &BackupBody) -> Result<BackupView, ClientError> {
+        let patient = self.clone().waiting(FILES_READ_MAX);
+        patient.post("/v1/doctor/backup", None, body)
     }
 
     /// `verb` is retry or drop.

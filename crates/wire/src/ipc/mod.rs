@@ -15,6 +15,7 @@ mod status;
 mod sync;
 mod task;
 mod topic;
+mod upkeep;
 mod vector;
 
 pub use agent::{AgentBody, AgentList, AgentView, PeerList, PeerView};
@@ -63,6 +64,7 @@ pub use task::{
     TaskPage, TaskSettleBody, TaskStory, TaskView, WarningSide, WarningView,
 };
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};
+pub use upkeep::{BackupBody, BackupView, KeptTable, RepairView, RestoreView};
 pub use vector::{
     ReEmbedAnswer, ReEmbedBody, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
     VectorStoreBody, VectorView,

@@ -30,6 +30,7 @@ mod table_data;
 mod task;
 mod task_view;
 mod topic;
+mod upkeep;
 mod vector;
 mod warnings;
 

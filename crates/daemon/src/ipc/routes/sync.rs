@@ -10,7 +10,7 @@ use heddle_core::sync::SyncState;
 use heddle_store::{Dropped, Retried};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    ClockView, DoctorAnswer, DoctorView, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
+    ClockView, DoctorAnswer, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
@@ -113,39 +113,8 @@ pub(super) async fn dump(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     })
 }
 
-pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
-    let mut findings = vec![store_finding(&ipc.shared)];
-    let mut ops = Vec::new();
-    for mesh in &ipc.shared.meshes {
-        let sync = view(&ipc.shared, mesh).await?;
-        findings.push(sync_finding(mesh, &sync));
-        if sync.kind != "personal" {
-            ops.extend(stuck(&ipc.shared, mesh).await?);
-        }
-    }
-    ok(&DoctorView {
-        ok: findings.iter().all(|finding| finding.ok),
-        findings,
-        ops,
-    })
-}
-
-fn store_finding(shared: &Shared) -> Finding {
-    let poisoned = shared.store.poisoned();
-    Finding {
-        check: "store".to_owned(),
-        ok: poisoned.is_none(),
-        next: poisoned
-            .as_ref()
-            .map_or_else(String::new, |_| "Check the disk, then restart.".to_owned()),
-        says: poisoned.map_or_else(
-            || "the store takes writes".to_owned(),
-            |why| format!("the store takes no writes since a sync failed ({why})"),
-        ),
-    }
-}
-
-fn sync_finding(mesh: &MeshState, sync: &SyncView) -> Finding {
+/// What is to be said of a mesh's sync.
+pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
     let name = &mesh.mesh.name;
     let (ok, says, next) = if sync.kind == "personal" {
         (
@@ -189,7 +158,8 @@ fn sync_finding(mesh: &MeshState, sync: &SyncView) -> Finding {
     }
 }
 
-async fn stuck(shared: &Shared, mesh: &MeshState) -> Result<Vec<StuckOp>, Problem> {
+/// The ops of a mesh that wait for a person.
+pub(super) async fn stuck(shared: &Shared, mesh: &MeshState) -> Result<Vec<StuckOp>, Problem> {
     let id = mesh.mesh.mesh;
     let name = mesh.mesh.name.to_string();
     let refused = shared.store.refused_ops(id, OPS_LISTED_MAX).await;

@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, inbox, inbox_marks, inbox_search, mesh, outbox, peers,
-    publish, queue, send, status, sync, table_data, topic,
+    publish, queue, send, status, sync, table_data, topic, upkeep,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
-    AckAnswer, AckBody, AgentBody, AgentList, AgentView, ClockView, Compat, DoctorAnswer,
-    DoctorView, DumpView, ExplainView, Health, InboxPage, MeshInfo, MeshInviteAnswer,
+    AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ClockView, Compat,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, MeshInfo, MeshInviteAnswer,
     MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
     MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
     PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
@@ -217,7 +217,19 @@ fn sync_routes() -> Vec<Route> {
         )
         .asks::<sync::DumpQuery>()
         .gives::<DumpView>(200),
-        get("/v1/doctor", sync::doctor, "What is wrong, and what to do").gives::<DoctorView>(200),
+        get(
+            "/v1/doctor",
+            upkeep::doctor,
+            "What is wrong, and what to do",
+        )
+        .gives::<DoctorView>(200),
+        post(
+            "/v1/doctor/backup",
+            upkeep::back_up,
+            "A copy of the store, while it runs",
+        )
+        .takes::<BackupBody>()
+        .gives::<BackupView>(200),
         post(
             "/v1/doctor/retry",
             sync::retry,

@@ -1,4 +1,4 @@
-//! `heddle advanced fingerprint | canonicalize | dump | sweep | re-embed`: see what the gate sees and what a
+//! `heddle advanced fingerprint | canonicalize | dump | export | sweep | re-embed`: see what the gate sees and what a
 //! mesh holds; tidy up by hand; move to another model.
 
 use std::io::{BufRead, Read};
@@ -12,7 +12,7 @@ use heddle_wire::ipc::{SendBody, SweepAnswer, SweepBody};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
-use super::re_embed;
+use super::{export, re_embed};
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
@@ -31,6 +31,8 @@ enum Verb {
     },
     /// Print every replicated row of a mesh (--mesh) as a canonical line; equal replicas print equal bytes
     Dump,
+    /// Print everything that this home holds, or one mesh (--mesh), as JSON lines
+    Export(export::Args),
     /// Take away what no shared file names any more; the daemon does it every day by itself
     Sweep {
         /// How long what nobody names is left alone; an hour where nothing is said
@@ -62,6 +64,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 .to_owned())
         }),
         Verb::Dump => dump(context),
+        Verb::Export(args) => export::run(context, &args),
         Verb::ReEmbed(args) => re_embed::run(context, &args),
         Verb::Canonicalize { lines: false } => ui::raw(&canonical(&whole_input()?)?),
         Verb::Canonicalize { lines: true } => each_line(canonical),

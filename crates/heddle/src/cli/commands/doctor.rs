@@ -1,9 +1,13 @@
 //! `heddle doctor`: what is wrong, and what a person can do about ops that do not get through.
 
+use std::path::PathBuf;
+
 use clap::Args as ClapArgs;
+use heddle_daemon::Home;
+use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, OpBody, ResumeBody};
 
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, upkeep};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -16,9 +20,21 @@ pub struct Args {
     /// Let the sync of a mesh go on that an op has paused
     #[arg(long, value_name = "MESH")]
     resume_sync: Option<String>,
+    /// Make a copy of the store, also while the daemon runs; replaces nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["retry", "drop", "resume_sync", "repair"])]
+    backup: Option<PathBuf>,
+    /// Save what can be read of a damaged store; the daemon must be down, and the damaged file is kept
+    #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync"])]
+    repair: bool,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    if let Some(file) = &args.backup {
+        return upkeep::back_up(context, file);
+    }
+    if args.repair {
+        return upkeep::repair(context);
+    }
     let client = context.client();
     let op = |id: &String| OpBody {
         id: id.clone(),
@@ -33,7 +49,13 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if let Some(mesh) = args.resume_sync {
         return context.print(&client.resume_sync(&ResumeBody { mesh })?, said);
     }
-    let view = client.doctor()?;
+    let view = match client.doctor() {
+        // A process that holds the home is starting, stopping or stuck: not a home in which nothing runs.
+        Err(ClientError::NotRunning { .. }) if Home::holder_for_good(&context.home).is_none() => {
+            heddle_daemon::upkeep::look(&context.home)
+        }
+        other => other?,
+    };
     context.print(&view, describe)?;
     if view.ok {
         Ok(())

@@ -9,6 +9,7 @@ mod doctor;
 mod down;
 mod effect;
 mod explain;
+mod export;
 mod file;
 mod forget;
 mod inbox;
@@ -95,7 +96,7 @@ verbs! {
     Mcp => mcp,
     /// Show, invite to and join meshes; the clock of their data and how their sync stands
     Mesh => mesh,
-    /// Say what is wrong and mend it: ops that do not get through
+    /// Say what is wrong and mend it; make a backup of the store
     Doctor => doctor,
     /// Run a broker of its own, and its jobs by hand
     Broker => broker,

@@ -1,11 +1,13 @@
-//! `heddle daemon …`: the daemon without an embedded broker, and its outbox.
+//! `heddle daemon …`: the daemon without an embedded broker, its outbox, and copies of its store.
 
 mod outbox;
+
+use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
 
 use super::{down, logs, status, up};
-use crate::cli::{CliError, Context};
+use crate::cli::{CliError, Context, upkeep};
 use crate::up::Flavour;
 
 #[derive(Debug, ClapArgs)]
@@ -24,6 +26,16 @@ enum Verb {
     Status(status::Args),
     /// Show the daemon's log
     Logs(logs::Args),
+    /// Make a copy of the store, also while the daemon runs; the same as `doctor --backup`
+    Backup {
+        /// Nothing may be there yet; large files go into FILE.blobs beside it
+        file: PathBuf,
+    },
+    /// Put a backup in the place of the store; the daemon must be down, and the old file is kept
+    Restore {
+        /// As `heddle daemon backup` has made it
+        file: PathBuf,
+    },
     /// Show the outbox, and mend what is stuck in it
     Outbox(outbox::Args),
 }
@@ -34,6 +46,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Down(args) => down::run(context, args),
         Verb::Status(args) => status::run(context, args),
         Verb::Logs(args) => logs::run(context, args),
+        Verb::Backup { file } => upkeep::back_up(context, &file),
+        Verb::Restore { file } => upkeep::restore(context, &file),
         Verb::Outbox(args) => outbox::run(context, args),
     }
 }

@@ -1,0 +1,92 @@
+//! `/v1/doctor` and `/v1/doctor/backup`: the verdict on the whole home, and a copy of its store while it runs.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use heddle_core::error_code::ErrorCode;
+use heddle_store::BackupError;
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{BackupBody, DoctorView, Finding};
+use heddle_wire::problem::Problem;
+
+use super::sync;
+use crate::files::stream;
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
+use crate::shared::Shared;
+use crate::upkeep;
+
+pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
+    let mut findings = vec![store_finding(&ipc.shared)];
+    let home = ipc.home.clone();
+    let looked = tokio::task::spawn_blocking(move || upkeep::findings(&home, false)).await;
+    findings.extend(looked.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?);
+    let mut ops = Vec::new();
+    for mesh in &ipc.shared.meshes {
+        let sync = sync::view(&ipc.shared, mesh).await?;
+        findings.push(sync::finding(mesh, &sync));
+        if sync.kind != "personal" {
+            ops.extend(sync::stuck(&ipc.shared, mesh).await?);
+        }
+    }
+    ok(&DoctorView {
+        ok: findings.iter().all(|finding| finding.ok),
+        findings,
+        ops,
+    })
+}
+
+fn store_finding(shared: &Shared) -> Finding {
+    let poisoned = shared.store.poisoned();
+    Finding {
+        check: "store".to_owned(),
+        ok: poisoned.is_none(),
+        next: poisoned
+            .as_ref()
+            .map_or_else(String::new, |_| "Check the disk, then restart.".to_owned()),
+        says: poisoned.map_or_else(
+            || "the store takes writes".to_owned(),
+            |why| format!("the store takes no writes since a sync failed ({why})"),
+        ),
+    }
+}
+
+pub(super) async fn back_up(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let asked: BackupBody = body::read(&parts, incoming).await?;
+    let to = Path::new(&asked.file).to_owned();
+    if !to.is_absolute() {
+        let problem = from_wire::invalid("the file of a backup is named with its whole path");
+        return Err(problem.into());
+    }
+    let place = Arc::clone(&ipc.load.files).try_acquire_owned();
+    let _place = place.map_err(|_| stream::no_place())?;
+    let (data, blobs) = (ipc.home.join("data.db"), ipc.shared.blobs.clone());
+    let work = move || heddle_store::back_up(&data, &blobs, &to);
+    let made = tokio::task::spawn_blocking(work).await;
+    let made = made.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let made = made.map_err(|error| problem(&error))?;
+    ok(&upkeep::backup_view(made))
+}
+
+fn problem(error: &BackupError) -> Problem {
+    let code = match error {
+        BackupError::Exists { .. } => ErrorCode::NameTaken,
+        BackupError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            ErrorCode::InsufficientStorage
+        }
+        BackupError::Unfinished { .. } | BackupError::Io { .. } => ErrorCode::InvalidRequest,
+        BackupError::Damaged { .. } => ErrorCode::StorageUnavailable,
+        _ => ErrorCode::Internal,
+    };
+    let problem = Problem::new(code, error.to_string());
+    match error {
+        BackupError::Exists { .. } => problem.next("Choose another name; nothing was written."),
+        BackupError::Unfinished { .. } => {
+            problem.next("Remove it, or choose another name; nothing was written.")
+        }
+        BackupError::Damaged { .. } => problem.next("`heddle doctor` says what to do."),
+        _ => problem,
+    }
+}

@@ -1,0 +1,42 @@
+//! Why a daemon does not start. The words for people, and what to do next, are the binary's.
+
+use heddle_core::names::MemberName;
+use heddle_store::{BlobError, StoreError};
+
+use crate::effects::EffectsError;
+use crate::hooks::PolicyError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("data.db: {0}")]
+    Store(#[from] StoreError),
+    #[error(
+        "data.db is missing or empty, but broker.db or effects.db is there: put data.db back from a backup, or move both (and effects/) away to begin anew"
+    )]
+    HalfAHome,
+    #[error("{what}: {why}")]
+    Io { what: &'static str, why: String },
+    #[error("{0}")]
+    Name(#[from] heddle_core::names::NameError),
+    #[error("metrics cannot be recorded: {0}")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    #[error("the folder blobs cannot be used: {0}")]
+    Blobs(#[from] BlobError),
+    #[error(transparent)]
+    Hooks(#[from] PolicyError),
+    #[error(transparent)]
+    Effects(#[from] EffectsError),
+    #[error(
+        "config.toml says member = \"{wanted}\", but this home has been \"{known}\" since its first start, and its mailboxes carry that name"
+    )]
+    AnotherName {
+        wanted: MemberName,
+        known: MemberName,
+    },
+    #[error("mesh {mesh} cannot be used: {why}")]
+    Mesh { mesh: String, why: String },
+    #[error("config.toml names no mesh that is hosted elsewhere")]
+    NoMesh,
+    #[error("{0}")]
+    Refused(String),
+}

@@ -1,0 +1,255 @@
+//! The doctor's look at the files of a home: sentences, each with one command. It changes nothing.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use heddle_store::{BackupError, Checkup, MeshCheck, check_up, problem_in};
+use heddle_wire::ipc::{DoctorView, Finding};
+
+/// Below this a start may fail for want of space.
+const FREE_BYTES_MIN: u64 = 64 << 20;
+/// Files with a wrong mode that one finding names.
+const NAMED_MAX: usize = 3;
+/// What a person writes, and may want others to read.
+const THEIRS: [&str; 3] = ["config.toml", "hooks.toml", "hooks"];
+
+/// The verdict on a home in which nothing runs.
+pub fn look(home: &Path) -> DoctorView {
+    let mut findings = vec![Finding {
+        check: "daemon".to_owned(),
+        ok: true,
+        says: "no daemon runs; only the files were looked at".to_owned(),
+        next: "`heddle up` starts one.".to_owned(),
+    }];
+    if !home.join("data.db").exists() && !home.join("broker.db").exists() {
+        findings.push(fine(
+            "data.db",
+            "there is none yet; the first start makes it",
+        ));
+    } else {
+        findings.extend(self::findings(home, true));
+    }
+    DoctorView {
+        ok: findings.iter().all(|finding| finding.ok),
+        findings,
+        ops: Vec::new(),
+    }
+}
+
+/// What the files say. `with_sync`: also how the tables say that the sync stands, for want of a daemon
+/// that knows better. Blocks for as long as reading the files takes.
+pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if home.join("data.db").exists() {
+        found.extend(store_findings(home, with_sync));
+    } else {
+        found.push(wrong(
+            "data.db",
+            "it is missing, but broker.db is there".to_owned(),
+            "Put the last backup back with `heddle daemon restore FILE`.",
+        ));
+    }
+    let broker = home.join("broker.db");
+    if broker.exists() {
+        found.push(match problem_in(&broker) {
+            Ok(problem) => integrity("broker.db", problem.as_deref()),
+            Err(error) => unreadable("broker.db", &error),
+        });
+    }
+    found.push(disk(home));
+    found.push(modes(home));
+    found
+}
+
+fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    match check_up(&home.join("data.db"), &home.join("blobs")) {
+        Ok(checkup) => {
+            found.push(integrity("data.db", checkup.problem.as_deref()));
+            if checkup.problem.is_none() {
+                found.push(blobs(&checkup));
+                found.extend(dead(&checkup));
+                let meshes = checkup.meshes.iter().filter(|_| with_sync);
+                found.extend(meshes.map(sync));
+            }
+            found.extend(old_files(&checkup));
+        }
+        Err(error) => found.push(unreadable("data.db", &error)),
+    }
+    found
+}
+
+fn fine(check: &str, says: impl Into<String>) -> Finding {
+    Finding {
+        check: check.to_owned(),
+        ok: true,
+        says: says.into(),
+        next: String::new(),
+    }
+}
+
+fn wrong(check: &str, says: String, next: impl Into<String>) -> Finding {
+    Finding {
+        check: check.to_owned(),
+        ok: false,
+        says,
+        next: next.into(),
+    }
+}
+
+fn integrity(file: &str, problem: Option<&str>) -> Finding {
+    let Some(problem) = problem else {
+        return fine(file, "every page of it was read and is whole");
+    };
+    let next = if file == "data.db" {
+        "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
+    } else {
+        "Stop with `heddle down` and put the last backup of broker.db in its place; nothing was changed."
+    };
+    wrong(file, format!("it is damaged: {problem}"), next)
+}
+
+fn unreadable(file: &str, error: &BackupError) -> Finding {
+    wrong(
+        file,
+        format!("it cannot be looked at: {error}"),
+        "See to the disk and the rights of the home folder, then run `heddle doctor` again.",
+    )
+}
+
+fn blobs(checkup: &Checkup) -> Finding {
+    if checkup.blobs_missing > 0 {
+        let says = format!(
+            "the bytes of {} of {} large files are gone from the blob folder",
+            checkup.blobs_missing, checkup.blobs
+        );
+        let next = "Share those files again (`heddle file list` shows them), or put a backup of the folder blobs back.";
+        return wrong("blobs", says, next);
+    }
+    let mut finding = fine(
+        "blobs",
+        format!("the bytes of all {} large files are here", checkup.blobs),
+    );
+    if checkup.blobs_orphaned > 0 {
+        finding.says = format!(
+            "{}; {} blobs are nobody's, and the daily sweep takes them away",
+            finding.says, checkup.blobs_orphaned
+        );
+        "`heddle advanced sweep` does it now.".clone_into(&mut finding.next);
+    }
+    finding
+}
+
+fn dead(checkup: &Checkup) -> Option<Finding> {
+    (checkup.dead > 0).then(|| {
+        wrong(
+            "outbox",
+            format!(
+                "{} messages are dead: they will not go out by themselves",
+                checkup.dead
+            ),
+            "`heddle daemon outbox --failed` shows them and what to do.",
+        )
+    })
+}
+
+fn sync(mesh: &MeshCheck) -> Finding {
+    let check = format!("sync of mesh {}", mesh.name);
+    if !mesh.is_shared {
+        return fine(&check, "its data stays in this home");
+    }
+    let start =
+        "Start with `heddle up`, then `heddle doctor` lists the ops and what to do about them.";
+    if mesh.paused {
+        let says = "its sync is paused: one op was refused too often".to_owned();
+        return wrong(&check, says, start);
+    }
+    if mesh.needs_resync {
+        let says = "the broker's log has a gap; data of others may be missing here".to_owned();
+        return wrong(
+            &check,
+            says,
+            "Ask whoever runs the broker; the log must be whole.",
+        );
+    }
+    if mesh.quarantined > 0 {
+        let says = format!("{} ops from elsewhere were set aside", mesh.quarantined);
+        return wrong(&check, says, start);
+    }
+    fine(
+        &check,
+        format!(
+            "{} changes wait to be sent, {} wait for what they are about",
+            mesh.out_waiting, mesh.parked
+        ),
+    )
+}
+
+fn old_files(checkup: &Checkup) -> Option<Finding> {
+    let first = checkup.old_files.first()?;
+    let mut finding = fine(
+        "old files",
+        format!(
+            "{} older files of the store lie beside it, such as {}",
+            checkup.old_files.len(),
+            first.display()
+        ),
+    );
+    "Move them away when you have looked at them; nothing needs them."
+        .clone_into(&mut finding.next);
+    Some(finding)
+}
+
+fn disk(home: &Path) -> Finding {
+    let free = match rustix::fs::statvfs(home) {
+        Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
+        Err(error) => return wrong("disk", error.to_string(), "Check the disk."),
+    };
+    let mb = free >> 20;
+    if free < FREE_BYTES_MIN {
+        let next = "Free some space; `heddle daemon outbox prune --confirm` gives back what was delivered.";
+        return wrong("disk", format!("only {mb} MB are free"), next);
+    }
+    fine("disk", format!("{mb} MB are free"))
+}
+
+/// Everything in the home but what a person has written there is for its owner alone (LF-37).
+fn modes(home: &Path) -> Finding {
+    let mut open = Vec::new();
+    walk(home, home, &mut open);
+    if open.is_empty() {
+        return fine("modes", "nobody else can read the home");
+    }
+    let names: Vec<&str> = open.iter().take(NAMED_MAX).map(String::as_str).collect();
+    let more = open.len().saturating_sub(NAMED_MAX);
+    let more = if more > 0 {
+        format!(" and {more} more")
+    } else {
+        String::new()
+    };
+    wrong(
+        "modes",
+        format!("others may read or change {}{more}", names.join(", ")),
+        format!("Run `chmod -R go= {}`.", home.display()),
+    )
+}
+
+fn walk(home: &Path, at: &Path, open: &mut Vec<String>) {
+    let Ok(metadata) = at.symlink_metadata() else {
+        return;
+    };
+    let name = at.strip_prefix(home).unwrap_or(at);
+    if THEIRS.iter().any(|theirs| name == Path::new(theirs)) || metadata.is_symlink() {
+        return;
+    }
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    if metadata.permissions().mode() & 0o077 != 0 || !is_ours {
+        let shown = if at == home { home } else { name };
+        open.push(shown.display().to_string());
+    }
+    if metadata.is_dir() {
+        for entry in std::fs::read_dir(at).into_iter().flatten().flatten() {
+            walk(home, &entry.path(), open);
+        }
+    }
+}

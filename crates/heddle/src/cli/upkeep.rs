@@ -1,0 +1,169 @@
+//! What verbs do to the files of a home in which no daemon runs, and how they say it.
+
+use std::path::{Path, PathBuf};
+
+use heddle_core::clock::Clock as _;
+use heddle_daemon::{BackupError, Home, HomeError, upkeep};
+use heddle_wire::client::ClientError;
+use heddle_wire::ipc::{BackupBody, BackupView, RepairView, RestoreView};
+
+use super::error::{CliError, exit};
+use super::{Context, text};
+use crate::system::SystemClock;
+
+/// Through the daemon where one runs, and from the files where none does.
+pub fn back_up(context: &Context, to: &Path) -> Result<(), CliError> {
+    let to = absolute(to)?;
+    let body = BackupBody {
+        file: to.display().to_string(),
+    };
+    let made = match context.client().back_up(&body) {
+        Err(ClientError::NotRunning { .. }) => {
+            let home = claim(context)?;
+            upkeep::back_up(&home, &to).map_err(refused)?
+        }
+        other => other?,
+    };
+    context.print(&made, backed_up)
+}
+
+pub fn restore(context: &Context, from: &Path) -> Result<(), CliError> {
+    let from = absolute(from)?;
+    let home = claim(context)?;
+    let now = SystemClock::start().wall();
+    let restored = upkeep::restore(&home, &from, now).map_err(refused)?;
+    context.print(&restored, put_back)
+}
+
+pub fn repair(context: &Context) -> Result<(), CliError> {
+    if !context.home.join("data.db").exists() {
+        let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
+        return Err(none.next(
+            "Put a backup back with `heddle daemon restore FILE`, or begin with `heddle up`.",
+        ));
+    }
+    let home = claim(context)?;
+    let now = SystemClock::start().wall();
+    let repaired = upkeep::repair(&home, now).map_err(refused)?;
+    context.print(&repaired, mended)
+}
+
+/// The lock on the home, which a running daemon has.
+fn claim(context: &Context) -> Result<Home, CliError> {
+    let now = SystemClock::start().wall();
+    Home::claim_data(&context.home, now).map_err(|error| match error {
+        HomeError::Held { .. } => CliError::new(exit::CONFLICT, error.to_string())
+            .next("Stop it with `heddle down` first; nothing was changed."),
+        error => crate::up::home_error(error),
+    })
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, CliError> {
+    std::path::absolute(path).map_err(|error| {
+        CliError::new(exit::USAGE, format!("{}: {error}", path.display()))
+            .next("Name the file with its whole path.")
+    })
+}
+
+fn refused(error: BackupError) -> CliError {
+    let message = error.to_string();
+    let (code, next) = match error {
+        BackupError::Exists { .. } | BackupError::Unfinished { .. } => {
+            (exit::CONFLICT, "Nothing was written.")
+        }
+        BackupError::NotAStore { .. } => (
+            exit::USAGE,
+            "Name a file that `heddle doctor --backup FILE` has made; nothing was changed.",
+        ),
+        BackupError::Newer { .. } => (exit::REFUSED, "Update Heddle; nothing was changed."),
+        BackupError::Damaged { .. } => (
+            exit::FAILED,
+            "Take an older backup. For data.db itself, `heddle doctor --repair` saves what can be read.",
+        ),
+        BackupError::NothingLeft { .. } => (
+            exit::FAILED,
+            "Put a backup back with `heddle daemon restore FILE`; without one, move data.db and broker.db away to begin anew.",
+        ),
+        BackupError::Io { ref source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
+            (exit::NOT_FOUND, "Check the path; nothing was changed.")
+        }
+        _ => (exit::FAILED, "The store in the home was not changed."),
+    };
+    CliError::new(code, message).next(next)
+}
+
+fn backed_up(made: &BackupView) -> String {
+    let mut words = format!(
+        "{} ({} bytes) is a whole copy of the store\n",
+        text::printable(&made.file),
+        made.bytes
+    );
+    if made.blobs > 0 {
+        words.push_str(&format!(
+            "  with {} blobs ({} bytes) in the folder {}.blobs beside it; they belong together\n",
+            made.blobs,
+            made.blob_bytes,
+            text::printable(&made.file)
+        ));
+    }
+    if made.blobs_missing > 0 {
+        words.push_str(&format!(
+            "  ! {} blobs could not be read and are not in it\n",
+            made.blobs_missing
+        ));
+    }
+    words.push_str("  keys/ and config.toml are not in it: copy them to a safe place, too\n");
+    words
+}
+
+fn put_back(restored: &RestoreView) -> String {
+    let mut words = format!(
+        "{} is in place; its meshes begin incarnation {}\n",
+        text::printable(&restored.file),
+        restored.incarnation
+    );
+    if let Some(before) = &restored.before {
+        words.push_str(&format!(
+            "  what was there before lies at {}\n",
+            text::printable(before)
+        ));
+    }
+    if restored.blobs_missing > 0 {
+        words.push_str(&format!(
+            "  ! the bytes of {} large files are neither here nor in the backup\n",
+            restored.blobs_missing
+        ));
+    }
+    words.push_str("  next: heddle up\n");
+    words
+}
+
+fn mended(view: &RepairView) -> String {
+    if !view.repaired {
+        return "nothing is wrong with data.db; nothing was changed\n".to_owned();
+    }
+    let mut words = String::from("data.db was damaged; what could be read is in a fresh file\n");
+    for table in view
+        .tables
+        .iter()
+        .filter(|table| table.refused + table.gaps > 0)
+    {
+        words.push_str(&format!(
+            "  ! {}: {} rows saved; {} could not be taken, {} stretches could not be read\n",
+            table.table, table.rows, table.refused, table.gaps
+        ));
+    }
+    words.push_str(if view.lost {
+        "  what the others of a shared mesh have comes back by sync; an id that was lost here is still known to the broker\n"
+    } else {
+        "  no row was lost\n"
+    });
+    if let Some(damaged) = &view.damaged {
+        words.push_str(&format!(
+            "  the damaged file lies at {}\n",
+            text::printable(damaged)
+        ));
+    }
+    words.push_str("  next: heddle up\n");
+    words
+}

@@ -1,0 +1,146 @@
+//! What is wrong with a store, looked at without changing a byte, whether a daemon runs or not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use heddle_core::file::ContentHash;
+use rusqlite::Connection;
+
+use crate::backup::{BackupError, has_table, problem_of};
+use crate::park::{all_old, open_old};
+
+/// What a look has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkup {
+    /// The first problem that SQLite names in the file.
+    pub problem: Option<String>,
+    pub version: u32,
+    pub meshes: Vec<MeshCheck>,
+    /// Messages that will not go out by themselves.
+    pub dead: u64,
+    /// Blobs that rows name and that are here.
+    pub blobs: u64,
+    /// Of those, how many have no file of the right length.
+    pub blobs_missing: u64,
+    /// Files in the blob folder that no row names; a sweep takes them away once they are old enough.
+    pub blobs_orphaned: u64,
+    /// Files that once were this store: parked, damaged, or from before a restore.
+    pub old_files: Vec<std::path::PathBuf>,
+}
+
+/// How the sync of one mesh stands in the tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MeshCheck {
+    pub name: String,
+    pub is_shared: bool,
+    pub paused: bool,
+    pub needs_resync: bool,
+    pub out_waiting: u64,
+    pub parked: u64,
+    pub quarantined: u64,
+}
+
+const MESHES: &str = "
+    SELECT name, kind <> 'personal', sync_paused, needs_resync,
+        (SELECT count(*) FROM op_outbox WHERE op_outbox.mesh_id = mesh.mesh_id),
+        (SELECT count(*) FROM op_inbox WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'parked'),
+        (SELECT count(*) FROM op_inbox
+            WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'quarantined')
+    FROM mesh ORDER BY name";
+
+/// Looks at the whole store. Blocks for as long as reading all of it takes.
+pub fn check_up(data: &Path, blobs: &Path) -> Result<Checkup, BackupError> {
+    heddle_sqlite::link_vectors()?;
+    let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
+    let connection = open_old(&data)?;
+    let mut found = Checkup {
+        problem: problem_of(&connection)?,
+        old_files: all_old(&data),
+        ..Checkup::default()
+    };
+    if found.problem.is_some() {
+        return Ok(found);
+    }
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u32>(0));
+    found.version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if has_table(&connection, "outbox")? {
+        found.dead = u64::from(count("SELECT count(*) FROM outbox WHERE status = 'dead'")?);
+    }
+    if has_table(&connection, "op_inbox")? {
+        found.meshes = meshes(&connection)?;
+    }
+    if has_table(&connection, "blob_refs")? {
+        look_at_blobs(&connection, blobs, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// The first problem of any SQLite file, such as the broker's; reads only.
+pub fn problem_in(path: &Path) -> Result<Option<String>, BackupError> {
+    let path = std::path::absolute(path).map_err(BackupError::io("named", path))?;
+    problem_of(&open_old(&path)?)
+}
+
+fn meshes(connection: &Connection) -> rusqlite::Result<Vec<MeshCheck>> {
+    let mut statement = connection.prepare(MESHES)?;
+    let rows = statement.query_map([], |row| {
+        Ok(MeshCheck {
+            name: row.get(0)?,
+            is_shared: row.get(1)?,
+            paused: row.get(2)?,
+            needs_resync: row.get(3)?,
+            out_waiting: u64::from(row.get::<_, u32>(4)?),
+            parked: u64::from(row.get::<_, u32>(5)?),
+            quarantined: u64::from(row.get::<_, u32>(6)?),
+        })
+    })?;
+    rows.collect()
+}
+
+fn look_at_blobs(
+    connection: &Connection,
+    blobs: &Path,
+    found: &mut Checkup,
+) -> Result<(), BackupError> {
+    // The files first: a blob that is shared meanwhile is in the rows by then.
+    let files = files(blobs);
+    let mut named = BTreeSet::new();
+    let mut statement =
+        connection.prepare("SELECT sha256, bytes, here FROM blob_refs WHERE ref_count > 0")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (hash, bytes, here): ([u8; 32], i64, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        named.insert(hash);
+        if here {
+            found.blobs += 1;
+            let has = files
+                .get(&hash)
+                .is_some_and(|len| i64::try_from(*len) == Ok(bytes));
+            found.blobs_missing += u64::from(!has);
+        }
+    }
+    let orphans = files.keys().filter(|hash| !named.contains(*hash));
+    found.blobs_orphaned = orphans.count() as u64;
+    Ok(())
+}
+
+/// The blobs that lie in their folders, with their lengths.
+fn files(blobs: &Path) -> BTreeMap<[u8; 32], u64> {
+    let mut found = BTreeMap::new();
+    for folder in 0..=u8::MAX {
+        let Ok(entries) = fs::read_dir(blobs.join(format!("{folder:02x}"))) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let hash = entry
+                .file_name()
+                .to_str()
+                .and_then(|name| name.parse().ok());
+            if let (Some(ContentHash(hash)), Ok(meta)) = (hash, entry.metadata()) {
+                found.insert(hash, meta.len());
+            }
+        }
+    }
+    found
+}

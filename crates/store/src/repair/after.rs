@@ -1,0 +1,83 @@
+//! Tables that must agree with one another agree again, whatever was lost of either.
+
+use rusqlite::Connection;
+
+use crate::backup::has_table;
+use crate::carry::{begin_search_anew, index_memory_anew};
+
+/// Every live file names its blob, and a blob that none names is the sweep's (LF-26).
+const COUNT_BLOBS: &str = "
+    INSERT OR IGNORE INTO blob_refs (sha256, ref_count, bytes, here, pending_unlink)
+        SELECT sha256, 1, max(size), 0, 0 FROM files WHERE storage = 'blob' GROUP BY sha256;
+    UPDATE blob_refs SET
+        ref_count = (SELECT count(*) FROM files
+            WHERE files.storage = 'blob' AND files.sha256 = blob_refs.sha256),
+        pending_unlink = NOT EXISTS (SELECT 1 FROM files
+            WHERE files.storage = 'blob' AND files.sha256 = blob_refs.sha256);";
+
+/// What waits in the outbox is what waits to be sent.
+const QUEUE_OPS: &str = "
+    DELETE FROM op_outbox WHERE NOT EXISTS (SELECT 1 FROM outbox
+        WHERE outbox.arrival = op_outbox.arrival AND outbox.kind = 'op'
+            AND (outbox.status = 'pending' OR outbox.status = 'inflight'));
+    INSERT OR IGNORE INTO op_outbox (mesh_id, arrival) SELECT mesh_id, arrival FROM outbox
+        WHERE kind = 'op' AND (status = 'pending' OR status = 'inflight');";
+
+/// Ops whose effects may be lost are read and applied once more; those that are there change nothing.
+const READ_AGAIN: &str = "
+    DELETE FROM op_inbox WHERE state = 'applied';
+    UPDATE mesh SET log_epoch = 0, log_seq = 0, needs_resync = 0 WHERE kind <> 'personal';";
+
+/// The tables whose rows carry stamps.
+const STAMPED: [&str; 6] = [
+    "memory",
+    "state_kv",
+    "tasks",
+    "task_claim_events",
+    "files",
+    "vector_metadata",
+];
+
+/// Takes all triggers away and gives their words, to make them again.
+pub(super) fn take_triggers(new: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement =
+        new.prepare("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")?;
+    let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let triggers: Vec<(String, String)> = rows.collect::<rusqlite::Result<_>>()?;
+    for (name, _) in &triggers {
+        new.execute_batch(&format!("DROP TRIGGER {name:?}"))?;
+    }
+    Ok(triggers.into_iter().map(|(_, sql)| sql).collect())
+}
+
+pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
+    if has_table(new, "blob_refs")? {
+        new.execute_batch(COUNT_BLOBS)?;
+    }
+    if has_table(new, "op_outbox")? {
+        new.execute_batch(QUEUE_OPS)?;
+        if !is_whole {
+            new.execute_batch(READ_AGAIN)?;
+        }
+    }
+    if !has_table(new, "lamport_clock")? {
+        return Ok(());
+    }
+    // No row is ahead of its mesh's clock.
+    for table in STAMPED {
+        if has_table(new, table)? {
+            new.execute_batch(&format!(
+                "INSERT INTO lamport_clock (mesh_id, value)
+                 SELECT mesh_id, max(lamport) FROM {table} WHERE true GROUP BY mesh_id
+                 ON CONFLICT (mesh_id) DO UPDATE SET value = max(value, excluded.value)"
+            ))?;
+        }
+    }
+    Ok(())
+}
+
+/// What is derived from rows is made anew from them.
+pub(super) fn index(new: &Connection) -> rusqlite::Result<()> {
+    begin_search_anew(new)?;
+    index_memory_anew(new)
+}

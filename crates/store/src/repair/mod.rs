@@ -1,0 +1,133 @@
+//! What can be read of a damaged file is carried over into a fresh one; the damaged one is kept.
+//!
+//! The fresh file has this program's own schema, so nothing of the damaged one is trusted but its rows,
+//! and each of those is checked by the tables that take it. What was lost is counted by table. It begins
+//! a new incarnation, because what it issued last may be among what was lost (C39), and reads the log of
+//! shared meshes from its beginning, because what it lost may still be there.
+
+mod after;
+mod salvage;
+mod vectors;
+
+use std::path::{Path, PathBuf};
+
+use heddle_core::clock::WallMs;
+use heddle_sqlite::{Database, Migration, Options};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::backup::{BackupError, begin_new_life, issued, keep_blobs_of, named, problem_of};
+use crate::blobs::Blobs;
+use crate::park::{self, Exchange, open_old};
+use crate::schema;
+
+/// What came over of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    pub table: String,
+    pub rows: u64,
+    /// Rows that were read, but that no table takes as they are.
+    pub refused: u64,
+    /// Places from which on nothing could be read for a while; how many rows stood there is not known.
+    pub gaps: u64,
+}
+
+impl Kept {
+    pub fn is_whole(&self) -> bool {
+        self.refused == 0 && self.gaps == 0
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repaired {
+    /// Where the damaged file lies.
+    pub damaged: PathBuf,
+    /// What was wrong with it, in SQLite's words.
+    pub problem: String,
+    pub tables: Vec<Kept>,
+    pub incarnation: u64,
+}
+
+/// Repairs the file at `data`; `None` where nothing is wrong with it. Blocks; nobody else may use it.
+pub fn repair(data: &Path, blobs: &Blobs, now: WallMs) -> Result<Option<Repaired>, BackupError> {
+    let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
+    heddle_sqlite::link_vectors()?;
+    park::finish(&data).map_err(BackupError::io("exchanged", &data))?;
+    std::fs::metadata(&data).map_err(BackupError::io("read", &data))?;
+    let old = open_old(&data)?;
+    // Cells that point out of their page are damage, not rows.
+    let careful = old.pragma_update(None, "cell_size_check", true);
+    let problem = match careful {
+        Ok(()) => problem_of(&old)?,
+        Err(error) => Some(error.to_string()),
+    };
+    let Some(problem) = problem else {
+        return Ok(None);
+    };
+    let draft = park::new_draft(&data).map_err(BackupError::io("prepared", &data))?;
+    let steps = steps_of(&old, &data)?;
+    let empty = Database::open(Options::new(&draft), steps)?;
+    empty.stop();
+    drop(empty);
+    let mut new = Connection::open_with_flags(&draft, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    new.pragma_update(None, "journal_mode", "DELETE")?;
+    new.pragma_update(None, "synchronous", "FULL")?;
+    let tables = fill(&old, &mut new)?;
+    let has_mesh = tables
+        .iter()
+        .any(|kept| kept.table == "mesh" && kept.rows > 0);
+    if !has_mesh {
+        return Err(BackupError::NothingLeft { path: data });
+    }
+    if let Some(problem) = problem_of(&new)? {
+        return Err(BackupError::Prepare(problem));
+    }
+    let kept_blobs = named(&new)?;
+    new.close().map_err(|(_, error)| error)?;
+    drop(old);
+    let incarnation = begin_new_life(&draft, issued(&data, now))?;
+    let stamp = park::stamp(&data, Exchange::Repaired, now);
+    let damaged = park::old_of(&data, Exchange::Repaired, &stamp);
+    keep_blobs_of(&data, &damaged, blobs, &kept_blobs)?;
+    park::decide(&data, Exchange::Repaired, &stamp).map_err(BackupError::io("exchanged", &data))?;
+    Ok(Some(Repaired {
+        damaged,
+        problem,
+        tables,
+        incarnation,
+    }))
+}
+
+/// The steps to the version that the damaged file says it has; what migrations do to rows comes after.
+fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], BackupError> {
+    let version = old.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));
+    let (found, known) = (version.unwrap_or(0), schema::newest());
+    let count = usize::try_from(found).unwrap_or(usize::MAX);
+    match schema::MIGRATIONS.get(..count) {
+        Some([]) => Ok(schema::MIGRATIONS),
+        Some(steps) => Ok(steps),
+        None => Err(BackupError::Newer {
+            path: data.to_owned(),
+            found,
+            known,
+        }),
+    }
+}
+
+/// In one transaction, with the triggers away: a row that was `done` comes over as it is.
+fn fill(old: &Connection, new: &mut Connection) -> Result<Vec<Kept>, BackupError> {
+    let transaction = new.transaction()?;
+    let triggers = after::take_triggers(&transaction)?;
+    let mut kept = Vec::new();
+    for table in salvage::tables(&transaction)? {
+        kept.push(salvage::carry(old, &transaction, &table)?);
+    }
+    kept.extend(vectors::carry(old, &transaction)?);
+    let is_whole = kept.iter().all(Kept::is_whole);
+    after::agree(&transaction, is_whole)?;
+    for sql in triggers {
+        transaction.execute_batch(&sql)?;
+    }
+    after::index(&transaction)?;
+    transaction.commit()?;
+    Ok(kept)
+}

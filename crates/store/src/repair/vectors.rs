@@ -1,0 +1,86 @@
+//! The vectors of each model, one by one: a text without its vector is not kept, and the other way round
+//! (LF-32).
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::Kept;
+use crate::backup::has_table;
+
+const PLACES: &str = "SELECT place FROM vector_metadata WHERE model_id = ?1 AND tombstone = 0";
+const FORGET: &str = "DELETE FROM vector_metadata WHERE place = ?1";
+
+pub(super) fn carry(old: &Connection, new: &Connection) -> rusqlite::Result<Vec<Kept>> {
+    if !has_table(new, "vector_models")? {
+        return Ok(Vec::new());
+    }
+    let models: Vec<String> = {
+        let mut statement = new.prepare("SELECT id FROM vector_models ORDER BY id")?;
+        let ids = statement.query_map([], |row| row.get(0))?;
+        ids.collect::<rusqlite::Result<_>>()?
+    };
+    let mut kept = Vec::new();
+    for model in models {
+        kept.push(one(old, new, &model)?);
+    }
+    new.execute(
+        "UPDATE vector_head SET changes = changes + 1, whole_from = changes + 1",
+        [],
+    )?;
+    Ok(kept)
+}
+
+fn one(old: &Connection, new: &Connection, model: &str) -> rusqlite::Result<Kept> {
+    let table = format!("vectors_{model}");
+    let mut kept = Kept {
+        table: table.clone(),
+        rows: 0,
+        refused: 0,
+        gaps: 0,
+    };
+    let sql = old
+        .query_row(
+            "SELECT sql FROM sqlite_schema WHERE name = ?1 AND sql LIKE 'CREATE VIRTUAL TABLE%vec0%'",
+            [&table],
+            |row| row.get::<_, String>(0),
+        )
+        .optional();
+    let is_made = match sql {
+        // Only the name that belongs to the model is read, and only one statement of that kind is run.
+        Ok(Some(sql)) => new
+            .prepare(&sql)
+            .and_then(|mut make| make.execute([]))
+            .is_ok(),
+        _ => false,
+    };
+    let places: Vec<i64> = {
+        let mut statement = new.prepare(PLACES)?;
+        let places = statement.query_map([model], |row| row.get(0))?;
+        places.collect::<rusqlite::Result<_>>()?
+    };
+    for place in places {
+        if is_made && copy(old, new, &table, place) {
+            kept.rows += 1;
+        } else {
+            kept.refused += 1;
+            new.execute(FORGET, [place])?;
+        }
+    }
+    if !is_made {
+        new.execute("DELETE FROM vector_metadata WHERE model_id = ?1", [model])?;
+        new.execute("DELETE FROM vector_models WHERE id = ?1", [model])?;
+    }
+    Ok(kept)
+}
+
+fn copy(old: &Connection, new: &Connection, table: &str, place: i64) -> bool {
+    let read = format!("SELECT embedding FROM {table:?} WHERE rowid = ?1");
+    let write = format!("INSERT INTO {table:?} (rowid, embedding) VALUES (?1, ?2)");
+    let cell = old
+        .prepare_cached(&read)
+        .and_then(|mut read| read.query_row([place], |row| row.get::<_, Vec<u8>>(0)));
+    let Ok(cell) = cell else { return false };
+    let written = new
+        .prepare_cached(&write)
+        .and_then(|mut write| write.execute((place, cell)));
+    written.is_ok()
+}
