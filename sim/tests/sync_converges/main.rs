@@ -4,7 +4,7 @@
 //! and operators from a seed. Partitions, lost acks, ops sent twice, pages that come again, late or in
 //! disorder, restarts, new epochs, and a replica that is put back from an old copy of its file. The judge
 //! keeps its own model: the acknowledged changes, and a last-writer-wins map that shares no code with the
-//! store. Tasks are folded, not overwritten: of them it asks that all replicas say the same.
+//! store.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -14,7 +14,6 @@
 mod dice;
 mod judge;
 mod network;
-mod nouns;
 mod world;
 
 use std::path::Path;

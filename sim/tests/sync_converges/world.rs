@@ -19,7 +19,6 @@ use heddle_store::{Applied, ChangeKey, Durability, NewMesh, NewOp, Receipt, Stor
 use serde_json::json;
 
 use crate::dice::Dice;
-use crate::nouns;
 
 pub(crate) const NOW: WallMs = WallMs(1_000_000);
 const KEYS: u64 = 60;
@@ -63,8 +62,6 @@ pub(crate) struct World {
     pub(crate) replicas: Vec<Replica>,
     pub(crate) faults: Faults,
     pub(crate) attempted: BTreeSet<OpId>,
-    /// In the order in which they were made, by whomever.
-    pub(crate) tasks: Vec<OpId>,
 }
 
 fn open(path: &Path) -> Store {
@@ -102,7 +99,6 @@ impl World {
             replicas: Vec::new(),
             faults: Faults::default(),
             attempted: BTreeSet::new(),
-            tasks: Vec::new(),
         };
         for number in 0..replicas {
             world.join(number, &name, folder).await;
@@ -157,11 +153,6 @@ impl World {
         let key = DataKey::parse(&format!("k{}", self.dice.roll(KEYS))).unwrap();
         let value = DataValue::new(&json!(self.dice.roll(1 << 30))).unwrap();
         let store = &self.replicas[at].store;
-        if self.dice.one_in(5) {
-            let (dice, tasks) = (&mut self.dice, &mut self.tasks);
-            let receipt = nouns::change(store, id, dice, tasks).await;
-            return self.note(at, op, receipt);
-        }
         let applied: Applied<()> = match self.dice.roll(8) {
             0 => store.delete_state(id, key).await.unwrap(),
             1 => store.forget(id, key).await.unwrap(),
@@ -175,13 +166,7 @@ impl World {
                 .await
                 .unwrap(),
         };
-        if let Applied::Fresh(receipt) = applied {
-            self.note(at, op, Some(receipt));
-        }
-    }
-
-    fn note(&mut self, at: usize, op: OpId, receipt: Option<Receipt>) {
-        if let Some(Receipt { stamp, .. }) = receipt {
+        if let Applied::Fresh(Receipt { stamp, .. }) = applied {
             assert_eq!(stamp.op, op);
             self.replicas[at].acknowledged.push(op);
             self.attempted.insert(op);
