@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(id.0.get_version_num(), 5);
         assert_eq!(
             id.to_string(),
-            "PINNED",
+            "a7bac672-8b64-5106-a0a3-7444f411a5b9",
             "an id that changes is a row that comes twice"
         );
         let mut seen = vec![id, base.published_id(MeshId(Ulid(8)))];

@@ -66,18 +66,19 @@ pub(crate) const TABLES: [Table; 5] = [
     },
 ];
 
+// The plus keeps the planner from taking an index by mesh and sorting all of it for each chunk.
 pub(crate) const MEMORY: &str = "
     SELECT place, lamport, peer, op_id, incarnation, updated_at, key, tags, value
-    FROM memory WHERE place > ?2 AND mesh_id = ?1 ORDER BY place LIMIT ?3";
+    FROM memory WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
 
 pub(crate) const STATE: &str = "
     SELECT place, lamport, updated_by, op_id, incarnation, updated_at, key, value
-    FROM state_kv WHERE place > ?2 AND mesh_id = ?1 ORDER BY place LIMIT ?3";
+    FROM state_kv WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
 
 pub(crate) const FILES: &str = "
     SELECT place, lamport, peer, op_id, incarnation, updated_at, path, tombstone, sha256, size, mime,
         content
-    FROM files WHERE place > ?2 AND mesh_id = ?1 ORDER BY place LIMIT ?3";
+    FROM files WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
 
 /// Reads what stands behind place, stamp, incarnation and time in a row.
 pub(super) type Body = fn(&Connection, i64, &mut Cells<'_, '_>) -> Result<OpBody, StoreError>;

@@ -12,7 +12,7 @@ use crate::error::StoreError;
 pub(crate) const BACKFILL: &str = "
     SELECT place, lamport, peer, op_id, incarnation, updated_at, key, model_id, tombstone, metadata,
         content
-    FROM vector_metadata WHERE place > ?2 AND mesh_id = ?1 ORDER BY place LIMIT ?3";
+    FROM vector_metadata WHERE place > ?2 AND +mesh_id = ?1 ORDER BY place LIMIT ?3";
 
 pub(crate) fn backfill(
     connection: &Connection,
