@@ -236,9 +236,12 @@ fn t_71_a_crash_between_the_enrolment_and_the_config_is_mended_by_joining_again(
     for file in ["data.db", "data.db-wal", "data.db-shm"] {
         let _ = std::fs::remove_file(bob.path().join(file));
     }
-    for file in ["broker.db", "broker.db-wal", "broker.db-shm"] {
-        let _ = std::fs::remove_file(bob.path().join(file));
+    for name in ["broker.db", "effects.db"] {
+        for end in ["", "-wal", "-shm"] {
+            let _ = std::fs::remove_file(bob.path().join(format!("{name}{end}")));
+        }
     }
+    let _ = std::fs::remove_dir_all(bob.path().join("effects"));
     let _bob = bob.up();
     assert!(!is_connected(&bob, "alice-home"));
     // The link is used up for everybody else.

@@ -235,9 +235,13 @@ fn lf_19_claim_task_is_tentative_and_reverts_when_another_peer_won() {
         let claimed = post(daemon, "/v1/task/claim", json!({"id": id})).expect(200);
         assert_eq!(claimed["task"]["status"], "claimed", "{claimed}");
     }
+    // A warning rides on the agent's next call, which may be one of these.
+    let warned = std::cell::Cell::new(0);
     let holder = |daemon: &Daemon| {
         let story = daemon.http.get(&format!("/v1/task/get?id={id}&mesh=team"));
-        story.json()["task"]["claim"]["by"].clone()
+        let story = story.json();
+        warned.set(warned.get() + story["warnings"].as_array().unwrap().len());
+        story["task"]["claim"]["by"].clone()
     };
     assert_ne!(holder(&pair.a), holder(&pair.b));
     pair.mend();
@@ -249,7 +253,8 @@ fn lf_19_claim_task_is_tentative_and_reverts_when_another_peer_won() {
         &pair.a
     };
     let told = post(loser, "/v1/state/set", json!({"key": "next", "value": 1})).expect(200);
-    assert_eq!(told["warnings"].as_array().unwrap().len(), 1, "{told}");
+    let told = told["warnings"].as_array().unwrap().len();
+    assert_eq!(warned.get() + told, 1, "LF-24: told once");
 }
 
 #[test]
