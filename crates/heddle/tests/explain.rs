@@ -295,3 +295,18 @@ fn a_dead_message_is_not_told_the_story_of_another_one_under_its_id() {
     assert_eq!(levels(&story), ["local"], "{story}");
     assert_eq!(story["broker"], Value::Null);
 }
+
+#[test]
+fn a_wait_claims_no_level_that_nobody_has_reached() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["topic", "create", "void"]).ok();
+    let send = ["send", "#void", "x", "--id", "v1"];
+    for level in ["--wait=delivered", "--wait=shown", "--wait=acked"] {
+        let ran = home.cli(&[&send[..], &[level, "--timeout", "1"]].concat());
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.stderr.contains("nobody receives #void"), "{ran:?}");
+    }
+    home.cli(&[&send[..], &["--wait"]].concat()).ok();
+    daemon.stop();
+}

@@ -144,12 +144,20 @@ impl ExplainView {
                 Some(Some(queue)) => {
                     queue.status == "acked" || (level < Level::Acked && queue.status == "leased")
                 }
+                // Nobody can have been shown what nobody receives.
                 Some(None) => {
                     self.deliveries_left_off == 0
+                        && !self.deliveries.is_empty()
                         && self.deliveries.iter().all(|d| d.at(level).is_some())
                 }
             },
         }
+    }
+
+    /// Whether the broker holds it for nobody: a topic that no agent receives.
+    pub fn has_nobody(&self) -> bool {
+        let is_fanned_out = self.broker.as_ref().is_some_and(|b| b.queue.is_none());
+        is_fanned_out && !self.stale && self.deliveries.is_empty() && self.deliveries_left_off == 0
     }
 
     /// Whether it can still get further by itself.

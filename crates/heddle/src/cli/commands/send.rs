@@ -131,6 +131,16 @@ fn wait_for(
         if story.has_reached(level) {
             return Ok(reached(&story, level, answer));
         }
+        if level > Level::Committed && story.has_nobody() {
+            let to = &story.outbox.to;
+            return Err(CliError::new(
+                exit::FAILED,
+                format!("{id} is committed, but nobody receives {to}"),
+            )
+            .next(
+                "It is not sent to those who subscribe later; `heddle topic list` shows who does.",
+            ));
+        }
         if story.is_over() {
             let status = &story.outbox.status;
             let why = story.outbox.last_error.as_deref().unwrap_or(status);
