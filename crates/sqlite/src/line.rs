@@ -151,8 +151,7 @@ impl Line {
         let mut state = self.lock();
         state.leader = None;
         state.batches += 1;
-        // A log that is too long is told every time: the thread may have found somebody leading.
-        let is_news = need == Need::Now || (need != Need::None && state.need != need);
+        let is_news = need != Need::None && state.need != need;
         state.need = need;
         let waits = !state.jobs.is_empty();
         state.promised = waits;
@@ -332,18 +331,6 @@ mod tests {
         assert!(line.try_lead(), "and then tasks lead again");
         line.take(1);
         line.end_lead(Need::None);
-        line.close();
-    }
-
-    #[test]
-    fn a_thread_that_found_somebody_leading_hears_of_a_long_log_again() {
-        let line = Arc::new(Line::new(10));
-        push(&line);
-        assert!(line.try_lead());
-        let told = thread_of(&line);
-        line.take(1);
-        line.end_lead(Need::Now);
-        assert_eq!(next(&told), Duty::Checkpoint);
         line.close();
     }
 }

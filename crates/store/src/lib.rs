@@ -1,7 +1,8 @@
 //! The mesh store: the only client-side SQL, one SQLite file (`data.db`) for all meshes of a home.
 //!
-//! It holds the outbox, the inbox, the data (memory, state, vectors), the meshes and their agents. Every write is one job of the
-//! group-commit writer: it is answered after the commit that carries it is on disk. Decisions are
+//! It holds the outbox, the inbox, the data (memory, state, tasks, files, vectors), the ops of sync, the
+//! meshes and their agents; large files are blobs beside it. Every write is one job of the group-commit
+//! writer: it is answered after the commit that carries it is on disk. Decisions are
 //! made by `heddle-core`; this crate looks rows up, asks, and writes. It never asks a clock: wall
 //! times and monotonic times are handed in.
 

@@ -73,6 +73,11 @@ impl<R> Plan<R> {
         let note = Value::Null;
         Self::Go { body, note }
     }
+
+    /// What is to be kept, or why nothing new can be.
+    pub(crate) fn keep(fresh: Result<OpBody, R>) -> Self {
+        fresh.map_or_else(Self::Refused, Self::go)
+    }
 }
 
 /// One change through the gate. `plan` looks at the rows and says what to do with a free key; the op

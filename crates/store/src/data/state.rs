@@ -88,10 +88,7 @@ impl Store {
     ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
             apply(connection, &id, |_| {
-                Ok(match fresh {
-                    Ok(new) => Plan::go(body(key, Some(new))),
-                    Err(refusal) => Plan::Refused(refusal),
-                })
+                Ok(Plan::keep(fresh.map(|new| body(key, Some(new)))))
             })
         })
         .await

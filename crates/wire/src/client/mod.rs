@@ -1,7 +1,7 @@
 //! The typed client over the daemon's Unix socket: plain blocking I/O, no runtime.
 //!
 //! A process that sends one message should cost little more than the message (P20), so this
-//! speaks HTTP/1.1 itself on top of `httparse`. Every door uses it: the CLI, later MCP.
+//! speaks HTTP/1.1 itself on top of `httparse`. Every door uses it: the CLI and MCP.
 
 mod body;
 mod effects;

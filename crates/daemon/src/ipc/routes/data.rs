@@ -7,6 +7,7 @@ use heddle_core::data::{DataError, DataKey, change_fingerprint};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{ClientMessageId, MemberId, OpId};
 use heddle_core::lamport::Stamp;
+use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
 use heddle_store::{Applied, ChangeKey, KnownChange, Receipt, StoreError};
@@ -20,6 +21,9 @@ use super::warnings;
 use crate::ipc::Ipc;
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
+
+/// Of a page's bytes, what its values may take; keys, tags and stamps need the rest.
+pub(super) const VALUE_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 4;
 
 /// Who changes something, where, and under which id, as the request says.
 pub(super) struct Asked<'a> {

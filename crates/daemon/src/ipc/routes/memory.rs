@@ -6,7 +6,6 @@ use axum::extract::{Request, State};
 use heddle_core::data::{DataValue, Tags};
 use heddle_core::envelope::Address;
 use heddle_core::lamport::PeerId;
-use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::op::NewMemory;
 use heddle_store::{MemoryFilter, MemoryMatch, MemoryRow, SearchQuery};
 use heddle_wire::from_wire;
@@ -16,7 +15,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::data::{
-    Asked, Change, address, data_key, data_problem, stamp_view, stored_value, unknown_key,
+    Asked, Change, VALUE_BYTES_MAX, address, data_key, data_problem, stamp_view, stored_value,
+    unknown_key,
 };
 use super::send::agent;
 use super::warnings;
@@ -24,9 +24,6 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
-
-/// Of a page's bytes, what its values may take; keys, tags and stamps need the rest.
-const VALUE_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 4;
 
 pub(super) async fn remember(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();

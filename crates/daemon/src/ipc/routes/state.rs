@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use heddle_core::data::DataValue;
-use heddle_core::limits::{DATA_KEY_BYTES_MAX, RESPONSE_BYTES_MAX};
+use heddle_core::limits::DATA_KEY_BYTES_MAX;
 use heddle_core::names::nfc;
 use heddle_core::op::NewState;
 use heddle_store::{StateFilter, StateRow};
@@ -15,7 +15,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::data::{
-    Asked, Change, address, data_key, data_problem, stamp_view, stored_value, unknown_key,
+    Asked, Change, VALUE_BYTES_MAX, address, data_key, data_problem, stamp_view, stored_value,
+    unknown_key,
 };
 use super::send::agent;
 use super::warnings;
@@ -23,9 +24,6 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
-
-/// Of a page's bytes, what its values may take; keys and stamps need the rest.
-const VALUE_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 4;
 
 pub(super) async fn set(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
