@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 
 use crate::ids::OpId;
-use crate::limits::LAMPORT_AHEAD_MAX;
+use crate::limits::{LAMPORT_AHEAD_MAX, LAMPORT_MAX};
 use crate::names::nfc;
 
 /// A peer's identity in stamps: NFC, compared by bytes, never by locale (LF-07).
@@ -27,12 +27,29 @@ impl PeerId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Lamport(pub u64);
 
-/// A remote stamp so far ahead that taking it over would poison the counter (C39).
+/// The highest stamp of all ops that a mesh's log has brought so far: the same on every replica that has
+/// read as far, whatever its own counter says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct LogClock(pub u64);
+
+/// A stamp so far ahead that taking it over would poison every counter (C39).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("stamp {remote} is too far ahead of {local}")]
+#[error("stamp {remote} is too far ahead of {log}, the highest of the log before it")]
 pub struct TooFarAhead {
-    pub local: u64,
+    pub log: u64,
     pub remote: u64,
+}
+
+impl LogClock {
+    /// The clock after an op of the log, or why the op may not move it. Depends on nothing but the log, so
+    /// no replica takes what another refuses.
+    pub fn admit(self, remote: u64) -> Result<Self, TooFarAhead> {
+        let Self(log) = self;
+        if remote > log.saturating_add(LAMPORT_AHEAD_MAX) || remote > LAMPORT_MAX {
+            return Err(TooFarAhead { log, remote });
+        }
+        Ok(Self(log.max(remote)))
+    }
 }
 
 impl Lamport {
@@ -42,15 +59,10 @@ impl Lamport {
         Self(self.0.saturating_add(1))
     }
 
-    /// A remote event: `max(own, remote) + 1`.
-    pub fn merge(self, remote: u64) -> Result<Self, TooFarAhead> {
-        if remote > self.0.saturating_add(LAMPORT_AHEAD_MAX) {
-            return Err(TooFarAhead {
-                local: self.0,
-                remote,
-            });
-        }
-        Ok(Self(self.0.max(remote)).tick())
+    /// A remote event that the log's clock has admitted: `max(own, remote) + 1`.
+    #[must_use]
+    pub fn merge(self, remote: u64) -> Self {
+        Self(self.0.max(remote)).tick()
     }
 }
 
@@ -100,15 +112,25 @@ mod tests {
     #[test]
     fn lf_01_local_and_merged_events_step_as_specified() {
         assert_eq!(Lamport(4).tick(), Lamport(5));
-        assert_eq!(Lamport(4).merge(2), Ok(Lamport(5)));
-        assert_eq!(Lamport(4).merge(9), Ok(Lamport(10)));
+        assert_eq!(Lamport(4).merge(2), Lamport(5));
+        assert_eq!(Lamport(4).merge(9), Lamport(10));
     }
 
     #[test]
-    fn lf_06_a_poisoned_stamp_leaves_the_counter_alone() {
-        assert!(Lamport(4).merge((1 << 63) - 1).is_err());
-        assert!(Lamport(4).merge(u64::MAX).is_err());
-        assert!(Lamport(4).merge(4 + LAMPORT_AHEAD_MAX).is_ok());
+    fn lf_06_a_poisoned_stamp_is_not_admitted() {
+        assert!(LogClock(4).admit((1 << 63) - 1).is_err());
+        assert!(LogClock(4).admit(u64::MAX).is_err());
+        let edge = 4 + LAMPORT_AHEAD_MAX;
+        assert_eq!(LogClock(4).admit(edge), Ok(LogClock(edge)));
+        assert!(LogClock(4).admit(edge + 1).is_err());
+        assert_eq!(LogClock(4).admit(2), Ok(LogClock(4)));
+    }
+
+    #[test]
+    fn lf_06_small_steps_do_not_lead_past_the_end_either() {
+        let end = LogClock(LAMPORT_MAX);
+        assert_eq!(end.admit(LAMPORT_MAX), Ok(end));
+        assert!(end.admit(LAMPORT_MAX + 1).is_err());
     }
 
     #[test]

@@ -296,8 +296,11 @@ pub const LINK_CHARS_MAX: usize = 2048;
 
 // --- clocks ----------------------------------------------------------------
 
-/// How far a remote Lamport stamp may be ahead of ours before it is refused (C39).
-pub const LAMPORT_AHEAD_MAX: u64 = 1 << 40;
+/// How far an op's Lamport stamp may be ahead of all before it in the mesh's log (C39). An honest home is
+/// ahead by what it changed while it was away.
+pub const LAMPORT_AHEAD_MAX: u64 = 1 << 24;
+/// No stamp beyond it is taken, so that local changes have room up to what JSON keeps exactly.
+pub const LAMPORT_MAX: u64 = 1 << 52;
 
 const _: () = {
     // A hook is stopped within the time that a shutdown has.
@@ -365,6 +368,8 @@ const _: () = {
     assert!(PAGE_ROWS_DEFAULT <= PAGE_ROWS_MAX);
     assert!(LOG_PAGE_MAX <= BATCH_ITEMS_MAX);
     assert!(SYNC_ACTIVE_TICK.as_millis() < SYNC_IDLE_TICK.as_millis());
-    // A merged clock stays an exact integer in SQLite and in JSON.
-    assert!(LAMPORT_AHEAD_MAX < (1 << 53));
+    // A merged clock stays an exact integer in SQLite and in JSON, and whoever wants to use it up needs
+    // more ops than a broker takes in years.
+    assert!(LAMPORT_MAX * 2 <= (1 << 53));
+    assert!(LAMPORT_MAX / LAMPORT_AHEAD_MAX >= 1 << 28);
 };

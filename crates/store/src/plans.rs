@@ -89,6 +89,7 @@ const STRAIGHT: &[&str] = &[
     sync::OPEN,
     sync::APPLIED,
     sync::SET_ASIDE,
+    sync::REFUSED_FOR_GOOD,
     sync::ABORT_OP,
     sync::UNQUEUE,
     sync::RELEASE,

@@ -102,23 +102,24 @@ impl Session {
         scope.chain(more.iter().copied()).collect()
     }
 
-    /// What the agent should know although it asked for something else: urgent mail.
+    /// What the agent should know although it asked for something else: the daemon's warnings, urgent mail.
     pub(super) fn urgent(&self) -> Vec<Value> {
         let query = self.query(&[("session", &self.name), ("limit", LOOK_AHEAD)]);
         // That nobody could be asked is no failure of the tool that has just succeeded.
         let Ok(page) = self.client.inbox(&query) else {
             return Vec::new();
         };
+        // Whatever the daemon has to tell is told once, so what came with this look must not be lost.
+        let told = page.warnings.iter().map(|warning| json!(warning));
         let urgent = page.items.iter().filter(|item| item.priority == "now");
-        urgent
-            .map(|item| {
-                json!({
-                    "type": "urgent_message",
-                    "from": item.from,
-                    "id": item.id,
-                    "next": "call check_messages",
-                })
+        let urgent = urgent.map(|item| {
+            json!({
+                "type": "urgent_message",
+                "from": item.from,
+                "id": item.id,
+                "next": "call check_messages",
             })
-            .collect()
+        });
+        told.chain(urgent).collect()
     }
 }

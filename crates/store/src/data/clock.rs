@@ -1,7 +1,7 @@
 //! Logical time of each mesh: ticks and merges inside the transaction that they stamp (LF-03, LF-04).
 
 use heddle_core::ids::MeshId;
-use heddle_core::lamport::{Lamport, TooFarAhead};
+use heddle_core::lamport::{Lamport, LogClock, TooFarAhead};
 use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
@@ -13,20 +13,23 @@ use crate::store::Store;
 pub struct ClockRow {
     pub value: u64,
     pub incarnation: u64,
+    /// Of the mesh's log.
+    pub log: LogClock,
 }
 
 /// Of a mesh that has not seen an event yet.
 const BEGINNING: ClockRow = ClockRow {
     value: 0,
     incarnation: 1,
+    log: LogClock(0),
 };
 
 pub(crate) const CLOCK: &str =
-    "SELECT mesh_id, value, incarnation FROM lamport_clock WHERE mesh_id = ?1";
+    "SELECT mesh_id, value, incarnation, log_value FROM lamport_clock WHERE mesh_id = ?1";
 
 const SET: &str = "
-    INSERT INTO lamport_clock (mesh_id, value, incarnation) VALUES (?1, ?2, ?3)
-    ON CONFLICT (mesh_id) DO UPDATE SET value = excluded.value";
+    INSERT INTO lamport_clock (mesh_id, value, incarnation, log_value) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (mesh_id) DO UPDATE SET value = excluded.value, log_value = excluded.log_value";
 
 impl Store {
     /// Where the mesh's clock stands.
@@ -47,17 +50,27 @@ pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, St
     Ok(row)
 }
 
-/// Where an event from elsewhere moves the counter to, or why it may not. Writes nothing.
-pub(crate) fn merged(
+/// The clock as an op of the log leaves the log's own part of it, or why the op may not. Writes nothing.
+pub(crate) fn admitted(
     connection: &Connection,
     mesh: MeshId,
     remote: u64,
 ) -> Result<Result<ClockRow, TooFarAhead>, StoreError> {
     let before = read(connection, mesh)?;
-    Ok(Lamport(before.value).merge(remote).map(|after| ClockRow {
-        value: after.0,
-        ..before
-    }))
+    Ok(before
+        .log
+        .admit(remote)
+        .map(|log| ClockRow { log, ..before }))
+}
+
+impl ClockRow {
+    /// After an event from elsewhere that was news here.
+    pub(crate) fn merged(self, remote: u64) -> Self {
+        Self {
+            value: Lamport(self.value).merge(remote).0,
+            ..self
+        }
+    }
 }
 
 pub(crate) fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
@@ -71,6 +84,7 @@ pub(crate) fn read(connection: &Connection, mesh: MeshId) -> Result<ClockRow, St
     Ok(ClockRow {
         value: cells.count()?,
         incarnation: cells.count()?,
+        log: LogClock(cells.count()?),
     })
 }
 
@@ -78,7 +92,8 @@ pub(crate) fn set(connection: &Connection, mesh: MeshId, row: ClockRow) -> Resul
     connection.prepare_cached(SET)?.execute(params![
         mesh.0.to_bytes(),
         count_cell(row.value)?,
-        count_cell(row.incarnation)?
+        count_cell(row.incarnation)?,
+        count_cell(row.log.0)?
     ])?;
     Ok(())
 }

@@ -40,7 +40,7 @@ impl Taken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Merged {
     Taken(Taken),
-    /// Its stamp would poison the clock: nothing was changed (C39). To be counted and set aside.
+    /// Its stamp would poison the clocks: nothing was changed (C39). To be counted and set aside for good.
     Refused(TooFarAhead),
 }
 
@@ -58,15 +58,17 @@ pub(crate) fn take_in(
     mesh: MeshId,
     op: &DataOp,
 ) -> Result<Merged, StoreError> {
-    let ahead = match clock::merged(connection, mesh, op.stamp.lamport)? {
-        Ok(ahead) => ahead,
+    let admitted = match clock::admitted(connection, mesh, op.stamp.lamport)? {
+        Ok(admitted) => admitted,
         Err(refusal) => return Ok(Merged::Refused(refusal)),
     };
     let taken = take_op(connection, mesh, op)?;
-    match taken {
-        Taken::Applied | Taken::Kept => clock::set(connection, mesh, ahead)?,
-        Taken::Same | Taken::Parked => {}
-    }
+    let after = match taken {
+        Taken::Applied | Taken::Kept => admitted.merged(op.stamp.lamport),
+        // The log's clock goes on all the same: it is the log's, whatever this home made of the op.
+        Taken::Same | Taken::Parked => admitted,
+    };
+    clock::set(connection, mesh, after)?;
     Ok(Merged::Taken(taken))
 }
 

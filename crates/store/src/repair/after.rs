@@ -67,9 +67,10 @@ pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
     for table in STAMPED {
         if has_table(new, table)? {
             new.execute_batch(&format!(
-                "INSERT INTO lamport_clock (mesh_id, value)
-                 SELECT mesh_id, max(lamport) FROM {table} WHERE true GROUP BY mesh_id
-                 ON CONFLICT (mesh_id) DO UPDATE SET value = max(value, excluded.value)"
+                "INSERT INTO lamport_clock (mesh_id, value, log_value)
+                 SELECT mesh_id, max(lamport), max(lamport) FROM {table} WHERE true GROUP BY mesh_id
+                 ON CONFLICT (mesh_id) DO UPDATE SET value = max(value, excluded.value),
+                     log_value = max(log_value, excluded.log_value)"
             ))?;
         }
     }

@@ -51,6 +51,11 @@ pub(crate) const APPLIED: &str = "
 pub(crate) const SET_ASIDE: &str = "
     UPDATE op_inbox SET state = ?4, reason = ?5 WHERE mesh_id = ?1 AND epoch = ?2 AND seq = ?3";
 
+/// Without its bytes it is not looked at again: whether it is taken must not depend on when a home looks.
+pub(crate) const REFUSED_FOR_GOOD: &str = "
+    UPDATE op_inbox SET state = 'quarantined', reason = ?4, op = x''
+    WHERE mesh_id = ?1 AND epoch = ?2 AND seq = ?3";
+
 const LISTED: &str = "
     SELECT op_id, epoch || '.' || seq, sender, state, coalesce(reason, ''), received_at FROM op_inbox
     WHERE mesh_id = ?1 AND (state = 'quarantined' OR state = 'parked')
@@ -66,9 +71,13 @@ struct Open {
 
 /// What is to be written at an op's row.
 enum Fate {
-    Applied { changed: bool },
+    Applied {
+        changed: bool,
+    },
     Parked,
     Quarantined(String),
+    /// Set aside for good, on every replica.
+    Refused(String),
 }
 
 impl Store {
@@ -120,8 +129,8 @@ impl Store {
         .await
     }
 
-    /// What was quarantined is looked at once more: a younger build may know it, and a clock that has
-    /// gone on may take its stamp. How many that are.
+    /// What was quarantined is looked at once more, for a younger build may know it; but not what was
+    /// refused for its stamp. How many that are.
     pub async fn retry_quarantined(&self, mesh: MeshId) -> Result<u64, StoreError> {
         self.write(move |connection| {
             let retried = connection
@@ -226,6 +235,12 @@ fn take_one(
             set_aside(connection, place, "quarantined", &why)?;
             report.quarantined += 1;
         }
+        Fate::Refused(why) => {
+            connection
+                .prepare_cached(REFUSED_FOR_GOOD)?
+                .execute(params![place.0, place.1, place.2, why])?;
+            report.quarantined += 1;
+        }
     }
     run("RELEASE heddle_op")?;
     Ok(())
@@ -266,7 +281,7 @@ fn fate(connection: &Connection, mesh: MeshId, row: &Open) -> Result<Fate, Store
         Merged::Taken(Taken::Applied) => Fate::Applied { changed: true },
         Merged::Taken(Taken::Kept | Taken::Same) => Fate::Applied { changed: false },
         Merged::Taken(Taken::Parked) => Fate::Parked,
-        Merged::Refused(refusal) => Fate::Quarantined(refusal.to_string()),
+        Merged::Refused(refusal) => Fate::Refused(refusal.to_string()),
     })
 }
 

@@ -11,7 +11,7 @@ mod replay;
 
 #[cfg(test)]
 pub(crate) use {
-    apply::{APPLIED, OPEN, SET_ASIDE},
+    apply::{APPLIED, OPEN, REFUSED_FOR_GOOD, SET_ASIDE},
     doctor::{ABORT_OP, RELEASE, UNQUEUE},
     head::{HEAD, WAITING_OUT},
     incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID},

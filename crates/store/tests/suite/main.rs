@@ -15,6 +15,7 @@ mod inbox;
 mod inbox_life;
 mod life;
 mod lists;
+mod log_clock;
 mod meshes;
 mod model;
 mod open;

@@ -69,6 +69,7 @@ fn run(session: &Session, given: Value) -> Done {
     if chosen.whole < page.items.len() {
         answer.insert("more".to_owned(), json!(page.items.len() - chosen.whole));
     }
+    answer.insert("warnings".to_owned(), json!(page.warnings));
     if page.stale {
         answer.insert("stale".to_owned(), json!(true));
         answer.insert("as_of".to_owned(), json!(page.as_of));

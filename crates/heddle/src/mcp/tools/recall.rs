@@ -72,5 +72,6 @@ fn run(session: &Session, given: Value) -> Done {
         answer["cursor"] = json!(cursor);
     }
     answer["cost"] = json!(tokens(answer.to_string().len()));
+    answer["warnings"] = json!(page.warnings);
     Ok(answer)
 }
