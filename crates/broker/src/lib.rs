@@ -8,6 +8,7 @@
 
 pub mod accept;
 pub mod jobs;
+mod effects;
 mod lease;
 pub mod limiter;
 pub mod members;
@@ -17,5 +18,6 @@ pub mod storage;
 mod test_support;
 pub mod ws;
 
+pub use effects::EffectAuthority;
 pub use principal::{Claim, Principal};
 pub use ws::{Broker, BrokerConfig, Ending, ws_config};

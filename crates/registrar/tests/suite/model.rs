@@ -141,6 +141,7 @@ fn command(index: usize, attempt: &Attempt) -> Command {
         by: "planner".into(),
         now: START,
         ask,
+        call: None,
     }
 }
 
@@ -170,6 +171,7 @@ fn write(tables: &mut Tables, rows: &[Row], store: Store) -> Result<(), Taken> {
             Row::Consume(row) => tables.consumed.push(row),
             Row::Registration(row) => tables.registrations.push(row),
             Row::Step(row) => tables.steps.push(row),
+            Row::Call(row) => tables.calls.push(row),
         }
     }
     Ok(())
