@@ -7,8 +7,8 @@
 //! ([`Claim`]).
 
 pub mod accept;
-pub mod jobs;
 mod effects;
+pub mod jobs;
 mod lease;
 pub mod limiter;
 pub mod members;

@@ -40,16 +40,37 @@ fn a_mistyped_command_does_not_use_up_its_key() {
         folder.to_str().unwrap(),
     ] {
         let refused = home.cli(&run("k", &[], &[word]));
-        assert_eq!((refused.code, said(&refused).as_str()), (2, "not_started"), "{word}");
+        assert_eq!(
+            (refused.code, said(&refused).as_str()),
+            (2, "not_started"),
+            "{word}"
+        );
         assert_eq!(status(&home, "k").code, 4, "nothing is registered");
     }
-    let words = home.cli(&["effect", "run", "--key", "k", "--op", "deploy", "--target", "prod", "--", "/no/such/file"]);
-    assert!(words.stderr.contains("nothing ran") && words.stderr.contains("Correct the command"), "{words:?}");
+    let words = home.cli(&[
+        "effect",
+        "run",
+        "--key",
+        "k",
+        "--op",
+        "deploy",
+        "--target",
+        "prod",
+        "--",
+        "/no/such/file",
+    ]);
+    assert!(
+        words.stderr.contains("nothing ran") && words.stderr.contains("Correct the command"),
+        "{words:?}"
+    );
     let done = home.cli(&run("k", &[], &["/bin/echo", "done"])).ok();
     assert_eq!(done.json()["stdout"], "done\n");
     // Whoever comes later gets the result, also where the command is not there.
     let later = home.cli(&run("k", &[], &["/no/such/file"])).ok();
-    assert_eq!((later.json()["duplicate"].as_bool(), said(&later).as_str()), (Some(true), "closed"));
+    assert_eq!(
+        (later.json()["duplicate"].as_bool(), said(&later).as_str()),
+        (Some(true), "closed")
+    );
 }
 
 #[test]
@@ -62,16 +83,33 @@ fn what_cannot_be_executed_after_all_gives_its_run_back() {
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
     let script = script.to_str().unwrap();
     let failed = home.cli(&run("k", &[], &[script]));
-    assert_eq!((failed.code, said(&failed).as_str()), (1, "not_started"), "{failed:?}");
+    assert_eq!(
+        (failed.code, said(&failed).as_str()),
+        (1, "not_started"),
+        "{failed:?}"
+    );
     let view = status(&home, "k").ok().json();
-    assert_eq!((view["status"].as_str(), view["state"].as_str()), (Some("registered"), Some("S2")));
+    assert_eq!(
+        (view["status"].as_str(), view["state"].as_str()),
+        (Some("registered"), Some("S2"))
+    );
     assert!(view["not_started"].as_str().unwrap().contains(script));
-    let steps: Vec<&str> = view["steps"].as_array().unwrap().iter().map(|s| s["step"].as_str().unwrap()).collect();
+    let steps: Vec<&str> = view["steps"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|s| s["step"].as_str().unwrap())
+        .collect();
     assert_eq!(steps, ["started", "not_started"]);
     // A mistyped one again: the registration stands, and so does the approval.
     assert_eq!(home.cli(&run("k", &[], &["/no/such/file"])).code, 2);
-    let done = home.cli_as("worker", &run("k", &[], &["/bin/echo", "done"])).ok();
-    assert_eq!((said(&done).as_str(), done.json()["stdout"].as_str()), ("closed", Some("done\n")));
+    let done = home
+        .cli_as("worker", &run("k", &[], &["/bin/echo", "done"]))
+        .ok();
+    assert_eq!(
+        (said(&done).as_str(), done.json()["stdout"].as_str()),
+        ("closed", Some("done\n"))
+    );
     let metrics = daemon.http.get("/v1/metrics");
     let text = metrics.body;
     for line in [
@@ -94,11 +132,15 @@ fn keyed(daemon: &Daemon, verb: &str, id: &str, body: &Value) -> support::Answer
 fn every_call_that_changes_something_takes_an_idempotency_key() {
     let home = Home::new();
     let daemon = home.up();
-    let asks = |key: &str| json!({"key": key, "op": "deploy", "target": "prod", "agent": "planner"});
+    let asks =
+        |key: &str| json!({"key": key, "op": "deploy", "target": "prod", "agent": "planner"});
     let first = keyed(&daemon, "request", "r1", &asks("k")).expect(200);
     assert_eq!(first["duplicate"], false);
     let again = keyed(&daemon, "request", "r1", &asks("k")).expect(200);
-    assert_eq!((&again["duplicate"], &again["request_id"]), (&json!(true), &first["request_id"]));
+    assert_eq!(
+        (&again["duplicate"], &again["request_id"]),
+        (&json!(true), &first["request_id"])
+    );
     let other = keyed(&daemon, "request", "r1", &asks("other")).expect(409);
     assert_eq!(other["code"], "idempotency_key_reused");
     // Another verb under the id is another request, and so is one of the same verb with other words.
@@ -108,23 +150,41 @@ fn every_call_that_changes_something_takes_an_idempotency_key() {
     let granted = keyed(&daemon, "approve", "a1", &approve).expect(200);
     assert!(granted["nonce"].is_string());
     let twice = keyed(&daemon, "approve", "a1", &approve).expect(200);
-    assert_eq!((&twice["nonce"], &twice["duplicate"]), (&Value::Null, &json!(true)));
+    assert_eq!(
+        (&twice["nonce"], &twice["duplicate"]),
+        (&Value::Null, &json!(true))
+    );
     assert_eq!(twice["expires_at"], granted["expires_at"]);
     let mut register = asks("k");
     register["nonce"] = granted["nonce"].clone();
     let registered = keyed(&daemon, "register", "g1", &register).expect(200);
     assert_eq!(registered["duplicate"], false);
     let again = keyed(&daemon, "register", "g1", &register).expect(200);
-    assert_eq!((&again["duplicate"], &again["registration"]), (&json!(true), &registered["registration"]));
+    assert_eq!(
+        (&again["duplicate"], &again["registration"]),
+        (&json!(true), &registered["registration"])
+    );
     // The rest of its life, each step twice under one id.
     let steps = [
-        ("start", json!({"key": "k", "attempt_id": "a", "agent": "planner"})),
-        ("finish", json!({"key": "k", "attempt_id": "a", "exit_code": 1, "agent": "planner"})),
-        ("verify", json!({"key": "k", "passed": false, "agent": "planner"})),
+        (
+            "start",
+            json!({"key": "k", "attempt_id": "a", "agent": "planner"}),
+        ),
+        (
+            "finish",
+            json!({"key": "k", "attempt_id": "a", "exit_code": 1, "agent": "planner"}),
+        ),
+        (
+            "verify",
+            json!({"key": "k", "passed": false, "agent": "planner"}),
+        ),
         ("compensate", json!({"key": "k"})),
     ];
     for (verb, body) in &steps {
-        let (first, second) = (keyed(&daemon, verb, verb, body), keyed(&daemon, verb, verb, body));
+        let (first, second) = (
+            keyed(&daemon, verb, verb, body),
+            keyed(&daemon, verb, verb, body),
+        );
         assert_eq!(first.expect(200)["duplicate"], false, "{verb}");
         assert_eq!(second.expect(200)["duplicate"], true, "{verb}");
     }
@@ -147,16 +207,32 @@ fn a_compensation_whose_runner_died_needs_a_persons_word() {
     failed(&home);
     let side = home.path().with_file_name("side");
     let script = format!("echo x >> {}", side.display());
-    let make_up = ["effect", "compensate", "k", "--json", "--", "/bin/sh", "-c", &script];
+    let make_up = [
+        "effect",
+        "compensate",
+        "k",
+        "--json",
+        "--",
+        "/bin/sh",
+        "-c",
+        &script,
+    ];
     let lines = || std::fs::read_to_string(&side).map_or(0, |text| text.lines().count());
-    assert_eq!(home.cli(&["effect", "compensate", "k", "--json", "--", "/no/such"]).code, 2);
+    assert_eq!(
+        home.cli(&["effect", "compensate", "k", "--json", "--", "/no/such"])
+            .code,
+        2
+    );
     kill_at(&home, Before, "/v1/effect/compensated", &make_up);
     assert_eq!(lines(), 1);
     let view = status(&home, "k").ok();
     assert_eq!(said(&view), "compensation_unknown");
     let second = home.cli(&make_up);
     assert_eq!((second.code, lines()), (3, 1), "{second:?}");
-    let by_agent = home.cli_as("planner", &["effect", "compensate", "k", "--resolve", "--json"]);
+    let by_agent = home.cli_as(
+        "planner",
+        &["effect", "compensate", "k", "--resolve", "--json"],
+    );
     assert_eq!(by_agent.code, 6);
     let mut again = make_up.to_vec();
     again.insert(3, "--resolve=again");
@@ -174,7 +250,9 @@ fn a_compensation_that_is_said_to_have_happened_is_not_run_again() {
     let make_up = ["effect", "compensate", "k", "--json", "--", "/bin/true"];
     kill_at(&home, After, "/v1/effect/compensate", &make_up);
     assert_eq!(said(&status(&home, "k").ok()), "compensation_unknown");
-    let said_done = home.cli(&["effect", "compensate", "k", "--resolve=done", "--json"]).ok();
+    let said_done = home
+        .cli(&["effect", "compensate", "k", "--resolve=done", "--json"])
+        .ok();
     assert_eq!(said(&said_done), "compensated");
     assert_eq!(home.cli(&make_up).ok().json()["duplicate"], true);
 }
@@ -199,19 +277,44 @@ fn a_url_verifies_beside_or_instead_of_a_command() {
     let home = Home::new();
     let _daemon = home.up();
     let url = page(vec!["503 Not Yet", "200 OK"]);
-    let fine = home.cli(&run("a", &["--verify-url", &url], &["/bin/true"])).ok();
-    assert!(fine.json()["verify_detail"].as_str().unwrap().contains("answered 200"));
+    let fine = home
+        .cli(&run("a", &["--verify-url", &url], &["/bin/true"]))
+        .ok();
+    assert!(
+        fine.json()["verify_detail"]
+            .as_str()
+            .unwrap()
+            .contains("answered 200")
+    );
     let url = page(vec!["500 Down"]);
-    let down = ["--verify-url", &url, "--verify-timeout", "0s", "--verify", "true"];
+    let down = [
+        "--verify-url",
+        &url,
+        "--verify-timeout",
+        "0s",
+        "--verify",
+        "true",
+    ];
     let bad = home.cli(&run("b", &down, &["/bin/true"]));
-    assert_eq!((bad.code, said(&bad).as_str()), (1, "verify_failed"), "both must agree");
-    for wrong in ["http://example.org/", "ftp://127.0.0.1/", "https://me:secret@127.0.0.1/"] {
+    assert_eq!(
+        (bad.code, said(&bad).as_str()),
+        (1, "verify_failed"),
+        "both must agree"
+    );
+    for wrong in [
+        "http://example.org/",
+        "ftp://127.0.0.1/",
+        "https://me:secret@127.0.0.1/",
+    ] {
         let refused = home.cli(&run("c", &["--verify-url", wrong], &["/bin/true"]));
         assert_eq!(refused.code, 2, "{wrong}");
     }
     assert_eq!(status(&home, "c").code, 4, "nothing was registered");
-    home.cli(&run("d", &["--verify-later"], &["/bin/true"])).ok();
+    home.cli(&run("d", &["--verify-later"], &["/bin/true"]))
+        .ok();
     let url = page(vec!["204 Fine"]);
-    let verified = home.cli(&["effect", "verify", "d", "--url", &url, "--json"]).ok();
+    let verified = home
+        .cli(&["effect", "verify", "d", "--url", &url, "--json"])
+        .ok();
     assert_eq!(said(&verified), "closed");
 }

@@ -31,18 +31,41 @@ fn verb<'a>(name: &'a str, more: &[&'a str]) -> Vec<&'a str> {
 
 /// Asked, refused twice, approved, run, failed, made up for.
 fn live(home: &Home, there: &PathBuf) -> (String, String) {
-    let asked = inside(home, there, "planner", &verb("request", &[])).ok().json();
+    let asked = inside(home, there, "planner", &verb("request", &[]))
+        .ok()
+        .json();
     let id = asked["request_id"].as_str().unwrap().to_owned();
     let early = inside(home, there, "planner", &verb("run", &["--", "/bin/true"]));
     assert_eq!(early.code, 6);
-    let own = inside(home, there, "planner", &["effect", "approve", &id, "--json"]);
+    let own = inside(
+        home,
+        there,
+        "planner",
+        &["effect", "approve", &id, "--json"],
+    );
     assert_eq!(own.code, 6);
-    let granted = inside(home, there, "tester", &["effect", "approve", &id, "--json"]).ok().json();
+    let granted = inside(home, there, "tester", &["effect", "approve", &id, "--json"])
+        .ok()
+        .json();
     let nonce = granted["nonce"].as_str().unwrap().to_owned();
-    let more = ["--nonce", &nonce, "--verify", "false", "--", "/bin/echo", "hi"];
+    let more = [
+        "--nonce",
+        &nonce,
+        "--verify",
+        "false",
+        "--",
+        "/bin/echo",
+        "hi",
+    ];
     let ran = inside(home, there, "planner", &verb("run", &more));
     assert_eq!(ran.json()["status"], "verify_failed");
-    inside(home, there, "tester", &["effect", "compensate", "mig-1", "--json"]).ok();
+    inside(
+        home,
+        there,
+        "tester",
+        &["effect", "compensate", "mig-1", "--json"],
+    )
+    .ok();
     (id, nonce)
 }
 
@@ -52,10 +75,21 @@ fn explain_tells_the_whole_story_of_an_effect_by_any_of_its_ids() {
     let daemon = home.up();
     let (id, nonce) = live(&home, &folder(&home, "there"));
     let story = home.cli(&["explain", "mig-1", "--json"]).ok().json();
-    assert_eq!((&story["kind"], &story["id"]), (&json!("effect"), &json!("mig-1")));
+    assert_eq!(
+        (&story["kind"], &story["id"]),
+        (&json!("effect"), &json!("mig-1"))
+    );
     assert_eq!(story["effect"]["status"], "compensated");
-    let told: Vec<(String, String)> = story["story"].as_array().unwrap().iter()
-        .map(|event| (event["what"].as_str().unwrap().to_owned(), event["by"].as_str().unwrap().to_owned()))
+    let told: Vec<(String, String)> = story["story"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| {
+            (
+                event["what"].as_str().unwrap().to_owned(),
+                event["by"].as_str().unwrap().to_owned(),
+            )
+        })
         .collect();
     for (what, by) in [
         ("requested", "planner"),
@@ -70,13 +104,18 @@ fn explain_tells_the_whole_story_of_an_effect_by_any_of_its_ids() {
         ("compensating", "tester"),
         ("compensated", "tester"),
     ] {
-        assert!(told.contains(&(what.to_owned(), by.to_owned())), "{what} by {by}: {told:?}");
+        assert!(
+            told.contains(&(what.to_owned(), by.to_owned())),
+            "{what} by {by}: {told:?}"
+        );
     }
     let places = |what: &str| told.iter().position(|one| one.0 == what).unwrap();
     assert!(places("requested") < places("approved") && places("approved") < places("registered"));
     assert!(places("registered") < places("started") && places("started") < places("verified"));
     assert!(!story.to_string().contains(&nonce), "a nonce is shown once");
-    let registration = story["effect"]["registration"]["registration_id"].as_str().unwrap();
+    let registration = story["effect"]["registration"]["registration_id"]
+        .as_str()
+        .unwrap();
     let attempt = story["effect"]["attempt_id"].as_str().unwrap();
     for other in [id.as_str(), registration, attempt, "effect:mig-1"] {
         let same = home.cli(&["explain", other, "--json"]).ok().json();
@@ -85,21 +124,36 @@ fn explain_tells_the_whole_story_of_an_effect_by_any_of_its_ids() {
         assert_eq!(daemon.http.get(&path).expect(200)["story"], story["story"]);
     }
     let words = home.cli(&["explain", "mig-1"]).ok().stdout;
-    assert!(words.contains("effect mig-1 is compensated (S3)"), "{words}");
-    assert!(words.contains("APPROVAL_NEEDED") && words.contains("approved"), "{words}");
+    assert!(
+        words.contains("effect mig-1 is compensated (S3)"),
+        "{words}"
+    );
+    assert!(
+        words.contains("APPROVAL_NEEDED") && words.contains("approved"),
+        "{words}"
+    );
     assert_eq!(home.cli(&["explain", "nobody"]).code, 4);
     assert_eq!(home.cli(&["explain", "effect:nobody"]).code, 4);
     // A send under the same id is told first; the effect by its longer name.
-    home.cli(&["send", "@tester", "hello", "--id", "mig-1"]).ok();
-    assert_ne!(home.cli(&["explain", "mig-1", "--json"]).ok().json()["kind"], "effect");
+    home.cli(&["send", "@tester", "hello", "--id", "mig-1"])
+        .ok();
+    assert_ne!(
+        home.cli(&["explain", "mig-1", "--json"]).ok().json()["kind"],
+        "effect"
+    );
     let effect = home.cli(&["explain", "effect:mig-1", "--json"]).ok().json();
     assert_eq!(effect["kind"], "effect");
 }
 
 fn journal(home: &Home, repository: &PathBuf) -> Vec<Value> {
     let log = inside(home, repository, "tester", &["journal", "log", "--json"]).ok();
-    let records = log.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    records.filter(|record| record["item_id"] == "effect-mig-1").collect()
+    let records = log
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    records
+        .filter(|record| record["item_id"] == "effect-mig-1")
+        .collect()
 }
 
 #[test]
@@ -110,17 +164,37 @@ fn every_step_of_an_effect_is_in_the_journal_of_its_repository() {
     inside(&home, &repository, "tester", &["journal", "init"]).ok();
     let deep = folder(&home, "repository/deep/er");
     live(&home, &deep);
-    let steps: Vec<String> = journal(&home, &repository).iter()
+    let steps: Vec<String> = journal(&home, &repository)
+        .iter()
         .map(|record| record["payload"]["status"].as_str().unwrap().to_owned())
         .collect();
     assert_eq!(
         steps,
-        ["requested", "approved", "registered", "started", "finished", "verify_failed", "compensating", "compensated"]
+        [
+            "requested",
+            "approved",
+            "registered",
+            "started",
+            "finished",
+            "verify_failed",
+            "compensating",
+            "compensated"
+        ]
     );
-    let verified = inside(&home, &repository, "tester", &["journal", "verify", "--json"]).ok();
+    let verified = inside(
+        &home,
+        &repository,
+        "tester",
+        &["journal", "verify", "--json"],
+    )
+    .ok();
     assert_eq!(verified.json()["ok"], true);
     let words = inside(&home, &repository, "tester", &["journal", "log"]).ok();
-    assert!(words.stdout.contains("effect mig-1: verify_failed"), "{}", words.stdout);
+    assert!(
+        words.stdout.contains("effect mig-1: verify_failed"),
+        "{}",
+        words.stdout
+    );
 }
 
 #[test]
@@ -130,12 +204,27 @@ fn a_journal_that_cannot_be_written_fails_no_effect_and_is_told() {
     let repository = folder(&home, "repository");
     inside(&home, &repository, "tester", &["journal", "init"]).ok();
     std::fs::write(repository.join(".heddle/journal.json"), "{").unwrap();
-    let ran = inside(&home, &repository, "tester", &verb("run", &["--", "/bin/echo", "hi"])).ok();
+    let ran = inside(
+        &home,
+        &repository,
+        "tester",
+        &verb("run", &["--", "/bin/echo", "hi"]),
+    )
+    .ok();
     assert_eq!(ran.json()["status"], "closed");
     assert!(ran.json()["journal"]["trouble"].is_string(), "{ran:?}");
-    assert!(ran.stderr.contains("the journal of this repository was not written"));
+    assert!(
+        ran.stderr
+            .contains("the journal of this repository was not written")
+    );
     let elsewhere = folder(&home, "elsewhere");
-    let without = inside(&home, &elsewhere, "tester", &verb("run", &["--", "/bin/echo", "hi"])).ok();
+    let without = inside(
+        &home,
+        &elsewhere,
+        "tester",
+        &verb("run", &["--", "/bin/echo", "hi"]),
+    )
+    .ok();
     assert_eq!(without.json()["journal"], Value::Null);
 }
 
@@ -147,11 +236,20 @@ fn agents_ask_for_effects_and_look_before_they_try_again() {
     let mut agent = McpClient::start(&home, "ada", &there, &["--tools", "full"]);
     let ask = |op: &str, id: &str| json!({"key": "mig-1", "op": op, "target": "prod", "id": id});
     let before = agent.data("effect_status", json!({"key": "mig-1"}));
-    assert_eq!((&before["state"], &before["status"]), (&json!("S0"), &json!("never_requested")));
+    assert_eq!(
+        (&before["state"], &before["status"]),
+        (&json!("S0"), &json!("never_requested"))
+    );
     let asked = agent.data("request_effect", ask("migrate", "i1"));
-    assert_eq!((&asked["status"], &asked["duplicate"]), (&json!("awaiting_approval"), &json!(false)));
+    assert_eq!(
+        (&asked["status"], &asked["duplicate"]),
+        (&json!("awaiting_approval"), &json!(false))
+    );
     let again = agent.data("request_effect", ask("migrate", "i1"));
-    assert_eq!((&again["request_id"], &again["duplicate"]), (&asked["request_id"], &json!(true)));
+    assert_eq!(
+        (&again["request_id"], &again["duplicate"]),
+        (&asked["request_id"], &json!(true))
+    );
     let reused = agent.call("request_effect", ask("pay", "i1"));
     assert_eq!(reused.answer["code"], "idempotency_key_reused");
     let other = agent.call("request_effect", ask("pay", "i2"));
@@ -162,10 +260,22 @@ fn agents_ask_for_effects_and_look_before_they_try_again() {
     let id = asked["request_id"].as_str().unwrap();
     let nonce = home.cli(&["effect", "approve", id, "--json"]).ok().json();
     let nonce = nonce["nonce"].as_str().unwrap();
-    let ran = home.cli(&verb("run", &["--nonce", nonce, "--", "/bin/echo", "migrated"])).ok();
+    let ran = home
+        .cli(&verb(
+            "run",
+            &["--nonce", nonce, "--", "/bin/echo", "migrated"],
+        ))
+        .ok();
     assert_eq!(ran.json()["status"], "closed");
     let done = agent.data("effect_status", json!({"key": "mig-1"}));
-    assert_eq!((&done["status"], &done["stdout"]), (&json!("closed"), &json!("migrated\n")));
-    let core = McpClient::start(&home, "bob", &there, &[]).call("effect_status", json!({"key": "k"}));
-    assert!(core.refused.is_some() || core.is_error, "not in the core profile");
+    assert_eq!(
+        (&done["status"], &done["stdout"]),
+        (&json!("closed"), &json!("migrated\n"))
+    );
+    let core =
+        McpClient::start(&home, "bob", &there, &[]).call("effect_status", json!({"key": "k"}));
+    assert!(
+        core.refused.is_some() || core.is_error,
+        "not in the core profile"
+    );
 }

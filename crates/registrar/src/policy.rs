@@ -99,7 +99,9 @@ impl Ruled {
             return agent == person;
         }
         self.approvers.iter().any(|approver| {
-            let of_another = approver.strip_prefix('@').filter(|name| !name.contains('/'));
+            let of_another = approver
+                .strip_prefix('@')
+                .filter(|name| !name.contains('/'));
             match of_another {
                 Some(name) => agent == format!("@{name}/{name}"),
                 None => approver == agent,
@@ -205,7 +207,14 @@ mod tests {
         for may in ["@bob/bob", "@eve/ops", "carol"] {
             assert!(ruled.may_approve(may, "alice"), "{may}");
         }
-        for not in ["bob", "@bob/planner", "@eve/eve", "@carol/carol", "ops", "alice"] {
+        for not in [
+            "bob",
+            "@bob/planner",
+            "@eve/eve",
+            "@carol/carol",
+            "ops",
+            "alice",
+        ] {
             assert!(!ruled.may_approve(not, "alice"), "{not}");
         }
     }

@@ -125,12 +125,24 @@ pub struct Outcome {
 pub enum Step {
     Started,
     /// The command could not be started at all: nothing ran, and the round is given back.
-    NotStarted { why: String },
-    Finished { outcome: Outcome },
-    Resolved { again: bool, note: String },
-    Verified { passed: bool, detail: String },
+    NotStarted {
+        why: String,
+    },
+    Finished {
+        outcome: Outcome,
+    },
+    Resolved {
+        again: bool,
+        note: String,
+    },
+    Verified {
+        passed: bool,
+        detail: String,
+    },
     Compensating,
-    Compensated { outcome: Outcome },
+    Compensated {
+        outcome: Outcome,
+    },
 }
 
 impl Step {

@@ -89,7 +89,9 @@ impl Effects {
             }
             let at = view.runs_at.unwrap_or_default();
             return refuse(
-                format!("{key}: {at} has run it in another home, and only there it is known whether it still runs"),
+                format!(
+                    "{key}: {at} has run it in another home, and only there it is known whether it still runs"
+                ),
                 "Have it resolved there; or, when nothing can be running there any more, say the same with --force.",
             );
         }

@@ -102,8 +102,7 @@ impl<S: Storage> Desk<S> {
                 let (attempt, key) = (key(&body.attempt_id)?.to_string(), key(&body.key)?);
                 let applied = match end(body)? {
                     End::Ended(outcome) => {
-                        let done =
-                            registrar.compensation_done(key.clone(), attempt, outcome, by);
+                        let done = registrar.compensation_done(key.clone(), attempt, outcome, by);
                         done.await
                     }
                     End::NotStarted(why) => {

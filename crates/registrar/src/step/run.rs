@@ -92,10 +92,7 @@ pub(super) fn not_started(
     if facts.steps.last().is_some_and(said) {
         return Stepped::prior(Code::ReplayDuplicate);
     }
-    match (
-        under_way(facts),
-        after(facts.stage(), Move::NotStarted),
-    ) {
+    match (under_way(facts), after(facts.stage(), Move::NotStarted)) {
         (Some((runner, round)), Some(_)) if runner.attempt_id == attempt_id => {
             let why = why.to_owned();
             let step = Step::NotStarted { why };

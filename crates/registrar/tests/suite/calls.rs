@@ -50,10 +50,7 @@ async fn an_approval_repeated_under_its_id_grants_nothing_more<S: Storage>(w: Wo
     let envelope = w.request(&effect("k")).await;
     let mut by = calling("id", 1);
     by.agent = person().agent;
-    let approve = || {
-        w.registrar
-            .approve(&envelope, &by, Purpose::Register, None)
-    };
+    let approve = || w.registrar.approve(&envelope, &by, Purpose::Register, None);
     let first = approve().await.unwrap().unwrap();
     assert!(first.nonce.is_some());
     let again = approve().await.unwrap().unwrap();

@@ -76,9 +76,7 @@ async fn rg_13_a_lost_compensation_begins_again_only_on_a_persons_word<S: Storag
     assert_eq!(run.unwrap().kind, Kind::Prior);
     let next = begin(&w).await;
     assert_ne!(next, lost);
-    let ghost = w
-        .registrar
-        .compensation_done(key("k"), lost, ended(0), &by);
+    let ghost = w.registrar.compensation_done(key("k"), lost, ended(0), &by);
     refused(&ghost.await.unwrap(), Code::StepRefused);
     stands(&resolve(false).await, Kind::Fresh, Stage::Compensated);
     let third = w.registrar.compensate(key("k"), None, &person()).await;
@@ -93,9 +91,7 @@ async fn a_compensation_that_could_not_be_started_may_begin_again<S: Storage>(w:
         .not_started(key("k"), attempt, "no such file".into(), &by);
     stands(&told.await.unwrap(), Kind::Fresh, Stage::VerifyFailed);
     let next = begin(&w).await;
-    let done = w
-        .registrar
-        .compensation_done(key("k"), next, ended(0), &by);
+    let done = w.registrar.compensation_done(key("k"), next, ended(0), &by);
     stands(&done.await.unwrap(), Kind::Fresh, Stage::Compensated);
 }
 

@@ -6,8 +6,8 @@ use heddle_registrar::storage::postgres::Postgres;
 use heddle_registrar::storage::sqlite::Sqlite;
 
 use crate::world::{
-    Raw, World, agent, calling, effect, ended, fresh_schema, key, postgres, postgres_url, raw_client,
-    sqlite, with_policy,
+    Raw, World, agent, calling, effect, ended, fresh_schema, key, postgres, postgres_url,
+    raw_client, sqlite, with_policy,
 };
 
 const TABLES: &[(&str, &str)] = &[

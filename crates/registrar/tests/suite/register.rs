@@ -291,8 +291,18 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
     refused(&wrong, Code::NonceUnbound);
     let caller = person();
     let granted = |purpose| w.registrar.approve(&envelope, &caller, purpose, None);
-    let nonce = granted(Purpose::Compensate).await.unwrap().unwrap().nonce.unwrap();
-    let second = granted(Purpose::Compensate).await.unwrap().unwrap().nonce.unwrap();
+    let nonce = granted(Purpose::Compensate)
+        .await
+        .unwrap()
+        .unwrap()
+        .nonce
+        .unwrap();
+    let second = granted(Purpose::Compensate)
+        .await
+        .unwrap()
+        .unwrap()
+        .nonce
+        .unwrap();
     let begun = w
         .registrar
         .compensate(key("k"), Some(nonce), &agent())

@@ -22,11 +22,20 @@ pub enum EffectCall {
     Verify(EffectVerifyBody),
     Compensate(EffectCompensateBody),
     Compensated(EffectEndBody),
-    Status { key: String },
-    List { limit: usize },
-    Log { key: Option<String>, limit: usize },
+    Status {
+        key: String,
+    },
+    List {
+        limit: usize,
+    },
+    Log {
+        key: Option<String>,
+        limit: usize,
+    },
     /// Of a key, a request, a registration or an attempt.
-    Story { id: String },
+    Story {
+        id: String,
+    },
     SurfaceCheck,
 }
 
@@ -168,7 +177,10 @@ mod tests {
         for call in [
             EffectCall::SurfaceCheck,
             EffectCall::List { limit: 3 },
-            EffectCall::Log { key: None, limit: 3 },
+            EffectCall::Log {
+                key: None,
+                limit: 3,
+            },
         ] {
             assert!(!call.is_change());
             let text = serde_json::to_string(&call).unwrap();

@@ -73,7 +73,10 @@ impl Client {
         id: &str,
         query: &[(&str, &str)],
     ) -> Result<EffectStory, ClientError> {
-        self.get(&format!("/v1/explain/{}", percent_encode(&format!("effect:{id}"))), query)
+        self.get(
+            &format!("/v1/explain/{}", percent_encode(&format!("effect:{id}"))),
+            query,
+        )
     }
 
     pub fn effects(&self, query: &[(&str, &str)]) -> Result<EffectList, ClientError> {

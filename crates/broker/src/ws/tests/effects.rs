@@ -27,7 +27,8 @@ impl EffectAuthority for Parrot {
         Box::pin(async move {
             let who = format!("@{}/{agent}", principal.member_name);
             let detail = format!("{who} {} {}", call.verb(), id.unwrap_or_default());
-            let problem = Problem::new(ErrorCode::ApprovalNeeded, detail).with("request_id", "env_1");
+            let problem =
+                Problem::new(ErrorCode::ApprovalNeeded, detail).with("request_id", "env_1");
             ReplyResult::EffectRefused {
                 problem: Box::new(problem),
             }

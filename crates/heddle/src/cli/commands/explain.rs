@@ -20,7 +20,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if context.json {
         return context.print(&story, |_| String::new());
     }
-    let unread = |error: serde_json::Error| CliError::from(ClientError::Protocol(error.to_string()));
+    let unread =
+        |error: serde_json::Error| CliError::from(ClientError::Protocol(error.to_string()));
     if story["kind"] == "effect" {
         let story: EffectStory = serde_json::from_value(story).map_err(unread)?;
         return context.print(&story, effect);
@@ -55,7 +56,10 @@ fn effect(story: &EffectStory) -> String {
         .story
         .iter()
         .map(|event| {
-            let rest = [event.code.as_str(), event.detail.lines().next().unwrap_or("")];
+            let rest = [
+                event.code.as_str(),
+                event.detail.lines().next().unwrap_or(""),
+            ];
             let rest: Vec<&str> = rest.into_iter().filter(|word| !word.is_empty()).collect();
             vec![
                 event.at.clone(),

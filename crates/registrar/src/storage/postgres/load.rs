@@ -7,7 +7,9 @@ use tokio_postgres::{Row, Transaction};
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
-use crate::rows::{AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
+};
 use crate::storage::contract::{ListedEffect, LoggedLine};
 use crate::storage::error::StorageError;
 use crate::storage::stored;

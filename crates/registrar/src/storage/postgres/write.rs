@@ -4,7 +4,9 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::Transaction;
 
 use crate::binding::LogicalKey;
-use crate::rows::{AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
+};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 

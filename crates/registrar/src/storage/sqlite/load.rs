@@ -7,7 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
-use crate::rows::{AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
+};
 use crate::storage::contract::{ListedEffect, LoggedLine};
 use crate::storage::error::StorageError;
 use crate::storage::stored;

@@ -3,7 +3,9 @@
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, params};
 
-use crate::rows::{AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
+};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 

@@ -51,7 +51,10 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     // IMPORTANT: the lock, then the beginning, then the command: a lost compensation is known by it.
     let Some(_held) = lock::take(&view.lock)? else {
         let sentence = format!("{}: somebody is at it now", args.key);
-        let next = format!("`heddle effect status {}` says when it has ended.", args.key);
+        let next = format!(
+            "`heddle effect status {}` says when it has ended.",
+            args.key
+        );
         return Err(CliError::new(exit::CONFLICT, sentence).next(next));
     };
     let begun = context.client().compensate_effect(&EffectCompensateBody {
@@ -144,9 +147,8 @@ fn not_started(key: &str, why: &str) -> CliError {
 
 fn unknown(view: &EffectView) -> CliError {
     let key = &view.logical_request_key;
-    let sentence = format!(
-        "{key}: a compensation began, and nobody knows how it ended; it was not run again"
-    );
+    let sentence =
+        format!("{key}: a compensation began, and nobody knows how it ended; it was not run again");
     let next = format!(
         "Look at the target. Then say `heddle effect compensate {key} --resolve=done` or `--resolve=again`, with the command."
     );

@@ -350,7 +350,9 @@ fn not_started(key: &str, why: &str, code: u8) -> CliError {
         "code": "not_started",
         "detail": why,
     });
-    let sentence = format!("{key}: the command could not be started ({why}); nothing ran, and the key is not used up");
+    let sentence = format!(
+        "{key}: the command could not be started ({why}); nothing ran, and the key is not used up"
+    );
     CliError::new(code, sentence)
         .next("Correct the command behind -- and run it again with the same options; an approval that was given stands.")
         .answer(answer)
