@@ -5,7 +5,7 @@
 mod support;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 use support::effect_proxy::Moment::{After, Before};

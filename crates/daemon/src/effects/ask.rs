@@ -42,6 +42,8 @@ impl Effects {
             EffectAnswer::List(mut list) => {
                 for view in &mut list.effects {
                     *view = self.as_seen_here(scope, view.clone()).await?;
+                    // What was printed is in the status of each.
+                    (view.stdout, view.stderr) = (None, None);
                 }
                 EffectAnswer::List(list)
             }
@@ -139,9 +141,6 @@ impl Effects {
         // As it stands now, told as the answer to what was asked.
         now.lock = view.lock;
         (now.duplicate, now.code, now.state) = (view.duplicate, view.code, view.state);
-        if view.stdout.is_none() {
-            (now.stdout, now.stderr) = (None, None);
-        }
         Ok(now)
     }
 }

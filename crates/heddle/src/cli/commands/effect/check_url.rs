@@ -6,8 +6,9 @@
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use heddle_core::clock::Clock;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
@@ -15,6 +16,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 const ANSWER_BYTES_MAX: usize = 16 << 10;
 /// Between two tries of something that is still starting.
 const PAUSE: Duration = Duration::from_millis(250);
+/// It is asked once, however short the time is.
+const TRY_MIN: Duration = Duration::from_secs(1);
 /// No single try is worth more.
 const TRY_MAX: Duration = Duration::from_secs(10);
 
@@ -89,27 +92,24 @@ fn is_loopback(host: &str) -> bool {
 
 /// True, or why not; in words either way. Tries again until the time is over: what was just deployed may
 /// need a moment.
-pub(super) fn check(url: &Url, within: Duration) -> (bool, String) {
-    let started = Instant::now();
+pub(super) fn check(url: &Url, within: Duration, clock: &dyn Clock) -> (bool, String) {
+    let end = clock.mono() + within;
     loop {
-        let left = within.saturating_sub(started.elapsed());
-        let said = match ask(url, left.min(TRY_MAX)) {
+        let left = end.saturating_sub(clock.mono());
+        let said = match ask(url, left.clamp(TRY_MIN, TRY_MAX), clock) {
             Ok((status @ 200..=299, _)) => return (true, format!("answered {status}")),
             Ok((status, text)) => format!("answered {status}: {text}"),
             Err(why) => why,
         };
-        if within.saturating_sub(started.elapsed()) <= PAUSE {
+        if end.saturating_sub(clock.mono()) <= PAUSE {
             return (false, format!("{said} (tried for {} s)", within.as_secs()));
         }
         std::thread::sleep(PAUSE);
     }
 }
 
-fn ask(url: &Url, time: Duration) -> Result<(u16, String), String> {
-    if time.is_zero() {
-        return Err("there was no time left".to_owned());
-    }
-    let deadline = Instant::now() + time;
+fn ask(url: &Url, time: Duration, clock: &dyn Clock) -> Result<(u16, String), String> {
+    let deadline = (clock, clock.mono() + time);
     let stream = connect(url, time)?;
     if !url.is_https {
         return exchange(stream, url, deadline);
@@ -162,7 +162,7 @@ fn tls() -> Result<Arc<ClientConfig>, String> {
 fn exchange(
     mut stream: impl Read + Write,
     url: &Url,
-    deadline: Instant,
+    (clock, deadline): (&dyn Clock, Duration),
 ) -> Result<(u16, String), String> {
     let host = match url.host.contains(':') {
         true => format!("[{}]", url.host),
@@ -176,7 +176,7 @@ fn exchange(
     stream.write_all(request.as_bytes()).map_err(failed)?;
     stream.flush().map_err(failed)?;
     let (mut answer, mut buffer) = (Vec::new(), [0; 2048]);
-    while answer.len() < ANSWER_BYTES_MAX && Instant::now() < deadline {
+    while answer.len() < ANSWER_BYTES_MAX && clock.mono() < deadline {
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(read) => answer.extend_from_slice(&buffer[..read]),
@@ -209,6 +209,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::system::SystemClock;
 
     #[test]
     fn only_this_machine_is_asked_in_the_clear_and_nothing_secret_is_in_a_url() {
@@ -249,7 +250,8 @@ mod tests {
 
     fn checked(answers: Vec<&'static str>, ms: u64) -> (bool, String) {
         let url = format!("http://127.0.0.1:{}/", server(answers));
-        check(&parse(&url).unwrap(), Duration::from_millis(ms))
+        let clock = SystemClock::start();
+        check(&parse(&url).unwrap(), Duration::from_millis(ms), &clock)
     }
 
     #[test]
@@ -263,14 +265,16 @@ mod tests {
         assert!(!checked(vec![moved], 100).0, "redirects are not followed");
         assert!(!checked(vec!["hello\n"], 100).0);
         let closed = parse("http://127.0.0.1:1/").unwrap();
-        assert!(!check(&closed, Duration::from_millis(100)).0);
+        let clock = SystemClock::start();
+        assert!(!check(&closed, Duration::from_millis(100), &clock).0);
     }
 
     #[test]
     fn https_is_not_taken_from_somebody_who_has_no_certificate() {
         let port = server(vec!["HTTP/1.1 200 OK\r\n\r\n"]);
         let url = parse(&format!("https://localhost:{port}/")).unwrap();
-        let (passed, why) = check(&url, Duration::from_millis(300));
+        let clock = SystemClock::start();
+        let (passed, why) = check(&url, Duration::from_millis(300), &clock);
         assert!(!passed, "{why}");
     }
 }

@@ -1,5 +1,6 @@
 //! `heddle effect`: dangerous effects that happen once, however often anybody retries.
 
+mod answer;
 mod approve;
 mod check_url;
 mod compensate;

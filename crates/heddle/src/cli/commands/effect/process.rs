@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_started_is_seen_beforehand() {
-        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tool");
         std::fs::write(&file, "#!/bin/sh\n").unwrap();

@@ -12,6 +12,7 @@ use super::{process, text};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
+use crate::system::SystemClock;
 
 /// Kept of what a verifier prints.
 const DETAIL_CHARS_MAX: usize = 500;
@@ -36,7 +37,7 @@ impl Verdict {
         let command = checks.command.map(|command| Self::by(command, view));
         let url = checks.url.map(|url| {
             let within = Duration::from_secs(checks.url_seconds);
-            let (passed, said) = check_url::check(url, within);
+            let (passed, said) = check_url::check(url, within, &SystemClock::start());
             Self::new(passed, &format!("the URL {said}"))
         });
         match (command, url) {
