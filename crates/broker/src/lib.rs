@@ -7,6 +7,7 @@
 //! ([`Claim`]).
 
 pub mod accept;
+mod effects;
 pub mod jobs;
 mod lease;
 pub mod limiter;
@@ -17,5 +18,6 @@ pub mod storage;
 mod test_support;
 pub mod ws;
 
+pub use effects::EffectAuthority;
 pub use principal::{Claim, Principal};
 pub use ws::{Broker, BrokerConfig, Ending, ws_config};

@@ -136,7 +136,8 @@ impl Prepared {
             elsewhere.push(link.await?);
         }
         let (clock, ids) = (Arc::clone(&options.clock), Arc::clone(&options.ids));
-        let effects = Effects::open(&home, mesh.mesh, clock, ids).await?;
+        let whose = (mesh.mesh, mesh.member_name.clone());
+        let effects = Effects::open(&home, whose, clock, ids).await?;
         let now = options.clock.wall();
         for one in elsewhere
             .iter()
@@ -173,6 +174,11 @@ impl Prepared {
     /// The public half of this home's key in its own mesh.
     pub fn public_key(&self) -> PublicKey {
         self.key.public()
+    }
+
+    /// Who decides about the effects of its own mesh: for the broker that serves the mesh.
+    pub fn effects(&self) -> Arc<crate::HomeDesk> {
+        Arc::clone(&self.effects.desk)
     }
 
     /// The newest place of the mesh's history that this home has seen.
@@ -242,6 +248,10 @@ impl Prepared {
             effects: Arc::clone(&self.effects),
         });
         start_jobs(&shared, metrics);
+        tokio::spawn(crate::effects::run(
+            Arc::clone(&shared),
+            Arc::clone(&self.effects),
+        ));
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
         // From here on nothing of the links is missed.
         let events = shared.events.subscribe();

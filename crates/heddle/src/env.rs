@@ -26,6 +26,8 @@ pub struct Environment {
     pub vectors_key: Option<VectorKey>,
     /// The login name.
     pub login: Option<String>,
+    /// `PATH`: where a command without a slash is looked for.
+    pub path: Option<std::ffi::OsString>,
 }
 
 impl Environment {
@@ -43,6 +45,7 @@ impl Environment {
             is_ci: text("CI").is_some_and(|value| value != "false" && value != "0"),
             vectors_key: text("HEDDLE_VECTORS_KEY").map(VectorKey::new),
             login: text("USER").or_else(|| text("LOGNAME")),
+            path: std::env::var_os("PATH"),
         }
     }
 }

@@ -29,6 +29,8 @@ pub enum Code {
     StepRefused,
     /// No such effect or envelope.
     NotFound,
+    /// The caller's own id was used for another request.
+    CallReused,
 }
 
 impl Code {
@@ -46,6 +48,7 @@ impl Code {
         Self::OutcomeUnknown,
         Self::StepRefused,
         Self::NotFound,
+        Self::CallReused,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -63,6 +66,7 @@ impl Code {
             Self::OutcomeUnknown => "EFFECT_OUTCOME_UNKNOWN",
             Self::StepRefused => "EFFECT_STEP_REFUSED",
             Self::NotFound => "EFFECT_NOT_FOUND",
+            Self::CallReused => "IDEMPOTENCY_KEY_REUSED",
         }
     }
 

@@ -14,6 +14,15 @@ pub struct Command {
     pub by: String,
     pub now: WallMs,
     pub ask: Ask,
+    /// The caller's own id for this request, where it gave one.
+    pub call: Option<Call>,
+}
+
+/// The same id with the same fingerprint is the same request; with another one it is a mistake.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    pub id: String,
+    pub fingerprint: [u8; 32],
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +47,11 @@ pub enum Ask {
     Finish {
         attempt_id: String,
         outcome: Outcome,
+    },
+    /// Said by the attempt that took the run, or began the compensation: its command could not be started.
+    NotStarted {
+        attempt_id: String,
+        why: String,
     },
     /// To be asked only when the runner is certainly gone.
     Resolve {
@@ -91,6 +105,7 @@ impl Ask {
             Self::Register(_) => "register",
             Self::Start { .. } => "start",
             Self::Finish { .. } => "finish",
+            Self::NotStarted { .. } => "not_started",
             Self::Resolve { .. } => "resolve",
             Self::Verify { .. } => "verify",
             Self::Compensate { .. } => "compensate",

@@ -4,8 +4,8 @@ use heddle_core::clock::WallMs;
 
 use crate::life::Stage;
 use crate::rows::{
-    ConsumeRow, DecisionRow, EnvelopeRow, Grant, Outcome, RegistrationRow, Row, Ruling, Step,
-    StepRow,
+    CallRow, ConsumeRow, DecisionRow, EnvelopeRow, Grant, Outcome, RegistrationRow, Row, Ruling,
+    Step, StepRow,
 };
 
 /// An envelope with all that was said about it, in order.
@@ -52,6 +52,8 @@ pub struct Facts {
     pub registration: Option<RegistrationRow>,
     /// In the order in which they were written.
     pub steps: Vec<StepRow>,
+    /// What the caller's own id of this request was used for, where it gave one.
+    pub call: Option<CallRow>,
 }
 
 impl Facts {
@@ -63,10 +65,15 @@ impl Facts {
                 Some(_) => Stage::Registered,
             };
         };
+        let of_compensation = last.round <= 0;
         match &last.step {
             Step::Started => Stage::Running,
+            Step::Resolved { again: false, .. } if of_compensation => Stage::Compensated,
+            Step::Resolved { .. } | Step::NotStarted { .. } if of_compensation => {
+                Stage::VerifyFailed
+            }
             Step::Finished { .. } | Step::Resolved { again: false, .. } => Stage::Finished,
-            Step::Resolved { again: true, .. } => Stage::Registered,
+            Step::Resolved { again: true, .. } | Step::NotStarted { .. } => Stage::Registered,
             Step::Verified { passed: true, .. } => Stage::Closed,
             Step::Verified { passed: false, .. } => Stage::VerifyFailed,
             Step::Compensating => Stage::Compensating,
@@ -77,6 +84,23 @@ impl Facts {
     /// The run that is on, or was last.
     pub fn round(&self) -> i64 {
         self.steps.iter().map(|row| row.round).max().unwrap_or(0)
+    }
+
+    /// The compensation that is on, or was last; 0 for the first, then downwards.
+    pub fn compensation_round(&self) -> i64 {
+        let rounds = self.steps.iter().filter(|row| {
+            let is_word = matches!(row.step, Step::Verified { .. });
+            row.round <= 0 && !is_word
+        });
+        rounds.map(|row| row.round).min().unwrap_or(1)
+    }
+
+    /// Who began the last compensation.
+    pub fn compensator(&self) -> Option<&StepRow> {
+        self.steps
+            .iter()
+            .rev()
+            .find(|row| matches!(row.step, Step::Compensating))
     }
 
     /// Who took the last run.
@@ -128,6 +152,7 @@ impl Facts {
                 Row::Consume(row) => self.consumed = Some(row),
                 Row::Registration(row) => self.registration = Some(row),
                 Row::Step(row) => self.steps.push(row),
+                Row::Call(row) => self.call = Some(row),
             }
         }
         self

@@ -27,6 +27,8 @@ pub enum Move {
     Register,
     Start,
     Finish,
+    /// Its runner says: the command could not be started.
+    NotStarted,
     /// A person says: it did not happen, it may run again.
     ResolveAgain,
     /// A person says: it did happen.
@@ -77,6 +79,7 @@ impl Move {
         Self::Register,
         Self::Start,
         Self::Finish,
+        Self::NotStarted,
         Self::ResolveAgain,
         Self::ResolveDone,
         Self::VerifyPass,
@@ -116,6 +119,12 @@ pub const LIFE: &[LifeRow] = &[
     ),
     row(
         Stage::Running,
+        Move::NotStarted,
+        Stage::Registered,
+        "the command could not be started, so nothing ran",
+    ),
+    row(
+        Stage::Running,
         Move::ResolveAgain,
         Stage::Registered,
         "the runner died, and a person says it did not happen",
@@ -149,6 +158,24 @@ pub const LIFE: &[LifeRow] = &[
         Move::CompensationDone,
         Stage::Compensated,
         "the compensation reports its end",
+    ),
+    row(
+        Stage::Compensating,
+        Move::NotStarted,
+        Stage::VerifyFailed,
+        "the command that makes up for it could not be started",
+    ),
+    row(
+        Stage::Compensating,
+        Move::ResolveAgain,
+        Stage::VerifyFailed,
+        "whoever compensated died, and a person says it did not happen",
+    ),
+    row(
+        Stage::Compensating,
+        Move::ResolveDone,
+        Stage::Compensated,
+        "whoever compensated died, and a person says it happened",
     ),
 ];
 

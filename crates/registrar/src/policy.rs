@@ -40,7 +40,8 @@ pub struct Rule {
     #[serde(default = "anything")]
     pub target: String,
     pub approval: Approval,
-    /// Mailboxes that may approve; the person of the home where none is named.
+    /// Mailboxes that may approve; the person of the home where none is named. `@bob` is the person of
+    /// another home of the mesh, `@bob/planner` a mailbox there.
     #[serde(default)]
     pub approvers: Vec<String>,
     pub window_minutes: Option<u32>,
@@ -97,7 +98,15 @@ impl Ruled {
         if self.approvers.is_empty() {
             return agent == person;
         }
-        self.approvers.iter().any(|approver| approver == agent)
+        self.approvers.iter().any(|approver| {
+            let of_another = approver
+                .strip_prefix('@')
+                .filter(|name| !name.contains('/'));
+            match of_another {
+                Some(name) => agent == format!("@{name}/{name}"),
+                None => approver == agent,
+            }
+        })
     }
 }
 
@@ -189,6 +198,25 @@ mod tests {
         let ruled = Policy::default().ruled("deploy", "prod");
         assert_eq!(ruled.approval, Approval::Person);
         assert!(ruled.may_approve("alice", "alice") && !ruled.may_approve("planner", "alice"));
+    }
+
+    #[test]
+    fn an_approver_of_another_home_is_named_with_its_member() {
+        let file = "[[rule]]\noperation = \"*\"\napproval = \"person\"\napprovers = [\"@bob\", \"@eve/ops\", \"carol\"]";
+        let ruled = Policy::parse(file).unwrap().ruled("deploy", "prod");
+        for may in ["@bob/bob", "@eve/ops", "carol"] {
+            assert!(ruled.may_approve(may, "alice"), "{may}");
+        }
+        for not in [
+            "bob",
+            "@bob/planner",
+            "@eve/eve",
+            "@carol/carol",
+            "ops",
+            "alice",
+        ] {
+            assert!(!ruled.may_approve(not, "alice"), "{not}");
+        }
     }
 
     #[test]

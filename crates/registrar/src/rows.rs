@@ -124,17 +124,32 @@ pub struct Outcome {
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
     Started,
-    Finished { outcome: Outcome },
-    Resolved { again: bool, note: String },
-    Verified { passed: bool, detail: String },
+    /// The command could not be started at all: nothing ran, and the round is given back.
+    NotStarted {
+        why: String,
+    },
+    Finished {
+        outcome: Outcome,
+    },
+    Resolved {
+        again: bool,
+        note: String,
+    },
+    Verified {
+        passed: bool,
+        detail: String,
+    },
     Compensating,
-    Compensated { outcome: Outcome },
+    Compensated {
+        outcome: Outcome,
+    },
 }
 
 impl Step {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Started => "started",
+            Self::NotStarted { .. } => "not_started",
             Self::Finished { .. } => "finished",
             Self::Resolved { .. } => "resolved",
             Self::Verified { .. } => "verified",
@@ -142,12 +157,22 @@ impl Step {
             Self::Compensated { .. } => "compensated",
         }
     }
+
+    /// Its name in the table's unique key. What was not started ends its round as a person's word does,
+    /// and a round ends in one way only.
+    pub fn column(&self) -> &'static str {
+        match self {
+            Self::NotStarted { .. } => "resolved",
+            other => other.kind(),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepRow {
     pub key: LogicalKey,
-    /// Which run it belongs to: 1, and one more for each time a person said "again". 0 for what is not of a run.
+    /// Which run it belongs to: 1, and one more for each time that one was given back. A verdict has 0;
+    /// compensations have 0, -1, -2, … in the same way.
     pub round: i64,
     pub step: Step,
     pub attempt_id: String,
@@ -164,6 +189,18 @@ pub enum Row {
     Consume(ConsumeRow),
     Registration(RegistrationRow),
     Step(StepRow),
+    Call(CallRow),
+}
+
+/// A caller's own id for one request (`Idempotency-Key`): consumed with what the request wrote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRow {
+    pub caller: String,
+    pub id: String,
+    /// Over the verb and everything that was asked.
+    pub fingerprint: [u8; 32],
+    pub key: LogicalKey,
+    pub at: WallMs,
 }
 
 /// A line of the audit, written outside of every transaction that it tells of.

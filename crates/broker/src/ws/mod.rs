@@ -28,7 +28,7 @@ mod window;
 mod work;
 mod writer;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::{BrokerId, MeshId};
@@ -42,6 +42,7 @@ pub use config::{BrokerConfig, ws_config};
 pub use ending::Ending;
 
 use crate::accept::Accept;
+use crate::effects::EffectAuthority;
 use crate::jobs;
 use crate::lease::LeaseClock;
 use crate::limiter::Limiter;
@@ -70,6 +71,8 @@ pub(crate) struct Shared<S, L> {
     hub: Hub,
     /// Read once; it never changes.
     broker_id: OnceCell<BrokerId>,
+    /// Who decides about effects, if anybody does.
+    effects: OnceLock<Arc<dyn EffectAuthority>>,
 }
 
 impl<S: Storage, L> Shared<S, L> {
@@ -111,6 +114,7 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             config,
             hub: Hub::default(),
             broker_id: OnceCell::new(),
+            effects: OnceLock::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -120,6 +124,11 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
     /// Makes a mesh exist here. Connections to a mesh that does not are refused.
     pub async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
         self.shared.storage().ensure_mesh(mesh, name).await
+    }
+
+    /// Names who decides about effects; the first one stays.
+    pub fn decided_by(&self, authority: Arc<dyn EffectAuthority>) {
+        let _ = self.shared.effects.set(authority);
     }
 
     /// The gate, for callers inside this process.

@@ -6,6 +6,7 @@ use heddle_wire::broker::{ReplyResult, Request};
 
 use super::{Shared, explain, herald, log, people, work};
 use crate::accept::{Refusal, refused};
+use crate::effects::nobody_decides;
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{Epochs, SendId, Storage, StorageError};
@@ -17,7 +18,7 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
 ) -> ReplyResult {
     let is_quiet = matches!(
         request,
-        Request::Receipts { .. } | Request::CreateInvite { .. }
+        Request::Receipts { .. } | Request::CreateInvite { .. } | Request::Effect { .. }
     );
     let changes_roster = !is_quiet;
     match carry_out(shared, principal, request).await {
@@ -68,6 +69,12 @@ async fn carry_out<S: Storage, L: Limiter>(
         }
         Request::RevokeMember { member } => {
             return people::revoke(shared, principal, member).await;
+        }
+        Request::Effect { agent, id, call } => {
+            return Ok(match shared.effects.get() {
+                None => nobody_decides(),
+                Some(authority) => authority.call(principal.clone(), agent, id, *call).await,
+            });
         }
         Request::Members => return people::members(shared, principal).await,
         Request::Roster => {

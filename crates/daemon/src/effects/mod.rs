@@ -1,18 +1,28 @@
-//! The authority of this home's own mesh: the registrar on `effects.db`, and who is running what.
+//! The effects of this home: the authority over its own mesh (`effects.db`), the way to the authorities of
+//! the meshes that it has joined, and who is running what here.
 //!
 //! A run is held by a lock file in `effects/`: the runner takes it before it starts, its command inherits
 //! it, and the kernel gives it back when both are gone. A run that began, has not ended and is held by
 //! nobody has an unknown outcome.
 
+mod ask;
+mod count;
+mod desk;
+mod steps;
+mod story;
+mod view;
+mod waiting;
+
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::hex;
 use heddle_core::ids::MeshId;
-use heddle_registrar::binding::LogicalKey;
+use heddle_core::names::MemberName;
 use heddle_registrar::code::Code;
 use heddle_registrar::policy::Policy;
 use heddle_registrar::storage::StorageError;
@@ -20,15 +30,26 @@ use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_registrar::{Registrar, RegistrarError};
 use heddle_wire::problem::Problem;
 
+pub(crate) use ask::Scope;
+pub use desk::Desk;
+pub(crate) use waiting::run;
+
 use crate::home::{Home, create_private_folder, open_private};
 
 /// A policy file beyond this is not one.
 const POLICY_BYTES_MAX: u64 = 1 << 20;
 
+/// The authority of a home: on a file of its own.
+pub type HomeDesk = Desk<Sqlite>;
+
 pub(crate) struct Effects {
-    pub(crate) registrar: Registrar<Sqlite>,
-    pub(crate) mesh: MeshId,
+    pub(crate) desk: Arc<HomeDesk>,
+    mesh: MeshId,
     locks: PathBuf,
+    /// What waits is told by one at a time, in its order.
+    telling: tokio::sync::Mutex<()>,
+    /// Something may wait for a broker. A hint: the table is the truth.
+    may_wait: AtomicBool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +72,7 @@ impl Effects {
     /// Opens and checks the store; an unfit one ends the start.
     pub(crate) async fn open(
         home: &Home,
-        mesh: MeshId,
+        (mesh, person): (MeshId, MemberName),
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
@@ -66,23 +87,30 @@ impl Effects {
         // After the file: from now on its loss is noticed.
         create_private_folder(&locks)?;
         Ok(Self {
-            registrar,
+            desk: Arc::new(Desk::new(registrar, mesh, person)),
             mesh,
             locks,
+            telling: tokio::sync::Mutex::default(),
+            may_wait: AtomicBool::new(true),
         })
     }
 
-    /// The file whose lock the runner of this key holds.
-    pub(crate) fn lock(&self, key: &LogicalKey) -> PathBuf {
+    /// The file whose lock the runner of this key in this mesh holds.
+    fn lock(&self, mesh: MeshId, key: &str) -> PathBuf {
         use sha2::{Digest as _, Sha256};
-        let name = hex(&Sha256::digest(key.as_str().as_bytes())[..16]);
+        let mut digest = Sha256::new();
+        if mesh != self.mesh {
+            digest.update(mesh.0.to_bytes());
+        }
+        digest.update(key.as_bytes());
+        let name = hex(&digest.finalize()[..16]);
         self.locks.join(format!("{name}.lock"))
     }
 
     /// Whether somebody holds the run of this key. An error means that nobody can know, and counts as
     /// held: nothing is run again on a guess.
-    pub(crate) fn is_held(&self, key: &LogicalKey) -> bool {
-        let path = self.lock(key);
+    fn is_held(&self, mesh: MeshId, key: &str) -> bool {
+        let path = self.lock(mesh, key);
         if !path.exists() {
             return false;
         }
@@ -92,7 +120,7 @@ impl Effects {
     }
 
     pub(crate) fn stop(&self) {
-        self.registrar.storage().stop();
+        self.desk.storage().stop();
     }
 }
 
@@ -115,7 +143,7 @@ fn read_policy(path: &Path) -> Result<Policy, EffectsError> {
 }
 
 /// The door's view of a store that failed.
-pub(crate) fn storage_problem(error: &StorageError) -> Problem {
+fn storage_problem(error: &StorageError) -> Problem {
     let code = match error {
         StorageError::Busy => ErrorCode::DaemonBusy,
         StorageError::DiskFull => ErrorCode::InsufficientStorage,
@@ -130,7 +158,7 @@ pub(crate) fn storage_problem(error: &StorageError) -> Problem {
 }
 
 /// The door's view of a refusal.
-pub(crate) fn refusal(code: Code, detail: String) -> Problem {
+fn refusal(code: Code, detail: String) -> Problem {
     let known = match code {
         Code::ReplayNonceConsumed => ErrorCode::ReplayNonceConsumed,
         Code::NonceUnbound => ErrorCode::NonceUnbound,
@@ -140,6 +168,7 @@ pub(crate) fn refusal(code: Code, detail: String) -> Problem {
         Code::ApprovalRefused => ErrorCode::ApprovalRefused,
         Code::OutcomeUnknown => ErrorCode::EffectOutcomeUnknown,
         Code::NotFound => ErrorCode::EffectNotFound,
+        Code::CallReused => ErrorCode::IdempotencyKeyReused,
         Code::ReplaySurfaceNotFit => ErrorCode::StorageUnavailable,
         // A prior result is no refusal; where it comes here all the same, the step was not possible.
         Code::StepRefused

@@ -11,10 +11,12 @@ use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::members::Members as _;
 use heddle_broker::storage::sqlite::Options;
 use heddle_broker::storage::{SqliteStorage, Storage as _, StorageError};
-use heddle_broker::{Broker, Principal};
+use heddle_broker::{Broker, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
+use heddle_core::names::AgentName;
 use heddle_daemon::link::{ConnectError, Connector, Duplex, LinkStream, ws_config};
-use heddle_daemon::{Durability, Prepared};
+use heddle_daemon::{Durability, HomeDesk, Prepared};
+use heddle_wire::broker::{EffectCall, ReplyResult};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
@@ -77,6 +79,7 @@ impl Embedded {
             ids,
             broker_config(config),
         );
+        broker.decided_by(Arc::new(Authority(prepared.effects())));
         // The home's lock says that nobody else is here.
         let forgotten = broker.forget_sessions().await;
         forgotten.map_err(|e| failed(e.to_string()))?;
@@ -156,6 +159,24 @@ async fn own(
         .enrol_owner(mesh.mesh, mesh.member, &mesh.member_name, key, clock.wall())
         .await?;
     storage.has_invites(mesh.mesh).await
+}
+
+/// The home decides about the effects of the mesh that it hosts.
+struct Authority(Arc<HomeDesk>);
+
+impl EffectAuthority for Authority {
+    fn call(
+        &self,
+        principal: Principal,
+        agent: AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Pin<Box<dyn Future<Output = ReplyResult> + Send + '_>> {
+        Box::pin(async move {
+            let member = (principal.mesh, &principal.member_name);
+            self.0.guest(member, &agent, id, call).await
+        })
+    }
 }
 
 /// A connection to the broker of this very process. Its identity needs no proof: it is our own.

@@ -30,7 +30,7 @@ impl<S: Storage> Registrar<S> {
             Some(envelope) if is_auto => {
                 let id = envelope.row.envelope_id.clone();
                 let decided = self
-                    .decide(key, by, id, Ruling::Approved, Some(grant()))
+                    .decide(key, &by.beforehand(), id, Ruling::Approved, Some(grant()))
                     .await?;
                 Ok(Applied {
                     facts: decided.facts,
@@ -89,8 +89,18 @@ impl<S: Storage> Registrar<S> {
             .await?;
         match (applied.kind, applied.code) {
             (Kind::Fresh, _) => Ok(Ok(Approved {
-                nonce,
+                nonce: Some(nonce),
                 expires_at: grant.expires_at,
+                applied,
+            })),
+            // The same request once more: its nonce was shown, and is kept hashed only.
+            (Kind::Prior, _) => Ok(Ok(Approved {
+                nonce: None,
+                expires_at: applied
+                    .facts
+                    .envelope(envelope_id)
+                    .and_then(|envelope| envelope.decisions.last()?.grant)
+                    .map_or(grant.expires_at, |grant| grant.expires_at),
                 applied,
             })),
             (_, code) => Ok(Err(code.unwrap_or(Code::StepRefused))),
@@ -115,7 +125,7 @@ impl<S: Storage> Registrar<S> {
             .decide(key, by, envelope_id.to_owned(), ruling, None)
             .await?;
         Ok(match (applied.kind, applied.code) {
-            (Kind::Fresh, _) => Ok(applied),
+            (Kind::Fresh | Kind::Prior, _) => Ok(applied),
             (_, code) => Err(code.unwrap_or(Code::StepRefused)),
         })
     }
@@ -130,11 +140,11 @@ impl<S: Storage> Registrar<S> {
             return Ok(Err(Code::NotFound));
         };
         let facts = self.facts(&key).await?;
-        let may = facts.envelope(envelope_id).is_some_and(|envelope| {
-            let ruled = self.ruled(&envelope.row.effect);
-            ruled.may_approve(&by.agent, &by.person)
-        });
-        if may {
+        let Some(envelope) = facts.envelope(envelope_id) else {
+            return Ok(Err(Code::NotFound));
+        };
+        let ruled = self.ruled(&envelope.row.effect);
+        if ruled.may_approve(&by.agent, &by.person) {
             return Ok(Ok((key, facts)));
         }
         let why = format!("{} may not decide about {envelope_id}", by.agent);

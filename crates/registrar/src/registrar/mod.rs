@@ -14,10 +14,10 @@ use heddle_core::ids::MeshId;
 use crate::authority::Nonce;
 use crate::binding::{Effect, LogicalKey};
 use crate::code::Code;
-use crate::command::{Applied, Ask, Command, Kind};
+use crate::command::{Applied, Ask, Call, Command, Kind};
 use crate::facts::Facts;
 use crate::policy::{Policy, Ruled};
-use crate::rows::{AuditRow, Grant, Purpose, Ruling};
+use crate::rows::{AuditRow, CallRow, Grant, Purpose, Ruling};
 use crate::storage::{ListedEffect, LoggedLine, Storage, StorageError};
 use crate::surface_check::{Criterion, criteria};
 
@@ -46,6 +46,26 @@ fn failed(criteria: &[Criterion]) -> String {
 pub struct Caller {
     pub agent: String,
     pub person: String,
+    /// The caller's own id for this one request (`Idempotency-Key`).
+    pub call: Option<Call>,
+}
+
+impl Caller {
+    pub fn new(agent: impl Into<String>, person: impl Into<String>) -> Self {
+        Self {
+            agent: agent.into(),
+            person: person.into(),
+            call: None,
+        }
+    }
+
+    /// For the steps before the one that was asked for: they do not use up its id.
+    fn beforehand(&self) -> Self {
+        Self {
+            call: None,
+            ..self.clone()
+        }
+    }
 }
 
 /// How a registration is authorised.
@@ -60,7 +80,8 @@ pub struct RegisterAsk {
 /// A nonce, for the one who may have it. Shown once.
 #[derive(Debug, Clone)]
 pub struct Approved {
-    pub nonce: Nonce,
+    /// None for a request that was answered before.
+    pub nonce: Option<Nonce>,
     pub expires_at: WallMs,
     pub applied: Applied,
 }
@@ -130,8 +151,21 @@ impl<S: Storage> Registrar<S> {
         self.storage.log(self.mesh, key, limit).await
     }
 
-    pub async fn key_of(&self, envelope_id: &str) -> Result<Option<LogicalKey>, StorageError> {
-        self.storage.key_of(self.mesh, envelope_id).await
+    /// The key that an envelope, a registration or an attempt belongs to.
+    pub async fn key_of(&self, id: &str) -> Result<Option<LogicalKey>, StorageError> {
+        self.storage.key_of(self.mesh, id).await
+    }
+
+    /// What the caller's own id was used for. Asked before anything is done on the way to a step; the
+    /// step itself asks again.
+    pub async fn known_call(&self, by: &Caller) -> Result<Option<CallRow>, StorageError> {
+        match &by.call {
+            None => Ok(None),
+            Some(call) => {
+                let found = self.storage.call(self.mesh, &by.agent, &call.id);
+                found.await
+            }
+        }
     }
 
     fn grant(&self, nonce: &Nonce, purpose: Purpose, ruled: &Ruled) -> Grant {
@@ -170,6 +204,7 @@ impl<S: Storage> Registrar<S> {
             by: by.agent.clone(),
             now: self.now(),
             ask,
+            call: by.call.clone(),
         };
         let applied = self.storage.apply(self.mesh, command).await;
         match &applied {
@@ -252,6 +287,7 @@ fn attempt_of(ask: &Ask) -> String {
         Ask::Register(register) => register.attempt_id.clone(),
         Ask::Start { attempt_id }
         | Ask::Finish { attempt_id, .. }
+        | Ask::NotStarted { attempt_id, .. }
         | Ask::Compensate { attempt_id, .. }
         | Ask::CompensationDone { attempt_id, .. } => attempt_id.clone(),
         Ask::Request { .. } | Ask::Decide { .. } | Ask::Resolve { .. } | Ask::Verify { .. } => {

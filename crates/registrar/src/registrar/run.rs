@@ -55,6 +55,7 @@ impl<S: Storage> Registrar<S> {
         effect: &Effect,
         by: &Caller,
     ) -> Result<Result<Option<Nonce>, Code>, StorageError> {
+        let by = &by.beforehand();
         let ruled = self.ruled(effect);
         let is_own = ruled.may_approve(&by.agent, &by.person);
         let facts = self.facts(&effect.key).await?;
@@ -115,6 +116,18 @@ impl<S: Storage> Registrar<S> {
         self.apply(key, by, ask).await
     }
 
+    /// The command could not be started: nothing ran, and the same key may be run with a better one.
+    pub async fn not_started(
+        &self,
+        key: LogicalKey,
+        attempt_id: String,
+        why: String,
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        self.apply(key, by, Ask::NotStarted { attempt_id, why })
+            .await
+    }
+
     /// What a person says about a run that nobody ended. The caller has seen that the runner is gone.
     pub async fn resolve(
         &self,
@@ -156,8 +169,9 @@ impl<S: Storage> Registrar<S> {
         let nonce = match (nonce, &facts.consumed) {
             (None, Some(consumed)) if facts.stage() == Stage::VerifyFailed => {
                 let id = consumed.approval.clone();
-                let approved = self.approve(&id, by, Purpose::Compensate, None).await?;
-                approved.ok().map(|approved| approved.nonce)
+                let by = by.beforehand();
+                let approved = self.approve(&id, &by, Purpose::Compensate, None).await?;
+                approved.ok().and_then(|approved| approved.nonce)
             }
             (nonce, _) => nonce,
         };

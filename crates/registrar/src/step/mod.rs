@@ -4,12 +4,42 @@ mod approve;
 mod register;
 mod run;
 
-use crate::command::{Ask, Command, Stepped};
+use crate::code::Code;
+use crate::command::{Ask, Command, Kind, Stepped};
 use crate::facts::Facts;
+use crate::rows::{CallRow, Row};
 
 /// Decides. What it says is true only if all its rows are written in one transaction, and the facts
 /// still stood when they were: the unique keys of the store see to the second.
+///
+/// A request under an id of the caller's own goes through the gate first: known and the same is answered
+/// with what stands, known and another is refused, and a new id is consumed with what the request does.
 pub fn step(facts: &Facts, command: &Command) -> Stepped {
+    let Some(call) = &command.call else {
+        return decide(facts, command);
+    };
+    match &facts.call {
+        Some(known) if known.fingerprint == call.fingerprint => {
+            return Stepped::prior(Code::ReplayDuplicate);
+        }
+        Some(_) => return Stepped::refused(Code::CallReused),
+        None => {}
+    }
+    let mut stepped = decide(facts, command);
+    // A refusal burns nothing, this id included.
+    if stepped.kind != Kind::Refused {
+        stepped.rows.push(Row::Call(CallRow {
+            caller: command.by.clone(),
+            id: call.id.clone(),
+            fingerprint: call.fingerprint,
+            key: command.key.clone(),
+            at: command.now,
+        }));
+    }
+    stepped
+}
+
+fn decide(facts: &Facts, command: &Command) -> Stepped {
     match &command.ask {
         Ask::Request {
             effect,
@@ -28,6 +58,7 @@ pub fn step(facts: &Facts, command: &Command) -> Stepped {
             attempt_id,
             outcome,
         } => run::finish(facts, command, attempt_id, outcome),
+        Ask::NotStarted { attempt_id, why } => run::not_started(facts, command, attempt_id, why),
         Ask::Resolve { again, note } => run::resolve(facts, command, *again, note),
         Ask::Verify { passed, detail } => run::verify(facts, command, *passed, detail),
         Ask::Compensate { nonce, attempt_id } => {

@@ -70,13 +70,45 @@ pub(super) fn finish(
     }
 }
 
+/// Whoever is at it now, and the round that this is: the run, or the compensation.
+fn under_way(facts: &Facts) -> Option<(&StepRow, i64)> {
+    match facts.stage() {
+        Stage::Compensating => Some((facts.compensator()?, facts.compensation_round())),
+        _ => Some((facts.runner()?, facts.round())),
+    }
+}
+
+/// Nothing ran, so nothing has happened: the round is given back, and the next one may begin.
+pub(super) fn not_started(
+    facts: &Facts,
+    command: &Command,
+    attempt_id: &str,
+    why: &str,
+) -> Stepped {
+    let said = |row: &StepRow| {
+        let is_word = matches!(row.step, Step::NotStarted { .. });
+        is_word && row.attempt_id == attempt_id
+    };
+    if facts.steps.last().is_some_and(said) {
+        return Stepped::prior(Code::ReplayDuplicate);
+    }
+    match (under_way(facts), after(facts.stage(), Move::NotStarted)) {
+        (Some((runner, round)), Some(_)) if runner.attempt_id == attempt_id => {
+            let why = why.to_owned();
+            let step = Step::NotStarted { why };
+            Stepped::fresh(vec![Row::Step(row(command, round, attempt_id, step))])
+        }
+        _ => impossible(facts),
+    }
+}
+
 pub(super) fn resolve(facts: &Facts, command: &Command, again: bool, note: &str) -> Stepped {
     let by = if again {
         Move::ResolveAgain
     } else {
         Move::ResolveDone
     };
-    let Some(runner) = facts.runner() else {
+    let Some((runner, round)) = under_way(facts) else {
         return impossible(facts);
     };
     if after(facts.stage(), by).is_none() {
@@ -86,7 +118,7 @@ pub(super) fn resolve(facts: &Facts, command: &Command, again: bool, note: &str)
         again,
         note: note.to_owned(),
     };
-    let resolved = row(command, facts.round(), &runner.attempt_id, step);
+    let resolved = row(command, round, &runner.attempt_id, step);
     Stepped::fresh(vec![Row::Step(resolved)])
 }
 
@@ -140,7 +172,8 @@ pub(super) fn compensate(
         Nonce::Consumed => Stepped::refused(Code::ReplayNonceConsumed),
         Nonce::Unbound => Stepped::refused(Code::NonceUnbound),
         Nonce::Good => {
-            let mut compensating = row(command, 0, attempt_id, Step::Compensating);
+            let round = facts.compensation_round() - 1;
+            let mut compensating = row(command, round, attempt_id, Step::Compensating);
             compensating.nonce = nonce;
             Stepped::fresh(vec![Row::Step(compensating)])
         }
@@ -153,14 +186,15 @@ pub(super) fn compensation_done(
     attempt_id: &str,
     outcome: &Outcome,
 ) -> Stepped {
-    let begun = facts.steps.last();
+    let begun = facts.compensator();
     let is_runner = begun.is_some_and(|row| row.attempt_id == attempt_id);
+    let round = facts.compensation_round();
     match (facts.stage(), after(facts.stage(), Move::CompensationDone)) {
         (_, Some(_)) if is_runner => {
             let step = Step::Compensated {
                 outcome: outcome.clone(),
             };
-            Stepped::fresh(vec![Row::Step(row(command, 0, attempt_id, step))])
+            Stepped::fresh(vec![Row::Step(row(command, round, attempt_id, step))])
         }
         (Stage::Compensated, _) if is_runner => Stepped::prior(Code::ReplayDuplicate),
         _ => impossible(facts),

@@ -3,7 +3,8 @@
 //! **One transaction, all or nothing.** `apply` loads the facts of the key, asks [`crate::step::step`] and
 //! writes all of its rows, or none. A consume row exists exactly when its registration row does (RG-02).
 //!
-//! **The database says what is unique.** The logical key, the replay key, and a nonce are consumed once,
+//! **The database says what is unique.** The logical key, the replay key, a nonce, and a caller's own id
+//! for a request are consumed once,
 //! whatever the program that inserts believes; an attempt is in no unique key (RG-05). A store that finds
 //! itself beaten to a unique key rolls back, loads again and asks again with `after_a_lost_race`.
 //!
@@ -27,7 +28,7 @@ use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
-use crate::rows::AuditRow;
+use crate::rows::{AuditRow, CallRow};
 use crate::surface_check::Surface;
 
 type Answer<T> = Result<T, StorageError>;
@@ -59,11 +60,19 @@ pub trait Storage: Send + Sync + 'static {
         nonce: Option<NonceHash>,
     ) -> impl Future<Output = Answer<Facts>> + Send;
 
-    /// The key that an envelope is for.
+    /// What a caller's own id was used for. `apply` asks for itself, in its transaction.
+    fn call(
+        &self,
+        mesh: MeshId,
+        caller: &str,
+        id: &str,
+    ) -> impl Future<Output = Answer<Option<CallRow>>> + Send;
+
+    /// The key that an envelope, a registration or an attempt belongs to.
     fn key_of(
         &self,
         mesh: MeshId,
-        envelope_id: &str,
+        id: &str,
     ) -> impl Future<Output = Answer<Option<LogicalKey>>> + Send;
 
     /// The newest keys.

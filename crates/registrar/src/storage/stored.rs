@@ -23,6 +23,10 @@ pub(super) fn replay_key(bytes: &[u8]) -> Result<ReplayKey, StorageError> {
     ReplayKey::from_slice(bytes).ok_or_else(|| bad("a replay key"))
 }
 
+pub(super) fn fingerprint(bytes: &[u8]) -> Result<[u8; 32], StorageError> {
+    bytes.try_into().map_err(|_| bad("a fingerprint"))
+}
+
 pub(super) fn nonce(bytes: &[u8]) -> Result<NonceHash, StorageError> {
     NonceHash::from_slice(bytes).ok_or_else(|| bad("a nonce hash"))
 }

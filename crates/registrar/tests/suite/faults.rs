@@ -39,7 +39,9 @@ async fn mend(raw: &Raw) {
     raw.run(sql).await.unwrap();
 }
 
-async fn rp_06_rg_11_s1_a_failure_before_the_commit_leaves_neither_row_but_an_audit<S: Storage>(
+async fn rp_06_rg_11_rg_20_s1_a_failure_before_the_commit_leaves_neither_row_but_an_audit<
+    S: Storage,
+>(
     w: World<S>,
 ) {
     let nonce = w.nonce(&effect("k")).await;
@@ -68,4 +70,6 @@ async fn rp_06_rg_11_s1_a_failure_before_the_commit_leaves_neither_row_but_an_au
     assert_eq!(w.raw.count("effect_consume").await, 1);
 }
 
-on_both_databases!(rp_06_rg_11_s1_a_failure_before_the_commit_leaves_neither_row_but_an_audit,);
+on_both_databases!(
+    rp_06_rg_11_rg_20_s1_a_failure_before_the_commit_leaves_neither_row_but_an_audit,
+);

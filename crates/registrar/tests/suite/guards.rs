@@ -6,8 +6,8 @@ use heddle_registrar::storage::postgres::Postgres;
 use heddle_registrar::storage::sqlite::Sqlite;
 
 use crate::world::{
-    Raw, World, agent, effect, ended, fresh_schema, key, postgres, postgres_url, raw_client,
-    sqlite, with_policy,
+    Raw, World, agent, calling, effect, ended, fresh_schema, key, postgres, postgres_url,
+    raw_client, sqlite, with_policy,
 };
 
 const TABLES: &[(&str, &str)] = &[
@@ -18,6 +18,7 @@ const TABLES: &[(&str, &str)] = &[
     ("effect_registration", "receipt"),
     ("effect_step", "body"),
     ("effect_audit", "detail"),
+    ("effect_call", "call_id"),
 ];
 
 async fn filled<S: Storage>(w: &World<S>) {
@@ -27,7 +28,7 @@ async fn filled<S: Storage>(w: &World<S>) {
         .await
         .unwrap();
     w.registrar
-        .finish(key("k"), "a".into(), ended(0), &agent())
+        .finish(key("k"), "a".into(), ended(0), &calling("id", 1))
         .await
         .unwrap();
 }

@@ -8,7 +8,9 @@
 #[macro_use]
 mod world;
 mod approval;
+mod calls;
 mod faults;
+mod given_back;
 mod guards;
 mod life;
 mod model;

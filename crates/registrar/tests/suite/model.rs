@@ -1,4 +1,5 @@
-//! Every interleaving of three attempts with two nonces, with a crash before every step: the real decisions
+//! Every interleaving of three attempts with two nonces, with a crash before every step, and with a command
+//! that can or cannot be started: the real decisions
 //! over tables whose load and write are two moments, as in a database that isolates no more than it must.
 
 use std::collections::HashSet;
@@ -26,6 +27,8 @@ enum At {
     Register,
     Start,
     Effect,
+    /// Its command could not be started.
+    GiveBack,
     Finish,
     Verify,
     Done,
@@ -127,6 +130,10 @@ fn command(index: usize, attempt: &Attempt) -> Command {
             horizon_until: WallMs(i64::MAX),
         }),
         At::Start => Ask::Start { attempt_id },
+        At::GiveBack => Ask::NotStarted {
+            attempt_id,
+            why: String::new(),
+        },
         At::Finish => Ask::Finish {
             attempt_id,
             outcome,
@@ -141,6 +148,7 @@ fn command(index: usize, attempt: &Attempt) -> Command {
         by: "planner".into(),
         now: START,
         ask,
+        call: None,
     }
 }
 
@@ -170,6 +178,7 @@ fn write(tables: &mut Tables, rows: &[Row], store: Store) -> Result<(), Taken> {
             Row::Consume(row) => tables.consumed.push(row),
             Row::Registration(row) => tables.registrations.push(row),
             Row::Step(row) => tables.steps.push(row),
+            Row::Call(row) => tables.calls.push(row),
         }
     }
     Ok(())
@@ -267,8 +276,11 @@ fn judge(state: &State) -> Result<(), String> {
         .iter()
         .all(|a| matches!(a.at, At::Done | At::Crashed));
     let died = state.attempts.iter().any(|a| a.at == At::Crashed);
+    let not_started =
+        |row: &&heddle_registrar::rows::StepRow| matches!(row.step, Step::NotStarted { .. });
+    let given_back = tables.steps.iter().filter(not_started).count();
     say(
-        !is_over || died || state.effects == 1,
+        !is_over || died || given_back > 0 || state.effects == 1,
         "nobody did it, and nobody died",
     )
 }
@@ -289,6 +301,11 @@ fn explore(nonces: [usize; ATTEMPTS], store: Store) -> Result<usize, String> {
                 continue;
             }
             open.push(advance(&state, index, store));
+            if attempt.at == At::Effect {
+                let mut broken = state.clone();
+                broken.attempts[index].at = At::GiveBack;
+                open.push(broken);
+            }
             let mut crashed = state.clone();
             crashed.attempts[index].at = At::Crashed;
             crashed.attempts[index].held = None;

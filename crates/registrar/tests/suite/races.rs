@@ -41,6 +41,7 @@ fn register<S: Storage>(
             is_fit: true,
             horizon_until: w.registrar.now(),
         }),
+        call: None,
     }
 }
 

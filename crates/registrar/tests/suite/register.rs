@@ -128,7 +128,7 @@ async fn rp_04_a_nonce_of_another_purpose_or_a_revoked_one_is_unbound<S: Storage
         .unwrap()
         .unwrap();
     refused(
-        &w.register(&effect("k"), Some(&other_purpose.nonce)).await,
+        &w.register(&effect("k"), other_purpose.nonce.as_ref()).await,
         Code::NonceUnbound,
     );
     let nonce = w.approve(&envelope).await;
@@ -219,7 +219,7 @@ async fn rp_08_rg_15_a_stale_request_is_refused_and_a_stale_key_still_blocks<S: 
         .unwrap()
         .unwrap();
     w.pass(8 * DAY);
-    let late = w.register(&effect("late"), Some(&long.nonce)).await;
+    let late = w.register(&effect("late"), long.nonce.as_ref()).await;
     refused(&late, Code::ReplayStaleRequest);
     w.pass(20 * 365 * DAY);
     prior(
@@ -254,7 +254,7 @@ async fn rg_12_asking_for_the_status_writes_nothing<S: Storage>(w: World<S>) {
     assert_eq!(w.registrar.log(None, 100).await.unwrap().len(), log + 1);
 }
 
-async fn rp_07_rg_13_after_a_failed_verify_there_is_compensation_only<S: Storage>(w: World<S>) {
+async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Storage>(w: World<S>) {
     let registered = w.registered("k").await;
     let attempt = registered.facts.consumed.clone().unwrap().attempt_id;
     w.registrar
@@ -291,8 +291,18 @@ async fn rp_07_rg_13_after_a_failed_verify_there_is_compensation_only<S: Storage
     refused(&wrong, Code::NonceUnbound);
     let caller = person();
     let granted = |purpose| w.registrar.approve(&envelope, &caller, purpose, None);
-    let nonce = granted(Purpose::Compensate).await.unwrap().unwrap().nonce;
-    let second = granted(Purpose::Compensate).await.unwrap().unwrap().nonce;
+    let nonce = granted(Purpose::Compensate)
+        .await
+        .unwrap()
+        .unwrap()
+        .nonce
+        .unwrap();
+    let second = granted(Purpose::Compensate)
+        .await
+        .unwrap()
+        .unwrap()
+        .nonce
+        .unwrap();
     let begun = w
         .registrar
         .compensate(key("k"), Some(nonce), &agent())
@@ -332,5 +342,5 @@ on_every_store!(
     rp_08_rg_15_a_stale_request_is_refused_and_a_stale_key_still_blocks,
     rg_10_a_refusal_leaves_the_key_free,
     rg_12_asking_for_the_status_writes_nothing,
-    rp_07_rg_13_after_a_failed_verify_there_is_compensation_only,
+    rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only,
 );

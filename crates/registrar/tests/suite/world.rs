@@ -9,7 +9,7 @@ use heddle_core::ids::MeshId;
 use heddle_registrar::authority::Nonce;
 use heddle_registrar::binding::{Effect, LogicalKey};
 use heddle_registrar::code::Code;
-use heddle_registrar::command::{Applied, Kind};
+use heddle_registrar::command::{Applied, Call, Kind};
 use heddle_registrar::facts::Facts;
 use heddle_registrar::policy::Policy;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
@@ -176,16 +176,22 @@ pub(crate) async fn raw_client(url: &str, schema: &str) -> tokio_postgres::Clien
 }
 
 pub(crate) fn person() -> Caller {
-    Caller {
-        agent: "alice".into(),
-        person: "alice".into(),
-    }
+    Caller::new("alice", "alice")
 }
 
 pub(crate) fn agent() -> Caller {
+    Caller::new("planner", "alice")
+}
+
+/// The agent, with an id of its own for the request; `nth` stands for what it asks.
+pub(crate) fn calling(id: &str, nth: u8) -> Caller {
+    let call = Call {
+        id: id.to_owned(),
+        fingerprint: [nth; 32],
+    };
     Caller {
-        agent: "planner".into(),
-        person: "alice".into(),
+        call: Some(call),
+        ..agent()
     }
 }
 
@@ -223,7 +229,7 @@ impl<S: Storage> World<S> {
             .registrar
             .approve(envelope, &person(), Purpose::Register, None)
             .await;
-        approved.unwrap().unwrap().nonce
+        approved.unwrap().unwrap().nonce.expect("shown once")
     }
 
     /// A good nonce for this effect.

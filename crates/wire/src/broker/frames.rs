@@ -10,10 +10,12 @@ use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::effects::{EffectAnswer, EffectCall};
 use super::explain::{Explained, ReceiptLevel};
 use super::log::LogItem;
 use super::members::MemberEntry;
 use super::queue::{LeasedItem, QueueVerdict, TakenItem};
+use crate::problem::Problem;
 
 /// What a daemon sends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -157,6 +159,15 @@ pub enum Request {
     },
     /// Who is enrolled in the mesh.
     Members,
+    /// A call to whoever decides about the effects of the mesh.
+    Effect {
+        /// The mailbox of this member that speaks.
+        agent: AgentName,
+        /// The caller's own id of the call: the same once more is the same call.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        id: Option<String>,
+        call: Box<EffectCall>,
+    },
 }
 
 /// One step of one delivery.
@@ -262,6 +273,13 @@ pub enum ReplyResult {
     },
     Members {
         members: Vec<MemberEntry>,
+    },
+    Effect {
+        answer: Box<EffectAnswer>,
+    },
+    /// The authority says no, in its own words.
+    EffectRefused {
+        problem: Box<Problem>,
     },
     Refused(Refused),
 }

@@ -5,6 +5,7 @@
 //! their acks, requests and their replies.
 
 mod decode;
+mod effects;
 mod envelope;
 mod explain;
 mod frames;
@@ -14,6 +15,7 @@ mod members;
 mod queue;
 
 pub use decode::NotAFrame;
+pub use effects::{EffectAnswer, EffectCall};
 pub use envelope::{DestinationFrame, Envelope};
 pub use explain::{
     DeliveryReceipt, Explained, LimiterRecord, QueueState, QueueStatus, ReceiptLevel,

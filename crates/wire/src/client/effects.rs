@@ -1,29 +1,35 @@
 //! The calls about one-time effects. Each is safe to repeat: the registrar answers with what stands.
 
-use super::{Client, ClientError};
+use super::{Client, ClientError, percent_encode};
 use crate::ipc::{
     EffectApproveAnswer, EffectApproveBody, EffectCompensateBody, EffectEndBody, EffectList,
     EffectLog, EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectResolveBody,
-    EffectStartBody, EffectSurface, EffectVerifyBody, EffectView,
+    EffectStartBody, EffectStory, EffectSurface, EffectVerifyBody, EffectView,
 };
 
 impl Client {
     pub fn request_effect(
         &self,
         body: &EffectRequestBody,
+        id: Option<&str>,
     ) -> Result<EffectRequestAnswer, ClientError> {
-        self.post("/v1/effect/request", None, body)
+        self.post("/v1/effect/request", id, body)
     }
 
     pub fn approve_effect(
         &self,
         body: &EffectApproveBody,
+        id: Option<&str>,
     ) -> Result<EffectApproveAnswer, ClientError> {
-        self.post("/v1/effect/approve", None, body)
+        self.post("/v1/effect/approve", id, body)
     }
 
-    pub fn deny_effect(&self, body: &EffectApproveBody) -> Result<EffectView, ClientError> {
-        self.post("/v1/effect/deny", None, body)
+    pub fn deny_effect(
+        &self,
+        body: &EffectApproveBody,
+        id: Option<&str>,
+    ) -> Result<EffectView, ClientError> {
+        self.post("/v1/effect/deny", id, body)
     }
 
     pub fn register_effect(&self, body: &EffectRegisterBody) -> Result<EffectView, ClientError> {
@@ -59,6 +65,18 @@ impl Client {
 
     pub fn effect_status(&self, query: &[(&str, &str)]) -> Result<EffectView, ClientError> {
         self.get("/v1/effect/status", query)
+    }
+
+    /// The whole story of a key, a request, a registration or an attempt.
+    pub fn effect_story(
+        &self,
+        id: &str,
+        query: &[(&str, &str)],
+    ) -> Result<EffectStory, ClientError> {
+        self.get(
+            &format!("/v1/explain/{}", percent_encode(&format!("effect:{id}"))),
+            query,
+        )
     }
 
     pub fn effects(&self, query: &[(&str, &str)]) -> Result<EffectList, ClientError> {

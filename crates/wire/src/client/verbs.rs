@@ -33,6 +33,15 @@ impl Client {
         self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
     }
 
+    /// The same, of a send or of an effect, as it came.
+    pub fn explain_any(
+        &self,
+        id: &str,
+        query: &[(&str, &str)],
+    ) -> Result<serde_json::Value, ClientError> {
+        self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
+    }
+
     pub fn inbox(&self, query: &[(&str, &str)]) -> Result<InboxPage, ClientError> {
         self.get("/v1/inbox", query)
     }

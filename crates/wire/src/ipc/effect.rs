@@ -22,8 +22,10 @@ pub struct EffectRequestBody {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectRequestAnswer {
+    /// Empty while it waits for the broker of its mesh.
     pub request_id: String,
-    /// `awaiting_approval` or `approved`; what stands, if this was asked for before.
+    /// `awaiting_approval` or `approved`; what stands, if this was asked for before. `waiting_for_broker`
+    /// while the broker that decides cannot be reached.
     pub status: String,
     pub replay_key: String,
     pub duplicate: bool,
@@ -46,12 +48,13 @@ pub struct EffectApproveBody {
     pub agent: Option<String>,
 }
 
-/// The nonce is shown here and nowhere else.
+/// The nonce is shown here and nowhere else; the same request once more is answered without it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectApproveAnswer {
     pub request_id: String,
-    pub nonce: String,
+    pub nonce: Option<String>,
     pub expires_at: String,
+    pub duplicate: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,13 +116,16 @@ pub struct EffectEndBody {
     pub stderr: String,
     #[serde(default)]
     pub truncated: bool,
+    /// Why the command could not be started at all; then it has neither exit code nor output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_started: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
 }
 
-/// A person's word about a run that nobody ended.
+/// A person's word about a run, or a compensation, that nobody ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectResolveBody {
@@ -128,6 +134,9 @@ pub struct EffectResolveBody {
     pub again: bool,
     #[serde(default)]
     pub note: String,
+    /// It was run in another home, and whoever says this has made sure that nothing runs there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub force: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -175,8 +184,8 @@ pub struct EffectView {
     pub logical_request_key: String,
     /// S0 to S4 of the specification; S4 is told to who lost a race.
     pub state: String,
-    /// `registered`, `running`, `unknown`, `finished`, `closed`, `verify_failed`, `compensating` or
-    /// `compensated`; before the registration the state of its approval.
+    /// `registered`, `running`, `unknown`, `finished`, `closed`, `verify_failed`, `compensating`,
+    /// `compensation_unknown` or `compensated`; before the registration the state of its approval.
     pub status: String,
     /// True when this call found it done.
     pub duplicate: bool,
@@ -194,6 +203,15 @@ pub struct EffectView {
     pub registration: Option<Value>,
     /// The attempt that has, or had, the run.
     pub runner: Option<String>,
+    /// Who took the run, or began the compensation: `@member/agent` where that is another home's.
+    #[serde(default)]
+    pub runs_at: Option<String>,
+    /// Which run it is: one more for each that was given back.
+    #[serde(default)]
+    pub round: i64,
+    /// Why the last command could not be started, until another one was.
+    #[serde(default)]
+    pub not_started: Option<String>,
     pub exit_code: Option<i32>,
     pub stdout: Option<String>,
     pub stderr: Option<String>,
@@ -227,6 +245,31 @@ pub struct EffectLogLine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectLog {
     pub lines: Vec<EffectLogLine>,
+}
+
+/// One thing that happened to an effect, from whichever table tells of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectEvent {
+    pub at: String,
+    /// `requested`, `approved`, `registered`, `started`, …, or what was tried and refused.
+    pub what: String,
+    pub by: String,
+    pub code: String,
+    pub attempt_id: String,
+    pub detail: String,
+}
+
+/// The whole story of an effect, oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EffectStory {
+    pub id: String,
+    /// `effect`.
+    pub kind: String,
+    pub mesh: String,
+    pub effect: EffectView,
+    pub story: Vec<EffectEvent>,
+    /// Attempts and refusals beyond the newest that are told.
+    pub left_off: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -25,9 +25,9 @@ pub use data::{
 };
 pub use effect::{
     EffectApproveAnswer, EffectApproveBody, EffectBody, EffectCompensateBody, EffectCriterion,
-    EffectEndBody, EffectList, EffectLog, EffectLogLine, EffectRegisterBody, EffectRequestAnswer,
-    EffectRequestBody, EffectResolveBody, EffectStartBody, EffectStep, EffectSurface,
-    EffectVerifyBody, EffectView,
+    EffectEndBody, EffectEvent, EffectList, EffectLog, EffectLogLine, EffectRegisterBody,
+    EffectRequestAnswer, EffectRequestBody, EffectResolveBody, EffectStartBody, EffectStep,
+    EffectStory, EffectSurface, EffectVerifyBody, EffectView,
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,

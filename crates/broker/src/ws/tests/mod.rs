@@ -2,6 +2,7 @@
 
 mod client;
 mod delivery;
+mod effects;
 mod ending;
 mod greeting;
 mod hostile;

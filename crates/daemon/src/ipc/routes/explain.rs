@@ -18,6 +18,7 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
+use super::effect;
 use super::outbox::{FindQuery, find, told};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
@@ -52,8 +53,14 @@ pub(super) async fn explain(
         .next("Ask again when the answer says that the level was not reached.")
         .into());
     }
+    let whose = (query.mesh.clone(), query.agent.clone());
     let scope = FindQuery::new(query.mesh, query.agent);
-    let mut view = story(&ipc, find(&ipc, &id, &scope).await?).await?;
+    let row = match find(&ipc, &id, &scope).await {
+        Ok(row) => row,
+        // No send has this id; an effect may.
+        Err(problem) => return of_effect(&ipc, whose, &id, problem).await,
+    };
+    let mut view = story(&ipc, row).await?;
     let Some(level) = level else {
         return ok(&view);
     };
@@ -69,6 +76,20 @@ pub(super) async fn explain(
     }
     view.reached = Some(view.has_reached(level));
     ok(&view)
+}
+
+async fn of_effect(
+    ipc: &Ipc,
+    (mesh, agent): (Option<String>, Option<String>),
+    id: &str,
+    problem: Problem,
+) -> Answered {
+    let told = effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await;
+    match told {
+        Ok(story) => effect::told(story),
+        Err(_) if !id.starts_with("effect:") => Err(problem.into()),
+        Err(other) => Err(other.into()),
+    }
 }
 
 fn parse_level(text: &str) -> Result<Level, Problem> {

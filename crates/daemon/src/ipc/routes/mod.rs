@@ -5,7 +5,6 @@ mod data;
 mod discover;
 mod effect;
 mod effect_table;
-mod effect_view;
 mod events;
 mod explain;
 mod file;

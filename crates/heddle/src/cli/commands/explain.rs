@@ -1,20 +1,75 @@
 //! `heddle explain ID`: what became of a send, across outbox and broker, in one screen.
 
 use clap::Args as ClapArgs;
-use heddle_wire::ipc::{DeliveryView, ExplainView, OutboxRow, QueueStateView};
+use heddle_wire::client::ClientError;
+use heddle_wire::ipc::{DeliveryView, EffectStory, ExplainView, OutboxRow, QueueStateView};
+use serde_json::Value;
 
 use crate::cli::text::{printable, table};
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The id that the send printed, or the row's own id
+    /// The id that the send printed, or the row's own id; or an effect's key, request, registration or
+    /// attempt (`effect:KEY` where a send has the same id)
     id: String,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let story = context.client().explain(&args.id, &context.scope())?;
+    let story: Value = context.client().explain_any(&args.id, &context.scope())?;
+    if context.json {
+        return context.print(&story, |_| String::new());
+    }
+    let unread =
+        |error: serde_json::Error| CliError::from(ClientError::Protocol(error.to_string()));
+    if story["kind"] == "effect" {
+        let story: EffectStory = serde_json::from_value(story).map_err(unread)?;
+        return context.print(&story, effect);
+    }
+    let story: ExplainView = serde_json::from_value(story).map_err(unread)?;
     context.print(&story, describe)
+}
+
+/// An effect's life, one line for each thing that happened to it.
+fn effect(story: &EffectStory) -> String {
+    let view = &story.effect;
+    let mut text = format!(
+        "effect {} is {} ({})\n",
+        printable(&view.logical_request_key),
+        view.status,
+        view.state
+    );
+    let mut line = |name: &str, value: String| {
+        text.push_str(&format!("  {name:<10} {}\n", printable(&value)));
+    };
+    line("what", format!("{} {}", view.operation, view.target));
+    if !view.artifact_hash.is_empty() {
+        line("artifact", view.artifact_hash.clone());
+    }
+    if !view.run.is_empty() {
+        line("run", view.run.clone());
+    }
+    if story.left_off {
+        line("", "(older attempts and refusals are left off)".to_owned());
+    }
+    let rows: Vec<Vec<String>> = story
+        .story
+        .iter()
+        .map(|event| {
+            let rest = [
+                event.code.as_str(),
+                event.detail.lines().next().unwrap_or(""),
+            ];
+            let rest: Vec<&str> = rest.into_iter().filter(|word| !word.is_empty()).collect();
+            vec![
+                event.at.clone(),
+                printable(&event.what),
+                printable(&event.by),
+                printable(&rest.join(" ")),
+            ]
+        })
+        .collect();
+    text + &table(&rows)
 }
 
 fn describe(story: &ExplainView) -> String {

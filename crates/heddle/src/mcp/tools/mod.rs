@@ -4,6 +4,7 @@ mod check_messages;
 mod claim_task;
 mod complete_task;
 mod create_task;
+mod effect_status;
 mod forget;
 mod get_state;
 mod list_peers;
@@ -11,6 +12,7 @@ mod list_tasks;
 mod recall;
 mod release_task;
 mod remember;
+mod request_effect;
 mod send_message;
 mod set_state;
 mod task_view;
@@ -52,6 +54,8 @@ pub(super) const TOOLS: &[Tool] = &[
     forget::TOOL,
     set_state::TOOL,
     get_state::TOOL,
+    request_effect::TOOL,
+    effect_status::TOOL,
 ];
 
 const TEXT: &str = r#"{"type":"string"}"#;

@@ -13,7 +13,7 @@ use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
-use crate::rows::AuditRow;
+use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::{BINDING_COLUMNS, DOMAIN, Surface};
 
@@ -40,7 +40,8 @@ impl Storage for Memory {
     async fn apply(&self, mesh: MeshId, command: Command) -> Result<Applied, StorageError> {
         let mut state = self.lock();
         let tables = state.meshes.entry(mesh).or_default();
-        let facts = tables.facts(&command.key, command.ask.nonce());
+        let mut facts = tables.facts(&command.key, command.ask.nonce());
+        facts.call = (command.call.as_ref()).and_then(|call| tables.call(&command.by, &call.id));
         let stepped = step(&facts, &command);
         let mut written = tables.clone();
         if !stepped.rows.is_empty() {
@@ -68,16 +69,25 @@ impl Storage for Memory {
         Ok(found.map_or_else(Facts::default, |tables| tables.facts(key, nonce)))
     }
 
-    async fn key_of(
+    async fn call(
         &self,
         mesh: MeshId,
-        envelope_id: &str,
-    ) -> Result<Option<LogicalKey>, StorageError> {
+        caller: &str,
+        id: &str,
+    ) -> Result<Option<CallRow>, StorageError> {
         let state = self.lock();
-        Ok(state
-            .meshes
-            .get(&mesh)
-            .and_then(|tables| tables.key_of(envelope_id)))
+        let found = state.meshes.get(&mesh);
+        Ok(found.and_then(|tables| tables.call(caller, id)))
+    }
+
+    async fn key_of(&self, mesh: MeshId, id: &str) -> Result<Option<LogicalKey>, StorageError> {
+        let state = self.lock();
+        if let Some(key) = state.meshes.get(&mesh).and_then(|t| t.key_of(id)) {
+            return Ok(Some(key));
+        }
+        let mut audit = state.audit.iter();
+        let noted = audit.find(|(of, row)| *of == mesh && row.attempt_id == id);
+        Ok(noted.and_then(|(_, row)| LogicalKey::parse(&row.key).ok()))
     }
 
     async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {

@@ -5,7 +5,7 @@ use heddle_core::clock::WallMs;
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::facts::{Envelope, Facts, NonceFacts};
-use crate::rows::{ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::rows::{CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
 use crate::storage::stored;
 
 /// A unique key is taken; nothing was written.
@@ -19,6 +19,7 @@ pub struct Tables {
     pub consumed: Vec<ConsumeRow>,
     pub registrations: Vec<RegistrationRow>,
     pub steps: Vec<StepRow>,
+    pub calls: Vec<CallRow>,
 }
 
 impl Tables {
@@ -43,7 +44,14 @@ impl Tables {
                 .filter(|row| row.key == *key)
                 .cloned()
                 .collect(),
+            call: None,
         }
+    }
+
+    pub fn call(&self, caller: &str, id: &str) -> Option<CallRow> {
+        let mut rows = self.calls.iter();
+        rows.find(|row| row.caller == caller && row.id == id)
+            .cloned()
     }
 
     fn nonce(&self, nonce: NonceHash) -> Option<NonceFacts> {
@@ -63,10 +71,19 @@ impl Tables {
             || self.steps.iter().any(|row| row.nonce == Some(nonce))
     }
 
-    pub fn key_of(&self, envelope_id: &str) -> Option<LogicalKey> {
-        let mut rows = self.envelopes.iter();
-        let found = rows.find(|row| row.envelope_id == envelope_id)?;
-        Some(found.effect.key.clone())
+    pub fn key_of(&self, id: &str) -> Option<LogicalKey> {
+        let mut envelopes = self.envelopes.iter();
+        if let Some(found) = envelopes.find(|row| row.envelope_id == id) {
+            return Some(found.effect.key.clone());
+        }
+        let mut registrations = self.registrations.iter();
+        if let Some(found) = registrations.find(|row| row.registration_id == id) {
+            return Some(found.key.clone());
+        }
+        let consumed = self.consumed.iter().filter(|row| row.attempt_id == id);
+        let steps = self.steps.iter().filter(|row| row.attempt_id == id);
+        let keys = consumed.map(|row| &row.effect.key);
+        keys.chain(steps.map(|row| &row.key)).min().cloned()
     }
 
     /// Every key with the time of its newest envelope.
@@ -93,6 +110,7 @@ impl Tables {
                 Row::Consume(row) => self.consumed.push(row),
                 Row::Registration(row) => self.registrations.push(row),
                 Row::Step(row) => self.steps.push(row),
+                Row::Call(row) => self.calls.push(row),
             }
         }
         Ok(())
@@ -118,9 +136,10 @@ impl Tables {
             Row::Step(new) => self.steps.iter().any(|row| {
                 let same_step = row.key == new.key
                     && row.round == new.round
-                    && row.step.kind() == new.step.kind();
+                    && row.step.column() == new.step.column();
                 same_step || (new.nonce.is_some() && row.nonce == new.nonce)
             }),
+            Row::Call(new) => self.call(&new.caller, &new.id).is_some(),
         }
     }
 }

@@ -7,7 +7,9 @@ use tokio_postgres::{Row, Transaction};
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
-use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
+};
 use crate::storage::contract::{ListedEffect, LoggedLine};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
@@ -56,7 +58,16 @@ const STEPS: &str = "
     FROM effect_step WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
 
 const KEY_OF: &str = "
-    SELECT logical_request_key FROM effect_envelope WHERE mesh_id = $1 AND envelope_id = $2";
+    SELECT logical_request_key FROM effect_envelope WHERE mesh_id = $1 AND envelope_id = $2
+    UNION SELECT logical_request_key FROM effect_registration WHERE mesh_id = $1 AND registration_id = $2
+    UNION SELECT logical_request_key FROM effect_consume WHERE mesh_id = $1 AND attempt_id = $2
+    UNION SELECT logical_request_key FROM effect_step WHERE mesh_id = $1 AND attempt_id = $2
+    UNION SELECT logical_request_key FROM effect_audit WHERE mesh_id = $1 AND attempt_id = $2
+    ORDER BY 1 LIMIT 1";
+
+const CALL: &str = "
+    SELECT fingerprint, logical_request_key, called_at
+    FROM effect_call WHERE mesh_id = $1 AND caller = $2 AND call_id = $3";
 
 const LIST: &str = "
     SELECT logical_request_key, max(requested_at) AS last_at FROM effect_envelope
@@ -101,6 +112,7 @@ pub(super) async fn facts(
             .map(|row| registration_row(key, &row))
             .transpose()?,
         steps: steps?,
+        call: None,
     })
 }
 
@@ -198,6 +210,26 @@ async fn nonce_facts(
     Ok(found.and_then(|envelope| stored::nonce_facts(envelope, nonce, is_used)))
 }
 
+pub(super) async fn call(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    caller: &str,
+    id: &str,
+) -> Answer<Option<CallRow>> {
+    let mesh = mesh.0.to_bytes().to_vec();
+    let found = transaction.query_opt(CALL, &[&mesh, &caller, &id]).await?;
+    let call = found.map(|row| {
+        Ok(CallRow {
+            caller: caller.to_owned(),
+            id: id.to_owned(),
+            fingerprint: stored::fingerprint(row.try_get(0)?)?,
+            key: key(row.try_get(1)?)?,
+            at: WallMs(row.try_get(2)?),
+        })
+    });
+    call.transpose()
+}
+
 fn key(text: &str) -> Answer<LogicalKey> {
     LogicalKey::parse(text).map_err(|error| StorageError::Corrupt(error.to_string()))
 }
@@ -205,10 +237,10 @@ fn key(text: &str) -> Answer<LogicalKey> {
 pub(super) async fn key_of(
     transaction: &Transaction<'_>,
     mesh: MeshId,
-    envelope_id: &str,
+    of: &str,
 ) -> Answer<Option<LogicalKey>> {
     let id = mesh.0.to_bytes().to_vec();
-    let found = transaction.query_opt(KEY_OF, &[&id, &envelope_id]).await?;
+    let found = transaction.query_opt(KEY_OF, &[&id, &of]).await?;
     found.map(|row| key(row.try_get(0)?)).transpose()
 }
 

@@ -6,7 +6,10 @@ use tokio_postgres::Transaction;
 use crate::storage::error::StorageError;
 
 /// A released step never changes; a change is a new one.
-const STEPS: &[(i64, &str)] = &[(1, include_str!("schema_v1.sql"))];
+const STEPS: &[(i64, &str)] = &[
+    (1, include_str!("schema_v1.sql")),
+    (2, include_str!("schema_v2.sql")),
+];
 
 /// May read and append, and nothing else.
 const ROLE: &str = "heddle_registrar";
@@ -90,7 +93,7 @@ async fn steps(
     if !has_role {
         return Ok(None);
     }
-    if version < 1 {
+    if STEPS.iter().any(|(number, _)| *number > version) {
         let rights = format!(
             "GRANT USAGE ON SCHEMA {schema} TO {ROLE}; GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA {schema} TO {ROLE}"
         );

@@ -18,7 +18,7 @@ use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::command::{Applied, Ask, Command};
 use crate::facts::Facts;
-use crate::rows::AuditRow;
+use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::Surface;
 
@@ -104,7 +104,12 @@ impl Postgres {
             // "One live envelope" is not a unique key, so these stand in line.
             write::line_up(&transaction, mesh, &command.key).await?;
         }
-        let facts = load::facts(&transaction, mesh, &command.key, command.ask.nonce()).await?;
+        let call = match &command.call {
+            None => None,
+            Some(call) => load::call(&transaction, mesh, &command.by, &call.id).await?,
+        };
+        let mut facts = load::facts(&transaction, mesh, &command.key, command.ask.nonce()).await?;
+        facts.call = call;
         let stepped = step(&facts, command);
         for row in &stepped.rows {
             if !write::insert(&transaction, mesh, row).await? {
@@ -147,14 +152,21 @@ impl Storage for Postgres {
         load::facts(&transaction, mesh, key, nonce).await
     }
 
-    async fn key_of(
+    async fn call(
         &self,
         mesh: MeshId,
-        envelope_id: &str,
-    ) -> Result<Option<LogicalKey>, StorageError> {
+        caller: &str,
+        id: &str,
+    ) -> Result<Option<CallRow>, StorageError> {
         let mut client = self.connection().await?;
         let transaction = self.begin(&mut client).await?;
-        load::key_of(&transaction, mesh, envelope_id).await
+        load::call(&transaction, mesh, caller, id).await
+    }
+
+    async fn key_of(&self, mesh: MeshId, id: &str) -> Result<Option<LogicalKey>, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::key_of(&transaction, mesh, id).await
     }
 
     async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {

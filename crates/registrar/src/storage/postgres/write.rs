@@ -4,7 +4,9 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::Transaction;
 
 use crate::binding::LogicalKey;
-use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
+};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -35,6 +37,10 @@ const STEP: &str = "
         taken_by, taken_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 
+const CALL: &str = "
+    INSERT INTO effect_call (mesh_id, caller, call_id, fingerprint, logical_request_key, called_at)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
+
 const AUDIT: &str = "
     INSERT INTO effect_audit (mesh_id, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
@@ -60,7 +66,25 @@ pub(super) async fn insert(transaction: &Transaction<'_>, mesh: MeshId, row: &Ro
         Row::Consume(row) => consume(transaction, mesh, row).await,
         Row::Registration(row) => registration(transaction, mesh, row).await,
         Row::Step(row) => step(transaction, mesh, row).await,
+        Row::Call(row) => call(transaction, mesh, row).await,
     }
+}
+
+async fn call(tx: &Transaction<'_>, mesh: Vec<u8>, row: &CallRow) -> Answer<bool> {
+    let written = tx
+        .execute(
+            CALL,
+            &[
+                &mesh,
+                &row.caller,
+                &row.id,
+                &row.fingerprint.as_slice(),
+                &row.key.as_str(),
+                &row.at.0,
+            ],
+        )
+        .await?;
+    Ok(written == 1)
 }
 
 async fn envelope(tx: &Transaction<'_>, mesh: Vec<u8>, row: &EnvelopeRow) -> Answer<bool> {
@@ -158,7 +182,7 @@ async fn step(tx: &Transaction<'_>, mesh: Vec<u8>, row: &StepRow) -> Answer<bool
                 &mesh,
                 &row.key.as_str(),
                 &row.round,
-                &row.step.kind(),
+                &row.step.column(),
                 &row.attempt_id,
                 &nonce,
                 &stored::step_text(&row.step)?,

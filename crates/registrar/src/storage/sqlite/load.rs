@@ -7,7 +7,9 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
-use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
+};
 use crate::storage::contract::{ListedEffect, LoggedLine};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
@@ -50,7 +52,16 @@ const STEPS: &str = "
     FROM effect_step WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
 
 const KEY_OF: &str = "
-    SELECT logical_request_key FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2";
+    SELECT logical_request_key FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2
+    UNION SELECT logical_request_key FROM effect_registration WHERE mesh_id = ?1 AND registration_id = ?2
+    UNION SELECT logical_request_key FROM effect_consume WHERE mesh_id = ?1 AND attempt_id = ?2
+    UNION SELECT logical_request_key FROM effect_step WHERE mesh_id = ?1 AND attempt_id = ?2
+    UNION SELECT logical_request_key FROM effect_audit WHERE mesh_id = ?1 AND attempt_id = ?2
+    ORDER BY 1 LIMIT 1";
+
+const CALL: &str = "
+    SELECT fingerprint, logical_request_key, called_at
+    FROM effect_call WHERE mesh_id = ?1 AND caller = ?2 AND call_id = ?3";
 
 const LIST: &str = "
     SELECT logical_request_key, max(requested_at) AS last_at FROM effect_envelope
@@ -95,6 +106,7 @@ pub(super) fn facts(
         consumed: consumed.into_iter().next(),
         registration: registration.into_iter().next(),
         steps,
+        call: None,
     })
 }
 
@@ -199,6 +211,25 @@ fn nonce_facts(
     Ok(found.and_then(|envelope| stored::nonce_facts(envelope, nonce, is_used)))
 }
 
+pub(super) fn call(
+    connection: &Connection,
+    mesh: MeshId,
+    caller: &str,
+    id: &str,
+) -> Answer<Option<CallRow>> {
+    let with = params![mesh.0.to_bytes(), caller, id];
+    let found = collect(connection, CALL, with, |row| {
+        Ok(CallRow {
+            caller: caller.to_owned(),
+            id: id.to_owned(),
+            fingerprint: stored::fingerprint(&row.get::<_, Vec<u8>>(0)?)?,
+            key: key(&row.get::<_, String>(1)?)?,
+            at: WallMs(row.get(2)?),
+        })
+    })?;
+    Ok(found.into_iter().next())
+}
+
 fn key(text: &str) -> Answer<LogicalKey> {
     LogicalKey::parse(text).map_err(|error| StorageError::Corrupt(error.to_string()))
 }
@@ -206,12 +237,12 @@ fn key(text: &str) -> Answer<LogicalKey> {
 pub(super) fn key_of(
     connection: &Connection,
     mesh: MeshId,
-    envelope_id: &str,
+    of: &str,
 ) -> Answer<Option<LogicalKey>> {
     let id = mesh.0.to_bytes();
     let found: Option<String> = connection
         .prepare_cached(KEY_OF)?
-        .query_row(params![id, envelope_id], |row| row.get(0))
+        .query_row(params![id, of], |row| row.get(0))
         .optional()?;
     found.as_deref().map(key).transpose()
 }

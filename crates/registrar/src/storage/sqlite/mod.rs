@@ -2,6 +2,7 @@
 
 mod load;
 mod surface;
+mod waiting;
 mod write;
 
 use std::path::PathBuf;
@@ -15,15 +16,24 @@ use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
-use crate::rows::AuditRow;
+use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::Surface;
 
-const MIGRATIONS: &[Migration] = &[Migration {
-    version: 1,
-    name: "effects",
-    sql: include_str!("schema_v1.sql"),
-}];
+pub use waiting::Waiting;
+
+const MIGRATIONS: &[Migration] = &[
+    Migration {
+        version: 1,
+        name: "effects",
+        sql: include_str!("schema_v1.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "calls",
+        sql: include_str!("schema_v2.sql"),
+    },
+];
 /// Effects are rare; more that wait than this is a caller gone wild.
 const WRITE_QUEUE_MAX: usize = 1024;
 
@@ -61,7 +71,10 @@ fn open_error(error: &OpenError) -> StorageError {
 impl Storage for Sqlite {
     async fn apply(&self, mesh: MeshId, command: Command) -> Result<Applied, StorageError> {
         let applied = self.database.write(move |connection| {
-            let facts = load::facts(connection, mesh, &command.key, command.ask.nonce())?;
+            let mut facts = load::facts(connection, mesh, &command.key, command.ask.nonce())?;
+            if let Some(call) = &command.call {
+                facts.call = load::call(connection, mesh, &command.by, &call.id)?;
+            }
             let stepped = step(&facts, &command);
             for row in &stepped.rows {
                 write::insert(connection, mesh, row)?;
@@ -88,12 +101,21 @@ impl Storage for Sqlite {
         Ok(found.await?)
     }
 
-    async fn key_of(
+    async fn call(
         &self,
         mesh: MeshId,
-        envelope_id: &str,
-    ) -> Result<Option<LogicalKey>, StorageError> {
-        let id = envelope_id.to_owned();
+        caller: &str,
+        id: &str,
+    ) -> Result<Option<CallRow>, StorageError> {
+        let (caller, id) = (caller.to_owned(), id.to_owned());
+        let found = self
+            .database
+            .read(move |connection| load::call(connection, mesh, &caller, &id));
+        Ok(found.await?)
+    }
+
+    async fn key_of(&self, mesh: MeshId, id: &str) -> Result<Option<LogicalKey>, StorageError> {
+        let id = id.to_owned();
         let found = self
             .database
             .read(move |connection| load::key_of(connection, mesh, &id));

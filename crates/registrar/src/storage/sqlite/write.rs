@@ -3,7 +3,9 @@
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, params};
 
-use crate::rows::{AuditRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
+};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -34,6 +36,10 @@ const STEP: &str = "
         taken_by, taken_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
 
+const CALL: &str = "
+    INSERT INTO effect_call (mesh_id, caller, call_id, fingerprint, logical_request_key, called_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+
 const AUDIT: &str = "
     INSERT INTO effect_audit (mesh_id, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
@@ -46,7 +52,20 @@ pub(super) fn insert(connection: &Connection, mesh: MeshId, row: &Row) -> Answer
         Row::Consume(row) => consume(connection, mesh, row),
         Row::Registration(row) => registration(connection, mesh, row),
         Row::Step(row) => step(connection, mesh, row),
+        Row::Call(row) => call(connection, mesh, row),
     }
+}
+
+fn call(connection: &Connection, mesh: [u8; 16], row: &CallRow) -> Answer {
+    connection.prepare_cached(CALL)?.execute(params![
+        mesh,
+        row.caller,
+        row.id,
+        row.fingerprint,
+        row.key.as_str(),
+        row.at.0,
+    ])?;
+    Ok(())
 }
 
 fn envelope(connection: &Connection, mesh: [u8; 16], row: &EnvelopeRow) -> Answer {
@@ -116,7 +135,7 @@ fn step(connection: &Connection, mesh: [u8; 16], row: &StepRow) -> Answer {
         mesh,
         row.key.as_str(),
         row.round,
-        row.step.kind(),
+        row.step.column(),
         row.attempt_id,
         row.nonce.map(|nonce| nonce.0),
         stored::step_text(&row.step)?,

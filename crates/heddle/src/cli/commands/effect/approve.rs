@@ -2,8 +2,10 @@
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{EffectApproveBody, EffectRequestBody};
+use serde_json::json;
 
 use super::EffectArgs;
+use super::record::Record;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
 
@@ -11,6 +13,9 @@ use crate::cli::{CliError, Context};
 pub(super) struct RequestArgs {
     #[command(flatten)]
     effect: EffectArgs,
+    /// An id for this very call: with it a retry is the same call
+    #[arg(long)]
+    id: Option<String>,
 }
 
 pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliError> {
@@ -23,13 +28,28 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     };
-    let answer = context.client().request_effect(&body)?;
+    let answer = context.client().request_effect(&body, args.id.as_deref())?;
+    let record = Record::open(context);
+    if !answer.duplicate {
+        let details = json!({
+            "operation": body.op,
+            "target": body.target,
+            "artifact_hash": body.artifact_hash,
+            "request_id": answer.request_id,
+            "agent": context.agent,
+        });
+        record.step(&body.key, "requested", details);
+    }
     context.print(&answer, |answer| {
         let id = &answer.request_id;
+        let key = &args.effect.key;
         match answer.status.as_str() {
             "awaiting_approval" => format!(
                 "{id} waits for a person until {}\n  next: heddle effect approve {id}\n",
                 answer.expires_at
+            ),
+            "waiting_for_broker" => format!(
+                "{key} waits for the broker of its mesh, and is asked for by itself when that is back\n  next: heddle effect status {key}\n"
             ),
             status => format!("{id} is {status}\n"),
         }
@@ -46,6 +66,9 @@ pub(super) struct ApproveArgs {
     /// Approve the compensation of what failed its verification
     #[arg(long)]
     compensation: bool,
+    /// An id for this very call: with it a retry grants no second nonce (and shows none)
+    #[arg(long)]
+    id: Option<String>,
 }
 
 fn parse_window(text: &str) -> Result<u32, String> {
@@ -65,12 +88,19 @@ pub(super) fn approve(context: &Context, args: &ApproveArgs) -> Result<(), CliEr
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     };
-    let answer = context.client().approve_effect(&body)?;
-    context.print(&answer, |answer| {
-        format!(
-            "approved until {}\nnonce, shown this once: {}\n",
-            answer.expires_at, answer.nonce
-        )
+    let answer = context.client().approve_effect(&body, args.id.as_deref())?;
+    if !answer.duplicate {
+        note(context, &args.request_id, "approved");
+    }
+    context.print(&answer, |answer| match &answer.nonce {
+        Some(nonce) => format!(
+            "approved until {}\nnonce, shown this once: {nonce}\n",
+            answer.expires_at
+        ),
+        None => format!(
+            "approved before, until {}; its nonce was shown then\n  next: heddle effect approve {} (grants a further nonce)\n",
+            answer.expires_at, answer.request_id
+        ),
     })
 }
 
@@ -78,6 +108,19 @@ pub(super) fn approve(context: &Context, args: &ApproveArgs) -> Result<(), CliEr
 pub(super) struct DenyArgs {
     /// The request, as `heddle effect list` shows it
     request_id: String,
+    /// An id for this very call: with it a retry is the same call
+    #[arg(long)]
+    id: Option<String>,
+}
+
+/// In the journal of the repository that we are in. The request names its effect.
+fn note(context: &Context, request_id: &str, step: &str) {
+    let story = context.client().effect_story(request_id, &context.scope());
+    if let Ok(story) = story {
+        let details = json!({"request_id": request_id, "agent": context.agent});
+        let key = &story.effect.logical_request_key;
+        Record::open(context).step(key, step, details);
+    }
 }
 
 pub(super) fn deny(context: &Context, args: &DenyArgs) -> Result<(), CliError> {
@@ -88,7 +131,11 @@ pub(super) fn deny(context: &Context, args: &DenyArgs) -> Result<(), CliError> {
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     };
-    let answer = context.client().deny_effect(&body)?;
+    let answer = context.client().deny_effect(&body, args.id.as_deref())?;
+    if !answer.duplicate {
+        let details = json!({"request_id": args.request_id, "agent": context.agent});
+        Record::open(context).step(&answer.logical_request_key, "turned_down", details);
+    }
     context.print(&answer, |answer| {
         format!("{} is {}\n", args.request_id, answer.status)
     })

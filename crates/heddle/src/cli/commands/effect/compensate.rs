@@ -1,9 +1,11 @@
 //! `heddle effect compensate`: makes up for what failed its verification, once.
 
 use clap::Args as ClapArgs;
-use heddle_wire::ipc::{EffectCompensateBody, EffectEndBody};
+use heddle_wire::ipc::{EffectCompensateBody, EffectEndBody, EffectResolveBody, EffectView};
+use serde_json::json;
 
-use super::{process, text};
+use super::record::Record;
+use super::{Resolve, lock, process, text};
 use crate::cli::error::exit;
 use crate::cli::{CliError, Context};
 
@@ -14,47 +16,116 @@ pub(super) struct CompensateArgs {
     /// The nonce of `heddle effect approve --compensation`; who may approve needs none
     #[arg(long)]
     nonce: Option<String>,
+    /// A person's word about a compensation whose outcome is unknown
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD")]
+    resolve: Option<Resolve>,
+    /// With --resolve: it was run in another home, and nothing can be running there any more
+    #[arg(long, requires = "resolve")]
+    force: bool,
     /// The command that makes up for it, behind --; without one it is only recorded
     #[arg(last = true)]
     command: Vec<String>,
 }
 
 pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(), CliError> {
-    let body = EffectCompensateBody {
+    let record = Record::open(context);
+    if let Some(word) = args.resolve {
+        let view = resolve(context, args, word)?;
+        record.step(&args.key, word.step(), json!({"agent": context.agent}));
+        if word == Resolve::Done {
+            return context.print(&view, text::status);
+        }
+    }
+    let path = context.environment.path.as_deref();
+    if !args.command.is_empty()
+        && let Err(why) = process::can_start(&args.command, path)
+    {
+        return Err(not_started(&args.key, &why));
+    }
+    let mut query = vec![("key", args.key.as_str())];
+    query.extend(context.scope());
+    let view = context.client().effect_status(&query)?;
+    if view.status == "compensation_unknown" {
+        return Err(unknown(&view));
+    }
+    // IMPORTANT: the lock, then the beginning, then the command: a lost compensation is known by it.
+    let Some(_held) = lock::take(&view.lock)? else {
+        let sentence = format!("{}: somebody is at it now", args.key);
+        let next = format!(
+            "`heddle effect status {}` says when it has ended.",
+            args.key
+        );
+        return Err(CliError::new(exit::CONFLICT, sentence).next(next));
+    };
+    let begun = context.client().compensate_effect(&EffectCompensateBody {
         key: args.key.clone(),
         nonce: args.nonce.clone(),
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
-    };
-    let begun = context.client().compensate_effect(&body)?;
+    })?;
     if begun.duplicate {
         return context.print(&begun, text::status);
     }
     let attempt = begun.compensation.as_ref();
     let attempt = attempt.and_then(|compensation| compensation["attempt_id"].as_str());
     let attempt_id = attempt.unwrap_or_default().to_owned();
+    let details = json!({"attempt_id": attempt_id, "agent": context.agent});
+    record.step(&args.key, "compensating", details);
+    make_up(context, args, &record, attempt_id)
+}
+
+fn resolve(
+    context: &Context,
+    args: &CompensateArgs,
+    word: Resolve,
+) -> Result<EffectView, CliError> {
+    let body = EffectResolveBody {
+        key: args.key.clone(),
+        again: word == Resolve::Again,
+        note: String::new(),
+        force: args.force,
+        mesh: context.mesh.clone(),
+        agent: context.agent.clone(),
+    };
+    Ok(context.client().resolve_effect(&body)?)
+}
+
+/// Runs the command and tells how it ended.
+fn make_up(
+    context: &Context,
+    args: &CompensateArgs,
+    record: &Record,
+    attempt_id: String,
+) -> Result<(), CliError> {
     let ended = if args.command.is_empty() {
         process::Ended {
             exit_code: Some(0),
             stdout: String::new(),
             stderr: String::new(),
             truncated: false,
+            not_started: None,
         }
     } else {
         process::run(&args.command, &args.key, &attempt_id, !context.json)
     };
-    let exit_code = ended.exit_code;
-    let body = EffectEndBody {
+    let (exit_code, why) = (ended.exit_code, ended.not_started.clone());
+    let done = context.client().compensated_effect(&EffectEndBody {
         key: args.key.clone(),
-        attempt_id,
+        attempt_id: attempt_id.clone(),
         exit_code,
         stdout: ended.stdout,
         stderr: ended.stderr,
         truncated: ended.truncated,
+        not_started: ended.not_started,
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
-    };
-    let done = context.client().compensated_effect(&body)?;
+    })?;
+    let details = json!({"attempt_id": attempt_id, "exit_code": exit_code, "detail": why});
+    if let Some(why) = why {
+        record.step(&args.key, "not_started", details);
+        return Err(not_started(&args.key, &why));
+    }
+    record.step(&args.key, "compensated", details);
     if exit_code == Some(0) {
         return context.print(&done, text::status);
     }
@@ -63,4 +134,25 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     Err(CliError::new(exit::FAILED, sentence)
         .next("It is not run again; mend the target by hand.")
         .answer(answer))
+}
+
+fn not_started(key: &str, why: &str) -> CliError {
+    let sentence = format!(
+        "{key}: the command that makes up for it could not be started ({why}); nothing ran"
+    );
+    CliError::new(exit::USAGE, sentence)
+        .next("Correct the command behind -- and run it again.")
+        .answer(json!({"logical_request_key": key, "status": "not_started", "detail": why}))
+}
+
+fn unknown(view: &EffectView) -> CliError {
+    let key = &view.logical_request_key;
+    let sentence =
+        format!("{key}: a compensation began, and nobody knows how it ended; it was not run again");
+    let next = format!(
+        "Look at the target. Then say `heddle effect compensate {key} --resolve=done` or `--resolve=again`, with the command."
+    );
+    CliError::new(exit::CONFLICT, sentence)
+        .next(next)
+        .answer(serde_json::to_value(view).unwrap_or_default())
 }

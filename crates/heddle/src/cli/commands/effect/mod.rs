@@ -1,10 +1,13 @@
 //! `heddle effect`: dangerous effects that happen once, however often anybody retries.
 
+mod answer;
 mod approve;
+mod check_url;
 mod compensate;
 mod lock;
 mod look;
 mod process;
+mod record;
 mod run;
 mod text;
 mod verify;
@@ -12,7 +15,7 @@ mod verify;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use heddle_core::fingerprint::hex;
 use sha2::{Digest as _, Sha256};
 
@@ -61,6 +64,25 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::List(args) => look::list(context, &args),
         Verb::Log(args) => look::log(context, &args),
         Verb::SurfaceCheck(args) => look::surface_check(context, &args),
+    }
+}
+
+/// A person's word about what began and was never ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Resolve {
+    /// It did not happen: run it again
+    Again,
+    /// It happened: do not run it
+    Done,
+}
+
+impl Resolve {
+    /// As the journal calls it.
+    fn step(self) -> &'static str {
+        match self {
+            Self::Again => "resolved_again",
+            Self::Done => "resolved_done",
+        }
     }
 }
 

@@ -1,9 +1,13 @@
 //! Runs a command once and keeps what it prints, within bounds.
 
+use std::ffi::OsStr;
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
+
+use rustix::fs::{Access, access};
 
 use crate::cli::ui;
 
@@ -11,8 +15,6 @@ use crate::cli::ui;
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// How long the pipes of a command that has ended may stay open: something it left behind holds them.
 const DRAIN: Duration = Duration::from_secs(2);
-/// As a shell says it: the command could not be started.
-const NOT_STARTED: i32 = 127;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ended {
@@ -21,6 +23,41 @@ pub(super) struct Ended {
     pub(super) stdout: String,
     pub(super) stderr: String,
     pub(super) truncated: bool,
+    /// Why the command could not be started; then nothing of the rest is there.
+    pub(super) not_started: Option<String>,
+}
+
+/// Whether this can be started, as far as one can see without doing it. `path` is where a command
+/// without a slash is looked for.
+pub(super) fn can_start(words: &[String], path: Option<&OsStr>) -> Result<(), String> {
+    let Some(program) = words.first() else {
+        return Err("there is no command".to_owned());
+    };
+    if program.contains('/') {
+        return executable(Path::new(program)).map_err(|why| format!("{program}: {why}"));
+    }
+    let folders = std::env::split_paths(path.unwrap_or(OsStr::new("/usr/bin:/bin")));
+    let mut found = Err("there is no such command in PATH".to_owned());
+    for folder in folders {
+        match executable(&folder.join(program)) {
+            Ok(()) => return Ok(()),
+            Err(why) if why == NO_SUCH_FILE => {}
+            Err(why) => found = Err(format!("{}: {why}", folder.join(program).display())),
+        }
+    }
+    found.map_err(|why| format!("{program}: {why}"))
+}
+
+const NO_SUCH_FILE: &str = "there is no such file";
+
+fn executable(file: &Path) -> Result<(), &'static str> {
+    match std::fs::metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(NO_SUCH_FILE),
+        Err(_) => Err("it cannot be reached"),
+        Ok(metadata) if !metadata.is_file() => Err("it is no file"),
+        Ok(_) if access(file, Access::EXEC_OK).is_err() => Err("it may not be executed"),
+        Ok(_) => Ok(()),
+    }
 }
 
 #[derive(Debug, Default)]
@@ -32,7 +69,7 @@ struct Kept {
 /// `echo` shows what goes to standard error while it comes.
 pub(super) fn run(words: &[String], key: &str, attempt: &str, echo: bool) -> Ended {
     let Some((program, arguments)) = words.split_first() else {
-        return not_started("there is no command");
+        return not_started("there is no command".to_owned());
     };
     let spawned = Command::new(program)
         .args(arguments)
@@ -43,7 +80,7 @@ pub(super) fn run(words: &[String], key: &str, attempt: &str, echo: bool) -> End
         .spawn();
     let mut child = match spawned {
         Ok(child) => child,
-        Err(error) => return not_started(&format!("{program} cannot be started: {error}")),
+        Err(error) => return not_started(format!("{program}: {error}")),
     };
     let (done, ended) = mpsc::channel();
     let stdout = keep(child.stdout.take(), false, done.clone());
@@ -62,15 +99,17 @@ pub(super) fn run(words: &[String], key: &str, attempt: &str, echo: bool) -> End
         stdout,
         stderr,
         truncated: cut_out || cut_err,
+        not_started: None,
     }
 }
 
-fn not_started(why: &str) -> Ended {
+pub(super) fn not_started(why: String) -> Ended {
     Ended {
-        exit_code: Some(NOT_STARTED),
+        exit_code: None,
         stdout: String::new(),
-        stderr: format!("{why}\n"),
+        stderr: String::new(),
         truncated: false,
+        not_started: Some(why),
     }
 }
 
@@ -143,10 +182,31 @@ mod tests {
     }
 
     #[test]
-    fn a_signal_has_no_exit_code_and_a_missing_program_has_one() {
-        assert_eq!(shell("kill -9 $$").exit_code, None);
+    fn a_signal_has_no_exit_code_and_a_missing_program_did_not_start() {
+        let killed = shell("kill -9 $$");
+        assert_eq!((killed.exit_code, killed.not_started), (None, None));
         let missing = run(&["/no/such/program".to_owned()], "k", "a", false);
-        assert_eq!(missing.exit_code, Some(NOT_STARTED));
-        assert!(missing.stderr.contains("cannot be started"));
+        assert!(missing.not_started.unwrap().contains("/no/such/program"));
+    }
+
+    #[test]
+    fn what_cannot_be_started_is_seen_beforehand() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tool");
+        std::fs::write(&file, "#!/bin/sh\n").unwrap();
+        let path = Some(folder.path().as_os_str());
+        let can = |word: &str, path| can_start(&[word.to_owned()], path);
+        let whole = file.to_str().unwrap();
+        for word in ["tool", whole] {
+            assert!(can(word, path).unwrap_err().contains("executed"), "{word}");
+        }
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o755)).unwrap();
+        assert_eq!(can("tool", path), Ok(()));
+        assert_eq!(can(whole, None), Ok(()));
+        assert_eq!(can("sh", None), Ok(()));
+        assert!(can("toool", path).unwrap_err().contains("PATH"));
+        assert!(can(folder.path().to_str().unwrap(), None).is_err());
+        assert!(can_start(&[], None).is_err());
     }
 }

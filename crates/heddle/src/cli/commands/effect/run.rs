@@ -7,15 +7,18 @@
 use std::fs::File;
 use std::time::Duration;
 
-use clap::{Args as ClapArgs, ValueEnum};
+use clap::Args as ClapArgs;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{
     EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectView,
 };
 use serde_json::json;
 
-use super::verify::{self, Verdict};
-use super::{EffectArgs, lock, process, text};
+use super::answer::{finish, not_started, told_as, with_answer};
+use super::check_url::{self, Url};
+use super::record::Record;
+use super::verify::{self, Checks, Verdict};
+use super::{EffectArgs, Resolve, lock, process};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
@@ -25,14 +28,6 @@ const POLLS_PER_SECOND: u64 = 10;
 /// The daemon may be restarting; how a command ended is worth some patience.
 const REPORT_TRIES: u32 = 8;
 const REPORT_PAUSE: Duration = Duration::from_millis(100);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Resolve {
-    /// It did not happen: run it again
-    Again,
-    /// It happened: do not run it
-    Done,
-}
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct RunArgs {
@@ -47,12 +42,21 @@ pub(super) struct RunArgs {
     /// A shell command that succeeds if the effect is as it should be (by default the exit code decides)
     #[arg(long, value_name = "CMD", conflicts_with = "verify_later")]
     verify: Option<String>,
+    /// A URL that answers with 2xx if the effect is as it should be; http:// on this machine only
+    #[arg(long, value_name = "URL", value_parser = check_url::parse, conflicts_with = "verify_later")]
+    verify_url: Option<Url>,
+    /// How long the URL is asked again
+    #[arg(long, default_value = "30s", value_parser = parse_seconds)]
+    verify_timeout: u64,
     /// Leave the verdict to `heddle effect verify`
     #[arg(long)]
     verify_later: bool,
     /// A person's word about a run whose outcome is unknown
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD")]
     resolve: Option<Resolve>,
+    /// With --resolve: it was run in another home, and nothing can be running there any more
+    #[arg(long, requires = "resolve")]
+    force: bool,
     /// How long to wait for another process that runs it
     #[arg(long, default_value = "10m", value_parser = parse_seconds)]
     wait: u64,
@@ -66,9 +70,10 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         context,
         args,
         client: context.client(),
+        record: Record::open(context),
     };
     match run.to_the_end() {
-        Ok(view) => finish(context, &view),
+        Ok(view) => finish(context, &view, &run.record),
         Err(error) => Err(with_answer(error)),
     }
 }
@@ -77,6 +82,7 @@ struct Run<'a> {
     context: &'a Context,
     args: &'a RunArgs,
     client: Client,
+    record: Record,
 }
 
 impl Run<'_> {
@@ -85,6 +91,7 @@ impl Run<'_> {
         if let Some(word) = self.args.resolve {
             self.resolve(word)?;
         }
+        self.refuse_what_cannot_start()?;
         let first = self.register(artifact_hash)?;
         let (mut view, mut has_run) = (first.clone(), false);
         let told = |view, has_run| if has_run { view } else { told_as(view, &first) };
@@ -121,11 +128,40 @@ impl Run<'_> {
             key: self.args.effect.key.clone(),
             again: word == Resolve::Again,
             note: String::new(),
+            force: self.args.force,
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
         self.client.resolve_effect(&body)?;
+        self.note(word.step(), json!({}));
         Ok(())
+    }
+
+    /// A step in the journal of the repository that we are in.
+    fn note(&self, step: &str, mut details: serde_json::Value) {
+        details["operation"] = json!(self.args.effect.op);
+        details["target"] = json!(self.args.effect.target);
+        details["agent"] = json!(self.context.agent);
+        self.record.step(&self.args.effect.key, step, details);
+    }
+
+    /// A mistyped command must not use up its key. What was done before is answered all the same: then
+    /// nothing is to be started.
+    fn refuse_what_cannot_start(&self) -> Result<(), CliError> {
+        let words = &self.args.command;
+        let path = self.context.environment.path.as_deref();
+        let Err(why) = process::can_start(words, path) else {
+            return Ok(());
+        };
+        if words.is_empty() {
+            return Ok(());
+        }
+        let known = self.client.effect_status(&self.query());
+        match known {
+            Ok(view) if view.status != "registered" => Ok(()),
+            Ok(view) => Err(not_started(&view.logical_request_key, &why, exit::USAGE)),
+            Err(_) => Err(not_started(&self.args.effect.key, &why, exit::USAGE)),
+        }
     }
 
     /// After a lost answer the status is asked first: what is committed is not asked for again (C14).
@@ -143,13 +179,22 @@ impl Run<'_> {
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
-        match self.client.register_effect(&body) {
+        let answer = self.register_until_heard(&body)?;
+        if !answer.duplicate {
+            let details = json!({"attempt_id": answer.attempt_id, "request_id": answer.request_id});
+            self.note("registered", details);
+        }
+        Ok(answer)
+    }
+
+    fn register_until_heard(&self, body: &EffectRegisterBody) -> Result<EffectView, CliError> {
+        match self.client.register_effect(body) {
             Err(ClientError::Broken(_) | ClientError::Silent) => {
                 if let Err(ClientError::Problem(_)) = self.client.effect_status(&self.query()) {
                     tracing::debug!("the registration was lost before its commit");
                 }
                 // The key decides: a second registration is the first one's answer.
-                Ok(self.client.register_effect(&body)?)
+                Ok(self.client.register_effect(body)?)
             }
             answer => Ok(answer?),
         }
@@ -180,13 +225,27 @@ impl Run<'_> {
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
-        let started = self.client.start_effect(&body)?;
+        let started = match self.client.start_effect(&body) {
+            Ok(started) => started,
+            Err(error) => return Err(self.start_not_heard(&attempt_id, error)),
+        };
         if started.duplicate {
             return Ok(None);
         }
+        self.note("started", json!({"attempt_id": attempt_id}));
         let echo = !self.context.json;
         let ended = process::run(&self.args.command, &body.key, &attempt_id, echo);
+        let why = ended.not_started.clone();
         let finished = self.report(&attempt_id, ended)?;
+        if let Some(why) = why {
+            self.note(
+                "not_started",
+                json!({"attempt_id": attempt_id, "detail": why}),
+            );
+            return Err(not_started(&body.key, &why, exit::FAILED));
+        }
+        let details = json!({"attempt_id": attempt_id, "exit_code": finished.exit_code});
+        self.note("finished", details);
         // Still under the lock: whoever waits finds it verified, not just finished.
         let mut verified = if self.args.verify_later {
             finished
@@ -199,18 +258,35 @@ impl Run<'_> {
         Ok(Some(verified))
     }
 
-    fn report(&self, attempt_id: &str, ended: process::Ended) -> Result<EffectView, CliError> {
-        let exit_code = ended.exit_code;
-        let body = EffectEndBody {
+    /// The run may have been taken, but nothing was started: whoever decides is told, as far as possible.
+    fn start_not_heard(&self, attempt_id: &str, error: ClientError) -> CliError {
+        if let ClientError::Broken(_) | ClientError::Silent | ClientError::Problem(_) = &error {
+            let body = self.end(
+                attempt_id,
+                process::not_started("the answer to the start was lost".to_owned()),
+            );
+            let _ = self.client.finish_effect(&body);
+        }
+        error.into()
+    }
+
+    fn end(&self, attempt_id: &str, ended: process::Ended) -> EffectEndBody {
+        EffectEndBody {
             key: self.args.effect.key.clone(),
             attempt_id: attempt_id.to_owned(),
-            exit_code,
+            exit_code: ended.exit_code,
             stdout: ended.stdout,
             stderr: ended.stderr,
             truncated: ended.truncated,
+            not_started: ended.not_started,
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
-        };
+        }
+    }
+
+    fn report(&self, attempt_id: &str, ended: process::Ended) -> Result<EffectView, CliError> {
+        let exit_code = ended.exit_code;
+        let body = self.end(attempt_id, ended);
         let mut pause = REPORT_PAUSE;
         for _ in 1..REPORT_TRIES {
             match self.client.finish_effect(&body) {
@@ -244,79 +320,21 @@ impl Run<'_> {
     }
 
     fn verdict(&self, view: &EffectView) -> Result<EffectView, CliError> {
-        let verdict = Verdict::of(self.args.verify.as_deref(), view);
-        verify::send(self.context, &self.args.effect.key, &verdict)
+        let checks = Checks {
+            command: self.args.verify.as_deref(),
+            url: self.args.verify_url.as_ref(),
+            url_seconds: self.args.verify_timeout,
+        };
+        let verdict = Verdict::of(checks, view);
+        let verified = verify::send(self.context, &self.args.effect.key, &verdict)?;
+        if !verified.duplicate {
+            let details = json!({
+                "attempt_id": verified.attempt_id,
+                "exit_code": verified.exit_code,
+                "detail": verified.verify_detail,
+            });
+            self.note(&verified.status, details);
+        }
+        Ok(verified)
     }
-}
-
-/// What others did is told as such, with the code of the first answer.
-fn told_as(mut view: EffectView, first: &EffectView) -> EffectView {
-    if first.duplicate {
-        view.duplicate = true;
-        view.code.clone_from(&first.code);
-    }
-    view
-}
-
-/// The contract's shape, and what is worth knowing beside it.
-fn answer(view: &EffectView) -> serde_json::Value {
-    json!({
-        "logical_request_key": view.logical_request_key,
-        "state": view.state,
-        "status": view.status,
-        "duplicate": view.duplicate,
-        "attempt_id": view.attempt_id,
-        "exit_code": view.exit_code,
-        "stdout": view.stdout,
-        "stderr": view.stderr,
-        "truncated": view.truncated,
-        "verified": view.verified,
-        "verify_detail": view.verify_detail,
-        "code": view.code,
-        "request_id": view.request_id,
-        "registration": view.registration,
-    })
-}
-
-fn finish(context: &Context, view: &EffectView) -> Result<(), CliError> {
-    let answer = answer(view);
-    let key = &view.logical_request_key;
-    let failed = |code, sentence: String, next: String| {
-        Err(CliError::new(code, sentence)
-            .next(next)
-            .answer(answer.clone()))
-    };
-    match view.status.as_str() {
-        "closed" | "finished" | "registered" => context.print(&answer, |_| text::ran(view)),
-        "unknown" => failed(
-            exit::CONFLICT,
-            format!("{key}: the command began, and nobody knows how it ended; it was not run again"),
-            "Look at the target. Then say `heddle effect run --resolve=done` or `--resolve=again`, with the same options.".to_owned(),
-        ),
-        "running" => failed(
-            exit::FAILED,
-            format!("{key}: another process is still running it"),
-            format!("`heddle effect status {key}` says when it has ended."),
-        ),
-        status => failed(
-            exit::FAILED,
-            format!("{key}: {status}: {}", view.verify_detail.as_deref().unwrap_or_default()),
-            format!("It is not run again. `heddle effect status {key}` shows what it printed, `heddle effect compensate {key}` makes up for it."),
-        ),
-    }
-}
-
-/// A refusal in the contract's shape, with the daemon's words beside it.
-fn with_answer(error: CliError) -> CliError {
-    let Some(problem) = &error.problem else {
-        return error;
-    };
-    let mut answer = serde_json::to_value(problem).unwrap_or_default();
-    answer["http_status"] = answer["status"].clone();
-    answer["status"] = json!("refused");
-    answer["duplicate"] = json!(false);
-    for absent in ["attempt_id", "exit_code", "stdout"] {
-        answer[absent] = json!(null);
-    }
-    error.answer(answer)
 }

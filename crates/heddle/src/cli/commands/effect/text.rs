@@ -28,10 +28,14 @@ pub(super) fn status(view: &EffectView) -> String {
         ("request", view.request_id.as_deref()),
         ("attempt", view.attempt_id.as_deref()),
         ("verdict", view.verify_detail.as_deref()),
+        ("not started", view.not_started.as_deref()),
     ] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text += &format!("  {name}: {value}\n");
         }
+    }
+    if matches!(view.status.as_str(), "unknown" | "compensation_unknown") {
+        text += "  nobody knows how its command ended; a person who has looked says so with --resolve\n";
     }
     for step in &view.steps {
         let detail = step.detail.trim_end_matches("; ");

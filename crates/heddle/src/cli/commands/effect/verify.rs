@@ -1,11 +1,18 @@
 //! `heddle effect verify`, and the verdict at the end of a run.
 
+use std::time::Duration;
+
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{EffectVerifyBody, EffectView};
+use serde_json::json;
 
+use super::check_url::{self, Url};
+use super::record::Record;
 use super::{process, text};
 use crate::cli::error::exit;
+use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
+use crate::system::SystemClock;
 
 /// Kept of what a verifier prints.
 const DETAIL_CHARS_MAX: usize = 500;
@@ -15,12 +22,31 @@ pub(super) struct Verdict {
     detail: String,
 }
 
+/// Who is asked whether an effect is as it should be.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Checks<'a> {
+    pub(super) command: Option<&'a str>,
+    pub(super) url: Option<&'a Url>,
+    pub(super) url_seconds: u64,
+}
+
 impl Verdict {
-    /// The verifier's, or where there is none the exit code's. A person's word that it happened stands.
-    pub(super) fn of(verifier: Option<&str>, view: &EffectView) -> Self {
-        match verifier {
-            Some(command) => Self::by(command, view),
-            None => match (view.exit_code, &view.stdout) {
+    /// The verifiers', who must agree, or where there is none the exit code's. A person's word that it
+    /// happened stands.
+    pub(super) fn of(checks: Checks<'_>, view: &EffectView) -> Self {
+        let command = checks.command.map(|command| Self::by(command, view));
+        let url = checks.url.map(|url| {
+            let within = Duration::from_secs(checks.url_seconds);
+            let (passed, said) = check_url::check(url, within, &SystemClock::start());
+            Self::new(passed, &format!("the URL {said}"))
+        });
+        match (command, url) {
+            (Some(command), Some(url)) => {
+                let detail = format!("{}\n{}", command.detail, url.detail);
+                Self::new(command.passed && url.passed, &detail)
+            }
+            (Some(one), None) | (None, Some(one)) => one,
+            (None, None) => match (view.exit_code, &view.stdout) {
                 (Some(0), _) => Self::new(true, "exit code 0"),
                 (Some(code), _) => Self::new(false, &format!("exit code {code}")),
                 (None, Some(_)) => Self::new(false, "ended by a signal"),
@@ -71,14 +97,20 @@ pub(super) struct VerifyArgs {
     /// The effect's key
     key: String,
     /// It is as it should be
-    #[arg(long, required_unless_present_any = ["fail", "command"], conflicts_with_all = ["fail", "command"])]
+    #[arg(long, required_unless_present_any = ["fail", "command", "url"], conflicts_with_all = ["fail", "command", "url"])]
     pass: bool,
     /// It is not
-    #[arg(long, conflicts_with = "command")]
+    #[arg(long, conflicts_with_all = ["command", "url"])]
     fail: bool,
     /// A shell command that succeeds if it is
     #[arg(long, value_name = "CMD")]
     command: Option<String>,
+    /// A URL that answers with 2xx if it is; http:// on this machine only
+    #[arg(long, value_name = "URL", value_parser = check_url::parse)]
+    url: Option<Url>,
+    /// How long the URL is asked again
+    #[arg(long, default_value = "30s", value_parser = parse_seconds)]
+    timeout: u64,
     /// Why
     #[arg(long, default_value = "")]
     note: String,
@@ -88,11 +120,21 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
     let mut query = vec![("key", args.key.as_str())];
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
-    let verdict = match &args.command {
-        Some(command) => Verdict::by(command, &view),
-        None => Verdict::new(args.pass, &args.note),
+    let verdict = if args.command.is_some() || args.url.is_some() {
+        let checks = Checks {
+            command: args.command.as_deref(),
+            url: args.url.as_ref(),
+            url_seconds: args.timeout,
+        };
+        Verdict::of(checks, &view)
+    } else {
+        Verdict::new(args.pass, &args.note)
     };
     let view = send(context, &args.key, &verdict)?;
+    if !view.duplicate {
+        let details = json!({"detail": view.verify_detail, "agent": context.agent});
+        Record::open(context).step(&args.key, &view.status, details);
+    }
     if view.verified == Some(true) {
         return context.print(&view, text::status);
     }

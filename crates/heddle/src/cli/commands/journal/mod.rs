@@ -7,7 +7,7 @@ mod gc;
 mod init;
 mod log;
 mod show;
-mod store;
+pub(super) mod store;
 mod verify;
 
 use clap::{Args as ClapArgs, Subcommand};

@@ -1,5 +1,8 @@
-//! An effect as the door shows it: facts into words.
+//! An effect as the authority shows it: facts into words. Whether its runner still lives, the runner's own
+//! home knows, and adds.
 
+use heddle_core::clock::WallMs;
+use heddle_core::error_code::ErrorCode;
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Kind};
 use heddle_registrar::facts::Facts;
@@ -9,20 +12,19 @@ use heddle_wire::ipc::{EffectStep, EffectView};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
-use super::data::stored_value;
-use crate::effects::{Effects, refusal};
+use super::refusal;
 use heddle_registrar::binding::{LogicalKey, ReplayKey};
 
 /// The answer to a command: what stands now, or why not.
 pub(super) fn answer(
-    effects: &Effects,
+    now: WallMs,
     key: &LogicalKey,
     applied: &Applied,
 ) -> Result<EffectView, Problem> {
     if applied.kind == Kind::Refused {
-        return Err(refused(effects, key, applied));
+        return Err(refused(now, key, applied));
     }
-    let mut view = view(effects, key, &applied.facts, false)?;
+    let mut view = view(now, key, &applied.facts)?;
     view.duplicate = applied.kind == Kind::Prior;
     view.code = applied.code.map(|code| code.as_str().to_owned());
     if applied.code == Some(Code::AttemptCollision) {
@@ -31,11 +33,11 @@ pub(super) fn answer(
     Ok(view)
 }
 
-fn refused(effects: &Effects, key: &LogicalKey, applied: &Applied) -> Problem {
+fn refused(now: WallMs, key: &LogicalKey, applied: &Applied) -> Problem {
     let code = applied.code.unwrap_or(Code::StepRefused);
     let facts = &applied.facts;
     let problem = refusal(code, sentence(code, key, facts));
-    let standing = facts.live_envelope(effects.registrar.now());
+    let standing = facts.live_envelope(now);
     match (code, standing) {
         (Code::ApprovalNeeded, Some(envelope)) => {
             let id = &envelope.row.envelope_id;
@@ -58,20 +60,15 @@ fn sentence(code: Code, key: &LogicalKey, facts: &Facts) -> String {
         Code::ApprovalNeeded => "a person has to approve it first",
         Code::ApprovalRefused => "this is not allowed to the caller, or to nobody",
         Code::NotFound => "nothing is registered under it",
+        Code::CallReused => "the Idempotency-Key was used for another request",
         Code::OutcomeUnknown => "its command began, and nobody knows how it ended",
         _ => return format!("{key}: not possible while it is {}", facts.stage().as_str()),
     };
     format!("{key}: {words}")
 }
 
-/// What the rows say. `is_lost`: the run that they show was seen free of its runner before they were read.
-pub(super) fn view(
-    effects: &Effects,
-    key: &LogicalKey,
-    facts: &Facts,
-    is_lost: bool,
-) -> Result<EffectView, Problem> {
-    let now = effects.registrar.now();
+/// What the rows say.
+pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<EffectView, Problem> {
     let consumed = facts.consumed.as_ref();
     let newest = facts.envelopes.last().map(|envelope| &envelope.row);
     let effect = consumed
@@ -84,7 +81,6 @@ pub(super) fn view(
         logical_request_key: key.to_string(),
         state: facts.stage().state().to_owned(),
         status: match (facts.stage(), facts.envelopes.last()) {
-            (Stage::Running, _) if is_lost => "unknown".to_owned(),
             (Stage::Issued, Some(envelope)) => envelope.status(now).to_owned(),
             (stage, _) => stage.as_str().to_owned(),
         },
@@ -104,6 +100,19 @@ pub(super) fn view(
         attempt_id: consumed.map(|row| row.attempt_id.clone()),
         registration: receipt.map(stored_value).transpose()?,
         runner: facts.runner().map(|row| row.attempt_id.clone()),
+        runs_at: match facts.stage() {
+            Stage::Compensating => facts.compensator(),
+            _ => facts.runner(),
+        }
+        .map(|row| row.by.clone()),
+        round: match facts.stage() {
+            Stage::Compensating => facts.compensation_round(),
+            _ => facts.round(),
+        },
+        not_started: facts.steps.last().and_then(|row| match &row.step {
+            Step::NotStarted { why } => Some(why.clone()),
+            _ => None,
+        }),
         exit_code: outcome.and_then(|outcome| outcome.exit_code),
         stdout: outcome.map(|outcome| outcome.stdout.clone()),
         stderr: outcome.map(|outcome| outcome.stderr.clone()),
@@ -112,7 +121,14 @@ pub(super) fn view(
         verify_detail: verdict.map(|(_, detail)| detail),
         compensation: compensation(facts),
         steps: facts.steps.iter().map(step).collect(),
-        lock: effects.lock(key).display().to_string(),
+        lock: String::new(),
+    })
+}
+
+fn stored_value(text: &str) -> Result<Value, Problem> {
+    serde_json::from_str(text).map_err(|error| {
+        let detail = format!("a stored receipt is not JSON: {error}");
+        Problem::new(ErrorCode::Internal, detail)
     })
 }
 
@@ -124,10 +140,7 @@ fn verdict(facts: &Facts) -> Option<(bool, String)> {
 }
 
 fn compensation(facts: &Facts) -> Option<Value> {
-    let begun = facts
-        .steps
-        .iter()
-        .find(|row| matches!(row.step, Step::Compensating))?;
+    let begun = facts.compensator()?;
     let outcome = facts.steps.iter().find_map(|row| match &row.step {
         Step::Compensated { outcome } => Some(outcome),
         _ => None,
@@ -136,13 +149,13 @@ fn compensation(facts: &Facts) -> Option<Value> {
         "attempt_id": begun.attempt_id,
         "by": begun.by,
         "begun_at": begun.at.to_rfc3339(),
-        "done": outcome.is_some(),
+        "done": facts.stage() == Stage::Compensated,
         "exit_code": outcome.and_then(|outcome| outcome.exit_code),
         "stdout": outcome.map(|outcome| outcome.stdout.as_str()),
     }))
 }
 
-fn step(row: &StepRow) -> EffectStep {
+pub(super) fn step(row: &StepRow) -> EffectStep {
     let ended = |outcome: &Outcome| match outcome.exit_code {
         Some(code) => format!("exit code {code}"),
         None => "no exit code".to_owned(),
@@ -154,6 +167,7 @@ fn step(row: &StepRow) -> EffectStep {
         at: row.at.to_rfc3339(),
         detail: match &row.step {
             Step::Started | Step::Compensating => String::new(),
+            Step::NotStarted { why } => format!("nothing ran: {why}"),
             Step::Finished { outcome } | Step::Compensated { outcome } => ended(outcome),
             Step::Resolved { again: true, note } => {
                 format!("did not happen, may run again; {note}")

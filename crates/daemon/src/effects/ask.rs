@@ -1,0 +1,188 @@
+//! A call of this home to whoever decides: its own desk, or the broker of a mesh hosted elsewhere; and the
+//! answer as it is true here, where the runner lives or is gone.
+
+use heddle_core::error_code::{ErrorCode, ErrorKind};
+use heddle_core::names::AgentName;
+use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult, Request};
+use heddle_wire::ipc::{EffectResolveBody, EffectView};
+use heddle_wire::problem::Problem;
+
+use super::Effects;
+use crate::mesh::MeshState;
+use crate::shared::Shared;
+
+/// Where a call goes, and for whom.
+pub(crate) struct Scope<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) mesh: &'a MeshState,
+    pub(crate) agent: &'a AgentName,
+}
+
+impl Effects {
+    pub(crate) async fn ask(
+        &self,
+        scope: &Scope<'_>,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        if let EffectCall::Resolve(body) = &call {
+            self.may_resolve(scope, body).await?;
+        }
+        let answer = self.put(scope, id, call).await?;
+        Ok(match answer {
+            EffectAnswer::View(view) => {
+                let seen = self.as_seen_here(scope, *view).await?;
+                EffectAnswer::View(Box::new(seen))
+            }
+            EffectAnswer::Story(mut story) => {
+                story.mesh = scope.mesh.mesh.name.to_string();
+                story.effect = self.as_seen_here(scope, story.effect).await?;
+                EffectAnswer::Story(story)
+            }
+            EffectAnswer::List(mut list) => {
+                for view in &mut list.effects {
+                    *view = self.as_seen_here(scope, view.clone()).await?;
+                    // What was printed is in the status of each.
+                    (view.stdout, view.stderr) = (None, None);
+                }
+                EffectAnswer::List(list)
+            }
+            other => other,
+        })
+    }
+
+    async fn put(
+        &self,
+        scope: &Scope<'_>,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        if scope.mesh.mesh.mesh == self.mesh {
+            return self.desk.own(scope.agent, id, call).await;
+        }
+        self.elsewhere(scope, id, call).await
+    }
+
+    /// A run that somebody still holds is not one to resolve; nor is one of another home, of which only
+    /// that home knows whether it lives, unless a person says to know.
+    async fn may_resolve(
+        &self,
+        scope: &Scope<'_>,
+        body: &EffectResolveBody,
+    ) -> Result<(), Problem> {
+        let key = &body.key;
+        let view = match self.status(scope, key).await {
+            Ok(view) => view,
+            // What cannot be resolved, the authority says best.
+            Err(problem) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
+                return Ok(());
+            }
+            Err(problem) => return Err(problem),
+        };
+        let refuse = |detail: String, next: &str| {
+            Err(Problem::new(ErrorCode::EffectStepRefused, detail).next(next))
+        };
+        if !matches!(view.status.as_str(), "running" | "compensating") {
+            return Ok(());
+        }
+        if !is_ours(scope.mesh, self.mesh == scope.mesh.mesh.mesh, &view) {
+            if body.force {
+                return Ok(());
+            }
+            let at = view.runs_at.unwrap_or_default();
+            return refuse(
+                format!(
+                    "{key}: {at} has run it in another home, and only there it is known whether it still runs"
+                ),
+                "Have it resolved there; or, when nothing can be running there any more, say the same with --force.",
+            );
+        }
+        if self.is_held(scope.mesh.mesh.mesh, key) {
+            return refuse(
+                format!("{key}: its command is still running"),
+                "Wait for its end; `heddle effect status KEY` says when that is.",
+            );
+        }
+        Ok(())
+    }
+
+    async fn status(&self, scope: &Scope<'_>, key: &str) -> Result<EffectView, Problem> {
+        let key = key.to_owned();
+        match self.put(scope, None, EffectCall::Status { key }).await? {
+            EffectAnswer::View(view) => Ok(*view),
+            _ => Err(unexpected()),
+        }
+    }
+
+    /// IMPORTANT: rows, then the lock, then the rows again: a runner writes its end before it lets go, so a
+    /// run that is free and still shows no end has lost its runner.
+    async fn as_seen_here(
+        &self,
+        scope: &Scope<'_>,
+        mut view: EffectView,
+    ) -> Result<EffectView, Problem> {
+        let (mesh, key) = (scope.mesh.mesh.mesh, view.logical_request_key.clone());
+        view.lock = self.lock(mesh, &key).display().to_string();
+        let under_way = |view: &EffectView| {
+            let is_under_way = matches!(view.status.as_str(), "running" | "compensating");
+            is_under_way && is_ours(scope.mesh, self.mesh == mesh, view)
+        };
+        if !under_way(&view) || self.is_held(mesh, &key) {
+            return Ok(view);
+        }
+        let mut now = self.status(scope, &key).await?;
+        if under_way(&now) && (now.round, &now.status) == (view.round, &view.status) {
+            let lost = match now.status.as_str() {
+                "running" => "unknown",
+                _ => "compensation_unknown",
+            };
+            lost.clone_into(&mut now.status);
+        }
+        // As it stands now, told as the answer to what was asked.
+        now.lock = view.lock;
+        (now.duplicate, now.code, now.state) = (view.duplicate, view.code, view.state);
+        Ok(now)
+    }
+}
+
+/// Whether the run is one of this home: the authority tells those of other homes by their member.
+fn is_ours(mesh: &MeshState, is_own_mesh: bool, view: &EffectView) -> bool {
+    let Some(at) = view.runs_at.as_deref() else {
+        return false;
+    };
+    if is_own_mesh {
+        return !at.starts_with('@');
+    }
+    let own = format!("@{}/", mesh.mesh.member_name);
+    at.starts_with(&own)
+}
+
+fn unexpected() -> Problem {
+    Problem::new(ErrorCode::Internal, "the authority answered something else")
+}
+
+/// One call through the broker. What says `NotConnected` may have been heard: under the same id it is the
+/// same call.
+pub(super) async fn through_broker(
+    mesh: &MeshState,
+    agent: &AgentName,
+    id: Option<String>,
+    call: EffectCall,
+) -> Result<EffectAnswer, Problem> {
+    let request = Request::Effect {
+        agent: agent.clone(),
+        id,
+        call: Box::new(call.without_scope()),
+    };
+    match mesh.ask(request).await? {
+        ReplyResult::Effect { answer } => Ok(*answer),
+        ReplyResult::EffectRefused { problem } => Err(*problem),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Whether trying again later can help, and nothing is known to have happened.
+pub(super) fn is_passing(problem: &Problem) -> bool {
+    let code = problem.known_code();
+    code.is_some_and(|code| code.kind() == ErrorKind::Busy || code == ErrorCode::StorageUnavailable)
+}

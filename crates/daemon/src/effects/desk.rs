@@ -1,0 +1,316 @@
+//! The authority over the effects of a mesh: one call in, one answer out, whoever carries it here.
+//!
+//! A home asks for its own mesh directly; members elsewhere ask through the broker. The registrar decides,
+//! this translates and counts.
+
+use heddle_core::clock::WallMs;
+use heddle_core::data::change_fingerprint;
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::MeshId;
+use heddle_core::names::{AgentName, MemberName};
+use heddle_registrar::Registrar;
+use heddle_registrar::authority::Nonce;
+use heddle_registrar::binding::{BindingError, Effect, LogicalKey};
+use heddle_registrar::code::Code;
+use heddle_registrar::command::{Applied, Call, Kind};
+use heddle_registrar::registrar::{Caller, RegisterAsk};
+use heddle_registrar::rows::Purpose;
+use heddle_registrar::storage::{Storage, StorageError};
+use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{
+    EffectApproveAnswer, EffectApproveBody, EffectRegisterBody, EffectRequestAnswer,
+    EffectRequestBody, EffectView,
+};
+use heddle_wire::problem::Problem;
+
+use super::view::{answer, view};
+use super::{count, refusal, storage_problem};
+
+const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
+/// What the caller's own id can be; a home's door has checked it, other members have not.
+const CALL_ID_BYTES_MAX: usize = 256;
+
+pub struct Desk<S> {
+    pub(super) registrar: Registrar<S>,
+    mesh: MeshId,
+    /// Whose mesh it is: asked wherever the policy names nobody else.
+    person: MemberName,
+}
+
+pub(super) fn invalid(error: BindingError) -> Problem {
+    from_wire::invalid(error.to_string())
+}
+
+pub(super) fn key(text: &str) -> Result<LogicalKey, Problem> {
+    LogicalKey::parse(text).map_err(invalid)
+}
+
+pub(super) fn failed(error: StorageError) -> Problem {
+    storage_problem(&error)
+}
+
+impl<S: Storage> Desk<S> {
+    pub(crate) fn new(registrar: Registrar<S>, mesh: MeshId, person: MemberName) -> Self {
+        Self {
+            registrar,
+            mesh,
+            person,
+        }
+    }
+
+    pub(crate) fn storage(&self) -> &S {
+        self.registrar.storage()
+    }
+
+    /// A call of a member elsewhere, as the broker has proven it. Mailboxes of other members have other
+    /// names than our own, so nobody is taken for somebody here.
+    pub async fn guest(
+        &self,
+        (mesh, member): (MeshId, &MemberName),
+        agent: &AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> ReplyResult {
+        if mesh != self.mesh {
+            let detail = "this broker decides about the effects of another mesh";
+            let problem = Problem::new(ErrorCode::UnknownMesh, detail);
+            return refused_reply(problem);
+        }
+        let caller = Caller::new(format!("@{member}/{agent}"), self.person.to_string());
+        match self.call(caller, id, call).await {
+            Ok(answer) => ReplyResult::Effect {
+                answer: Box::new(answer),
+            },
+            Err(problem) => refused_reply(problem),
+        }
+    }
+
+    /// A call of this home's own.
+    pub(crate) async fn own(
+        &self,
+        agent: &AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let caller = Caller::new(agent.to_string(), self.person.to_string());
+        self.call(caller, id, call).await
+    }
+
+    /// A request under an id of the caller's own goes through the gate before anything else.
+    async fn call(
+        &self,
+        mut by: Caller,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let call = call.without_scope();
+        if let Some(id) = id.filter(|_| call.is_change()) {
+            if id.is_empty() || id.len() > CALL_ID_BYTES_MAX {
+                return Err(from_wire::invalid("the id of the call cannot be one"));
+            }
+            let fingerprint = fingerprint(&call)?;
+            by.call = Some(Call { id, fingerprint });
+            let known = self.registrar.known_call(&by).await.map_err(failed)?;
+            if known.is_some_and(|known| known.fingerprint != fingerprint) {
+                let detail = "the Idempotency-Key was used for another request";
+                return Err(refusal(Code::CallReused, detail.to_owned()));
+            }
+        }
+        match call {
+            EffectCall::Request(body) => self.request(&by, &body).await,
+            EffectCall::Approve(body) => self.approve(&by, &body).await,
+            EffectCall::Deny(body) => self.deny(&by, &body).await,
+            EffectCall::Register(body) => self.register(&by, &body).await,
+            call @ (EffectCall::Start(_)
+            | EffectCall::Finish(_)
+            | EffectCall::Resolve(_)
+            | EffectCall::Verify(_)
+            | EffectCall::Compensate(_)
+            | EffectCall::Compensated(_)) => self.step(&by, call).await,
+            reading => self.read(reading).await,
+        }
+    }
+
+    pub(super) fn viewed(
+        &self,
+        key: &LogicalKey,
+        applied: Result<Applied, StorageError>,
+    ) -> Result<EffectView, Problem> {
+        answer(self.registrar.now(), key, &applied.map_err(failed)?)
+    }
+
+    async fn request(
+        &self,
+        by: &Caller,
+        body: &EffectRequestBody,
+    ) -> Result<EffectAnswer, Problem> {
+        let effect = Effect::new(
+            &body.key,
+            &body.op,
+            &body.target,
+            body.artifact_hash.as_deref().unwrap_or_default(),
+            body.run.as_deref().unwrap_or_default(),
+        )
+        .map_err(invalid)?;
+        let applied = self.registrar.request(effect.clone(), by).await;
+        let applied = applied.map_err(failed)?;
+        let now = self.registrar.now();
+        count::requested(&applied);
+        if applied.kind == Kind::Refused {
+            answer(now, &effect.key, &applied)?;
+        }
+        requested(now, &effect.key, &applied).map(EffectAnswer::Requested)
+    }
+
+    async fn approve(
+        &self,
+        by: &Caller,
+        body: &EffectApproveBody,
+    ) -> Result<EffectAnswer, Problem> {
+        if body
+            .window_minutes
+            .is_some_and(|m| m == 0 || m > WINDOW_MINUTES_MAX)
+        {
+            let detail = format!("a window lasts from 1 to {WINDOW_MINUTES_MAX} minutes");
+            return Err(from_wire::invalid(detail));
+        }
+        let purpose = if body.compensation == Some(true) {
+            Purpose::Compensate
+        } else {
+            Purpose::Register
+        };
+        let id = &body.request_id;
+        let approved = self
+            .registrar
+            .approve(id, by, purpose, body.window_minutes)
+            .await
+            .map_err(failed)?;
+        count::decided(approved.is_ok().then_some("approved"));
+        let approved = approved.map_err(|code| refused(id, by, code))?;
+        Ok(EffectAnswer::Approved(EffectApproveAnswer {
+            request_id: id.clone(),
+            duplicate: approved.nonce.is_none(),
+            nonce: approved.nonce.map(|nonce| nonce.reveal().to_owned()),
+            expires_at: approved.expires_at.to_rfc3339(),
+        }))
+    }
+
+    async fn deny(&self, by: &Caller, body: &EffectApproveBody) -> Result<EffectAnswer, Problem> {
+        let id = &body.request_id;
+        let applied = self.registrar.turn_down(id, by).await.map_err(failed)?;
+        count::decided(applied.is_ok().then_some("turned_down"));
+        let applied = applied.map_err(|code| refused(id, by, code))?;
+        let key = self.registrar.key_of(id).await.map_err(failed)?;
+        let key = key.ok_or_else(|| refused(id, by, Code::NotFound))?;
+        self.viewed(&key, Ok(applied)).map(viewed)
+    }
+
+    async fn register(
+        &self,
+        by: &Caller,
+        body: &EffectRegisterBody,
+    ) -> Result<EffectAnswer, Problem> {
+        let attempt = body.attempt_id.as_deref().map(key).transpose()?;
+        let effect = Effect::new(
+            &body.key,
+            &body.op,
+            &body.target,
+            body.artifact_hash.as_deref().unwrap_or_default(),
+            body.run.as_deref().unwrap_or_default(),
+        )
+        .map_err(invalid)?;
+        let key = effect.key.clone();
+        let ask = RegisterAsk {
+            effect,
+            approval: body.request_id.clone(),
+            nonce: body.nonce.as_deref().map(Nonce::presented),
+            said_attempt: attempt.map(|attempt| attempt.to_string()),
+        };
+        let applied = self.registrar.register(ask, by).await;
+        count::registered(&applied);
+        self.viewed(&key, applied).map(viewed)
+    }
+
+    /// What became of a key: the way back after a lost answer (C14). 404 when it was never consumed.
+    pub(super) async fn status(&self, text: &str) -> Result<EffectAnswer, Problem> {
+        let key = key(text)?;
+        let facts = self.registrar.facts(&key).await.map_err(failed)?;
+        let view = view(self.registrar.now(), &key, &facts)?;
+        if facts.consumed.is_some() {
+            return Ok(viewed(view));
+        }
+        let status = if facts.envelopes.is_empty() {
+            "never_requested"
+        } else {
+            view.status.as_str()
+        };
+        let detail = format!("{key}: nothing was registered under it ({status})");
+        Err(Problem::new(ErrorCode::EffectNotFound, detail)
+            .with("logical_request_key", key.as_str())
+            .with("state", "S0")
+            .with("approval", status)
+            .with("request_id", view.request_id.clone()))
+    }
+}
+
+fn refused_reply(problem: Problem) -> ReplyResult {
+    ReplyResult::EffectRefused {
+        problem: Box::new(problem),
+    }
+}
+
+pub(super) fn viewed(view: EffectView) -> EffectAnswer {
+    EffectAnswer::View(Box::new(view))
+}
+
+/// Over everything that was asked, and in no other home's words.
+fn fingerprint(call: &EffectCall) -> Result<[u8; 32], Problem> {
+    let fields = serde_json::to_value(call);
+    let fields = fields.map_err(|error| from_wire::invalid(error.to_string()))?;
+    let digest = change_fingerprint("effect", &fields);
+    digest
+        .map(|digest| digest.0)
+        .map_err(|error| from_wire::invalid(error.to_string()))
+}
+
+/// What was consumed under an older envelope is answered with that one.
+fn requested(
+    now: WallMs,
+    key: &LogicalKey,
+    applied: &Applied,
+) -> Result<EffectRequestAnswer, Problem> {
+    let facts = &applied.facts;
+    let standing = match facts.consumed.as_ref() {
+        Some(row) => facts.envelope(&row.approval),
+        // A request repeated under its id may be over by now.
+        None => facts.live_envelope(now).or(facts.envelopes.last()),
+    };
+    let Some(envelope) = standing else {
+        let detail = format!("{key}: the request is not there");
+        return Err(Problem::new(ErrorCode::Internal, detail));
+    };
+    Ok(EffectRequestAnswer {
+        request_id: envelope.row.envelope_id.clone(),
+        status: envelope.status(now).to_owned(),
+        replay_key: envelope.row.replay_key.to_hex(),
+        duplicate: applied.kind == Kind::Prior,
+        expires_at: envelope.row.expires_at.to_rfc3339(),
+    })
+}
+
+fn refused(id: &str, by: &Caller, code: Code) -> Problem {
+    let words = match code {
+        Code::NotFound => "there is no such request".to_owned(),
+        Code::ApprovalRefused => {
+            format!(
+                "{} may not decide about it, or it was turned down",
+                by.agent
+            )
+        }
+        Code::ReplayStaleRequest => "it was asked for too long ago".to_owned(),
+        Code::CallReused => "the Idempotency-Key was used for another request".to_owned(),
+        _ => "it has been used, or turned down, already".to_owned(),
+    };
+    refusal(code, format!("{id}: {words}"))
+}

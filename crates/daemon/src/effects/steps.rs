@@ -1,0 +1,188 @@
+//! The calls after the registration, and those that only look.
+
+use heddle_registrar::authority::Nonce;
+use heddle_registrar::command::Kind;
+use heddle_registrar::registrar::Caller;
+use heddle_registrar::rows::{Outcome, Step};
+use heddle_registrar::storage::Storage;
+use heddle_wire::broker::{EffectAnswer, EffectCall};
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{
+    EffectCriterion, EffectEndBody, EffectList, EffectLog, EffectLogLine, EffectSurface,
+};
+use heddle_wire::problem::Problem;
+
+use super::desk::{Desk, failed, key, viewed};
+use super::{count, story, view};
+
+/// Kept of what a command prints, of each of its two streams.
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// A person's note, or a verifier's words.
+const NOTE_BYTES_MAX: usize = 4 << 10;
+/// Of a page that goes through the broker.
+const ROWS_MAX: usize = 1000;
+
+fn bounded(name: &str, text: &str, bytes_max: usize) -> Result<(), Problem> {
+    if text.len() <= bytes_max {
+        return Ok(());
+    }
+    let detail = format!("{name} is longer than {bytes_max} bytes");
+    Err(from_wire::invalid(detail))
+}
+
+/// How it ended, or why it did not begin.
+enum End {
+    Ended(Outcome),
+    NotStarted(String),
+}
+
+fn end(body: EffectEndBody) -> Result<End, Problem> {
+    bounded("stdout", &body.stdout, OUTPUT_BYTES_MAX)?;
+    bounded("stderr", &body.stderr, OUTPUT_BYTES_MAX)?;
+    if let Some(why) = body.not_started {
+        bounded("not_started", &why, NOTE_BYTES_MAX)?;
+        if body.exit_code.is_some() || !body.stdout.is_empty() {
+            let detail = "what was not started has neither exit code nor output";
+            return Err(from_wire::invalid(detail));
+        }
+        return Ok(End::NotStarted(why));
+    }
+    Ok(End::Ended(Outcome {
+        exit_code: body.exit_code,
+        stdout: body.stdout,
+        stderr: body.stderr,
+        truncated: body.truncated,
+    }))
+}
+
+impl<S: Storage> Desk<S> {
+    pub(super) async fn step(
+        &self,
+        by: &Caller,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let registrar = &self.registrar;
+        let (key, applied) = match call {
+            EffectCall::Start(body) => {
+                let (attempt, key) = (key(&body.attempt_id)?, key(&body.key)?);
+                let started = registrar.start(key.clone(), attempt.to_string(), by);
+                (key, started.await)
+            }
+            EffectCall::Finish(body) => {
+                let (attempt, key) = (key(&body.attempt_id)?.to_string(), key(&body.key)?);
+                let applied = match end(body)? {
+                    End::Ended(outcome) => {
+                        registrar.finish(key.clone(), attempt, outcome, by).await
+                    }
+                    End::NotStarted(why) => {
+                        registrar.not_started(key.clone(), attempt, why, by).await
+                    }
+                };
+                (key, applied)
+            }
+            EffectCall::Resolve(body) => {
+                bounded("the note", &body.note, NOTE_BYTES_MAX)?;
+                let key = key(&body.key)?;
+                let said = registrar.resolve(key.clone(), body.again, body.note, by);
+                (key, said.await)
+            }
+            EffectCall::Verify(body) => {
+                bounded("the detail", &body.detail, NOTE_BYTES_MAX)?;
+                let key = key(&body.key)?;
+                let said = registrar.verify(key.clone(), body.passed, body.detail, by);
+                (key, said.await)
+            }
+            EffectCall::Compensate(body) => {
+                let key = key(&body.key)?;
+                let nonce = body.nonce.as_deref().map(Nonce::presented);
+                let begun = registrar.compensate(key.clone(), nonce, by);
+                (key, begun.await)
+            }
+            EffectCall::Compensated(body) => {
+                let (attempt, key) = (key(&body.attempt_id)?.to_string(), key(&body.key)?);
+                let applied = match end(body)? {
+                    End::Ended(outcome) => {
+                        let done = registrar.compensation_done(key.clone(), attempt, outcome, by);
+                        done.await
+                    }
+                    End::NotStarted(why) => {
+                        registrar.not_started(key.clone(), attempt, why, by).await
+                    }
+                };
+                (key, applied)
+            }
+            // Nothing else is handed here.
+            _ => return Err(from_wire::invalid("this is no step")),
+        };
+        if let Ok(applied) = &applied
+            && applied.kind == Kind::Fresh
+            && let Some(row) = applied.facts.steps.last()
+        {
+            count::stepped(&row.step, row.round);
+        }
+        self.viewed(&key, applied).map(viewed)
+    }
+
+    pub(super) async fn read(&self, call: EffectCall) -> Result<EffectAnswer, Problem> {
+        match call {
+            EffectCall::Status { key } => self.status(&key).await,
+            EffectCall::List { limit } => self.list(limit.min(ROWS_MAX)).await,
+            EffectCall::Log { key: of, limit } => {
+                let of = of.as_deref().map(key).transpose()?;
+                let lines = self.registrar.log(of.as_ref(), limit.min(ROWS_MAX)).await;
+                let lines = lines.map_err(failed)?.into_iter();
+                let line = |line: heddle_registrar::storage::LoggedLine| EffectLogLine {
+                    at: line.row.at.to_rfc3339(),
+                    key: line.row.key,
+                    event: line.row.event,
+                    code: line.row.code,
+                    attempt_id: line.row.attempt_id,
+                    by: line.row.by,
+                    detail: line.row.detail,
+                };
+                Ok(EffectAnswer::Log(EffectLog {
+                    lines: lines.map(line).collect(),
+                }))
+            }
+            EffectCall::Story { id } => {
+                let told = story::tell(&self.registrar, &id).await?;
+                Ok(EffectAnswer::Story(Box::new(told)))
+            }
+            EffectCall::SurfaceCheck => self.surface().await,
+            // Nothing else is handed here.
+            _ => Err(from_wire::invalid("this is no question")),
+        }
+    }
+
+    async fn list(&self, limit: usize) -> Result<EffectAnswer, Problem> {
+        let mut effects = Vec::new();
+        for one in self.registrar.list(limit).await.map_err(failed)? {
+            let facts = self.registrar.facts(&one.key).await.map_err(failed)?;
+            let mut view = view::view(self.registrar.now(), &one.key, &facts)?;
+            // What was printed is in the status of each.
+            (view.stdout, view.stderr) = (None, None);
+            effects.push(view);
+        }
+        Ok(EffectAnswer::List(EffectList { effects }))
+    }
+
+    async fn surface(&self) -> Result<EffectAnswer, Problem> {
+        let criteria = self.registrar.surface_check().await.map_err(failed)?;
+        Ok(EffectAnswer::Surface(EffectSurface {
+            fit: criteria.iter().all(|criterion| criterion.is_met),
+            criteria: criteria
+                .iter()
+                .map(|criterion| EffectCriterion {
+                    letter: criterion.letter.to_string(),
+                    asks: criterion.asks.to_owned(),
+                    met: criterion.is_met,
+                })
+                .collect(),
+        }))
+    }
+}
+
+/// Whether a step is about the run or about its compensation, for those who count.
+pub(super) fn is_of_compensation(step: &Step, round: i64) -> bool {
+    round <= 0 && !matches!(step, Step::Verified { .. })
+}

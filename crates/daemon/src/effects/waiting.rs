@@ -1,0 +1,199 @@
+//! Calls that wait for the broker of their mesh. Nothing is assumed meanwhile: what an authority has not
+//! said is not so.
+//!
+//! A request for approval can wait, and so can the news of how a command ended: they are kept on disk, and
+//! told in their order, each under an id that makes it one call however often it is told. A registration or
+//! a run cannot: whoever asks for these is told that the broker is away.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::ClientMessageId;
+use heddle_core::names::AgentName;
+use heddle_registrar::binding::LogicalKey;
+use heddle_registrar::storage::sqlite::Waiting;
+use heddle_wire::broker::{EffectAnswer, EffectCall};
+use heddle_wire::ipc::EffectRequestAnswer;
+use heddle_wire::problem::Problem;
+
+use super::ask::{Scope, is_passing, through_broker};
+use super::{Effects, storage_problem};
+use crate::mesh::MeshState;
+use crate::shared::Shared;
+
+const LOOK: Duration = Duration::from_secs(1);
+/// Told at a time.
+const CALLS_MAX: usize = 64;
+
+fn can_wait(call: &EffectCall) -> bool {
+    matches!(
+        call,
+        EffectCall::Request(_)
+            | EffectCall::Finish(_)
+            | EffectCall::Compensated(_)
+            | EffectCall::Verify(_)
+    )
+}
+
+impl Effects {
+    /// What waits comes first: the authority must hear of things in the order in which they happened.
+    pub(super) async fn elsewhere(
+        &self,
+        scope: &Scope<'_>,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let (mesh, shared) = (scope.mesh, scope.shared);
+        let id = match (id, call.is_change()) {
+            (None, true) => Some(ClientMessageId::minted(shared.ids.ulid()).to_string()),
+            (id, _) => id,
+        };
+        let asked = match self.tell(shared, mesh).await {
+            Ok(()) => through_broker(mesh, scope.agent, id.clone(), call.clone()).await,
+            Err(problem) => Err(problem),
+        };
+        match (asked, id) {
+            (Err(problem), Some(id)) if is_passing(&problem) && can_wait(&call) => {
+                self.keep(scope, id, &call).await?;
+                match call {
+                    EffectCall::Request(_) => Ok(EffectAnswer::Requested(EffectRequestAnswer {
+                        request_id: String::new(),
+                        status: "waiting_for_broker".to_owned(),
+                        replay_key: String::new(),
+                        duplicate: false,
+                        expires_at: String::new(),
+                    })),
+                    _ => Err(problem.with("waiting", true).next(
+                        "It is kept here and told by itself when the broker is back; `heddle effect status KEY` says when.",
+                    )),
+                }
+            }
+            (Err(problem), _) if is_passing(&problem) => {
+                let kept = self.kept(mesh, call.key()).await?;
+                let next = if kept.is_empty() {
+                    "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
+                } else {
+                    "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
+                };
+                Err(problem.with("waiting", kept).next(next))
+            }
+            (Err(problem), _) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
+                self.with_last_word(mesh, call.key(), problem).await
+            }
+            (asked, _) => asked,
+        }
+    }
+
+    /// A request that waited and was then refused left no trace at the authority; here it did.
+    async fn with_last_word(
+        &self,
+        mesh: &MeshState,
+        key: Option<&str>,
+        problem: Problem,
+    ) -> Result<EffectAnswer, Problem> {
+        let Some(key) = key.and_then(|key| LogicalKey::parse(key).ok()) else {
+            return Err(problem);
+        };
+        let word = self.desk.storage().last_outcome(mesh.mesh.mesh, &key).await;
+        match word.map_err(|error| storage_problem(&error))? {
+            Some(word) if word != ANSWERED => Err(problem.with("waited", word)),
+            _ => Err(problem),
+        }
+    }
+
+    async fn keep(&self, scope: &Scope<'_>, id: String, call: &EffectCall) -> Result<(), Problem> {
+        let text = serde_json::to_string(&call.clone().without_scope());
+        let text = text.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+        let waiting = Waiting {
+            key: call.key().unwrap_or_default().to_owned(),
+            caller: scope.agent.to_string(),
+            call_id: id,
+            verb: call.verb().to_owned(),
+            call: text,
+            since: scope.shared.clock.wall(),
+        };
+        let kept = self.desk.storage().wait(scope.mesh.mesh.mesh, waiting);
+        kept.await.map_err(|error| storage_problem(&error))?;
+        metrics::counter!("heddle_effect_waited_total").increment(1);
+        self.may_wait.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The verbs about this key that wait.
+    async fn kept(&self, mesh: &MeshState, key: Option<&str>) -> Result<Vec<String>, Problem> {
+        let found = self.desk.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
+        let found = found.map_err(|error| storage_problem(&error))?;
+        let about = found
+            .into_iter()
+            .filter(|(_, waiting)| key.is_none_or(|key| key == waiting.key));
+        Ok(about.map(|(_, waiting)| waiting.verb).collect())
+    }
+
+    /// Tells the broker everything that waits for it. An answer is an answer, a refusal too.
+    pub(super) async fn tell(&self, shared: &Shared, mesh: &MeshState) -> Result<(), Problem> {
+        let _one = self.telling.lock().await;
+        let storage = self.desk.storage();
+        loop {
+            let waiting = storage.waiting(mesh.mesh.mesh, CALLS_MAX).await;
+            let waiting = waiting.map_err(|error| storage_problem(&error))?;
+            if waiting.is_empty() {
+                return Ok(());
+            }
+            for (seq, one) in waiting {
+                let outcome = tell_one(mesh, one).await?;
+                let waited = storage.waited(seq, outcome, shared.clock.wall());
+                waited.await.map_err(|error| storage_problem(&error))?;
+            }
+        }
+    }
+}
+
+const ANSWERED: &str = "answered";
+
+/// What to write down: that it was answered, or the refusal. An error means that it still waits.
+async fn tell_one(mesh: &MeshState, one: Waiting) -> Result<String, Problem> {
+    let (Ok(call), Ok(agent)) = (
+        serde_json::from_str::<EffectCall>(&one.call),
+        AgentName::parse(&one.caller),
+    ) else {
+        return Ok("cannot be read".to_owned());
+    };
+    match through_broker(mesh, &agent, Some(one.call_id), call).await {
+        Ok(_) => Ok(ANSWERED.to_owned()),
+        Err(problem) if is_passing(&problem) => Err(problem),
+        Err(problem) => {
+            tracing::warn!(mesh = %mesh.mesh.name, verb = one.verb, code = problem.code, "a call about an effect waited for its broker and was refused");
+            Ok(format!("{}: {}", problem.code, problem.detail))
+        }
+    }
+}
+
+/// Tells what waits as soon as a broker is back.
+pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
+    loop {
+        tokio::select! {
+            () = shared.shutdown.cancelled() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        if !effects.may_wait.swap(false, Ordering::Relaxed) {
+            continue;
+        }
+        for mesh in &shared.meshes {
+            if mesh.mesh.mesh == effects.mesh {
+                continue;
+            }
+            let told = match mesh.is_connected() {
+                true => effects.tell(&shared, mesh).await.is_ok(),
+                false => {
+                    let kept = effects.kept(mesh, None).await;
+                    kept.is_ok_and(|kept| kept.is_empty())
+                }
+            };
+            if !told {
+                effects.may_wait.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+}

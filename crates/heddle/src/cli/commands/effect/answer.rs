@@ -1,0 +1,114 @@
+//! What `heddle effect run` says at its end: the contract's shape, a sentence, the next step.
+
+use heddle_wire::ipc::EffectView;
+use serde_json::json;
+
+use super::record::Record;
+use super::text;
+use crate::cli::error::exit;
+use crate::cli::{CliError, Context};
+
+/// Nothing ran, so nothing is lost: what to do, and the contract's shape.
+pub(super) fn not_started(key: &str, why: &str, code: u8) -> CliError {
+    let answer = json!({
+        "logical_request_key": key,
+        "status": "not_started",
+        "duplicate": false,
+        "attempt_id": null,
+        "exit_code": null,
+        "stdout": null,
+        "code": "not_started",
+        "detail": why,
+    });
+    let sentence = format!(
+        "{key}: the command could not be started ({why}); nothing ran, and the key is not used up"
+    );
+    CliError::new(code, sentence)
+        .next("Correct the command behind -- and run it again with the same options; an approval that was given stands.")
+        .answer(answer)
+}
+
+/// What others did is told as such, with the code of the first answer.
+pub(super) fn told_as(mut view: EffectView, first: &EffectView) -> EffectView {
+    if first.duplicate {
+        view.duplicate = true;
+        view.code.clone_from(&first.code);
+    }
+    view
+}
+
+/// The contract's shape, and what is worth knowing beside it.
+fn answer(view: &EffectView, record: &Record) -> serde_json::Value {
+    json!({
+        "logical_request_key": view.logical_request_key,
+        "state": view.state,
+        "status": view.status,
+        "duplicate": view.duplicate,
+        "attempt_id": view.attempt_id,
+        "exit_code": view.exit_code,
+        "stdout": view.stdout,
+        "stderr": view.stderr,
+        "truncated": view.truncated,
+        "verified": view.verified,
+        "verify_detail": view.verify_detail,
+        "code": view.code,
+        "request_id": view.request_id,
+        "registration": view.registration,
+        "runs_at": view.runs_at,
+        "journal": record.told(),
+    })
+}
+
+pub(super) fn finish(
+    context: &Context,
+    view: &EffectView,
+    record: &Record,
+) -> Result<(), CliError> {
+    let answer = answer(view, record);
+    let key = &view.logical_request_key;
+    let failed = |code, sentence: String, next: String| {
+        Err(CliError::new(code, sentence)
+            .next(next)
+            .answer(answer.clone()))
+    };
+    match view.status.as_str() {
+        "closed" | "finished" | "registered" => context.print(&answer, |_| text::ran(view)),
+        "unknown" => failed(
+            exit::CONFLICT,
+            format!("{key}: the command began, and nobody knows how it ended; it was not run again"),
+            "Look at the target. Then say `heddle effect run --resolve=done` or `--resolve=again`, with the same options.".to_owned(),
+        ),
+        "running" => failed(
+            exit::FAILED,
+            format!("{key}: {} is still running it", at(view)),
+            format!("`heddle effect status {key}` says when it has ended."),
+        ),
+        status => failed(
+            exit::FAILED,
+            format!("{key}: {status}: {}", view.verify_detail.as_deref().unwrap_or_default()),
+            format!("It is not run again. `heddle effect status {key}` shows what it printed, `heddle effect compensate {key}` makes up for it."),
+        ),
+    }
+}
+
+fn at(view: &EffectView) -> String {
+    match view.runs_at.as_deref() {
+        Some(at) if at.starts_with('@') => at.to_owned(),
+        _ => "another process".to_owned(),
+    }
+}
+
+/// A refusal in the contract's shape, with the daemon's words beside it.
+pub(super) fn with_answer(error: CliError) -> CliError {
+    let Some(problem) = &error.problem else {
+        return error;
+    };
+    let mut answer = serde_json::to_value(problem).unwrap_or_default();
+    answer["http_status"] = answer["status"].clone();
+    answer["status"] = json!("refused");
+    answer["duplicate"] = json!(false);
+    for absent in ["attempt_id", "exit_code", "stdout"] {
+        answer[absent] = json!(null);
+    }
+    error.answer(answer)
+}

@@ -1,0 +1,130 @@
+//! The journal of the repository that an effect is run in: every step is a record there, too.
+//!
+//! The registrar is the truth. A journal that cannot be written is told of and holds up nothing.
+
+use std::cell::{Cell, RefCell};
+
+use heddle_core::fingerprint::hex;
+use heddle_journal::action::Action;
+use heddle_journal::format::is_item_id;
+use heddle_journal::{Change, Journal};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::cli::commands::journal::store;
+use crate::cli::error::exit;
+use crate::cli::{Context, ui};
+
+pub(super) struct Record {
+    journal: Option<Journal>,
+    /// Why a step was not recorded. After one failure the rest is not tried: each try may wait for a lock.
+    trouble: RefCell<Option<String>>,
+    steps: Cell<u32>,
+}
+
+impl Record {
+    /// Of the repository that we are in, if it has a journal.
+    pub(super) fn open(context: &Context) -> Self {
+        let (journal, trouble) = match store::open(context, None) {
+            Ok(journal) => (Some(journal), None),
+            Err(error) if error.code == exit::NOT_FOUND => (None, None),
+            Err(error) => (None, Some(error.message)),
+        };
+        let record = Self {
+            journal,
+            trouble: RefCell::new(None),
+            steps: Cell::new(0),
+        };
+        if let Some(why) = trouble {
+            record.fail(why);
+        }
+        record
+    }
+
+    fn fail(&self, why: String) {
+        ui::note(&format!(
+            "note: the journal of this repository was not written ({why}); the effect itself is recorded, `heddle explain` shows it"
+        ));
+        *self.trouble.borrow_mut() = Some(why);
+    }
+
+    /// One step of the effect of this key.
+    pub(super) fn step(&self, key: &str, step: &str, details: Value) {
+        let Some(journal) = &self.journal else {
+            return;
+        };
+        if self.trouble.borrow().is_some() {
+            return;
+        }
+        let mut document = json!({
+            "effect": key,
+            "status": step,
+        });
+        if let (Some(document), Value::Object(details)) = (document.as_object_mut(), details) {
+            document.extend(details.into_iter().filter(|(_, value)| !value.is_null()));
+        }
+        let change = Change {
+            item_type: "agent_run".to_owned(),
+            item_id: Some(item_id(key)),
+            action: Some(action(step)),
+            document: Some(document),
+            summary: Some(summary(key, step)),
+        };
+        match journal.mutate_whole(vec![change]) {
+            Ok(_) => self.steps.set(self.steps.get() + 1),
+            Err(error) => self.fail(error.to_string()),
+        }
+    }
+
+    /// For the answer of the verb; null where the repository has no journal.
+    pub(super) fn told(&self) -> Value {
+        let trouble = self.trouble.borrow().clone();
+        if self.journal.is_none() && trouble.is_none() {
+            return Value::Null;
+        }
+        json!({"recorded": self.steps.get(), "trouble": trouble})
+    }
+}
+
+/// A key can hold what no file name may.
+fn item_id(key: &str) -> String {
+    let plain = format!("effect-{key}");
+    if is_item_id(&plain) {
+        return plain;
+    }
+    format!("effect-{}", hex(&Sha256::digest(key.as_bytes())[..16]))
+}
+
+fn summary(key: &str, step: &str) -> String {
+    let shown: String = key.chars().take(100).collect();
+    format!("effect {shown}: {step}")
+}
+
+/// The journal's word for it.
+fn action(step: &str) -> Action {
+    match step {
+        "requested" => Action::RunWaitingInput,
+        "approved" => Action::RunCreated,
+        "turned_down" => Action::RunCancelled,
+        "registered" => Action::RunLaunching,
+        "started" | "compensating" => Action::RunRunning,
+        "not_started" | "resolved_again" => Action::RunInterrupted,
+        "finished" | "resolved_done" => Action::RunAmended,
+        "closed" | "compensated" => Action::RunCompleted,
+        _ => Action::RunFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_has_a_name_in_the_journal() {
+        assert_eq!(item_id("mig-42"), "effect-mig-42");
+        for odd in ["a/b", "ä", "../..", &"x".repeat(256)] {
+            assert!(is_item_id(&item_id(odd)), "{odd}");
+            assert_ne!(item_id(odd), item_id(&format!("{odd}x")));
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `effect_status`: what became of an effect, before anything is tried again.
+
+use heddle_core::error_code::ErrorCode;
+use heddle_wire::client::ClientError;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Done, Session, TEXT, Tool, arguments};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "effect_status",
+    description: "What became of an effect: its approval, whether it ran, its result. Look here before you try again.",
+    arguments: &[("key", TEXT)],
+    required: &["key"],
+    is_core: false,
+    shows_mail: false,
+    run,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    key: String,
+}
+
+fn run(session: &Session, given: Value) -> Done {
+    let given: Arguments = arguments(given)?;
+    let query = session.query(&[("key", &given.key)]);
+    match session.client().effect_status(&query) {
+        Ok(view) => Ok(json!({
+            "key": view.logical_request_key,
+            "state": view.state,
+            "status": view.status,
+            "operation": view.operation,
+            "target": view.target,
+            "request_id": view.request_id,
+            "registration": view.registration,
+            "runs_at": view.runs_at,
+            "exit_code": view.exit_code,
+            "stdout": view.stdout,
+            "verified": view.verified,
+            "verify_detail": view.verify_detail,
+            "not_started": view.not_started,
+            "compensation": view.compensation,
+        })),
+        // That nothing was registered yet is an answer too: where its approval stands.
+        Err(ClientError::Problem(problem))
+            if problem.known_code() == Some(ErrorCode::EffectNotFound) =>
+        {
+            let word = |name: &str| problem.extra.get(name).cloned().unwrap_or_default();
+            Ok(json!({
+                "key": given.key,
+                "state": "S0",
+                "status": word("approval"),
+                "request_id": word("request_id"),
+                "waited": word("waited"),
+            }))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
