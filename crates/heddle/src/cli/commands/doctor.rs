@@ -1,8 +1,9 @@
 //! `heddle doctor`: what is wrong, and what a person can do about ops that do not get through.
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, Subcommand};
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, OpBody, ResumeBody};
 
+use super::journal::doctor as journal;
 use crate::cli::{CliError, Context, exit};
 
 #[derive(Debug, ClapArgs)]
@@ -16,9 +17,26 @@ pub struct Args {
     /// Let the sync of a mesh go on that an op has paused
     #[arg(long, value_name = "MESH")]
     resume_sync: Option<String>,
+    /// Rebuild this repository's state from its journal and compare; exit 1 on drift
+    #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync"])]
+    verify_journal: bool,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Erase the content of records from this repository's journal, everywhere in its store
+    Redact(journal::redact::Args),
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    if let Some(Verb::Redact(args)) = args.verb {
+        return journal::redact::run(context, args);
+    }
+    if args.verify_journal {
+        return journal::examine(context);
+    }
     let client = context.client();
     let op = |id: &String| OpBody {
         id: id.clone(),

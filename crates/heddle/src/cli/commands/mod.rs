@@ -10,6 +10,7 @@ mod down;
 mod explain;
 mod file;
 mod forget;
+mod guard;
 mod inbox;
 mod journal;
 pub mod logs;
@@ -19,7 +20,9 @@ mod peers;
 mod queue;
 mod re_embed;
 mod recall;
+mod release;
 mod remember;
+mod reserve;
 mod send;
 mod state;
 mod status;
@@ -84,6 +87,12 @@ verbs! {
     Vector => vector,
     /// Record and read this repository's plans, decisions, claims and runs
     Journal => journal,
+    /// Say which paths of this repository you work on; without a pattern, show what is reserved
+    Reserve => reserve,
+    /// Give reserved paths back
+    Release => release,
+    /// Refuse commits that touch paths reserved by another agent
+    Guard => guard,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh
