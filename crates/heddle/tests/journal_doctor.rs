@@ -96,7 +96,7 @@ fn rd_01_redact_erases_everywhere_says_what_it_cannot_reach_and_verify_agrees() 
     assert_eq!(told["redacted"].as_array().map(Vec::len), Some(3));
     assert_eq!(told["leftovers"], json!([]));
     assert!(told["warnings"].to_string().contains("git filter-repo"));
-    assert_eq!(holding(repository.path(), "CANARY"), [PathBuf::new(); 0]);
+    assert_eq!(holding(repository.path(), "CANARY"), Vec::<PathBuf>::new());
     assert_eq!(repository.json(&["doctor", "--verify-journal"])["ok"], true);
     assert_eq!(repository.run(&["journal", "show", "plan", "s"]).code, 4);
     assert_eq!(

@@ -65,9 +65,9 @@ fn below(disk: &MemDisk, folder: &str) -> BTreeMap<PathBuf, Vec<u8>> {
 
 fn genesis_notes(journal: &Journal) -> usize {
     let log = journal.log(0, usize::MAX).unwrap();
-    let is_note =
-        |line: &&Box<serde_json::value::RawValue>| line.get().contains("\"kind\":\"genesis\"");
-    log.iter().filter(is_note).count()
+    let notes = log.iter();
+    let notes = notes.filter(|line| line.get().contains("\"kind\":\"genesis\""));
+    notes.count()
 }
 
 #[test]

@@ -43,8 +43,8 @@ impl Needles {
         } else {
             let mut rest = text;
             while rest.len() >= TEXT_BYTES_MIN {
-                let end = (PIECE_BYTES..).find(|at| rest.is_char_boundary((*at).min(rest.len())));
-                let (piece, behind) = rest.split_at(end.unwrap_or(rest.len()).min(rest.len()));
+                let end = (PIECE_BYTES..rest.len()).find(|at| rest.is_char_boundary(*at));
+                let (piece, behind) = rest.split_at(end.unwrap_or(rest.len()));
                 self.add(piece);
                 rest = behind;
             }

@@ -48,12 +48,11 @@ impl Journal {
             let bytes = self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)?;
             match scrub::manifest(&bytes, job) {
                 Ok(Some((after, _))) => self.put_back(&path, &after)?,
-                Ok(None) => {}
                 // Nobody builds on it, and it cannot be written anew.
                 Err(_) if matcher.is_in(&bytes) || scrub::names_item(&bytes, job) => {
                     self.erase_file(&path)?;
                 }
-                Err(_) => {}
+                Ok(None) | Err(_) => {}
             }
         }
         self.scrub_projections(layout, job, matcher)?;
