@@ -18,7 +18,7 @@ const CONFIG_BYTES_MAX: u64 = 64 << 10;
 const SCHEMA_BYTES_MAX: u64 = 256 << 10;
 const CONFIG_VERSION: u8 = 1;
 /// Projections and checkpoints belong into git, segments and caches do not (J2).
-const GITIGNORE: &[u8] = b"/events/*\n!/events/checkpoints/\n";
+const GITIGNORE: &[u8] = b"/events/*\n!/events/checkpoints/\n/backups/\n";
 
 /// What the journal uses of the world.
 #[derive(Clone)]
@@ -77,6 +77,15 @@ pub struct Journal {
 impl Journal {
     /// Makes the store; one that is there stays as it is. The config comes last: it says that all is there.
     pub fn init(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
+        Self::init_as(world, root, who, Mode::Primary)
+    }
+
+    pub(crate) fn init_as(
+        world: World,
+        root: &Path,
+        who: Who,
+        mode: Mode,
+    ) -> Result<Self, JournalError> {
         let layout = Layout::new(root);
         let disk = &*world.disk;
         let config = layout.root().join("journal.json");
@@ -103,12 +112,7 @@ impl Journal {
             {
                 disk.sync_dir(parent).at(parent)?;
             }
-            let fresh = Config {
-                v: CONFIG_VERSION,
-                mode: Mode::Primary,
-            };
-            let bytes = serde_json::to_vec(&fresh).map_err(JournalError::refused)?;
-            replace(disk, &config, &bytes, true).at(&config)?;
+            put_config(disk, &layout, mode)?;
         }
         Self::open(world, root, who)
     }
@@ -159,6 +163,13 @@ impl Journal {
         })
     }
 
+    /// From now on, for whoever opens the store next. Under the lock only.
+    pub(crate) fn set_mode(&mut self, mode: Mode) -> Result<(), JournalError> {
+        put_config(self.disk(), &self.layout, mode)?;
+        self.mode = mode;
+        Ok(())
+    }
+
     #[must_use]
     pub fn with_settings(mut self, settings: Settings) -> Self {
         self.settings = settings;
@@ -197,6 +208,16 @@ impl Journal {
             .boot()
             .map(|boot| format!("{:032x}", boot.boot))
     }
+}
+
+fn put_config(disk: &dyn Disk, layout: &Layout, mode: Mode) -> Result<(), JournalError> {
+    let path = layout.root().join("journal.json");
+    let fresh = Config {
+        v: CONFIG_VERSION,
+        mode,
+    };
+    let bytes = serde_json::to_vec(&fresh).map_err(JournalError::refused)?;
+    replace(disk, &path, &bytes, true).at(&path)
 }
 
 /// The types of Heddle's own and those of `.heddle/schemas/`.

@@ -72,6 +72,11 @@ struct Ahead {
 impl Journal {
     /// Returns when the records are synced. The lock is held until the answer was finished.
     pub fn mutate(&self, changes: Vec<Change>) -> Result<Committed<'_>, JournalError> {
+        if self.mode == Mode::Off {
+            return Err(JournalError::refused(
+                "the journal of this store is off; `heddle journal migrate` turns it on",
+            ));
+        }
         let request = Request {
             writer: self.writer.clone(),
             who: self.who.clone(),
@@ -127,7 +132,11 @@ impl<'j> Committed<'j> {
             return Ok(());
         };
         if let Some(written) = self.written.take() {
+            let clock = &session.journal.world.clock;
+            let begun = clock.mono();
             session.apply(&written)?;
+            let took = clock.mono().saturating_sub(begun);
+            session.phases.project.note(took);
             session.write_meta(false)?;
         }
         for (item_type, item_id, document) in self.ephemeral.drain(..) {

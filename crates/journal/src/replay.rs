@@ -52,6 +52,8 @@ pub struct Counters {
     pub singleton_tombstones: u64,
     pub unparseable_kept: u64,
     pub checkpoints_rejected: u64,
+    /// Redacted content that came back, from an old copy of a file; never applied (RD-06).
+    pub redacted_again: u64,
 }
 
 impl Counters {
@@ -63,6 +65,7 @@ impl Counters {
             + self.invalid_records
             + self.invalid_documents
             + self.singleton_tombstones
+            + self.redacted_again
     }
 }
 
@@ -99,6 +102,10 @@ pub struct Replay<K> {
     pub head_seq: u64,
     seen: Seen,
     segment: u64,
+    /// Of records whose content was erased: no other content of theirs counts.
+    redacted: BTreeSet<(u64, String)>,
+    /// Those of them that a note names.
+    noted: BTreeSet<(u64, String)>,
 }
 
 impl<K: Known> Replay<K> {
@@ -116,6 +123,8 @@ impl<K: Known> Replay<K> {
             head_seq: 0,
             seen: Seen::default(),
             segment: 0,
+            redacted: BTreeSet::new(),
+            noted: BTreeSet::new(),
         }
     }
 
@@ -162,6 +171,7 @@ impl<K: Known> Replay<K> {
 
     /// Damage that a torn tail left is only that when nothing follows it.
     pub fn finish(&mut self, torn: Option<(u64, u64)>) {
+        self.erase_noted();
         if let Some((segment, from)) = torn {
             let before = self.damage.len();
             self.damage
@@ -182,7 +192,8 @@ impl<K: Known> Replay<K> {
         if !self.is_fresh(record, counted.crc) {
             return;
         }
-        if record.check(self.mode).is_err() {
+        // A mode is strict about what is written in it, never about what was written before it.
+        if record.check(self.mode).is_err() && record.check(Mode::Primary).is_err() {
             self.counters.invalid_records += 1;
             return self.flag(record);
         }
@@ -242,6 +253,13 @@ impl<K: Known> Replay<K> {
             self.counters.seq_gaps += 1;
         }
         self.head_seq = self.head_seq.max(record.seq);
+        if record.redacted.is_some() {
+            let id = (record.seq, record.writer.as_str().to_owned());
+            self.redacted.insert(id);
+        } else if self.is_erased(record) {
+            self.counters.redacted_again += 1;
+            return false;
+        }
         match self.seen.note(record.seq, record.writer.as_str(), crc) {
             Again::No => true,
             Again::Identical => {
@@ -256,6 +274,38 @@ impl<K: Known> Replay<K> {
             Again::OtherWriter => {
                 self.counters.duplicate_seq += 1;
                 true
+            }
+        }
+    }
+
+    fn is_erased(&self, record: &Record<'_>) -> bool {
+        // Most journals never saw a redaction, and this is asked of every record.
+        if self.redacted.is_empty() && self.noted.is_empty() {
+            return false;
+        }
+        let id = (record.seq, record.writer.as_str().to_owned());
+        self.redacted.contains(&id) || self.noted.contains(&id)
+    }
+
+    /// A note says that it was erased, and an old copy of its segment came back: gone all the same.
+    fn erase_noted(&mut self) {
+        let (noted, seen) = (&self.noted, &self.seen);
+        let back = noted.difference(&self.redacted);
+        let back = back.filter(|id| seen.has(id.0, &id.1)).count() as u64;
+        if back == 0 {
+            return;
+        }
+        self.counters.redacted_again += back;
+        let is_erased = |head: &Head| {
+            noted
+                .range((head.seq, String::new())..)
+                .take_while(|id| id.0 == head.seq)
+                .any(|id| seen.is_by(head.seq, &id.1, head.crc))
+        };
+        for entity in self.families.values_mut().flat_map(HashMap::values_mut) {
+            if !entity.head.is_deleted && is_erased(&entity.head) {
+                entity.head.is_deleted = true;
+                entity.body = Body::Gone;
             }
         }
     }
@@ -305,6 +355,10 @@ impl<K: Known> Replay<K> {
                 self.damage.retain(|(at, d)| {
                     Some(*at) != named || d.place.start < byte_start || d.place.end > byte_end
                 });
+            }
+            Some(MetaPayload::Note(Note::Redaction { redacted, .. })) => {
+                let ids = redacted.into_iter().map(|id| (id.seq, id.writer));
+                self.noted.extend(ids);
             }
             Some(MetaPayload::Note(_) | MetaPayload::FederationApply(_)) => {}
         }

@@ -18,6 +18,8 @@ pub struct Model {
     pub in_flight: Option<World>,
     /// Every image that an entity ever had.
     pub images: BTreeMap<(String, String), Vec<Image>>,
+    /// Recovery may complete what is in flight, instead of leaving it as it was found.
+    pub finishes: bool,
 }
 
 impl Model {
@@ -40,6 +42,16 @@ impl Model {
                 images.push(image.clone());
             }
         }
+        self.in_flight = Some(world);
+    }
+
+    /// The item goes and keeps its revision.
+    pub fn try_erase(&mut self, item_type: &str, item_id: &str) {
+        let mut world = self.acknowledged.clone();
+        if let Some(image) = world.get_mut(&(item_type.to_owned(), item_id.to_owned())) {
+            image.1 = None;
+        }
+        self.finishes = true;
         self.in_flight = Some(world);
     }
 

@@ -2,12 +2,16 @@
 
 mod append;
 mod checkpoint;
+pub mod doctor;
 mod events;
 mod gc;
 mod init;
 mod log;
+mod migrate;
+pub mod redact;
+mod rollback;
 mod show;
-mod store;
+pub mod store;
 mod verify;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -38,6 +42,10 @@ enum Verb {
     Checkpoint(checkpoint::Args),
     /// Move what is no longer needed into the archive
     Gc(gc::Args),
+    /// Begin with the entity files of an older store, or change the mode; a copy is kept
+    Migrate(migrate::Args),
+    /// Go back to an earlier mode, or turn the journal off; no document changes
+    Rollback(rollback::Args),
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
@@ -50,5 +58,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Verify(args) => verify::run(context, args),
         Verb::Checkpoint(args) => checkpoint::run(context, args),
         Verb::Gc(args) => gc::run(context, args),
+        Verb::Migrate(args) => migrate::run(context, args),
+        Verb::Rollback(args) => rollback::run(context, args),
     }
 }
