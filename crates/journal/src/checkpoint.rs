@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::blobs;
 use crate::disk::{Disk, replace};
 use crate::error::{At, JournalError};
+use crate::federation::{Federated, Provenance};
 use crate::format::{ENVELOPE_VERSION, INLINE_PAYLOAD_BYTES_MAX, checkpoint_name, checkpoint_seq};
 use crate::journal::Journal;
 use crate::layout::Layout;
@@ -38,6 +39,9 @@ pub(crate) struct ManifestEntity<'a> {
     pub(crate) payload: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub(crate) payload_ref: Option<PayloadRef<'a>>,
+    /// Of another origin, or built on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) origin: Option<Provenance>,
 }
 
 /// Tombstones are in it: the revision of what was deleted goes on counting (C24).
@@ -50,6 +54,9 @@ pub(crate) struct Manifest<'a> {
     #[serde(borrow)]
     pub(crate) tombstones: Vec<ManifestEntity<'a>>,
     pub(crate) blobs: Vec<String>,
+    /// What the slices of other origins brought.
+    #[serde(default)]
+    pub(crate) federated: Federated,
 }
 
 /// Head seqs of the checkpoints that there are, rising; whether they are sound is another question.
@@ -103,8 +110,13 @@ pub(crate) fn sealed(
     live: &[String],
     dead: &[String],
     named: &[String],
+    federated: &Federated,
 ) -> Result<Vec<u8>, JournalError> {
-    let listed = serde_json::to_string(named).map_err(JournalError::refused)?;
+    let mut listed = serde_json::to_string(named).map_err(JournalError::refused)?;
+    if !federated.is_empty() {
+        let taken = serde_json::to_string(federated).map_err(JournalError::refused)?;
+        listed.push_str(&format!(",\"federated\":{taken}"));
+    }
     let mut text = format!(
         "{{\"v\":{ENVELOPE_VERSION},\"head_seq\":{head_seq},\"entities\":[\n{}\n],\"tombstones\":[\n{}\n],\"blobs\":{listed}",
         live.join(",\n"),
@@ -256,6 +268,7 @@ impl Journal {
                     sha256: sha256.as_str().into(),
                     bytes: *bytes,
                 }),
+                origin: entity.provenance.as_deref().cloned(),
             };
             let line = serde_json::to_string(&line).map_err(JournalError::refused)?;
             if entity.head.is_deleted {
@@ -267,7 +280,9 @@ impl Journal {
         }
         named.sort_unstable();
         named.dedup();
-        Ok((sealed(replay.head_seq, &live, &dead, &named)?, named))
+        let federated = &replay.federated;
+        let bytes = sealed(replay.head_seq, &live, &dead, &named, federated)?;
+        Ok((bytes, named))
     }
 
     /// A post-image for a manifest: at this build's version where it can be read, as it was where not.
@@ -321,6 +336,7 @@ impl<'a> Sink<'a> for Finder {
 
 fn load(manifest: &Manifest<'_>, replay: &mut Replay<Unknown>) {
     replay.begin_at(manifest.head_seq);
+    replay.federated = manifest.federated.clone();
     let live = manifest.entities.iter().map(|line| (line, false));
     for (line, is_deleted) in live.chain(manifest.tombstones.iter().map(|line| (line, true))) {
         let body = match (is_deleted, line.payload, &line.payload_ref) {
@@ -337,7 +353,11 @@ fn load(manifest: &Manifest<'_>, replay: &mut Replay<Unknown>) {
             crc: line.crc,
             is_deleted,
         };
-        let entity = Entity { head, body };
+        let entity = Entity {
+            head,
+            body,
+            provenance: line.origin.clone().map(Box::new),
+        };
         replay.insert(line.item_type.as_str(), line.item_id.as_str(), entity);
     }
 }

@@ -119,17 +119,7 @@ impl Journal {
 
     pub fn open(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
         let layout = Layout::new(root);
-        let path = layout.root().join("journal.json");
-        let bytes = read_if_there(&*world.disk, &path, CONFIG_BYTES_MAX).at(&path)?;
-        let bytes = bytes.ok_or_else(|| JournalError::NoStore(root.to_owned()))?;
-        let damaged = |reason: String| JournalError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let config: Config = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
-        if config.v != CONFIG_VERSION {
-            return Err(damaged(format!("version {} is unknown", config.v)));
-        }
+        let config = config(&*world.disk, &layout)?;
         let named = [Some(&who.agent), who.agent_id.as_ref(), who.user.as_ref()];
         if named
             .iter()
@@ -164,10 +154,21 @@ impl Journal {
     }
 
     /// From now on, for whoever opens the store next. Under the lock only.
-    pub(crate) fn set_mode(&mut self, mode: Mode) -> Result<(), JournalError> {
-        put_config(self.disk(), &self.layout, mode)?;
-        self.mode = mode;
-        Ok(())
+    pub(crate) fn put_mode(&self, mode: Mode) -> Result<(), JournalError> {
+        put_config(self.disk(), &self.layout, mode)
+    }
+
+    /// Under the lock: somebody may have changed the mode since this process opened the store.
+    pub(crate) fn check_mode(&self) -> Result<(), JournalError> {
+        let now = config(self.disk(), &self.layout)?.mode;
+        if now == self.mode {
+            return Ok(());
+        }
+        Err(JournalError::Refused(format!(
+            "the journal was {} when this began and is {} now; run it again",
+            self.mode.as_str(),
+            now.as_str()
+        )))
     }
 
     #[must_use]
@@ -208,6 +209,21 @@ impl Journal {
             .boot()
             .map(|boot| format!("{:032x}", boot.boot))
     }
+}
+
+fn config(disk: &dyn Disk, layout: &Layout) -> Result<Config, JournalError> {
+    let path = layout.root().join("journal.json");
+    let bytes = read_if_there(disk, &path, CONFIG_BYTES_MAX).at(&path)?;
+    let bytes = bytes.ok_or_else(|| JournalError::NoStore(layout.root().to_owned()))?;
+    let damaged = |reason: String| JournalError::Damaged {
+        path: path.clone(),
+        reason,
+    };
+    let config: Config = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    if config.v != CONFIG_VERSION {
+        return Err(damaged(format!("version {} is unknown", config.v)));
+    }
+    Ok(config)
 }
 
 fn put_config(disk: &dyn Disk, layout: &Layout, mode: Mode) -> Result<(), JournalError> {

@@ -81,6 +81,11 @@ impl Layout {
         self.events().join("quarantine")
     }
 
+    /// Which store this is among those that exchange slices.
+    pub fn origin(&self) -> PathBuf {
+        self.events().join("origin.json")
+    }
+
     /// A redaction that has begun and not ended.
     pub fn redact_job(&self) -> PathBuf {
         self.events().join("redact.json")

@@ -13,6 +13,7 @@ mod cursor;
 pub mod disk;
 mod doctor;
 mod error;
+pub mod federation;
 pub mod format;
 mod gc;
 mod group;

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::action::{ActionClass, Mode};
+use crate::federation::{Applied, Federated, Provenance, applied_in, provenance_of};
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::notes::{CheckpointRef, MetaPayload, Note};
 use crate::record::Record;
@@ -29,6 +30,8 @@ pub enum Body {
 pub struct Entity {
     pub head: Head,
     pub body: Body,
+    /// Where it came from, or what it was built on; None: all of it is this store's own.
+    pub provenance: Option<Box<Provenance>>,
 }
 
 /// What the journal holds that is not state. Zero everywhere is a journal that saw no trouble.
@@ -106,6 +109,10 @@ pub struct Replay<K> {
     redacted: BTreeSet<(u64, String)>,
     /// Those of them that a note names.
     noted: BTreeSet<(u64, String)>,
+    /// What the slices of other origins brought.
+    pub federated: Federated,
+    /// The slice that the batch at hand takes in.
+    applied: Option<Applied>,
 }
 
 impl<K: Known> Replay<K> {
@@ -125,6 +132,8 @@ impl<K: Known> Replay<K> {
             segment: 0,
             redacted: BTreeSet::new(),
             noted: BTreeSet::new(),
+            federated: Federated::default(),
+            applied: None,
         }
     }
 
@@ -208,15 +217,37 @@ impl<K: Known> Replay<K> {
         let held = self.get(item_type, item_id).map(|entity| entity.head);
         let current = held.or_else(|| self.known.head(item_type, item_id));
         let verdict = reduce(current.as_ref(), record, counted.crc, class, self.mode);
-        if let Some(oddity) = verdict.oddity {
+        let foreign = self.foreign(record);
+        // Revisions of another origin may skip or tie with ours: it was decided when they were taken in.
+        let is_decided = |oddity: &Oddity| matches!(oddity, Oddity::RevGap | Oddity::RevTie);
+        if let Some(oddity) = verdict.oddity
+            && !(foreign.is_some() && is_decided(&oddity))
+        {
             self.odd(oddity, record);
         }
         if let Some(effect) = verdict.effect {
-            self.apply(effect, record, counted.crc);
+            self.apply(effect, record, counted.crc, foreign);
         }
     }
 
-    fn apply(&mut self, effect: Effect, record: &Record<'_>, crc: u32) {
+    /// Where a record came from; None where it is this store's own.
+    fn foreign(&mut self, record: &Record<'_>) -> Option<Provenance> {
+        let applied = self.applied.as_ref()?;
+        let head = applied.head_of(record)?;
+        if record.redacted.is_some() {
+            let (origin_id, epoch) = (&applied.apply.origin_id, applied.apply.origin_epoch);
+            self.federated.of_mut(origin_id, epoch).erased.insert(head.seq);
+        }
+        Some(provenance_of(&applied.apply, head))
+    }
+
+    fn apply(
+        &mut self,
+        effect: Effect,
+        record: &Record<'_>,
+        crc: u32,
+        foreign: Option<Provenance>,
+    ) {
         let body = match (effect, record.payload, &record.payload_ref) {
             (Effect::Delete, _, _) => Body::Gone,
             (Effect::Put, Some(payload), _) => Body::Inline(payload.get().into()),
@@ -226,6 +257,10 @@ impl<K: Known> Replay<K> {
             },
             (Effect::Put, None, None) => return,
         };
+        let (t, id) = (record.item_type.as_str(), record.item_id.as_ref());
+        let id = id.map_or("", |id| id.as_str());
+        let before = self.get(t, id).and_then(|held| held.provenance.as_ref());
+        let provenance = foreign.or_else(|| before.and_then(|before| before.after_own()));
         let entity = Entity {
             head: Head {
                 rev: record.entity_rev.unwrap_or(0),
@@ -234,9 +269,8 @@ impl<K: Known> Replay<K> {
                 is_deleted: effect == Effect::Delete,
             },
             body,
+            provenance: provenance.map(Box::new),
         };
-        let (t, id) = (record.item_type.as_str(), record.item_id.as_ref());
-        let id = id.map_or("", |id| id.as_str());
         let held = self
             .families
             .get_mut(t)
@@ -360,7 +394,12 @@ impl<K: Known> Replay<K> {
                 let ids = redacted.into_iter().map(|id| (id.seq, id.writer));
                 self.noted.extend(ids);
             }
-            Some(MetaPayload::Note(_) | MetaPayload::FederationApply(_)) => {}
+            Some(MetaPayload::FederationApply(apply)) => {
+                let taken = self.federated.of_mut(&apply.origin_id, apply.origin_epoch);
+                taken.add(apply.seq_range, &apply.left_out);
+                taken.erased.extend(apply.redacted.iter().map(|id| id.seq));
+            }
+            Some(MetaPayload::Note(_)) => {}
         }
     }
 }
@@ -368,9 +407,11 @@ impl<K: Known> Replay<K> {
 impl<'a, K: Known> Sink<'a> for Replay<K> {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         self.counters.batches += 1;
+        self.applied = applied_in(batch);
         for counted in batch {
             self.record(counted);
         }
+        self.applied = None;
     }
 
     fn damage(&mut self, damage: Damage) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::action::Action;
+use crate::action::{Action, Mode};
 use crate::disk::{LockGuard, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, segment_name};
@@ -119,6 +119,9 @@ impl Journal {
         let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
         guard.sign(&owner).at(&path)?;
         let meta = meta::read(self.disk(), &self.layout)?;
+        if meta.good().is_none_or(|meta| meta.mode != self.mode) {
+            self.check_mode()?;
+        }
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
             meta::soil(self.disk(), &self.layout, clean, self.boot())?;
         }
@@ -441,8 +444,13 @@ impl Session<'_> {
     }
 
     pub(crate) fn write_meta(&self, clean: bool) -> Result<(), JournalError> {
+        self.write_meta_as(clean, self.journal.mode)
+    }
+
+    /// With the mode that the store has from now on: whoever opened it in another one finds out.
+    pub(crate) fn write_meta_as(&self, clean: bool, mode: Mode) -> Result<(), JournalError> {
         let journal = self.journal;
-        let mut fresh = Meta::new(self.next_seq, self.end(), journal.mode, journal.boot());
+        let mut fresh = Meta::new(self.next_seq, self.end(), mode, journal.boot());
         fresh.clean = clean;
         fresh.unannotated = self.unannotated;
         fresh.phases = self.phases.clone();

@@ -98,9 +98,11 @@ impl Journal {
                 session.genesis(&found, &named, &mut migrated)?;
                 migrated.left_out = found.refused;
             }
-            drop(session);
             // IMPORTANT: last. A store that is not off has its genesis whole on the disk.
-            journal.set_mode(to)?;
+            journal.put_mode(to)?;
+            session.write_meta_as(false, to)?;
+            drop(session);
+            journal.mode = to;
         }
         migrated.entities = journal.rebuild(0)?.replay.live_count();
         Ok(migrated)
@@ -128,10 +130,16 @@ impl Journal {
             session.write(&[draft])?;
             session.reconcile_full()?;
             backup = Some(this.back_up(from, to)?);
+            this.put_mode(to)?;
+            session.write_meta_as(false, to)?;
             drop(session);
-            self.set_mode(to)?;
+            self.mode = to;
         }
         if to == Mode::Off && !self.parkable()?.is_empty() {
+            // Under the lock, which stays where it is; nobody begins a session in a store that is off.
+            let path = self.layout.lock();
+            let guard = self.disk().try_lock(&path).at(&path)?;
+            let _guard = guard.ok_or_else(|| self.busy(std::time::Duration::ZERO))?;
             backup = Some(self.park_events()?);
         }
         Ok(RolledBack {

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::error::JournalError;
+use crate::federation::{CANDIDATE, prefix_of};
 use crate::format::SUMMARY_BYTES_MAX;
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -42,13 +43,15 @@ pub enum Target {
         item_id: String,
     },
     Seq(u64),
+    /// The conflict candidates about an entity, by how their ids begin: they hold its images.
+    Conflicts { prefix: String },
 }
 
 impl Target {
     fn is(&self, record: &Record<'_>) -> bool {
         match self {
             Self::Seq(seq) => record.seq == *seq,
-            Self::Item { .. } => record
+            Self::Item { .. } | Self::Conflicts { .. } => record
                 .item_id
                 .as_ref()
                 .is_some_and(|id| self.is_item(record.item_type.as_str(), id.as_str())),
@@ -61,12 +64,14 @@ impl Target {
             Self::Item { item_type, item_id } => {
                 id == item_id && item_type.as_ref().is_none_or(|t| t == of_type)
             }
+            Self::Conflicts { prefix } => of_type == CANDIDATE && id.starts_with(prefix),
         }
     }
 
     fn absent(&self) -> JournalError {
         let (item_type, item_id) = match self {
             Self::Seq(seq) => ("seq".to_owned(), seq.to_string()),
+            Self::Conflicts { prefix } => (CANDIDATE.to_owned(), prefix.clone()),
             Self::Item { item_type, item_id } => (
                 item_type.clone().unwrap_or_else(|| "item".to_owned()),
                 item_id.clone(),
@@ -113,6 +118,8 @@ impl Journal {
                     "several types have an item of this id: name it as TYPE/ID",
                 ));
             }
+            let prefix = prefix_of(&first.0, &first.1);
+            self.find_target(&Target::Conflicts { prefix }, &mut job)?;
             job.item = Some(first);
         } else if job.records.is_empty() {
             return Err(target.absent());
@@ -150,6 +157,10 @@ impl Session<'_> {
         let layouts = journal.layouts()?;
         for layout in &layouts {
             journal.scrub_around(layout, job, &matcher)?;
+        }
+        // IMPORTANT: the blobs and then the segments last: from these a second run learns what the first was after.
+        for layout in &layouts {
+            journal.erase_blobs(layout, job)?;
         }
         for layout in &layouts {
             journal.scrub_segments(layout, job, &matcher)?;

@@ -68,6 +68,10 @@ impl Journal {
                 self.erase_file(&path)?;
             }
         }
+        Ok(())
+    }
+
+    pub(crate) fn erase_blobs(&self, layout: &Layout, job: &Job) -> Result<(), JournalError> {
         for sha256 in &job.blobs {
             for path in [layout.blob(sha256), layout.archived_blobs().join(sha256)] {
                 if self.disk().len(&path).at(&path)?.is_some() {

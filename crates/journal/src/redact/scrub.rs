@@ -131,8 +131,9 @@ pub(crate) fn manifest(
     named.sort_unstable();
     named.dedup();
     let dead: Vec<String> = dead.into_iter().map(|(_, line)| line).collect();
-    let after =
-        checkpoint::sealed(manifest.head_seq, &live, &dead, &named).map_err(|e| e.to_string())?;
+    let (head_seq, federated) = (manifest.head_seq, &manifest.federated);
+    let after = checkpoint::sealed(head_seq, &live, &dead, &named, federated)
+        .map_err(|e| e.to_string())?;
     let reference = CheckpointRef {
         file: checkpoint_name(manifest.head_seq),
         sha256: blobs::sha256_hex(&after),
@@ -153,6 +154,7 @@ fn tombstone<'a>(entity: &ManifestEntity<'a>, crc: u32) -> ManifestEntity<'a> {
         crc,
         payload: None,
         payload_ref: None,
+        origin: entity.origin.clone(),
     }
 }
 

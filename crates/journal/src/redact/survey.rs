@@ -9,7 +9,7 @@ use crate::action::ActionClass;
 use crate::blobs;
 use crate::checkpoint::{self, MANIFEST_BYTES_MAX};
 use crate::error::{At, JournalError};
-use crate::format::{SEGMENT_BYTES_MAX, checkpoint_seq, segment_seq};
+use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX, checkpoint_seq, is_sha256, segment_seq};
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::record::{Record, decode};
@@ -254,10 +254,18 @@ impl Journal {
         }
     }
 
+    /// Wherever a copy of it lies: the live one may be archived, or gone from here and not from a backup.
     fn blob_content(&self, sha256: &str, needles: &mut Needles) {
-        let bytes = blobs::get(self.disk(), &self.layout, sha256).ok();
-        if let Some(document) = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-            needles.document(&document);
+        let held = self.layouts().unwrap_or_default();
+        let places = held
+            .iter()
+            .flat_map(|layout| [layout.blob(sha256), layout.archived_blobs().join(sha256)]);
+        for path in places.filter(|_| is_sha256(sha256)) {
+            let bytes = self.disk().read(&path, BLOB_BYTES_MAX as u64).ok();
+            if let Some(document) = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+                needles.document(&document);
+                return;
+            }
         }
     }
 }

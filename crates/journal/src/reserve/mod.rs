@@ -44,6 +44,7 @@ impl Journal {
         if ttl.is_zero() || ttl > TTL_MAX {
             return Err(JournalError::refused("a reservation lasts up to 30d"));
         }
+        self.must_be_on()?;
         let mut session = self.session()?;
         let owner = self.who.agent.clone();
         for held in self.claims()? {
@@ -79,6 +80,7 @@ impl Journal {
 
     /// Gives back what this agent reserved under this very glob; None where it holds none.
     pub fn release(&self, glob: &Glob) -> Result<Option<Reservation>, JournalError> {
+        self.must_be_on()?;
         let mut session = self.session()?;
         let owner = &self.who.agent;
         let held = self

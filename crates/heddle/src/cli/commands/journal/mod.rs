@@ -4,7 +4,9 @@ mod append;
 mod checkpoint;
 pub mod doctor;
 mod events;
+mod export_slice;
 mod gc;
+mod import_slice;
 mod init;
 mod log;
 mod migrate;
@@ -46,6 +48,10 @@ enum Verb {
     Migrate(migrate::Args),
     /// Go back to an earlier mode, or turn the journal off; no document changes
     Rollback(rollback::Args),
+    /// Write this store's own records to a file for another store, without users, pids and absolute paths
+    ExportSlice(export_slice::Args),
+    /// Take in what another store exported; what was changed in two places becomes a candidate
+    ImportSlice(import_slice::Args),
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
@@ -60,5 +66,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Gc(args) => gc::run(context, args),
         Verb::Migrate(args) => migrate::run(context, args),
         Verb::Rollback(args) => rollback::run(context, args),
+        Verb::ExportSlice(args) => export_slice::run(context, args),
+        Verb::ImportSlice(args) => import_slice::run(context, args),
     }
 }
