@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::blobs;
 use crate::disk::{Disk, replace};
 use crate::error::{At, JournalError};
-use crate::federation::{Federated, Provenance};
+use crate::federation::{Federated, Origin, Provenance, Renew, Source};
 use crate::format::{ENVELOPE_VERSION, INLINE_PAYLOAD_BYTES_MAX, checkpoint_name, checkpoint_seq};
 use crate::journal::Journal;
 use crate::layout::Layout;
@@ -57,6 +57,16 @@ pub(crate) struct Manifest<'a> {
     /// What the slices of other origins brought.
     #[serde(default)]
     pub(crate) federated: Federated,
+    /// The store that wrote it: in a clone its records are another origin's.
+    #[serde(default)]
+    pub(crate) origin: Option<Origin>,
+}
+
+/// What a manifest holds beside its entities.
+pub(crate) struct Rest<'r> {
+    pub(crate) blobs: &'r [String],
+    pub(crate) federated: &'r Federated,
+    pub(crate) origin: Option<&'r Origin>,
 }
 
 /// Head seqs of the checkpoints that there are, rising; whether they are sound is another question.
@@ -109,13 +119,16 @@ pub(crate) fn sealed(
     head_seq: u64,
     live: &[String],
     dead: &[String],
-    named: &[String],
-    federated: &Federated,
+    rest: &Rest<'_>,
 ) -> Result<Vec<u8>, JournalError> {
-    let mut listed = serde_json::to_string(named).map_err(JournalError::refused)?;
-    if !federated.is_empty() {
-        let taken = serde_json::to_string(federated).map_err(JournalError::refused)?;
+    let mut listed = serde_json::to_string(rest.blobs).map_err(JournalError::refused)?;
+    if !rest.federated.is_empty() {
+        let taken = serde_json::to_string(rest.federated).map_err(JournalError::refused)?;
         listed.push_str(&format!(",\"federated\":{taken}"));
+    }
+    if let Some(origin) = rest.origin {
+        let origin = serde_json::to_string(origin).map_err(JournalError::refused)?;
+        listed.push_str(&format!(",\"origin\":{origin}"));
     }
     let mut text = format!(
         "{{\"v\":{ENVELOPE_VERSION},\"head_seq\":{head_seq},\"entities\":[\n{}\n],\"tombstones\":[\n{}\n],\"blobs\":{listed}",
@@ -219,7 +232,7 @@ impl Journal {
                         path: self.layout.checkpoint(head_seq),
                         reason,
                     })?;
-                    load(&manifest, &mut replay);
+                    load(&manifest, self.origin()?.as_ref(), &mut replay);
                     from = Some(head_seq);
                     break;
                 }
@@ -251,7 +264,11 @@ impl Journal {
     }
 
     /// The manifest of a state, migrated to this build's versions, and the blobs that it names.
-    fn manifest(&self, replay: &Replay<Unknown>) -> Result<(Vec<u8>, Vec<String>), JournalError> {
+    fn manifest(
+        &self,
+        replay: &Replay<Unknown>,
+        origin: &Origin,
+    ) -> Result<(Vec<u8>, Vec<String>), JournalError> {
         let mut live = Vec::new();
         let mut dead = Vec::new();
         let mut named = Vec::new();
@@ -280,8 +297,12 @@ impl Journal {
         }
         named.sort_unstable();
         named.dedup();
-        let federated = &replay.federated;
-        let bytes = sealed(replay.head_seq, &live, &dead, &named, federated)?;
+        let rest = Rest {
+            blobs: &named,
+            federated: &replay.federated,
+            origin: Some(origin),
+        };
+        let bytes = sealed(replay.head_seq, &live, &dead, &rest)?;
         Ok((bytes, named))
     }
 
@@ -334,7 +355,12 @@ impl<'a> Sink<'a> for Finder {
     fn damage(&mut self, _: Damage) {}
 }
 
-fn load(manifest: &Manifest<'_>, replay: &mut Replay<Unknown>) {
+fn load(manifest: &Manifest<'_>, own: Option<&Origin>, replay: &mut Replay<Unknown>) {
+    // What a clone brought along is its first store's, not ours.
+    let foreign = manifest
+        .origin
+        .as_ref()
+        .filter(|writer| own.is_none_or(|own| own.origin_id != writer.origin_id));
     replay.begin_at(manifest.head_seq);
     replay.federated = manifest.federated.clone();
     let live = manifest.entities.iter().map(|line| (line, false));
@@ -356,9 +382,25 @@ fn load(manifest: &Manifest<'_>, replay: &mut Replay<Unknown>) {
         let entity = Entity {
             head,
             body,
-            provenance: line.origin.clone().map(Box::new),
+            provenance: provenance(line, foreign).map(Box::new),
         };
         replay.insert(line.item_type.as_str(), line.item_id.as_str(), entity);
+    }
+}
+
+fn provenance(line: &ManifestEntity<'_>, foreign: Option<&Origin>) -> Option<Provenance> {
+    let own = line.origin.clone();
+    let is_foreign = own.as_ref().is_some_and(|own| own.from.is_some());
+    match foreign {
+        Some(writer) if !is_foreign => Some(Provenance {
+            from: Some(Source {
+                origin_id: writer.origin_id.clone(),
+                origin_epoch: writer.origin_epoch,
+                seq: line.seq,
+            }),
+            lineage: own.map(|own| own.lineage).unwrap_or_default(),
+        }),
+        _ => own,
     }
 }
 
@@ -375,7 +417,8 @@ impl Session<'_> {
             // Nothing but the reference itself came since.
             return Ok(reference);
         }
-        let (bytes, named) = journal.manifest(&rebuilt.replay)?;
+        let origin = self.origin(Renew::No)?;
+        let (bytes, named) = journal.manifest(&rebuilt.replay, &origin)?;
         let path = journal.layout.checkpoint(head_seq);
         replace(journal.disk(), &path, &bytes, true).at(&path)?;
         let reference = CheckpointRef {

@@ -43,6 +43,8 @@ pub struct Settings {
     /// Off only by the documented opt-out: a power cut may then lose what was acknowledged.
     pub sync: bool,
     pub lock_wait: Duration,
+    /// Records of a slice that are taken in under one lock.
+    pub chunk_records: usize,
 }
 
 impl Default for Settings {
@@ -51,6 +53,7 @@ impl Default for Settings {
             roll_bytes: SEGMENT_ROLL_BYTES,
             sync: true,
             lock_wait: Duration::from_secs(10),
+            chunk_records: 100,
         }
     }
 }

@@ -236,7 +236,10 @@ impl<K: Known> Replay<K> {
         let head = applied.head_of(record)?;
         if record.redacted.is_some() {
             let (origin_id, epoch) = (&applied.apply.origin_id, applied.apply.origin_epoch);
-            self.federated.of_mut(origin_id, epoch).erased.insert(head.seq);
+            self.federated
+                .of_mut(origin_id, epoch)
+                .erased
+                .insert(head.seq);
         }
         Some(provenance_of(&applied.apply, head))
     }

@@ -20,7 +20,7 @@ fn jn_01_jn_08_power_cut_at_every_operation_of_an_append_and_at_every_byte_of_it
         Step::Mutate(vec![plan("a", 4), plan("after", 10)]),
     ];
     let images = enumerate(&some(), &steps, 1 << 20, true);
-    assert!(images >= 3_500, "only {images} images");
+    enough(images, APPEND);
 }
 
 #[test]
@@ -34,7 +34,7 @@ fn c23_power_cut_at_every_byte_of_batches_of_several_records() {
     };
     let steps: Vec<Step> = (0..4).map(batch).collect();
     let images = enumerate(&some(), &steps, 1 << 20, true);
-    assert!(images >= 9_000, "only {images} images");
+    enough(images, BATCHES);
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn jn_18_jn_19_power_cut_at_every_operation_of_a_roll() {
     ];
     // Every mutation rolls: checkpoint, reference, new segment.
     let images = enumerate(&some(), &steps, 1, false);
-    assert!(images >= 3_000, "only {images} images");
+    enough(images, ROLL);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn jn_19_row_8_power_cut_at_every_operation_of_a_checkpoint() {
         Step::Checkpoint,
     ];
     let images = enumerate(&some(), &steps, 1 << 20, false);
-    assert!(images >= 1_300, "only {images} images");
+    enough(images, CHECKPOINT);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn jn_21_power_cut_at_every_operation_of_gc() {
     prepare.push(Step::Mutate(vec![delete("plan", "gone")]));
     let steps = [Step::Gc, Step::Mutate(vec![plan("gone", 7)]), Step::Gc];
     let images = enumerate(&prepare, &steps, 600, false);
-    assert!(images >= 1_000, "only {images} images");
+    enough(images, GC);
 }
 
 /// A first crash, then a crash at every operation of the recovery from it.
@@ -103,7 +103,7 @@ fn power_cut_at_every_operation_of_the_recovery_itself() {
             stop += 1;
         }
     }
-    assert!(images >= 1_300, "only {images} images");
+    enough(images, RECOVERY);
 }
 
 /// Row 2, C11: a record that lacks only its last newline counts, for the first reader and for the last.
@@ -187,7 +187,7 @@ fn jn_11_t_59_every_flipped_bit_is_reported_and_never_served() {
             images += 1;
         }
     }
-    assert!(images >= 5_000, "only {images} images");
+    enough(images, FLIPS);
 }
 
 /// T-59: an old copy of a file under its name.

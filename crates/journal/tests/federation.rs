@@ -78,7 +78,10 @@ fn sound(store: &Store) {
     let report = store.journal.verify().unwrap();
     assert!(report.ok, "{report:#?}");
     assert_eq!(report.warnings, [""; 0]);
-    assert_eq!(rebuilt(&store.journal, usize::MAX), rebuilt(&store.journal, 0));
+    assert_eq!(
+        rebuilt(&store.journal, usize::MAX),
+        rebuilt(&store.journal, 0)
+    );
 }
 
 #[test]
@@ -149,7 +152,10 @@ fn jn_36_a_concurrent_edit_yields_a_candidate_with_both_images_and_the_head_is_d
 #[test]
 fn jn_36_the_order_of_import_never_changes_the_head() {
     let origins = [store(1), store(2), store(3)];
-    commit(&origins[0].journal, vec![plan("e", 1), plan("f", 1), plan("g", 1)]);
+    commit(
+        &origins[0].journal,
+        vec![plan("e", 1), plan("f", 1), plan("g", 1)],
+    );
     let seed = export(&origins[0], 0);
     import(&origins[1], &seed);
     import(&origins[2], &seed);
@@ -168,7 +174,12 @@ fn jn_36_the_order_of_import_never_changes_the_head() {
     let slices: Vec<Exported> = origins.iter().map(|origin| export(origin, 0)).collect();
     let mut seen = Vec::new();
     for order in [
-        [0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0],
+        [0, 1, 2],
+        [0, 2, 1],
+        [1, 0, 2],
+        [1, 2, 0],
+        [2, 0, 1],
+        [2, 1, 0],
     ] {
         let fresh = store(50 + order[0] as u64);
         for index in order {
@@ -207,7 +218,10 @@ fn what_an_image_was_built_on_is_not_concurrent_with_it() {
     commit(&c.journal, vec![plan("e", 6)]);
     let told = import(&c, &export(&a, 0));
     assert_eq!(told.conflicts, [""; 0]);
-    assert_eq!(plan_of(&c, "e"), (6, json!({"title": "the plan e", "n": 6})));
+    assert_eq!(
+        plan_of(&c, "e"),
+        (6, json!({"title": "the plan e", "n": 6}))
+    );
     let d = store(4);
     for slice in [export(&c, 0), export(&a, 0), export(&b, 0)] {
         assert_eq!(import(&d, &slice).conflicts, [""; 0]);
@@ -230,7 +244,10 @@ fn heads_origins_and_what_was_taken_in_survive_roll_checkpoint_and_gc() {
     b.journal.gc().unwrap();
     let with = rebuilt(&b.journal, 0);
     let federated = b.journal.rebuild(0).unwrap().replay.federated;
-    assert_eq!(federated, b.journal.rebuild(usize::MAX).unwrap().replay.federated);
+    assert_eq!(
+        federated,
+        b.journal.rebuild(usize::MAX).unwrap().replay.federated
+    );
     assert!(!federated.is_empty());
     let told = import(&b, &first);
     assert_eq!((told.applied, told.known, told.conflicts.len()), (0, 1, 0));
@@ -245,17 +262,43 @@ fn heads_origins_and_what_was_taken_in_survive_roll_checkpoint_and_gc() {
 #[test]
 fn execution_belongs_to_its_origin_and_is_read_only_elsewhere() {
     let (a, b) = (store(1), store(2));
-    commit(&a.journal, vec![put("claim", "c", json!({"status": "claimed", "agent": "x"}))]);
-    commit(&b.journal, vec![put("claim", "c", json!({"status": "claimed", "agent": "y"}))]);
+    commit(
+        &a.journal,
+        vec![put(
+            "claim",
+            "c",
+            json!({"status": "claimed", "agent": "x"}),
+        )],
+    );
+    commit(
+        &b.journal,
+        vec![put(
+            "claim",
+            "c",
+            json!({"status": "claimed", "agent": "y"}),
+        )],
+    );
     let slice = export(&a, 0);
     let told = import(&b, &slice);
     assert_eq!((told.applied, told.conflicts.len()), (1, 0));
     assert_eq!(b.journal.show("claim", "c").unwrap().payload["agent"], "y");
     let here = format!("{}.c", slice.origin_id);
-    assert_eq!(b.journal.show("claim", &here).unwrap().payload["agent"], "x");
-    let refused = b.journal.mutate_whole(vec![put("claim", &here, json!({"status": "released"}))]);
-    assert!(matches!(refused, Err(JournalError::Refused(_))), "{refused:?}");
-    assert!(b.journal.mutate_whole(vec![delete("claim", &here)]).is_err());
+    assert_eq!(
+        b.journal.show("claim", &here).unwrap().payload["agent"],
+        "x"
+    );
+    let refused = b
+        .journal
+        .mutate_whole(vec![put("claim", &here, json!({"status": "released"}))]);
+    assert!(
+        matches!(refused, Err(JournalError::Refused(_))),
+        "{refused:?}"
+    );
+    assert!(
+        b.journal
+            .mutate_whole(vec![delete("claim", &here)])
+            .is_err()
+    );
     // What is foreign is not exported again.
     assert_eq!(export(&b, 0).records, 1);
     sound(&b);
@@ -304,7 +347,10 @@ fn chunks_take_and_release_the_lock_and_a_second_run_goes_on_where_the_first_end
     let mut since = 0;
     let mut pieces = 0;
     loop {
-        let piece = ExportAsk { limit: 99, ..ask(since) };
+        let piece = ExportAsk {
+            limit: 99,
+            ..ask(since)
+        };
         let piece = a.journal.export_slice(&piece).unwrap();
         import(&c, &piece);
         since = piece.seq_range[1];
@@ -324,9 +370,15 @@ fn chunks_take_and_release_the_lock_and_a_second_run_goes_on_where_the_first_end
 fn c15_what_an_origin_erased_is_erased_by_its_peers_and_never_comes_back() {
     let (a, b) = (store(1), store(2));
     let canary = "CANARY-7f3a9c-secret";
-    commit(&a.journal, vec![put("plan", "s", json!({"title": canary})), plan("x", 1)]);
+    commit(
+        &a.journal,
+        vec![put("plan", "s", json!({"title": canary})), plan("x", 1)],
+    );
     let before = export(&a, 0);
-    commit(&b.journal, vec![put("plan", "s", json!({"title": "b had its own"}))]);
+    commit(
+        &b.journal,
+        vec![put("plan", "s", json!({"title": "b had its own"}))],
+    );
     let told = import(&b, &before);
     assert_eq!(told.conflicts.len(), 1);
     for n in 0..2 {
@@ -364,7 +416,10 @@ fn c15_what_an_origin_erased_is_erased_by_its_peers_and_never_comes_back() {
 #[test]
 fn rd_06_what_was_erased_here_is_not_taken_in_again() {
     let (a, b) = (store(1), store(2));
-    commit(&a.journal, vec![put("plan", "s", json!({"title": "CANARY-7f3a9c-secret"}))]);
+    commit(
+        &a.journal,
+        vec![put("plan", "s", json!({"title": "CANARY-7f3a9c-secret"}))],
+    );
     let slice = export(&a, 0);
     import(&b, &slice);
     let target = Target::Item {
@@ -387,7 +442,9 @@ fn t_66_a_slice_that_only_this_store_can_know_to_be_wrong_is_refused_whole() {
         let before = store.disk.files();
         let error = store.journal.import_slice(bytes, false).unwrap_err();
         let after = store.disk.files();
-        let changed = after.keys().filter(|path| before.get(*path) != after.get(*path));
+        let changed = after
+            .keys()
+            .filter(|path| before.get(*path) != after.get(*path));
         // Taking the lock may write caches; no record, no projection.
         let changed: Vec<_> = changed
             .filter(|path| {
@@ -440,9 +497,15 @@ fn a_forked_origin_is_refused_until_it_has_a_new_epoch() {
     assert_eq!(forked.origin_epoch, 1);
     let refused = b.journal.import_slice(&forked.slice, false).unwrap_err();
     assert!(refused.to_string().contains("--new-epoch"), "{refused}");
-    let renewed = ExportAsk { renew: Renew::Epoch, ..ask(0) };
+    let renewed = ExportAsk {
+        renew: Renew::Epoch,
+        ..ask(0)
+    };
     let renewed = restored.journal.export_slice(&renewed).unwrap();
-    assert_eq!((renewed.origin_epoch, &renewed.origin_id), (2, &forked.origin_id));
+    assert_eq!(
+        (renewed.origin_epoch, &renewed.origin_id),
+        (2, &forked.origin_id)
+    );
     let told = import(&b, &renewed);
     assert_eq!(told.conflicts.len(), 1, "two second revisions");
     assert_eq!(plan_of(&b, "x").1["n"], 22);
@@ -452,7 +515,10 @@ fn a_forked_origin_is_refused_until_it_has_a_new_epoch() {
 #[test]
 fn observability_singletons_and_the_journals_own_records_do_not_travel() {
     let a = store(1);
-    commit(&a.journal, vec![event(Action::SessionStart, "session", None)]);
+    commit(
+        &a.journal,
+        vec![event(Action::SessionStart, "session", None)],
+    );
     commit(&a.journal, vec![put("state", "s", json!({}))]);
     commit(
         &a.journal,
@@ -480,6 +546,9 @@ fn craft(slice: &[u8], change: &dyn Fn(&mut Value)) -> Vec<u8> {
     change(&mut record);
     lines[1] = record.to_string();
     let body = lines.join("\n") + "\n";
-    let seal: String = Sha256::digest(&body).iter().map(|b| format!("{b:02x}")).collect();
+    let seal: String = Sha256::digest(&body)
+        .iter()
+        .map(|b| format!("{b:02x}"))
+        .collect();
     format!("{body}{{\"sha256\":\"{seal}\"}}\n").into_bytes()
 }

@@ -53,7 +53,13 @@ fn enumerate_redaction(prepare: &[Step], roll_bytes: u64) -> usize {
             &steps,
             &mut model,
         );
-        for how in damages(&disk, stop, false) {
+        // Every second damage at one stop, the others at the next: a redaction reads everything, three times.
+        let skip = usize::from(stop.is_multiple_of(2));
+        for how in damages(&disk, stop, false)
+            .into_iter()
+            .skip(skip)
+            .step_by(2)
+        {
             let what = format!("stopped at {stop}");
             let image = disk.crash(&how);
             judge(&image.fork(), &model, &how, images, &what);
@@ -86,7 +92,7 @@ fn finish(image: &MemDisk, how: &Crash, before: &[(u64, String)], what: &str) {
 fn rd_03_power_cut_at_every_operation_of_a_redaction_over_several_segments() {
     let prepare = [secret(1), secret(2), secret(3), secret(4)];
     let images = enumerate_redaction(&prepare, 600);
-    assert!(images >= 2_000, "only {images} images");
+    enough(images, REDACT);
 }
 
 #[test]
@@ -99,5 +105,5 @@ fn rd_03_power_cut_at_every_operation_of_a_redaction_with_archive_and_blob() {
     }
     prepare.push(Step::Gc);
     let images = enumerate_redaction(&prepare, 500);
-    assert!(images >= 1_500, "only {images} images");
+    enough(images, REDACT_BLOB);
 }

@@ -106,7 +106,11 @@ impl Journal {
             seq_range: header.seq_range,
             records: header.records,
             stripped: exporter.privacy.stripped,
-            withheld: exporter.withheld.into_iter().take(WITHHELD_SHOWN_MAX).collect(),
+            withheld: exporter
+                .withheld
+                .into_iter()
+                .take(WITHHELD_SHOWN_MAX)
+                .collect(),
             redacted: header.redacted.len() as u64,
             more: exporter.more,
             bytes: slice.len() as u64,
@@ -155,7 +159,9 @@ impl Exporter<'_> {
         }
         let key = (item_type.to_owned(), item_id.to_owned());
         let before = self.provenance.remove(&key).and_then(|p| p.after_own());
-        let lineage = before.as_ref().map_or_else(Lineage::new, |p| p.lineage.clone());
+        let lineage = before
+            .as_ref()
+            .map_or_else(Lineage::new, |p| p.lineage.clone());
         self.provenance.extend(before.map(|before| (key, before)));
         let is_wanted = self.ask.types.is_empty() || self.ask.types.iter().any(|t| t == item_type);
         if !is_state || record.seq <= self.ask.since || !is_wanted || self.more {

@@ -90,13 +90,21 @@ impl History {
     }
 
     /// What was written since; everything anew where that cannot be told.
-    pub(super) fn advance(mut self, session: &Session<'_>, header: &Header) -> Result<Self, JournalError> {
+    pub(super) fn advance(
+        mut self,
+        session: &Session<'_>,
+        header: &Header,
+    ) -> Result<Self, JournalError> {
         let journal = session.journal;
         let live = segments::live(journal.disk(), &journal.layout)?;
         let is_there = live.binary_search(&self.upto.segment).is_ok();
         let mut is_known = is_there;
         for first in live.into_iter().filter(|first| *first >= self.upto.segment) {
-            let skip = if first == self.upto.segment { self.upto.byte } else { 0 };
+            let skip = if first == self.upto.segment {
+                self.upto.byte
+            } else {
+                0
+            };
             let bytes = segments::read_from(journal.disk(), &journal.layout, first, skip)?;
             let Some(bytes) = bytes else {
                 is_known = false;
@@ -122,7 +130,12 @@ impl History {
         entity.map_or(0, |entity| entity.head.rev)
     }
 
-    pub(super) fn current(&self, journal: &Journal, item_type: &str, item_id: &str) -> Option<Current> {
+    pub(super) fn current(
+        &self,
+        journal: &Journal,
+        item_type: &str,
+        item_id: &str,
+    ) -> Option<Current> {
         let entity = self.replay.get(item_type, item_id)?;
         let provenance = entity.provenance.as_deref().cloned().unwrap_or_default();
         let rev = entity.head.rev;
@@ -132,6 +145,24 @@ impl History {
             lineage: provenance.lineage,
             document: journal.document(item_type, &entity.body).ok(),
         })
+    }
+
+    /// Whether this revision is here with this very image, whoever wrote it.
+    pub(super) fn is_past(
+        &self,
+        journal: &Journal,
+        item_type: &str,
+        item_id: &str,
+        entity_rev: u64,
+        document: Option<&Value>,
+    ) -> bool {
+        let key = (item_type.to_owned(), item_id.to_owned());
+        let held = self.seen.revisions.get(&key).into_iter().flatten();
+        held.filter(|revision| revision.mark.entity_rev == entity_rev)
+            .any(|revision| {
+                let image = journal.document(item_type, &revision.body).ok();
+                image.as_ref() == document
+            })
     }
 
     /// The same revision by another origin, with another image.
@@ -194,7 +225,10 @@ impl Revisions {
             (None, None) => Body::Gone,
         };
         let mark = self.mark(rev, record.seq, provenance);
-        self.revisions.entry(key).or_default().push(Revision { mark, body });
+        self.revisions
+            .entry(key)
+            .or_default()
+            .push(Revision { mark, body });
     }
 }
 

@@ -20,7 +20,6 @@ use super::plan::{Plan, Ready};
 use super::slice::{self, Slice, SliceRecord};
 use super::{foreign_id, owner_of};
 
-const CHUNK_RECORDS: usize = 100;
 const CHUNK_TEXT_BYTES: usize = 2 << 20;
 /// Ids of erased records in one record of the journal.
 const ERASED_IDS_MAX: usize = 2000;
@@ -53,12 +52,21 @@ pub struct Imported {
 
 impl Journal {
     /// All of a slice, or nothing where it is not sound.
-    pub fn import_slice(&self, bytes: &[u8], leave_out_bad: bool) -> Result<Imported, JournalError> {
+    pub fn import_slice(
+        &self,
+        bytes: &[u8],
+        leave_out_bad: bool,
+    ) -> Result<Imported, JournalError> {
         self.must_be_on()?;
         let slice = slice::decode(bytes).map_err(|reason| {
-            JournalError::Refused(format!("the slice is refused, nothing was taken in: {reason}"))
+            JournalError::Refused(format!(
+                "the slice is refused, nothing was taken in: {reason}"
+            ))
         })?;
-        if self.origin()?.is_some_and(|own| own.origin_id == slice.header.origin_id) {
+        if self
+            .origin()?
+            .is_some_and(|own| own.origin_id == slice.header.origin_id)
+        {
             return Err(JournalError::refused(
                 "this is a slice of this very store; if it comes from a copy of it, run \
                  `heddle journal export-slice --new-origin` there and import that",
@@ -90,7 +98,10 @@ impl Journal {
                 Ok(one) => ready.push(one),
                 Err(reason) => {
                     let (t, id) = (&record.item_type, &record.item_id);
-                    bad.push((record.seq, format!("{t} {id} (seq {}): {reason}", record.seq)));
+                    bad.push((
+                        record.seq,
+                        format!("{t} {id} (seq {}): {reason}", record.seq),
+                    ));
                 }
             }
         }
@@ -100,7 +111,9 @@ impl Journal {
     fn ready_one<'s>(&self, origin_id: &str, record: &'s SliceRecord) -> Result<Ready<'s>, String> {
         let (item_type, item_id) = (record.item_type.as_str(), record.item_id.as_str());
         if self.registry.get(item_type).is_none() {
-            return Err("its type is unknown here; bring its .heddle/schemas/ file first".to_owned());
+            return Err(
+                "its type is unknown here; bring its .heddle/schemas/ file first".to_owned(),
+            );
         }
         let class = self.registry.class(item_type);
         let here = match class {
@@ -144,12 +157,19 @@ impl Journal {
         let wanted: BTreeSet<_> = ready.iter().map(key).collect();
         let mut history: Option<History> = None;
         let mut from = header.seq_range[0];
-        let chunks = chunks(ready);
+        let chunks = chunks(ready, self.settings.chunk_records);
         let count = chunks.len();
         for (index, chunk) in chunks.into_iter().enumerate() {
             let last = chunk.last().map_or(0, |one| one.record.seq);
             let is_last = index + 1 == count;
-            let range = [from, if is_last { header.seq_range[1].max(last) } else { last }];
+            let range = [
+                from,
+                if is_last {
+                    header.seq_range[1].max(last)
+                } else {
+                    last
+                },
+            ];
             from = range[1] + 1;
             let mut session = self.session()?;
             if session.bytes >= self.settings.roll_bytes {
@@ -185,7 +205,10 @@ impl Journal {
         let mut session = self.session()?;
         let own = session.origin(Renew::No)?;
         let history = History::open(&session, &own, header, BTreeSet::new())?;
-        let taken = history.replay.federated.of(&header.origin_id, header.origin_epoch);
+        let taken = history
+            .replay
+            .federated
+            .of(&header.origin_id, header.origin_epoch);
         let is_new = |id: &&RedactedId| !taken.is_some_and(|taken| taken.erased.contains(&id.seq));
         let news: Vec<RedactedId> = header.redacted.iter().filter(is_new).cloned().collect();
         // IMPORTANT: first that they never come again, then that they go.
@@ -226,7 +249,12 @@ impl Journal {
     }
 
     /// Conflict candidates that hold an image of an erased record.
-    fn candidates_of(&self, history: &History, slice: &Slice, erased: &BTreeSet<u64>) -> Vec<String> {
+    fn candidates_of(
+        &self,
+        history: &History,
+        slice: &Slice,
+        erased: &BTreeSet<u64>,
+    ) -> Vec<String> {
         let header = &slice.header;
         let entities = history.replay.entities();
         let all = entities
@@ -238,7 +266,9 @@ impl Journal {
                 images.iter().any(|image| {
                     image["origin_id"] == header.origin_id.as_str()
                         && image["origin_epoch"] == header.origin_epoch
-                        && image["origin_seq"].as_u64().is_some_and(|seq| erased.contains(&seq))
+                        && image["origin_seq"]
+                            .as_u64()
+                            .is_some_and(|seq| erased.contains(&seq))
                 })
             })
         };
@@ -299,10 +329,17 @@ fn empty_apply(slice: &Slice) -> FederationApply {
 }
 
 /// What only this store can know of a forged or forked slice. Before anything of it is taken in.
-fn check_against(history: &History, slice: &Slice, ready: &[Ready<'_>]) -> Result<(), JournalError> {
+fn check_against(
+    history: &History,
+    slice: &Slice,
+    ready: &[Ready<'_>],
+) -> Result<(), JournalError> {
     for one in ready {
         let (record, id) = (one.record, &one.item_id);
-        if history.taken(record.seq).is_some_and(|taken| taken.writer != record.writer) {
+        if history
+            .taken(record.seq)
+            .is_some_and(|taken| taken.writer != record.writer)
+        {
             return Err(JournalError::Refused(format!(
                 "seq {} of {} is another record than the one that was taken in: that store was restored from a copy; \
                  run `heddle journal export-slice --new-epoch` there and import that",
@@ -334,12 +371,12 @@ fn refused(bad: &[(u64, String)]) -> JournalError {
 }
 
 /// A few records and a few megabytes each: nobody waits long for the lock.
-fn chunks<'r, 's>(ready: &'r [Ready<'s>]) -> Vec<&'r [Ready<'s>]> {
+fn chunks<'r, 's>(ready: &'r [Ready<'s>], records: usize) -> Vec<&'r [Ready<'s>]> {
     let mut all = Vec::new();
     let mut start = 0;
     let mut bytes = 0;
     for (index, one) in ready.iter().enumerate() {
-        let is_full = index - start >= CHUNK_RECORDS || bytes + one.text_bytes > CHUNK_TEXT_BYTES;
+        let is_full = index - start >= records || bytes + one.text_bytes > CHUNK_TEXT_BYTES;
         if is_full && index > start {
             all.push(&ready[start..index]);
             start = index;

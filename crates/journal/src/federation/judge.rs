@@ -22,6 +22,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) collides: bool,
     /// Its image is the one that is here.
     pub(crate) is_same: bool,
+    /// The history here has this revision with this very image.
+    pub(crate) is_past: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +54,8 @@ pub(crate) fn judge(current: Option<Current<'_>>, incoming: Incoming<'_>) -> Ver
     };
     let is_ancestor =
         has_seen(current.lineage, incoming.mark) || is_later(current.mark, incoming.mark);
-    if is_ancestor && !incoming.collides {
+    let is_past = incoming.is_past && incoming.mark.entity_rev < current.mark.entity_rev;
+    if is_past || (is_ancestor && !incoming.collides) {
         return Verdict::Known;
     }
     let is_fast_forward = incoming
@@ -99,6 +102,7 @@ mod tests {
                     base_rev: base,
                     collides,
                     is_same,
+                    is_past: false,
                 },
             )
         };
@@ -173,7 +177,25 @@ mod tests {
             base_rev: Some(2),
             collides: false,
             is_same: false,
+            is_past: false,
         };
         assert_eq!(judge(None, first), Wins { conflict: false });
+        // A revision that is in the history as it is, under whatever name: it was built on.
+        let current = Current {
+            mark: &here,
+            lineage: &none,
+        };
+        let past = |rev| {
+            let incoming = Incoming {
+                mark: &b(rev, 1),
+                base_rev: Some(rev - 1),
+                collides: true,
+                is_same: false,
+                is_past: true,
+            };
+            judge(Some(current), incoming)
+        };
+        assert_eq!(past(8), Known);
+        assert_eq!(past(9), Wins { conflict: true });
     }
 }

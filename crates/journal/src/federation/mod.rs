@@ -23,7 +23,7 @@ pub use origin::{Origin, Renew};
 pub use provenance::{Federated, Lineage, Mark, Provenance, Source, Taken, is_origin_id};
 pub use slice::{Header, SLICE_BYTES_MAX, SliceRecord};
 
-pub(crate) use candidate::{CANDIDATE, prefix_of};
+pub(crate) use candidate::{CANDIDATE, is_one as is_conflict, prefix_of};
 
 use serde_json::value::RawValue;
 

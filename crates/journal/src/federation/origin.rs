@@ -52,7 +52,7 @@ impl Journal {
 
 impl Session<'_> {
     /// This store's name, made when it is first needed; on the disk before anybody hears of it.
-    pub(super) fn origin(&self, renew: Renew) -> Result<Origin, JournalError> {
+    pub(crate) fn origin(&self, renew: Renew) -> Result<Origin, JournalError> {
         let journal = self.journal;
         let fresh = match (journal.origin()?, renew) {
             (Some(origin), Renew::No) => return Ok(origin),

@@ -98,7 +98,10 @@ impl Plan {
                 mark: &mark,
                 base_rev: record.base_rev,
                 collides: other.is_some(),
-                is_same: current.as_ref().is_some_and(|c| is_same(journal, &key.0, c, document)),
+                is_past: history.is_past(journal, &key.0, &key.1, mark.entity_rev, document),
+                is_same: current
+                    .as_ref()
+                    .is_some_and(|c| is_same(journal, &key.0, c, document)),
             },
         );
         let conflict = match verdict {
@@ -148,7 +151,14 @@ impl Plan {
         let summary = record.summary.clone();
         let document = ready.document.as_ref();
         let rev = record.entity_rev;
-        let draft = draft(journal, who, (&key.0, &key.1), (action, rev), summary, document)?;
+        let draft = draft(
+            journal,
+            who,
+            (&key.0, &key.1),
+            (action, rev),
+            summary,
+            document,
+        )?;
         self.drafts.push(draft);
         let current = Current {
             mark,
@@ -185,7 +195,14 @@ impl Plan {
         let summary = Some(format!("conflict: {} {}", key.0, key.1));
         let who = journal.who.clone();
         let item = (CANDIDATE, id.as_str());
-        let draft = draft(journal, who, item, (Action::Create, 1), summary, Some(&document))?;
+        let draft = draft(
+            journal,
+            who,
+            item,
+            (Action::Create, 1),
+            summary,
+            Some(&document),
+        )?;
         self.candidates.push(draft);
         self.conflicts.push(id);
         Ok(())
@@ -228,7 +245,9 @@ fn is_same(journal: &Journal, item_type: &str, here: &Current, document: Option<
 /// An offered assignment is a document only where the registry is primary.
 fn action_here(action: Action, mode: Mode) -> Action {
     match action.class(mode) {
-        ActionClass::EntityState | ActionClass::Tombstone | ActionClass::RegistryLifecycle => action,
+        ActionClass::EntityState | ActionClass::Tombstone | ActionClass::RegistryLifecycle => {
+            action
+        }
         ActionClass::JournalMeta | ActionClass::Observability => Action::Update,
     }
 }

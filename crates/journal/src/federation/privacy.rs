@@ -56,8 +56,13 @@ impl Privacy {
     pub(crate) fn new(repository: &Path, more_roots: impl IntoIterator<Item = String>) -> Self {
         let mut roots: BTreeSet<String> = ROOTS.iter().map(|r| (*r).to_owned()).collect();
         roots.extend(more_roots);
-        let repository = repository.to_string_lossy().trim_end_matches('/').to_owned();
-        let top = repository.strip_prefix('/').and_then(|p| p.split('/').next());
+        let repository = repository
+            .to_string_lossy()
+            .trim_end_matches('/')
+            .to_owned();
+        let top = repository
+            .strip_prefix('/')
+            .and_then(|p| p.split('/').next());
         roots.extend(top.map(str::to_owned));
         roots.remove("");
         Self {
@@ -198,7 +203,20 @@ fn end_of(rest: &str, from: usize) -> usize {
         c.is_whitespace()
             || matches!(
                 c,
-                '"' | '\'' | '`' | '<' | '>' | '|' | '(' | ')' | '[' | ']' | '{' | '}' | ',' | ';' | ':'
+                '"' | '\''
+                    | '`'
+                    | '<'
+                    | '>'
+                    | '|'
+                    | '('
+                    | ')'
+                    | '['
+                    | ']'
+                    | '{'
+                    | '}'
+                    | ','
+                    | ';'
+                    | ':'
             )
     };
     rest[from..]
@@ -229,9 +247,18 @@ mod tests {
             ("\\\\server\\share\\x", "<path>"),
             ("/scratch/job/1", "<path>"),
             ("\"/tmp/x\"", "\"<path>\""),
-            ("POST /v1/send and GET /v1/inbox", "POST /v1/send and GET /v1/inbox"),
-            ("https://example.org/home/page", "https://example.org/home/page"),
-            ("src/home/page.rs and ./var/x", "src/home/page.rs and ./var/x"),
+            (
+                "POST /v1/send and GET /v1/inbox",
+                "POST /v1/send and GET /v1/inbox",
+            ),
+            (
+                "https://example.org/home/page",
+                "https://example.org/home/page",
+            ),
+            (
+                "src/home/page.rs and ./var/x",
+                "src/home/page.rs and ./var/x",
+            ),
             ("either/or and/or 1/2 /", "either/or and/or 1/2 /"),
             ("ünï /home/ü/ö ende", "ünï <path> ende"),
             ("~/notes", "~/notes"),

@@ -64,11 +64,7 @@ impl Provenance {
     pub fn with_source(&self) -> Lineage {
         let mut lineage = self.lineage.clone();
         if let Some(from) = &self.from {
-            see(
-                &mut lineage,
-                &from.origin_id,
-                (from.origin_epoch, from.seq),
-            );
+            see(&mut lineage, &from.origin_id, (from.origin_epoch, from.seq));
         }
         lineage
     }

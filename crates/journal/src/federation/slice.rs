@@ -9,9 +9,7 @@ use serde_json::{Value, json};
 
 use crate::action::{Action, ActionClass, Mode};
 use crate::blobs::sha256_hex;
-use crate::format::{
-    BLOB_BYTES_MAX, SUMMARY_BYTES_MAX, WHO_BYTES_MAX, is_item_id, is_item_type,
-};
+use crate::format::{BLOB_BYTES_MAX, SUMMARY_BYTES_MAX, WHO_BYTES_MAX, is_item_id, is_item_type};
 use crate::notes::RedactedId;
 
 use super::provenance::{LINEAGE_MAX, Lineage, is_origin_id};
@@ -101,7 +99,8 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Slice, String> {
         return Err("its seal does not match its bytes".to_owned());
     }
     let mut lines = body.split(|b| *b == b'\n').filter(|line| !line.is_empty());
-    let header: Header = line(lines.next().ok_or("it is empty")?).map_err(|e| format!("its header: {e}"))?;
+    let header: Header =
+        line(lines.next().ok_or("it is empty")?).map_err(|e| format!("its header: {e}"))?;
     check_header(&header)?;
     let mut records = Vec::new();
     let mut seqs = BTreeSet::new();
@@ -138,7 +137,10 @@ fn line<T: serde::de::DeserializeOwned>(text: &[u8]) -> Result<T, String> {
 
 fn check_header(header: &Header) -> Result<(), String> {
     if header.heddle_slice != SLICE_VERSION {
-        return Err(format!("slices of version {} are unknown", header.heddle_slice));
+        return Err(format!(
+            "slices of version {} are unknown",
+            header.heddle_slice
+        ));
     }
     if !is_origin_id(&header.origin_id) {
         return Err("its origin is none".to_owned());
@@ -169,13 +171,20 @@ fn check_record(record: &SliceRecord, header: &Header) -> Result<(), String> {
     if record.entity_rev == 0 || record.entity_rev >= NUMBER_MAX {
         return Err(format!("revision {} cannot be", record.entity_rev));
     }
-    if record.base_rev.is_some_and(|base| base >= record.entity_rev) {
+    if record
+        .base_rev
+        .is_some_and(|base| base >= record.entity_rev)
+    {
         return Err("it is based on a revision that is not before it".to_owned());
     }
     if record.writer.len() > WHO_BYTES_MAX || record.agent.len() > WHO_BYTES_MAX {
         return Err("its writer or agent is too long".to_owned());
     }
-    if record.summary.as_ref().is_some_and(|s| s.len() > SUMMARY_BYTES_MAX) {
+    if record
+        .summary
+        .as_ref()
+        .is_some_and(|s| s.len() > SUMMARY_BYTES_MAX)
+    {
         return Err("its summary is too long".to_owned());
     }
     let is_known = |(id, at): (&String, &(u64, u64))| {
@@ -190,7 +199,10 @@ fn check_record(record: &SliceRecord, header: &Header) -> Result<(), String> {
         ActionClass::JournalMeta | ActionClass::Observability => false,
     };
     if !is_sound {
-        return Err(format!("{} does not travel like this", record.action.as_str()));
+        return Err(format!(
+            "{} does not travel like this",
+            record.action.as_str()
+        ));
     }
     Ok(())
 }

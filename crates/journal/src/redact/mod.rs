@@ -44,7 +44,9 @@ pub enum Target {
     },
     Seq(u64),
     /// The conflict candidates about an entity, by how their ids begin: they hold its images.
-    Conflicts { prefix: String },
+    Conflicts {
+        prefix: String,
+    },
 }
 
 impl Target {

@@ -1,7 +1,7 @@
 //! What becomes of a file's bytes in a redaction: pure, and the second time changes nothing.
 
 use crate::blobs;
-use crate::checkpoint::{self, ManifestEntity};
+use crate::checkpoint::{self, ManifestEntity, Rest};
 use crate::error::JournalError;
 use crate::format::checkpoint_name;
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -131,9 +131,13 @@ pub(crate) fn manifest(
     named.sort_unstable();
     named.dedup();
     let dead: Vec<String> = dead.into_iter().map(|(_, line)| line).collect();
-    let (head_seq, federated) = (manifest.head_seq, &manifest.federated);
-    let after = checkpoint::sealed(head_seq, &live, &dead, &named, federated)
-        .map_err(|e| e.to_string())?;
+    let rest = Rest {
+        blobs: &named,
+        federated: &manifest.federated,
+        origin: manifest.origin.as_ref(),
+    };
+    let after =
+        checkpoint::sealed(manifest.head_seq, &live, &dead, &rest).map_err(|e| e.to_string())?;
     let reference = CheckpointRef {
         file: checkpoint_name(manifest.head_seq),
         sha256: blobs::sha256_hex(&after),

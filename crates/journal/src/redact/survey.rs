@@ -9,6 +9,7 @@ use crate::action::ActionClass;
 use crate::blobs;
 use crate::checkpoint::{self, MANIFEST_BYTES_MAX};
 use crate::error::{At, JournalError};
+use crate::federation::is_conflict;
 use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX, checkpoint_seq, is_sha256, segment_seq};
 use crate::journal::Journal;
 use crate::layout::Layout;
@@ -242,12 +243,14 @@ impl Journal {
     }
 
     fn content(&self, record: &Record<'_>, needles: &mut Needles) {
-        if let Some(summary) = &record.summary {
+        let id = record.item_id.as_ref().map_or("", |id| id.as_str());
+        let is_ours = is_conflict(record.item_type.as_str(), id);
+        if let Some(summary) = record.summary.as_ref().filter(|_| !is_ours) {
             needles.text(summary.as_str());
         }
         let payload = record.payload.map(RawValue::get);
         if let Some(document) = payload.and_then(|text| serde_json::from_str(text).ok()) {
-            needles.document(&document);
+            content_of(&document, needles);
         }
         if let Some(blob) = &record.payload_ref {
             self.blob_content(blob.sha256.as_str(), needles);
@@ -263,10 +266,22 @@ impl Journal {
         for path in places.filter(|_| is_sha256(sha256)) {
             let bytes = self.disk().read(&path, BLOB_BYTES_MAX as u64).ok();
             if let Some(document) = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-                needles.document(&document);
+                content_of(&document, needles);
                 return;
             }
         }
+    }
+}
+
+/// Of a conflict candidate only the images: the rest of it is our own words and the names of origins.
+fn content_of(document: &serde_json::Value, needles: &mut Needles) {
+    match document["images"].as_array() {
+        Some(images) if document["kind"] == "conflict" => {
+            for image in images {
+                needles.document(&image["document"]);
+            }
+        }
+        _ => needles.document(document),
     }
 }
 

@@ -70,9 +70,10 @@ pub fn rebuilt(journal: &Journal, skip: usize) -> World {
         let document = match &entity.body {
             Body::Inline(text) => Some(serde_json::from_str(text).unwrap()),
             Body::Gone => None,
-            Body::Blob { sha256, .. } => {
-                let path = journal.layout().blob(sha256);
-                Some(Value::String(path.display().to_string()))
+            // One that is missing is shown as such, never as something else.
+            blob @ Body::Blob { .. } => {
+                let document = journal.document(item_type, blob);
+                Some(document.unwrap_or_else(Value::String))
             }
         };
         let key = (item_type.to_owned(), item_id.to_owned());

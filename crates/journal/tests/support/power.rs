@@ -10,6 +10,38 @@ use serde_json::{Value, json};
 use super::model::{Model, World, rebuilt};
 use super::*;
 
+/// How many images each suite judges at least; together what a CI run owes (TESTING §7).
+pub const APPEND: usize = 3_500;
+pub const BATCHES: usize = 9_000;
+pub const ROLL: usize = 3_000;
+pub const CHECKPOINT: usize = 1_300;
+pub const GC: usize = 1_000;
+pub const RECOVERY: usize = 1_300;
+pub const FLIPS: usize = 5_000;
+pub const GENESIS: usize = 2_000;
+pub const REDACT: usize = 700;
+pub const REDACT_BLOB: usize = 700;
+pub const IMPORT: usize = 2_000;
+const _: () = assert!(
+    APPEND
+        + BATCHES
+        + ROLL
+        + CHECKPOINT
+        + GC
+        + RECOVERY
+        + FLIPS
+        + GENESIS
+        + REDACT
+        + REDACT_BLOB
+        + IMPORT
+        >= 20_000
+);
+
+#[track_caller]
+pub fn enough(images: usize, owed: usize) {
+    assert!(images >= owed, "only {images} images of {owed}");
+}
+
 /// What a scenario does, one acknowledged step after the other.
 pub enum Step {
     Mutate(Vec<Change>),

@@ -46,7 +46,10 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     };
     let is_stream = args.out == Path::new("-");
     if !is_stream && args.out.exists() {
-        let sentence = format!("{} is there already, and stays as it is", args.out.display());
+        let sentence = format!(
+            "{} is there already, and stays as it is",
+            args.out.display()
+        );
         return Err(CliError::new(exit::CONFLICT, sentence).next("Name another file with --out."));
     }
     let told = journal.export_slice(&ask).map_err(store::told)?;
@@ -69,7 +72,11 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = std::fs::OpenOptions::new();
-    let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
     file.write_all(bytes)?;
     file.sync_all()
 }

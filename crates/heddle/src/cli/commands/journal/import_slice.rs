@@ -49,7 +49,9 @@ fn read(file: &std::path::Path) -> std::io::Result<Vec<u8>> {
     if file == std::path::Path::new("-") {
         std::io::stdin().lock().take(most).read_to_end(&mut bytes)?;
     } else {
-        std::fs::File::open(file)?.take(most).read_to_end(&mut bytes)?;
+        std::fs::File::open(file)?
+            .take(most)
+            .read_to_end(&mut bytes)?;
     }
     Ok(bytes)
 }
