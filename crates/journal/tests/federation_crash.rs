@@ -96,7 +96,12 @@ fn jn_36_power_cut_at_every_operation_of_an_import() {
         let disk = base.fork();
         disk.fault_at(disk.ops() + stop, Fault::Stop);
         let outcome = chunked(open(&disk, 1, 5).unwrap()).import_slice(&slice.slice, false);
-        for how in damages(&disk, stop, false) {
+        let skip = usize::from(stop.is_multiple_of(2));
+        for how in damages(&disk, stop, false)
+            .into_iter()
+            .skip(skip)
+            .step_by(2)
+        {
             let what = format!("stopped at {stop}, {how:?}");
             judge(
                 &disk.crash(&how),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use aho_corasick::AhoCorasick;
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use serde_json::Value;
@@ -76,7 +76,11 @@ impl Needles {
                 owners.push(text.clone());
             }
         }
-        let machine = AhoCorasick::new(patterns).map_err(JournalError::refused)?;
+        // Built for one pass over a few files: a table of all states would cost more than it saves.
+        let machine = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(patterns)
+            .map_err(JournalError::refused)?;
         Ok(Matcher { machine, owners })
     }
 }

@@ -19,9 +19,9 @@ pub const GC: usize = 1_000;
 pub const RECOVERY: usize = 1_300;
 pub const FLIPS: usize = 5_000;
 pub const GENESIS: usize = 2_000;
-pub const REDACT: usize = 700;
-pub const REDACT_BLOB: usize = 700;
-pub const IMPORT: usize = 2_000;
+pub const REDACT: usize = 400;
+pub const REDACT_BLOB: usize = 400;
+pub const IMPORT: usize = 1_000;
 const _: () = assert!(
     APPEND
         + BATCHES
