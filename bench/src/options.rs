@@ -44,6 +44,8 @@ pub enum Workload {
     Cli,
     /// P18 and P19: the nearest of 100,000 vectors
     Vectors,
+    /// P13 to P17: the repository journal
+    Journal,
     /// Two builds of the accept path, side by side; not part of `all`
     Compare,
     All,

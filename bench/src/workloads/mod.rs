@@ -4,6 +4,7 @@ mod accept;
 mod cli;
 mod compare;
 mod end_to_end;
+mod journal;
 mod vectors;
 
 use std::path::Path;
@@ -17,11 +18,12 @@ use crate::scratch::Scratch;
 /// Fewer rounds say nothing on a shared machine.
 const ROUNDS_MIN: usize = 5;
 /// What `all` means, in this order.
-const ALL: [Workload; 4] = [
+const ALL: [Workload; 5] = [
     Workload::Accept,
     Workload::EndToEnd,
     Workload::Cli,
     Workload::Vectors,
+    Workload::Journal,
 ];
 
 pub async fn run(options: &Options) -> Outcome<()> {
@@ -44,6 +46,7 @@ async fn one(workload: Workload, options: &Options, binary: &Path) -> Outcome<()
         Workload::EndToEnd => end_to_end::run(options, binary, &scratch).await?,
         Workload::Cli => cli::run(options, binary, &scratch).await?,
         Workload::Vectors => vectors::run(options, &scratch)?,
+        Workload::Journal => journal::run(options, binary, &scratch)?,
         Workload::Compare => compare::run(options, binary, &scratch).await?,
         Workload::All => return Ok(()),
     };

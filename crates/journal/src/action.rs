@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 /// Which records of the registry must be whole. The bytes on disk are the same in every mode.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
     Off,
@@ -13,6 +13,19 @@ pub enum Mode {
     #[default]
     Primary,
     RegistryPrimary,
+}
+
+impl Mode {
+    pub const ALL: [Self; 4] = [Self::Off, Self::Dual, Self::Primary, Self::RegistryPrimary];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Dual => "dual",
+            Self::Primary => "primary",
+            Self::RegistryPrimary => "registryPrimary",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

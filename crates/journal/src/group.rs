@@ -67,7 +67,10 @@ impl Journal {
         let line = self.line.lock();
         let _line = line.unwrap_or_else(std::sync::PoisonError::into_inner);
         match self.try_session()? {
-            Some(session) => session.lead(&request),
+            Some(mut session) => {
+                session.phases.wait.note(Duration::ZERO);
+                session.lead(&request)
+            }
             None => self.wait_in_line(request),
         }
     }
@@ -101,7 +104,8 @@ impl Journal {
             if let Some(answer) = self.answer(ticket)? {
                 return answer;
             }
-            if let Some(session) = self.try_session()? {
+            if let Some(mut session) = self.try_session()? {
+                session.phases.wait.note(waited);
                 // The leader may have answered between the two looks.
                 if let Some(answer) = self.answer(ticket)? {
                     return answer;

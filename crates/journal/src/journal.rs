@@ -18,7 +18,7 @@ const CONFIG_BYTES_MAX: u64 = 64 << 10;
 const SCHEMA_BYTES_MAX: u64 = 256 << 10;
 const CONFIG_VERSION: u8 = 1;
 /// Projections and checkpoints belong into git, segments and caches do not (J2).
-const GITIGNORE: &[u8] = b"/events/*\n!/events/checkpoints/\n";
+const GITIGNORE: &[u8] = b"/events/*\n!/events/checkpoints/\n/backups/\n";
 
 /// What the journal uses of the world.
 #[derive(Clone)]
@@ -43,6 +43,8 @@ pub struct Settings {
     /// Off only by the documented opt-out: a power cut may then lose what was acknowledged.
     pub sync: bool,
     pub lock_wait: Duration,
+    /// Records of a slice that are taken in under one lock.
+    pub chunk_records: usize,
 }
 
 impl Default for Settings {
@@ -51,6 +53,7 @@ impl Default for Settings {
             roll_bytes: SEGMENT_ROLL_BYTES,
             sync: true,
             lock_wait: Duration::from_secs(10),
+            chunk_records: 100,
         }
     }
 }
@@ -77,6 +80,15 @@ pub struct Journal {
 impl Journal {
     /// Makes the store; one that is there stays as it is. The config comes last: it says that all is there.
     pub fn init(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
+        Self::init_as(world, root, who, Mode::Primary)
+    }
+
+    pub(crate) fn init_as(
+        world: World,
+        root: &Path,
+        who: Who,
+        mode: Mode,
+    ) -> Result<Self, JournalError> {
         let layout = Layout::new(root);
         let disk = &*world.disk;
         let config = layout.root().join("journal.json");
@@ -103,29 +115,14 @@ impl Journal {
             {
                 disk.sync_dir(parent).at(parent)?;
             }
-            let fresh = Config {
-                v: CONFIG_VERSION,
-                mode: Mode::Primary,
-            };
-            let bytes = serde_json::to_vec(&fresh).map_err(JournalError::refused)?;
-            replace(disk, &config, &bytes, true).at(&config)?;
+            put_config(disk, &layout, mode)?;
         }
         Self::open(world, root, who)
     }
 
     pub fn open(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
         let layout = Layout::new(root);
-        let path = layout.root().join("journal.json");
-        let bytes = read_if_there(&*world.disk, &path, CONFIG_BYTES_MAX).at(&path)?;
-        let bytes = bytes.ok_or_else(|| JournalError::NoStore(root.to_owned()))?;
-        let damaged = |reason: String| JournalError::Damaged {
-            path: path.clone(),
-            reason,
-        };
-        let config: Config = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
-        if config.v != CONFIG_VERSION {
-            return Err(damaged(format!("version {} is unknown", config.v)));
-        }
+        let config = config(&*world.disk, &layout)?;
         let named = [Some(&who.agent), who.agent_id.as_ref(), who.user.as_ref()];
         if named
             .iter()
@@ -157,6 +154,24 @@ impl Journal {
             who,
             line: std::sync::Mutex::new(()),
         })
+    }
+
+    /// From now on, for whoever opens the store next. Under the lock only.
+    pub(crate) fn put_mode(&self, mode: Mode) -> Result<(), JournalError> {
+        put_config(self.disk(), &self.layout, mode)
+    }
+
+    /// Under the lock: somebody may have changed the mode since this process opened the store.
+    pub(crate) fn check_mode(&self) -> Result<(), JournalError> {
+        let now = config(self.disk(), &self.layout)?.mode;
+        if now == self.mode {
+            return Ok(());
+        }
+        Err(JournalError::Refused(format!(
+            "the journal was {} when this began and is {} now; run it again",
+            self.mode.as_str(),
+            now.as_str()
+        )))
     }
 
     #[must_use]
@@ -197,6 +212,31 @@ impl Journal {
             .boot()
             .map(|boot| format!("{:032x}", boot.boot))
     }
+}
+
+fn config(disk: &dyn Disk, layout: &Layout) -> Result<Config, JournalError> {
+    let path = layout.root().join("journal.json");
+    let bytes = read_if_there(disk, &path, CONFIG_BYTES_MAX).at(&path)?;
+    let bytes = bytes.ok_or_else(|| JournalError::NoStore(layout.root().to_owned()))?;
+    let damaged = |reason: String| JournalError::Damaged {
+        path: path.clone(),
+        reason,
+    };
+    let config: Config = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    if config.v != CONFIG_VERSION {
+        return Err(damaged(format!("version {} is unknown", config.v)));
+    }
+    Ok(config)
+}
+
+fn put_config(disk: &dyn Disk, layout: &Layout, mode: Mode) -> Result<(), JournalError> {
+    let path = layout.root().join("journal.json");
+    let fresh = Config {
+        v: CONFIG_VERSION,
+        mode,
+    };
+    let bytes = serde_json::to_vec(&fresh).map_err(JournalError::refused)?;
+    replace(disk, &path, &bytes, true).at(&path)
 }
 
 /// The types of Heddle's own and those of `.heddle/schemas/`.

@@ -81,6 +81,26 @@ impl Layout {
         self.events().join("quarantine")
     }
 
+    /// Which store this is among those that exchange slices.
+    pub fn origin(&self) -> PathBuf {
+        self.events().join("origin.json")
+    }
+
+    /// A redaction that has begun and not ended.
+    pub fn redact_job(&self) -> PathBuf {
+        self.events().join("redact.json")
+    }
+
+    /// The log of a store that was migrated, as it was.
+    pub fn parked_log(&self) -> PathBuf {
+        self.archive().join("events.v1.jsonl")
+    }
+
+    /// Whole copies of the store, one for every change of its mode.
+    pub fn backups(&self) -> PathBuf {
+        self.root.join("backups")
+    }
+
     pub fn cursors(&self) -> PathBuf {
         self.events().join("cursors")
     }

@@ -130,6 +130,7 @@ pub(crate) mod tests {
             summary: None,
             payload: None,
             payload_ref: None,
+            redacted: None,
             batch: Batch {
                 id: id.to_owned().into(),
                 i,

@@ -6,6 +6,7 @@ use crate::action::Mode;
 use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::layout::Layout;
+use crate::phases::Phases;
 
 const META_BYTES_MAX: u64 = 64 << 10;
 const META_VERSION: u8 = 1;
@@ -32,6 +33,9 @@ pub struct Meta {
     /// Changes that no verb had announced (JN-30).
     #[serde(default)]
     pub unannotated: u64,
+    /// Where the time of mutations went, for doctor.
+    #[serde(default)]
+    pub phases: Phases,
 }
 
 /// What a start finds.
@@ -61,6 +65,7 @@ impl Meta {
             boot,
             clean: false,
             unannotated: 0,
+            phases: Phases::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use crate::action::{Action, ActionClass, Mode};
 use crate::blobs;
 use crate::error::JournalError;
+use crate::federation::owner_of;
 use crate::format::{INLINE_PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, is_item_id};
 use crate::journal::{Journal, Who};
 use crate::registry::TypeClass;
@@ -72,12 +73,22 @@ struct Ahead {
 impl Journal {
     /// Returns when the records are synced. The lock is held until the answer was finished.
     pub fn mutate(&self, changes: Vec<Change>) -> Result<Committed<'_>, JournalError> {
+        self.must_be_on()?;
         let request = Request {
             writer: self.writer.clone(),
             who: self.who.clone(),
             changes,
         };
         self.commit(request)
+    }
+
+    pub(crate) fn must_be_on(&self) -> Result<(), JournalError> {
+        if self.mode == Mode::Off {
+            return Err(JournalError::refused(
+                "the journal of this store is off; `heddle journal migrate` turns it on",
+            ));
+        }
+        Ok(())
     }
 
     /// Commits and brings the projections along.
@@ -127,7 +138,11 @@ impl<'j> Committed<'j> {
             return Ok(());
         };
         if let Some(written) = self.written.take() {
+            let clock = &session.journal.world.clock;
+            let begun = clock.mono();
             session.apply(&written)?;
+            let took = clock.mono().saturating_sub(begun);
+            session.phases.project.note(took);
             session.write_meta(false)?;
         }
         for (item_type, item_id, document) in self.ephemeral.drain(..) {
@@ -340,6 +355,14 @@ fn check_entity(
             action.as_str()
         )));
     };
+    if journal.registry.class(&change.item_type) == TypeClass::Execution
+        && let Some(origin_id) = owner_of(item_id)
+    {
+        return Err(JournalError::Refused(format!(
+            "{} {item_id} belongs to {origin_id} and is read-only here; it changes with that store's next slice",
+            change.item_type
+        )));
+    }
     if action.class(journal.mode) == ActionClass::Tombstone {
         if wanted.is_some() {
             return Err(JournalError::refused("delete takes no payload"));
@@ -385,7 +408,7 @@ fn check_event(action: Action, change: &Change, mode: Mode) -> Result<(), Journa
 type Stored = (Option<Box<RawValue>>, Option<(String, u64)>);
 
 /// Inline, or in a blob that is on the disk before the record that names it.
-fn stored(journal: &Journal, document: &Value) -> Result<Stored, JournalError> {
+pub(crate) fn stored(journal: &Journal, document: &Value) -> Result<Stored, JournalError> {
     let text = document.to_string();
     if text.len() > INLINE_PAYLOAD_BYTES_MAX {
         let sha256 = blobs::put(journal.disk(), &journal.layout, text.as_bytes())?;

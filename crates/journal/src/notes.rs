@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::action::Action;
+use crate::federation::Lineage;
 
 /// `checkpoint_ref`: appended after the manifest is synced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,6 +80,29 @@ pub struct FederationApply {
     pub applied: u64,
     pub conflicts: u64,
     pub slice_sha256: String,
+    /// The records right behind this one, in order, and what they were at their origin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heads: Vec<AppliedHead>,
+    /// Seqs of the range that were refused, as asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<u64>,
+    /// What the origin erased: never taken in again (C15).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub redacted: Vec<RedactedId>,
+}
+
+/// A record of another origin that became the newest of its entity here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppliedHead {
+    pub item_type: String,
+    /// As it is called here.
+    pub item_id: String,
+    pub entity_rev: u64,
+    /// At its origin.
+    pub seq: u64,
+    pub writer: String,
+    #[serde(default, skip_serializing_if = "Lineage::is_empty")]
+    pub lineage: Lineage,
 }
 
 /// A journal-meta payload, whichever action it belongs to.

@@ -45,7 +45,7 @@ enum Projected {
 
 impl Journal {
     /// The document of an entity, at the version of this build.
-    pub(crate) fn document(&self, item_type: &str, body: &Body) -> Result<Value, String> {
+    pub fn document(&self, item_type: &str, body: &Body) -> Result<Value, String> {
         let parsed = match body {
             Body::Inline(text) => serde_json::from_str(text).map_err(|e| e.to_string())?,
             Body::Blob { sha256, bytes } => {

@@ -58,7 +58,9 @@ impl Journal {
             (MetaFound::Good(meta), Some(active)) => (meta, *active),
             _ => return Ok(Freshness::Behind(None)),
         };
-        if !meta.survives(self.boot().as_deref()) {
+        let job = self.layout.redact_job();
+        let is_redacting = self.disk().len(&job).at(&job)?.is_some();
+        if is_redacting || !meta.survives(self.boot().as_deref()) {
             return Ok(Freshness::Behind(None));
         }
         let path = self.layout.segment(active);

@@ -109,6 +109,9 @@ pub struct Record<'a> {
     pub payload: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     pub payload_ref: Option<PayloadRef<'a>>,
+    /// Its content was erased on request; the place, the writer and the revision stayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub redacted: Option<u8>,
     #[serde(borrow)]
     pub batch: Batch<'a>,
 }
@@ -141,6 +144,8 @@ pub enum RuleFault {
     EntityRev(&'static str, &'static str),
     #[error("both payload and payload_ref")]
     TwoPayloads,
+    #[error("redacted, and has content all the same")]
+    RedactedContent,
     #[error("an item id that cannot be a file name")]
     IdSpelling,
     #[error("an item type that cannot be a folder name")]
@@ -241,7 +246,11 @@ impl Record<'_> {
         if self.payload.is_some() && self.payload_ref.is_some() {
             return Err(RuleFault::TwoPayloads);
         }
-        if !needs.payload.allows(has.0) {
+        if self.redacted.is_some() {
+            if has.0 || self.summary.is_some() {
+                return Err(RuleFault::RedactedContent);
+            }
+        } else if !needs.payload.allows(has.0) {
             return Err(RuleFault::Payload(name, verb(has.0)));
         }
         if !needs.item_id.allows(has.1) {

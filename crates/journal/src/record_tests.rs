@@ -20,6 +20,7 @@ fn sample(payload: Option<&RawValue>) -> Record<'_> {
         summary: Some("a \"quoted\"\nline".into()),
         payload,
         payload_ref: None,
+        redacted: None,
         batch: Batch {
             id: "b1".into(),
             i: 0,

@@ -57,6 +57,12 @@ pub fn reduce(
     mode: Mode,
 ) -> Verdict {
     let effect = match record.action.class(mode) {
+        // What was erased is gone, also a singleton: never the revision before it instead.
+        ActionClass::EntityState | ActionClass::Tombstone | ActionClass::RegistryLifecycle
+            if record.redacted.is_some() =>
+        {
+            Effect::Delete
+        }
         ActionClass::Tombstone if class == TypeClass::Singleton => {
             return Verdict {
                 effect: None,
@@ -113,6 +119,7 @@ mod tests {
             summary: None,
             payload,
             payload_ref: None,
+            redacted: None,
             batch: Batch {
                 id: "b".into(),
                 i: 0,

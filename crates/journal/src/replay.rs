@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::action::{ActionClass, Mode};
+use crate::federation::{Applied, Federated, Provenance, applied_in, provenance_of};
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::notes::{CheckpointRef, MetaPayload, Note};
 use crate::record::Record;
@@ -29,6 +30,8 @@ pub enum Body {
 pub struct Entity {
     pub head: Head,
     pub body: Body,
+    /// Where it came from, or what it was built on; None: all of it is this store's own.
+    pub provenance: Option<Box<Provenance>>,
 }
 
 /// What the journal holds that is not state. Zero everywhere is a journal that saw no trouble.
@@ -52,6 +55,8 @@ pub struct Counters {
     pub singleton_tombstones: u64,
     pub unparseable_kept: u64,
     pub checkpoints_rejected: u64,
+    /// Redacted content that came back, from an old copy of a file; never applied (RD-06).
+    pub redacted_again: u64,
 }
 
 impl Counters {
@@ -63,6 +68,7 @@ impl Counters {
             + self.invalid_records
             + self.invalid_documents
             + self.singleton_tombstones
+            + self.redacted_again
     }
 }
 
@@ -99,6 +105,14 @@ pub struct Replay<K> {
     pub head_seq: u64,
     seen: Seen,
     segment: u64,
+    /// Of records whose content was erased: no other content of theirs counts.
+    redacted: BTreeSet<(u64, String)>,
+    /// Those of them that a note names.
+    noted: BTreeSet<(u64, String)>,
+    /// What the slices of other origins brought.
+    pub federated: Federated,
+    /// The slice that the batch at hand takes in.
+    applied: Option<Applied>,
 }
 
 impl<K: Known> Replay<K> {
@@ -116,6 +130,10 @@ impl<K: Known> Replay<K> {
             head_seq: 0,
             seen: Seen::default(),
             segment: 0,
+            redacted: BTreeSet::new(),
+            noted: BTreeSet::new(),
+            federated: Federated::default(),
+            applied: None,
         }
     }
 
@@ -162,6 +180,7 @@ impl<K: Known> Replay<K> {
 
     /// Damage that a torn tail left is only that when nothing follows it.
     pub fn finish(&mut self, torn: Option<(u64, u64)>) {
+        self.erase_noted();
         if let Some((segment, from)) = torn {
             let before = self.damage.len();
             self.damage
@@ -182,7 +201,8 @@ impl<K: Known> Replay<K> {
         if !self.is_fresh(record, counted.crc) {
             return;
         }
-        if record.check(self.mode).is_err() {
+        // A mode is strict about what is written in it, never about what was written before it.
+        if record.check(self.mode).is_err() && record.check(Mode::Primary).is_err() {
             self.counters.invalid_records += 1;
             return self.flag(record);
         }
@@ -197,15 +217,40 @@ impl<K: Known> Replay<K> {
         let held = self.get(item_type, item_id).map(|entity| entity.head);
         let current = held.or_else(|| self.known.head(item_type, item_id));
         let verdict = reduce(current.as_ref(), record, counted.crc, class, self.mode);
-        if let Some(oddity) = verdict.oddity {
+        let foreign = self.foreign(record);
+        // Revisions of another origin may skip or tie with ours: it was decided when they were taken in.
+        let is_decided = |oddity: &Oddity| matches!(oddity, Oddity::RevGap | Oddity::RevTie);
+        if let Some(oddity) = verdict.oddity
+            && !(foreign.is_some() && is_decided(&oddity))
+        {
             self.odd(oddity, record);
         }
         if let Some(effect) = verdict.effect {
-            self.apply(effect, record, counted.crc);
+            self.apply(effect, record, counted.crc, foreign);
         }
     }
 
-    fn apply(&mut self, effect: Effect, record: &Record<'_>, crc: u32) {
+    /// Where a record came from; None where it is this store's own.
+    fn foreign(&mut self, record: &Record<'_>) -> Option<Provenance> {
+        let applied = self.applied.as_ref()?;
+        let head = applied.head_of(record)?;
+        if record.redacted.is_some() {
+            let (origin_id, epoch) = (&applied.apply.origin_id, applied.apply.origin_epoch);
+            self.federated
+                .of_mut(origin_id, epoch)
+                .erased
+                .insert(head.seq);
+        }
+        Some(provenance_of(&applied.apply, head))
+    }
+
+    fn apply(
+        &mut self,
+        effect: Effect,
+        record: &Record<'_>,
+        crc: u32,
+        foreign: Option<Provenance>,
+    ) {
         let body = match (effect, record.payload, &record.payload_ref) {
             (Effect::Delete, _, _) => Body::Gone,
             (Effect::Put, Some(payload), _) => Body::Inline(payload.get().into()),
@@ -215,6 +260,10 @@ impl<K: Known> Replay<K> {
             },
             (Effect::Put, None, None) => return,
         };
+        let (t, id) = (record.item_type.as_str(), record.item_id.as_ref());
+        let id = id.map_or("", |id| id.as_str());
+        let before = self.get(t, id).and_then(|held| held.provenance.as_ref());
+        let provenance = foreign.or_else(|| before.and_then(|before| before.after_own()));
         let entity = Entity {
             head: Head {
                 rev: record.entity_rev.unwrap_or(0),
@@ -223,9 +272,8 @@ impl<K: Known> Replay<K> {
                 is_deleted: effect == Effect::Delete,
             },
             body,
+            provenance: provenance.map(Box::new),
         };
-        let (t, id) = (record.item_type.as_str(), record.item_id.as_ref());
-        let id = id.map_or("", |id| id.as_str());
         let held = self
             .families
             .get_mut(t)
@@ -242,6 +290,13 @@ impl<K: Known> Replay<K> {
             self.counters.seq_gaps += 1;
         }
         self.head_seq = self.head_seq.max(record.seq);
+        if record.redacted.is_some() {
+            let id = (record.seq, record.writer.as_str().to_owned());
+            self.redacted.insert(id);
+        } else if self.is_erased(record) {
+            self.counters.redacted_again += 1;
+            return false;
+        }
         match self.seen.note(record.seq, record.writer.as_str(), crc) {
             Again::No => true,
             Again::Identical => {
@@ -256,6 +311,38 @@ impl<K: Known> Replay<K> {
             Again::OtherWriter => {
                 self.counters.duplicate_seq += 1;
                 true
+            }
+        }
+    }
+
+    fn is_erased(&self, record: &Record<'_>) -> bool {
+        // Most journals never saw a redaction, and this is asked of every record.
+        if self.redacted.is_empty() && self.noted.is_empty() {
+            return false;
+        }
+        let id = (record.seq, record.writer.as_str().to_owned());
+        self.redacted.contains(&id) || self.noted.contains(&id)
+    }
+
+    /// A note says that it was erased, and an old copy of its segment came back: gone all the same.
+    fn erase_noted(&mut self) {
+        let (noted, seen) = (&self.noted, &self.seen);
+        let back = noted.difference(&self.redacted);
+        let back = back.filter(|id| seen.has(id.0, &id.1)).count() as u64;
+        if back == 0 {
+            return;
+        }
+        self.counters.redacted_again += back;
+        let is_erased = |head: &Head| {
+            noted
+                .range((head.seq, String::new())..)
+                .take_while(|id| id.0 == head.seq)
+                .any(|id| seen.is_by(head.seq, &id.1, head.crc))
+        };
+        for entity in self.families.values_mut().flat_map(HashMap::values_mut) {
+            if !entity.head.is_deleted && is_erased(&entity.head) {
+                entity.head.is_deleted = true;
+                entity.body = Body::Gone;
             }
         }
     }
@@ -306,7 +393,16 @@ impl<K: Known> Replay<K> {
                     Some(*at) != named || d.place.start < byte_start || d.place.end > byte_end
                 });
             }
-            Some(MetaPayload::Note(_) | MetaPayload::FederationApply(_)) => {}
+            Some(MetaPayload::Note(Note::Redaction { redacted, .. })) => {
+                let ids = redacted.into_iter().map(|id| (id.seq, id.writer));
+                self.noted.extend(ids);
+            }
+            Some(MetaPayload::FederationApply(apply)) => {
+                let taken = self.federated.of_mut(&apply.origin_id, apply.origin_epoch);
+                taken.add(apply.seq_range, &apply.left_out);
+                taken.erased.extend(apply.redacted.iter().map(|id| id.seq));
+            }
+            Some(MetaPayload::Note(_)) => {}
         }
     }
 }
@@ -314,9 +410,11 @@ impl<K: Known> Replay<K> {
 impl<'a, K: Known> Sink<'a> for Replay<K> {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         self.counters.batches += 1;
+        self.applied = applied_in(batch);
         for counted in batch {
             self.record(counted);
         }
+        self.applied = None;
     }
 
     fn damage(&mut self, damage: Damage) {

@@ -59,6 +59,38 @@ impl Seen {
         told
     }
 
+    /// Whether a record of that writer has this seq.
+    pub fn has(&self, seq: u64, writer: &str) -> bool {
+        let Some(number) = self.writers.get(writer).copied() else {
+            return false;
+        };
+        match &self.by_seq {
+            Some(by_seq) => by_seq
+                .get(&seq)
+                .is_some_and(|all| all.iter().any(|(w, _)| *w == number)),
+            None => self
+                .in_order
+                .binary_search_by_key(&seq, |entry| entry.0)
+                .is_ok_and(|at| self.in_order[at].1 == number),
+        }
+    }
+
+    /// Whether this very line was one of that writer's.
+    pub fn is_by(&self, seq: u64, writer: &str, crc: u32) -> bool {
+        let Some(number) = self.writers.get(writer).copied() else {
+            return false;
+        };
+        match &self.by_seq {
+            Some(by_seq) => by_seq
+                .get(&seq)
+                .is_some_and(|all| all.contains(&(number, crc))),
+            None => self
+                .in_order
+                .binary_search_by_key(&seq, |entry| entry.0)
+                .is_ok_and(|at| self.in_order[at] == (seq, number, crc)),
+        }
+    }
+
     fn number(&mut self, writer: &str) -> u32 {
         if let Some((last, number)) = &self.last_writer
             && &**last == writer

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::action::Action;
+use crate::action::{Action, Mode};
 use crate::disk::{LockGuard, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, segment_name};
@@ -13,6 +13,7 @@ use crate::journal::{Journal, Who};
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::meta::{self, Meta, MetaFound, Position};
 use crate::notes::{MetaPayload, Note, SeqRepair};
+use crate::phases::Phases;
 use crate::record::{Batch, PayloadRef, Record};
 use crate::recovery::{Found, MetaState, Reconcile, Steps, decide};
 use crate::registry::JOURNAL;
@@ -62,6 +63,7 @@ pub(crate) struct Session<'j> {
     pub(crate) bytes: u64,
     pub(crate) next_seq: u64,
     pub(crate) unannotated: u64,
+    pub(crate) phases: Phases,
     _guard: Box<dyn LockGuard>,
 }
 
@@ -71,7 +73,8 @@ impl Journal {
         let mut sleep = LOCK_SLEEP_MIN;
         let mut waited = Duration::ZERO;
         loop {
-            if let Some(session) = self.try_session()? {
+            if let Some(mut session) = self.try_session()? {
+                session.phases.wait.note(waited);
                 return Ok(session);
             }
             if waited >= self.settings.lock_wait {
@@ -116,6 +119,9 @@ impl Journal {
         let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
         guard.sign(&owner).at(&path)?;
         let meta = meta::read(self.disk(), &self.layout)?;
+        if meta.good().is_none_or(|meta| meta.mode != self.mode) {
+            self.check_mode()?;
+        }
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
             meta::soil(self.disk(), &self.layout, clean, self.boot())?;
         }
@@ -136,9 +142,14 @@ impl Journal {
                 .good()
                 .map_or(tail_next, |meta| meta.next_seq.max(tail_next)),
             unannotated: meta.good().map_or(0, |meta| meta.unannotated),
+            phases: meta
+                .good()
+                .map(|meta| meta.phases.clone())
+                .unwrap_or_default(),
             _guard: guard,
         };
         session.recover(&meta, &tail, tail_next)?;
+        session.resume_redaction()?;
         Ok(session)
     }
 
@@ -329,6 +340,7 @@ impl Session<'_> {
                     sha256: sha256.as_str().into(),
                     bytes: *bytes,
                 }),
+                redacted: None,
                 batch: Batch {
                     id: batch.as_str().into(),
                     i,
@@ -353,8 +365,10 @@ impl Session<'_> {
     }
 
     /// Never tried again on the same handle: the next session opens anew and validates the tail.
-    fn append(&self, buffer: &[u8]) -> Result<(), JournalError> {
+    fn append(&mut self, buffer: &[u8]) -> Result<(), JournalError> {
+        let clock = &self.journal.world.clock;
         let path = self.journal.layout.segment(self.active);
+        let begun = clock.mono();
         let mut file = self.journal.disk().open_append(&path).at(&path)?;
         let written = file.append(buffer).at(&path)?;
         if written != buffer.len() {
@@ -364,12 +378,16 @@ impl Session<'_> {
                 wanted: buffer.len(),
             });
         }
+        let appended = clock.mono();
         if self.journal.settings.sync {
             file.sync().map_err(|source| {
                 self.mark_unsynced();
                 JournalError::SyncFailed { path, source }
             })?;
         }
+        self.phases.append.note(appended.saturating_sub(begun));
+        let synced = clock.mono().saturating_sub(appended);
+        self.phases.sync.note(synced);
         Ok(())
     }
 
@@ -426,10 +444,16 @@ impl Session<'_> {
     }
 
     pub(crate) fn write_meta(&self, clean: bool) -> Result<(), JournalError> {
+        self.write_meta_as(clean, self.journal.mode)
+    }
+
+    /// With the mode that the store has from now on: whoever opened it in another one finds out.
+    pub(crate) fn write_meta_as(&self, clean: bool, mode: Mode) -> Result<(), JournalError> {
         let journal = self.journal;
-        let mut fresh = Meta::new(self.next_seq, self.end(), journal.mode, journal.boot());
+        let mut fresh = Meta::new(self.next_seq, self.end(), mode, journal.boot());
         fresh.clean = clean;
         fresh.unannotated = self.unannotated;
+        fresh.phases = self.phases.clone();
         meta::write(journal.disk(), &journal.layout, &fresh)
     }
 

@@ -78,6 +78,12 @@ impl Journal {
         if counters.seq_gaps + counters.rev_gaps > 0 {
             warnings.push("seqs or revisions are missing: the history is not complete".to_owned());
         }
+        if counters.duplicate_seq > 0 {
+            warnings.push(format!(
+                "{} seqs were taken by two writers: both records were applied, in file order",
+                counters.duplicate_seq
+            ));
+        }
         if let Some(name) = self.disk().network_name(self.layout.root()) {
             warnings.push(format!(
                 "the store lies on {name}: appends and locks are not safe there; move the repository to a local disk"

@@ -34,6 +34,7 @@ fn line(seq: u64, writer: &str, id: &str, rev: u64, n: u64) -> Vec<u8> {
         summary: None,
         payload: Some(&payload),
         payload_ref: None,
+        redacted: None,
         batch: Batch {
             id: format!("{seq}{writer}{n}").into(),
             i: 0,
@@ -345,7 +346,14 @@ fn j2_a_bare_clone_is_restored_from_its_checkpoint_and_goes_on_behind_it() {
     assert_eq!(restored.show("plan", "a").unwrap().entity_rev, 1);
     let receipt = &commit(&restored, vec![plan("b", 2)])[0];
     assert_eq!((receipt.seq, receipt.entity_rev), (Some(4), Some(3)));
-    assert_eq!(rebuilt(&restored, 0)[&("plan".into(), "b".into())].0, 3);
+    let after = rebuilt(&restored, 0);
+    assert_eq!(after[&("plan".into(), "b".into())].0, 3);
+    // What only the checkpoint knows is still known once the clone has records of its own.
+    assert_eq!(
+        after[&("plan".into(), "a".into())],
+        whole[&("plan".into(), "a".into())]
+    );
+    assert!(restored.verify().unwrap().ok);
 }
 
 fn second_version() -> Registry {

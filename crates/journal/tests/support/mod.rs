@@ -6,6 +6,7 @@
 )]
 
 pub mod model;
+pub mod power;
 
 use std::path::Path;
 use std::sync::Arc;

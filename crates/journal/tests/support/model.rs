@@ -18,6 +18,8 @@ pub struct Model {
     pub in_flight: Option<World>,
     /// Every image that an entity ever had.
     pub images: BTreeMap<(String, String), Vec<Image>>,
+    /// Recovery may complete what is in flight, instead of leaving it as it was found.
+    pub finishes: bool,
 }
 
 impl Model {
@@ -43,6 +45,16 @@ impl Model {
         self.in_flight = Some(world);
     }
 
+    /// The item goes and keeps its revision.
+    pub fn try_erase(&mut self, item_type: &str, item_id: &str) {
+        let mut world = self.acknowledged.clone();
+        if let Some(image) = world.get_mut(&(item_type.to_owned(), item_id.to_owned())) {
+            image.1 = None;
+        }
+        self.finishes = true;
+        self.in_flight = Some(world);
+    }
+
     pub fn acknowledge(&mut self) {
         if let Some(world) = self.in_flight.take() {
             self.acknowledged = world;
@@ -58,9 +70,10 @@ pub fn rebuilt(journal: &Journal, skip: usize) -> World {
         let document = match &entity.body {
             Body::Inline(text) => Some(serde_json::from_str(text).unwrap()),
             Body::Gone => None,
-            Body::Blob { sha256, .. } => {
-                let path = journal.layout().blob(sha256);
-                Some(Value::String(path.display().to_string()))
+            // One that is missing is shown as such, never as something else.
+            blob @ Body::Blob { .. } => {
+                let document = journal.document(item_type, blob);
+                Some(document.unwrap_or_else(Value::String))
             }
         };
         let key = (item_type.to_owned(), item_id.to_owned());

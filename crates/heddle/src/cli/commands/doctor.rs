@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, Subcommand};
 use heddle_daemon::Home;
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, OpBody, ResumeBody};
 
+use super::journal::doctor as journal;
 use crate::cli::{CliError, Context, exit, upkeep};
 
 #[derive(Debug, ClapArgs)]
@@ -26,9 +27,26 @@ pub struct Args {
     /// Save what can be read of a damaged store; the daemon must be down, and the damaged file is kept
     #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync"])]
     repair: bool,
+    /// Rebuild this repository's state from its journal and compare; exit 1 on drift
+    #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair"])]
+    verify_journal: bool,
+    #[command(subcommand)]
+    verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Erase the content of records from this repository's journal, everywhere in its store
+    Redact(journal::redact::Args),
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    if let Some(Verb::Redact(args)) = args.verb {
+        return journal::redact::run(context, args);
+    }
+    if args.verify_journal {
+        return journal::examine(context);
+    }
     if let Some(file) = &args.backup {
         return upkeep::back_up(context, file);
     }

@@ -12,6 +12,7 @@ mod explain;
 mod export;
 mod file;
 mod forget;
+mod guard;
 mod inbox;
 mod journal;
 pub mod logs;
@@ -21,7 +22,9 @@ mod peers;
 mod queue;
 mod re_embed;
 mod recall;
+mod release;
 mod remember;
+mod reserve;
 mod send;
 mod state;
 mod status;
@@ -88,6 +91,12 @@ verbs! {
     Journal => journal,
     /// Dangerous effects that happen once: ask, approve, run, verify, make up for
     Effect => effect,
+    /// Say which paths of this repository you work on; without a pattern, show what is reserved
+    Reserve => reserve,
+    /// Give reserved paths back
+    Release => release,
+    /// Refuse commits that touch paths reserved by another agent
+    Guard => guard,
     /// Register and list this home's agents
     Agent => agent,
     /// Show who is in the mesh

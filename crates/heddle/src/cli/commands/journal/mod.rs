@@ -2,12 +2,18 @@
 
 mod append;
 mod checkpoint;
+pub mod doctor;
 mod events;
+mod export_slice;
 mod gc;
+mod import_slice;
 mod init;
 mod log;
+mod migrate;
+pub mod redact;
+mod rollback;
 mod show;
-pub(super) mod store;
+pub mod store;
 mod verify;
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -38,6 +44,14 @@ enum Verb {
     Checkpoint(checkpoint::Args),
     /// Move what is no longer needed into the archive
     Gc(gc::Args),
+    /// Begin with the entity files of an older store, or change the mode; a copy is kept
+    Migrate(migrate::Args),
+    /// Go back to an earlier mode, or turn the journal off; no document changes
+    Rollback(rollback::Args),
+    /// Write this store's own records to a file for another store, without users, pids and absolute paths
+    ExportSlice(export_slice::Args),
+    /// Take in what another store exported; what was changed in two places becomes a candidate
+    ImportSlice(import_slice::Args),
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
@@ -50,5 +64,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Verify(args) => verify::run(context, args),
         Verb::Checkpoint(args) => checkpoint::run(context, args),
         Verb::Gc(args) => gc::run(context, args),
+        Verb::Migrate(args) => migrate::run(context, args),
+        Verb::Rollback(args) => rollback::run(context, args),
+        Verb::ExportSlice(args) => export_slice::run(context, args),
+        Verb::ImportSlice(args) => import_slice::run(context, args),
     }
 }

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
+use heddle_journal::action::Mode;
 use heddle_journal::disk::RealDisk;
-use heddle_journal::{Journal, JournalError, Who, World};
+use heddle_journal::{Glob, Journal, JournalError, Migrated, Who, World};
 
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
@@ -23,8 +24,52 @@ pub fn open(context: &Context, reader: Option<String>) -> Result<Journal, CliErr
     Journal::open(world(), &root, who(context, reader)).map_err(told)
 }
 
+/// A pattern as typed here, from the repository's root on.
+pub fn glob(journal: &Journal, text: &str) -> Result<Glob, CliError> {
+    let refused = |reason: String| {
+        CliError::new(exit::USAGE, reason)
+            .next("Quote it for the shell, for example: heddle reserve 'src/parser/**'")
+    };
+    let here = here()?;
+    let top = journal.layout().root().parent();
+    let inside = top.and_then(|top| here.strip_prefix(top).ok());
+    let text = match (text.strip_prefix('/'), inside) {
+        (Some(from_top), _) => from_top.to_owned(),
+        (None, Some(inside)) if !inside.as_os_str().is_empty() => {
+            format!("{}/{text}", inside.display())
+        }
+        (None, _) => text.to_owned(),
+    };
+    Glob::parse(&text).map_err(refused)
+}
+
 /// In the repository that we are in, or right here where there is none.
 pub fn init(context: &Context) -> Result<(Journal, PathBuf), CliError> {
+    let root = place(context)?;
+    let journal = Journal::init(world(), &root, who(context, None)).map_err(told)?;
+    Ok((journal, root))
+}
+
+/// Where the store is or would be; an older store beside it is what it begins with.
+pub fn migrate(
+    context: &Context,
+    source: Option<PathBuf>,
+    to: Mode,
+    leave_out_bad: bool,
+) -> Result<Migrated, CliError> {
+    let root = place(context)?;
+    let beside = root.with_file_name(".brainclaw");
+    let source = source.or_else(|| beside.is_dir().then_some(beside));
+    if let Some(missing) = source.as_ref().filter(|folder| !folder.is_dir()) {
+        let sentence = format!("{} is no folder", missing.display());
+        return Err(CliError::new(exit::NOT_FOUND, sentence)
+            .next("Name the folder that holds plans/, decisions/ and so on."));
+    }
+    let who = who(context, None);
+    Journal::migrate(world(), &root, who, source.as_deref(), to, leave_out_bad).map_err(told)
+}
+
+fn place(context: &Context) -> Result<PathBuf, CliError> {
     let here = here()?;
     let repository = here.ancestors().find(|folder| folder.join(".git").exists());
     let root = repository.unwrap_or(&here).join(FOLDER);
@@ -35,8 +80,7 @@ pub fn init(context: &Context) -> Result<(Journal, PathBuf), CliError> {
         )
         .next("Change into a repository first."));
     }
-    let journal = Journal::init(world(), &root, who(context, None)).map_err(told)?;
-    Ok((journal, root))
+    Ok(root)
 }
 
 fn is_same(a: &Path, b: &Path) -> bool {

@@ -32,7 +32,7 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     Err(error.answer(answer))
 }
 
-fn sentence(report: &Verified) -> String {
+pub(super) fn sentence(report: &Verified) -> String {
     let mut text = format!(
         "the journal and its projections differ: {} entities, {} damaged lines",
         report.divergent.len(),

@@ -1,0 +1,103 @@
+//! `heddle journal export-slice`: this store's own records for another one, without users, pids and absolute paths.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use heddle_journal::federation::{ExportAsk, Exported, Renew};
+
+use super::store;
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context, exit};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The file to write; one that is there stays as it is. `-` is standard output
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Records after this seq; the end of the range that was imported last
+    #[arg(long, value_name = "SEQ", default_value_t = 0)]
+    since: u64,
+    /// At most this many records; the answer says whether there are more
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    limit: u32,
+    /// Only this item type; may be given several times
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+    /// After a restore from a copy: seqs are given a second time, and others must be able to tell
+    #[arg(long, conflicts_with = "new_origin")]
+    new_epoch: bool,
+    /// This store is a copy that lives on beside the first one
+    #[arg(long)]
+    new_origin: bool,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let journal = store::open(context, None)?;
+    let ask = ExportAsk {
+        since: args.since,
+        limit: usize::try_from(args.limit).unwrap_or(usize::MAX),
+        types: args.types,
+        renew: match (args.new_epoch, args.new_origin) {
+            (true, _) => Renew::Epoch,
+            (_, true) => Renew::Origin,
+            _ => Renew::No,
+        },
+    };
+    let is_stream = args.out == Path::new("-");
+    if !is_stream && args.out.exists() {
+        let sentence = format!(
+            "{} is there already, and stays as it is",
+            args.out.display()
+        );
+        return Err(CliError::new(exit::CONFLICT, sentence).next("Name another file with --out."));
+    }
+    let told = journal.export_slice(&ask).map_err(store::told)?;
+    let failed = |error: std::io::Error| {
+        CliError::new(exit::FAILED, format!("{}: {error}", args.out.display()))
+            .next("Check the folder and the space on the disk; nothing else has changed.")
+    };
+    if is_stream {
+        // The slice is the output: a word beside it would break it.
+        return std::io::stdout()
+            .lock()
+            .write_all(&told.slice)
+            .map_err(failed);
+    }
+    put(&args.out, &told.slice).map_err(failed)?;
+    context.print(&told, |told| text(told, &args.out))
+}
+
+/// For the owner alone, and whole on the disk before the answer.
+fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+fn text(told: &Exported, out: &Path) -> String {
+    let [first, last] = told.seq_range;
+    let mut text = format!(
+        "{} records of seq {first} to {last} of {} in {}; {} private parts were taken out\n",
+        told.records,
+        told.origin_id,
+        out.display(),
+        told.stripped
+    );
+    for withheld in &told.withheld {
+        text.push_str(&format!("withheld: {withheld}\n"));
+    }
+    if told.more {
+        text.push_str(&format!(
+            "there is more: heddle journal export-slice --since {last} --out ANOTHER\n"
+        ));
+    }
+    text.push_str("next, in the other repository: heddle journal import-slice FILE\n");
+    printable(&text)
+}

@@ -1,0 +1,50 @@
+//! `heddle journal migrate`: begins the journal with what a folder of entity files holds, or changes its mode.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use heddle_journal::action::Mode;
+
+use super::store;
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The folder of entity files to begin with; a .brainclaw store beside .heddle is found by itself
+    #[arg(value_name = "FOLDER")]
+    source: Option<PathBuf>,
+    /// dual, primary or registryPrimary
+    #[arg(long, default_value = "dual", value_parser = parse_mode)]
+    mode: Mode,
+    /// Leave out files that are no entities of their type, and say which
+    #[arg(long)]
+    leave_out_bad: bool,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let told = store::migrate(context, args.source, args.mode, args.leave_out_bad)?;
+    context.print(&told, |told| {
+        let mut text = format!(
+            "the journal is {} (it was {}): {} entities, {} of them from files, {} old events parked\n",
+            told.mode.as_str(),
+            told.from.as_str(),
+            told.entities,
+            told.backfilled,
+            told.events_parked
+        );
+        if let Some(backup) = &told.backup {
+            text.push_str(&format!("the store as it was: {}\n", backup.display()));
+        }
+        for file in &told.left_out {
+            text.push_str(&format!("left out: {file}\n"));
+        }
+        text.push_str("next: heddle journal verify\n");
+        printable(&text)
+    })
+}
+
+pub(super) fn parse_mode(text: &str) -> Result<Mode, String> {
+    let known = Mode::ALL.into_iter().find(|mode| mode.as_str() == text);
+    known.ok_or_else(|| "the modes are off, dual, primary, registryPrimary".to_owned())
+}

@@ -1,0 +1,89 @@
+//! `heddle doctor redact`: erases content from this repository's journal, and says what it cannot reach.
+
+use clap::Args as ClapArgs;
+use heddle_journal::{Redacted, Target};
+
+use super::store;
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context, exit};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// Every record of an item: ID, or TYPE/ID where several types have it
+    #[arg(
+        long,
+        value_name = "ID",
+        conflicts_with = "seq",
+        required_unless_present = "seq"
+    )]
+    item: Option<String>,
+    /// One record by its seq
+    #[arg(long, value_name = "N")]
+    seq: Option<u64>,
+    /// Why; stays in the journal for ever, so say nothing of what is erased
+    #[arg(long)]
+    reason: String,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let target = match (args.seq, &args.item) {
+        (Some(seq), _) => Target::Seq(seq),
+        (None, item) => {
+            let item = item.as_deref().unwrap_or_default();
+            let (item_type, item_id) = match item.split_once('/') {
+                Some((item_type, id)) => (Some(item_type.to_owned()), id),
+                None => (None, item),
+            };
+            Target::Item {
+                item_type,
+                item_id: item_id.to_owned(),
+            }
+        }
+    };
+    let journal = store::open(context, None)?;
+    let mut told = journal.redact(&target, &args.reason).map_err(store::told)?;
+    told.warnings = warnings(&told);
+    if told.leftovers.is_empty() {
+        return context.print(&told, text);
+    }
+    let answer = serde_json::to_value(&told).unwrap_or_default();
+    let sentence = format!(
+        "erased from the journal, but these files of the store still hold some of the bytes:\n  {}",
+        printable(&told.leftovers.join("\n  "))
+    );
+    let error = CliError::new(exit::FAILED, sentence).next(
+        "They are not the journal's own: look at them, remove what must go, and run this again.",
+    );
+    Err(error.answer(answer))
+}
+
+/// Said every time: nobody should believe that more was erased than was.
+fn warnings(told: &Redacted) -> Vec<String> {
+    let mut all = vec![
+        "git may still hold old projections and checkpoints: `git log --all --oneline -- .heddle` shows where; \
+         `git filter-repo --invert-paths --path .heddle/events/checkpoints --path .heddle/entities/TYPE/ID.json` rewrites that history"
+            .to_owned(),
+        "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
+    ];
+    if !told.also_in.is_empty() {
+        all.push(format!(
+            "others hold some of the same texts and were left as they are: {}",
+            told.also_in.join(", ")
+        ));
+    }
+    all
+}
+
+fn text(told: &Redacted) -> String {
+    let mut text = format!(
+        "erased: {} records, {} blobs; written anew: {} segments, {} checkpoints; every file of the store was searched\n",
+        told.redacted.len(),
+        told.blobs,
+        told.segments.len(),
+        told.checkpoints.len()
+    );
+    for warning in &told.warnings {
+        text.push_str(&format!("note: {warning}\n"));
+    }
+    printable(&text)
+}

@@ -1,0 +1,296 @@
+//! What leaves the machine: no user, no process id, no absolute path. Pure.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+/// Fields of documents that say who or what ran here, at any depth.
+const PRIVATE_KEYS: [&str; 5] = ["pid", "ppid", "user", "username", "hostname"];
+/// What stands in place of a path outside of the repository.
+const PATH: &str = "<path>";
+/// Where absolute paths begin on one machine or another; the caller adds what its own `/` holds.
+const ROOTS: [&str; 30] = [
+    "Applications",
+    "Library",
+    "System",
+    "Users",
+    "Volumes",
+    "bin",
+    "boot",
+    "builds",
+    "data",
+    "dev",
+    "etc",
+    "export",
+    "home",
+    "lib",
+    "lib64",
+    "media",
+    "mnt",
+    "nix",
+    "opt",
+    "private",
+    "proc",
+    "root",
+    "run",
+    "sbin",
+    "snap",
+    "srv",
+    "sys",
+    "tmp",
+    "usr",
+    "var",
+];
+
+#[derive(Debug)]
+pub(crate) struct Privacy {
+    /// The repository; paths below it become relative ones.
+    repository: String,
+    roots: BTreeSet<String>,
+    pub(crate) stripped: u64,
+}
+
+impl Privacy {
+    pub(crate) fn new(repository: &Path, more_roots: impl IntoIterator<Item = String>) -> Self {
+        let mut roots: BTreeSet<String> = ROOTS.iter().map(|r| (*r).to_owned()).collect();
+        roots.extend(more_roots);
+        let repository = repository
+            .to_string_lossy()
+            .trim_end_matches('/')
+            .to_owned();
+        let top = repository
+            .strip_prefix('/')
+            .and_then(|p| p.split('/').next());
+        roots.extend(top.map(str::to_owned));
+        roots.remove("");
+        Self {
+            repository,
+            roots,
+            stripped: 0,
+        }
+    }
+
+    /// `w_<pid>-<nonce>` without the pid: still one name for one start of one process.
+    pub(crate) fn writer(writer: &str) -> String {
+        match writer.strip_prefix("w_").and_then(|w| w.split_once('-')) {
+            Some((_, nonce)) if !nonce.is_empty() => format!("w_{nonce}"),
+            _ => {
+                let hash = crate::blobs::sha256_hex(writer.as_bytes());
+                format!("w_{}", &hash[..12])
+            }
+        }
+    }
+
+    /// The agent, unless it is only the user's name again.
+    pub(crate) fn agent(agent: &str, user: Option<&str>) -> String {
+        let is_user = user == Some(agent);
+        let shown = if is_user { "anonymous" } else { agent };
+        shown.to_owned()
+    }
+
+    pub(crate) fn document(&mut self, document: Value) -> Value {
+        match document {
+            Value::String(text) => match self.text(&text) {
+                Cow::Borrowed(_) => Value::String(text),
+                Cow::Owned(stripped) => Value::String(stripped),
+            },
+            Value::Array(items) => {
+                let items = items.into_iter().map(|item| self.document(item));
+                Value::Array(items.collect())
+            }
+            Value::Object(fields) => Value::Object(self.fields(fields)),
+            other => other,
+        }
+    }
+
+    fn fields(&mut self, fields: Map<String, Value>) -> Map<String, Value> {
+        let mut kept = Map::new();
+        for (name, value) in fields {
+            if PRIVATE_KEYS.contains(&name.as_str()) {
+                self.stripped += 1;
+                continue;
+            }
+            let mut shown = self.text(&name).into_owned();
+            // Two paths may look alike without what was taken from them; neither value goes.
+            while kept.contains_key(&shown) {
+                shown.push('\'');
+            }
+            let value = self.document(value);
+            kept.insert(shown, value);
+        }
+        kept
+    }
+
+    /// A text without its absolute paths.
+    pub(crate) fn text<'t>(&mut self, text: &'t str) -> Cow<'t, str> {
+        let mut out: Option<String> = None;
+        let mut copied = 0;
+        let mut at = 0;
+        while at < text.len() {
+            let Some(end) = self.path_at(text, at) else {
+                at += text[at..].chars().next().map_or(1, char::len_utf8);
+                continue;
+            };
+            let path = &text[at..end];
+            let shown = self.inside(path).unwrap_or(PATH);
+            let out = out.get_or_insert_with(String::new);
+            out.push_str(&text[copied..at]);
+            out.push_str(shown);
+            self.stripped += 1;
+            copied = end;
+            at = end;
+        }
+        match out {
+            None => Cow::Borrowed(text),
+            Some(mut out) => {
+                out.push_str(&text[copied..]);
+                Cow::Owned(out)
+            }
+        }
+    }
+
+    /// What a path is called from the repository on.
+    fn inside<'p>(&self, path: &'p str) -> Option<&'p str> {
+        let rest = path.strip_prefix(&self.repository)?;
+        match rest.strip_prefix('/') {
+            Some("") | None if rest.len() <= 1 => Some("."),
+            Some(inside) => Some(inside),
+            None => None,
+        }
+    }
+
+    /// Where an absolute path that begins here ends.
+    fn path_at(&self, text: &str, at: usize) -> Option<usize> {
+        let rest = &text[at..];
+        let before = &text[..at];
+        let bytes = rest.as_bytes();
+        let is_drive = bytes.len() > 2
+            && bytes[0].is_ascii_alphabetic()
+            && bytes[1] == b':'
+            && matches!(bytes[2], b'\\' | b'/')
+            && bytes.get(3) != Some(&b'/')
+            && !before.ends_with(|c: char| c.is_ascii_alphanumeric());
+        let is_share = rest.starts_with("\\\\")
+            && bytes.get(2).is_some_and(u8::is_ascii_alphanumeric)
+            && rest[2..].contains('\\');
+        if is_drive || is_share {
+            return Some(at + end_of(rest, 2));
+        }
+        if bytes[0] != b'/' || !may_begin(before) {
+            return None;
+        }
+        let first = rest[1..].split(['/', ' ', '\t', '\n', '"', '\'']).next()?;
+        let is_deep = rest[1 + first.len()..].starts_with('/');
+        (is_deep && self.roots.contains(first)).then(|| at + end_of(rest, 1))
+    }
+}
+
+/// A slash behind a word is the middle of a relative path or of a URL; behind `-I`, `file://` and signs it is not.
+fn may_begin(before: &str) -> bool {
+    let is_flag = before.len() >= 2
+        && before.ends_with(|c: char| c.is_ascii_alphabetic())
+        && before[..before.len() - 1].ends_with('-')
+        && !before[..before.len() - 2].ends_with(|c: char| c.is_alphanumeric());
+    let is_middle =
+        before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '~'));
+    is_flag || before.ends_with("file://") || !is_middle
+}
+
+fn end_of(rest: &str, from: usize) -> usize {
+    let is_end = |c: char| {
+        c.is_whitespace()
+            || matches!(
+                c,
+                '"' | '\''
+                    | '`'
+                    | '<'
+                    | '>'
+                    | '|'
+                    | '('
+                    | ')'
+                    | '['
+                    | ']'
+                    | '{'
+                    | '}'
+                    | ','
+                    | ';'
+                    | ':'
+            )
+    };
+    rest[from..]
+        .find(is_end)
+        .map_or(rest.len(), |length| from + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn privacy() -> Privacy {
+        Privacy::new(Path::new("/work/repo"), ["scratch".to_owned()])
+    }
+
+    #[test]
+    fn absolute_paths_go_and_routes_urls_and_relative_paths_stay() {
+        for (text, expected) in [
+            ("see /home/alice/notes.txt please", "see <path> please"),
+            ("/work/repo/src/a.rs:12 fails", "src/a.rs:12 fails"),
+            ("in /work/repo now", "in . now"),
+            ("/work/repository/x", "<path>"),
+            ("cc -I/usr/include/x -L/home/a/lib", "cc -I<path> -L<path>"),
+            ("PATH=/usr/bin:/home/a/bin", "PATH=<path>:<path>"),
+            ("file:///home/a/x", "file://<path>"),
+            ("C:\\Users\\alice\\x.txt, D:/data/y", "<path>, <path>"),
+            ("\\\\server\\share\\x", "<path>"),
+            ("/scratch/job/1", "<path>"),
+            ("\"/tmp/x\"", "\"<path>\""),
+            (
+                "POST /v1/send and GET /v1/inbox",
+                "POST /v1/send and GET /v1/inbox",
+            ),
+            (
+                "https://example.org/home/page",
+                "https://example.org/home/page",
+            ),
+            (
+                "src/home/page.rs and ./var/x",
+                "src/home/page.rs and ./var/x",
+            ),
+            ("either/or and/or 1/2 /", "either/or and/or 1/2 /"),
+            ("ünï /home/ü/ö ende", "ünï <path> ende"),
+            ("~/notes", "~/notes"),
+        ] {
+            assert_eq!(privacy().text(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn documents_lose_users_pids_and_paths_at_every_depth_and_nothing_else() {
+        let mut privacy = privacy();
+        let told = privacy.document(json!({
+            "title": "t", "pid": 4711, "n": 3,
+            "run": {"user": "alice", "log": "/home/alice/log", "ppid": "1", "user_story": "as a user"},
+            "files": {"/home/a/x": 1, "/home/b/x": 2, "src/y": 3},
+        }));
+        assert_eq!(
+            told,
+            json!({
+                "title": "t", "n": 3,
+                "run": {"log": "<path>", "user_story": "as a user"},
+                "files": {"<path>": 1, "<path>'": 2, "src/y": 3},
+            })
+        );
+        assert_eq!(privacy.stripped, 6);
+    }
+
+    #[test]
+    fn a_writer_keeps_its_nonce_and_loses_its_pid() {
+        assert_eq!(Privacy::writer("w_31416-9f3c2a0b1c2d"), "w_9f3c2a0b1c2d");
+        assert!(!Privacy::writer("alice on host").contains("alice"));
+        assert_eq!(Privacy::agent("alice", Some("alice")), "anonymous");
+        assert_eq!(Privacy::agent("planner", Some("alice")), "planner");
+    }
+}

@@ -1,0 +1,105 @@
+//! A whole copy of the store before its mode changes, and the parking of a journal that is turned off.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::action::Mode;
+use crate::disk::replace;
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+
+const FILE_BYTES_MAX: u64 = 4 << 30;
+
+impl Journal {
+    /// Complete when `backup.json` is in it: that comes last.
+    pub(super) fn back_up(&self, from: Mode, to: Mode) -> Result<PathBuf, JournalError> {
+        let name = format!(
+            "{}-{}-to-{}",
+            self.world.ids.ulid(),
+            from.as_str(),
+            to.as_str()
+        );
+        let root = self.layout.root();
+        let target = self.layout.backups().join(name);
+        let mut folders = vec![target.clone()];
+        self.disk().create_dir(&target).at(&target)?;
+        for path in self.files_below(root)? {
+            let Ok(inside) = path.strip_prefix(root) else {
+                continue;
+            };
+            if is_passing(inside) {
+                continue;
+            }
+            let copy = target.join(inside);
+            if let Some(folder) = copy
+                .parent()
+                .filter(|f| !folders.contains(&f.to_path_buf()))
+            {
+                self.disk().create_dir(folder).at(folder)?;
+                folders.push(folder.to_owned());
+            }
+            let bytes = self.disk().read(&path, FILE_BYTES_MAX).at(&path)?;
+            self.disk().write(&copy, &bytes).at(&copy)?;
+            self.disk().sync(&copy).at(&copy)?;
+        }
+        let all: Vec<PathBuf> = folders.iter().flat_map(|f| above(f, &target)).collect();
+        for folder in all.iter().chain([&self.layout.backups(), &root.to_owned()]) {
+            self.disk().sync_dir(folder).at(folder)?;
+        }
+        let done = target.join("backup.json");
+        let text = json!({"v": 1, "from": from, "to": to}).to_string();
+        replace(self.disk(), &done, text.as_bytes(), true).at(&done)?;
+        Ok(target)
+    }
+
+    /// The journal of a store that is off, moved whole; it is kept as any other copy.
+    pub(super) fn park_events(&self) -> Result<PathBuf, JournalError> {
+        let name = format!("{}-rolled-back", self.world.ids.ulid());
+        let target = self.layout.backups().join(name);
+        let (root, backups) = (self.layout.root(), self.layout.backups());
+        let mut folders = vec![root.to_owned(), backups, target.clone()];
+        for path in self.parkable()? {
+            let Ok(inside) = path.strip_prefix(root) else {
+                continue;
+            };
+            let to = target.join(inside);
+            if let Some(folder) = to.parent() {
+                self.disk().create_dir(folder).at(folder)?;
+                let above = above(folder, &target);
+                folders.extend(above.into_iter().chain(path.parent().map(Path::to_owned)));
+            }
+            self.disk().rename(&path, &to).at(&path)?;
+        }
+        folders.sort();
+        folders.dedup();
+        for folder in &folders {
+            self.disk().sync_dir(folder).at(folder)?;
+        }
+        Ok(target)
+    }
+
+    /// Everything of the journal but its lock, which somebody may wait for.
+    pub(super) fn parkable(&self) -> Result<Vec<PathBuf>, JournalError> {
+        let mut files = self.files_below(&self.layout.events())?;
+        let lock = self.layout.lock();
+        files.retain(|path| *path != lock);
+        Ok(files)
+    }
+}
+
+/// Not part of a copy: other copies, locks, requests, what was never finished.
+fn is_passing(inside: &Path) -> bool {
+    let name = inside.file_name().and_then(|n| n.to_str()).unwrap_or("");
+    inside.starts_with("backups")
+        || inside.starts_with("events/queue")
+        || inside.starts_with("events/lock")
+        || name.strip_suffix(".tmp").is_some()
+        || name.strip_suffix(".lock").is_some()
+}
+
+/// A folder and those above it, up to the copy's own.
+fn above(folder: &Path, top: &Path) -> Vec<PathBuf> {
+    let inside = folder.ancestors().take_while(|f| f.starts_with(top));
+    inside.map(Path::to_path_buf).collect()
+}

@@ -1,0 +1,272 @@
+//! Migration: a journal that begins with what a folder of entity files holds, and the way back.
+//!
+//! Genesis writes one `backfill` an entity and, as the very last record, the note that says so (C28): until
+//! that is on the disk the mode stays `off`, and a second run completes the first. Every change of the mode
+//! keeps a whole copy of the store. The way back changes no document: projections are the old format.
+
+mod backup;
+mod source;
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::action::{Action, Mode};
+use crate::disk::replace;
+use crate::error::{At, JournalError};
+use crate::journal::{Journal, Who, World};
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::mutate::{Change, Plan, Request};
+use crate::notes::{MetaPayload, Note, StoreOp};
+use crate::segments;
+use crate::session::Session;
+
+/// Of one batch; its bytes are bounded by the writer.
+const BATCH_ENTITIES: usize = 512;
+const BATCH_TEXT_BYTES: usize = 4 << 20;
+const REFUSED_SHOWN_MAX: usize = 20;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Migrated {
+    pub mode: Mode,
+    pub from: Mode,
+    /// Entities that the journal begins with; none where it had begun already.
+    pub backfilled: u64,
+    pub entities: u64,
+    /// Lines of the old log, which was parked as it is.
+    pub events_parked: u64,
+    /// Files that were no entity and were left out, as asked.
+    pub left_out: Vec<String>,
+    /// The copy of the store as it was before.
+    pub backup: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RolledBack {
+    pub mode: Mode,
+    pub from: Mode,
+    pub backup: Option<PathBuf>,
+}
+
+impl Journal {
+    /// Brings a store to a mode. `source` is the folder of entity files that a new one begins with.
+    pub fn migrate(
+        world: World,
+        root: &Path,
+        who: Who,
+        source: Option<&Path>,
+        to: Mode,
+        leave_out_bad: bool,
+    ) -> Result<Migrated, JournalError> {
+        if to == Mode::Off {
+            return Err(JournalError::refused(
+                "a migration goes to dual, primary or registryPrimary; `heddle journal rollback` turns the journal off",
+            ));
+        }
+        let mut journal = Self::init_as(world, root, who, Mode::Off)?;
+        let from = journal.mode;
+        let mut migrated = Migrated {
+            mode: to,
+            from,
+            backfilled: 0,
+            entities: 0,
+            events_parked: 0,
+            left_out: Vec::new(),
+            backup: None,
+        };
+        if from != to {
+            let found = match (from, source) {
+                (Mode::Off, Some(folder)) => Some((folder.to_owned(), folder)),
+                (Mode::Off, None) => Some((journal.layout.entities(), root)),
+                _ => None,
+            };
+            let found = found.map(|(folder, named)| {
+                let found = source::read(journal.disk(), &journal.registry, &folder)?;
+                Ok::<_, JournalError>((found, named.display().to_string()))
+            });
+            let found = found.transpose()?;
+            if let Some((found, _)) = &found
+                && !found.refused.is_empty()
+                && !leave_out_bad
+            {
+                return Err(refused_files(&found.refused));
+            }
+            let mut session = journal.session()?;
+            migrated.backup = Some(journal.back_up(from, to)?);
+            if let Some((found, named)) = found {
+                session.genesis(&found, &named, &mut migrated)?;
+                migrated.left_out = found.refused;
+            }
+            // IMPORTANT: last. A store that is not off has its genesis whole on the disk.
+            journal.put_mode(to)?;
+            session.write_meta_as(false, to)?;
+            drop(session);
+            journal.mode = to;
+        }
+        migrated.entities = journal.rebuild(0)?.replay.live_count();
+        Ok(migrated)
+    }
+
+    /// Back to an earlier mode. Off parks the journal; the projections stay byte for byte.
+    pub fn roll_back(&mut self, to: Mode) -> Result<RolledBack, JournalError> {
+        let from = self.mode;
+        if to > from {
+            return Err(JournalError::Refused(format!(
+                "the journal is {}; `heddle journal migrate` goes forward",
+                from.as_str()
+            )));
+        }
+        let mut backup = None;
+        if to != from {
+            let this = &*self;
+            // Projections level with the journal first: they are what remains.
+            let mut session = this.session()?;
+            let marker = MetaPayload::Note(Note::StoreMarker {
+                op: StoreOp::Rollback,
+                detail: format!("{} to {}", from.as_str(), to.as_str()),
+            });
+            let draft = session.meta_draft(&marker)?;
+            session.write(&[draft])?;
+            session.reconcile_full()?;
+            backup = Some(this.back_up(from, to)?);
+            this.put_mode(to)?;
+            session.write_meta_as(false, to)?;
+            drop(session);
+            self.mode = to;
+        }
+        if to == Mode::Off && !self.parkable()?.is_empty() {
+            // Under the lock, which stays where it is; nobody begins a session in a store that is off.
+            let path = self.layout.lock();
+            let guard = self.disk().try_lock(&path).at(&path)?;
+            let _guard = guard.ok_or_else(|| self.busy(std::time::Duration::ZERO))?;
+            backup = Some(self.park_events()?);
+        }
+        Ok(RolledBack {
+            mode: to,
+            from,
+            backup,
+        })
+    }
+}
+
+fn refused_files(refused: &[String]) -> JournalError {
+    let shown: Vec<&str> = refused
+        .iter()
+        .take(REFUSED_SHOWN_MAX)
+        .map(String::as_str)
+        .collect();
+    JournalError::Refused(format!(
+        "{} files are no entities of their type, and nothing was migrated; mend them or pass --leave-out-bad:\n  {}",
+        refused.len(),
+        shown.join("\n  ")
+    ))
+}
+
+impl Session<'_> {
+    fn genesis(
+        &mut self,
+        found: &source::Source,
+        named: &str,
+        migrated: &mut Migrated,
+    ) -> Result<(), JournalError> {
+        let journal = self.journal;
+        if self.has_genesis()? {
+            return Ok(());
+        }
+        if let Some(log) = &found.log {
+            let (path, folder) = (journal.layout.parked_log(), journal.layout.archive());
+            let events = journal.layout.events();
+            journal.disk().create_dir(&folder).at(&folder)?;
+            journal.disk().sync_dir(&events).at(&events)?;
+            replace(journal.disk(), &path, log, true).at(&path)?;
+            migrated.events_parked = memchr::memchr_iter(b'\n', log).count() as u64;
+        }
+        let mut waiting: Vec<&(String, String, Value)> = Vec::new();
+        let mut bytes = 0;
+        for entity in &found.entities {
+            if self.is_there(entity)? {
+                continue;
+            }
+            waiting.push(entity);
+            bytes += entity.2.to_string().len();
+            if waiting.len() >= BATCH_ENTITIES || bytes >= BATCH_TEXT_BYTES {
+                self.backfill(&waiting, None)?;
+                waiting.clear();
+                bytes = 0;
+            }
+        }
+        let count = found.entities.len() as u64;
+        let marker = MetaPayload::Note(Note::Genesis {
+            migrated_from: named.to_owned(),
+            v1_events_parked: migrated.events_parked,
+            backfill_count: count,
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        });
+        self.backfill(&waiting, Some(&marker))?;
+        migrated.backfilled = count;
+        // Not file by file: one that is level keeps its very bytes.
+        self.reconcile_full()
+    }
+
+    /// From a run before this one, that a crash ended.
+    fn is_there(&mut self, entity: &(String, String, Value)) -> Result<bool, JournalError> {
+        let journal = self.journal;
+        let kept = self.head(&entity.0, &entity.1)?;
+        let is_live = kept.is_some_and(|kept| !kept.head.is_deleted);
+        let held = journal.projection(&entity.0, &entity.1)?;
+        Ok(is_live && held.is_some_and(|held| held.as_ref() == Ok(&entity.2)))
+    }
+
+    fn backfill(
+        &mut self,
+        entities: &[&(String, String, Value)],
+        marker: Option<&MetaPayload>,
+    ) -> Result<(), JournalError> {
+        let change = |(item_type, item_id, document): &(String, String, Value)| Change {
+            item_type: item_type.clone(),
+            item_id: Some(item_id.clone()),
+            action: Some(Action::Backfill),
+            document: Some(document.clone()),
+            summary: None,
+        };
+        let request = Request {
+            writer: self.journal.writer.clone(),
+            who: self.journal.who.clone(),
+            changes: entities.iter().map(|entity| change(entity)).collect(),
+        };
+        let mut plan = Plan::default();
+        plan.add(self, &request)?;
+        if let Some(marker) = marker {
+            plan.drafts.push(self.meta_draft(marker)?);
+        }
+        if self.bytes >= self.journal.settings.roll_bytes {
+            self.roll()?;
+        }
+        self.write(&plan.drafts).map(drop)
+    }
+
+    fn has_genesis(&self) -> Result<bool, JournalError> {
+        let journal = self.journal;
+        let mut finder = Genesis(false);
+        for first in segments::live(journal.disk(), &journal.layout)? {
+            let bytes = segments::read(journal.disk(), &journal.layout, first)?;
+            scan(&bytes, 0, &mut finder);
+        }
+        Ok(finder.0)
+    }
+}
+
+struct Genesis(bool);
+
+impl<'a> Sink<'a> for Genesis {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        for record in batch.iter().map(|counted| &counted.record) {
+            let payload = record.payload.map(serde_json::value::RawValue::get);
+            let parsed = payload.and_then(|text| MetaPayload::parse(record.action, text));
+            self.0 |= matches!(parsed, Some(MetaPayload::Note(Note::Genesis { .. })));
+        }
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}

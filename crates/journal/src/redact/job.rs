@@ -1,0 +1,123 @@
+//! What a redaction set out to do, on the disk before anything is erased. Holds none of the erased bytes.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{read_if_there, replace};
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+use crate::notes::{CheckpointRef, RedactedId};
+use crate::record::Record;
+use crate::session::Session;
+
+const JOB_BYTES_MAX: u64 = 64 << 20;
+const JOB_VERSION: u8 = 1;
+
+/// A record of the job: how its line was known before and is known after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Erased {
+    pub(crate) seq: u64,
+    pub(crate) writer: String,
+    pub(crate) crc: u32,
+    pub(crate) new_crc: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Job {
+    v: u8,
+    pub(crate) records: Vec<Erased>,
+    /// Type and id, where the whole item goes.
+    pub(crate) item: Option<(String, String)>,
+    /// Every entity that a record of the job belongs to.
+    pub(crate) entities: Vec<(String, String)>,
+    pub(crate) blobs: Vec<String>,
+    /// Checkpoints that are written anew, by the SHA-256 that they had.
+    pub(crate) checkpoints: BTreeMap<String, CheckpointRef>,
+    /// The note comes at this seq or later.
+    pub(crate) next_seq: u64,
+    pub(crate) reason: String,
+    pub(crate) by: String,
+}
+
+impl Job {
+    pub(crate) fn new(next_seq: u64, reason: &str, by: &str) -> Self {
+        Self {
+            v: JOB_VERSION,
+            records: Vec::new(),
+            item: None,
+            entities: Vec::new(),
+            blobs: Vec::new(),
+            checkpoints: BTreeMap::new(),
+            next_seq,
+            reason: reason.to_owned(),
+            by: by.to_owned(),
+        }
+    }
+
+    pub(crate) fn names(&self, record: &Record<'_>) -> bool {
+        let is_this = |e: &Erased| e.seq == record.seq && e.writer == record.writer.as_str();
+        self.records.iter().any(is_this)
+    }
+
+    /// Whether a line of a checkpoint holds content of the job; with its checksum afterwards.
+    pub(crate) fn crc_after(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        seq: u64,
+        crc: u32,
+    ) -> Option<u32> {
+        let known = self.records.iter().find(|e| e.seq == seq && e.crc == crc);
+        let is_item = self
+            .item
+            .as_ref()
+            .is_some_and(|(t, id)| (t.as_str(), id.as_str()) == (item_type, item_id));
+        known.map(|e| e.new_crc).or(is_item.then_some(crc))
+    }
+
+    pub(crate) fn ids(&self) -> Vec<RedactedId> {
+        let id = |e: &Erased| RedactedId {
+            seq: e.seq,
+            writer: e.writer.clone(),
+        };
+        self.records.iter().map(id).collect()
+    }
+}
+
+impl Journal {
+    pub(crate) fn redact_job(&self) -> Result<Option<Job>, JournalError> {
+        let path = self.layout.redact_job();
+        let Some(bytes) = read_if_there(self.disk(), &path, JOB_BYTES_MAX).at(&path)? else {
+            return Ok(None);
+        };
+        let damaged = |reason: String| JournalError::Damaged {
+            path: path.clone(),
+            reason,
+        };
+        let job: Job = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+        if job.v != JOB_VERSION {
+            return Err(damaged(format!("version {} is unknown", job.v)));
+        }
+        Ok(Some(job))
+    }
+
+    /// Whether a checkpoint differs from its reference only because a redaction is under way.
+    pub(crate) fn is_scrubbed(&self, before: &str, after: &str) -> bool {
+        let job = self.redact_job().ok().flatten();
+        let new = job.as_ref().and_then(|job| job.checkpoints.get(before));
+        new.is_some_and(|reference| reference.sha256 == after)
+    }
+}
+
+impl Session<'_> {
+    pub(crate) fn keep_job(&self, job: &Job) -> Result<(), JournalError> {
+        let path = self.journal.layout.redact_job();
+        let bytes = serde_json::to_vec(job).map_err(JournalError::refused)?;
+        replace(self.journal.disk(), &path, &bytes, true).at(&path)
+    }
+
+    pub(crate) fn drop_job(&self) -> Result<(), JournalError> {
+        self.journal.erase_file(&self.journal.layout.redact_job())
+    }
+}

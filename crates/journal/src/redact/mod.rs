@@ -1,0 +1,261 @@
+//! Redaction: content is erased on request, everywhere in the store, and the journal says that it was (J1, C15, C44).
+//!
+//! A line keeps its place, length, seq, writer and revision and loses payload and summary; the entity whose
+//! newest record it was is gone. The order is: job on the disk, everything around the segments, segments, index,
+//! note, job away. A crash anywhere is finished by whoever takes the lock next; each step may be done twice.
+
+mod inflate;
+mod job;
+mod line;
+mod needles;
+mod places;
+mod scrub;
+mod survey;
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::error::JournalError;
+use crate::federation::{CANDIDATE, prefix_of};
+use crate::format::SUMMARY_BYTES_MAX;
+use crate::journal::Journal;
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::notes::{MetaPayload, Note, RedactedId};
+use crate::record::Record;
+use crate::segments;
+use crate::session::Session;
+
+use job::Job;
+use survey::Survey;
+
+/// Ids in one note; more make more notes, in one batch.
+const NOTE_IDS_MAX: usize = 2000;
+/// Names shown of those who hold the same texts.
+const ALSO_IN_MAX: usize = 20;
+
+/// What shall be erased.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Every record of an entity; without a type, of the one type that has this id.
+    Item {
+        item_type: Option<String>,
+        item_id: String,
+    },
+    Seq(u64),
+    /// The conflict candidates about an entity, by how their ids begin: they hold its images.
+    Conflicts {
+        prefix: String,
+    },
+}
+
+impl Target {
+    fn is(&self, record: &Record<'_>) -> bool {
+        match self {
+            Self::Seq(seq) => record.seq == *seq,
+            Self::Item { .. } | Self::Conflicts { .. } => record
+                .item_id
+                .as_ref()
+                .is_some_and(|id| self.is_item(record.item_type.as_str(), id.as_str())),
+        }
+    }
+
+    fn is_item(&self, of_type: &str, id: &str) -> bool {
+        match self {
+            Self::Seq(_) => false,
+            Self::Item { item_type, item_id } => {
+                id == item_id && item_type.as_ref().is_none_or(|t| t == of_type)
+            }
+            Self::Conflicts { prefix } => of_type == CANDIDATE && id.starts_with(prefix),
+        }
+    }
+
+    fn absent(&self) -> JournalError {
+        let (item_type, item_id) = match self {
+            Self::Seq(seq) => ("seq".to_owned(), seq.to_string()),
+            Self::Conflicts { prefix } => (CANDIDATE.to_owned(), prefix.clone()),
+            Self::Item { item_type, item_id } => (
+                item_type.clone().unwrap_or_else(|| "item".to_owned()),
+                item_id.clone(),
+            ),
+        };
+        JournalError::NotFound { item_type, item_id }
+    }
+}
+
+/// What was erased, and what a person still has to look after.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Redacted {
+    pub redacted: Vec<RedactedId>,
+    pub segments: Vec<String>,
+    pub checkpoints: Vec<String>,
+    pub blobs: u64,
+    /// Records of others that hold some of the same texts; these were left as they are.
+    pub also_in: Vec<String>,
+    /// Files that still hold some of the bytes, in whatever encoding.
+    pub leftovers: Vec<String>,
+    /// What no tool of ours reaches.
+    pub warnings: Vec<String>,
+}
+
+impl Journal {
+    /// Erases, verifies and notes. A redaction that a crash interrupted is finished first.
+    pub fn redact(&self, target: &Target, reason: &str) -> Result<Redacted, JournalError> {
+        if reason.trim().is_empty() || reason.len() > SUMMARY_BYTES_MAX {
+            return Err(JournalError::Refused(format!(
+                "a reason has 1 to {SUMMARY_BYTES_MAX} bytes; it stays in the journal for ever"
+            )));
+        }
+        let mut session = self.session()?;
+        let by = self.who.user.as_deref().unwrap_or(&self.who.agent);
+        let mut job = Job::new(session.next_seq, reason, by);
+        self.find_target(target, &mut job)?;
+        if let Target::Item { .. } = target {
+            let (first, more) = match &job.entities[..] {
+                [] => return Err(target.absent()),
+                [first, more @ ..] => (first.clone(), more),
+            };
+            if !more.is_empty() {
+                return Err(JournalError::refused(
+                    "several types have an item of this id: name it as TYPE/ID",
+                ));
+            }
+            let prefix = prefix_of(&first.0, &first.1);
+            self.find_target(&Target::Conflicts { prefix }, &mut job)?;
+            job.item = Some(first);
+        } else if job.records.is_empty() {
+            return Err(target.absent());
+        }
+        self.plan_checkpoints(&mut job)?;
+        let survey = self.survey(&mut job)?;
+        if survey.needles.matcher()?.is_in(reason.as_bytes()) {
+            return Err(JournalError::refused(
+                "the reason repeats what shall be erased: say it in other words",
+            ));
+        }
+        session.keep_job(&job)?;
+        session.carry_out(&job, survey)
+    }
+}
+
+impl Session<'_> {
+    /// What a crash interrupted goes on here, before anybody writes anything else.
+    pub(crate) fn resume_redaction(&mut self) -> Result<(), JournalError> {
+        let path = self.journal.layout.redact_job();
+        // A length costs less than a read, and this is asked at every start.
+        if matches!(self.journal.disk().len(&path), Ok(None)) {
+            return Ok(());
+        }
+        if let Some(mut job) = self.journal.redact_job()? {
+            let survey = self.journal.survey(&mut job)?;
+            self.carry_out(&job, survey)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out(&mut self, job: &Job, survey: Survey) -> Result<Redacted, JournalError> {
+        let journal = self.journal;
+        let matcher = survey.needles.matcher()?;
+        let layouts = journal.layouts()?;
+        for layout in &layouts {
+            journal.scrub_around(layout, job, &matcher)?;
+        }
+        // IMPORTANT: the blobs and then the segments last: from these a second run learns what the first was after.
+        for layout in &layouts {
+            journal.erase_blobs(layout, job)?;
+        }
+        for layout in &layouts {
+            journal.scrub_segments(layout, job, &matcher)?;
+        }
+        self.reconcile_full()?;
+        let mut told = Redacted {
+            redacted: job.ids(),
+            segments: survey.segments.into_iter().collect(),
+            checkpoints: names_of(job),
+            blobs: job.blobs.len() as u64,
+            also_in: survey.also_in.into_iter().take(ALSO_IN_MAX).collect(),
+            leftovers: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let is_news = !(job.records.is_empty() && job.checkpoints.is_empty());
+        if is_news && !self.is_noted(job)? {
+            self.note(job, &told)?;
+        }
+        self.drop_job()?;
+        told.leftovers = journal.leftovers(&matcher)?;
+        Ok(told)
+    }
+
+    fn note(&mut self, job: &Job, told: &Redacted) -> Result<(), JournalError> {
+        let ids = job.ids();
+        let none: &[RedactedId] = &[];
+        let mut chunks: Vec<&[RedactedId]> = ids.chunks(NOTE_IDS_MAX).collect();
+        if chunks.is_empty() {
+            chunks.push(none);
+        }
+        let mut drafts = Vec::new();
+        for chunk in chunks {
+            let note = Note::Redaction {
+                segments: told.segments.clone(),
+                checkpoints: told.checkpoints.clone(),
+                redacted: chunk.to_vec(),
+                reason: job.reason.clone(),
+                by: job.by.clone(),
+            };
+            drafts.push(self.meta_draft(&MetaPayload::Note(note))?);
+        }
+        self.write(&drafts)?;
+        self.write_meta(false)
+    }
+
+    /// Whether the run that a crash ended had come as far as its note: one redaction, one note (RD-04).
+    fn is_noted(&self, job: &Job) -> Result<bool, JournalError> {
+        let journal = self.journal;
+        let mut notes = Notes {
+            since: job.next_seq,
+            found: BTreeSet::new(),
+            any: false,
+        };
+        let live = segments::live(journal.disk(), &journal.layout)?;
+        let begin = segments::holding(&live, job.next_seq);
+        for first in &live[begin.min(live.len())..] {
+            let bytes = segments::read(journal.disk(), &journal.layout, *first)?;
+            scan(&bytes, 0, &mut notes);
+        }
+        let all: BTreeSet<(u64, String)> = job
+            .ids()
+            .into_iter()
+            .map(|id| (id.seq, id.writer))
+            .collect();
+        Ok(notes.any && notes.found.is_superset(&all))
+    }
+}
+
+struct Notes {
+    since: u64,
+    found: BTreeSet<(u64, String)>,
+    any: bool,
+}
+
+impl<'a> Sink<'a> for Notes {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        for record in batch.iter().map(|counted| &counted.record) {
+            let payload = record.payload.map(serde_json::value::RawValue::get);
+            if record.seq >= self.since
+                && let Some(MetaPayload::Note(Note::Redaction { redacted, .. })) =
+                    payload.and_then(|text| MetaPayload::parse(record.action, text))
+            {
+                self.any = true;
+                let ids = redacted.into_iter().map(|id| (id.seq, id.writer));
+                self.found.extend(ids);
+            }
+        }
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}
+
+fn names_of(job: &Job) -> Vec<String> {
+    let names: BTreeSet<&String> = job.checkpoints.values().map(|r| &r.file).collect();
+    names.into_iter().cloned().collect()
+}

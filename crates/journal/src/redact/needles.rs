@@ -1,0 +1,220 @@
+//! The bytes that must be gone, and where they are found: raw, JSON-escaped, base64, hex, UTF-16, deflated.
+
+use std::collections::BTreeSet;
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use serde_json::Value;
+
+use super::inflate;
+use crate::error::JournalError;
+
+/// Shorter texts are words that everybody uses.
+const TEXT_BYTES_MIN: usize = 8;
+/// A word inside a text counts alone when it looks like a token.
+const TOKEN_BYTES_MIN: usize = 12;
+/// A longer text is looked for in pieces too: half of it in a torn write is still found.
+const PIECE_BYTES: usize = 32;
+const NEEDLES_MAX: usize = 4096;
+
+/// Texts of the redacted content.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Needles(BTreeSet<String>);
+
+impl Needles {
+    pub(crate) fn document(&mut self, document: &Value) {
+        match document {
+            Value::String(text) => self.text(text),
+            Value::Number(number) => self.text(&number.to_string()),
+            Value::Array(items) => items.iter().for_each(|item| self.document(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.document(field)),
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    pub(crate) fn text(&mut self, text: &str) {
+        let text = text.trim();
+        if text.len() < TEXT_BYTES_MIN {
+            return;
+        }
+        if text.len() <= 2 * PIECE_BYTES {
+            self.add(text);
+        } else {
+            let mut rest = text;
+            while rest.len() >= TEXT_BYTES_MIN {
+                let end = (PIECE_BYTES..rest.len()).find(|at| rest.is_char_boundary(*at));
+                let (piece, behind) = rest.split_at(end.unwrap_or(rest.len()));
+                self.add(piece);
+                rest = behind;
+            }
+        }
+        let is_token =
+            |word: &&str| word.len() >= TOKEN_BYTES_MIN && word.chars().any(|c| c.is_ascii_digit());
+        for word in text.split_whitespace().filter(is_token) {
+            self.add(word.trim_matches(|c: char| c.is_ascii_punctuation()));
+        }
+    }
+
+    fn add(&mut self, text: &str) {
+        if self.0.len() < NEEDLES_MAX && text.len() >= TEXT_BYTES_MIN {
+            self.0.insert(text.to_owned());
+        }
+    }
+
+    /// Without those that others hold as well.
+    pub(crate) fn without(&self, held: &BTreeSet<String>) -> Self {
+        Self(self.0.difference(held).cloned().collect())
+    }
+
+    pub(crate) fn matcher(&self) -> Result<Matcher, JournalError> {
+        let mut patterns = Vec::new();
+        let mut owners = Vec::new();
+        for text in &self.0 {
+            for pattern in spellings(text) {
+                patterns.push(pattern);
+                owners.push(text.clone());
+            }
+        }
+        // Built for one pass over a few files: a table of all states would cost more than it saves.
+        let machine = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::ContiguousNFA))
+            .build(patterns)
+            .map_err(JournalError::refused)?;
+        Ok(Matcher { machine, owners })
+    }
+}
+
+/// Finds needles in whatever encoding.
+#[derive(Debug)]
+pub(crate) struct Matcher {
+    machine: AhoCorasick,
+    owners: Vec<String>,
+}
+
+impl Matcher {
+    /// In the bytes as they are, compressed streams not looked into.
+    pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
+        !self.owners.is_empty() && self.machine.is_match(bytes)
+    }
+
+    /// Which ones, where one may stand inside another.
+    pub(crate) fn found(&self, bytes: &[u8]) -> BTreeSet<String> {
+        if self.owners.is_empty() {
+            return BTreeSet::new();
+        }
+        let hits = self.machine.find_overlapping_iter(bytes);
+        hits.map(|hit| self.owners[hit.pattern().as_usize()].clone())
+            .collect()
+    }
+
+    /// With a look into everything that is deflated.
+    pub(crate) fn is_anywhere_in(&self, bytes: &[u8]) -> bool {
+        self.is_in(bytes)
+            || (!self.owners.is_empty()
+                && inflate::streams(bytes)
+                    .iter()
+                    .any(|content| self.is_in(content)))
+    }
+}
+
+/// A text in every encoding that a file may hold it in.
+fn spellings(text: &str) -> BTreeSet<Vec<u8>> {
+    let raw = text.as_bytes();
+    let mut all = BTreeSet::from([raw.to_vec()]);
+    if let Ok(quoted) = serde_json::to_string(text) {
+        all.insert(quoted.as_bytes()[1..quoted.len() - 1].to_vec());
+    }
+    for upper in [false, true] {
+        all.insert(escaped(text, upper).into_bytes());
+        all.insert(hex(raw, upper).into_bytes());
+    }
+    for start in 0..3 {
+        let mut shifted = vec![0; start];
+        shifted.extend_from_slice(raw);
+        // The first and last digits share bits with the neighbours, whatever these are.
+        let from = [0, 2, 3][start];
+        let to = shifted.len() * 8 / 6;
+        for engine in [&STANDARD_NO_PAD, &URL_SAFE_NO_PAD] {
+            all.insert(engine.encode(&shifted).as_bytes()[from..to].to_vec());
+        }
+    }
+    all.insert(text.encode_utf16().flat_map(u16::to_le_bytes).collect());
+    all.insert(text.encode_utf16().flat_map(u16::to_be_bytes).collect());
+    all
+}
+
+/// As JSON in ASCII alone.
+fn escaped(text: &str, upper: bool) -> String {
+    let mut out = String::new();
+    for unit in text.encode_utf16() {
+        match char::from_u32(u32::from(unit)) {
+            Some(c @ ('"' | '\\' | '/')) => out.extend(['\\', c]),
+            Some(c) if (' '..='~').contains(&c) => out.push(c),
+            _ if upper => out.push_str(&format!("\\u{unit:04X}")),
+            _ => out.push_str(&format!("\\u{unit:04x}")),
+        }
+    }
+    out
+}
+
+fn hex(bytes: &[u8], upper: bool) -> String {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    if upper { digits.to_uppercase() } else { digits }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CANARY: &str = "CANARY/é\"7f3a-11";
+
+    fn matcher() -> Matcher {
+        let mut needles = Needles::default();
+        needles.text(CANARY);
+        needles.matcher().unwrap()
+    }
+
+    #[test]
+    fn rd_01_the_bytes_are_found_in_six_encodings_at_every_alignment() {
+        let matcher = matcher();
+        for before in ["", "x", "xy", "xyz"] {
+            let text = format!("{before}{CANARY} and more");
+            let engine = &base64::engine::general_purpose::STANDARD;
+            let utf16 = |f: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(f).collect();
+            let all: [Vec<u8>; 8] = [
+                text.clone().into_bytes(),
+                serde_json::to_vec(&text).unwrap(),
+                escaped(&text, false).into_bytes(),
+                engine.encode(&text).into_bytes(),
+                hex(text.as_bytes(), false).into_bytes(),
+                hex(text.as_bytes(), true).into_bytes(),
+                utf16(u16::to_le_bytes),
+                utf16(u16::to_be_bytes),
+            ];
+            for (n, bytes) in all.iter().enumerate() {
+                assert!(matcher.is_in(bytes), "encoding {n} after {before:?}");
+            }
+            let mut zlib = b"\x78\x01\x01".to_vec();
+            let length = u16::try_from(text.len()).unwrap();
+            zlib.extend(length.to_le_bytes());
+            zlib.extend((!length).to_le_bytes());
+            zlib.extend(text.bytes());
+            assert!(matcher.is_anywhere_in(&zlib));
+        }
+        assert!(!matcher.is_anywhere_in(b"nothing of the kind, however long the text may be"));
+    }
+
+    #[test]
+    fn long_texts_are_found_by_their_pieces_and_short_ones_are_no_needles() {
+        let long = "é".repeat(500) + " token-4711-abcdef";
+        let mut needles = Needles::default();
+        needles.document(&serde_json::json!({"a": [long, "short", 12, 4_915_112_345_678_u64]}));
+        let matcher = needles.matcher().unwrap();
+        assert!(matcher.is_in("é".repeat(40).as_bytes()));
+        assert!(matcher.is_in(b"x token-4711-abcdef"));
+        assert!(matcher.is_in(b"call 4915112345678"));
+        assert!(!matcher.is_in(b"short 12"));
+        assert!(!Needles::default().matcher().unwrap().is_in(b"anything"));
+    }
+}

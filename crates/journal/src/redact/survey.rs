@@ -1,0 +1,291 @@
+//! What a redaction would erase: found by reading everything, before anything is changed.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde_json::value::RawValue;
+
+use crate::action::ActionClass;
+use crate::blobs;
+use crate::checkpoint::{self, MANIFEST_BYTES_MAX};
+use crate::error::{At, JournalError};
+use crate::federation::is_conflict;
+use crate::format::{BLOB_BYTES_MAX, SEGMENT_BYTES_MAX, checkpoint_seq, is_sha256, segment_seq};
+use crate::journal::Journal;
+use crate::layout::Layout;
+use crate::record::{Record, decode};
+
+use super::Target;
+use super::job::{Erased, Job};
+use super::needles::{Matcher, Needles};
+use super::{line, scrub};
+
+/// What was found of the target.
+pub(crate) struct Survey {
+    pub(crate) needles: Needles,
+    /// What others hold as well, and who: it cannot be erased with the target.
+    pub(crate) also_in: BTreeSet<String>,
+    pub(crate) segments: BTreeSet<String>,
+}
+
+impl Journal {
+    /// The store and the copies of it that it keeps.
+    pub(crate) fn layouts(&self) -> Result<Vec<Layout>, JournalError> {
+        let mut all = vec![self.layout.clone()];
+        let backups = self.layout.backups();
+        for entry in self.disk().list(&backups).at(&backups)? {
+            if entry.is_dir {
+                all.push(Layout::new(backups.join(&entry.name)));
+            }
+        }
+        Ok(all)
+    }
+
+    /// Segments of a store or a copy, live and archived.
+    pub(crate) fn segment_files(&self, layout: &Layout) -> Result<Vec<PathBuf>, JournalError> {
+        self.files_in(&[layout.archive(), layout.events()], |name| {
+            segment_seq(name).is_some()
+        })
+    }
+
+    pub(crate) fn checkpoint_files(&self, layout: &Layout) -> Result<Vec<PathBuf>, JournalError> {
+        let folders = [layout.archived_checkpoints(), layout.checkpoints()];
+        self.files_in(&folders, |name| checkpoint_seq(name).is_some())
+    }
+
+    fn files_in(
+        &self,
+        folders: &[PathBuf],
+        is_wanted: impl Fn(&str) -> bool,
+    ) -> Result<Vec<PathBuf>, JournalError> {
+        let mut found = Vec::new();
+        for folder in folders {
+            for entry in self.disk().list(folder).at(folder)? {
+                if !entry.is_dir && is_wanted(&entry.name) {
+                    found.push(folder.join(&entry.name));
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Fills the job with the records of a target.
+    pub(crate) fn find_target(&self, target: &Target, job: &mut Job) -> Result<(), JournalError> {
+        for layout in self.layouts()? {
+            for path in self.segment_files(&layout)? {
+                let bytes = self.disk().read(&path, SEGMENT_BYTES_MAX).at(&path)?;
+                for place in scrub::lines(&bytes) {
+                    let old = &bytes[place];
+                    if let Ok((record, crc)) = decode(old)
+                        && target.is(&record)
+                    {
+                        self.take(old, &record, crc, job)?;
+                    }
+                }
+            }
+            if let Target::Item { item_id, .. } = target {
+                self.find_in_checkpoints(&layout, target, item_id, job)?;
+            }
+        }
+        job.records.sort_by_key(|e| e.seq);
+        job.records.dedup();
+        job.blobs.sort_unstable();
+        job.blobs.dedup();
+        job.entities.sort_unstable();
+        job.entities.dedup();
+        Ok(())
+    }
+
+    fn take(
+        &self,
+        old: &[u8],
+        record: &Record<'_>,
+        crc: u32,
+        job: &mut Job,
+    ) -> Result<(), JournalError> {
+        if record.action.class(self.mode) == ActionClass::JournalMeta {
+            return Err(JournalError::refused(
+                "this record is the journal's own and holds no content of anybody; name the record that does",
+            ));
+        }
+        if line::has_content(record) {
+            job.records.push(Erased {
+                seq: record.seq,
+                writer: record.writer.as_str().to_owned(),
+                crc,
+                new_crc: crate::record::line_crc(&line::erased(old)?)?,
+            });
+        }
+        if let Some(blob) = &record.payload_ref {
+            job.blobs.push(blob.sha256.as_str().to_owned());
+        }
+        if let Some(id) = &record.item_id {
+            let entity = (record.item_type.as_str().to_owned(), id.as_str().to_owned());
+            job.entities.push(entity);
+        }
+        Ok(())
+    }
+
+    /// A clone has no segments: its checkpoints are all that knows the item.
+    fn find_in_checkpoints(
+        &self,
+        layout: &Layout,
+        target: &Target,
+        item_id: &str,
+        job: &mut Job,
+    ) -> Result<(), JournalError> {
+        for path in self.checkpoint_files(layout)? {
+            let bytes = self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)?;
+            let Ok(manifest) = checkpoint::parse(&bytes) else {
+                continue;
+            };
+            for entity in &manifest.entities {
+                if target.is_item(entity.item_type.as_str(), entity.item_id.as_str()) {
+                    let t = entity.item_type.as_str().to_owned();
+                    job.entities.push((t, item_id.to_owned()));
+                    let blob = entity.payload_ref.as_ref();
+                    job.blobs.extend(blob.map(|r| r.sha256.as_str().to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The new form of every checkpoint that holds content of the job, by its old SHA-256.
+    pub(crate) fn plan_checkpoints(&self, job: &mut Job) -> Result<(), JournalError> {
+        for layout in self.layouts()? {
+            for path in self.checkpoint_files(&layout)? {
+                let bytes = self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)?;
+                if let Ok(Some((_, reference))) = scrub::manifest(&bytes, job) {
+                    let before = blobs::sha256_hex(&bytes);
+                    let kept = checkpoint::parse(&bytes).map_or(Vec::new(), |m| m.blobs);
+                    let gone = kept
+                        .into_iter()
+                        .filter(|blob| !reference.blobs.contains(blob));
+                    job.blobs.extend(gone);
+                    job.checkpoints.insert(before, reference);
+                }
+            }
+        }
+        job.blobs.sort_unstable();
+        job.blobs.dedup();
+        Ok(())
+    }
+
+    /// The texts that must be gone, and those that stay because others hold them.
+    pub(crate) fn survey(&self, job: &mut Job) -> Result<Survey, JournalError> {
+        let mut survey = Survey {
+            needles: Needles::default(),
+            also_in: BTreeSet::new(),
+            segments: BTreeSet::new(),
+        };
+        let mut kept_blobs = BTreeSet::new();
+        self.each_record(|path, record, _| {
+            if job.names(record) {
+                let name = path.file_name().unwrap_or_default();
+                survey.segments.insert(name.to_string_lossy().into_owned());
+                self.content(record, &mut survey.needles);
+            } else if let Some(blob) = &record.payload_ref {
+                kept_blobs.insert(blob.sha256.as_str().to_owned());
+            }
+        })?;
+        for sha256 in &job.blobs {
+            self.blob_content(sha256, &mut survey.needles);
+        }
+        let matcher = survey.needles.matcher()?;
+        let mut held = BTreeSet::new();
+        self.each_record(|_, record, old| {
+            if !job.names(record) && record.redacted.is_none() && matcher.is_in(old) {
+                held.extend(matcher.found(old));
+                survey.also_in.insert(name_of(record));
+            }
+        })?;
+        for sha256 in &kept_blobs {
+            self.held_by_blob(sha256, &matcher, &mut held, &mut survey.also_in);
+        }
+        job.blobs.retain(|blob| !kept_blobs.contains(blob));
+        survey.needles = survey.needles.without(&held);
+        Ok(survey)
+    }
+
+    fn held_by_blob(
+        &self,
+        sha256: &str,
+        matcher: &Matcher,
+        held: &mut BTreeSet<String>,
+        also_in: &mut BTreeSet<String>,
+    ) {
+        if let Ok(bytes) = blobs::get(self.disk(), &self.layout, sha256) {
+            let found = matcher.found(&bytes);
+            if !found.is_empty() {
+                also_in.insert(format!("blob {sha256}"));
+                held.extend(found);
+            }
+        }
+    }
+
+    fn each_record(
+        &self,
+        mut each: impl FnMut(&std::path::Path, &Record<'_>, &[u8]),
+    ) -> Result<(), JournalError> {
+        for layout in self.layouts()? {
+            for path in self.segment_files(&layout)? {
+                let bytes = self.disk().read(&path, SEGMENT_BYTES_MAX).at(&path)?;
+                for place in scrub::lines(&bytes) {
+                    let old = &bytes[place];
+                    if let Ok((record, _)) = decode(old) {
+                        each(&path, &record, old);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn content(&self, record: &Record<'_>, needles: &mut Needles) {
+        let id = record.item_id.as_ref().map_or("", |id| id.as_str());
+        let is_ours = is_conflict(record.item_type.as_str(), id);
+        if let Some(summary) = record.summary.as_ref().filter(|_| !is_ours) {
+            needles.text(summary.as_str());
+        }
+        let payload = record.payload.map(RawValue::get);
+        if let Some(document) = payload.and_then(|text| serde_json::from_str(text).ok()) {
+            content_of(&document, needles);
+        }
+        if let Some(blob) = &record.payload_ref {
+            self.blob_content(blob.sha256.as_str(), needles);
+        }
+    }
+
+    /// Wherever a copy of it lies: the live one may be archived, or gone from here and not from a backup.
+    fn blob_content(&self, sha256: &str, needles: &mut Needles) {
+        let held = self.layouts().unwrap_or_default();
+        let places = held
+            .iter()
+            .flat_map(|layout| [layout.blob(sha256), layout.archived_blobs().join(sha256)]);
+        for path in places.filter(|_| is_sha256(sha256)) {
+            let bytes = self.disk().read(&path, BLOB_BYTES_MAX as u64).ok();
+            if let Some(document) = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
+                content_of(&document, needles);
+                return;
+            }
+        }
+    }
+}
+
+/// Of a conflict candidate only the images: the rest of it is our own words and the names of origins.
+fn content_of(document: &serde_json::Value, needles: &mut Needles) {
+    match document["images"].as_array() {
+        Some(images) if document["kind"] == "conflict" => {
+            for image in images {
+                needles.document(&image["document"]);
+            }
+        }
+        _ => needles.document(document),
+    }
+}
+
+fn name_of(record: &Record<'_>) -> String {
+    let id = record.item_id.as_ref().map_or("", |id| id.as_str());
+    format!("seq {} ({} {id})", record.seq, record.item_type.as_str())
+}

@@ -1,0 +1,339 @@
+//! RD-01…RD-06: after a redaction nothing of the store yields the bytes, and nothing else changed.
+#![cfg(test)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use heddle_journal::disk::{Disk, MemDisk};
+use heddle_journal::{Journal, JournalError, Target};
+use serde_json::{Value, json};
+use support::power::{item, small};
+use support::*;
+
+const CANARY: &str = "CANARY-7f3a9c-tel-4915112345678";
+
+fn at(name: &str) -> PathBuf {
+    Path::new(ROOT).join(name)
+}
+
+fn plant(disk: &MemDisk, name: &str, bytes: &[u8]) {
+    let path = at(name);
+    disk.create_dir(path.parent().unwrap()).unwrap();
+    disk.write(&path, bytes).unwrap();
+}
+
+/// A store with the canary in every kind of place.
+fn store() -> (MemDisk, Journal) {
+    let disk = MemDisk::new();
+    let journal = small(init(&disk), 900);
+    for n in 0..4 {
+        let mut change = put("plan", "s", json!({"note": CANARY, "n": n}));
+        change.summary = Some(format!("about {CANARY}"));
+        commit(&journal, vec![change, plan("a", n)]);
+    }
+    let large = json!({"note": CANARY, "text": "y".repeat(70_000)});
+    commit(&journal, vec![put("plan", "s", large)]);
+    for n in 4..8 {
+        commit(&journal, vec![plan("a", n)]);
+        journal.checkpoint().unwrap();
+    }
+    journal.gc().unwrap();
+    commit(
+        &journal,
+        vec![put("plan", "s", json!({"note": CANARY, "n": 9}))],
+    );
+    (disk, journal)
+}
+
+fn records(journal: &Journal) -> BTreeMap<(u64, String), Value> {
+    let log = journal.log(0, usize::MAX).unwrap();
+    let all = log.iter().map(|line| {
+        let value: Value = serde_json::from_str(line.get()).unwrap();
+        let id = (
+            value["seq"].as_u64().unwrap(),
+            value["writer"].as_str().unwrap().to_owned(),
+        );
+        (id, value)
+    });
+    all.collect()
+}
+
+fn holding(disk: &MemDisk, text: &str) -> Vec<PathBuf> {
+    let files = disk.files().into_iter();
+    let held = files.filter(|(_, bytes)| String::from_utf8_lossy(bytes).contains(text));
+    held.map(|(path, _)| path).collect()
+}
+
+#[test]
+fn rd_01_c44_no_file_of_the_store_yields_the_bytes_whatever_kind_it_is() {
+    let (disk, journal) = store();
+    // One of each place that C44 names, in one of each encoding that RD-01 names.
+    plant(
+        &disk,
+        "events/quarantine/plan.s.01ABC",
+        b"not json but CANARY",
+    );
+    let hex: String = CANARY.bytes().map(|b| format!("{b:02x}")).collect();
+    plant(&disk, "events/quarantine/other", hex.as_bytes());
+    plant(&disk, "entities/plan/.s.json.tmp", CANARY.as_bytes());
+    plant(&disk, "events/.meta.json.tmp", CANARY.as_bytes());
+    plant(&disk, "events/queue/01DEAD.req", CANARY.as_bytes());
+    let parked = format!("{{\"id\":1}}\n{{\"summary\":\"{CANARY}\"}}\n{{\"item_id\":\"s\"}}\n");
+    plant(&disk, "events/archive/events.v1.jsonl", parked.as_bytes());
+    for (path, bytes) in disk.files() {
+        let inside = path.strip_prefix(ROOT).unwrap().to_owned();
+        if !inside.starts_with("events/queue") {
+            plant(&disk, &format!("backups/one/{}", inside.display()), &bytes);
+        }
+    }
+    assert!(holding(&disk, CANARY).len() > 10);
+    let told = journal
+        .redact(&item("plan", "s"), "the person asked for it")
+        .unwrap();
+    assert_eq!(told.leftovers, [""; 0]);
+    assert_eq!(holding(&disk, "CANARY"), Vec::<PathBuf>::new());
+    assert_eq!(holding(&disk, &hex), Vec::<PathBuf>::new());
+    assert!(told.blobs >= 1 && told.checkpoints.len() >= 2, "{told:?}");
+    // What is not ours to change is named.
+    plant(&disk, "note-of-a-person.txt", b"nothing yet");
+    assert_eq!(
+        disk.files()[&at("events/archive/events.v1.jsonl")],
+        b"{\"id\":1}\n{\"redacted\":1}\n{\"redacted\":1}\n"
+    );
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert!(matches!(
+        journal.show("plan", "s"),
+        Err(JournalError::NotFound { .. })
+    ));
+    assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 7);
+    // The revision goes on counting.
+    let receipt = &commit(&journal, vec![put("plan", "s", json!({"n": 1}))])[0];
+    assert_eq!(receipt.entity_rev, Some(7));
+}
+
+#[test]
+fn rd_01_a_file_that_is_not_ours_is_named_and_left() {
+    let (disk, journal) = store();
+    let utf16: Vec<u8> = CANARY.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    plant(&disk, "notes.txt", &utf16);
+    let told = journal.redact(&item("plan", "s"), "asked for").unwrap();
+    assert_eq!(told.leftovers, [at("notes.txt").display().to_string()]);
+    assert_eq!(disk.files()[&at("notes.txt")], utf16);
+}
+
+#[test]
+fn rd_02_rd_04_all_other_content_is_the_same_and_one_note_says_what_happened() {
+    let (_, journal) = store();
+    let before = records(&journal);
+    journal
+        .redact(&item("plan", "s"), "the person asked for it")
+        .unwrap();
+    let after = records(&journal);
+    let notes: Vec<&Value> = after
+        .values()
+        .filter(|r| r["payload"]["kind"] == "redaction")
+        .collect();
+    assert_eq!(notes.len(), 1);
+    let note = &notes[0]["payload"];
+    assert_eq!(note["reason"], "the person asked for it");
+    assert_eq!(note["by"], "tester");
+    assert_eq!(note["redacted"].as_array().unwrap().len(), 6);
+    assert!(!note["segments"].as_array().unwrap().is_empty());
+    assert!(!note["checkpoints"].as_array().unwrap().is_empty());
+    assert!(!note.to_string().contains("CANARY"));
+    for (id, record) in &before {
+        let now = &after[id];
+        if record["item_id"] == "s" {
+            assert_eq!(now["redacted"], 1, "{now}");
+            assert!(now["payload"].is_null() && now["summary"].is_null());
+            assert_eq!(now["entity_rev"], record["entity_rev"]);
+        } else if record["action"] != "checkpoint_ref" {
+            assert_eq!(now, record);
+        }
+    }
+    assert_eq!(after.len(), before.len() + 1);
+}
+
+#[test]
+fn rd_05_a_cursor_inside_the_redacted_range_goes_on() {
+    let (disk, journal) = store();
+    let reader = open(&disk, 1, 40).unwrap();
+    let first = reader.events("r", 1, false).unwrap();
+    assert!(first.more);
+    journal.redact(&item("plan", "s"), "asked for").unwrap();
+    let mut last = first.last_seq;
+    loop {
+        let page = reader.events("r", 3, false).unwrap();
+        for event in &page.events {
+            let seq = serde_json::from_str::<Value>(event.get()).unwrap()["seq"]
+                .as_u64()
+                .unwrap();
+            assert!(seq > last, "each once, in order");
+            last = seq;
+            assert!(!event.get().contains("CANARY"));
+        }
+        if !page.more {
+            break;
+        }
+    }
+}
+
+#[test]
+fn rd_06_an_old_copy_of_segment_or_checkpoint_brings_nothing_back() {
+    let (disk, journal) = store();
+    let old = disk.files();
+    journal.redact(&item("plan", "s"), "asked for").unwrap();
+    for (path, bytes) in &old {
+        let name = path.display().to_string();
+        if !(name.contains("/seg-") || name.contains("/ckpt-"))
+            || disk.files().get(path) == Some(bytes)
+        {
+            continue;
+        }
+        let image = disk.fork();
+        // The active segment as it was, the note behind it.
+        image.tamper(path, |now| {
+            let behind = now.split_off(bytes.len().min(now.len()));
+            *now = [
+                bytes.clone(),
+                if name.contains("/seg-") {
+                    behind
+                } else {
+                    Vec::new()
+                },
+            ]
+            .concat();
+        });
+        let reader = open(&image, 1, 50).unwrap();
+        let rebuilt = reader.rebuild(0).unwrap();
+        let entity = rebuilt.replay.get("plan", "s").unwrap();
+        assert!(entity.head.is_deleted, "{name}");
+        assert!(
+            matches!(reader.show("plan", "s"), Err(JournalError::NotFound { .. })),
+            "{name}"
+        );
+        // Nobody reads an archived checkpoint; everything else is reported.
+        let is_read = !name.contains("archive/checkpoints");
+        assert!(!is_read || !reader.verify().unwrap().ok, "{name}");
+    }
+    // The old lines once more, behind everything, as a peer or a careless restore would bring them.
+    let named = |path: &&PathBuf| path.display().to_string().contains("/seg-");
+    let first = old.keys().find(named).unwrap();
+    let now = disk.files();
+    let active = now
+        .keys()
+        .rfind(|p| p.display().to_string().contains("events/seg-"));
+    let image = disk.fork();
+    let is_there = image.tamper(active.unwrap(), |bytes| bytes.extend(&old[first]));
+    assert!(is_there);
+    let reader = open(&image, 1, 51).unwrap();
+    assert!(
+        reader
+            .rebuild(usize::MAX)
+            .unwrap()
+            .replay
+            .get("plan", "s")
+            .unwrap()
+            .head
+            .is_deleted
+    );
+}
+
+#[test]
+fn a_seq_that_is_not_the_newest_leaves_the_entity_as_it_is() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![put("plan", "s", json!({"note": CANARY}))]);
+    commit(
+        &journal,
+        vec![put("plan", "s", json!({"note": "harmless words"}))],
+    );
+    let told = journal.redact(&Target::Seq(1), "asked for").unwrap();
+    assert_eq!((told.redacted.len(), told.leftovers.len()), (1, 0));
+    assert_eq!(holding(&disk, "CANARY"), Vec::<PathBuf>::new());
+    let shown = journal.show("plan", "s").unwrap();
+    assert_eq!(
+        (shown.entity_rev, &shown.payload["note"]),
+        (2, &json!("harmless words"))
+    );
+    // The newest: the entity is gone, never the revision before it instead.
+    journal.redact(&Target::Seq(2), "asked for").unwrap();
+    assert!(matches!(
+        journal.show("plan", "s"),
+        Err(JournalError::NotFound { .. })
+    ));
+    assert!(journal.verify().unwrap().ok);
+}
+
+#[test]
+fn what_others_hold_as_well_stays_and_is_named() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![put("plan", "s", json!({"note": CANARY}))]);
+    commit(
+        &journal,
+        vec![put(
+            "plan",
+            "other",
+            json!({"note": format!("see {CANARY}")}),
+        )],
+    );
+    let told = journal.redact(&item("plan", "s"), "asked for").unwrap();
+    assert_eq!(told.also_in, ["seq 2 (plan other)"]);
+    assert_eq!(
+        told.leftovers, [""; 0],
+        "what stays on purpose is no leftover"
+    );
+    assert!(journal.show("plan", "other").is_ok());
+    journal
+        .redact(&item("plan", "other"), "that one too")
+        .unwrap();
+    assert_eq!(holding(&disk, "CANARY"), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn refusals_say_why_and_change_nothing() {
+    let (disk, journal) = store();
+    commit(
+        &journal,
+        vec![put("decision", "s", json!({"title": "another of this id"}))],
+    );
+    let before = disk.files();
+    let anywhere = Target::Item {
+        item_type: None,
+        item_id: "s".into(),
+    };
+    let refused = [
+        (journal.redact(&anywhere, "r").unwrap_err(), "TYPE/ID"),
+        (
+            journal.redact(&item("plan", "s"), " ").unwrap_err(),
+            "reason",
+        ),
+        (
+            journal
+                .redact(&item("plan", "s"), &format!("holds {CANARY}"))
+                .unwrap_err(),
+            "other words",
+        ),
+        (
+            journal.redact(&item("plan", "nobody"), "r").unwrap_err(),
+            "not here",
+        ),
+        (
+            journal.redact(&Target::Seq(9999), "r").unwrap_err(),
+            "not here",
+        ),
+    ];
+    for (error, word) in refused {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let kept = |files: &BTreeMap<PathBuf, Vec<u8>>| {
+        let mut files = files.clone();
+        files.retain(|path, _| !path.ends_with("lock") && !path.ends_with("meta.json"));
+        files
+    };
+    assert_eq!(kept(&disk.files()), kept(&before));
+}
