@@ -205,3 +205,61 @@ fn what_is_no_request_is_refused_with_a_problem_all_the_same() {
     );
     daemon.http.get("/v1/health").expect(200);
 }
+
+#[test]
+fn a_path_that_is_no_text_is_a_problem_like_any_other() {
+    let home = Home::new();
+    let daemon = home.up();
+    let document = daemon.http.get("/v1/openapi.json").expect(200);
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        if !path.contains('{') {
+            continue;
+        }
+        let begin = path.find('{').unwrap();
+        let end = path.find('}').unwrap() + 1;
+        for strange in ["%ff%00", "%00", "%c3%28"] {
+            let target = format!("{}{strange}{}", &path[..begin], &path[end..]);
+            for method in methods.as_object().unwrap().keys() {
+                let answer = match method.as_str() {
+                    "get" => daemon.http.get(&target),
+                    _ => daemon.http.post(&target, &json!({})),
+                };
+                let problem = answer.expect(400);
+                assert_eq!(problem["code"], "invalid_request", "{target}");
+                assert!(problem["next"].is_string(), "{problem}");
+                asked += 1;
+            }
+        }
+    }
+    assert!(asked >= 9, "{asked}");
+}
+
+#[test]
+fn posts_refuse_parameters_that_they_do_not_have_and_do_nothing() {
+    let home = Home::new();
+    let daemon = home.up();
+    let document = daemon.http.get("/v1/openapi.json").expect(200);
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        if methods.get("post").is_none() {
+            continue;
+        }
+        let target = format!("{}?colour=blue", path.replace("{id}", "x"));
+        let problem = daemon.http.post(&target, &json!({})).expect(400);
+        assert_eq!(problem["code"], "invalid_request", "{target}");
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("parameters") || detail.contains("colour"),
+            "{target}: {detail}"
+        );
+        asked += 1;
+    }
+    assert!(asked > 20, "{asked}");
+    let body = json!({"to": "@tester", "message": "x", "client_message_id": "a"});
+    daemon.http.post("/v1/send?mesh=other", &body).expect(400);
+    daemon.http.get("/v1/outbox/a").expect(404);
+    daemon.http.post("/v1/send", &body).expect(202);
+    // A get of the same path that belongs to another route keeps its own.
+    daemon.http.get("/v1/outbox/prune?mesh=home").expect(404);
+}

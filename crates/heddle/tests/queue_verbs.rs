@@ -5,7 +5,7 @@ mod support;
 
 use serde_json::json;
 use support::Home;
-use support::queue::QUEUE;
+use support::queue::{LONG, QUEUE, committed, push, settle, take_one};
 
 #[test]
 fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
@@ -72,7 +72,7 @@ fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
     let ran = home.cli(&["queue", "list", "--json"]).ok();
     assert_eq!(
         ran.json()["queues"],
-        json!([{"queue": QUEUE, "mesh": "home"}])
+        json!([{"queue": QUEUE, "mesh": "home", "ready": 0, "leased": 0}])
     );
 }
 
@@ -118,4 +118,33 @@ fn hostile_arguments_are_usage_errors() {
             "{ran:?}"
         );
     }
+}
+
+#[test]
+fn the_list_counts_what_is_ready_and_what_is_leased() {
+    let home = Home::new();
+    let daemon = home.up();
+    for id in ["a", "b", "c"] {
+        push(&daemon, id, "next");
+    }
+    committed(&daemon, 3);
+    let item = take_one(&daemon, "one", LONG);
+    let counts = || {
+        let list = daemon.http.get("/v1/queue/list").expect(200);
+        let queue = &list["queues"][0];
+        (
+            queue["ready"].as_u64().unwrap(),
+            queue["leased"].as_u64().unwrap(),
+        )
+    };
+    assert_eq!(counts(), (2, 1));
+    let shown = home.cli(&["queue", "list"]).ok().stdout;
+    let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["queue:builds", "home", "2", "1"], "{shown}");
+    assert_eq!(settle(&daemon, "ack", "one", &item), "acked");
+    assert_eq!(counts(), (2, 0));
+    // A lease that ran out holds nothing.
+    take_one(&daemon, "one", 1);
+    assert_eq!(counts(), (1, 1));
+    support::wait_until("the end of the lease", || counts() == (2, 0));
 }

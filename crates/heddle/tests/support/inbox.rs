@@ -1,5 +1,7 @@
 //! A mailbox as a caller meets it.
 
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 use super::Daemon;
@@ -21,4 +23,18 @@ pub fn texts(daemon: &Daemon, target: &str) -> Vec<String> {
 
 pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
+
+/// Overwrites the beginning of the page on which this table begins, with the log moved in first.
+pub fn damage(home: &Path, table: &str) {
+    let path = home.join("data.db");
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = ?1";
+    let page: i64 = raw.query_row(sql, [table], |row| row.get(0)).unwrap();
+    drop(raw);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let start = usize::try_from(page - 1).unwrap() * 4096;
+    bytes[start..start + 64].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
 }

@@ -48,6 +48,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "publish",
         sql: include_str!("v9_publish.sql"),
     },
+    Migration {
+        version: 10,
+        name: "inbox_lost",
+        sql: include_str!("v10_inbox_lost.sql"),
+    },
 ];
 
 /// The version that this program leads to.

@@ -254,6 +254,8 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         events: Events::default(),
         hook_tokens: crate::hooks::Tokens::default(),
         parked: Vec::new(),
+        old_files: Vec::new(),
+        damage: crate::inbox::damage::Damage::default(),
         inbox_retention: std::time::Duration::from_hours(24),
         tasks: crate::tasks::Activity::new(1),
         disk: disk::Disk::new(folder.to_owned(), None),
