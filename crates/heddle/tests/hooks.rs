@@ -4,7 +4,7 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::hooks::{NOTE, WAIT, Yard, ids, received, send, set_mode};
+use support::hooks::{NOTE, WAIT, Yard, ids, is_alive, received, send, set_mode};
 use support::pushing_broker::PushingBroker;
 use support::wait_until;
 

@@ -4,14 +4,8 @@
 mod support;
 
 use serde_json::{Value, json};
-use support::hooks::{WAIT, Yard, received, send, set_mode};
+use support::hooks::{WAIT, Yard, is_alive, received, send, set_mode};
 use support::wait_until;
-
-fn is_alive(pid: &str) -> bool {
-    // A zombie has ended.
-    std::fs::read_to_string(format!("/proc/{pid}/stat"))
-        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().starts_with(" Z"))
-}
 
 #[test]
 fn a_timeout_ends_the_whole_process_group_even_if_it_will_not_hear() {

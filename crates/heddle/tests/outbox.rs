@@ -9,7 +9,7 @@
 mod support;
 
 use serde_json::json;
-use support::outbox::{on_nothing, on_stub, refuse, row, send, send_to, wait_for};
+use support::outbox::{metric, on_nothing, on_stub, refuse, row, send, send_to, wait_for};
 use support::stub_broker::{Script, StubBroker};
 use support::{Home, wait_until};
 

@@ -12,16 +12,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use support::outbox::{on_stub, refuse, row, send, send_to, wait_for};
+use support::outbox::{metric, on_stub, refuse, row, send, send_to, wait_for};
 use support::stub_broker::{Script, StubBroker};
 use support::{Daemon, Home, wait_until, wait_until_within};
-
-fn metric(daemon: &Daemon, name: &str) -> f64 {
-    let text = daemon.http.get("/v1/metrics").body;
-    let line = text.lines().find(|line| line.starts_with(name));
-    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
-        .unwrap_or(0.0)
-}
 
 // --- prune (C33) ------------------------------------------------------------------------------
 

@@ -4,13 +4,9 @@
 mod support;
 
 use serde_json::{Value, json};
+use support::data::under;
 use support::vectors::{keys, search, store};
-use support::{Daemon, Home, wait_until};
-
-fn under(daemon: &Daemon, id: &str, target: &str, body: &Value) -> support::Answer {
-    let headers = [("idempotency-key", id)];
-    daemon.http.post_with(target, &headers, &body.to_string())
-}
+use support::{Home, wait_until};
 
 /// LF-32, in a file that nobody has open.
 fn assert_paired(home: &Home) {

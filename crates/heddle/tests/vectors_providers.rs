@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use support::data::under;
 use support::embedding_server::{EmbeddingServer, Mood};
 use support::vectors::{keys, search, store};
 use support::{Daemon, Home, wait_until};

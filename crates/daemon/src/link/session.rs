@@ -199,6 +199,10 @@ pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
     let why = close_reason(frame);
     match frame.map(|frame| u16::from(frame.code)) {
         Some(4010..=4012) => SessionEnd::Refused(why),
+        // Tried again soon: the other may be an earlier connection of ours that the broker takes for alive.
+        Some(code) if code == CloseCode::RefusedForOlder.number() => handshake::lost(&format!(
+            "another process uses this home's identity and was there first ({why}); stop one of the two"
+        )),
         code => not_let_in(code.unwrap_or(0), &why).unwrap_or_else(|| handshake::lost(&why)),
     }
 }

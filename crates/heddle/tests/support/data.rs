@@ -8,7 +8,7 @@ pub fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02x}")).collect()
 }
 
-pub fn under(daemon: &Daemon, id: &str, target: &str, body: &Value) -> support::Answer {
+pub fn under(daemon: &Daemon, id: &str, target: &str, body: &Value) -> Answer {
     let headers = [("idempotency-key", id)];
     daemon.http.post_with(target, &headers, &body.to_string())
 }
@@ -18,7 +18,7 @@ pub fn recalled(daemon: &Daemon, query: &str) -> Vec<Value> {
     page.expect(200)["items"].as_array().unwrap().clone()
 }
 
-pub fn get(daemon: &Daemon, key: &str) -> support::Answer {
+pub fn get(daemon: &Daemon, key: &str) -> Answer {
     let target = format!("/v1/state/get?key={}", encoded(key));
     daemon.http.get(&target)
 }

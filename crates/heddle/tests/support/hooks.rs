@@ -116,3 +116,9 @@ pub fn ids(daemon: &Daemon) -> Vec<String> {
     let id = |item: &Value| item["id"].as_str().unwrap().to_owned();
     items.iter().map(id).collect()
 }
+
+pub fn is_alive(pid: &str) -> bool {
+    // A zombie has ended.
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().starts_with(" Z"))
+}

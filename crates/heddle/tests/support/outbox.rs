@@ -44,3 +44,11 @@ pub fn on_nothing(more: &str) -> (Home, Daemon) {
     let daemon = home.up();
     (home, daemon)
 }
+
+/// The value of the first series of that name.
+pub fn metric(daemon: &Daemon, name: &str) -> f64 {
+    let text = daemon.http.get("/v1/metrics").body;
+    let line = text.lines().find(|line| line.starts_with(name));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
+        .unwrap_or(0.0)
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use heddle_core::ids::{ClientMessageId, Party};
 use heddle_store::{AckedItems, InboxFilter, OutboxFind};
+use heddle_wire::broker::RosterAgent;
 use heddle_wire::from_wire;
 use heddle_wire::ipc::KnownAnswer;
 use heddle_wire::problem::Problem;
@@ -36,9 +37,10 @@ pub(super) async fn known(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let owner = agent(&ipc, query.agent.as_deref())?;
     must_be_own(mesh, &owner)?;
     let known = is_known(&ipc, mesh, mesh.party(owner.clone()), &id).await?;
-    let instead = match known {
-        true => None,
-        false => at_place(&ipc, mesh, mesh.party(owner), &query.id).await?,
+    let instead = if known {
+        None
+    } else {
+        at_place(&ipc, mesh, mesh.party(owner), &query.id).await?
     };
     ok(&KnownAnswer {
         id: query.id,
@@ -53,14 +55,13 @@ async fn is_known(
     owner: Party,
     id: &ClientMessageId,
 ) -> Result<bool, Problem> {
-    let everybody = mesh.with_known(|known| known.agents());
-    let senders: Vec<Party> = everybody
-        .into_iter()
-        .map(|one| Party {
+    let senders: Vec<Party> = mesh.with_known(|known| {
+        let party = |one: RosterAgent| Party {
             member: one.member,
             agent: one.agent,
-        })
-        .collect();
+        };
+        known.agents().into_iter().map(party).collect()
+    });
     if senders.len() > SENDERS_MAX {
         return Ok(true);
     }
