@@ -83,6 +83,19 @@ pub fn pressure(measured: Measured, budget: Option<u64>) -> Pressure {
     }
 }
 
+/// Pages of a log from which it is moved into its file: by an idle writer, and by a busy one.
+///
+/// A log takes its own room and, when it is moved, as much again in the file. On a disk of a few megabytes
+/// a log of the usual length would be the disk: not even giving payloads back would have room.
+pub fn log_pages(free_bytes: u64) -> (u32, u32) {
+    const PAGE_BYTES: u64 = 4096;
+    let share = |part: u64, min: u64, max: u64| {
+        let pages = (free_bytes / part / PAGE_BYTES).clamp(min, max);
+        u32::try_from(pages).unwrap_or(u32::MAX)
+    };
+    (share(128, 8, 1_000), share(32, 32, 8_000))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,5 +138,13 @@ mod tests {
             assert_eq!(Pressure::from_index(step.index()), step);
         }
         assert_eq!(Pressure::from_index(9), Pressure::InboundOnly);
+    }
+
+    #[test]
+    fn a_log_is_short_on_a_small_disk_and_as_usual_on_any_other() {
+        assert_eq!(log_pages(0), (8, 32));
+        assert_eq!(log_pages(6 << 20), (12, 48));
+        assert_eq!(log_pages(1 << 30), (1_000, 8_000));
+        assert_eq!(log_pages(u64::MAX), (1_000, 8_000));
     }
 }

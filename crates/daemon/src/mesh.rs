@@ -157,6 +157,11 @@ impl MeshState {
         self.with_known(|known| known.address(&RosterAgent { member, agent }))
     }
 
+    /// What people call this home's own member, apart from its namesakes.
+    pub(crate) fn called(&self) -> String {
+        self.with_known(|known| known.called(self.mesh.member, &self.mesh.member_name))
+    }
+
     /// When the broker last said what the roster is.
     pub(crate) fn last_heard(&self) -> Option<String> {
         read(&self.roster).1.map(WallMs::to_rfc3339)

@@ -327,6 +327,8 @@ async fn share(
         events: Events::default(),
         hook_tokens: Tokens::default(),
         parked: Store::parked_files(&home.data()),
+        old_files: Store::damaged_files(&home.data()),
+        damage: inbox::damage::Damage::default(),
         inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
         tasks: Activity::new(options.ids.uuid_v7().as_u128()),
@@ -396,6 +398,7 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(keep_metrics_small(metrics, shared.shutdown.clone()));
     tokio::spawn(inbox::index::run(Arc::clone(shared)));
     tokio::spawn(inbox::retention::run(Arc::clone(shared)));
+    tokio::spawn(inbox::damage::run(Arc::clone(shared)));
     tokio::spawn(tasks::run(Arc::clone(shared)));
     tokio::spawn(files::sweep::run(Arc::clone(shared)));
     tokio::spawn(vectors::left::run(Arc::clone(shared)));

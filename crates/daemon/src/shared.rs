@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
 use crate::hooks::Tokens;
+use crate::inbox::damage::Damage;
 use crate::mesh::MeshState;
 use crate::meshes::Meshes;
 use crate::outbox::disk::Disk;
@@ -43,6 +44,10 @@ pub(crate) struct Shared {
     pub(crate) inbox_retention: Duration,
     /// Files that were set aside because their inbox was damaged.
     pub(crate) parked: Vec<PathBuf>,
+    /// Those, and the ones that a repair has replaced.
+    pub(crate) old_files: Vec<PathBuf>,
+    /// Messages that cannot be read any more.
+    pub(crate) damage: Damage,
     /// How full the disk is.
     pub(crate) disk: Disk,
     /// Who was active among those that hold tasks.
@@ -95,6 +100,7 @@ impl Shared {
                 parked.display()
             ));
         }
+        degraded.extend(self.damage.degraded());
         for mesh in &self.meshes {
             let sync = mesh.sync.view().head;
             if sync.paused {

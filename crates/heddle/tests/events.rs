@@ -161,3 +161,36 @@ fn follow_goes_on_when_the_daemon_was_killed_and_comes_back() {
     follow.kill().unwrap();
     follow.wait().unwrap();
 }
+
+#[test]
+fn without_a_mesh_the_stream_has_every_mesh_and_each_event_names_its_own() {
+    let elsewhere = PushingBroker::start();
+    let home = Home::new();
+    home.config(&elsewhere.mesh_config("work"));
+    let daemon = home.up();
+    let mut every = SseReader::open(&daemon.http, "/v1/events", None);
+    let mut mailbox = SseReader::open(&daemon.http, "/v1/events?agent=tester", None);
+    let mut own = SseReader::open(&daemon.http, "/v1/events?mesh=home", None);
+    elsewhere.deliver("1.1", "theirs", "tester", "theirs");
+    for stream in [&mut every, &mut mailbox] {
+        let event = stream.next_named("message").unwrap();
+        let item: Value = serde_json::from_str(&event.data).unwrap();
+        assert_eq!(
+            (&item["mesh"], &item["body"]),
+            (&"work".into(), &"theirs".into())
+        );
+    }
+    send(&daemon, "ours", "ours");
+    for stream in [&mut every, &mut mailbox, &mut own] {
+        let event = stream.next_named("message").unwrap();
+        let item: Value = serde_json::from_str(&event.data).unwrap();
+        assert_eq!(
+            (&item["mesh"], &item["body"]),
+            (&"home".into(), &"ours".into())
+        );
+    }
+    let refused = daemon.http.get("/v1/events?mesh=nowhere").expect(404);
+    assert_eq!(refused["code"], "unknown_mesh");
+    let refused = daemon.http.get("/v1/events?agent=nobody").expect(404);
+    assert_eq!(refused["code"], "unknown_agent");
+}

@@ -310,3 +310,32 @@ fn a_wait_claims_no_level_that_nobody_has_reached() {
     home.cli(&[&send[..], &["--wait"]].concat()).ok();
     daemon.stop();
 }
+
+#[test]
+fn c20_what_this_home_was_shown_is_told_although_the_broker_lost_its_file() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"to": "@tester", "message": "x", "client_message_id": "kept"});
+    daemon.http.post("/v1/send", &body).expect(202);
+    wait_until("its delivery", || {
+        home.cli(&["inbox"]).ok().stdout.contains("→")
+    });
+    let shown = |daemon: &Daemon| {
+        let story = daemon.http.get("/v1/explain/kept").expect(200);
+        let receipts = story["receipts"].as_array().unwrap().clone();
+        let levels = receipts
+            .iter()
+            .map(|r| r["level"].as_str().unwrap().to_owned());
+        levels.collect::<Vec<_>>()
+    };
+    let expected = ["local", "committed", "delivered", "shown"];
+    wait_until("all levels", || shown(&daemon) == expected);
+    daemon.stop();
+    for name in ["broker.db", "broker.db-wal", "broker.db-shm"] {
+        let _ = std::fs::remove_file(home.path().join(name));
+    }
+    let daemon = home.up();
+    assert_eq!(shown(&daemon), expected);
+    let told = home.cli(&["explain", "kept"]).ok();
+    assert!(told.stdout.starts_with("kept is shown"), "{told:?}");
+}

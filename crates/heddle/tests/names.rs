@@ -142,3 +142,44 @@ fn a_start_says_who_you_are_in_the_mesh_that_it_names() {
     );
     home.cli(&["down"]).ok();
 }
+
+#[test]
+fn c30_namesakes_have_their_suffix_wherever_somebody_is_named() {
+    let place = Home::new();
+    let broker = broker_of(&place);
+    let (one, two) = (Home::new(), Home::new());
+    one.config(&mesh(&broker, ""));
+    two.config(&mesh(&broker, ""));
+    let (first, second) = (one.up(), two.up());
+    connected(&first);
+    connected(&second);
+    let peers = || first.http.get("/v1/peers?mesh=team").expect(200);
+    wait_until("both", || addresses(&peers()).len() == 2);
+    let find = |own: bool| {
+        let peers = peers();
+        let mut all = peers["peers"].as_array().unwrap().iter();
+        let peer = all.find(|peer| peer["own"] == own).unwrap();
+        peer["address"].as_str().unwrap().to_owned()
+    };
+    let (mine, theirs) = (find(true), find(false));
+    let member = mine.trim_start_matches('@').split('/').next().unwrap();
+    let status = first.http.get("/v1/status").expect(200);
+    let meshes = status["meshes"].as_array().unwrap();
+    let team = meshes.iter().find(|mesh| mesh["mesh"] == "team").unwrap();
+    assert_eq!(team["member"], member);
+    let ran = one
+        .cli(&["agent", "register", "planner", "--mesh", "team"])
+        .ok();
+    assert!(
+        ran.stdout.contains(&format!("@{member}/planner")),
+        "{ran:?}"
+    );
+    let body = json!({"to": theirs, "message": "x", "mesh": "team", "client_message_id": "e"});
+    first.http.post("/v1/send", &body).expect(202);
+    wait_until("its delivery", || {
+        let story = first.http.get("/v1/explain/e").expect(200);
+        story["deliveries"][0]["delivered_at"].is_string()
+    });
+    let story = first.http.get("/v1/explain/e").expect(200);
+    assert_eq!(story["deliveries"][0]["recipient"], theirs);
+}

@@ -133,10 +133,9 @@ fn the_paging_hint_leads_through_the_inbox_without_a_gap() {
                 .map(|n| format!("m{n}"))
                 .filter(|id| said.contains(id)),
         );
-        let hint = said.split("there may be more: add ").nth(1);
+        let hint = said.split("there is more: heddle inbox --limit 2 ").nth(1);
         let Some(hint) = hint else { break };
-        let words = hint.split(')').next().unwrap();
-        since = words.split(' ').map(str::to_owned).collect();
+        since = hint.split_whitespace().map(str::to_owned).collect();
     }
     assert_eq!(seen, ["m0", "m1", "m2", "m3", "m4"]);
     let refused = daemon

@@ -7,6 +7,8 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
+use crate::inbox::mark_all;
+
 /// The tables of the inbox begin with this; beside them only the delivery cursor belongs to it.
 const INBOX: &str = "inbox";
 const SEARCH_INDEX: &str = "inbox_fts";
@@ -87,6 +89,9 @@ pub(crate) fn over(
         transaction.execute_batch(&row.get::<_, String>(0)?)?;
     }
     index_memory_anew(&transaction)?;
+    if verdict == Verdict::InboxDamaged {
+        mark_all(&transaction)?;
+    }
     let version: u32 = old.pragma_query_value(None, "user_version", |row| row.get(0))?;
     transaction.pragma_update(None, "user_version", version)?;
     transaction.commit()

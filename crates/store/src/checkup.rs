@@ -8,6 +8,7 @@ use heddle_core::file::ContentHash;
 use rusqlite::Connection;
 
 use crate::backup::{BackupError, has_table, problem_of};
+use crate::inbox::{IsReadable, damaged};
 use crate::park::{all_old, open_old};
 
 /// What a look has found.
@@ -19,6 +20,8 @@ pub struct Checkup {
     pub meshes: Vec<MeshCheck>,
     /// Messages that will not go out by themselves.
     pub dead: u64,
+    /// Items of the inbox that nobody has acknowledged and whose bytes cannot be read.
+    pub damaged: Vec<i64>,
     /// Blobs that rows name and that are here.
     pub blobs: u64,
     /// Of those, how many have no file of the right length.
@@ -50,7 +53,11 @@ const MESHES: &str = "
     FROM mesh ORDER BY name";
 
 /// Looks at the whole store. Blocks for as long as reading all of it takes.
-pub fn check_up(data: &Path, blobs: &Path) -> Result<Checkup, BackupError> {
+pub fn check_up(
+    data: &Path,
+    blobs: &Path,
+    is_readable: IsReadable,
+) -> Result<Checkup, BackupError> {
     heddle_sqlite::link_vectors()?;
     let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
     let connection = open_old(&data)?;
@@ -66,6 +73,9 @@ pub fn check_up(data: &Path, blobs: &Path) -> Result<Checkup, BackupError> {
     found.version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
     if has_table(&connection, "outbox")? {
         found.dead = u64::from(count("SELECT count(*) FROM outbox WHERE status = 'dead'")?);
+    }
+    if has_table(&connection, "inbox")? {
+        found.damaged = damaged(&connection, is_readable)?;
     }
     if has_table(&connection, "op_inbox")? {
         found.meshes = meshes(&connection)?;

@@ -43,8 +43,9 @@ pub use error::StoreError;
 pub use figures::Figures;
 pub use heddle_sqlite::{Durability, Stats};
 pub use inbox::{
-    Acked, AckedItems, BodyOf, DueReceipt, InboxFilter, InboxRow, NewInboxRow, OwedHook, PruneStep,
-    ReceiptLevel, Received, SearchQuery, SearchQueryError, SessionCursor, SessionKey,
+    Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxRow, InboxRows,
+    IsReadable, LostInbox, NewInboxRow, OwedHook, PruneStep, ReceiptLevel, Received, RecoveredRow,
+    SearchQuery, SearchQueryError, SessionCursor, SessionKey,
 };
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
@@ -57,3 +58,4 @@ pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
     ReplayLook, ReplayRow, Retried, SetAside, SyncFigures, SyncHead,
 };
+pub use unclean::quick_problem;

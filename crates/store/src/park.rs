@@ -136,6 +136,13 @@ pub(crate) fn parked(path: &Path) -> Vec<PathBuf> {
     old_files(path, Exchange::Parked)
 }
 
+/// The files that were parked or repaired, and are still there.
+pub(crate) fn damaged(path: &Path) -> Vec<PathBuf> {
+    let mut files = old_files(path, Exchange::Parked);
+    files.extend(old_files(path, Exchange::Repaired));
+    files
+}
+
 /// Every file that once was this store and still lies beside it.
 pub(crate) fn all_old(path: &Path) -> Vec<PathBuf> {
     let of = |why| old_files(path, why);

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
+use heddle_core::pressure::log_pages;
 use heddle_sqlite::{Database, Durability, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
@@ -47,6 +48,9 @@ impl Store {
         sqlite.durability = options.durability;
         sqlite.vfs = options.vfs;
         sqlite.queue_capacity = WRITE_QUEUE_MAX;
+        if let Some(free) = free_bytes(&sqlite) {
+            (sqlite.checkpoint_idle_pages, sqlite.checkpoint_hard_pages) = log_pages(free);
+        }
         let store = Store {
             database: Database::open(sqlite, schema::MIGRATIONS)?,
             noted_senders: NotedSenders::default(),
@@ -93,6 +97,11 @@ impl Store {
     /// Files of this store that were parked and still lie beside it.
     pub fn parked_files(path: &Path) -> Vec<PathBuf> {
         park::parked(path)
+    }
+
+    /// Files of this store that were found damaged, parked or repaired, and are still there.
+    pub fn damaged_files(path: &Path) -> Vec<PathBuf> {
+        park::damaged(path)
     }
 
     /// Finishes what is queued, marks the file clean and closes it. Blocks until that is done.
@@ -162,6 +171,13 @@ impl Store {
     {
         Ok(self.database.read_few(job).await?)
     }
+}
+
+/// How much room there is; unknown on the simulator's disk, and where it cannot be asked.
+fn free_bytes(options: &Options) -> Option<u64> {
+    let folder = options.path.parent().filter(|_| options.vfs.is_none())?;
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
 }
 
 /// Whether the file's content stood in the way of opening it.

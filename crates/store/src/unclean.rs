@@ -103,6 +103,37 @@ fn look(options: &StoreOptions, how: Look) -> rusqlite::Result<Option<String>> {
     Ok((verdict != "ok").then_some(verdict))
 }
 
+/// What is wrong with the file, as far as a quick look tells: all of a small one, the beginnings of a large one.
+pub fn quick_problem(path: &Path) -> Option<String> {
+    let options = StoreOptions {
+        path: path.to_owned(),
+        durability: heddle_sqlite::Durability::Full,
+        vfs: None,
+    };
+    let looked = heddle_sqlite::link_vectors().ok().map(|()| {
+        let connection = connect(&options)?;
+        if bytes(&connection)? > CHECKED_BYTES_MAX {
+            first_rows(&connection)?;
+            return Ok(None);
+        }
+        let verdict: String =
+            connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+        Ok((verdict != "ok").then_some(verdict))
+    })?;
+    match looked {
+        Ok(problem) => problem,
+        Err(error) => {
+            let error: rusqlite::Error = error;
+            let code = error.sqlite_error_code();
+            let is_damage = matches!(
+                code,
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            );
+            is_damage.then(|| error.to_string())
+        }
+    }
+}
+
 fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
     Ok(u64::from(number("page_count")?) * u64::from(number("page_size")?))

@@ -21,13 +21,14 @@ pub use error::StorageError;
 pub use log::{Epochs, Log, LogPage, LogRow};
 pub use memory::MemoryStorage;
 pub use presence::{LeaseMs, Presence, Present};
-pub use queues::{Leased, Queues, Taken, Taker};
+pub use queues::{Leased, QueueCount, Queues, Taken, Taker};
 pub use rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Destination, HistoryRow,
     Look, NewMessage, Orphan, PageLimit, Roster, RosterTopic, SendId,
 };
 pub use sqlite::SqliteStorage;
 pub use story::{
-    Explanation, Levels, LimiterNote, Receipt, ReceiptLevel, Recipient, Story, WorkStory,
+    Explanation, Held, HeldPage, Levels, LimiterNote, Receipt, ReceiptLevel, Recipient, Story,
+    WorkStory,
 };
 pub use upkeep::{Checked, Job, Upkeep};

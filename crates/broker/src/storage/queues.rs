@@ -44,6 +44,14 @@ pub struct Taker {
     pub until: LeaseMs,
 }
 
+/// How much work a queue holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueCount {
+    pub queue: QueueName,
+    pub ready: u64,
+    pub leased: u64,
+}
+
 pub trait Queues: Send + Sync + 'static {
     /// True if it is new. A message to a missing queue creates it as well.
     fn create_queue(
@@ -80,4 +88,14 @@ pub trait Queues: Send + Sync + 'static {
         settle: (Settle, Vec<Leased>),
         at: WallMs,
     ) -> impl Future<Output = Answer<Vec<Settled>>> + Send;
+
+    /// One for each queue of the mesh, by name. A lease that ran out by `now` holds nothing. A store that
+    /// cannot count says nothing, and the list of queues has no figures then.
+    fn queue_counts(
+        &self,
+        _mesh: MeshId,
+        _now: LeaseMs,
+    ) -> impl Future<Output = Answer<Vec<QueueCount>>> + Send {
+        std::future::ready(Ok(Vec::new()))
+    }
 }

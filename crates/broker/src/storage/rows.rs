@@ -186,7 +186,7 @@ impl DeliveryCursor {
 }
 
 impl DeliveryPlace {
-    const START: Self = Self {
+    pub const START: Self = Self {
         history_id: HistoryId::ZERO,
         agent: String::new(),
     };

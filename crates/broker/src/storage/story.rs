@@ -8,14 +8,14 @@
 use std::future::Future;
 
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::DestinationKind;
+use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{AgentName, MemberName};
 use heddle_core::work::WorkState;
 
 use super::contract::Answer;
 use super::presence::LeaseMs;
-use super::rows::{Consumed, SendId};
+use super::rows::{Consumed, Delivery, DeliveryPlace, PageLimit, SendId};
 
 /// How far a recipient's side has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +46,23 @@ pub struct Levels {
     pub delivered_at: Option<WallMs>,
     pub shown_at: Option<WallMs>,
     pub acked_at: Option<WallMs>,
+}
+
+/// A delivery that its recipient's home acknowledged once, with how far it came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    pub delivery: Delivery,
+    pub levels: Levels,
+}
+
+/// A page of them, by priority and then in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HeldPage {
+    pub items: Vec<Held>,
+    /// Deliveries that this page has passed because their bodies were pruned.
+    pub gone: u64,
+    /// Where the next one begins; `None` behind the last.
+    pub next: Option<(Priority, DeliveryPlace)>,
 }
 
 /// One recipient of a message.
@@ -107,4 +124,16 @@ pub trait Story: Send + Sync + 'static {
         after: HistoryId,
         rows_max: usize,
     ) -> impl Future<Output = Answer<Vec<HistoryId>>> + Send;
+
+    /// What this member has acknowledged, behind `after`: for a home that lost it. Writes nothing. A store
+    /// that cannot tell gives an empty last page.
+    fn deliveries_held(
+        &self,
+        _mesh: MeshId,
+        _member: MemberId,
+        _after: (Priority, DeliveryPlace),
+        _limit: PageLimit,
+    ) -> impl Future<Output = Answer<HeldPage>> + Send {
+        std::future::ready(Ok(HeldPage::default()))
+    }
 }

@@ -10,6 +10,7 @@ mod decode;
 mod ending;
 mod enrol;
 mod explain;
+mod held;
 mod hello;
 mod herald;
 mod hub;

@@ -4,7 +4,7 @@ use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::{Shared, explain, herald, log, people, work};
+use super::{Shared, explain, held, herald, log, people, work};
 use crate::accept::{Refusal, refused};
 use crate::effects::nobody_decides;
 use crate::limiter::Limiter;
@@ -85,6 +85,10 @@ async fn carry_out<S: Storage, L: Limiter>(
         Request::Epochs => {
             let Epochs { epoch, ends } = storage.epochs(mesh).await?;
             return Ok(ReplyResult::Epochs { epoch, ends });
+        }
+        Request::QueueCounts => return work::counts(shared, mesh).await,
+        Request::Held { after, limit } => {
+            return held::page(shared, principal, after, limit).await;
         }
         request @ (Request::QueueTake { .. }
         | Request::QueueAck { .. }

@@ -4,7 +4,7 @@ use heddle_core::ids::{MeshId, Party};
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, QUEUE_LEASE_MS_MAX};
 use heddle_core::names::QueueName;
 use heddle_core::work::{Settle, Settled};
-use heddle_wire::broker::{LeasedItem, QueueVerdict, ReplyResult, TakenItem};
+use heddle_wire::broker::{LeasedItem, QueueCount, QueueVerdict, ReplyResult, TakenItem};
 
 use super::Shared;
 use super::pump::pushed;
@@ -50,6 +50,22 @@ pub(super) async fn take<S: Storage, L: Limiter>(
     let count = u64::try_from(items.len()).unwrap_or(u64::MAX);
     metrics::counter!("heddle_broker_queue_taken_total").increment(count);
     Ok(ReplyResult::Taken { items })
+}
+
+pub(super) async fn counts<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+) -> Result<ReplyResult, StorageError> {
+    let now = shared.lease.now();
+    let counts = shared.storage().queue_counts(mesh, now).await?;
+    let queues = counts.into_iter().map(|count| QueueCount {
+        queue: count.queue,
+        ready: count.ready,
+        leased: count.leased,
+    });
+    Ok(ReplyResult::QueueCounts {
+        queues: queues.collect(),
+    })
 }
 
 pub(super) async fn ack<S: Storage, L: Limiter>(

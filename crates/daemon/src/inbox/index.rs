@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_store::StoreError;
-use heddle_wire::broker::Envelope;
 
+use super::damage::readable;
 use crate::shared::Shared;
 
 /// Messages come in bursts: a chunk waits this long for the burst to pass, so that under load the
@@ -14,8 +14,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 
 /// The text of a message; nothing where it cannot be read (C30).
 fn body_of(envelope: &[u8]) -> Option<String> {
-    let envelope: Envelope = serde_json::from_slice(envelope).ok()?;
-    Some(envelope.body)
+    Some(readable(envelope)?.body)
 }
 
 /// Runs until the daemon stops.

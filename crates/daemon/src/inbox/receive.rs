@@ -82,7 +82,7 @@ async fn keep(
 
 /// A malformed message is counted and refused (IN-06). It is acknowledged all the same: pushing it
 /// again would not mend it, and it must not hold up the ones behind it.
-fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
+pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
     let refuse = |why: String| {
         metrics::counter!("heddle_inbox_malformed_total").increment(1);
         tracing::warn!(history_id = %delivery.history_id, %why, "an inbound message was refused");

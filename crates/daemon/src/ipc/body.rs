@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use axum::extract::{FromRequestParts, Path};
 use bytes::{Bytes, BytesMut};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{BODY_TIMEOUT, PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX, REQUEST_BYTES_MAX};
@@ -13,6 +14,8 @@ use http::request::Parts;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use serde::de::DeserializeOwned;
+
+use super::reply::Refuse;
 
 /// A body beyond the limit is read to its end, without keeping it, if it is no larger than this.
 const DISCARD_BYTES_MAX: usize = 16 << 20;
@@ -98,6 +101,23 @@ fn too_large() -> Problem {
     )
 }
 
+/// The `{id}` of a route. What is no text is refused like everything else, with a problem.
+pub(super) struct Id(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = Refuse;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Refuse> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(id)) => Ok(Self(id)),
+            Err(_) => Err(Refuse(
+                from_wire::invalid("the id in the path is not UTF-8")
+                    .next("Write it percent-encoded, as the answer gave it."),
+            )),
+        }
+    }
+}
+
 /// The query as a typed value; unknown parameters are refused.
 pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Problem> {
     axum::extract::Query::<T>::try_from_uri(&parts.uri)
@@ -107,7 +127,11 @@ pub(super) fn query<T: DeserializeOwned>(parts: &Parts) -> Result<T, Problem> {
 
 /// A route without parameters: whoever sends one expects something of it.
 pub(super) fn no_query(parts: &Parts) -> Result<(), Problem> {
-    match parts.uri.query() {
+    refuse_query(&parts.uri)
+}
+
+pub(super) fn refuse_query(uri: &http::Uri) -> Result<(), Problem> {
+    match uri.query() {
         None | Some("") => Ok(()),
         Some(_) => Err(from_wire::invalid("this route takes no parameters").next(
             "Leave the query out; GET /v1/openapi.json lists the parameters of every route.",

@@ -1,5 +1,6 @@
 //! One connection from welcome to its end: a reader, a writer, a receiver and the drain.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use futures_util::stream::{SplitSink, SplitStream};
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::live::Live;
 use super::{LinkStream, handshake};
 use crate::events::Event;
-use crate::inbox::{receipts, receive};
+use crate::inbox::{receipts, receive, recover};
 use crate::mesh::MeshState;
 use crate::outbox::drain;
 use crate::shared::Shared;
@@ -75,7 +76,7 @@ pub(super) async fn run(
         end = read_frames(stream, shared, mesh, &live, deliver) => end,
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
-        never = receipts::run(shared, mesh, &live) => match never {},
+        never = tell_and_ask(shared, mesh, &live) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
             Ok(()) => SessionEnd::Stopped,
@@ -97,6 +98,15 @@ pub(super) async fn run(
         let _ = draining.await;
     }
     end
+}
+
+/// Reports what was read here, and asks for what was lost here.
+async fn tell_and_ask(shared: &Shared, mesh: &MeshState, live: &Live) -> Infallible {
+    let (never, ()) = tokio::join!(
+        receipts::run(shared, mesh, live),
+        recover::run(shared, mesh, live),
+    );
+    never
 }
 
 fn lost_live(why: String) -> SessionEnd {
@@ -189,6 +199,10 @@ pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
     let why = close_reason(frame);
     match frame.map(|frame| u16::from(frame.code)) {
         Some(4010..=4012) => SessionEnd::Refused(why),
+        // Tried again soon: the other may be an earlier connection of ours that the broker takes for alive.
+        Some(code) if code == CloseCode::RefusedForOlder.number() => handshake::lost(&format!(
+            "another process uses this home's identity and was there first ({why}); stop one of the two"
+        )),
         code => not_let_in(code.unwrap_or(0), &why).unwrap_or_else(|| handshake::lost(&why)),
     }
 }

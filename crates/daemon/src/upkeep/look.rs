@@ -3,8 +3,10 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use heddle_store::{BackupError, Checkup, MeshCheck, check_up, problem_in};
+use heddle_store::{BackupError, Checkup, MeshCheck, check_up, problem_in, quick_problem};
 use heddle_wire::ipc::{DoctorView, Finding};
+
+use crate::inbox::damage::{in_words, is_readable};
 
 /// Below this a start may fail for want of space.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -61,14 +63,28 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     found
 }
 
+/// What would keep a daemon from starting in this home, as far as a quick look tells.
+pub fn trouble(home: &Path) -> Option<String> {
+    let bytes = |name: &str| std::fs::metadata(home.join(name)).map_or(0, |m| m.len());
+    if bytes("data.db") > 0 {
+        let problem = quick_problem(&home.join("data.db"))?;
+        return Some(format!("data.db is damaged: {problem}"));
+    }
+    let left = ["broker.db", "effects.db"]
+        .into_iter()
+        .find(|name| bytes(name) > 0)?;
+    Some(format!("data.db is missing or empty, but {left} is there"))
+}
+
 fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     let mut found = Vec::new();
-    match check_up(&home.join("data.db"), &home.join("blobs")) {
+    match check_up(&home.join("data.db"), &home.join("blobs"), is_readable) {
         Ok(checkup) => {
             found.push(integrity("data.db", checkup.problem.as_deref()));
             if checkup.problem.is_none() {
                 found.push(blobs(&checkup));
                 found.extend(dead(&checkup));
+                found.extend(damaged(&checkup));
                 let meshes = checkup.meshes.iter().filter(|_| with_sync);
                 found.extend(meshes.map(sync));
             }
@@ -151,6 +167,15 @@ fn dead(checkup: &Checkup) -> Option<Finding> {
             "`heddle daemon outbox --failed` shows them and what to do.",
         )
     })
+}
+
+fn damaged(checkup: &Checkup) -> Option<Finding> {
+    let says = in_words(&checkup.damaged)?;
+    Some(wrong(
+        "inbox",
+        says,
+        "`heddle inbox --all` marks them and names their senders, who can send them again; `heddle inbox --ack` takes them off this list.",
+    ))
 }
 
 fn sync(mesh: &MeshCheck) -> Finding {

@@ -10,7 +10,7 @@ use heddle_core::clock::WallMs;
 use heddle_store::{BackedUp, BackupError, Blobs, Repaired, Restored};
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
-pub use look::{findings, look};
+pub use look::{findings, look, trouble};
 
 use crate::home::Home;
 

@@ -12,4 +12,4 @@ mod settings;
 pub use jobs::{cannot_open, epoch, orphan_check, sweep};
 pub use members::members;
 pub use serve::{ServeOptions, poisoned, serve, takes_nothing};
-pub use settings::{broker_config, budget};
+pub use settings::{broker_config, budget, options};

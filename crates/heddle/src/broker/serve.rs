@@ -8,7 +8,6 @@ use std::time::Duration;
 use heddle_broker::Broker;
 use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::storage::SqliteStorage;
-use heddle_broker::storage::sqlite::Options;
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
@@ -22,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use super::door::{self, Door, Entry};
 use super::jobs::{cannot_open, damaged};
-use super::settings::{broker_config, budget};
+use super::settings::{broker_config, budget, options};
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
 
@@ -198,10 +197,7 @@ fn at_once() -> CliError {
 }
 
 fn open(context: &Context, home: &Home) -> Result<SqliteStorage, CliError> {
-    let options = Options {
-        durability: context.durability()?,
-        ..Options::new(home.broker_data())
-    };
+    let options = options(&home.broker_data(), context.durability()?);
     let storage = SqliteStorage::open_checked(options);
     storage.map_err(|error| cannot_open(&home.broker_data(), &error))
 }

@@ -7,6 +7,7 @@ mod limit;
 #[cfg(test)]
 mod next_steps;
 mod span;
+mod spelled;
 mod text;
 mod ui;
 mod upkeep;
@@ -58,7 +59,10 @@ pub fn main(environment: Environment) -> ExitCode {
         }
     };
     let context = Context::new(environment, cli.json, cli.home, cli.agent, cli.mesh);
-    let result = context.and_then(|context| cli.command.run(&context));
+    let result = context.and_then(|context| {
+        let ran = cli.command.run(&context);
+        ran.map_err(|error| error.spelled(&context))
+    });
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => ui::failure(&error, cli.json),

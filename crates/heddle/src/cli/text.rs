@@ -5,11 +5,11 @@ use serde_json::Value;
 /// Of a message's meta, what is shown to people; `--json` has all of it.
 const META_CHARS_MAX: usize = 240;
 
-/// Shows control characters and bidi marks instead of obeying them (T-41); keeps line breaks and tabs.
+/// Shows control characters, bidi marks and unseen ones instead of obeying them (T-41); keeps line breaks and tabs.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        let is_plain = matches!(c, '\n' | '\t') || !(c.is_control() || is_bidi_mark(c));
+        let is_plain = matches!(c, '\n' | '\t') || !(c.is_control() || is_hidden_mark(c));
         if is_plain {
             shown.push(c);
         } else {
@@ -19,9 +19,14 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
-fn is_bidi_mark(c: char) -> bool {
-    // Line and paragraph separators too: they forge lines.
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}' | '\u{2029}')
+/// Marks that turn the order of signs around, break lines, or cannot be seen: with them a text says something
+/// else than it shows.
+fn is_hidden_mark(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}'
+    )
 }
 
 /// The lines of a body under their heading.
@@ -35,6 +40,10 @@ pub fn indented(text: &str, by: usize) -> String {
 
 /// Rows as columns, each as wide as its widest cell.
 pub fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| row.iter().map(|cell| printable(cell)).collect())
+        .collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let widths: Vec<usize> = (0..columns)
         .map(|column| {
@@ -46,7 +55,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
     for row in rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(&format!("{:width$}  ", printable(cell)));
+            line.push_str(&format!("{cell:width$}  "));
         }
         text.push_str(line.trim_end());
         text.push('\n');
@@ -94,12 +103,35 @@ mod tests {
     }
 
     #[test]
+    fn t_41_marks_that_nobody_sees_are_shown_and_what_scripts_need_is_kept() {
+        for mark in [
+            '\u{61c}',
+            '\u{200b}',
+            '\u{2060}',
+            '\u{2067}',
+            '\u{feff}',
+            '\u{e0041}',
+        ] {
+            let shown = printable(&format!("a{mark}b"));
+            assert_eq!(shown, format!("a{}b", mark.escape_unicode()));
+        }
+        // Joiners shape letters and emoji.
+        let joined = "क्\u{200d}ष 👩\u{200d}💻 می\u{200c}خواهم";
+        assert_eq!(printable(joined), joined);
+    }
+
+    #[test]
     fn columns_line_up() {
         let rows = vec![
             vec!["a".to_owned(), "b".to_owned()],
             vec!["ccc".to_owned(), "d".to_owned()],
         ];
         assert_eq!(table(&rows), "a    b\nccc  d\n");
+        let hidden = vec![
+            vec!["\u{202e}".to_owned(), "b".to_owned()],
+            vec!["c".to_owned(), "d".to_owned()],
+        ];
+        assert_eq!(table(&hidden), "\\u{202e}  b\nc         d\n");
     }
 
     #[test]

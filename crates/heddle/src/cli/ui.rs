@@ -50,7 +50,7 @@ pub fn log_bytes(bytes: &[u8]) -> io::Result<()> {
 /// A remark beside the answer, on standard error.
 pub fn note(text: &str) {
     // Nobody may be listening, and a remark is not worth failing for.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", super::text::printable(text));
 }
 
 /// How far long work has come, on one line of a terminal that is written over; nothing where nobody
@@ -70,7 +70,12 @@ pub fn progress_done() {
 
 /// Help and usage errors, as clap writes them; with `--json` an error as an object as well.
 pub fn usage(error: &clap::Error, help: &str, json_wanted: bool) -> ExitCode {
-    let _ = error.print();
+    if error.use_stderr() {
+        // It repeats what was typed, and that may have been pasted.
+        note(error.render().to_string().trim_end());
+    } else {
+        let _ = error.print();
+    }
     let code = u8::try_from(error.exit_code()).unwrap_or(exit::USAGE);
     if json_wanted && error.use_stderr() {
         let _ = json(&serde_json::json!({

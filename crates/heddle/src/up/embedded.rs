@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::members::Members as _;
-use heddle_broker::storage::sqlite::Options;
 use heddle_broker::storage::{SqliteStorage, Storage as _, StorageError};
 use heddle_broker::{Broker, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
@@ -24,7 +23,7 @@ use tokio_util::task::TaskTracker;
 
 use super::reach::Reach;
 use crate::broker::door::{Door, Entry};
-use crate::broker::{broker_config, budget, cannot_open, poisoned, takes_nothing};
+use crate::broker::{broker_config, budget, cannot_open, options, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
 /// Bytes that wait between the two halves of the in-process stream.
@@ -51,12 +50,8 @@ impl Embedded {
         ids: Arc<dyn Ids>,
         durability: Durability,
     ) -> Result<Self, CliError> {
-        let options = Options {
-            durability,
-            ..Options::new(prepared.home().broker_data())
-        };
         let file = prepared.home().broker_data();
-        let storage = SqliteStorage::open_checked(options);
+        let storage = SqliteStorage::open_checked(options(&file, durability));
         let storage = storage.map_err(|error| cannot_open(&file, &error))?;
         let mesh = prepared.mesh();
         let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;

@@ -223,8 +223,13 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),
-        // A file that was refused as damaged has its next step in its own words.
-        StartError::Store(_) if is_damage(&message) && !message.contains("nothing was changed") => {
+        StartError::HalfAHome => CliError::new(exit::FAILED, message)
+            .next("`heddle doctor` says what is there and what is not; nothing was changed."),
+        StartError::Store(_) if message.contains("nothing was changed") => {
+            CliError::new(exit::FAILED, message)
+                .next("`heddle doctor` says what is wrong and how to mend it.")
+        }
+        StartError::Store(_) if is_damage(&message) => {
             CliError::new(exit::FAILED, message).next(
                 "Start again: that start checks all of data.db, and sets a damaged inbox aside.",
             )

@@ -8,16 +8,23 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
 pub mod broker_process;
+pub mod data;
+pub mod door;
 pub mod effect_proxy;
 pub mod embedding_server;
 pub mod files;
+pub mod hooks;
 pub mod http;
+pub mod inbox;
 pub mod ledger;
 pub mod lossy_proxy;
 pub mod mcp;
+pub mod outbox;
 pub mod pushing_broker;
+pub mod queue;
 pub mod sse;
 pub mod stub_broker;
+pub mod vectors;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};

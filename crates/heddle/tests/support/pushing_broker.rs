@@ -69,6 +69,12 @@ impl PushingBroker {
     }
 
     /// Hangs up and answers nobody until it is told otherwise.
+    /// The same for a mesh beside the home's own.
+    pub fn mesh_config(&self, name: &str) -> String {
+        let url = self.config().replace("[broker]\n", "");
+        format!("[[mesh]]\nname = \"{name}\"\n{url}")
+    }
+
     pub fn away(&self, away: bool) {
         self.state.lock().unwrap().away = away;
     }

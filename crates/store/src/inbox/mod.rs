@@ -1,8 +1,11 @@
 //! The inbox: what the brokers delivered to this home's agents. One verb, one file.
 
+mod copies;
 mod cursor;
+mod damage;
 mod hook;
 mod index;
+mod lost;
 mod page;
 mod query;
 mod receipt;
@@ -14,9 +17,12 @@ mod session;
 
 #[cfg(test)]
 pub(crate) use {
+    copies::{COPY, IS_KNOWN},
     cursor::{CURSOR, LAST_ARRIVAL},
+    damage::LOOK_THROUGH,
     hook::{ENDED, GIVE_UP, HOOKS_THROUGH, OWED, STARTED},
     index::{INDEX, INDEXED_THROUGH, MARK_INDEXED, NEXT_TO_INDEX},
+    lost::{COUNT_RECOVERED, LOST, MARK_LEVELS, MOVE_LOST, PASS_HOOKS},
     page::{EVERYTHING, EVERYTHING_UNREAD, MAILBOX, MAILBOX_UNREAD},
     receipt::{ACK, CONFIRM, DUE as RECEIPTS_DUE, KNOWN, QUEUE, SHOW},
     receive::{HAS_KEY, INSERT, RAISE_CURSOR},
@@ -25,9 +31,13 @@ pub(crate) use {
     session::{MOVE, OLDEST_UNREAD, SESSION},
 };
 
+pub(crate) use damage::damaged;
+pub use damage::{DamageLook, IsReadable};
 pub use hook::OwedHook;
 pub use index::BodyOf;
-pub use page::{AckedItems, InboxFilter};
+pub(crate) use lost::mark_all;
+pub use lost::{LostInbox, RecoveredRow};
+pub use page::{AckedItems, InboxFilter, InboxRows};
 pub use query::{SearchQuery, SearchQueryError};
 pub use receipt::{Acked, DueReceipt, ReceiptLevel};
 pub use receive::Received;

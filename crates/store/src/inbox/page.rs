@@ -37,6 +37,13 @@ pub enum AckedItems {
     All,
 }
 
+/// Rows of a page, and whether others stand behind it that fitted no more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InboxRows {
+    pub rows: Vec<InboxRow>,
+    pub more: bool,
+}
+
 macro_rules! select_items {
     ($from:literal) => {
         concat!(
@@ -66,7 +73,12 @@ pub(crate) const EVERYTHING_UNREAD: &str = select_items!(
 );
 
 impl Store {
+    /// The rows alone, for whoever goes on until there are none.
     pub async fn inbox_page(&self, filter: InboxFilter) -> Result<Vec<InboxRow>, StoreError> {
+        Ok(self.inbox_rows(filter).await?.rows)
+    }
+
+    pub async fn inbox_rows(&self, filter: InboxFilter) -> Result<InboxRows, StoreError> {
         self.read_few(move |connection| {
             let sql = match (&filter.agent, filter.acked) {
                 (Some(_), AckedItems::None) => MAILBOX_UNREAD,
@@ -78,11 +90,13 @@ impl Store {
                 return items(connection, sql, filter.mesh, &filter);
             }
             // One agent in every mesh: each mailbox has its own order, so they are merged here.
-            let mut page = Vec::new();
+            let mut page = InboxRows::default();
             for mesh in meshes_received_from(connection)? {
-                page.extend(items(connection, sql, Some(mesh), &filter)?);
+                let part = items(connection, sql, Some(mesh), &filter)?;
+                page.rows.extend(part.rows);
+                page.more |= part.more;
             }
-            page.sort_unstable_by_key(|row| row.arrival);
+            page.rows.sort_unstable_by_key(|row| row.arrival);
             Ok(bounded(page, &filter))
         })
         .await
@@ -94,7 +108,7 @@ fn items(
     sql: &str,
     mesh: Option<MeshId>,
     filter: &InboxFilter,
-) -> Result<Vec<InboxRow>, StoreError> {
+) -> Result<InboxRows, StoreError> {
     let acked_since = match filter.acked {
         AckedItems::Since(at) => Some(at.0),
         AckedItems::None | AckedItems::All => None,
@@ -108,31 +122,39 @@ fn items(
         filter.topic.as_ref().map(TopicName::as_str),
         filter.from_member.as_ref().map(MemberName::as_str),
         filter.from_agent.as_ref().map(AgentName::as_str),
-        i64::try_from(filter.limit).unwrap_or(i64::MAX),
+        one_more(filter.limit),
         acked_since,
     ])?;
-    take_page(rows, filter.bytes_max)
+    take_page(rows, filter)
+}
+
+/// What is asked for: the one row beyond the page tells that there is more.
+pub(crate) fn one_more(limit: usize) -> i64 {
+    i64::try_from(limit.saturating_add(1)).unwrap_or(i64::MAX)
 }
 
 /// As many of the rows as fit, and at least one if there is one.
-pub(crate) fn take_page(mut rows: Rows<'_>, bytes_max: usize) -> Result<Vec<InboxRow>, StoreError> {
-    let mut page = Vec::new();
+pub(crate) fn take_page(mut rows: Rows<'_>, filter: &InboxFilter) -> Result<InboxRows, StoreError> {
+    let mut page = InboxRows::default();
     let mut bytes = 0_usize;
     while let Some(row) = rows.next()? {
         let row = read_row(row)?;
         bytes = bytes.saturating_add(row.envelope.len());
-        if bytes > bytes_max && !page.is_empty() {
+        let is_too_much = bytes > filter.bytes_max && !page.rows.is_empty();
+        if is_too_much || page.rows.len() >= filter.limit {
+            page.more = true;
             break;
         }
-        page.push(row);
+        page.rows.push(row);
     }
     Ok(page)
 }
 
 /// Cuts a merged page back to both bounds.
-fn bounded(mut page: Vec<InboxRow>, filter: &InboxFilter) -> Vec<InboxRow> {
+fn bounded(mut page: InboxRows, filter: &InboxFilter) -> InboxRows {
     let mut bytes = 0_usize;
     let fitting = page
+        .rows
         .iter()
         .take(filter.limit)
         .take_while(|row| {
@@ -140,7 +162,9 @@ fn bounded(mut page: Vec<InboxRow>, filter: &InboxFilter) -> Vec<InboxRow> {
             bytes <= filter.bytes_max
         })
         .count();
-    page.truncate(fitting.max(filter.limit.min(1)));
+    let fitting = fitting.max(filter.limit.min(1));
+    page.more |= fitting < page.rows.len();
+    page.rows.truncate(fitting);
     page
 }
 

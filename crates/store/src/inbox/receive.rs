@@ -63,7 +63,7 @@ impl Store {
     }
 }
 
-fn store_item(
+pub(super) fn store_item(
     connection: &Connection,
     mesh: MeshId,
     key: IdKey,

@@ -5,9 +5,9 @@ use rusqlite::params;
 use heddle_core::names::{AgentName, MemberName, TopicName};
 
 use crate::error::StoreError;
-use crate::inbox::page::{InboxFilter, take_page};
+use crate::inbox::page::{InboxFilter, InboxRows, one_more, take_page};
 use crate::inbox::query::SearchQuery;
-use crate::inbox::row::{InboxRow, inbox_columns};
+use crate::inbox::row::inbox_columns;
 use crate::store::Store;
 
 // Newest first and not by rank: it is what people look for among messages, and a page can go on
@@ -33,7 +33,7 @@ impl Store {
         query: SearchQuery,
         before: Option<i64>,
         filter: InboxFilter,
-    ) -> Result<Vec<InboxRow>, StoreError> {
+    ) -> Result<InboxRows, StoreError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(SEARCH)?;
             let rows = statement.query(params![
@@ -45,10 +45,10 @@ impl Store {
                 filter.topic.as_ref().map(TopicName::as_str),
                 filter.from_member.as_ref().map(MemberName::as_str),
                 filter.from_agent.as_ref().map(AgentName::as_str),
-                i64::try_from(filter.limit).unwrap_or(i64::MAX),
+                one_more(filter.limit),
                 filter.after.unwrap_or(0),
             ])?;
-            take_page(rows, filter.bytes_max)
+            take_page(rows, &filter)
         })
         .await
     }

@@ -15,6 +15,15 @@ const COUNT_BLOBS: &str = "
         pending_unlink = NOT EXISTS (SELECT 1 FROM files
             WHERE files.storage = 'blob' AND files.sha256 = blob_refs.sha256);";
 
+/// How many items each mesh gave, counted anew; a mesh whose cursor was lost goes on behind the newest item.
+const COUNT_ITEMS: &str = "
+    INSERT OR IGNORE INTO delivery (mesh_id, history_epoch, history_seq, item_count)
+        SELECT mesh_id, history_epoch, max(history_seq), 0 FROM inbox AS newest
+        WHERE history_epoch = (SELECT max(history_epoch) FROM inbox WHERE inbox.mesh_id = newest.mesh_id)
+        GROUP BY mesh_id;
+    UPDATE delivery SET item_count =
+        (SELECT count(*) FROM inbox WHERE inbox.mesh_id = delivery.mesh_id);";
+
 /// What waits in the outbox is what waits to be sent.
 const QUEUE_OPS: &str = "
     DELETE FROM op_outbox WHERE NOT EXISTS (SELECT 1 FROM outbox
@@ -51,6 +60,9 @@ pub(super) fn take_triggers(new: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
+    if has_table(new, "inbox")? {
+        new.execute_batch(COUNT_ITEMS)?;
+    }
     if has_table(new, "blob_refs")? {
         new.execute_batch(COUNT_BLOBS)?;
     }

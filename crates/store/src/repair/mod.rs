@@ -17,6 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::backup::{BackupError, begin_new_life, issued, keep_blobs_of, named, problem_of};
 use crate::blobs::Blobs;
+use crate::inbox::mark_all;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
 
@@ -124,6 +125,13 @@ fn fill(old: &Connection, new: &mut Connection) -> Result<Vec<Kept>, BackupError
     kept.extend(vectors::carry(old, &transaction)?);
     let is_whole = kept.iter().all(Kept::is_whole);
     after::agree(&transaction, is_whole)?;
+    // What of it the brokers still hold comes back.
+    if kept
+        .iter()
+        .any(|kept| kept.table == "inbox" && !kept.is_whole())
+    {
+        mark_all(&transaction)?;
+    }
     for sql in triggers {
         transaction.execute_batch(&sql)?;
     }

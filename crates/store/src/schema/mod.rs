@@ -3,57 +3,22 @@
 use heddle_sqlite::Migration;
 
 pub(crate) const MIGRATIONS: &[Migration] = &[
-    Migration {
-        version: 1,
-        name: "messages",
-        sql: include_str!("v1_messages.sql"),
-    },
-    Migration {
-        version: 2,
-        name: "outbox_life",
-        sql: include_str!("v2_outbox_life.sql"),
-    },
-    Migration {
-        version: 3,
-        name: "inbox",
-        sql: include_str!("v3_inbox.sql"),
-    },
-    Migration {
-        version: 4,
-        name: "data",
-        sql: include_str!("v4_data.sql"),
-    },
-    Migration {
-        version: 5,
-        name: "tasks",
-        sql: include_str!("v5_tasks.sql"),
-    },
-    Migration {
-        version: 6,
-        name: "sync",
-        sql: include_str!("v6_sync.sql"),
-    },
-    Migration {
-        version: 7,
-        name: "files",
-        sql: include_str!("v7_files.sql"),
-    },
-    Migration {
-        version: 8,
-        name: "vectors",
-        sql: include_str!("v8_vectors.sql"),
-    },
-    Migration {
-        version: 9,
-        name: "publish",
-        sql: include_str!("v9_publish.sql"),
-    },
-    Migration {
-        version: 10,
-        name: "log_clock",
-        sql: include_str!("v10_log_clock.sql"),
-    },
+    step(1, "messages", include_str!("v1_messages.sql")),
+    step(2, "outbox_life", include_str!("v2_outbox_life.sql")),
+    step(3, "inbox", include_str!("v3_inbox.sql")),
+    step(4, "data", include_str!("v4_data.sql")),
+    step(5, "tasks", include_str!("v5_tasks.sql")),
+    step(6, "sync", include_str!("v6_sync.sql")),
+    step(7, "files", include_str!("v7_files.sql")),
+    step(8, "vectors", include_str!("v8_vectors.sql")),
+    step(9, "publish", include_str!("v9_publish.sql")),
+    step(10, "log_clock", include_str!("v10_log_clock.sql")),
+    step(11, "inbox_lost", include_str!("v11_inbox_lost.sql")),
 ];
+
+const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {
+    Migration { version, name, sql }
+}
 
 /// The version that this program leads to.
 pub(crate) fn newest() -> u32 {

@@ -140,7 +140,7 @@ async fn retention_takes_words_and_hooks_along_and_leaves_others_findable() {
         .store
         .inbox_search(query, None, mailbox("coder"))
         .await;
-    let found: Vec<i64> = found.unwrap().iter().map(|row| row.arrival).collect();
+    let found: Vec<i64> = found.unwrap().rows.iter().map(|row| row.arrival).collect();
     assert_eq!(found, [4, 2]);
     assert!(fixture.store.hooks_owed(10).await.unwrap().is_empty());
     let check = "INSERT INTO inbox_fts (inbox_fts) VALUES ('integrity-check')";

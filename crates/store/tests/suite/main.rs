@@ -6,6 +6,7 @@ mod backup;
 mod bad_data;
 mod blobs;
 mod data;
+mod data_merge;
 mod drain;
 mod files;
 mod files_sweep;

@@ -165,7 +165,7 @@ async fn xc_09_a_damaged_search_index_costs_no_message() {
         while fixture.store.inbox_index_chunk(body_of).await.unwrap() > 0 {}
         let query = SearchQuery::parse("other").unwrap();
         let found = fixture.store.inbox_search(query, None, everything()).await;
-        assert_eq!(found.unwrap().len(), 200, "{broken}");
+        assert_eq!(found.unwrap().rows.len(), 200, "{broken}");
     }
 }
 

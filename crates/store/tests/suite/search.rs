@@ -51,8 +51,8 @@ impl Fixture {
 
     async fn found(&self, typed: &str) -> Vec<i64> {
         let query = SearchQuery::parse(typed).unwrap();
-        let rows = self.store.inbox_search(query, None, coder()).await.unwrap();
-        rows.iter().map(|row| row.arrival).collect()
+        let found = self.store.inbox_search(query, None, coder()).await.unwrap();
+        found.rows.iter().map(|row| row.arrival).collect()
     }
 }
 
@@ -123,6 +123,8 @@ async fn a_page_of_a_search_goes_on_behind_its_last_item_whatever_came_meanwhile
             .inbox_search(query, before, page)
             .await
             .unwrap();
+        assert_eq!(rows.more, rows.rows.len() == 4 && seen.len() < 5);
+        let rows = rows.rows;
         let Some(last) = rows.last() else { break };
         before = Some(last.arrival);
         seen.extend(rows.iter().map(|row| row.arrival));
@@ -185,8 +187,8 @@ async fn two_indexers_at_once_index_each_item_once() {
         limit: 1000,
         ..coder()
     };
-    let rows = fixture.store.inbox_search(query, None, page).await.unwrap();
-    assert_eq!(rows.len(), 700);
+    let found = fixture.store.inbox_search(query, None, page).await.unwrap();
+    assert_eq!((found.rows.len(), found.more), (700, false));
     let check = "INSERT INTO inbox_fts (inbox_fts) VALUES ('integrity-check')";
     fixture.raw().execute(check, []).unwrap();
 }

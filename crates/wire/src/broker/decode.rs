@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::frames::{ClientFrame, Delivery, ReplyResult, SendItem, ServerFrame};
+use super::held::{HeldCursor, HeldItem};
 use super::log::LogItem;
 use super::queue::TakenItem;
 
@@ -51,6 +52,15 @@ struct TakenFrame {
 }
 
 #[derive(Deserialize)]
+struct HeldFrame {
+    request: u64,
+    items: Vec<HeldItem>,
+    gone: u64,
+    #[serde(default)]
+    next: Option<HeldCursor>,
+}
+
+#[derive(Deserialize)]
 struct LogFrame {
     request: u64,
     epoch: u64,
@@ -78,6 +88,16 @@ impl ServerFrame {
             if result == "taken" {
                 let TakenFrame { request, items } = serde_json::from_str(text)?;
                 let result = ReplyResult::Taken { items };
+                return Ok(Self::Reply { request, result });
+            }
+            if result == "held" {
+                let HeldFrame {
+                    request,
+                    items,
+                    gone,
+                    next,
+                } = serde_json::from_str(text)?;
+                let result = ReplyResult::Held { items, gone, next };
                 return Ok(Self::Reply { request, result });
             }
             if result == "log" {
@@ -139,6 +159,15 @@ mod tests {
     fn dr_06_what_is_taken_from_a_queue_keeps_its_bytes() {
         let text = format!(
             r#"{{"type":"reply","request":7,"result":"taken","items":[{{"delivery":{DELIVERY},"fence":3,"lease_ms":9,"delivery_count":2}}]}}"#
+        );
+        let frame = ServerFrame::parse(&text).unwrap();
+        assert_eq!(serde_json::to_string(&frame).unwrap(), text);
+    }
+
+    #[test]
+    fn dr_06_what_is_given_again_keeps_its_bytes() {
+        let text = format!(
+            r#"{{"type":"reply","request":7,"result":"held","items":[{{"delivery":{DELIVERY},"delivered_at":3,"acked_at":9}}],"gone":2,"next":{{"priority":1,"history_id":"1.2","agent":"a"}}}}"#
         );
         let frame = ServerFrame::parse(&text).unwrap();
         assert_eq!(serde_json::to_string(&frame).unwrap(), text);

@@ -12,9 +12,10 @@ use serde_json::value::RawValue;
 
 use super::effects::{EffectAnswer, EffectCall};
 use super::explain::{Explained, ReceiptLevel};
+use super::held::{HeldCursor, HeldItem};
 use super::log::LogItem;
 use super::members::MemberEntry;
-use super::queue::{LeasedItem, QueueVerdict, TakenItem};
+use super::queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
 use crate::problem::Problem;
 
 /// What a daemon sends.
@@ -142,6 +143,13 @@ pub enum Request {
         items: Vec<LeasedItem>,
         lease_ms: u64,
     },
+    /// How much work the queues of the mesh hold.
+    QueueCounts,
+    /// What this member acknowledged earlier, behind this place: its home has lost it. Changes nothing.
+    Held {
+        after: HeldCursor,
+        limit: u32,
+    },
     /// The ops of the mesh behind this place, in order, at most so many.
     LogRead {
         after: HistoryId,
@@ -259,6 +267,18 @@ pub enum ReplyResult {
     /// One for each item of a `queue_ack` or `queue_release`, in order.
     QueueVerdicts {
         items: Vec<QueueVerdict>,
+    },
+    /// One for each queue of the mesh.
+    QueueCounts {
+        queues: Vec<QueueCount>,
+    },
+    /// A page of what the member held. Without `next` it is the last one.
+    Held {
+        items: Vec<HeldItem>,
+        /// Deliveries of this page whose bodies were pruned here, too.
+        gone: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        next: Option<HeldCursor>,
     },
     /// A page of the log; an empty one is its end.
     Log {

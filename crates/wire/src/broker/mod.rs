@@ -10,6 +10,7 @@ mod envelope;
 mod explain;
 mod frames;
 mod frozen;
+mod held;
 mod log;
 mod members;
 mod queue;
@@ -26,9 +27,10 @@ pub use frames::{
     Verdict,
 };
 pub use frozen::{FrozenDestination, FrozenEnvelope};
+pub use held::{HeldCursor, HeldItem};
 pub use log::LogItem;
 pub use members::MemberEntry;
-pub use queue::{LeasedItem, QueueVerdict, TakenItem};
+pub use queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
 
 /// The version of these frames.
 pub const BROKER_PROTOCOL: u32 = 1;

@@ -1,6 +1,7 @@
 //! Work queues on the wire: what is taken comes under a lease, and goes back with its fence.
 
 use heddle_core::ids::HistoryId;
+use heddle_core::names::QueueName;
 use serde::{Deserialize, Serialize};
 
 use super::frames::Delivery;
@@ -40,4 +41,14 @@ pub enum QueueVerdict {
     StaleFence,
     /// There is no such message in the queue.
     Unknown,
+}
+
+/// How much work a queue holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueueCount {
+    pub queue: QueueName,
+    /// What can be taken now.
+    pub ready: u64,
+    /// What is with somebody, under a lease that runs.
+    pub leased: u64,
 }

@@ -7,16 +7,16 @@ use heddle_core::limits::{QUEUE_WAIT_MAX, VECTOR_PROVIDER_TIMEOUT_MAX};
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ChangeAnswer,
-    ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeyBody, MeshInfo,
-    MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody,
-    MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList,
-    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
-    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
-    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer,
-    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
-    VectorStoreBody, Version,
+    ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeyBody, KnownAnswer,
+    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList,
+    MeshPublishBody, MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage,
+    OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody,
+    QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage,
+    RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
+    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView,
+    StatusView, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
+    TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits,
+    VectorPage, VectorSearchBody, VectorStoreBody, Version,
 };
 
 /// Reading every file of a home, or writing a copy of it, may take this long.
@@ -48,6 +48,10 @@ impl Client {
 
     pub fn ack(&self, body: &AckBody) -> Result<AckAnswer, ClientError> {
         self.post("/v1/inbox/ack", None, body)
+    }
+
+    pub fn known(&self, query: &[(&str, &str)]) -> Result<KnownAnswer, ClientError> {
+        self.get("/v1/inbox/known", query)
     }
 
     pub fn search(&self, query: &[(&str, &str)]) -> Result<SearchPage, ClientError> {

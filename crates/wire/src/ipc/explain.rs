@@ -61,6 +61,9 @@ pub struct ExplainView {
     /// Recipients beyond the ones listed.
     #[serde(default)]
     pub deliveries_left_off: u64,
+    /// True where the broker has no list: the deliveries are those of this home, and there may be others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deliveries_partial: bool,
     /// The rows that a requeue has linked, oldest first, this one included.
     pub chain: Vec<OutboxRow>,
     /// True where the broker could not be asked: what stands here is what this home knows.
@@ -146,7 +149,8 @@ impl ExplainView {
                 }
                 // Nobody can have been shown what nobody receives.
                 Some(None) => {
-                    self.deliveries_left_off == 0
+                    !self.may_have_others()
+                        && self.deliveries_left_off == 0
                         && !self.deliveries.is_empty()
                         && self.deliveries.iter().all(|d| d.at(level).is_some())
                 }
@@ -154,10 +158,19 @@ impl ExplainView {
         }
     }
 
+    /// A direct message has one recipient; of a topic the list must be whole.
+    fn may_have_others(&self) -> bool {
+        self.deliveries_partial && !self.outbox.to.starts_with('@')
+    }
+
     /// Whether the broker holds it for nobody: a topic that no agent receives.
     pub fn has_nobody(&self) -> bool {
         let is_fanned_out = self.broker.as_ref().is_some_and(|b| b.queue.is_none());
-        is_fanned_out && !self.stale && self.deliveries.is_empty() && self.deliveries_left_off == 0
+        is_fanned_out
+            && !self.stale
+            && !self.deliveries_partial
+            && self.deliveries.is_empty()
+            && self.deliveries_left_off == 0
     }
 
     /// Whether it can still get further by itself.

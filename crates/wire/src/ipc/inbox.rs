@@ -22,7 +22,11 @@ pub struct InboxItem {
     pub topic: Option<String>,
     /// `@member/agent` of the sender.
     pub from: String,
+    /// Empty where `damaged`.
     pub body: String,
+    /// True where what is kept of the message cannot be read any more; its ids and its sender are as they were.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
     pub priority: String,
     pub meta: Value,
     pub mentions: Vec<String>,
@@ -39,6 +43,9 @@ pub struct InboxPage {
     pub items: Vec<InboxItem>,
     /// Hand it back as `since` to go on behind the last item, or behind all that there was.
     pub cursor: String,
+    /// True where the page was cut, by its limit or by its bytes: go on with `cursor`.
+    #[serde(default)]
+    pub more: bool,
     /// True while the mesh's broker is out of reach: there may be newer messages.
     pub stale: bool,
     /// When the broker was last heard of, where `stale`.
@@ -67,12 +74,25 @@ pub struct AckAnswer {
     pub unknown: Vec<String>,
 }
 
+/// Whether an id names a message that an agent was sent, or that this home has sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownAnswer {
+    pub id: String,
+    pub known: bool,
+    /// Where `id` is the place of a message in the mailbox: the id of that message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instead: Option<String>,
+}
+
 /// Newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchPage {
     pub items: Vec<InboxItem>,
     /// Hand it back as `cursor` for what is older; null when nothing was found.
     pub cursor: Option<String>,
+    /// True where the page was cut, by its limit or by its bytes: go on with `cursor`.
+    #[serde(default)]
+    pub more: bool,
     pub stale: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub as_of: Option<String>,

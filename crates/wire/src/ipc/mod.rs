@@ -37,8 +37,8 @@ pub use file::{
     FileView, SweepAnswer, SweepBody,
 };
 pub use inbox::{
-    AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, SearchPage, SeenAnswer,
-    SeenBody, ShownAnswer, ShownBody,
+    AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, KnownAnswer, SearchPage,
+    SeenAnswer, SeenBody, ShownAnswer, ShownBody,
 };
 pub use mesh::{
     MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember,

@@ -12,6 +12,9 @@ pub struct OutboxRow {
     pub status: String,
     pub attempts: u32,
     pub last_error: Option<String>,
+    /// What keeps a row that is on its way from being sent right now; absent where nothing does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
     pub enqueued_at: String,
     pub delivered_at: Option<String>,
     pub broker_message_id: Option<String>,

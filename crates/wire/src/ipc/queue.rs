@@ -131,6 +131,12 @@ pub struct SettledItem {
 pub struct QueueView {
     pub queue: String,
     pub mesh: String,
+    /// What can be taken now; absent where the broker could not be asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<u64>,
+    /// What is with somebody, under a lease that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leased: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use heddle_core::work::{Settle, Settled, WorkState, settle};
 
 use super::super::error::StorageError;
 use super::super::presence::LeaseMs;
-use super::super::queues::{Leased, Queues, Taken, Taker};
+use super::super::queues::{Leased, QueueCount, Queues, Taken, Taker};
 use super::super::rows::PageLimit;
 use super::MemoryStorage;
 use super::tables::{Tables, page};
@@ -197,6 +197,25 @@ impl Queues for MemoryStorage {
             Ok(items
                 .map(|leased| tables.settle_one(queue, agent, leased, what, at))
                 .collect())
+        })
+    }
+
+    async fn queue_counts(
+        &self,
+        mesh: MeshId,
+        now: LeaseMs,
+    ) -> Result<Vec<QueueCount>, StorageError> {
+        self.on(mesh, |tables| {
+            let count = |(name, queue): (&QueueName, &Queue)| {
+                let open = queue.items.values().filter(|work| work.acked_at.is_none());
+                let ready = queue.available(now).len();
+                QueueCount {
+                    queue: name.clone(),
+                    ready: ready as u64,
+                    leased: (open.count() - ready) as u64,
+                }
+            };
+            Ok(tables.queues.iter().map(count).collect())
         })
     }
 }

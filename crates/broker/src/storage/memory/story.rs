@@ -2,13 +2,14 @@
 
 use std::ops::Bound;
 
+use heddle_core::envelope::Priority;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::MemberName;
 
 use super::super::error::StorageError;
-use super::super::rows::{Ack, Destination, SendId};
+use super::super::rows::{Ack, DeliveryPlace, Destination, PageLimit, SendId};
 use super::super::story::{
-    Explanation, Levels, Receipt, ReceiptLevel, Recipient, Story, WorkStory,
+    Explanation, Held, HeldPage, Levels, Receipt, ReceiptLevel, Recipient, Story, WorkStory,
 };
 use super::MemoryStorage;
 use super::tables::Tables;
@@ -123,6 +124,58 @@ impl Story for MemoryStorage {
                 .take(rows_max)
                 .map(|(_, place)| *place)
                 .collect())
+        })
+    }
+
+    async fn deliveries_held(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        (first, place): (Priority, DeliveryPlace),
+        limit: PageLimit,
+    ) -> Result<HeldPage, StorageError> {
+        self.on(mesh, |tables| {
+            let after = (first.rank(), place.history_id, place.agent.as_str());
+            let rows = tables.deliveries.get(&member).into_iter().flatten();
+            let mut held: Vec<_> = rows
+                .filter(|(_, row)| row.levels.delivered_at.is_some())
+                .map(|(ack, row)| {
+                    (
+                        (row.priority.rank(), ack.history_id, ack.agent.as_str()),
+                        ack,
+                        row,
+                    )
+                })
+                .filter(|(at, ..)| *at > after)
+                .collect();
+            held.sort_by_key(|(at, ..)| *at);
+            let mut page = HeldPage::default();
+            let mut last = (first, place.clone());
+            let mut bytes = 0;
+            for (_, ack, row) in held {
+                let found = tables.delivery(ack.history_id, &ack.agent);
+                bytes += found.as_ref().map_or(0, |delivery| delivery.envelope.len());
+                let is_too_much = bytes > limit.bytes_max && !page.items.is_empty();
+                if page.items.len() >= limit.rows_max || is_too_much {
+                    page.next = Some(last);
+                    return Ok(page);
+                }
+                last = (
+                    row.priority,
+                    DeliveryPlace {
+                        history_id: ack.history_id,
+                        agent: ack.agent.to_string(),
+                    },
+                );
+                match found {
+                    None => page.gone += 1,
+                    Some(delivery) => page.items.push(Held {
+                        delivery,
+                        levels: row.levels,
+                    }),
+                }
+            }
+            Ok(page)
         })
     }
 }

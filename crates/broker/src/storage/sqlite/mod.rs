@@ -12,6 +12,7 @@ mod effects;
 mod error;
 mod expiry;
 mod health;
+mod held;
 mod history;
 mod log;
 mod look;

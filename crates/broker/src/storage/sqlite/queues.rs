@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::error::StorageError;
 use super::super::presence::LeaseMs;
-use super::super::queues::{Leased, Queues, Taken, Taker};
+use super::super::queues::{Leased, QueueCount, Queues, Taken, Taker};
 use super::super::rows::PageLimit;
 use super::SqliteStorage;
 use super::columns::{Columns, integer, member_key, mesh_key};
@@ -52,10 +52,19 @@ const RENEW: &str = "
 UPDATE queue_item SET leased_until = max(leased_until, ?5)
 WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4";
 
+// The open items of each queue, counted in their own index.
+const COUNTS: &str = "
+SELECT q.queue,
+    (SELECT count(*) FROM queue_item i WHERE i.mesh_id = q.mesh_id AND i.queue = q.queue
+        AND i.acked_at IS NULL AND (i.leased_until IS NULL OR i.leased_until <= ?2)),
+    (SELECT count(*) FROM queue_item i WHERE i.mesh_id = q.mesh_id AND i.queue = q.queue
+        AND i.acked_at IS NULL AND i.leased_until > ?2)
+FROM queue q WHERE q.mesh_id = ?1 ORDER BY q.queue";
+
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
 pub(super) const STATEMENTS: &[&str] = &[
-    CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE, RENEW,
+    CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE, RENEW, COUNTS,
 ];
 
 /// A row of `queue_item`.
@@ -236,6 +245,23 @@ fn settle_one(
     Ok(settled)
 }
 
+fn counts(
+    connection: &Connection,
+    mesh: MeshId,
+    now: LeaseMs,
+) -> rusqlite::Result<Vec<QueueCount>> {
+    let mut statement = connection.prepare_cached(COUNTS)?;
+    let rows = statement.query_map(params![mesh_key(mesh), integer(now.0)], |row| {
+        let mut columns = Columns::of(row);
+        Ok(QueueCount {
+            queue: columns.queue()?,
+            ready: columns.number()?,
+            leased: columns.number()?,
+        })
+    })?;
+    rows.collect()
+}
+
 impl Queues for SqliteStorage {
     async fn create_queue(&self, mesh: MeshId, queue: &QueueName) -> Result<bool, StorageError> {
         let queue = queue.clone();
@@ -292,5 +318,13 @@ impl Queues for SqliteStorage {
             Ok(verdicts)
         })
         .await
+    }
+
+    async fn queue_counts(
+        &self,
+        mesh: MeshId,
+        now: LeaseMs,
+    ) -> Result<Vec<QueueCount>, StorageError> {
+        self.read(mesh, move |c| Ok(counts(c, mesh, now)?)).await
     }
 }

@@ -6,12 +6,14 @@ use heddle_core::names::MemberName;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::error::StorageError;
-use super::super::rows::{Consumed, SendId};
-use super::super::story::{Explanation, Levels, LimiterNote, Receipt, Recipient, Story, WorkStory};
+use super::super::rows::{Consumed, DeliveryPlace, PageLimit, SendId};
+use super::super::story::{
+    Explanation, HeldPage, Levels, LimiterNote, Receipt, Recipient, Story, WorkStory,
+};
 use super::SqliteStorage;
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
-use super::{deliveries, queues};
+use super::{deliveries, held, queues};
 
 const DEDUPE: &str = "
 SELECT wire_fingerprint, broker_message_id, epoch, seq, history_available, first_seen_at,
@@ -216,5 +218,18 @@ impl Story for SqliteStorage {
         let agent = agent.clone();
         self.read(mesh, move |c| mentions(c, mesh, &agent, (after, rows_max)))
             .await
+    }
+
+    async fn deliveries_held(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        after: (Priority, DeliveryPlace),
+        limit: PageLimit,
+    ) -> Result<HeldPage, StorageError> {
+        self.read(mesh, move |c| {
+            Ok(held::page(c, (mesh, member), after, limit)?)
+        })
+        .await
     }
 }

@@ -155,6 +155,7 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
         let mut found = Vec::new();
         let others = [
             deliveries::STATEMENTS,
+            held::STATEMENTS,
             queues::STATEMENTS,
             story::STATEMENTS,
             retention::STATEMENTS,

@@ -118,3 +118,26 @@ async fn a_lease_is_renewed_by_its_holder_only_and_never_becomes_shorter() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn queues_are_counted_by_what_can_be_taken_and_what_is_leased() {
+    check(
+        "
+        member a
+        agent a/one
+        counts now=0 -> none
+        queue empty -> new
+        send from=a/one id=A fp=1 to=queue:q
+        send from=a/one id=B fp=1 to=queue:q
+        send from=a/one id=C fp=1 to=queue:q
+        counts now=0 -> empty=0/0 q=3/0
+        take a/one q now=0 lease=10 max=2 -> 1.1#1*1 1.2#2*1
+        counts now=9 -> empty=0/0 q=1/2
+        counts now=10 -> empty=0/0 q=3/0
+        done a/one q 1.1#1 -> apply
+        release a/one q 1.2#2 -> apply
+        counts now=9 -> empty=0/0 q=2/0
+        ",
+    )
+    .await;
+}

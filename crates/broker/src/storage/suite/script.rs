@@ -73,9 +73,8 @@ impl<S: TestStorage> Script<'_, S> {
             "ack" => self.ack(&rest).await,
             "log" | "epochs" | "bump" => self.log(verb, &rest).await,
             "take" | "done" | "release" | "longer" | "shown" | "acked" | "explain" | "mentions"
-            | "sweep" | "prune" | "count" | "renew" | "end" | "expire" | "present" => {
-                self.more(verb, &rest).await
-            }
+            | "counts" | "held" | "sweep" | "prune" | "count" | "renew" | "end" | "expire"
+            | "present" => self.more(verb, &rest).await,
             _ => self.roster(verb, &rest).await,
         }
     }

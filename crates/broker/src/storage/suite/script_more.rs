@@ -4,6 +4,8 @@
 //! take a/one q now=5 lease=10 max=2 -> 1.1#1*1 1.2#2*1   place # fence * delivery count
 //! done a/one q 1.1#1 -> apply                        also already, stale, unknown; release likewise
 //! longer a/one q now=5 lease=10 1.1#1 -> apply       a lease renewed
+//! counts now=5 -> q=2/1                               ready / leased
+//! held a max=2 -> 1.1/one:5,7,- next                  what was acknowledged, gone=N for bodies that are not there
 //! shown a 1.1/one at=7 -> 1                          acked likewise
 //! explain from=a/one id=A -> …                       mentions a/one after=1.1 -> 1.2
 //! sweep 2001 -> 1                                    prune 5 -> 1        count -> 3
@@ -11,11 +13,15 @@
 //! ```
 
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
 use heddle_core::ids::HistoryId;
 use heddle_core::work::{Settle, Settled};
 
 use super::script::{AT, Script, fields, join, number, place, queue, refused, send_id, short};
-use crate::storage::{Explanation, LeaseMs, Leased, PageLimit, Receipt, ReceiptLevel, Taker};
+use crate::storage::{
+    DeliveryPlace, Explanation, LeaseMs, Leased, PageLimit, QueueCount, Receipt, ReceiptLevel,
+    Taker,
+};
 use crate::test_support::{TestStorage, member, mesh, name_of, party};
 
 fn leased(text: &str) -> Leased {
@@ -46,6 +52,8 @@ impl<S: TestStorage> Script<'_, S> {
             "shown" => self.receipt(ReceiptLevel::Shown, rest).await,
             "acked" => self.receipt(ReceiptLevel::Acked, rest).await,
             "explain" => self.explain(rest).await,
+            "counts" => self.counts(rest).await,
+            "held" => self.held(rest).await,
             "mentions" => self.mentions(rest).await,
             "sweep" | "prune" | "count" => self.upkeep(verb, rest).await,
             _ => self.presence(verb, rest).await,
@@ -122,6 +130,46 @@ impl<S: TestStorage> Script<'_, S> {
         let id = send_id(&fields(rest));
         let explanation = self.storage.explain(mesh(1), id).await.unwrap();
         explanation.map_or("absent".to_owned(), |one| explained(&one))
+    }
+
+    async fn counts(&self, rest: &[&str]) -> String {
+        let now = LeaseMs(number(&fields(rest), "now", 0) as u64);
+        let counts = self.storage.queue_counts(mesh(1), now).await.unwrap();
+        let words = |one: &QueueCount| format!("{}={}/{}", one.queue, one.ready, one.leased);
+        join(counts.iter().map(words))
+    }
+
+    /// Page by page to the end, each of `max` rows; `|` stands between them.
+    async fn held(&self, rest: &[&str]) -> String {
+        let limit = PageLimit {
+            rows_max: number(&fields(&rest[1..]), "max", 100),
+            bytes_max: 100_000,
+        };
+        let time = |at: Option<WallMs>| at.map_or("-".to_owned(), |at| at.0.to_string());
+        let mut pages = Vec::new();
+        let mut after = Some((Priority::ALL[0], DeliveryPlace::START));
+        while let Some(from) = after {
+            let page = self
+                .storage
+                .deliveries_held(mesh(1), member(rest[0]), from, limit)
+                .await
+                .unwrap();
+            let mut words: Vec<String> = page
+                .items
+                .iter()
+                .map(|held| {
+                    let (place, agent) = (held.delivery.history_id, &held.delivery.agent);
+                    let (shown, acked) = (held.levels.shown_at, held.levels.acked_at);
+                    format!("{place}/{agent}:{},{}", time(shown), time(acked))
+                })
+                .collect();
+            if page.gone > 0 {
+                words.push(format!("gone={}", page.gone));
+            }
+            pages.push(join(words.into_iter()));
+            after = page.next;
+        }
+        pages.join(" | ")
     }
 
     async fn mentions(&self, rest: &[&str]) -> String {

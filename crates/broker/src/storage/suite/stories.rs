@@ -90,3 +90,32 @@ async fn c16_an_old_generation_never_touches_a_newer_and_a_silent_one_runs_out()
     )
     .await;
 }
+
+#[tokio::test]
+async fn dr_16_what_a_member_acknowledged_can_be_read_again_with_how_far_it_came() {
+    check(
+        "
+        member a
+        member b
+        agent a/one
+        agent b/one
+        agent b/two
+        subscribe b/one #ops
+        subscribe b/two #ops
+        held b -> none
+        send from=a/one id=A fp=1 to=#ops
+        send from=a/one id=B fp=1 to=@b/one priority=now
+        send from=a/one id=C fp=1 to=@b/one
+        send from=a/one id=D fp=1 to=@b/one
+        ack b 1.1/one 1.1/two 1.2/one 1.3/one -> 4
+        shown b 1.2/one at=6000 -> 1
+        acked b 1.1/two at=7000 -> 1
+        held b -> 1.2/one:6000,- 1.1/one:-,- 1.1/two:7000,7000 1.3/one:-,-
+        held b max=1 -> 1.2/one:6000,- | 1.1/one:-,- | 1.1/two:7000,7000 | 1.3/one:-,-
+        held a -> none
+        -- Reading it changes nothing: the one that waits still waits.
+        deliveries b -> 1.4/one
+        ",
+    )
+    .await;
+}

@@ -12,7 +12,8 @@ use crate::ipc::reply::Answered;
 use crate::ipc::{Ipc, body, stream};
 use crate::shared::store_problem;
 
-/// With `agent`, that mailbox; without, every mailbox of the home.
+/// With `agent`, that mailbox; without, every mailbox of the home. With `mesh`, that mesh; without, all of
+/// them: every event names its own.
 pub(super) async fn events(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, _) = request.into_parts();
     let query: InboxQuery = body::query(&parts)?;
@@ -22,16 +23,22 @@ pub(super) async fn events(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         )
         .into());
     }
-    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let mesh = match query.mesh.as_deref() {
+        None => None,
+        Some(name) => Some(ipc.shared.mesh(Some(name))?),
+    };
     let owner = match query.agent.as_deref() {
         None => None,
         Some(name) => {
             let owner = agent(&ipc, Some(name))?;
-            must_be_own(mesh, &owner)?;
+            let is_own = mesh.is_none() && ipc.shared.meshes.iter().any(|m| m.is_own(&owner));
+            if !is_own {
+                must_be_own(mesh.map_or_else(|| ipc.shared.mesh(None), Ok)?, &owner)?;
+            }
             Some(owner)
         }
     };
-    let base = filter(mesh, &query)?;
+    let base = filter(mesh.map(|mesh| mesh.mesh.mesh), &query)?;
     let resumed = match parts.headers.get("last-event-id") {
         None => base.after,
         Some(value) => {

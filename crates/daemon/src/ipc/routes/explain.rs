@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::OutboxRow as Row;
@@ -20,8 +20,11 @@ use serde::Deserialize;
 
 use super::effect;
 use super::outbox::{FindQuery, find, told};
+use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
+use crate::shared::store_problem;
 
 /// How long one request waits for a level at most; who wants more asks again.
 const WAIT_SECONDS_MAX: u64 = 30;
@@ -38,11 +41,7 @@ pub(super) struct Query {
     timeout_seconds: Option<u64>,
 }
 
-pub(super) async fn explain(
-    State(ipc): State<Arc<Ipc>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Answered {
+pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Request) -> Answered {
     let query: Query = body::query(&request.into_parts().0)?;
     let level = query.wait.as_deref().map(parse_level).transpose()?;
     let seconds = query.timeout_seconds.unwrap_or(WAIT_SECONDS_MAX);
@@ -102,14 +101,16 @@ fn parse_level(text: &str) -> Result<Level, Problem> {
 
 async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
     let outbox = told(ipc, &row).await?;
-    let asked = ask(ipc, &row).await;
+    let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+    let mesh = mesh.map(AsRef::as_ref);
+    let asked = ask(mesh, &row).await;
     // A row that is done was committed, whether or not the broker can be asked now.
     let known = || known_here(&outbox);
     // Another request under this id, of an earlier life of this home: its story is not ours.
     let is_foreign = |told: &Explained| told.wire_fingerprint != row.wire_fingerprint.to_hex();
     let (broker, explained, stale) = match asked {
         Asking::Explained(told) if is_foreign(&told) => (known(), None, false),
-        Asking::Explained(explained) => (Some(broker(&explained)), Some(explained), false),
+        Asking::Explained(told) => (Some(broker(mesh, &told)), Some(told), false),
         Asking::Absent => (known(), None, false),
         Asking::Unreachable => (known(), None, true),
     };
@@ -129,7 +130,12 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
         deliveries_left_off: explained
             .as_ref()
             .map_or(0, |told| told.deliveries_left_off),
-        deliveries: explained.map_or_else(Vec::new, |told| deliveries(&told)),
+        // Without the broker's list only those of this home are known.
+        deliveries_partial: explained.is_none(),
+        deliveries: {
+            let told = explained.map_or_else(Vec::new, |told| deliveries(mesh, &told));
+            with_own(ipc, mesh, &row, told).await?
+        },
         chain: outbox.chain.clone(),
         outbox: OutboxRow {
             chain: Vec::new(),
@@ -149,8 +155,7 @@ enum Asking {
     Unreachable,
 }
 
-async fn ask(ipc: &Ipc, row: &Row) -> Asking {
-    let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+async fn ask(mesh: Option<&MeshState>, row: &Row) -> Asking {
     let Some(mesh) = mesh else {
         return Asking::Unreachable;
     };
@@ -179,7 +184,7 @@ fn known_here(outbox: &OutboxRow) -> Option<BrokerView> {
     })
 }
 
-fn broker(explained: &Explained) -> BrokerView {
+fn broker(mesh: Option<&MeshState>, explained: &Explained) -> BrokerView {
     let time = |ms: i64| WallMs(ms).to_rfc3339();
     let kind = explained.destination_kind.as_str();
     BrokerView {
@@ -190,11 +195,11 @@ fn broker(explained: &Explained) -> BrokerView {
         expires_at: explained.expires_at.map(time),
         history_available: Some(explained.history_available),
         destination: Some(format!("{kind} {}", explained.destination_ref)),
-        queue: explained.queue.as_ref().map(queue),
+        queue: explained.queue.as_ref().map(|state| queue(mesh, state)),
     }
 }
 
-fn queue(state: &QueueState) -> QueueStateView {
+fn queue(mesh: Option<&MeshState>, state: &QueueState) -> QueueStateView {
     let status = match state.status {
         QueueStatus::Waiting => "waiting",
         QueueStatus::Leased => "leased",
@@ -204,25 +209,65 @@ fn queue(state: &QueueState) -> QueueStateView {
         status: status.to_owned(),
         fence: state.fence,
         delivery_count: state.delivery_count,
-        holder: state.holder.as_ref().map(name),
+        holder: state.holder.as_ref().map(|holder| name(mesh, holder)),
         lease_left_seconds: state.lease_left_ms.map(|ms| ms.div_ceil(1000)),
         acked_at: state.acked_at.map(|ms| WallMs(ms).to_rfc3339()),
     }
 }
 
-fn name(party: &Sender) -> String {
-    format!("@{}/{}", party.member_name, party.party.agent)
+/// As everywhere else: with what tells namesakes apart.
+fn name(mesh: Option<&MeshState>, party: &Sender) -> String {
+    let Sender { party, member_name } = party;
+    let called = mesh.map_or_else(
+        || member_name.to_string(),
+        |mesh| mesh.with_known(|known| known.called(party.member, member_name)),
+    );
+    format!("@{called}/{}", party.agent)
 }
 
-fn deliveries(explained: &Explained) -> Vec<DeliveryView> {
+fn deliveries(mesh: Option<&MeshState>, explained: &Explained) -> Vec<DeliveryView> {
     let time = |at: Option<i64>| at.map(|ms| WallMs(ms).to_rfc3339());
     let view = explained.deliveries.iter().map(|delivery| DeliveryView {
-        recipient: name(&delivery.recipient),
+        recipient: name(mesh, &delivery.recipient),
         delivered_at: time(delivery.delivered_at),
         shown_at: time(delivery.shown_at),
         acked_at: time(delivery.acked_at),
     });
     view.collect()
+}
+
+/// What lies in mailboxes of this home is known here, whatever the broker still knows of it.
+async fn with_own(
+    ipc: &Ipc,
+    mesh: Option<&MeshState>,
+    row: &Row,
+    mut told: Vec<DeliveryView>,
+) -> Result<Vec<DeliveryView>, Problem> {
+    let Some(mesh) = mesh else {
+        return Ok(told);
+    };
+    let agents = mesh.own_agents().into_iter().collect();
+    let (sender, id) = (row.sender.clone(), row.client_message_id.clone());
+    let own = ipc.shared.store.inbox_copies(row.mesh, sender, id, agents);
+    for copy in own.await.map_err(|error| store_problem(&error))? {
+        let recipient = mesh.address(mesh.mesh.member, &copy.agent);
+        let at = told.iter().position(|one| one.recipient == recipient);
+        let at = at.unwrap_or_else(|| {
+            told.push(DeliveryView {
+                recipient,
+                delivered_at: None,
+                shown_at: None,
+                acked_at: None,
+            });
+            told.len() - 1
+        });
+        let time = |at: WallMs| at.to_rfc3339();
+        let one = &mut told[at];
+        one.delivered_at.get_or_insert(time(copy.received_at));
+        one.shown_at = one.shown_at.take().or(copy.shown_at.map(time));
+        one.acked_at = one.acked_at.take().or(copy.acked_at.map(time));
+    }
+    Ok(told)
 }
 
 /// What failed was noted as it happened; an attempt that succeeded at once left only its time.

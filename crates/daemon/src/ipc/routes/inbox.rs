@@ -6,11 +6,10 @@ use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::Party;
+use heddle_core::ids::{MeshId, Party};
 use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::names::{AgentName, SessionName};
-use heddle_store::{AckedItems, InboxFilter, InboxRow, SessionKey};
-use heddle_wire::broker::Envelope;
+use heddle_store::{AckedItems, InboxFilter, InboxRow, InboxRows, SessionKey};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{InboxItem, InboxPage};
 use heddle_wire::problem::Problem;
@@ -19,6 +18,7 @@ use serde_json::Value;
 
 use super::send::agent;
 use super::warnings;
+use crate::inbox::damage;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -49,7 +49,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let session = session(mesh, &owner, &query)?;
     let mut filter = InboxFilter {
         agent: Some(owner.clone()),
-        ..filter(mesh, &query)?
+        ..filter(Some(mesh.mesh.mesh), &query)?
     };
     let store = &ipc.shared.store;
     // Read before the rows: behind it, nothing can have been missed.
@@ -64,8 +64,8 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
                 .map_or(AckedItems::None, AckedItems::Since);
         }
     }
-    let rows = store.inbox_page(filter).await;
-    let rows = rows.map_err(|error| store_problem(&error))?;
+    let page = store.inbox_rows(filter).await;
+    let InboxRows { rows, more } = page.map_err(|error| store_problem(&error))?;
     if let (Some(session), Some(last), true) = (session, rows.last(), query.advance) {
         let now = ipc.shared.clock.wall();
         let moved = store.inbox_seen(session, last.arrival, now).await;
@@ -78,6 +78,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
             .map_or(last_arrival, |row| row.arrival)
             .to_string(),
         items: rows.iter().map(|row| item(&ipc.shared, row)).collect(),
+        more,
         stale: freshness.stale,
         as_of: freshness.as_of,
         warnings: warnings::take(&ipc, mesh, &owner).await,
@@ -145,7 +146,7 @@ pub(super) fn must_be_own(mesh: &MeshState, agent: &AgentName) -> Result<(), Pro
 }
 
 /// Everything of the query but whose mailbox it is.
-pub(super) fn filter(mesh: &MeshState, query: &InboxQuery) -> Result<InboxFilter, Problem> {
+pub(super) fn filter(mesh: Option<MeshId>, query: &InboxQuery) -> Result<InboxFilter, Problem> {
     let (after, received_since) = match query.since.as_deref() {
         None | Some("") => (None, None),
         Some(text) => since(text)?,
@@ -160,7 +161,7 @@ pub(super) fn filter(mesh: &MeshState, query: &InboxQuery) -> Result<InboxFilter
         Some(text) => from(text)?,
     };
     Ok(InboxFilter {
-        mesh: Some(mesh.mesh.mesh),
+        mesh,
         agent: None,
         after,
         since: received_since,
@@ -204,7 +205,11 @@ fn from(text: &str) -> Result<FromFilter, Problem> {
 /// A row as its reader sees it. A body that cannot be read is never shown as text (C30).
 pub(crate) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
     let mesh = shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
-    let envelope = serde_json::from_slice::<Envelope>(&row.envelope).ok();
+    let envelope = damage::readable(&row.envelope);
+    if envelope.is_none() {
+        shared.damage.note(row.arrival, row.acked_at.is_some());
+    }
+    let damaged = envelope.is_none();
     let name = |member, agent: &AgentName| match mesh {
         Some(mesh) => mesh.address(member, agent),
         None => format!("@{member}/{agent}"),
@@ -243,6 +248,7 @@ pub(crate) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
         topic: row.topic.as_ref().map(ToString::to_string),
         from: format!("@{called}/{sender}"),
         body,
+        damaged,
         priority: row.priority.as_str().to_owned(),
         meta,
         mentions,

@@ -62,8 +62,12 @@ pub(super) async fn ack(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
     let named = named(&ipc, body.ids, body.agent.as_deref())?;
     let now = ipc.shared.clock.wall();
     let store = &ipc.shared.store;
-    let acked = store.inbox_ack(named.arrivals, named.owner, now).await;
+    let arrivals = named.arrivals.clone();
+    let acked = store.inbox_ack(arrivals, named.owner, now).await;
     let acked = acked.map_err(|error| store_problem(&error))?;
+    let is_acked = |arrival: &i64| !acked.unknown.contains(arrival);
+    let arrivals = named.arrivals.into_iter().filter(is_acked);
+    ipc.shared.damage.forget(&arrivals.collect::<Vec<_>>());
     hint_links(&ipc);
     ok(&AckAnswer {
         acked: acked.acked,

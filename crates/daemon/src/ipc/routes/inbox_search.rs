@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use heddle_core::error_code::ErrorCode;
-use heddle_store::{InboxFilter, SearchQuery};
+use heddle_store::{InboxFilter, InboxRows, SearchQuery};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::SearchPage;
 use heddle_wire::problem::Problem;
@@ -51,15 +51,16 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     };
     let filter = InboxFilter {
         agent: Some(owner),
-        ..filter(mesh, &narrowed)?
+        ..filter(Some(mesh.mesh.mesh), &narrowed)?
     };
     bring_up_to_date(&ipc).await?;
-    let rows = ipc.shared.store.inbox_search(words, before, filter).await;
-    let rows = rows.map_err(|error| store_problem(&error))?;
+    let page = ipc.shared.store.inbox_search(words, before, filter).await;
+    let InboxRows { rows, more } = page.map_err(|error| store_problem(&error))?;
     let freshness = Freshness::of(mesh);
     ok(&SearchPage {
         cursor: rows.last().map(|row| row.arrival.to_string()),
         items: rows.iter().map(|row| item(&ipc.shared, row)).collect(),
+        more,
         stale: freshness.stale,
         as_of: freshness.as_of,
     })

@@ -10,6 +10,7 @@ mod explain;
 mod file;
 mod file_get;
 pub(super) mod inbox;
+mod inbox_known;
 mod inbox_marks;
 mod inbox_search;
 mod memory;
@@ -36,11 +37,15 @@ mod warnings;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
 use heddle_core::error_code::ErrorCode;
 use heddle_wire::problem::Problem;
+use http::Method;
 
-use super::Ipc;
 use super::reply::Refuse;
+use super::{Ipc, body};
 
 /// The hot one: the door takes a post to it past the router.
 pub(super) const SEND: &str = "/v1/send";
@@ -49,7 +54,13 @@ pub(super) const TOPIC_POST: &str = "/v1/topic/post";
 pub(super) fn router(ipc: Arc<Ipc>) -> Router {
     let table = table::routes().into_iter();
     let router = table.fold(Router::new(), |router, route| {
-        router.route(route.path, route.handler)
+        let handler = match (route.query, route.method) {
+            (Some(_), _) => route.handler,
+            // A get beside it may be another route, with parameters of its own.
+            (None, "post") => route.handler.layer(from_fn(refuse_query_of_post)),
+            (None, _) => route.handler.layer(from_fn(refuse_query)),
+        };
+        router.route(route.path, handler)
     });
     router
         .fallback(not_found)
@@ -68,6 +79,19 @@ pub(super) fn is_house(path: &str) -> bool {
         path,
         "/v1/status" | "/v1/health" | "/v1/metrics" | "/v1/version" | "/v1/shutdown"
     )
+}
+
+/// For routes without parameters: whoever sends one expects something of it.
+async fn refuse_query(request: Request, next: Next) -> Result<Response, Refuse> {
+    body::refuse_query(request.uri())?;
+    Ok(next.run(request).await)
+}
+
+async fn refuse_query_of_post(request: Request, next: Next) -> Result<Response, Refuse> {
+    if request.method() == Method::POST {
+        body::refuse_query(request.uri())?;
+    }
+    Ok(next.run(request).await)
 }
 
 async fn not_found() -> Refuse {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::{Request, State};
 use heddle_core::age::is_outcome_unknown;
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
@@ -17,8 +17,10 @@ use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
 use super::send::agent;
+use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
 use crate::outbox::{disk, prune, requeue};
 use crate::shared::{Shared, store_problem};
 
@@ -79,11 +81,7 @@ impl FindQuery {
     }
 }
 
-pub(super) async fn show(
-    State(ipc): State<Arc<Ipc>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Answered {
+pub(super) async fn show(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Request) -> Answered {
     let query: FindQuery = body::query(&request.into_parts().0)?;
     let row = find(&ipc, &id, &query).await?;
     ok(&told(&ipc, &row).await?)
@@ -116,7 +114,7 @@ fn attempt(attempt: Attempt) -> AttemptView {
 
 /// A row whose client id is `prune`: the route of that name must not hide it.
 pub(super) async fn show_prune(state: State<Arc<Ipc>>, request: Request) -> Answered {
-    show(state, Path("prune".to_owned()), request).await
+    show(state, Id("prune".to_owned()), request).await
 }
 
 /// Stretches of the outbox that one call goes through; the caller comes back with the cursor.
@@ -173,11 +171,7 @@ fn prunable(names: &[String]) -> Result<Vec<OutboxStatus>, Problem> {
     names.iter().map(parse).collect()
 }
 
-pub(super) async fn requeue(
-    State(ipc): State<Arc<Ipc>>,
-    Path(id): Path<String>,
-    request: Request,
-) -> Answered {
+pub(super) async fn requeue(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let query: FindQuery = body::query(&parts)?;
     let body: RequeueBody = body::read(&parts, incoming).await?;
@@ -245,6 +239,7 @@ pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
         status: row.status.as_str().to_owned(),
         attempts: row.attempts,
         last_error: row.last_error.clone(),
+        waits_for: mesh.and_then(|mesh| waits_for(shared, mesh, row)),
         enqueued_at: row.enqueued_at.to_rfc3339(),
         delivered_at: row.delivered_at.map(WallMs::to_rfc3339),
         broker_message_id: row.broker_message_id.map(|id| id.to_string()),
@@ -261,6 +256,20 @@ pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
         attempts_log: Vec::new(),
         chain: Vec::new(),
     }
+}
+
+/// Why a row that is on its way does not go out now: its broker is out of reach, or takes nothing.
+fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
+    if !matches!(row.status, OutboxStatus::Pending | OutboxStatus::Inflight) {
+        return None;
+    }
+    if mesh.is_connected() {
+        let why = mesh.refused(shared.clock.mono())?;
+        return Some(format!("the broker takes nothing for now ({why})"));
+    }
+    let why = mesh.last_error();
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    Some(format!("no connection to the broker{why}"))
 }
 
 /// What is known of a dead row's message.

@@ -320,10 +320,20 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    // Figures cannot be remembered: without the broker there are none (C29).
+    let counts = match mesh.ask(Ask::QueueCounts).await {
+        Ok(ReplyResult::QueueCounts { queues }) => queues,
+        _ => Vec::new(),
+    };
     let queues = mesh.with_known(|known| {
-        let view = |queue: &heddle_wire::broker::RosterQueue| QueueView {
-            queue: queue.queue.to_string(),
-            mesh: mesh.mesh.name.to_string(),
+        let view = |queue: &heddle_wire::broker::RosterQueue| {
+            let count = counts.iter().find(|count| count.queue == queue.queue);
+            QueueView {
+                queue: queue.queue.to_string(),
+                mesh: mesh.mesh.name.to_string(),
+                ready: count.map(|count| count.ready),
+                leased: count.map(|count| count.leased),
+            }
         };
         known.roster.queues.iter().map(view).collect()
     });

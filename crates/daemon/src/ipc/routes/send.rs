@@ -40,6 +40,7 @@ where
     B: Body<Data = Bytes, Error: Display> + Unpin,
 {
     let (parts, incoming) = request.into_parts();
+    body::no_query(&parts)?;
     let body: SendBody = body::read(&parts, incoming).await?;
     let body = hook_caller::limit(ipc, &parts, body)?;
     let key = idempotency_key(&parts.headers)?;

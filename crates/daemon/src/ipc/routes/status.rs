@@ -5,9 +5,11 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use heddle_wire::broker::BROKER_PROTOCOL;
 use heddle_wire::ipc::{Health, InboxFigures, MeshStatus, OutboxFigures, StatusView, Version};
+use heddle_wire::problem::Problem;
 use http::StatusCode;
 use serde::Deserialize;
 
+use crate::inbox::recover;
 use crate::ipc::reply::{Answered, json, ok, with_body};
 use crate::ipc::{Ipc, body};
 use crate::shared::store_problem;
@@ -24,7 +26,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         meshes.push(MeshStatus {
             mesh: mesh.mesh.name.to_string(),
             mesh_id: mesh.mesh.mesh.to_string(),
-            member: mesh.mesh.member_name.to_string(),
+            member: mesh.called(),
             broker: mesh.broker.clone(),
             connected: mesh.is_connected(),
             as_of: mesh.as_of(ipc.shared.clock.wall()),
@@ -35,6 +37,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let parked = ipc.shared.store.outbox_parked().await;
     let parked = parked.map_err(|error| store_problem(&error))?;
     let mut degraded = ipc.shared.degraded();
+    degraded.extend(lost_inboxes(&ipc).await?);
     if parked > 0 {
         degraded.push(format!(
             "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
@@ -67,6 +70,23 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         next: String::new(),
     };
     ok(&view.judged())
+}
+
+/// What came back of an inbox that was lost, as long as the file that it was lost with lies there.
+async fn lost_inboxes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
+    let mut said = Vec::new();
+    if !ipc.shared.old_files.iter().any(|file| file.exists()) {
+        return Ok(said);
+    }
+    for mesh in &ipc.shared.meshes {
+        let lost = ipc.shared.store.inbox_lost(mesh.mesh.mesh).await;
+        let lost = lost.map_err(|error| store_problem(&error))?;
+        let name = mesh.mesh.name.as_str();
+        said.extend(
+            lost.map(|lost| format!("of the lost inbox, {}", recover::in_words(name, &lost))),
+        );
+    }
+    Ok(said)
 }
 
 pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {

@@ -9,19 +9,19 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_marks, inbox_search, mesh, outbox, peers,
-    publish, queue, send, status, sync, table_data, topic, upkeep,
+    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, mesh, outbox,
+    peers, publish, queue, send, status, sync, table_data, topic, upkeep,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ClockView, Compat,
-    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
-    MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
-    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
-    QueueTaken, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
-    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody,
-    TopicList, TopicPostBody, Version,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KnownAnswer, MeshInfo,
+    MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody,
+    MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList,
+    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
+    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer,
+    TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -141,6 +141,13 @@ fn rows() -> Vec<Route> {
         get("/v1/inbox", inbox::page, "A peek at a mailbox")
             .asks::<inbox::InboxQuery>()
             .gives::<InboxPage>(200),
+        get(
+            "/v1/inbox/known",
+            inbox_known::known,
+            "Whether an id names a message of this home",
+        )
+        .asks::<inbox_known::Query>()
+        .gives::<KnownAnswer>(200),
         post("/v1/inbox/ack", inbox_marks::ack, "Acknowledge messages")
             .takes::<AckBody>()
             .gives::<AckAnswer>(200),

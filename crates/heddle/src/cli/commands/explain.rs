@@ -93,6 +93,9 @@ fn describe(story: &ExplainView) -> String {
             format!("{}  {}{detail}", attempt.at, attempt.outcome),
         );
     }
+    if let Some(waits_for) = &row.waits_for {
+        line("waits for", waits_for.clone());
+    }
     if let Some(broker) = &story.broker {
         let at = broker.first_seen_at.clone();
         let at = at.or(row.delivered_at.clone()).unwrap_or_default();

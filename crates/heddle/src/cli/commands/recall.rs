@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let is_one = args.key.is_some() && args.scope != "all";
     context.print(&page, |page| match page.items.as_slice() {
         [only] if is_one => shown(&only.value) + "\n",
-        _ => describe(page),
+        _ => describe(page) + &more(context, page, &args),
     })
 }
 
@@ -55,15 +55,23 @@ fn describe(page: &RecallPage) -> String {
     let head = ["KEY", "PEER", "TAGS", "VALUE"].map(str::to_owned).to_vec();
     let mut rows = vec![head];
     rows.extend(page.items.iter().map(row));
-    let mut text = table(&rows);
-    if let Some(cursor) = &page.cursor {
-        text.push_str(&format!(
-            "there are more; go on with the same command and --cursor {cursor}\n"
-        ));
-    } else if page.more {
-        text.push_str("there are more; search for more words\n");
+    table(&rows)
+}
+
+fn more(context: &Context, page: &RecallPage, args: &Args) -> String {
+    match &page.cursor {
+        Some(cursor) => {
+            let options = [("scope", args.scope.as_str()), ("cursor", cursor)];
+            context.there_is_more(
+                "recall",
+                &[],
+                &options.map(|(name, value)| (name, Some(value))),
+            )
+        }
+        None if !page.more => String::new(),
+        None if args.search.is_some() => "there is more; search for more words\n".to_owned(),
+        None => "there is more; say whose with --scope @agent\n".to_owned(),
     }
-    text
 }
 
 fn row(item: &MemoryView) -> Vec<String> {

@@ -7,7 +7,8 @@ use heddle_core::canonical::parse_ijson;
 use heddle_core::limits::REQUEST_BYTES_MAX;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{ExplainView, Level, SendAnswer, SendBody};
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::cli::{CliError, Context, exit};
 
@@ -60,7 +61,55 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     {
         answer = wait_for(context, &client, answer, (level, timeout))?;
     }
-    context.print(&answer, |answer| describe(&body.to, answer))
+    let reply_to = body.reply_to_id.as_deref();
+    tell(context, answer, reply_to, |answer| {
+        describe(&body.to, answer)
+    })
+}
+
+/// An answer with what else there is to say about the send.
+#[derive(Debug, Serialize)]
+struct Told {
+    #[serde(flatten)]
+    answer: SendAnswer,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Value>,
+}
+
+/// Prints the answer. A reply to something that nobody here has seen is sent all the same, and said.
+pub(super) fn tell(
+    context: &Context,
+    answer: SendAnswer,
+    reply_to: Option<&str>,
+    text: impl FnOnce(&SendAnswer) -> String,
+) -> Result<(), CliError> {
+    let is_new = answer.duplicate != Some(true);
+    let warning = reply_to
+        .filter(|id| is_new && !id.is_empty())
+        .and_then(|id| strange_reply(&context.client(), &context.scope(), id));
+    let told = Told {
+        warnings: warning.into_iter().collect(),
+        answer,
+    };
+    context.print(&told, |told| text(&told.answer))
+}
+
+/// What is strange about an id that is answered; nothing where it is known, or where nobody can tell.
+pub fn strange_reply(client: &Client, scope: &[(&str, &str)], id: &str) -> Option<Value> {
+    let mut query = scope.to_vec();
+    query.push(("id", id));
+    let known = client.known(&query).ok().filter(|known| !known.known)?;
+    let next = match known.instead {
+        Some(instead) => format!(
+            "The message at place {id} of the inbox has the id {instead}; name that one the next time."
+        ),
+        None => "Check the id; `heddle inbox --json` shows it as client_message_id.".to_owned(),
+    };
+    Some(json!({
+        "kind": "unknown_reply",
+        "message": format!("no message here has the id {id}; the reply was sent, but it may stand alone"),
+        "next": next,
+    }))
 }
 
 fn body(context: &Context, args: Args) -> Result<SendBody, CliError> {

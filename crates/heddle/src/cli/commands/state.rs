@@ -101,7 +101,15 @@ fn list(context: &Context, prefix: &str, cursor: Option<&str>) -> Result<(), Cli
     query.extend(cursor.map(|cursor| ("cursor", cursor)));
     query.extend(context.scope());
     let page = context.client().list_state(&query)?;
-    context.print(&page, text)
+    context.print(&page, |page| {
+        let mut text = text(page);
+        if let Some(cursor) = &page.cursor {
+            let words: &[&str] = if prefix.is_empty() { &[] } else { &[prefix] };
+            let options = [("cursor", Some(cursor.as_str()))];
+            text.push_str(&context.there_is_more("state list", words, &options));
+        }
+        text
+    })
 }
 
 fn text(page: &StatePage) -> String {
@@ -114,9 +122,5 @@ fn text(page: &StatePage) -> String {
         let value = compact(&item.value).unwrap_or_else(|| "null".to_owned());
         vec![item.key.clone(), item.updated_by.clone(), value]
     }));
-    let mut text = table(&rows);
-    if page.cursor.is_some() {
-        text.push_str("there are more; go on with --cursor and the last key\n");
-    }
-    text
+    table(&rows)
 }

@@ -15,11 +15,21 @@ pub struct Args {}
 
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     match context.client().hasty().status() {
-        Ok(status) => context.print(&status.judged(), describe),
+        Ok(status) => {
+            let mut status = status.judged();
+            status.next = context.spelled(&status.next);
+            context.print(&status, describe)
+        }
         // Not an error: it is the answer.
         Err(ClientError::NotRunning { .. }) => match Home::holder(&context.home) {
             None => {
-                let status = unknown(context, false, "no daemon is running", "heddle up");
+                let status = match heddle_daemon::upkeep::trouble(&context.home) {
+                    None => unknown(context, false, "no daemon is running", "heddle up"),
+                    Some(trouble) => {
+                        let why = format!("no daemon is running, and {trouble}");
+                        unknown(context, false, &why, "heddle doctor")
+                    }
+                };
                 context.print(&status, |status| in_words(context, status))
             }
             Some(holder) => {
@@ -55,7 +65,7 @@ fn unknown(context: &Context, running: bool, why: &str, next: &str) -> Value {
     json!({
         "running": running, "connected": false, "meshes": null, "outbox": null, "inbox": null,
         "durability": null, "degraded": [why], "version": env!("CARGO_PKG_VERSION"),
-        "home": context.home, "verdict": Verdict::Down.as_str(), "next": next,
+        "home": context.home, "verdict": Verdict::Down.as_str(), "next": context.spelled(next),
     })
 }
 

@@ -143,7 +143,14 @@ fn list(context: &Context, model: Option<&str>, cursor: Option<&str>) -> Result<
     query.extend(cursor.map(|cursor| ("cursor", cursor)));
     query.extend(context.mesh_scope());
     let page = context.client().list_vectors(&query)?;
-    context.print(&page, page_text)
+    context.print(&page, |page| {
+        let mut text = page_text(page);
+        if let Some(cursor) = &page.cursor {
+            let options = [("model", model), ("cursor", Some(cursor.as_str()))];
+            text.push_str(&context.there_is_more("vector list", &[], &options));
+        }
+        text
+    })
 }
 
 fn json(text: &str) -> Result<Value, CliError> {
@@ -191,9 +198,5 @@ fn page_text(page: &VectorPage) -> String {
         let (key, peer, model) = (item.key.clone(), item.peer.clone(), item.model.clone());
         vec![key, peer, model, excerpt(&item.content)]
     }));
-    let mut text = table(&rows);
-    if let Some(cursor) = &page.cursor {
-        text.push_str(&format!("there are more; go on with --cursor '{cursor}'\n"));
-    }
-    text
+    table(&rows)
 }

@@ -66,8 +66,10 @@ fn run(session: &Session, given: Value) -> Done {
         })?;
     }
     answer.insert("messages".to_owned(), json!(chosen.views));
-    if chosen.whole < page.items.len() {
-        answer.insert("more".to_owned(), json!(page.items.len() - chosen.whole));
+    // At least so many: behind a page that was cut there is one or more.
+    let more = page.items.len() - chosen.whole + usize::from(page.more);
+    if more > 0 {
+        answer.insert("more".to_owned(), json!(more));
     }
     answer.insert("warnings".to_owned(), json!(page.warnings));
     if page.stale {
@@ -136,6 +138,9 @@ fn view(item: &InboxItem, text: &str) -> Value {
         "at": item.received_at,
     });
     let mut put = |key: &str, value: Value| view[key] = value;
+    if item.damaged {
+        put("damaged", json!(true));
+    }
     if let Some(topic) = &item.topic {
         put("topic", json!(topic));
     }

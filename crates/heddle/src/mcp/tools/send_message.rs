@@ -34,6 +34,7 @@ struct Arguments {
 
 fn run(session: &Session, given: Value) -> Done {
     let given: Arguments = arguments(given)?;
+    let reply_to = given.reply_to.clone();
     let answer = session.client().send(&SendBody {
         to: given.to,
         message: given.text,
@@ -44,9 +45,17 @@ fn run(session: &Session, given: Value) -> Done {
         agent: session.agent(),
         ..SendBody::default()
     })?;
-    Ok(json!({
+    let mut told = json!({
         "id": answer.client_message_id,
         "durability": answer.durability,
         "duplicate": answer.duplicate.unwrap_or(false),
-    }))
+    });
+    let strange = reply_to.filter(|id| !id.is_empty() && answer.duplicate != Some(true));
+    if let Some(id) = strange
+        && let Ok(known) = session.client().known(&session.query(&[("id", &id)]))
+        && !known.known
+    {
+        told["reply_to_unknown"] = json!(known.instead.unwrap_or(id));
+    }
+    Ok(told)
 }

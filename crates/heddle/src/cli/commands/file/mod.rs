@@ -100,7 +100,15 @@ fn list(
     query.extend(cursor.map(|cursor| ("cursor", cursor)));
     query.extend(context.scope());
     let page = context.client().files(&query)?;
-    context.print(&page, text::page)
+    context.print(&page, |page| {
+        let mut text = text::page(page);
+        if let Some(cursor) = &page.cursor {
+            let words: &[&str] = if prefix.is_empty() { &[] } else { &[prefix] };
+            let options = [("scope", Some(scope)), ("cursor", Some(cursor.as_str()))];
+            text.push_str(&context.there_is_more("file list", words, &options));
+        }
+        text
+    })
 }
 
 fn delete(context: &Context, file: String, given: Option<String>) -> Result<(), CliError> {

@@ -33,11 +33,7 @@ pub(super) fn page(page: &FilePage) -> String {
             item.id.clone(),
         ]
     }));
-    let mut text = table(&rows);
-    if let Some(cursor) = &page.cursor {
-        text.push_str(&format!("there are more; go on with --cursor {cursor}\n"));
-    }
-    text
+    table(&rows)
 }
 
 /// For people: three digits are enough.

@@ -37,9 +37,17 @@ enum Tried {
 }
 
 pub(super) fn run(context: &Context, client: &Client, args: &Args) -> Result<(), CliError> {
-    let agent = match &context.agent {
-        Some(agent) => agent.clone(),
-        None => client.status()?.agent.unwrap_or_default(),
+    // The pages are of one mailbox in one mesh, and so is the stream behind them.
+    let scope = match (&context.agent, &context.mesh) {
+        (Some(agent), Some(mesh)) => (agent.clone(), mesh.clone()),
+        (agent, mesh) => {
+            let status = client.status()?;
+            let first = status.meshes.into_iter().next().map(|first| first.mesh);
+            (
+                agent.clone().or(status.agent).unwrap_or_default(),
+                mesh.clone().or(first).unwrap_or_default(),
+            )
+        }
     };
     let mut follow = Follow {
         context,
@@ -54,7 +62,7 @@ pub(super) fn run(context: &Context, client: &Client, args: &Args) -> Result<(),
     let mut failures = 0;
     loop {
         if let Tried::CaughtUp = tried
-            && let Some(events) = follow.open(&agent, failures)?
+            && let Some(events) = follow.open(&scope, failures)?
         {
             if failures > 0 {
                 ui::note("connected again");
@@ -105,10 +113,14 @@ impl Follow<'_> {
     }
 
     /// The stream behind the last message printed; `None` if it cannot be had right now.
-    fn open(&self, agent: &str, failures: u32) -> Result<Option<EventStream>, CliError> {
+    fn open(
+        &self,
+        (agent, mesh): &(String, String),
+        failures: u32,
+    ) -> Result<Option<EventStream>, CliError> {
         let mut filters = query(self.context, self.args);
-        filters.retain(|(name, _)| !matches!(*name, "since" | "all" | "agent"));
-        filters.push(("agent", agent));
+        filters.retain(|(name, _)| !matches!(*name, "since" | "all" | "agent" | "mesh"));
+        filters.extend([("agent", agent.as_str()), ("mesh", mesh.as_str())]);
         match self.client.events(&filters, self.cursor.as_deref()) {
             Ok(events) => Ok(Some(events)),
             Err(error) if failures < RECONNECTS_MAX && is_passing(&error) => Ok(None),

@@ -59,12 +59,12 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if args.search.is_some() {
         let page = client.search(&query)?;
         context.print(&page, |page| {
-            describe_found(page) + &more_found(page, &args)
+            describe_found(page) + &more_found(context, page, &args)
         })?;
         return settle_page(context, &client, &args, &page.items);
     }
     let page = client.inbox(&query)?;
-    context.print(&page, |page| describe(page) + &more(page, &args))?;
+    context.print(&page, |page| describe(page) + &more(context, page, &args))?;
     settle_page(context, &client, &args, &page.items)?;
     match &args.session {
         Some(session) if args.ack => seen(context, &client, session, page.cursor),

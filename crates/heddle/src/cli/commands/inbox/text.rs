@@ -1,9 +1,9 @@
 //! What a person sees of the inbox. Everything in it is written by others and shown, never obeyed.
 
-use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 use heddle_wire::ipc::{InboxItem, InboxPage, SearchPage};
 
 use super::Args;
+use crate::cli::Context;
 use crate::cli::text::{compact, indented, printable};
 
 pub(super) fn describe(page: &InboxPage) -> String {
@@ -30,30 +30,35 @@ fn freshness(stale: bool, as_of: Option<&str>) -> String {
     format!("(the broker is out of reach since {since}: there may be more)\n")
 }
 
-/// A page that is as long as it may be is probably not the last one.
-fn is_full(count: usize, args: &Args) -> bool {
-    let limit = args.limit.as_deref().and_then(|limit| limit.parse().ok());
-    count >= limit.unwrap_or(PAGE_ROWS_DEFAULT).min(PAGE_ROWS_MAX)
-}
-
-pub(super) fn more(page: &InboxPage, args: &Args) -> String {
-    if !is_full(page.items.len(), args) {
+/// The command that shows what the page had no room for.
+pub(super) fn more(context: &Context, page: &InboxPage, args: &Args) -> String {
+    if !page.more {
         return String::new();
     }
-    match &args.session {
-        // A session goes on where it was moved to.
-        Some(_) => "(there may be more: the same again with --ack, then without)\n".to_owned(),
-        None => format!("(there may be more: add --since {})\n", page.cursor),
+    go_on(context, args, ("since", &page.cursor))
+}
+
+pub(super) fn more_found(context: &Context, page: &SearchPage, args: &Args) -> String {
+    match &page.cursor {
+        Some(cursor) if page.more => go_on(context, args, ("cursor", cursor)),
+        _ => String::new(),
     }
 }
 
-pub(super) fn more_found(page: &SearchPage, args: &Args) -> String {
-    match &page.cursor {
-        Some(cursor) if is_full(page.items.len(), args) => {
-            format!("(there may be more: add --cursor {cursor})\n")
-        }
-        _ => String::new(),
-    }
+fn go_on(context: &Context, args: &Args, (name, cursor): (&str, &str)) -> String {
+    let words: &[&str] = if args.all { &["--all"] } else { &[] };
+    // A search keeps its `since`; for everything else the cursor takes its place.
+    let since = args.since.as_deref().filter(|_| name != "since");
+    let options = [
+        ("search", args.search.as_deref()),
+        ("session", args.session.as_deref()),
+        ("from", args.from.as_deref()),
+        ("topic", args.topic.as_deref()),
+        ("limit", args.limit.as_deref()),
+        ("since", since),
+        (name, Some(cursor)),
+    ];
+    context.there_is_more("inbox", words, &options)
 }
 
 /// A heading, the body below it, and then what came along.
@@ -78,6 +83,9 @@ pub(super) fn describe_item(item: &InboxItem) -> String {
         head.push_str(&format!("  mentions {}", item.mentions.join(" ")));
     }
     let mut text = format!("{}\n{}", printable(&head), indented(&item.body, 4));
+    if item.damaged {
+        text.push_str(&indented(&format!("(damaged: the text of this message cannot be read any more; ask {} to send it again)", item.from), 4));
+    }
     if let Some(meta) = compact(&item.meta) {
         text.push_str(&indented(&format!("meta {meta}"), 4));
     }
@@ -101,6 +109,7 @@ mod tests {
             topic: None,
             from: "@ann/planner".to_owned(),
             body: "stop\nthe line".to_owned(),
+            damaged: false,
             priority: "now".to_owned(),
             meta: json!({"ticket": 12}),
             mentions: vec!["@ann/coder".to_owned()],
@@ -115,5 +124,15 @@ mod tests {
             the line
             meta {"ticket":12}
         "#);
+        let damaged = InboxItem {
+            body: String::new(),
+            damaged: true,
+            meta: serde_json::Value::Null,
+            ..item
+        };
+        insta::assert_snapshot!(describe_item(&damaged), @r"
+        7  @ann/planner → @coder  T  [NOW]  re question-1  mentions @ann/coder
+            (damaged: the text of this message cannot be read any more; ask @ann/planner to send it again)
+        ");
     }
 }

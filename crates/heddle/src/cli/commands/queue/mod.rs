@@ -129,7 +129,10 @@ fn push(context: &Context, args: Push) -> Result<(), CliError> {
         Err(ClientError::Broken(_)) => client.push(&body)?,
         other => other?,
     };
-    context.print(&answer, |answer| send::describe(&to, answer))
+    let reply_to = body.reply_to_id.as_deref();
+    send::tell(context, answer, reply_to, |answer| {
+        send::describe(&to, answer)
+    })
 }
 
 fn take(context: &Context, args: Take) -> Result<(), CliError> {
@@ -141,26 +144,9 @@ fn take(context: &Context, args: Take) -> Result<(), CliError> {
         lease_seconds: Some(args.lease),
         wait_seconds: Some(args.wait),
     })?;
-    let scope = spelled_scope(context);
     context.print(&taken, |taken| {
-        text::taken(bare(&args.queue), &scope, taken)
+        text::taken(context, bare(&args.queue), taken)
     })
-}
-
-/// The agent and mesh that were named on the command line: whoever settles must name them again.
-fn spelled_scope(context: &Context) -> String {
-    let environment = &context.environment;
-    let named = [
-        ("agent", &context.agent, &environment.agent),
-        ("mesh", &context.mesh, &environment.mesh),
-    ];
-    let mut spelled = String::new();
-    for (option, value, inherited) in named {
-        if let Some(value) = value.as_ref().filter(|_| value != inherited) {
-            spelled.push_str(&format!(" --{option} {value}"));
-        }
-    }
-    spelled
 }
 
 fn settle(context: &Context, verb: &str, args: Settle) -> Result<(), CliError> {

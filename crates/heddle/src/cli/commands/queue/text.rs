@@ -2,23 +2,23 @@
 
 use heddle_wire::ipc::{QueueItem, QueueList, QueueTaken};
 
+use crate::cli::Context;
 use crate::cli::text::{compact, indented, printable, table};
 
-/// `scope` is what the commands below an item must say again.
-pub(super) fn taken(queue: &str, scope: &str, taken: &QueueTaken) -> String {
+pub(super) fn taken(context: &Context, queue: &str, taken: &QueueTaken) -> String {
     if !taken.exists {
-        return format!(
+        return context.spelled_in(&format!(
             "there is no queue:{queue} yet; `heddle queue push {queue} TEXT` makes it, `heddle queue list` shows those that exist\n"
-        );
+        ));
     }
     if taken.items.is_empty() {
         return format!("nothing waits in queue:{queue}\n");
     }
     let items = taken.items.iter();
-    items.map(|item| describe(queue, scope, item)).collect()
+    items.map(|item| describe(context, queue, item)).collect()
 }
 
-fn describe(queue: &str, scope: &str, item: &QueueItem) -> String {
+fn describe(context: &Context, queue: &str, item: &QueueItem) -> String {
     let mut head = format!("{}  {} → queue:{queue}", item.id, item.from);
     match item.priority.as_str() {
         "next" => {}
@@ -38,18 +38,40 @@ fn describe(queue: &str, scope: &str, item: &QueueItem) -> String {
         text.push_str(&indented(&format!("meta {meta}"), 4));
     }
     let (id, fence) = (&item.id, item.fence);
-    text + &format!(
-        "  done:      heddle queue ack {queue} {id} --fence {fence}{scope}\n  longer:    heddle queue renew {queue} {id} --fence {fence}{scope}\n  give back: heddle queue release {queue} {id} --fence {fence}{scope}\n"
-    )
+    // Whoever settles must name agent and mesh again.
+    for (label, command) in [
+        (
+            "done:",
+            format!("heddle queue ack {queue} {id} --fence {fence}"),
+        ),
+        (
+            "longer:",
+            format!("heddle queue renew {queue} {id} --fence {fence}"),
+        ),
+        (
+            "give back:",
+            format!("heddle queue release {queue} {id} --fence {fence}"),
+        ),
+    ] {
+        text.push_str(&format!("  {label:<10} {}\n", context.spelled(&command)));
+    }
+    text
 }
 
 pub(super) fn list(list: &QueueList) -> String {
     if list.queues.is_empty() && !list.stale {
         return "no queues yet; `heddle queue push NAME TEXT` makes one\n".to_owned();
     }
-    let mut rows = vec![vec!["QUEUE".to_owned(), "MESH".to_owned()]];
+    let head = ["QUEUE", "MESH", "READY", "LEASED"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    let figure = |count: Option<u64>| count.map_or_else(|| "?".to_owned(), |n| n.to_string());
     for queue in &list.queues {
-        rows.push(vec![format!("queue:{}", queue.queue), queue.mesh.clone()]);
+        rows.push(vec![
+            format!("queue:{}", queue.queue),
+            queue.mesh.clone(),
+            figure(queue.ready),
+            figure(queue.leased),
+        ]);
     }
     let mut text = table(&rows);
     if list.stale {
@@ -89,7 +111,13 @@ mod tests {
             items: vec![item],
             exists: true,
         };
-        insta::assert_snapshot!(taken("builds", " --agent coder", &taken_one), @r#"
+        let environment = crate::env::Environment {
+            home: Some("/h".into()),
+            ..crate::env::Environment::default()
+        };
+        let agent = Some("coder".to_owned());
+        let context = Context::new(environment, false, None, agent, None).unwrap();
+        insta::assert_snapshot!(taken(&context, "builds", &taken_one), @r#"
         1.7  @ann/planner → queue:builds  [NOW]  re q-1  yours for 300 s  delivery 2
             build
             the\u{1b}[31m parser

@@ -139,7 +139,11 @@ fn claim(context: &Context, args: Claim) -> Result<(), CliError> {
     };
     let client = context.client();
     let answer = again(|| client.claim_task(&body))?;
-    context.print(&answer, text::claimed)
+    context.print(&answer, |answer| {
+        let fence = answer.fence.unwrap_or_default();
+        let done = format!("heddle task done {} --fence {fence}", answer.task.id);
+        text::claimed(answer, &context.spelled(&done))
+    })
 }
 
 fn settle(context: &Context, verb: &str, args: Settle) -> Result<(), CliError> {
@@ -186,7 +190,19 @@ fn list(context: &Context, page: &Page, only: (&str, Option<&str>)) -> Result<()
     );
     let tasks = context.client().tasks(&query)?;
     let is_ready = only.0 == "ready";
-    context.print(&tasks, |tasks| text::list(tasks, is_ready))
+    context.print(&tasks, |tasks| {
+        let mut text = text::list(tasks, is_ready);
+        if let Some(cursor) = &tasks.cursor {
+            let verb = if is_ready { "task ready" } else { "task list" };
+            let options = [
+                ("status", only.1.filter(|_| !is_ready)),
+                ("limit", limit.as_deref()),
+                ("cursor", Some(cursor.as_str())),
+            ];
+            text.push_str(&context.there_is_more(verb, &[], &options));
+        }
+        text
+    })
 }
 
 fn show(context: &Context, task: &str) -> Result<(), CliError> {

@@ -14,16 +14,16 @@ pub(super) fn added(answer: &TaskAnswer) -> String {
     )
 }
 
-pub(super) fn claimed(answer: &TaskAnswer) -> String {
+/// `done` is the command that says so.
+pub(super) fn claimed(answer: &TaskAnswer, done: &str) -> String {
     let task = &answer.task;
     let fence = answer.fence.unwrap_or_default();
     let until = task.claim.as_ref().map_or("", |claim| claim.until.as_str());
     let already = if answer.duplicate { "already " } else { "" };
     format!(
-        "{already}claimed {} {}\n  yours until {until}, and longer while you are active; fence {fence}\n  next: heddle task done {} --fence {fence}\n",
+        "{already}claimed {} {}\n  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
         task.id,
         printable(&task.title),
-        task.id
     )
 }
 
@@ -44,13 +44,7 @@ pub(super) fn list(page: &TaskPage, is_ready: bool) -> String {
     let head = ["ID", "STATUS", "HOLDER", "TITLE"].map(str::to_owned);
     let mut rows = vec![head.to_vec()];
     rows.extend(page.items.iter().map(row));
-    let mut text = table(&rows);
-    if let Some(cursor) = &page.cursor {
-        text.push_str(&format!(
-            "there are more; go on with the same command and --cursor {cursor}\n"
-        ));
-    }
-    text
+    table(&rows)
 }
 
 fn row(task: &TaskView) -> Vec<String> {

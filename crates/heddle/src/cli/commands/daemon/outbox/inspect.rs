@@ -34,6 +34,7 @@ fn describe(row: &OutboxRow) -> String {
         ("retired", row.aborted_at.clone()),
         ("by", row.aborted_by.clone()),
         ("why", row.last_error.clone()),
+        ("waits for", row.waits_for.clone()),
         (
             "prints",
             Some(format!(

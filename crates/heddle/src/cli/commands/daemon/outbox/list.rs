@@ -42,7 +42,23 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
     .chain(context.mesh_scope())
     .collect();
     let page = context.client().outbox(&query)?;
-    context.print(&page, |page| describe(page, status))
+    context.print(&page, |page| {
+        let mut text = describe(page, status);
+        if let Some(cursor) = &page.cursor {
+            let options = [
+                ("status", status),
+                ("limit", limit.as_deref()),
+                ("cursor", Some(cursor.as_str())),
+            ];
+            text.push_str(&context.there_is_more("daemon outbox list", &[], &options));
+        }
+        if page.rows.iter().any(|row| row.status == "dead") {
+            let inspect = context.spelled("heddle daemon outbox inspect ID");
+            let requeue = context.spelled("heddle daemon outbox requeue --id ID --auto");
+            text.push_str(&format!("next: {inspect}\n      {requeue}\n"));
+        }
+        text
+    })
 }
 
 fn describe(page: &OutboxPage, status: Option<&str>) -> String {
@@ -56,14 +72,7 @@ fn describe(page: &OutboxPage, status: Option<&str>) -> String {
     let head = ["ID", "STATUS", "TO", "TRIES", "ACCEPTED", "WHY"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     rows.extend(page.rows.iter().map(line));
-    let mut text = table(&rows);
-    if let Some(cursor) = &page.cursor {
-        text.push_str(&format!("(more: --cursor {cursor})\n"));
-    }
-    if page.rows.iter().any(|row| row.status == "dead") {
-        text.push_str("next: heddle daemon outbox inspect ID\n      heddle daemon outbox requeue --id ID --auto\n");
-    }
-    text
+    table(&rows)
 }
 
 fn line(row: &OutboxRow) -> Vec<String> {
@@ -73,8 +82,15 @@ fn line(row: &OutboxRow) -> Vec<String> {
         row.to.clone(),
         row.attempts.to_string(),
         row.enqueued_at.clone(),
-        row.last_error.clone().unwrap_or_default(),
+        why(row),
     ]
+}
+
+/// What went wrong last, and what it waits for now.
+fn why(row: &OutboxRow) -> String {
+    let parts = [row.waits_for.as_deref(), row.last_error.as_deref()];
+    let parts: Vec<&str> = parts.into_iter().flatten().collect();
+    parts.join("; last: ")
 }
 
 /// The state, and what is not known about it.

@@ -1,0 +1,179 @@
+//! Ages: what too old means, whatever the clocks do, and what the broker says about it.
+
+use std::time::Duration;
+
+use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::HistoryId;
+use heddle_core::outbox_status::OutboxStatus::{Dead, Done, Pending};
+use tempfile::TempDir;
+
+use super::super::age;
+use super::{DAY_MS, FakeBroker, HOUR, Mood, START, boot, start};
+
+/// 10 days of memory leave 216 hours: eight days are within them, and a jump of eight more is not.
+#[tokio::test]
+async fn dr_10_c18_eight_days_without_a_broker_and_a_clock_that_jumps_kill_nothing_and_all_drains_by_due_time()
+ {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let mut world = start(folder.path(), START, None, 1).await;
+    world.mesh().set_max_age_hours(&world.shared, 216).await;
+    broker.mood(Mood::HangUp);
+    let mut rows = Vec::new();
+    for day in 0..8 {
+        for n in 0..5 {
+            let id = format!("d{day}-{n}");
+            rows.push(world.accept(&id, Priority::Next).await);
+        }
+        match day {
+            2 => world.jump(1),
+            3 => world.jump(-1),
+            4 => world.jump(8),
+            6 => {
+                // A restart into a wall clock that was set meanwhile.
+                let wall = world.stop().await;
+                world = start(folder.path(), WallMs(wall.0 + 8 * DAY_MS), None, 2).await;
+            }
+            7 => world.jump(-8),
+            _ => {}
+        }
+        for _ in 0..8 {
+            world.pass(3).await;
+            // The connection comes up, and breaks under the first batch.
+            let live = broker.connect();
+            assert!(
+                world.drain(&live).await <= 1,
+                "a silent broker was asked on"
+            );
+        }
+    }
+    assert_eq!(world.statuses(&rows).await, vec![Pending; rows.len()]);
+    broker.sent();
+
+    // One more break, with jitter that is known: each row is due at a time of its own.
+    world.pass(1).await;
+    let jitter: Vec<u64> = (0..rows.len() as u64).map(|n| n * 23 % 59 * 1000).collect();
+    world.ids.jitter.lock().unwrap().extend(jitter.clone());
+    world.drain(&broker.connect()).await;
+    let batch = broker.sent();
+    assert_eq!(batch.len(), rows.len());
+    let mut expected: Vec<(u64, String)> = jitter.into_iter().zip(batch).collect();
+    expected.sort_by_key(|(due, _)| *due);
+    let expected: Vec<String> = expected.into_iter().map(|(_, id)| id).collect();
+
+    broker.mood(Mood::Commit);
+    let live = broker.connect();
+    for _ in 0..61 {
+        world.clock.manual.advance(Duration::from_secs(1));
+        world.drain(&live).await;
+    }
+    assert_eq!(broker.sent(), expected);
+    assert_eq!(world.statuses(&rows).await, vec![Done; rows.len()]);
+}
+
+/// C32: the three ends of a row that is truly too old.
+#[tokio::test]
+async fn c32_dr_05_a_row_that_is_too_old_ends_by_what_the_broker_says() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let mut world = start(folder.path(), START, None, 1).await;
+    world.mesh().set_max_age_hours(&world.shared, 144).await;
+    let committed = world.accept("committed", Priority::Next).await;
+    let absent = world.accept("absent", Priority::Next).await;
+    let foreign = world.accept("foreign", Priority::Next).await;
+    // The ack of the first was lost; under the third id somebody else's request stands.
+    broker.commit("committed");
+    let other = Fingerprint([9; 32]);
+    broker
+        .committed
+        .lock()
+        .unwrap()
+        .insert("foreign".to_owned(), other);
+    world.pass(2).await;
+    let young = world.accept("young", Priority::Next).await;
+    world.pass(1).await;
+    world.mesh().set_live(Some(broker.connect()));
+    world.pass(141).await;
+    assert_eq!(
+        world.statuses(&[committed, absent, foreign, young]).await,
+        [Pending; 4]
+    );
+    world.pass(1).await;
+    assert_eq!(
+        world.statuses(&[committed, absent, foreign, young]).await,
+        [Done, Dead, Dead, Pending]
+    );
+    let reason = world.row(absent).await.last_error.unwrap();
+    assert!(reason.starts_with("max_age: "), "{reason}");
+    assert_eq!(
+        world.row(committed).await.history_id,
+        Some(HistoryId { epoch: 1, seq: 9 })
+    );
+    assert!(broker.sent().is_empty(), "the last look sent something");
+
+    world.mesh().set_live(None);
+    world.pass(3).await;
+    let reason = world.row(young).await.last_error.unwrap();
+    assert!(reason.starts_with("max_age_outcome_unknown: "), "{reason}");
+    let attempts = world.shared.store.outbox_attempts(young).await.unwrap();
+    assert_eq!(attempts[0].outcome, "max_age_outcome_unknown");
+}
+
+#[tokio::test]
+async fn dr_10_a_broker_that_is_there_but_does_not_say_kills_nothing() {
+    let folder = TempDir::new().unwrap();
+    let mut world = start(folder.path(), START, None, 1).await;
+    world.mesh().set_max_age_hours(&world.shared, 144).await;
+    let row = world.accept("a", Priority::Next).await;
+    world.pass(1).await;
+    world.clock.manual.advance(HOUR * 200);
+    // A connection that hangs up on the question while another one stands.
+    let (outgoing, mut frames) = mpsc::channel::<String>(16);
+    let live = Arc::new(Live::new(outgoing));
+    world.mesh().set_live(Some(Arc::clone(&live)));
+    let hang_up = tokio::spawn(async move {
+        frames.recv().await;
+        live.hang_up();
+        frames
+    });
+    age::tick(&world.shared, &mut world.age).await;
+    let _frames = hang_up.await.unwrap();
+    assert_eq!(world.row(row).await.status, Pending);
+}
+
+#[tokio::test]
+async fn dr_10_what_was_never_agreed_with_a_broker_has_no_end() {
+    let folder = TempDir::new().unwrap();
+    let mut world = start(folder.path(), START, None, 1).await;
+    let row = world.accept("a", Priority::Next).await;
+    world.pass(24 * 400).await;
+    assert_eq!(world.row(row).await.status, Pending);
+}
+
+/// Restarts: time of one boot counts, time across boots only as far as it is plausible.
+#[tokio::test]
+async fn dr_10_time_between_two_processes_counts_where_it_is_certain() {
+    for (name, after, wall_days, dies) in [
+        ("the same boot, 150 hours later", boot(1, 260), 6, true),
+        ("the same boot, wall set back", boot(1, 260), -30, true),
+        ("the same boot, wall set forward", boot(1, 101), 30, false),
+        ("another boot, up for an hour", boot(2, 1), 30, false),
+        ("another boot, up for 150 hours", boot(2, 150), 7, true),
+        ("another boot, wall set back", boot(2, 150), -1, false),
+        ("no clock since boot", None, 30, false),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let mut world = start(folder.path(), START, boot(1, 100), 1).await;
+        world.mesh().set_max_age_hours(&world.shared, 144).await;
+        let row = world.accept("a", Priority::Next).await;
+        world.pass(1).await;
+        let wall = world.stop().await;
+        let wall = WallMs(wall.0 + wall_days * DAY_MS);
+        let mut world = start(folder.path(), wall, after, 2).await;
+        world.pass(1).await;
+        let expected = if dies { Dead } else { Pending };
+        assert_eq!(world.row(row).await.status, expected, "{name}");
+    }
+}

@@ -1,0 +1,115 @@
+//! Retries: what moves a row, what parks it, and what a jump of the wall changes (nothing).
+
+use std::time::Duration;
+
+use heddle_core::clock::Clock;
+use heddle_core::envelope::Priority;
+use heddle_core::outbox_status::OutboxStatus::{Dead, Done, Pending};
+use tempfile::TempDir;
+
+use super::super::drain::{Taken, take, transmit};
+use super::{FakeBroker, HOUR, Mood, START, start};
+
+#[tokio::test]
+async fn dr_07_c18_a_jump_of_the_wall_retries_nothing_early_and_nothing_late() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, None, 1).await;
+    broker.mood(Mood::Refuse("rate_limited"));
+    let live = broker.connect();
+    world.accept("a", Priority::Next).await;
+    let mut due = Duration::ZERO;
+    for (attempt, days) in [0, 1, -1, 8, -8, 3650, -3650].into_iter().enumerate() {
+        assert_eq!(world.drain(&live).await, 1, "attempt {attempt}");
+        world.jump(days);
+        assert_eq!(world.drain(&live).await, 0, "a jump of {days} days");
+        let next = world.shared.store.next_due(world.mesh().mesh.mesh).await;
+        let next = next.unwrap().unwrap();
+        assert!(next >= due + Duration::from_secs(1), "the wait shrank");
+        due = next;
+        // One millisecond before it is due nothing goes; then it does.
+        let wait = due.saturating_sub(world.clock.mono());
+        let moment = Duration::from_millis(1);
+        world.clock.manual.advance(wait.saturating_sub(moment));
+        assert_eq!(world.drain(&live).await, 0);
+        world.clock.manual.advance(moment);
+    }
+    assert_eq!(broker.sent().len(), 7);
+}
+
+#[tokio::test]
+async fn dr_03_c6_every_refusal_moves_the_row_as_the_table_says() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, None, 1).await;
+    let live = broker.connect();
+    for (code, expected) in [
+        ("idempotency_key_reused", Dead),
+        ("invalid_request", Dead),
+        ("payload_too_large", Dead),
+        ("unknown_recipient", Dead),
+        ("ambiguous_recipient", Dead),
+        ("not_a_member", Dead),
+        ("rate_limited", Pending),
+        ("limiter_unavailable", Pending),
+        ("storage_unavailable", Pending),
+        ("request_timeout", Pending),
+        ("shutting_down", Pending),
+        ("internal", Pending),
+        ("a_code_of_next_year", Pending),
+    ] {
+        broker.mood(Mood::Refuse(code));
+        let row = world.accept(code, Priority::Next).await;
+        world.drain(&live).await;
+        let row = world.row(row).await;
+        assert_eq!((row.status, row.attempts), (expected, 1), "{code}");
+        assert_eq!(row.last_error, Some(format!("{code}: as told")));
+    }
+}
+
+#[tokio::test]
+async fn dr_04_a_row_is_done_only_with_what_the_broker_committed() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, None, 1).await;
+    let row = world.accept("a", Priority::Next).await;
+    broker.mood(Mood::HangUp);
+    world.drain(&broker.connect()).await;
+    assert_eq!(world.row(row).await.status, Pending);
+    assert!(broker.committed.lock().unwrap().is_empty());
+    broker.mood(Mood::Commit);
+    world.clock.manual.advance(HOUR);
+    world.drain(&broker.connect()).await;
+    let row = world.row(row).await;
+    assert_eq!((row.status, row.attempts), (Done, 2));
+    assert!(broker.committed.lock().unwrap().contains_key("a"));
+    let attempts = world.shared.store.outbox_attempts(row.row).await.unwrap();
+    let told: Vec<&str> = attempts.iter().map(|a| a.outcome.as_str()).collect();
+    assert_eq!(told, ["no_answer", "committed"]);
+}
+
+#[tokio::test]
+async fn a_payload_that_cannot_be_read_is_parked_and_not_dead() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, None, 1).await;
+    let good = world.accept("good", Priority::Next).await;
+    let bad = world.accept("bad", Priority::Next).await;
+    let Taken::Rows(mut rows) = take(&world.shared, world.mesh()).await.unwrap() else {
+        panic!()
+    };
+    rows[1].payload = b"{ torn".to_vec();
+    transmit(
+        &world.shared,
+        world.shared.meshes.first().unwrap(),
+        &broker.connect(),
+        rows,
+    )
+    .await;
+    assert_eq!(broker.sent(), ["good"]);
+    assert_eq!(world.statuses(&[good, bad]).await, [Done, Pending]);
+    assert_eq!(world.shared.store.outbox_parked().await.unwrap(), 1);
+    let row = world.row(bad).await;
+    assert_eq!(row.attempts, 0, "nothing was sent");
+    assert!(row.last_error.unwrap().starts_with("damaged"));
+}

@@ -1,0 +1,150 @@
+//! The verbs of work queues: what they print can be run, and hostile arguments are refused in words.
+#![cfg(test)]
+
+mod support;
+
+use serde_json::json;
+use support::Home;
+use support::queue::{LONG, QUEUE, committed, push, settle, take_one};
+
+#[test]
+fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let ran = home.cli(&["queue", "list"]).ok();
+    assert!(ran.stdout.contains("no queues yet"), "{ran:?}");
+    let ran = home.cli(&["queue", "take", QUEUE]).ok();
+    assert!(ran.stdout.contains("there is no queue:builds"), "{ran:?}");
+    let ran = home.cli(&[
+        "queue",
+        "push",
+        "queue:builds",
+        "build\u{1b}[31m it",
+        "--id",
+        "a",
+        "--priority",
+        "now",
+        "--meta",
+        "{\"n\":1}",
+        "--reply-to",
+        "q",
+    ]);
+    assert_eq!(
+        ran.ok().stdout,
+        "queued for queue:builds, safe on disk (a)\n"
+    );
+    let take = [
+        "queue", "take", QUEUE, "--lease", "1s", "--wait", "10s", "--agent", "one",
+    ];
+    let ran = home.cli(&take).ok();
+    assert!(
+        ran.stdout.contains("[NOW]  re q") && ran.stdout.contains("build\\u{1b}[31m it"),
+        "{ran:?}"
+    );
+    let old: Vec<String> = printed(&ran.stdout, "done:");
+    // Taken over by the same agent, the old fence is worth nothing.
+    let ran = home.cli(&take).ok();
+    assert!(ran.stdout.contains("delivery 2"), "{ran:?}");
+    let stale = home.cli(&words(&old));
+    assert_eq!((stale.code, stale.stdout.as_str()), (3, ""), "{stale:?}");
+    assert!(
+        stale.stderr.contains("next: Stop working on it"),
+        "{stale:?}"
+    );
+    let mut with_json = words(&old);
+    with_json.push("--json");
+    let stale = home.cli(&with_json);
+    assert_eq!(stale.json()["items"][0]["verdict"], "stale_fence");
+    let back = home.cli(&words(&printed(&ran.stdout, "give back:"))).ok();
+    assert!(back.stdout.contains("waits again"), "{back:?}");
+    let ran = home.cli(&["queue", "take", QUEUE, "--agent", "one"]).ok();
+    let ack = printed(&ran.stdout, "done:");
+    for _ in 0..2 {
+        let done = home.cli(&words(&ack)).ok();
+        assert!(done.stdout.contains("is done"), "{done:?}");
+    }
+    let ran = home.cli(&["queue", "take", QUEUE]).ok();
+    assert_eq!(ran.stdout, "nothing waits in queue:builds\n");
+    let ran = home.cli(&["queue", "take", QUEUE, "--json"]).ok();
+    assert_eq!(ran.json(), json!({"items": [], "exists": true}));
+    let ran = home.cli(&["queue", "ack", QUEUE, "1.99", "--fence", "1"]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    let ran = home.cli(&["queue", "list", "--json"]).ok();
+    assert_eq!(
+        ran.json()["queues"],
+        json!([{"queue": QUEUE, "mesh": "home", "ready": 0, "leased": 0}])
+    );
+}
+
+/// The command that stands behind a label, without its own name.
+fn printed(text: &str, label: &str) -> Vec<String> {
+    let line = text
+        .lines()
+        .find_map(|line| line.trim().strip_prefix(label));
+    let words = line.unwrap_or_else(|| panic!("{text}")).split_whitespace();
+    words.skip(1).map(str::to_owned).collect()
+}
+
+fn words(command: &[String]) -> Vec<&str> {
+    command.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn hostile_arguments_are_usage_errors() {
+    let home = Home::new();
+    let _daemon = home.up();
+    for args in [
+        &["take", QUEUE, "--max", "0"][..],
+        &["take", QUEUE, "--max", "101"],
+        &["take", QUEUE, "--max", "-1"],
+        &["take", QUEUE, "--lease", "0s"],
+        &["take", QUEUE, "--lease", "25h"],
+        &["take", QUEUE, "--wait", "31s"],
+        &["take", QUEUE, "--wait", "soon"],
+        &["take", "a\nb"],
+        &["take", "a\u{1b}b"],
+        &["push", "a b", "text"],
+        &["push", QUEUE, "text", "--meta", "[1]"],
+        &["push", QUEUE, "text", "--priority", "soon"],
+        &["ack", QUEUE, "1.1"],
+        &["ack", QUEUE, "1.1", "--fence", "one"],
+        &["ack", QUEUE, "one", "--fence", "1"],
+        &["release", QUEUE, "1.1", "--fence", "18446744073709551615"],
+    ] {
+        let ran = home.cli(&[&["queue"], args].concat());
+        assert_eq!(ran.code, 2, "{args:?}: {ran:?}");
+        assert!(
+            !ran.stderr.is_empty() && !ran.stderr.contains('\u{1b}'),
+            "{ran:?}"
+        );
+    }
+}
+
+#[test]
+fn the_list_counts_what_is_ready_and_what_is_leased() {
+    let home = Home::new();
+    let daemon = home.up();
+    for id in ["a", "b", "c"] {
+        push(&daemon, id, "next");
+    }
+    committed(&daemon, 3);
+    let item = take_one(&daemon, "one", LONG);
+    let counts = || {
+        let list = daemon.http.get("/v1/queue/list").expect(200);
+        let queue = &list["queues"][0];
+        (
+            queue["ready"].as_u64().unwrap(),
+            queue["leased"].as_u64().unwrap(),
+        )
+    };
+    assert_eq!(counts(), (2, 1));
+    let shown = home.cli(&["queue", "list"]).ok().stdout;
+    let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!(row, ["queue:builds", "home", "2", "1"], "{shown}");
+    assert_eq!(settle(&daemon, "ack", "one", &item), "acked");
+    assert_eq!(counts(), (2, 0));
+    // A lease that ran out holds nothing.
+    take_one(&daemon, "one", 1);
+    assert_eq!(counts(), (1, 1));
+    support::wait_until("the end of the lease", || counts() == (2, 0));
+}

@@ -1,0 +1,82 @@
+//! Looking for items whose kept bytes cannot be read any more. It changes nothing.
+
+use rusqlite::{Connection, params};
+
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// Items and bytes that one look goes through: a few milliseconds of a reading thread.
+const LOOK_ITEMS_MAX: usize = 256;
+const LOOK_BYTES_MAX: usize = 4 << 20;
+
+/// Whether the bytes of an envelope are one. Handed in: this room knows no frames.
+pub type IsReadable = fn(&[u8]) -> bool;
+
+// What was acknowledged is not looked at: its reader has done with it.
+pub(crate) const LOOK_THROUGH: &str = "
+    SELECT arrival, envelope FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
+    ORDER BY arrival LIMIT ?2";
+
+/// What one look has found, and where the next one begins; `None` behind the last item.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DamageLook {
+    pub damaged: Vec<i64>,
+    pub next: Option<i64>,
+}
+
+impl Store {
+    /// Looks at the next items behind `after`.
+    pub async fn inbox_look_for_damage(
+        &self,
+        after: i64,
+        is_readable: IsReadable,
+    ) -> Result<DamageLook, StoreError> {
+        self.read(move |connection| Ok(look(connection, after, is_readable)?))
+            .await
+    }
+}
+
+fn look(
+    connection: &Connection,
+    after: i64,
+    is_readable: IsReadable,
+) -> rusqlite::Result<DamageLook> {
+    let mut found = DamageLook::default();
+    let mut statement = connection.prepare_cached(LOOK_THROUGH)?;
+    let limit = i64::try_from(LOOK_ITEMS_MAX).unwrap_or(i64::MAX);
+    let mut rows = statement.query(params![after, limit])?;
+    let (mut items, mut bytes) = (0, 0);
+    while let Some(row) = rows.next()? {
+        let arrival = row.get(0)?;
+        let envelope = row.get_ref(1)?.as_blob().unwrap_or_default();
+        if !is_readable(envelope) {
+            found.damaged.push(arrival);
+        }
+        found.next = Some(arrival);
+        (items, bytes) = (items + 1, bytes + envelope.len());
+        if bytes >= LOOK_BYTES_MAX {
+            return Ok(found);
+        }
+    }
+    if items < LOOK_ITEMS_MAX {
+        found.next = None;
+    }
+    Ok(found)
+}
+
+/// All of a file that is only looked at, by the doctor.
+pub(crate) fn damaged(
+    connection: &Connection,
+    is_readable: IsReadable,
+) -> rusqlite::Result<Vec<i64>> {
+    let mut damaged = Vec::new();
+    let mut after = 0;
+    loop {
+        let found = look(connection, after, is_readable)?;
+        damaged.extend(found.damaged);
+        match found.next {
+            Some(next) => after = next,
+            None => return Ok(damaged),
+        }
+    }
+}
