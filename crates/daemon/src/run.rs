@@ -377,6 +377,8 @@ async fn start_keeping(
     for mesh in &shared.meshes {
         let syncing = sync::run(Arc::clone(shared), Arc::clone(mesh));
         keeping.push(tokio::spawn(syncing));
+        let fetching = files::fetch::run(Arc::clone(shared), Arc::clone(mesh));
+        keeping.push(tokio::spawn(fetching));
     }
     Ok(keeping)
 }

@@ -30,14 +30,14 @@ mod unclean;
 
 pub use agents::AgentRow;
 pub use backup::{BackedUp, BackupError, Restored, back_up, restore};
-pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
+pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, Partial};
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use data::{
     Applied, ChangeKey, ClockRow, DumpPage, FileBytes, FileFilter, FileFind, FileRow, HeldTask,
-    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged, ModelRow,
-    NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow, Swept, Taken, TaskFilter,
-    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter,
-    VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
+    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
+    MissingBlob, ModelRow, NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow, Swept,
+    Taken, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount,
+    VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
 };
 pub use error::StoreError;
 pub use figures::Figures;

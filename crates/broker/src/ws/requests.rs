@@ -74,6 +74,8 @@ async fn carry_out<S: Storage, L: Limiter>(
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
         }
+        // The lane's affair: it knows the connection.
+        Request::BlobRead { .. } => return Ok(ReplyResult::Absent),
         Request::LogRead { after, limit } => return log::read(shared, mesh, after, limit).await,
         Request::Epochs => {
             let Epochs { epoch, ends } = storage.epochs(mesh).await?;

@@ -4,7 +4,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
-use heddle_core::negotiate::{Refusal, negotiate};
+use heddle_core::negotiate::{BLOB_RELAY, Refusal, negotiate};
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
@@ -20,6 +20,8 @@ use crate::shared::Shared;
 /// What the broker welcomed us with.
 pub(super) struct Welcomed {
     pub(super) roster: Roster,
+    /// It passes bytes of files from one member to another.
+    pub(super) relays_blobs: bool,
 }
 
 pub(super) async fn handshake(
@@ -88,7 +90,10 @@ async fn greet(
             let hours = max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
                 .map_err(|error| SessionEnd::Refused(error.to_string()))?;
             mesh.set_max_age_hours(shared, hours).await;
-            Ok(Welcomed { roster })
+            Ok(Welcomed {
+                roster,
+                relays_blobs: features.contains_key(BLOB_RELAY),
+            })
         }
         Err(refusal) => {
             tracing::warn!(?features, %refusal, "negotiation failed");

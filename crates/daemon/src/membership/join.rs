@@ -16,6 +16,7 @@ use heddle_wire::problem::Problem;
 use super::claim::{self, Claimed};
 use super::{config_file, keys, of_config};
 use crate::config::{HOME_MESH, MeshConfig};
+use crate::files::fetch;
 use crate::link;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock, store_problem};
@@ -180,9 +181,11 @@ async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshSta
     if shared.meshes.push(Arc::clone(&state)) {
         let keep = link::keep(Arc::clone(shared), Arc::clone(&state), connector);
         let syncing = sync::run(Arc::clone(shared), Arc::clone(&state));
+        let fetching = fetch::run(Arc::clone(shared), Arc::clone(&state));
         let mut links = lock(&shared.links);
         links.push(tokio::spawn(keep));
         links.push(tokio::spawn(syncing));
+        links.push(tokio::spawn(fetching));
     }
     Ok(state)
 }

@@ -166,6 +166,8 @@ impl Loop {
         }
         let now = shared.clock.mono();
         if did {
+            // Among what was applied may be files whose bytes are elsewhere.
+            mesh.fetch.wake();
             self.active_at = now;
         }
         let tick = Tick {

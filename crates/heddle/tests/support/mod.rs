@@ -11,6 +11,7 @@ pub mod broker_process;
 pub mod effect_proxy;
 pub mod embedding_server;
 pub mod files;
+pub mod gate_proxy;
 pub mod http;
 pub mod ledger;
 pub mod lossy_proxy;

@@ -48,6 +48,16 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "publish",
         sql: include_str!("v9_publish.sql"),
     },
+    Migration {
+        version: 10,
+        name: "fetch",
+        sql: include_str!("v10_fetch.sql"),
+    },
+    Migration {
+        version: 11,
+        name: "floor",
+        sql: include_str!("v11_floor.sql"),
+    },
 ];
 
 /// The version that this program leads to.

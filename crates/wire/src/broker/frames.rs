@@ -10,6 +10,7 @@ use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::blob::{BlobPlace, PartBytes};
 use super::explain::{Explained, ReceiptLevel};
 use super::log::LogItem;
 use super::members::MemberEntry;
@@ -55,6 +56,12 @@ pub enum ClientFrame {
     Request {
         request: u64,
         body: Request,
+    },
+    /// The answer to a `blob_asked`; without bytes where this home does not have them.
+    BlobPart {
+        ask: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<PartBytes>,
     },
 }
 
@@ -157,6 +164,13 @@ pub enum Request {
     },
     /// Who is enrolled in the mesh.
     Members,
+    /// Some bytes of a large file, from a member that is connected and may have them. To a broker with
+    /// the feature `blob_relay` only; the answer is `blob_part`, or `absent`.
+    BlobRead {
+        member: MemberId,
+        #[serde(flatten)]
+        part: BlobPlace,
+    },
 }
 
 /// One step of one delivery.
@@ -216,6 +230,12 @@ pub enum ServerFrame {
     },
     /// There are new ops to read. A hint, to connections that have read the log.
     LogGrew {},
+    /// Another member of the mesh asks for bytes of a file. Answered by a `blob_part` with this number.
+    BlobAsked {
+        ask: u64,
+        #[serde(flatten)]
+        part: BlobPlace,
+    },
     Reply {
         request: u64,
         #[serde(flatten)]
@@ -262,6 +282,10 @@ pub enum ReplyResult {
     },
     Members {
         members: Vec<MemberEntry>,
+    },
+    /// What a `blob_read` asked for, as a member gave it. Whether it is true, the hash of the whole says.
+    BlobPart {
+        data: PartBytes,
     },
     Refused(Refused),
 }
