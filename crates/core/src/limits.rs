@@ -281,6 +281,8 @@ pub const LOG_PAGE_MAX: usize = 256;
 pub const PUBLISH_ROWS_AT_ONCE: usize = 200;
 /// And so many bytes of their ops, but at least one row: the transaction stays short.
 pub const PUBLISH_BYTES_AT_ONCE: usize = 1 << 20;
+/// A mesh with more rows is published as one snapshot: others see all of it or none (LF-34).
+pub const SNAPSHOT_ROWS_MIN: u64 = 10_000;
 /// Ops that one transaction applies.
 pub const OPS_APPLIED_AT_ONCE: usize = 100;
 /// Parked ops that are tried again when something new arrived.

@@ -313,6 +313,7 @@ async fn share(
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
+        snapshot_rows: home.config.daemon.snapshot_rows(),
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),
         hook_tokens: Tokens::default(),

@@ -33,11 +33,12 @@ pub use backup::{BackedUp, BackupError, Restored, back_up, restore};
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, Partial};
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use data::{
-    Applied, ChangeKey, ClockRow, DumpPage, FileBytes, FileFilter, FileFind, FileRow, HeldTask,
-    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
-    MissingBlob, ModelRow, NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow, Swept,
-    Taken, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount,
-    VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
+    Applied, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind, FileRow,
+    HeldTask, KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
+    MissingBlob, ModelRow, NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow,
+    StoryArrival, StoryRequest, StoryRow, Swept, Taken, TaskFilter, TaskRefusal, TaskRow, TaskStop,
+    TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove,
+    VectorQuery, VectorRow, WantedBlob,
 };
 pub use error::StoreError;
 pub use figures::Figures;
@@ -55,5 +56,5 @@ pub use repair::{Kept, Repaired, repair};
 pub use store::{Store, StoreOptions};
 pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
-    ReplayLook, ReplayRow, Retried, SetAside, SyncFigures, SyncHead,
+    ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
 };

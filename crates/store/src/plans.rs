@@ -73,6 +73,8 @@ const STRAIGHT: &[&str] = &[
     sync::MOVE_PUBLISH,
     sync::ADVANCE,
     sync::FINISH,
+    sync::SNAPSHOT,
+    sync::UNSENT,
     sync::SHARE,
     data::INSERT_OP,
     data::QUEUE_OP,

@@ -212,6 +212,16 @@ impl Hub {
         }
     }
 
+    /// Tells whoever reads the log that there is more of it.
+    pub(super) fn log_grew(&self, mesh: MeshId) {
+        let rooms = self.lock();
+        for session in rooms.get(&mesh).into_iter().flat_map(BTreeMap::values) {
+            if session.reads_log.load(Ordering::Relaxed) {
+                session.log.notify_one();
+            }
+        }
+    }
+
     /// Tells every connection that waits for work of this queue.
     pub(super) fn work_came(&self, mesh: MeshId, queue: &QueueName) {
         let rooms = self.lock();

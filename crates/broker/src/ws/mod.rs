@@ -22,6 +22,7 @@ mod pulse;
 mod pump;
 mod reader;
 mod requests;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod waits;

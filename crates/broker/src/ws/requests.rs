@@ -4,7 +4,8 @@ use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::{Shared, explain, herald, log, people, work};
+use super::snapshots::Step;
+use super::{Shared, explain, herald, log, people, snapshots, work};
 use crate::accept::{Refusal, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
@@ -17,7 +18,10 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
 ) -> ReplyResult {
     let is_quiet = matches!(
         request,
-        Request::Receipts { .. } | Request::CreateInvite { .. }
+        Request::Receipts { .. }
+            | Request::CreateInvite { .. }
+            | Request::SnapshotBegin { .. }
+            | Request::SnapshotCommit { .. }
     );
     let changes_roster = !is_quiet;
     match carry_out(shared, principal, request).await {
@@ -76,7 +80,15 @@ async fn carry_out<S: Storage, L: Limiter>(
         }
         // The lane's affair: it knows the connection.
         Request::BlobRead { .. } => return Ok(ReplyResult::Absent),
-        Request::LogRead { after, limit } => return log::read(shared, mesh, after, limit).await,
+        Request::LogRead { after, limit } => {
+            return log::read(shared, principal, after, limit).await;
+        }
+        Request::SnapshotBegin { snapshot } => {
+            return snapshots::step(shared, principal, snapshot, Step::Begin).await;
+        }
+        Request::SnapshotCommit { snapshot } => {
+            return snapshots::step(shared, principal, snapshot, Step::Commit).await;
+        }
         Request::Epochs => {
             let Epochs { epoch, ends } = storage.epochs(mesh).await?;
             return Ok(ReplyResult::Epochs { epoch, ends });

@@ -137,7 +137,7 @@ impl Fetching {
         let mut after = None;
         let mut seen = BTreeSet::new();
         loop {
-            let Some(live) = mesh.live().filter(|live| live.relays_blobs()) else {
+            let Some(live) = mesh.live().filter(|live| live.offers().blobs) else {
                 return Ok(());
             };
             let page = shared

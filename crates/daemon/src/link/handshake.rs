@@ -4,7 +4,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
-use heddle_core::negotiate::{BLOB_RELAY, Refusal, negotiate};
+use heddle_core::negotiate::{BLOB_RELAY, LOG_SNAPSHOT, Refusal, negotiate};
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
 
 use super::LinkStream;
+use super::live::Offers;
 use super::session::SessionEnd;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -20,8 +21,7 @@ use crate::shared::Shared;
 /// What the broker welcomed us with.
 pub(super) struct Welcomed {
     pub(super) roster: Roster,
-    /// It passes bytes of files from one member to another.
-    pub(super) relays_blobs: bool,
+    pub(super) offers: Offers,
 }
 
 pub(super) async fn handshake(
@@ -92,7 +92,10 @@ async fn greet(
             mesh.set_max_age_hours(shared, hours).await;
             Ok(Welcomed {
                 roster,
-                relays_blobs: features.contains_key(BLOB_RELAY),
+                offers: Offers {
+                    blobs: features.contains_key(BLOB_RELAY),
+                    snapshots: features.contains_key(LOG_SNAPSHOT),
+                },
             })
         }
         Err(refusal) => {

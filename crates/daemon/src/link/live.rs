@@ -19,8 +19,16 @@ type Answered = (Vec<Verdict>, Option<u64>);
 pub(crate) struct Live {
     outgoing: mpsc::Sender<String>,
     waiting: Mutex<Waiting>,
-    /// The broker passes bytes of files from one member to another.
-    relays_blobs: bool,
+    offers: Offers,
+}
+
+/// What the broker can beyond what every broker must.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Offers {
+    /// It passes bytes of files from one member to another.
+    pub(crate) blobs: bool,
+    /// It publishes a large mesh as one snapshot.
+    pub(crate) snapshots: bool,
 }
 
 #[derive(Debug, Default)]
@@ -44,19 +52,16 @@ impl Live {
         Self {
             outgoing,
             waiting: Mutex::default(),
-            relays_blobs: false,
+            offers: Offers::default(),
         }
     }
 
-    pub(crate) fn with_relay(self, relays_blobs: bool) -> Self {
-        Self {
-            relays_blobs,
-            ..self
-        }
+    pub(crate) fn with(self, offers: Offers) -> Self {
+        Self { offers, ..self }
     }
 
-    pub(crate) fn relays_blobs(&self) -> bool {
-        self.relays_blobs
+    pub(crate) fn offers(&self) -> Offers {
+        self.offers
     }
 
     /// Sends a batch and waits for its verdicts; `None` when the connection was lost first or the

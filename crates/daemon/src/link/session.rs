@@ -54,7 +54,7 @@ pub(super) async fn run(
     mesh.set_roster(shared, welcomed.roster).await;
     let (outgoing, outgoing_frames) = mpsc::channel(SEND_BUFFER_FRAMES_MAX);
     let (deliver, deliveries) = mpsc::channel(DELIVER_FRAMES_MAX);
-    let live = Arc::new(Live::new(outgoing).with_relay(welcomed.relays_blobs));
+    let live = Arc::new(Live::new(outgoing).with(welcomed.offers));
     let (ask, asks) = serve::questions();
     let (sink, stream) = ws.split();
     let lost = CancellationToken::new();

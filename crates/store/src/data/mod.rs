@@ -15,6 +15,7 @@ mod outgoing;
 mod recall;
 mod request;
 mod state;
+mod story;
 mod take;
 mod task;
 mod vectors;
@@ -45,6 +46,7 @@ pub use files::{
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, KnownChange, Receipt};
 pub use state::{StateFilter, StateRow};
+pub use story::{DataStory, StoryArrival, StoryRequest, StoryRow};
 pub use take::{Merged, Taken};
 pub use task::{
     HeldTask, Loss, LossKind, LossSide, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop,

@@ -58,6 +58,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "floor",
         sql: include_str!("v11_floor.sql"),
     },
+    Migration {
+        version: 12,
+        name: "snapshot",
+        sql: include_str!("v12_snapshot.sql"),
+    },
 ];
 
 /// The version that this program leads to.

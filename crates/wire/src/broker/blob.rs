@@ -41,6 +41,20 @@ mod hex_hash {
     }
 }
 
+pub(super) mod op_id {
+    use heddle_core::ids::OpId;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(id: &OpId, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(id)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<OpId, D::Error> {
+        let text = std::borrow::Cow::<str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 /// Some bytes, base64 on the wire; never more than a part holds.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PartBytes(pub Vec<u8>);

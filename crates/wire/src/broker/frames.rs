@@ -2,7 +2,7 @@
 
 use heddle_core::envelope::DestinationKind;
 use heddle_core::ids::{
-    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party,
+    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, OpId, Party,
 };
 use heddle_core::membership::{PublicKey, Signature};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
@@ -10,7 +10,7 @@ use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::blob::{BlobPlace, PartBytes};
+use super::blob::{BlobPlace, PartBytes, op_id};
 use super::explain::{Explained, ReceiptLevel};
 use super::log::LogItem;
 use super::members::MemberEntry;
@@ -164,6 +164,17 @@ pub enum Request {
     },
     /// Who is enrolled in the mesh.
     Members,
+    /// From now on others read nothing of the log behind this moment, until it is committed. For owners,
+    /// at a broker with the feature `log_snapshot`.
+    SnapshotBegin {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+    },
+    /// Everything is there: others may read it.
+    SnapshotCommit {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+    },
     /// Some bytes of a large file, from a member that is connected and may have them. To a broker with
     /// the feature `blob_relay` only; the answer is `blob_part`, or `absent`.
     BlobRead {

@@ -13,7 +13,7 @@ use crate::ipc::{
     PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
     QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
     RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
-    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, TaskAnswer,
+    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, Story, TaskAnswer,
     TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
     TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
     VectorStoreBody, Version,
@@ -29,6 +29,11 @@ impl Client {
     }
 
     /// The whole story of an id; `query` may hold `wait` and `timeout_seconds`.
+    /// What an id or a key stands for, whatever that is.
+    pub fn story(&self, id: &str, query: &[(&str, &str)]) -> Result<Story, ClientError> {
+        self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
+    }
+
     pub fn explain(&self, id: &str, query: &[(&str, &str)]) -> Result<ExplainView, ClientError> {
         self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
     }

@@ -1,10 +1,13 @@
-//! `GET /v1/explain/{id}`: what this home and its broker know of one id, and waiting for a level.
+//! `GET /v1/explain/{id}`: what this home and its broker know of one id, and waiting for a level. Ids and
+//! keys of the data are told by `data_story`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Path, Request, State};
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::EnvelopeKind;
+use heddle_core::error_code::ErrorCode;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::OutboxRow as Row;
 use heddle_wire::broker::{
@@ -12,12 +15,13 @@ use heddle_wire::broker::{
 };
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    AttemptView, BrokerView, DeliveryView, ExplainView, Level, LimiterView, OutboxRow,
-    QueueStateView,
+    AttemptView, BrokerView, DataStoryView, DeliveryView, ExplainView, Level, LimiterView,
+    OutboxRow, QueueStateView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
+use super::data_story;
 use super::outbox::{FindQuery, find, told};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
@@ -52,8 +56,20 @@ pub(super) async fn explain(
         .next("Ask again when the answer says that the level was not reached.")
         .into());
     }
+    let mesh = query.mesh.clone();
     let scope = FindQuery::new(query.mesh, query.agent);
-    let mut view = story(&ipc, find(&ipc, &id, &scope).await?).await?;
+    let row = match find(&ipc, &id, &scope).await {
+        Ok(row) => row,
+        // Nothing that was sent: then something of the data, or nothing at all.
+        Err(problem) if problem.known_code() == Some(ErrorCode::NotFound) => {
+            return match data_story::find(&ipc, mesh.as_deref(), &id).await? {
+                Some(story) => ok(&story),
+                None => Err(problem.into()),
+            };
+        }
+        Err(problem) => return Err(problem.into()),
+    };
+    let mut view = story(&ipc, row).await?;
     let Some(level) = level else {
         return ok(&view);
     };
@@ -116,8 +132,21 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
             ..outbox
         },
         stale,
+        data: None,
         reached: None,
     };
+    if row.kind == EnvelopeKind::Op
+        && let Some(mesh) = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh)
+    {
+        let told = data_story::of(ipc, mesh, row.client_message_id.as_str()).await?;
+        // The row stands above already.
+        view.data = told.map(|told| {
+            Box::new(DataStoryView {
+                outbox: None,
+                ..told
+            })
+        });
+    }
     view.receipts = view.receipts();
     Ok(view)
 }
