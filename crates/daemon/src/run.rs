@@ -241,7 +241,7 @@ impl Prepared {
             hooks: Arc::clone(&self.hooks),
             effects: Arc::clone(&self.effects),
         });
-        start_jobs(&shared, metrics);
+        start_jobs(&shared, metrics.clone());
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
         // From here on nothing of the links is missed.
         let events = shared.events.subscribe();
@@ -251,6 +251,11 @@ impl Prepared {
             return Err(error);
         }
         let serving = tokio::spawn(ipc::serve(door, listeners));
+        keeping.push(tokio::spawn(crate::metrics::file::run(
+            Arc::clone(&shared),
+            ready.home.clone(),
+            metrics,
+        )));
         keeping.push(tokio::spawn(hooks::run(
             Arc::clone(&shared),
             self.hooks,

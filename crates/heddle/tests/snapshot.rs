@@ -19,7 +19,7 @@ fn count(daemon: &Daemon, mesh: &str) -> usize {
             .http
             .get(&format!("/v1/state/list?limit=500&mesh={mesh}{cursor}"))
             .expect(200);
-        rows += page["entries"].as_array().unwrap().len();
+        rows += page["items"].as_array().unwrap().len();
         match page["cursor"].as_str() {
             Some(next) => cursor = format!("&cursor={next}"),
             None => return rows,

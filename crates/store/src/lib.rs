@@ -16,6 +16,7 @@ mod data;
 mod error;
 mod figures;
 mod inbox;
+mod invites;
 mod meshes;
 mod outbox;
 mod park;
@@ -24,6 +25,7 @@ mod plans;
 mod repair;
 mod roster;
 mod schema;
+mod steps;
 mod store;
 mod sync;
 mod unclean;
@@ -47,12 +49,14 @@ pub use inbox::{
     Acked, AckedItems, BodyOf, DueReceipt, InboxFilter, InboxRow, NewInboxRow, OwedHook, PruneStep,
     ReceiptLevel, Received, SearchQuery, SearchQueryError, SessionCursor, SessionKey,
 };
+pub use invites::KeptInvite;
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
     OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
 };
 pub use repair::{Kept, Repaired, repair};
+pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
-use crate::{agents, data, figures, inbox, outbox, schema, sync};
+use crate::{agents, data, figures, inbox, invites, outbox, schema, sync};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
@@ -140,6 +140,8 @@ const STRAIGHT: &[&str] = &[
     files::SHARED_IN,
     files::OLD_MARKS,
     data::DATA_FLOOR,
+    invites::KEEP,
+    invites::KEPT,
     data::OLD_MEMORY,
     data::OLD_STATE,
     data::OLD_VECTORS,

@@ -63,6 +63,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         name: "snapshot",
         sql: include_str!("v12_snapshot.sql"),
     },
+    Migration {
+        version: 13,
+        name: "invite",
+        sql: include_str!("v13_invite.sql"),
+    },
 ];
 
 /// The version that this program leads to.

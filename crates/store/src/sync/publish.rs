@@ -109,9 +109,9 @@ pub(crate) const SNAPSHOT: &str = "
     UPDATE mesh_publish SET snapshot = ?3 WHERE mesh_id = ?1 AND snapshot = ?2";
 
 pub(crate) const UNSENT: &str = "
-    SELECT EXISTS (
-        SELECT 1 FROM op_outbox WHERE mesh_id = ?1 AND arrival <= (
-            SELECT sent_through FROM mesh_publish WHERE mesh_id = ?1))";
+    SELECT arrival FROM op_outbox WHERE mesh_id = ?1 AND arrival <= (
+        SELECT sent_through FROM mesh_publish WHERE mesh_id = ?1)
+    LIMIT 1";
 
 impl Store {
     /// Makes a personal mesh a shared one of this home, once.
@@ -153,8 +153,8 @@ impl Store {
     pub async fn publish_is_sent(&self, mesh: MeshId) -> Result<bool, StoreError> {
         self.read_few(move |connection| {
             let mut unsent = connection.prepare_cached(UNSENT)?;
-            let is_unsent: bool = unsent.query_row([mesh.0.to_bytes()], |row| row.get(0))?;
-            Ok(!is_unsent)
+            let found = unsent.query_row([mesh.0.to_bytes()], |row| row.get::<_, i64>(0));
+            Ok(found.optional()?.is_none())
         })
         .await
     }

@@ -253,8 +253,13 @@ impl Client {
         self.get("/v1/vector/list", query)
     }
 
-    pub fn invite(&self, body: &MeshInviteBody) -> Result<MeshInviteAnswer, ClientError> {
-        self.post("/v1/mesh/invite", None, body)
+    /// Under a key: the same key again gives the same link.
+    pub fn invite(
+        &self,
+        key: &str,
+        body: &MeshInviteBody,
+    ) -> Result<MeshInviteAnswer, ClientError> {
+        self.post("/v1/mesh/invite", Some(key), body)
     }
 
     /// Shares a personal mesh, and says how far that has come; the same again only says so.

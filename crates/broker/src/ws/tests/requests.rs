@@ -25,6 +25,7 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Log { epoch, items } => format!("epoch {epoch}, {} ops", items.len()),
         ReplyResult::Epochs { epoch, ends } => format!("epoch {epoch}, {ends:?}"),
         ReplyResult::Members { members } => format!("{} members", members.len()),
+        ReplyResult::BlobPart { data } => format!("{} bytes", data.0.len()),
     }
 }
 

@@ -121,6 +121,10 @@ async fn find(asked: &Asked<'_>) -> Result<Option<FileRow>, Problem> {
 
 /// Waits a little for bytes that are being fetched. Without a connection nobody brings them.
 async fn on_its_way(asked: &Asked<'_>, row: FileRow) -> Result<FileRow, Problem> {
+    // Those who wait are few, as those who read are: nobody else is kept out by them.
+    let Ok(_place) = asked.ipc.load.files.try_acquire() else {
+        return Ok(row);
+    };
     let fetch = &asked.mesh.fetch;
     let mut arrivals = fetch.arrivals();
     let deadline = tokio::time::Instant::now() + FILE_FETCH_WAIT;
