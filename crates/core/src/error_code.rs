@@ -89,7 +89,7 @@ error_codes! {
     UnknownKey, "unknown_key", 404, Caller, SameId, "There is no such key", "Check the spelling; `heddle recall`, `heddle state list` and `heddle vector list` show the keys that exist.";
     UnknownTask, "unknown_task", 404, Caller, SameId, "There is no such task", "Check the id; `heddle task list` shows the tasks that exist.";
     UnknownFile, "unknown_file", 404, Caller, SameId, "There is no such file", "`heddle file list` shows the files that are shared; sharing a path again gives it a new id.";
-    FileElsewhere, "file_elsewhere", 404, Caller, SameId, "The file's content is not on this machine", "Ask its owner to share it again, or try again once this home has fetched it.";
+    FileElsewhere, "file_elsewhere", 404, Caller, SameId, "The file's content is not on this machine", "It is fetched as soon as somebody who has it is connected: try again then.";
     NotFound, "not_found", 404, Caller, Never, "There is nothing here", "Check the id or the path.";
     ReplayNonceConsumed, "REPLAY_NONCE_CONSUMED", 403, Caller, SameId, "The nonce has authorised another effect already", "Ask for a new approval; nothing was registered, and the key is still free.";
     NonceUnbound, "NONCE_UNBOUND", 403, Caller, SameId, "The nonce does not authorise this effect now", "Ask for a new approval of exactly this effect; nothing was registered, and the key is still free.";

@@ -102,6 +102,18 @@ pub const SWEEP_GRACE: Duration = Duration::from_hours(1);
 pub const SWEEP_BLOBS_MAX: usize = 64;
 /// How long the mark of a deleted file is kept at least.
 pub const TOMBSTONE_LIFE: Duration = Duration::from_hours(90 * 24);
+/// Bytes of a blob that travel in one frame.
+pub const BLOB_PART_BYTES_MAX: u32 = 256 << 10;
+/// Parts that one connection may have asked for, and not yet taken, at once.
+pub const BLOB_ASKS_MAX: usize = 4;
+/// Parts that one home is asked for by all the others at once.
+pub const BLOB_ASKED_MAX: usize = 8;
+/// How long a member may take over one part.
+pub const BLOB_PART_TIMEOUT: Duration = Duration::from_secs(20);
+/// Blobs that are looked at in one round of fetching.
+pub const BLOBS_WANTED_MAX: usize = 64;
+/// How long a caller waits for a file whose bytes are on their way.
+pub const FILE_FETCH_WAIT: Duration = Duration::from_secs(8);
 
 // --- vectors ----------------------------------------------------------------
 
@@ -269,6 +281,8 @@ pub const LOG_PAGE_MAX: usize = 256;
 pub const PUBLISH_ROWS_AT_ONCE: usize = 200;
 /// And so many bytes of their ops, but at least one row: the transaction stays short.
 pub const PUBLISH_BYTES_AT_ONCE: usize = 1 << 20;
+/// A mesh with more rows is published as one snapshot: others see all of it or none (LF-34).
+pub const SNAPSHOT_ROWS_MIN: u64 = 10_000;
 /// Ops that one transaction applies.
 pub const OPS_APPLIED_AT_ONCE: usize = 100;
 /// Parked ops that are tried again when something new arrived.
@@ -323,6 +337,9 @@ const _: () = {
     assert!(FILE_INLINE_BYTES_MAX * 2 + FILE_PATH_BYTES_MAX * 2 < OP_BYTES_MAX);
     assert!(FILE_JSON_BYTES_MAX * 2 < RESPONSE_BYTES_MAX as u64);
     assert!(FILE_BYTES_MAX < (1 << 53));
+    assert!((BLOB_PART_BYTES_MAX as usize) * 2 < BATCH_BYTES_MAX);
+    assert!(BLOB_ASKS_MAX + BLOB_ASKED_MAX < SEND_BUFFER_FRAMES_MAX);
+    assert!(FILE_FETCH_WAIT.as_secs() < ANSWER_TIMEOUT.as_secs());
     assert!(FILE_STREAMS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
     assert!(SWEEP_GRACE.as_secs() < SWEEP_EVERY.as_secs());
     // A vector with everything beside it fits a request, also with its numbers written out.

@@ -16,6 +16,11 @@ pub const DEDUPE: &str = "client_message_id_dedupe";
 /// The name of the duplicate-identity feature.
 pub const CONNECTION_POLICY: &str = "concurrent_connection_policy";
 
+/// Bytes of large files pass from one member to another. A daemon works without it.
+pub const BLOB_RELAY: &str = "blob_relay";
+/// A large mesh is published as one snapshot. A daemon works without it.
+pub const LOG_SNAPSHOT: &str = "log_snapshot";
+
 /// One advertised feature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feature {
@@ -212,6 +217,20 @@ pub fn advertise(dedupe: DedupeMode, policy: ConnectionPolicy) -> Features {
             Feature {
                 version: 1,
                 params: policy_params,
+            },
+        ),
+        (
+            BLOB_RELAY.to_owned(),
+            Feature {
+                version: 1,
+                params: Map::new(),
+            },
+        ),
+        (
+            LOG_SNAPSHOT.to_owned(),
+            Feature {
+                version: 1,
+                params: Map::new(),
             },
         ),
     ])

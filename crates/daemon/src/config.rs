@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_core::ids::{BrokerId, MemberId, MeshId};
-use heddle_core::limits::INBOX_RETENTION_DAYS_DEFAULT;
+use heddle_core::limits::{INBOX_RETENTION_DAYS_DEFAULT, SNAPSHOT_ROWS_MIN};
 use heddle_core::names::{MemberName, MeshName};
 use serde::Deserialize;
 
@@ -101,6 +101,14 @@ pub struct DaemonConfig {
     pub member: Option<MemberName>,
     /// The loopback port; any free one by default.
     pub http_port: u16,
+    /// A mesh with more rows is published as one snapshot; 10,000 by default.
+    pub snapshot_rows: Option<u64>,
+}
+
+impl DaemonConfig {
+    pub fn snapshot_rows(&self) -> u64 {
+        self.snapshot_rows.unwrap_or(SNAPSHOT_ROWS_MIN)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

@@ -16,6 +16,7 @@ use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
 
+use crate::files::fetch::Fetch;
 use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
 use crate::roster::{Known, Stale};
@@ -56,6 +57,8 @@ pub(crate) struct MeshState {
     pub(crate) receipts: Receipts,
     /// Its data and the mesh's log.
     pub(crate) sync: Sync,
+    /// The bytes of others' files.
+    pub(crate) fetch: Fetch,
     /// Why the broker takes nothing for now, and since when.
     refused: Mutex<Option<(String, Duration)>>,
 }
@@ -90,6 +93,7 @@ impl MeshState {
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
             receipts: Receipts::default(),
             sync: Sync::default(),
+            fetch: Fetch::default(),
             refused: Mutex::new(None),
         })
     }
@@ -254,6 +258,7 @@ impl MeshState {
         }
         self.live.send_replace(live);
         self.sync.linked();
+        self.fetch.wake();
     }
 
     pub(crate) async fn wait_connected(&self) {

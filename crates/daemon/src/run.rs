@@ -247,7 +247,7 @@ impl Prepared {
             hooks: Arc::clone(&self.hooks),
             effects: Arc::clone(&self.effects),
         });
-        start_jobs(&shared, metrics);
+        start_jobs(&shared, metrics.clone());
         tokio::spawn(crate::effects::run(
             Arc::clone(&shared),
             Arc::clone(&self.effects),
@@ -261,6 +261,11 @@ impl Prepared {
             return Err(error);
         }
         let serving = tokio::spawn(ipc::serve(door, listeners));
+        keeping.push(tokio::spawn(crate::metrics::file::run(
+            Arc::clone(&shared),
+            ready.home.clone(),
+            metrics,
+        )));
         keeping.push(tokio::spawn(hooks::run(
             Arc::clone(&shared),
             self.hooks,
@@ -323,6 +328,7 @@ async fn share(
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
+        snapshot_rows: home.config.daemon.snapshot_rows(),
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),
         hook_tokens: Tokens::default(),
@@ -389,6 +395,8 @@ async fn start_keeping(
     for mesh in &shared.meshes {
         let syncing = sync::run(Arc::clone(shared), Arc::clone(mesh));
         keeping.push(tokio::spawn(syncing));
+        let fetching = files::fetch::run(Arc::clone(shared), Arc::clone(mesh));
+        keeping.push(tokio::spawn(fetching));
     }
     Ok(keeping)
 }

@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     /// One mesh is joined at a time.
     pub(crate) joining: tokio::sync::Mutex<()>,
     pub(crate) max_age_hours_override: Option<u32>,
+    /// A mesh with more rows is published as one snapshot.
+    pub(crate) snapshot_rows: u64,
     /// The newest arrival in the inbox. A hint: the table is the truth.
     pub(crate) arrivals: watch::Sender<i64>,
     /// What happens beside the messages.

@@ -16,6 +16,7 @@ mod data;
 mod error;
 mod figures;
 mod inbox;
+mod invites;
 mod meshes;
 mod outbox;
 mod park;
@@ -24,20 +25,22 @@ mod plans;
 mod repair;
 mod roster;
 mod schema;
+mod steps;
 mod store;
 mod sync;
 mod unclean;
 
 pub use agents::AgentRow;
 pub use backup::{BackedUp, BackupError, Restored, back_up, restore};
-pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing};
+pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, Partial};
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use data::{
-    Applied, ChangeKey, ClockRow, DumpPage, FileBytes, FileFilter, FileFind, FileRow, HeldTask,
-    KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged, ModelRow,
-    NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow, Swept, Taken, TaskFilter,
-    TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter,
-    VectorHit, VectorMove, VectorQuery, VectorRow, WantedBlob,
+    Applied, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind, FileRow,
+    HeldTask, KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
+    MissingBlob, ModelRow, NewContent, NewFile, NewTask, Receipt, StateFilter, StateRow,
+    StoryArrival, StoryRequest, StoryRow, Swept, Taken, TaskFilter, TaskRefusal, TaskRow, TaskStop,
+    TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove,
+    VectorQuery, VectorRow, WantedBlob,
 };
 pub use error::StoreError;
 pub use figures::Figures;
@@ -47,15 +50,17 @@ pub use inbox::{
     IsReadable, LostInbox, NewInboxRow, OwedHook, PruneStep, ReceiptLevel, Received, RecoveredRow,
     SearchQuery, SearchQueryError, SessionCursor, SessionKey,
 };
+pub use invites::KeptInvite;
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
     OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
 };
 pub use repair::{Kept, Repaired, repair};
+pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
-    ReplayLook, ReplayRow, Retried, SetAside, SyncFigures, SyncHead,
+    ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
 };
 pub use unclean::quick_problem;

@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
-use crate::{agents, data, figures, inbox, outbox, schema, sync};
+use crate::{agents, data, figures, inbox, invites, outbox, schema, sync};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
@@ -80,6 +80,8 @@ const STRAIGHT: &[&str] = &[
     sync::MOVE_PUBLISH,
     sync::ADVANCE,
     sync::FINISH,
+    sync::SNAPSHOT,
+    sync::UNSENT,
     sync::SHARE,
     data::INSERT_OP,
     data::QUEUE_OP,
@@ -141,7 +143,16 @@ const STRAIGHT: &[&str] = &[
     files::NAMED,
     files::RELEASE,
     files::FORGET,
+    files::IS_WANTED,
+    files::MISSING,
+    files::SHARED_IN,
     files::OLD_MARKS,
+    data::DATA_FLOOR,
+    invites::KEEP,
+    invites::KEPT,
+    data::OLD_MEMORY,
+    data::OLD_STATE,
+    data::OLD_VECTORS,
     files::PENDING,
     data::vector_sql::MODEL,
     data::vector_sql::REGISTER,

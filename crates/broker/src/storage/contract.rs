@@ -19,7 +19,7 @@
 //!
 //! Times and ids are handed in; a store knows no clock.
 //!
-//! The log, members, presence, queues, the story of a message and upkeep are traits of their own, with their promises
+//! The log, members, presence, queues, snapshots, the story of a message and upkeep are traits of their own, with their promises
 //! beside them; a store is all of them.
 
 use std::future::Future;
@@ -36,6 +36,7 @@ use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
 };
+use super::snapshots::Snapshots;
 use super::story::Story;
 use super::upkeep::Upkeep;
 use crate::members::Members;
@@ -43,7 +44,7 @@ use crate::members::Members;
 /// Shorthand for what every operation returns.
 pub(super) type Answer<T> = Result<T, StorageError>;
 
-pub trait Storage: Log + Members + Presence + Queues + Story + Upkeep {
+pub trait Storage: Log + Members + Presence + Queues + Snapshots + Story + Upkeep {
     /// Makes the mesh exist, at epoch 1, and names it; a name that another mesh has gets a number behind
     /// it. True if that changed anything.
     fn ensure_mesh(

@@ -10,6 +10,7 @@ mod mesh_names;
 mod presence;
 mod queues;
 mod rows;
+mod snapshots;
 pub mod sqlite;
 mod story;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub use rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Destination, HistoryRow,
     Look, NewMessage, Orphan, PageLimit, Roster, RosterTopic, SendId,
 };
+pub use snapshots::{OpenSnapshot, SnapshotVerdict, Snapshots};
 pub use sqlite::SqliteStorage;
 pub use story::{
     Explanation, Held, HeldPage, Levels, LimiterNote, Receipt, ReceiptLevel, Recipient, Story,

@@ -1,7 +1,7 @@
 //! What a failing store passes through untouched: the log, members, presence, queues, stories, upkeep.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{BrokerId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::ids::{BrokerId, HistoryId, MemberId, MeshId, OpId, Party};
 use heddle_core::membership::PublicKey;
 use heddle_core::names::{MemberName, MeshName, QueueName};
 use heddle_core::work::{Settle, Settled};
@@ -11,8 +11,9 @@ use crate::members::{
     Credentials, EnrolVerdict, Enrolment, Members, NewInvite, RevokeVerdict, Standing,
 };
 use crate::storage::{
-    Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, Orphan, PageLimit, Presence, Present,
-    Queues, Receipt, SendId, Storage, StorageError, Story, Taken, Taker, Upkeep,
+    Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, OpenSnapshot, Orphan, PageLimit,
+    Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots, Storage, StorageError,
+    Story, Taken, Taker, Upkeep,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -28,6 +29,30 @@ impl<S: Storage> Log for Flaky<S> {
 
     async fn bump_epoch(&self, mesh: MeshId) -> Answer<u64> {
         self.inner.bump_epoch(mesh).await
+    }
+}
+
+impl<S: Storage> Snapshots for Flaky<S> {
+    async fn begin_snapshot(
+        &self,
+        mesh: MeshId,
+        id: OpId,
+        by: MemberId,
+    ) -> Answer<SnapshotVerdict> {
+        self.inner.begin_snapshot(mesh, id, by).await
+    }
+
+    async fn commit_snapshot(
+        &self,
+        mesh: MeshId,
+        id: OpId,
+        by: MemberId,
+    ) -> Answer<SnapshotVerdict> {
+        self.inner.commit_snapshot(mesh, id, by).await
+    }
+
+    async fn open_snapshot(&self, mesh: MeshId) -> Answer<Option<OpenSnapshot>> {
+        self.inner.open_snapshot(mesh).await
     }
 }
 

@@ -118,6 +118,7 @@ impl<S: Storage, L: Limiter> Connection<'_, S, L> {
 
     fn start(&self, inbox: mpsc::Receiver<reader::Work>, stop: &CancellationToken) -> JoinSet<()> {
         let session = &self.registration.session;
+        session.write_to(&self.outbox);
         let window = self.shared.config.push_window.min(PUSH_WINDOW_MAX);
         let window = Arc::new(Window::new(window));
         let lane = Lane {

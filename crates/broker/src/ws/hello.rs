@@ -62,6 +62,7 @@ impl<S, L> Drop for Registration<S, L> {
     fn drop(&mut self) {
         let hub = &self.shared.hub;
         hub.leave(&self.session);
+        self.shared.relays.leave(&self.session);
         if !hub.online(self.session.mesh).contains(&self.session.member) {
             hub.roster_changed(self.session.mesh, None);
         }

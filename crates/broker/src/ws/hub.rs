@@ -3,17 +3,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::limits::BLOB_ASKS_MAX;
 use heddle_core::membership::Denied;
 use heddle_core::names::QueueName;
 use heddle_core::negotiate::ConnectionPolicy;
-use tokio::sync::Notify;
+use heddle_wire::broker::ServerFrame;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use super::ending::Ending;
 use super::waits::Waits;
+use super::writer::{Outbox, WeakOutbox};
 use crate::accept::Effects;
 
 /// One live connection of a member. A later one has a higher generation.
@@ -29,6 +32,10 @@ pub(super) struct Session {
     pub(super) waits: Waits,
     /// The log may have grown.
     pub(super) log: Notify,
+    /// Places for parts of files that it asked for.
+    pub(super) parts: Arc<Semaphore>,
+    /// Where it is written to, by others too.
+    outbox: OnceLock<WeakOutbox>,
     /// It has read the log, so hints about it are understood.
     reads_log: AtomicBool,
     /// Something came from the peer since somebody last asked.
@@ -51,6 +58,8 @@ impl Session {
             roster: Notify::new(),
             waits: Waits::default(),
             log: Notify::new(),
+            parts: Arc::new(Semaphore::new(BLOB_ASKS_MAX)),
+            outbox: OnceLock::new(),
             reads_log: AtomicBool::new(false),
             heard: AtomicBool::new(false),
             was_revoked: AtomicBool::new(false),
@@ -66,6 +75,17 @@ impl Session {
         } else {
             Ending::Replaced
         }
+    }
+
+    /// From now on others can write to it.
+    pub(super) fn write_to(&self, outbox: &Outbox) {
+        let _ = self.outbox.set(outbox.weak());
+    }
+
+    /// Says something to it if that can be said at once.
+    pub(super) fn offer(&self, frame: &ServerFrame) -> bool {
+        let outbox = self.outbox.get();
+        outbox.is_some_and(|outbox| outbox.offer(frame, None))
     }
 
     /// The peer lives.
@@ -151,6 +171,12 @@ impl Hub {
         }
     }
 
+    /// The newest connection of a member, if there is one here.
+    pub(super) fn newest(&self, mesh: MeshId, member: MemberId) -> Option<Arc<Session>> {
+        let rooms = self.lock();
+        of_member(rooms.get(&mesh)?, member).next_back().cloned()
+    }
+
     pub(super) fn online(&self, mesh: MeshId) -> BTreeSet<MemberId> {
         let rooms = self.lock();
         let room = rooms.get(&mesh);
@@ -186,6 +212,16 @@ impl Hub {
         }
     }
 
+    /// Tells whoever reads the log that there is more of it.
+    pub(super) fn log_grew(&self, mesh: MeshId) {
+        let rooms = self.lock();
+        for session in rooms.get(&mesh).into_iter().flat_map(BTreeMap::values) {
+            if session.reads_log.load(Ordering::Relaxed) {
+                session.log.notify_one();
+            }
+        }
+    }
+
     /// Tells every connection that waits for work of this queue.
     pub(super) fn work_came(&self, mesh: MeshId, queue: &QueueName) {
         let rooms = self.lock();
@@ -211,7 +247,7 @@ impl Hub {
     }
 }
 
-fn of_member(room: &Room, member: MemberId) -> impl Iterator<Item = &Arc<Session>> {
+fn of_member(room: &Room, member: MemberId) -> impl DoubleEndedIterator<Item = &Arc<Session>> {
     room.range((member, 0)..=(member, u64::MAX))
         .map(|(_, session)| session)
 }

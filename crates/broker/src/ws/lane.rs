@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use heddle_wire::broker::{AckItem, ReplyResult, Request, SendItem, ServerFrame};
+use heddle_core::ids::MemberId;
+use heddle_wire::broker::{AckItem, BlobPlace, ReplyResult, Request, SendItem, ServerFrame};
 use tokio::sync::mpsc;
 
 use super::Shared;
@@ -70,7 +71,14 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
         let mut waiting = match work {
             Work::Send { batch, items } => self.send(batch, items).await,
             Work::Ack(items) => self.ack(items),
+            Work::Request {
+                request,
+                body: Request::BlobRead { member, part },
+            } => return self.relay(request, member, part),
             Work::Request { request, body } => return self.answer(request, body).await,
+            Work::Part { ask, data } => {
+                return self.shared.relays.answer(&self.session, ask, data);
+            }
         };
         // IMPORTANT: polled here and now, because the first poll takes the place in line. The set
         // below polls in any order it likes.
@@ -114,6 +122,15 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
             let at = shared.accept.clock.wall();
             Done::Acked(shared.storage().ack(mesh, member, items, at).await)
         })
+    }
+
+    /// Bytes of a file from another member. Nothing waits here: the answer comes when it comes.
+    fn relay(&self, request: u64, member: MemberId, part: BlobPlace) {
+        let holder = self.shared.hub.newest(self.principal.mesh, member);
+        let now = self.shared.accept.clock.mono();
+        let to = self.outbox.weak();
+        let relays = &self.shared.relays;
+        relays.ask(&self.session, request, to, holder, part, now);
     }
 
     async fn answer(&self, request: u64, body: Request) {

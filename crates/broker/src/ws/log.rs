@@ -1,17 +1,18 @@
 //! The log at the door: pages of ops, within a frame's bounds.
 
-use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::{BATCH_BYTES_MAX, LOG_PAGE_MAX};
 use heddle_wire::broker::{LogItem, ReplyResult};
 use serde_json::value::RawValue;
 
-use super::Shared;
+use super::{Shared, snapshots};
 use crate::limiter::Limiter;
+use crate::principal::Principal;
 use crate::storage::{LogPage, LogRow, PageLimit, Storage, StorageError};
 
 pub(super) async fn read<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
-    mesh: MeshId,
+    principal: &Principal,
     after: HistoryId,
     limit: u32,
 ) -> Result<ReplyResult, StorageError> {
@@ -19,7 +20,12 @@ pub(super) async fn read<S: Storage, L: Limiter>(
         rows_max: usize::try_from(limit).map_or(LOG_PAGE_MAX, |max| max.clamp(1, LOG_PAGE_MAX)),
         bytes_max: BATCH_BYTES_MAX,
     };
-    let LogPage { epoch, rows } = shared.storage().log_after(mesh, after, limit).await?;
+    // IMPORTANT: before the rows are read: a snapshot that begins in between hides what comes behind them.
+    let readable = snapshots::readable(shared, principal).await?;
+    let mesh = principal.mesh;
+    let LogPage { epoch, mut rows } = shared.storage().log_after(mesh, after, limit).await?;
+    // LF-34: what others publish is seen wholly or not at all.
+    rows.retain(|row| row.history_id <= readable);
     let mut items = Vec::with_capacity(rows.len());
     for row in rows {
         let place = row.history_id;

@@ -4,6 +4,7 @@
 //! that pushes deliveries, a herald that tells of roster changes, and one writer. They are joined by
 //! bounded channels and end together; [`Broker::serve`] returns when all of them have.
 
+mod blobs;
 mod config;
 mod connection;
 mod decode;
@@ -22,6 +23,7 @@ mod pulse;
 mod pump;
 mod reader;
 mod requests;
+mod snapshots;
 #[cfg(test)]
 mod tests;
 mod waits;
@@ -49,6 +51,7 @@ use crate::lease::LeaseClock;
 use crate::limiter::Limiter;
 use crate::principal::Claim;
 use crate::storage::{LeaseMs, Storage, StorageError};
+use blobs::Relays;
 use hub::Hub;
 
 /// A broker over one store. Cheap to clone.
@@ -70,6 +73,7 @@ pub(crate) struct Shared<S, L> {
     pub(crate) lease: LeaseClock,
     pub(crate) config: BrokerConfig,
     hub: Hub,
+    relays: Relays,
     /// Read once; it never changes.
     broker_id: OnceCell<BrokerId>,
     /// Who decides about effects, if anybody does.
@@ -114,6 +118,7 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             lease,
             config,
             hub: Hub::default(),
+            relays: Relays::default(),
             broker_id: OnceCell::new(),
             effects: OnceLock::new(),
         };

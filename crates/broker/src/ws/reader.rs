@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use heddle_wire::broker::{AckItem, ClientFrame, Request, SendItem};
+use heddle_wire::broker::{AckItem, ClientFrame, PartBytes, Request, SendItem};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -17,6 +17,7 @@ pub(super) enum Work {
     Send { batch: u64, items: Vec<SendItem> },
     Ack(Vec<AckItem>),
     Request { request: u64, body: Request },
+    Part { ask: u64, data: Option<PartBytes> },
 }
 
 /// Returns why no more is read. The deadline is for the peer alone: time that the lane takes is ours.
@@ -39,6 +40,7 @@ where
             Ok(Some(ClientFrame::Send { batch, items })) => Work::Send { batch, items },
             Ok(Some(ClientFrame::Ack { items })) => Work::Ack(items),
             Ok(Some(ClientFrame::Request { request, body })) => Work::Request { request, body },
+            Ok(Some(ClientFrame::BlobPart { ask, data })) => Work::Part { ask, data },
             Ok(Some(ClientFrame::Hello { .. } | ClientFrame::Claim { .. })) => {
                 return Ending::Malformed("second_hello");
             }

@@ -4,7 +4,8 @@ use heddle_core::ids::{ClientMessageId, Party};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::{Shared, explain, held, herald, log, people, work};
+use super::snapshots::Step;
+use super::{Shared, explain, held, herald, log, people, snapshots, work};
 use crate::accept::{Refusal, refused};
 use crate::effects::nobody_decides;
 use crate::limiter::Limiter;
@@ -18,7 +19,11 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
 ) -> ReplyResult {
     let is_quiet = matches!(
         request,
-        Request::Receipts { .. } | Request::CreateInvite { .. } | Request::Effect { .. }
+        Request::Receipts { .. }
+            | Request::CreateInvite { .. }
+            | Request::Effect { .. }
+            | Request::SnapshotBegin { .. }
+            | Request::SnapshotCommit { .. }
     );
     let changes_roster = !is_quiet;
     match carry_out(shared, principal, request).await {
@@ -81,7 +86,17 @@ async fn carry_out<S: Storage, L: Limiter>(
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
         }
-        Request::LogRead { after, limit } => return log::read(shared, mesh, after, limit).await,
+        // The lane's affair: it knows the connection.
+        Request::BlobRead { .. } => return Ok(ReplyResult::Absent),
+        Request::LogRead { after, limit } => {
+            return log::read(shared, principal, after, limit).await;
+        }
+        Request::SnapshotBegin { snapshot } => {
+            return snapshots::step(shared, principal, snapshot, Step::Begin).await;
+        }
+        Request::SnapshotCommit { snapshot } => {
+            return snapshots::step(shared, principal, snapshot, Step::Commit).await;
+        }
         Request::Epochs => {
             let Epochs { epoch, ends } = storage.epochs(mesh).await?;
             return Ok(ReplyResult::Epochs { epoch, ends });

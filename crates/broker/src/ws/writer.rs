@@ -46,6 +46,13 @@ impl Outbox {
         self.put(Message::Close(Some(frame)), None).await
     }
 
+    /// The same box for others, which does not keep the writer at work.
+    pub(super) fn weak(&self) -> WeakOutbox {
+        WeakOutbox {
+            queue: self.queue.downgrade(),
+        }
+    }
+
     async fn put(
         &self,
         message: Message,
@@ -56,6 +63,22 @@ impl Outbox {
             .send(outgoing)
             .await
             .map_err(|_| Ending::PeerClosed)
+    }
+}
+
+/// The box of another connection: what does not fit at once is not put there.
+#[derive(Clone)]
+pub(super) struct WeakOutbox {
+    queue: mpsc::WeakSender<Outgoing>,
+}
+
+impl WeakOutbox {
+    /// False where the box is full, or its connection gone.
+    pub(super) fn offer(&self, frame: &ServerFrame, permit: Option<OwnedSemaphorePermit>) -> bool {
+        let (Some(queue), Ok(message)) = (self.queue.upgrade(), text(frame)) else {
+            return false;
+        };
+        queue.try_send(Outgoing { message, permit }).is_ok()
     }
 }
 

@@ -20,6 +20,7 @@ use serde_json::{Map, Value, json};
 
 pub use file::FileChange;
 pub use memory::{MemoryChange, NewMemory};
+pub use published::snapshot_id;
 pub use sealed::{Sealed, seal};
 pub use state::{NewState, StateChange};
 pub use task::TaskChange;

@@ -26,12 +26,7 @@ impl DataOp {
             self.stamp.lamport,
             self.stamp.op.to_string(),
         ]);
-        let mut digest = Sha1::new();
-        digest.update(NAMES.as_bytes());
-        digest.update(name.to_string().as_bytes());
-        let mut bytes = [0; 16];
-        bytes.copy_from_slice(&digest.finalize()[..16]);
-        OpId(Builder::from_sha1_bytes(bytes).into_uuid())
+        derived(&name)
     }
 
     /// The table, and what is unique in it.
@@ -52,6 +47,25 @@ impl DataOp {
             }
         }
     }
+}
+
+/// The snapshot of a publish: the same one whenever it is begun again.
+pub fn snapshot_id(mesh: MeshId, through_lamport: u64) -> OpId {
+    derived(&json!([
+        "heddle.snapshot.v1",
+        mesh.to_string(),
+        through_lamport
+    ]))
+}
+
+/// UUIDv5 of a name.
+fn derived(name: &Value) -> OpId {
+    let mut digest = Sha1::new();
+    digest.update(NAMES.as_bytes());
+    digest.update(name.to_string().as_bytes());
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest.finalize()[..16]);
+    OpId(Builder::from_sha1_bytes(bytes).into_uuid())
 }
 
 #[cfg(test)]

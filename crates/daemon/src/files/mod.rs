@@ -1,6 +1,8 @@
-//! Shared files beside their rows: reading what is to be shared, streaming what is asked for, and
-//! sweeping away what nobody names.
+//! Shared files beside their rows: reading what is to be shared, streaming what is asked for, carrying
+//! bytes between homes, and sweeping away what nobody names.
 
+pub(crate) mod fetch;
+pub(crate) mod serve;
 pub(crate) mod source;
 pub(crate) mod stream;
 pub(crate) mod sweep;

@@ -38,7 +38,7 @@ use crate::hooks::Grant;
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
 /// Descriptors that are not for callers: databases with their logs, sockets, the log.
-const DESCRIPTORS_KEPT: usize = 46;
+const DESCRIPTORS_KEPT: usize = 48;
 
 /// Through which socket a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

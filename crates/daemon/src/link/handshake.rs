@@ -4,7 +4,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
-use heddle_core::negotiate::{Refusal, negotiate};
+use heddle_core::negotiate::{BLOB_RELAY, LOG_SNAPSHOT, Refusal, negotiate};
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
 
 use super::LinkStream;
+use super::live::Offers;
 use super::session::SessionEnd;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -20,6 +21,7 @@ use crate::shared::Shared;
 /// What the broker welcomed us with.
 pub(super) struct Welcomed {
     pub(super) roster: Roster,
+    pub(super) offers: Offers,
 }
 
 pub(super) async fn handshake(
@@ -88,7 +90,13 @@ async fn greet(
             let hours = max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
                 .map_err(|error| SessionEnd::Refused(error.to_string()))?;
             mesh.set_max_age_hours(shared, hours).await;
-            Ok(Welcomed { roster })
+            Ok(Welcomed {
+                roster,
+                offers: Offers {
+                    blobs: features.contains_key(BLOB_RELAY),
+                    snapshots: features.contains_key(LOG_SNAPSHOT),
+                },
+            })
         }
         Err(refusal) => {
             tracing::warn!(?features, %refusal, "negotiation failed");

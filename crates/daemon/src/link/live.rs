@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use heddle_core::limits::{REPLY_TIMEOUT, VERDICT_TIMEOUT};
-use heddle_wire::broker::{AckItem, ClientFrame, ReplyResult, Request, SendItem, Verdict};
+use heddle_wire::broker::{
+    AckItem, ClientFrame, PartBytes, ReplyResult, Request, SendItem, Verdict,
+};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::shared::lock;
@@ -16,6 +19,16 @@ type Answered = (Vec<Verdict>, Option<u64>);
 pub(crate) struct Live {
     outgoing: mpsc::Sender<String>,
     waiting: Mutex<Waiting>,
+    offers: Offers,
+}
+
+/// What the broker can beyond what every broker must.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Offers {
+    /// It passes bytes of files from one member to another.
+    pub(crate) blobs: bool,
+    /// It publishes a large mesh as one snapshot.
+    pub(crate) snapshots: bool,
 }
 
 #[derive(Debug, Default)]
@@ -39,7 +52,16 @@ impl Live {
         Self {
             outgoing,
             waiting: Mutex::default(),
+            offers: Offers::default(),
         }
+    }
+
+    pub(crate) fn with(self, offers: Offers) -> Self {
+        Self { offers, ..self }
+    }
+
+    pub(crate) fn offers(&self) -> Offers {
+        self.offers
     }
 
     /// Sends a batch and waits for its verdicts; `None` when the connection was lost first or the
@@ -67,6 +89,15 @@ impl Live {
     }
 
     pub(crate) async fn request(&self, body: Request) -> Option<ReplyResult> {
+        self.request_within(body, REPLY_TIMEOUT).await
+    }
+
+    /// For answers that others than the broker have a part in.
+    pub(crate) async fn request_within(
+        &self,
+        body: Request,
+        time: Duration,
+    ) -> Option<ReplyResult> {
         let (request, answer) = {
             let mut waiting = lock(&self.waiting);
             if waiting.is_gone {
@@ -78,13 +109,18 @@ impl Live {
             (request, receiver)
         };
         self.write(&ClientFrame::Request { request, body }).await;
-        let reply = tokio::time::timeout(REPLY_TIMEOUT, answer).await;
+        let reply = tokio::time::timeout(time, answer).await;
         lock(&self.waiting).replies.remove(&request);
         reply.ok()?.ok()
     }
 
     pub(crate) async fn ack(&self, items: Vec<AckItem>) {
         self.write(&ClientFrame::Ack { items }).await;
+    }
+
+    /// Answers a question for bytes of a file.
+    pub(crate) async fn part(&self, ask: u64, data: Option<PartBytes>) {
+        self.write(&ClientFrame::BlobPart { ask, data }).await;
     }
 
     /// A frame that cannot be written is a connection that is being lost: the waiters hear of that.

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::live::Live;
 use super::{LinkStream, handshake};
 use crate::events::Event;
+use crate::files::serve::{self, Ask};
 use crate::inbox::{receipts, receive, recover};
 use crate::mesh::MeshState;
 use crate::outbox::drain;
@@ -54,7 +55,8 @@ pub(super) async fn run(
     mesh.set_roster(shared, welcomed.roster).await;
     let (outgoing, outgoing_frames) = mpsc::channel(SEND_BUFFER_FRAMES_MAX);
     let (deliver, deliveries) = mpsc::channel(DELIVER_FRAMES_MAX);
-    let live = Arc::new(Live::new(outgoing));
+    let live = Arc::new(Live::new(outgoing).with(welcomed.offers));
+    let (ask, asks) = serve::questions();
     let (sink, stream) = ws.split();
     let lost = CancellationToken::new();
     // A task of its own: rows that it took must be settled whatever becomes of the connection.
@@ -73,9 +75,10 @@ pub(super) async fn run(
 
     let mut draining = draining;
     let end = tokio::select! {
-        end = read_frames(stream, shared, mesh, &live, deliver) => end,
+        end = read_frames(stream, shared, mesh, &live, (deliver, ask)) => end,
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
+        why = serve::run(shared, mesh, &live, asks) => lost_live(why),
         never = tell_and_ask(shared, mesh, &live) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
@@ -121,7 +124,7 @@ async fn read_frames(
     shared: &Shared,
     mesh: &MeshState,
     live: &Live,
-    deliver: mpsc::Sender<Vec<Delivery>>,
+    (deliver, ask_for): (mpsc::Sender<Vec<Delivery>>, mpsc::Sender<Ask>),
 ) -> SessionEnd {
     let lost = |why: &str| lost_live(why.to_owned());
     loop {
@@ -149,6 +152,10 @@ async fn read_frames(
                 items,
                 epoch,
             }) => live.settle_verdicts(batch, items, epoch),
+            // Beyond its bound nobody asks; then the asker's time runs out.
+            Ok(ServerFrame::BlobAsked { ask, part }) => {
+                let _ = ask_for.try_send(Ask { ask, part });
+            }
             Ok(ServerFrame::LogGrew {}) => mesh.sync.wake(),
             Ok(ServerFrame::Reply { request, result }) => live.settle_reply(request, result),
             Ok(ServerFrame::Roster { roster }) => mesh.set_roster(shared, roster).await,

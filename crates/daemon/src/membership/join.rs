@@ -16,6 +16,7 @@ use heddle_wire::problem::Problem;
 use super::claim::{self, Claimed};
 use super::{config_file, keys, of_config};
 use crate::config::{HOME_MESH, MeshConfig};
+use crate::files::fetch;
 use crate::link;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock, store_problem};
@@ -132,18 +133,37 @@ fn local_name(
         if !is_taken(&wanted) {
             return Ok(wanted);
         }
-        let detail = format!("a mesh of this home is called {wanted} already");
-        return Err(Problem::new(ErrorCode::NameTaken, detail)
-            .next("Choose another name for the mesh with --as NAME; nothing was changed."));
+        return Err(taken(&wanted, first_free(&[wanted.to_string()], is_taken)));
     }
     let stem = format!("{}-{}", invite.inviter_name, invite.mesh_name);
+    first_free(&[invite.mesh_name.to_string(), stem], is_taken)
+        .ok_or_else(|| invalid("name the mesh with --as NAME"))
+}
+
+/// The first of these that is free, else the last of them with a number behind it.
+fn first_free(names: &[String], is_taken: impl Fn(&MeshName) -> bool) -> Option<MeshName> {
+    let stem = names.last()?;
     let numbered = (2..1000).map(|number| format!("{stem}-{number}"));
-    [invite.mesh_name.to_string(), stem.clone()]
-        .into_iter()
+    names
+        .iter()
+        .cloned()
         .chain(numbered)
         .filter_map(|text| MeshName::parse(&text).ok())
         .find(|name| !is_taken(name))
-        .ok_or_else(|| invalid("name the mesh with --as NAME"))
+}
+
+/// The name is another mesh's; one that is free is offered with the refusal (seed §9.4).
+fn taken(wanted: &MeshName, free: Option<MeshName>) -> Problem {
+    let detail = format!("a mesh of this home is called {wanted} already");
+    let problem = Problem::new(ErrorCode::NameTaken, detail);
+    match free {
+        Some(free) => problem.with("suggestion", free.to_string()).next(format!(
+            "Join with --as {free}, which is free, or with another name; nothing was changed."
+        )),
+        None => {
+            problem.next("Choose another name for the mesh with --as NAME; nothing was changed.")
+        }
+    }
 }
 
 fn config(invite: &Invite, name: MeshName, claimed: &Claimed) -> MeshConfig {
@@ -180,9 +200,11 @@ async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshSta
     if shared.meshes.push(Arc::clone(&state)) {
         let keep = link::keep(Arc::clone(shared), Arc::clone(&state), connector);
         let syncing = sync::run(Arc::clone(shared), Arc::clone(&state));
+        let fetching = fetch::run(Arc::clone(shared), Arc::clone(&state));
         let mut links = lock(&shared.links);
         links.push(tokio::spawn(keep));
         links.push(tokio::spawn(syncing));
+        links.push(tokio::spawn(fetching));
     }
     Ok(state)
 }
@@ -256,6 +278,11 @@ mod tests {
         assert_eq!(pick(&invite("home"), Some(name("x")), &home), Ok(name("x")));
         let taken = pick(&invite("x"), Some(name("home")), &[]);
         assert_eq!(taken, Err("name_taken".to_owned()));
+        let both = [known("work", 7), known("work-2", 8)];
+        let refused = local_name(&invite("x"), Some(name("work")), &both).unwrap_err();
+        let shown = serde_json::to_value(&refused).unwrap();
+        assert_eq!(shown["suggestion"], "work-3", "{shown}");
+        assert!(shown["next"].as_str().unwrap().contains("--as work-3"));
     }
 
     #[test]

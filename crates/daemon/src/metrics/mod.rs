@@ -4,6 +4,7 @@
 //! sources and compares them with this table and with `docs/METRICS.md`. The broker's metrics stand
 //! here too, because the embedded broker shows them on the same page.
 
+pub(crate) mod file;
 mod gauges;
 mod table;
 

@@ -90,6 +90,9 @@ metrics_table! {
     Gauge "heddle_sync_paused" ["mesh"] "1 while the mesh's sync is paused, else 0";
     Counter "heddle_blobs_swept_total" [] "Blobs that no file named, and that were removed";
     Counter "heddle_blobs_damaged_total" [] "Reads of shared files that found other bytes than were shared";
+    Counter "heddle_blob_fetches_total" ["outcome" = "arrived" | "absent" | "damaged" | "no_room" | "failed" | "interrupted"] "Tries to get a shared file's bytes from another home";
+    Counter "heddle_blob_bytes_fetched_total" [] "Bytes of shared files that came from other homes";
+    Counter "heddle_blob_parts_served_total" ["outcome" = "given" | "absent"] "Parts of shared files that other members asked this home for";
     Counter "heddle_vector_embeddings_total" ["outcome" = "made" | "failed"] "Embeddings asked of a provider: made or failed";
     Histogram "heddle_vector_search_seconds" [] "From the numbers of a query to its hits";
     // --- effects
@@ -126,6 +129,7 @@ metrics_table! {
     Counter "heddle_broker_messages_pruned_total" [] "Bodies given back after the retention";
     Counter "heddle_broker_queue_taken_total" [] "Messages of queues handed out under a lease";
     Counter "heddle_broker_log_read_total" [] "Ops of a log that members have read";
+    Counter "heddle_broker_blob_parts_total" ["outcome" = "passed" | "absent" | "busy"] "Parts of shared files that members asked other members for";
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";
     Counter "heddle_broker_frames_malformed_total" [] "Frames of members that could not be read";
     Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";

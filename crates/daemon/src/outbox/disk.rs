@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
+use heddle_core::limits::DISK_FREE_ENOUGH;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::{Measured, Pressure, limit_bytes, pressure};
 use heddle_store::PruneFilter;
@@ -32,6 +33,8 @@ pub(crate) struct Disk {
     level: AtomicU8,
     used: AtomicU64,
     limit: AtomicU64,
+    /// Free on the file system; the most there can be where that is not known.
+    free: AtomicU64,
     /// Where the search for payloads to give back goes on.
     given_back_to: std::sync::Mutex<i64>,
 }
@@ -44,6 +47,7 @@ impl Disk {
             level: AtomicU8::new(0),
             used: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
+            free: AtomicU64::new(u64::MAX),
             given_back_to: std::sync::Mutex::new(0),
         }
     }
@@ -59,6 +63,12 @@ impl Disk {
         }
         let problem = Problem::new(ErrorCode::InsufficientStorage, self.figures());
         Some(problem.next("Let the outbox drain, or give payloads back with `heddle daemon outbox prune --confirm`; known ids are still answered."))
+    }
+
+    /// Whether so much more may come in that nobody here asked for: what people send goes first.
+    pub(crate) fn has_room_for(&self, bytes: u64) -> bool {
+        let free = self.free.load(Ordering::Relaxed);
+        self.level() < Pressure::Refusing && free.saturating_sub(bytes) >= DISK_FREE_ENOUGH
     }
 
     /// What is wrong, in a sentence.
@@ -135,6 +145,8 @@ pub(crate) async fn refresh(shared: &Shared) {
     let limit = limit_bytes(measured, disk.budget).unwrap_or(u64::MAX);
     let level = pressure(measured, disk.budget);
     disk.used.store(used, Ordering::Relaxed);
+    disk.free
+        .store(measured.free.unwrap_or(u64::MAX), Ordering::Relaxed);
     disk.limit.store(limit, Ordering::Relaxed);
     let before = Pressure::from_index(disk.level.swap(level.index(), Ordering::Relaxed));
     // A gauge is a double; files beyond 2^53 bytes are not met.

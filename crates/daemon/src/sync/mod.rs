@@ -133,9 +133,10 @@ impl Loop {
     /// One tick; how long to wait for the next one.
     async fn tick(&mut self, shared: &Shared, mesh: &MeshState) -> Result<Duration, StoreError> {
         let mut did = apply::run(shared, mesh).await?;
-        let published = publish::run(shared, mesh).await?;
+        let live = mesh.live();
+        let published = publish::run(shared, mesh, live.as_deref()).await?;
         let mut head = shared.store.sync_head(mesh.mesh.mesh).await?;
-        let live = mesh.live().filter(|_| head.kind.is_shared());
+        let live = live.filter(|_| head.kind.is_shared());
         let mut last_error = None;
         // Rows of before wait to become ops: the next ones at once, after those that are ops got their turn.
         let mut wait = (published == publish::Step::More).then_some(Duration::ZERO);
@@ -144,7 +145,7 @@ impl Loop {
             match self.exchange(shared, mesh, live).await? {
                 Exchange::Done(something) => {
                     self.failures = 0;
-                    did |= something;
+                    did |= something || publish::commit(shared, mesh, live).await?;
                 }
                 Exchange::More => {
                     self.failures = 0;
@@ -166,6 +167,8 @@ impl Loop {
         }
         let now = shared.clock.mono();
         if did {
+            // Among what was applied may be files whose bytes are elsewhere.
+            mesh.fetch.wake();
             self.active_at = now;
         }
         let tick = Tick {

@@ -7,7 +7,7 @@ mod look;
 use std::path::Path;
 
 use heddle_core::clock::WallMs;
-use heddle_store::{BackedUp, BackupError, Blobs, Repaired, Restored};
+use heddle_store::{BackedUp, BackupError, Blobs, Repaired, Restored, Steps};
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
 pub use look::{findings, look, trouble};
@@ -43,6 +43,11 @@ pub fn repair(home: &Home, now: WallMs) -> Result<RepairView, BackupError> {
     let blobs = Blobs::open(&home.blobs())?;
     let repaired = heddle_store::repair(&home.data(), &blobs, now)?;
     Ok(repaired.map_or_else(RepairView::default, repair_view))
+}
+
+/// Which steps of the schema a store has taken.
+pub fn steps(data: &Path) -> Result<Steps, BackupError> {
+    heddle_store::steps_of(data)
 }
 
 pub(crate) fn backup_view(made: BackedUp) -> BackupView {

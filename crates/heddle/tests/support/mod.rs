@@ -13,6 +13,7 @@ pub mod door;
 pub mod effect_proxy;
 pub mod embedding_server;
 pub mod files;
+pub mod gate_proxy;
 pub mod hooks;
 pub mod http;
 pub mod inbox;

@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use heddle_core::file::{ContentHash, ContentHasher};
@@ -12,8 +12,8 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::{BlobError, Blobs, Hold, names};
 
-const FILE_MODE: u32 = 0o600;
-const COPY_BYTES: usize = 256 << 10;
+pub(super) const FILE_MODE: u32 = 0o600;
+pub(super) const COPY_BYTES: usize = 256 << 10;
 
 /// Bytes that came in whole.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ impl Incoming {
 #[derive(Debug)]
 pub struct Landing {
     blobs: Blobs,
+    /// It came from another home, part by part.
+    is_fetched: bool,
     name: String,
     pub hash: ContentHash,
     pub size: u64,
@@ -115,6 +117,7 @@ impl Blobs {
             .map_err(|error| BlobError::io("create", &name, error.into()))?;
         let landing = Landing {
             blobs: self.clone(),
+            is_fetched: false,
             name,
             hash: ContentHash([0; 32]),
             size: 0,
@@ -158,7 +161,7 @@ impl Hashing {
     }
 }
 
-fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+pub(super) fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match source.read(buffer) {
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
@@ -168,6 +171,25 @@ fn read_some(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize>
 }
 
 impl Landing {
+    /// What was fetched and found whole; synced already.
+    pub(super) fn fetched(blobs: Blobs, hash: ContentHash, size: u64) -> Self {
+        Self {
+            blobs,
+            is_fetched: true,
+            name: hash.to_string(),
+            hash,
+            size,
+        }
+    }
+
+    fn folder(&self) -> BorrowedFd<'_> {
+        if self.is_fetched {
+            self.blobs.inner.partial.as_fd()
+        } else {
+            self.blobs.inner.incoming.as_fd()
+        }
+    }
+
     /// Gives the blob its name. A blob that has it already is replaced by the same bytes: whatever the
     /// disk did to the old ones is healed.
     pub fn land(mut self) -> Result<Landed, BlobError> {
@@ -176,8 +198,7 @@ impl Landing {
         let hold = self.blobs.hold(self.hash);
         let folder = self.blobs.folder_for(self.hash)?;
         let (folder_name, name) = names(self.hash);
-        let incoming = &self.blobs.inner.incoming;
-        rustix::fs::renameat(incoming, self.name.as_str(), &folder, name.as_str())
+        rustix::fs::renameat(self.folder(), self.name.as_str(), &folder, name.as_str())
             .map_err(|error| BlobError::io("rename", &name, error.into()))?;
         self.name.clear();
         self.blobs.sync_or_poison(folder.as_fd(), &folder_name)?;
@@ -192,8 +213,7 @@ impl Landing {
 impl Drop for Landing {
     fn drop(&mut self) {
         if !self.name.is_empty() {
-            let incoming = &self.blobs.inner.incoming;
-            let _ = rustix::fs::unlinkat(incoming, self.name.as_str(), AtFlags::empty());
+            let _ = rustix::fs::unlinkat(self.folder(), self.name.as_str(), AtFlags::empty());
         }
     }
 }

@@ -8,6 +8,7 @@ mod beneath;
 mod error;
 mod holds;
 mod incoming;
+mod partial;
 mod reader;
 mod walk;
 
@@ -26,6 +27,7 @@ pub use error::BlobError;
 pub use holds::Hold;
 pub(crate) use holds::Removing;
 pub use incoming::{Incoming, Landed, Landing};
+pub use partial::Partial;
 pub use reader::BlobReader;
 pub(crate) use walk::Found;
 
@@ -33,6 +35,8 @@ use beneath::{Kind, lock, sync};
 
 /// Where bytes wait until their hash is known. On the same file system, so that a rename suffices.
 const INCOMING: &str = "tmp";
+/// Where bytes of other homes gather until all of them are there; kept over a restart.
+const PARTIAL: &str = "part";
 const FOLDER_MODE: u32 = 0o700;
 
 /// The blob folder of one home. Cheap to clone; all clones are one store. One process has it open at a
@@ -46,6 +50,9 @@ pub struct Blobs {
 struct Inner {
     root: OwnedFd,
     incoming: OwnedFd,
+    partial: OwnedFd,
+    /// Which blobs are being fetched: each by one at a time.
+    fetching: Mutex<BTreeSet<ContentHash>>,
     holds: holds::Holds,
     next_name: AtomicU64,
     /// Folders whose entry in the root this process has synced.
@@ -73,10 +80,13 @@ impl Blobs {
             .map_err(|error| BlobError::open("blobs", error))?;
         beneath::own(&root, Kind::Folder, "blobs")?;
         let incoming = folder(root.as_fd(), INCOMING)?;
+        let partial = folder(root.as_fd(), PARTIAL)?;
         let blobs = Self {
             inner: Arc::new(Inner {
                 root,
                 incoming,
+                partial,
+                fetching: Mutex::default(),
                 holds: holds::Holds::default(),
                 next_name: AtomicU64::new(0),
                 synced: Mutex::default(),

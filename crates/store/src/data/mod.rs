@@ -9,11 +9,13 @@ pub(crate) mod backfill;
 mod clock;
 mod dump;
 pub(crate) mod files;
+mod floor;
 mod memory;
 mod outgoing;
 mod recall;
 mod request;
 mod state;
+mod story;
 mod take;
 mod task;
 mod vectors;
@@ -23,6 +25,7 @@ pub(crate) use task::statements as task_statements;
 #[cfg(test)]
 pub(crate) use {
     clock::CLOCK,
+    floor::{FLOOR as DATA_FLOOR, OLD_MEMORY, OLD_STATE, OLD_VECTORS},
     memory::STAMP as MEMORY_STAMP,
     outgoing::{INSERT_OP, IS_QUEUED, IS_SHARED, QUEUE_OP},
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
@@ -37,10 +40,13 @@ pub(crate) use take::take_in;
 
 pub use clock::ClockRow;
 pub use dump::DumpPage;
-pub use files::{FileBytes, FileFilter, FileFind, FileRow, NewContent, NewFile, Swept, WantedBlob};
+pub use files::{
+    FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept, WantedBlob,
+};
 pub use recall::{MemoryFilter, MemoryMatch, MemoryRow};
 pub use request::{Applied, ChangeKey, KnownChange, Receipt};
 pub use state::{StateFilter, StateRow};
+pub use story::{DataStory, StoryArrival, StoryRequest, StoryRow};
 pub use take::{Merged, Taken};
 pub use task::{
     HeldTask, Loss, LossKind, LossSide, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop,

@@ -198,7 +198,7 @@ fn answer_of(receipt: &Receipt) -> String {
     .to_string()
 }
 
-fn receipt_of(text: &str, at: WallMs) -> Option<Receipt> {
+pub(super) fn receipt_of(text: &str, at: WallMs) -> Option<Receipt> {
     let answer: Value = serde_json::from_str(text).ok()?;
     Some(Receipt {
         stamp: Stamp {

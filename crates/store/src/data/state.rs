@@ -10,6 +10,7 @@ use serde_json::json;
 
 use crate::cells::{Cells, count_cell};
 use crate::data::dump::Sink;
+use crate::data::floor::{Noun, floor};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
@@ -192,8 +193,11 @@ pub(crate) fn take(
     op: &DataOp,
     change: &StateChange,
 ) -> Result<Taken, StoreError> {
-    let existing = stamp(connection, mesh, &change.key)?;
-    let taken = Taken::by_stamp(existing.as_ref().map(|(stamp, _)| stamp), op);
+    let existing = match stamp(connection, mesh, &change.key)? {
+        Some((stamp, _)) => Some(stamp),
+        None => floor(connection, mesh, Noun::State, &op.stamp.peer)?,
+    };
+    let taken = Taken::by_stamp(existing.as_ref(), op);
     if taken == Taken::Applied {
         put(connection, mesh, op, change)?;
     }

@@ -14,6 +14,10 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(9, "publish", include_str!("v9_publish.sql")),
     step(10, "log_clock", include_str!("v10_log_clock.sql")),
     step(11, "inbox_lost", include_str!("v11_inbox_lost.sql")),
+    step(12, "fetch", include_str!("v12_fetch.sql")),
+    step(13, "floor", include_str!("v13_floor.sql")),
+    step(14, "snapshot", include_str!("v14_snapshot.sql")),
+    step(15, "invite", include_str!("v15_invite.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

@@ -16,7 +16,10 @@ pub(crate) use {
     head::{HEAD, WAITING_OUT},
     incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID},
     outgoing::{CONFIRM_DONE, CONFIRM_INFLIGHT, DUE_OPS, PUT_OFF, REFUSED, UNQUEUE_OP},
-    publish::{ADVANCE, BEGIN, CURSOR, FIND as PUBLISHED, FINISH, MOVE as MOVE_PUBLISH, SHARE},
+    publish::{
+        ADVANCE, BEGIN, CURSOR, FIND as PUBLISHED, FINISH, MOVE as MOVE_PUBLISH, SHARE, SNAPSHOT,
+        UNSENT,
+    },
     replay::{LOOK as REPLAY_LOOK, MOVED},
 };
 
@@ -25,5 +28,5 @@ pub use doctor::{Dropped, Retried};
 pub use head::{MeshKind, SyncFigures, SyncHead};
 pub use incoming::{NewOp, ReceivedOps};
 pub use outgoing::{DueOp, OpSettle};
-pub use publish::{BegunPublish, Publish};
+pub use publish::{BegunPublish, Publish, SnapshotStep};
 pub use replay::{ReplayLook, ReplayRow};

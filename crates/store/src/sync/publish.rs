@@ -9,7 +9,7 @@ use std::str::FromStr as _;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId, Party};
-use heddle_core::limits::{PUBLISH_BYTES_AT_ONCE, PUBLISH_ROWS_AT_ONCE};
+use heddle_core::limits::{PUBLISH_BYTES_AT_ONCE, PUBLISH_ROWS_AT_ONCE, SNAPSHOT_ROWS_MIN};
 use heddle_core::op::DataOp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -31,6 +31,37 @@ pub struct Publish {
     pub started_at: WallMs,
     /// When the last row became an op; the broker may not have all of them yet.
     pub finished_at: Option<WallMs>,
+    pub snapshot: SnapshotStep,
+}
+
+/// How far the snapshot of a publish is (LF-34).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotStep {
+    /// It is sent row by row.
+    None,
+    /// Nothing is sent before the broker has begun it.
+    Wanted,
+    /// Others see nothing of it yet.
+    Open,
+    Committed,
+}
+
+impl SnapshotStep {
+    pub const ALL: [Self; 4] = [Self::None, Self::Wanted, Self::Open, Self::Committed];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Wanted => "wanted",
+            Self::Open => "open",
+            Self::Committed => "committed",
+        }
+    }
+
+    /// Others do not have all of it yet.
+    pub fn is_under_way(self) -> bool {
+        matches!(self, Self::Wanted | Self::Open)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,12 +75,12 @@ pub enum BegunPublish {
 }
 
 pub(crate) const FIND: &str = "
-    SELECT mesh_id, through_lamport, rows_total, rows_done, started_at, finished_at
+    SELECT mesh_id, through_lamport, rows_total, rows_done, started_at, finished_at, snapshot
     FROM mesh_publish WHERE mesh_id = ?1";
 
 pub(crate) const BEGIN: &str = "
-    INSERT INTO mesh_publish (mesh_id, through_lamport, rows_total, started_at)
-    VALUES (?1, ?2, ?3, ?4)";
+    INSERT INTO mesh_publish (mesh_id, through_lamport, rows_total, started_at, snapshot)
+    VALUES (?1, ?2, ?3, ?4, ?5)";
 
 pub(crate) const SHARE: &str =
     "UPDATE mesh SET kind = 'shared_owner' WHERE mesh_id = ?1 AND kind = 'personal'";
@@ -69,8 +100,18 @@ pub(crate) const ADVANCE: &str = "
     UPDATE mesh_publish SET rows_done = min(rows_done + ?2, rows_total) WHERE mesh_id = ?1";
 
 pub(crate) const FINISH: &str = "
-    UPDATE mesh_publish SET finished_at = ?2, rows_done = rows_total
+    UPDATE mesh_publish SET finished_at = ?2, rows_done = rows_total,
+        sent_through = (SELECT max(arrival) FROM op_outbox WHERE mesh_id = ?1)
     WHERE mesh_id = ?1 AND finished_at IS NULL";
+
+// A step back would hide what others have seen, or send what they must not see yet.
+pub(crate) const SNAPSHOT: &str = "
+    UPDATE mesh_publish SET snapshot = ?3 WHERE mesh_id = ?1 AND snapshot = ?2";
+
+pub(crate) const UNSENT: &str = "
+    SELECT arrival FROM op_outbox WHERE mesh_id = ?1 AND arrival <= (
+        SELECT sent_through FROM mesh_publish WHERE mesh_id = ?1)
+    LIMIT 1";
 
 impl Store {
     /// Makes a personal mesh a shared one of this home, once.
@@ -79,8 +120,43 @@ impl Store {
         mesh: MeshId,
         now: WallMs,
     ) -> Result<BegunPublish, StoreError> {
-        self.write(move |connection| begin(connection, mesh, now))
+        self.begin_publish_above(mesh, now, SNAPSHOT_ROWS_MIN).await
+    }
+
+    /// The same; with more rows than so many it is one snapshot.
+    pub async fn begin_publish_above(
+        &self,
+        mesh: MeshId,
+        now: WallMs,
+        rows_max: u64,
+    ) -> Result<BegunPublish, StoreError> {
+        self.write(move |connection| begin(connection, mesh, now, rows_max))
             .await
+    }
+
+    /// The snapshot of a publish goes from one step to the next; false if it was not there.
+    pub async fn step_snapshot(
+        &self,
+        mesh: MeshId,
+        from: SnapshotStep,
+        to: SnapshotStep,
+    ) -> Result<bool, StoreError> {
+        self.write(move |connection| {
+            let mut step = connection.prepare_cached(SNAPSHOT)?;
+            let changed = step.execute(params![mesh.0.to_bytes(), from.as_str(), to.as_str()])?;
+            Ok(changed > 0)
+        })
+        .await
+    }
+
+    /// Whether the broker has every op of a publish whose rows are all ops.
+    pub async fn publish_is_sent(&self, mesh: MeshId) -> Result<bool, StoreError> {
+        self.read_few(move |connection| {
+            let mut unsent = connection.prepare_cached(UNSENT)?;
+            let found = unsent.query_row([mesh.0.to_bytes()], |row| row.get::<_, i64>(0));
+            Ok(found.optional()?.is_none())
+        })
+        .await
     }
 
     /// Turns the next rows into ops; how far it is then. `None` where nothing was ever begun.
@@ -99,7 +175,12 @@ impl Store {
     }
 }
 
-fn begin(connection: &Connection, mesh: MeshId, now: WallMs) -> Result<BegunPublish, StoreError> {
+fn begin(
+    connection: &Connection,
+    mesh: MeshId,
+    now: WallMs,
+    rows_max: u64,
+) -> Result<BegunPublish, StoreError> {
     if let Some(known) = find(connection, mesh)? {
         return Ok(BegunPublish::Known(known));
     }
@@ -119,7 +200,12 @@ fn begin(connection: &Connection, mesh: MeshId, now: WallMs) -> Result<BegunPubl
         mesh.0.to_bytes(),
         count_cell(through)?,
         total,
-        now.0
+        now.0,
+        if u64::try_from(total).unwrap_or(0) > rows_max {
+            SnapshotStep::Wanted.as_str()
+        } else {
+            SnapshotStep::None.as_str()
+        },
     ])?;
     match find(connection, mesh)? {
         Some(begun) => Ok(BegunPublish::Fresh(begun)),
@@ -143,14 +229,23 @@ fn find(connection: &Connection, mesh: MeshId) -> Result<Option<Publish>, StoreE
         rows_done: cells.count()?,
         started_at: cells.wall()?,
         finished_at: cells.wall_or_null()?,
+        snapshot: snapshot_step(&cells.get::<String>()?)?,
     }))
+}
+
+fn snapshot_step(text: &str) -> Result<SnapshotStep, StoreError> {
+    let steps = SnapshotStep::ALL.into_iter();
+    let mut found = steps.filter(|step| step.as_str() == text);
+    found
+        .next()
+        .ok_or_else(|| StoreError::Corrupt(format!("mesh_publish: no snapshot is {text:?}")))
 }
 
 fn step(connection: &Connection, mesh: MeshId, now: WallMs) -> Result<Option<Publish>, StoreError> {
     let Some(publish) = find(connection, mesh)? else {
         return Ok(None);
     };
-    if publish.finished_at.is_some() {
+    if publish.finished_at.is_some() || publish.snapshot == SnapshotStep::Wanted {
         return Ok(Some(publish));
     }
     let own = connection

@@ -295,6 +295,46 @@ async fn lf_18_c38_a_bad_op_is_set_aside_with_its_reason_and_the_others_go_on() 
 }
 
 #[tokio::test]
+async fn c38_an_op_of_a_younger_build_waits_and_is_taken_after_the_upgrade() {
+    let home = Home::shared(18).await;
+    let known = foreign(at(1, 1), HistoryId::ZERO, 2, "k", 7);
+    let bytes = known.op.clone().unwrap();
+    let text = String::from_utf8(bytes.clone()).unwrap();
+    // As a build would send it that has a verb which this one does not know.
+    let younger = NewOp {
+        op: Ok(text.replace("state.set", "state.dream").into_bytes()),
+        ..known
+    };
+    let op_id = younger.client_message_id.to_string();
+    let later = foreign(at(1, 2), at(1, 1), 3, "other", 8);
+    assert_eq!(home.receive(vec![younger, later]).await.stored, 2);
+    let report = home.apply().await;
+    assert_eq!((report.applied, report.quarantined), (1, 1));
+    assert_eq!(home.get("k").await, None);
+    assert_eq!(
+        home.get("other").await.as_deref(),
+        Some("8"),
+        "nobody waits for it"
+    );
+    let aside = home.store.set_aside_ops(home.mesh, 9).await.unwrap();
+    assert_eq!(aside[0].op_id, op_id);
+    assert!(aside[0].reason.contains("not known to this build"));
+    // The upgrade: the same bytes mean something now. Every start looks at them again.
+    let upgrade = "UPDATE op_inbox SET op = ?1 WHERE op_id = ?2";
+    let raw = rusqlite::Connection::open(home.folder.path().join("data.db")).unwrap();
+    assert_eq!(
+        raw.execute(upgrade, rusqlite::params![bytes, op_id])
+            .unwrap(),
+        1
+    );
+    assert_eq!(home.store.retry_quarantined(home.mesh).await.unwrap(), 1);
+    let report = home.apply().await;
+    assert_eq!((report.applied, report.quarantined), (1, 0));
+    assert_eq!(home.get("k").await.as_deref(), Some("7"));
+    assert_eq!(home.store.set_aside_ops(home.mesh, 9).await.unwrap(), []);
+}
+
+#[tokio::test]
 async fn ops_that_a_broker_has_lost_are_found_by_their_places() {
     let home = Home::shared(9).await;
     for number in 0..3_u64 {

@@ -2,7 +2,7 @@
 
 use heddle_core::envelope::DestinationKind;
 use heddle_core::ids::{
-    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party,
+    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, OpId, Party,
 };
 use heddle_core::membership::{PublicKey, Signature};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
@@ -10,6 +10,7 @@ use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::blob::{BlobPlace, PartBytes, op_id};
 use super::effects::{EffectAnswer, EffectCall};
 use super::explain::{Explained, ReceiptLevel};
 use super::held::{HeldCursor, HeldItem};
@@ -58,6 +59,12 @@ pub enum ClientFrame {
     Request {
         request: u64,
         body: Request,
+    },
+    /// The answer to a `blob_asked`; without bytes where this home does not have them.
+    BlobPart {
+        ask: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<PartBytes>,
     },
 }
 
@@ -176,6 +183,24 @@ pub enum Request {
         id: Option<String>,
         call: Box<EffectCall>,
     },
+    /// From now on others read nothing of the log behind this moment, until it is committed. For owners,
+    /// at a broker with the feature `log_snapshot`.
+    SnapshotBegin {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+    },
+    /// Everything is there: others may read it.
+    SnapshotCommit {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+    },
+    /// Some bytes of a large file, from a member that is connected and may have them. To a broker with
+    /// the feature `blob_relay` only; the answer is `blob_part`, or `absent`.
+    BlobRead {
+        member: MemberId,
+        #[serde(flatten)]
+        part: BlobPlace,
+    },
 }
 
 /// One step of one delivery.
@@ -235,6 +260,12 @@ pub enum ServerFrame {
     },
     /// There are new ops to read. A hint, to connections that have read the log.
     LogGrew {},
+    /// Another member of the mesh asks for bytes of a file. Answered by a `blob_part` with this number.
+    BlobAsked {
+        ask: u64,
+        #[serde(flatten)]
+        part: BlobPlace,
+    },
     Reply {
         request: u64,
         #[serde(flatten)]
@@ -300,6 +331,10 @@ pub enum ReplyResult {
     /// The authority says no, in its own words.
     EffectRefused {
         problem: Box<Problem>,
+    },
+    /// What a `blob_read` asked for, as a member gave it. Whether it is true, the hash of the whole says.
+    BlobPart {
+        data: PartBytes,
     },
     Refused(Refused),
 }

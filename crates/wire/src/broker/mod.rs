@@ -4,6 +4,7 @@
 //! (`welcome`). After that both sides send at will: batches and their verdicts, deliveries and
 //! their acks, requests and their replies.
 
+mod blob;
 mod decode;
 mod effects;
 mod envelope;
@@ -15,6 +16,7 @@ mod log;
 mod members;
 mod queue;
 
+pub use blob::{BlobPlace, PartBytes};
 pub use decode::NotAFrame;
 pub use effects::{EffectAnswer, EffectCall};
 pub use envelope::{DestinationFrame, Envelope};

@@ -14,7 +14,7 @@ use crate::ipc::{
     QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage,
     RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
     SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView,
-    StatusView, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
+    StatusView, Story, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
     TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits,
     VectorPage, VectorSearchBody, VectorStoreBody, Version,
 };
@@ -28,17 +28,13 @@ impl Client {
         self.post("/v1/send", None, body)
     }
 
-    /// The whole story of an id; `query` may hold `wait` and `timeout_seconds`.
-    pub fn explain(&self, id: &str, query: &[(&str, &str)]) -> Result<ExplainView, ClientError> {
+    /// What an id or a key stands for, whatever that is.
+    pub fn story(&self, id: &str, query: &[(&str, &str)]) -> Result<Story, ClientError> {
         self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
     }
 
-    /// The same, of a send or of an effect, as it came.
-    pub fn explain_any(
-        &self,
-        id: &str,
-        query: &[(&str, &str)],
-    ) -> Result<serde_json::Value, ClientError> {
+    /// The whole story of a send; `query` may hold `wait` and `timeout_seconds`.
+    pub fn explain(&self, id: &str, query: &[(&str, &str)]) -> Result<ExplainView, ClientError> {
         self.get(&format!("/v1/explain/{}", percent_encode(id)), query)
     }
 
@@ -261,8 +257,13 @@ impl Client {
         self.get("/v1/vector/list", query)
     }
 
-    pub fn invite(&self, body: &MeshInviteBody) -> Result<MeshInviteAnswer, ClientError> {
-        self.post("/v1/mesh/invite", None, body)
+    /// Under a key: the same key again gives the same link.
+    pub fn invite(
+        &self,
+        key: &str,
+        body: &MeshInviteBody,
+    ) -> Result<MeshInviteAnswer, ClientError> {
+        self.post("/v1/mesh/invite", Some(key), body)
     }
 
     /// Shares a personal mesh, and says how far that has come; the same again only says so.

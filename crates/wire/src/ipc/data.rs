@@ -107,6 +107,9 @@ pub struct StateView {
     pub updated_by: String,
     pub updated_at: String,
     pub stamp: StampView,
+    /// What the reader lost since its last call; of a list, the list has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<WarningView>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::outbox::{AttemptView, OutboxRow};
+use super::story::DataStoryView;
 
 /// How far an effect has come. Each level implies the ones before it (DESIGN §13.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,6 +69,9 @@ pub struct ExplainView {
     pub chain: Vec<OutboxRow>,
     /// True where the broker could not be asked: what stands here is what this home knows.
     pub stale: bool,
+    /// Of an op: what it is about, and what became of it in the data of this home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<Box<DataStoryView>>,
     /// With `wait=LEVEL`: whether it was reached in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<bool>,

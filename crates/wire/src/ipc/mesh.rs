@@ -26,6 +26,9 @@ pub struct MeshInviteAnswer {
     /// The mesh was personal until now: with this answer its data is shared with whoever joins.
     #[serde(default)]
     pub published: bool,
+    /// It was made before, under the same key.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,6 +12,7 @@ mod plain;
 mod queue;
 mod send;
 mod status;
+mod story;
 mod sync;
 mod task;
 mod topic;
@@ -56,6 +57,7 @@ pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{
     Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
 };
+pub use story::{DataArrivalView, DataRequestView, DataRowView, DataStoryView, Story};
 pub use sync::{
     ClockView, DoctorAnswer, DoctorView, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
 };

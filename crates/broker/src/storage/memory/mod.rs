@@ -10,6 +10,7 @@ mod members;
 mod orphans;
 mod presence;
 mod queues;
+mod snapshots;
 mod story;
 mod tables;
 mod upkeep;

@@ -15,6 +15,7 @@ use super::super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, Destination, HistoryRow, Look, NewMessage,
     PageLimit, Roster, RosterTopic, SendId,
 };
+use super::super::snapshots::Kept;
 use super::super::story::{Levels, LimiterNote};
 use super::queues::Queue;
 use crate::accept::b2_resolve::{Resolution, resolve};
@@ -73,6 +74,7 @@ pub(super) struct Tables {
     pub(super) lease_time: LeaseMs,
     pub(super) upkeep: super::upkeep::Notes,
     pub(super) book: super::members::Book,
+    pub(super) snapshot: Option<Kept>,
 }
 
 impl Tables {
@@ -94,6 +96,7 @@ impl Tables {
             lease_time: LeaseMs::default(),
             upkeep: super::upkeep::Notes::default(),
             book: super::members::Book::default(),
+            snapshot: None,
         }
     }
 

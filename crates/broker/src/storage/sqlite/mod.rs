@@ -26,6 +26,7 @@ mod schema;
 mod schema_members;
 mod schema_v2;
 mod schema_v3;
+mod snapshots;
 mod story;
 #[cfg(test)]
 mod tests;

@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 4] = [
+pub(super) const MIGRATIONS: [Migration; 5] = [
     Migration {
         version: 1,
         name: "broker",
@@ -27,6 +27,11 @@ pub(super) const MIGRATIONS: [Migration; 4] = [
         version: 4,
         name: "members",
         sql: super::schema_members::MEMBERS,
+    },
+    Migration {
+        version: 5,
+        name: "snapshot",
+        sql: super::snapshots::SCHEMA,
     },
 ];
 

@@ -8,6 +8,7 @@ mod random;
 mod reading;
 mod script;
 mod script_more;
+mod snapshots;
 mod stories;
 mod upkeep;
 

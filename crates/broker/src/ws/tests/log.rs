@@ -1,12 +1,15 @@
 //! Ops over a connection: sent once, read by every member, with a hint and the epoch of now.
 
-use heddle_core::ids::HistoryId;
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, OpId};
+use heddle_core::membership::MemberKey;
 use heddle_wire::broker::{ReplyResult, Request, SendItem};
 
 use super::client::Client;
 use super::house::House;
+use crate::members::Members as _;
 use crate::storage::Log;
-use crate::test_support::{mesh, refused_code, send_item};
+use crate::test_support::{mesh, principal, refused_code, send_item};
 
 fn op(id: &str, epoch: u64) -> SendItem {
     SendItem {
@@ -62,4 +65,59 @@ async fn lf_16_answers_carry_the_epoch_of_now() {
     assert_eq!(codes, ["duplicate", "epoch_mismatch"]);
     a.send(3, vec![send_item("one", "M", "#none", "x")]).await;
     assert_eq!(a.verdict_epoch().await.0, None, "messages know no epoch");
+}
+
+fn snapshot(number: u8) -> OpId {
+    OpId::from_bytes([number; 16])
+}
+
+#[tokio::test]
+async fn lf_34_others_read_nothing_of_a_snapshot_before_its_commit_and_then_all_of_it() {
+    let house = House::new().await;
+    let owner = principal("a");
+    let key = MemberKey::from_seed([1; 32]).public();
+    let enrolled =
+        house
+            .storage
+            .enrol_owner(mesh(1), owner.member, &owner.member_name, key, WallMs(1));
+    enrolled.await.unwrap();
+    let (mut a, _serving_a) = house.enter("a", &["one"]).await;
+    let (mut b, _serving_b) = house.enter("b", &["one"]).await;
+    a.send(1, vec![op("before", 1)]).await;
+    a.verdict_epoch().await;
+    let snapshot = snapshot(7);
+    let begin = Request::SnapshotBegin { snapshot };
+    let commit = Request::SnapshotCommit { snapshot };
+    for body in [begin.clone(), commit.clone()] {
+        let ReplyResult::Refused(refused) = b.request(body).await else {
+            panic!("a guest hides the log from everybody");
+        };
+        assert_eq!(refused.code, "not_owner");
+    }
+    let changed = |reply| match reply {
+        ReplyResult::Ok { changed } => changed,
+        other => panic!("{other:?}"),
+    };
+    assert!(changed(a.request(begin.clone()).await));
+    assert!(!changed(a.request(begin).await), "again is nothing");
+    a.send(2, vec![op("one", 1), op("two", 1)]).await;
+    a.verdict_epoch().await;
+    let shown = |ids: &[&str]| -> Vec<(String, String)> {
+        let places = (1..).zip(ids);
+        let shown = places.map(|(place, id)| (format!("1.{place}"), (*id).to_owned()));
+        shown.collect()
+    };
+    let some = (1, shown(&["before"]));
+    assert_eq!(read(&mut b, HistoryId::ZERO).await, some);
+    let all = (1, shown(&["before", "one", "two"]));
+    assert_eq!(read(&mut a, HistoryId::ZERO).await, all);
+    // What a guest does meanwhile waits behind it, and is lost to nobody.
+    b.send(1, vec![op("three", 1)]).await;
+    b.verdict_epoch().await;
+    assert_eq!(read(&mut b, HistoryId::ZERO).await, some);
+    assert!(changed(a.request(commit.clone()).await));
+    b.log_grew().await;
+    let all = (1, shown(&["before", "one", "two", "three"]));
+    assert_eq!(read(&mut b, HistoryId::ZERO).await, all);
+    assert!(!changed(a.request(commit).await));
 }

@@ -1,5 +1,6 @@
 //! The door, over an in-memory pipe with a real WebSocket client.
 
+mod blobs;
 mod client;
 mod delivery;
 mod effects;

@@ -1,10 +1,13 @@
-//! `GET /v1/explain/{id}`: what this home and its broker know of one id, and waiting for a level.
+//! `GET /v1/explain/{id}`: what this home and its broker know of one id, and waiting for a level. Ids and
+//! keys of the data are told by `data_story`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::EnvelopeKind;
+use heddle_core::error_code::ErrorCode;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::OutboxRow as Row;
 use heddle_wire::broker::{
@@ -12,12 +15,13 @@ use heddle_wire::broker::{
 };
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    AttemptView, BrokerView, DeliveryView, ExplainView, Level, LimiterView, OutboxRow,
-    QueueStateView,
+    AttemptView, BrokerView, DataStoryView, DeliveryView, ExplainView, Level, LimiterView,
+    OutboxRow, QueueStateView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
+use super::data_story;
 use super::effect;
 use super::outbox::{FindQuery, find, told};
 use crate::ipc::body::Id;
@@ -56,8 +60,7 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     let scope = FindQuery::new(query.mesh, query.agent);
     let row = match find(&ipc, &id, &scope).await {
         Ok(row) => row,
-        // No send has this id; an effect may.
-        Err(problem) => return of_effect(&ipc, whose, &id, problem).await,
+        Err(problem) => return of_other(&ipc, whose, &id, problem).await,
     };
     let mut view = story(&ipc, row).await?;
     let Some(level) = level else {
@@ -77,17 +80,23 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     ok(&view)
 }
 
-async fn of_effect(
+/// No send has this id; something of the data or an effect may.
+async fn of_other(
     ipc: &Ipc,
     (mesh, agent): (Option<String>, Option<String>),
     id: &str,
     problem: Problem,
 ) -> Answered {
-    let told = effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await;
-    match told {
+    let names_effect = id.starts_with("effect:");
+    if !names_effect && problem.known_code() == Some(ErrorCode::NotFound) {
+        if let Some(story) = data_story::find(ipc, mesh.as_deref(), id).await? {
+            return ok(&story);
+        }
+    }
+    match effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await {
         Ok(story) => effect::told(story),
-        Err(_) if !id.starts_with("effect:") => Err(problem.into()),
-        Err(other) => Err(other.into()),
+        Err(other) if names_effect => Err(other.into()),
+        Err(_) => Err(problem.into()),
     }
 }
 
@@ -143,8 +152,21 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
             ..outbox
         },
         stale,
+        data: None,
         reached: None,
     };
+    if row.kind == EnvelopeKind::Op
+        && let Some(mesh) = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh)
+    {
+        let told = data_story::of(ipc, mesh, row.client_message_id.as_str()).await?;
+        // The row stands above already.
+        view.data = told.map(|told| {
+            Box::new(DataStoryView {
+                outbox: None,
+                ..told
+            })
+        });
+    }
     view.receipts = view.receipts();
     Ok(view)
 }

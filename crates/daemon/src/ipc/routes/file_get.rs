@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::file::ContentHash;
-use heddle_core::limits::FILE_JSON_BYTES_MAX;
+use heddle_core::limits::{FILE_FETCH_WAIT, FILE_JSON_BYTES_MAX};
 use heddle_store::{BlobError, BlobReader, FileBytes, FileFind, FileRow};
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
@@ -48,9 +48,12 @@ pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
     let query: GetQuery = body::query(&parts)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     let asked = asked(&ipc, mesh, &query)?;
-    let row = find(&asked)
+    let mut row = find(&asked)
         .await?
         .ok_or_else(|| unknown_file(&asked.words))?;
+    if row.bytes == FileBytes::Elsewhere {
+        row = on_its_way(&asked, row).await?;
+    }
     let wants_raw = query.raw || accepts_bytes(&parts.headers);
     match row.bytes {
         FileBytes::Elsewhere => Err(elsewhere(mesh, &row).into()),
@@ -116,6 +119,37 @@ async fn find(asked: &Asked<'_>) -> Result<Option<FileRow>, Problem> {
     found.await.map_err(|error| store_problem(&error))
 }
 
+/// Waits a little for bytes that are being fetched. Without a connection nobody brings them.
+async fn on_its_way(asked: &Asked<'_>, row: FileRow) -> Result<FileRow, Problem> {
+    // Those who wait are few, as those who read are: nobody else is kept out by them.
+    let Ok(_place) = asked.ipc.load.files.try_acquire() else {
+        return Ok(row);
+    };
+    let fetch = &asked.mesh.fetch;
+    let mut arrivals = fetch.arrivals();
+    let deadline = tokio::time::Instant::now() + FILE_FETCH_WAIT;
+    let mut row = row;
+    fetch.wake();
+    while asked.mesh.is_connected() {
+        row = find(asked)
+            .await?
+            .ok_or_else(|| unknown_file(&asked.words))?;
+        if row.bytes != FileBytes::Elsewhere {
+            break;
+        }
+        let shutdown = &asked.ipc.shared.shutdown;
+        let is_over = tokio::select! {
+            changed = arrivals.changed() => changed.is_err(),
+            () = tokio::time::sleep_until(deadline) => true,
+            () = shutdown.cancelled() => true,
+        };
+        if is_over {
+            break;
+        }
+    }
+    Ok(row)
+}
+
 async fn inline(asked: &Asked<'_>, row: &FileRow) -> Result<Vec<u8>, Problem> {
     let store = &asked.ipc.shared.store;
     let bytes = store.file_content(asked.mesh.mesh.mesh, row).await;
@@ -156,8 +190,12 @@ fn with_bytes(
 
 fn elsewhere(mesh: &MeshState, row: &FileRow) -> Problem {
     let view = view(mesh, row);
+    let so_far = match mesh.fetch.have(row.hash) {
+        Some(have) => format!("; {have} of them have come so far, and the rest is on its way"),
+        None => String::new(),
+    };
     let detail = format!(
-        "{:?} was shared by {}, and its {} bytes are not on this machine",
+        "{:?} was shared by {}, and its {} bytes are not on this machine{so_far}",
         view.path, view.peer, view.size
     );
     Problem::new(ErrorCode::FileElsewhere, detail)

@@ -5,24 +5,29 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
+use heddle_core::data::change_fingerprint;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{InviteId, MemberId};
 use heddle_core::limits::{INVITE_LIFE_DEFAULT, INVITE_LIFE_MAX, INVITE_USES_MAX};
 use heddle_core::membership::{Invite, Role, SignedInvite};
 use heddle_core::names::MemberName;
+use heddle_store::KeptInvite;
 use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
-use heddle_wire::from_wire::invalid;
+use heddle_wire::from_wire::{self, invalid};
 use heddle_wire::ipc::{
     MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList, MeshMember,
     MeshRevokeAnswer, MeshRevokeBody, MeshView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
+use serde_json::json;
 
+use super::send::idempotency_key;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::membership::{self, Joiner};
 use crate::mesh::MeshState;
+use crate::shared::store_problem;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,6 +114,10 @@ pub(super) async fn invite(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let body: MeshInviteBody = body::read(&parts, incoming).await?;
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
     let signed = sign(&ipc, mesh, &body)?;
+    let (signed, duplicate) = match idempotency_key(&parts.headers)? {
+        Some(key) => under_key(&ipc, mesh, &body, &key, signed).await?,
+        None => (signed, false),
+    };
     // Before anybody can join: what they read from then on is whole (DESIGN §5).
     let published = super::publish::begin(&ipc, mesh).await?;
     let link = signed.link();
@@ -124,7 +133,47 @@ pub(super) async fn invite(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         uses: signed.invite.uses_max,
         expires_at: signed.invite.expires_at.to_rfc3339(),
         published,
+        duplicate,
     })
+}
+
+/// The invitation that this key stands for: the new one if the key is free. IMPORTANT: kept before the
+/// broker hears of it, so that a retry tells it of the same one again.
+async fn under_key(
+    ipc: &Ipc,
+    mesh: &MeshState,
+    body: &MeshInviteBody,
+    key: &str,
+    signed: SignedInvite,
+) -> Result<(SignedInvite, bool), Problem> {
+    let key = from_wire::client_message_id(Some(key), None)?;
+    let fields = json!({"uses": signed.invite.uses_max, "expires_seconds": body.expires_seconds});
+    let fingerprint = change_fingerprint("mesh.invite", &fields);
+    let fingerprint = fingerprint.map_err(|error| invalid(error.to_string()))?;
+    let new = KeptInvite {
+        fingerprint,
+        made_at: ipc.shared.clock.wall(),
+        link: signed.link(),
+    };
+    let kept = ipc
+        .shared
+        .store
+        .keep_invite(mesh.mesh.mesh, key.clone(), new);
+    let (kept, is_new) = kept.await.map_err(|error| store_problem(&error))?;
+    if is_new {
+        return Ok((signed, false));
+    }
+    if kept.fingerprint != fingerprint {
+        let at = kept.made_at.to_rfc3339();
+        let detail = format!("id {key} belongs to another invitation of {at}");
+        return Err(Problem::new(ErrorCode::IdempotencyKeyReused, detail)
+            .with("conflict", "request_fingerprint_mismatch")
+            .with("client_message_id", key.to_string())
+            .with("daemon_fingerprint_prefix", kept.fingerprint.prefix()));
+    }
+    let before = SignedInvite::parse(&kept.link);
+    let before = before.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    Ok((before, true))
 }
 
 fn sign(ipc: &Ipc, mesh: &MeshState, body: &MeshInviteBody) -> Result<SignedInvite, Problem> {

@@ -2,6 +2,7 @@
 
 mod agent;
 mod data;
+mod data_story;
 mod discover;
 mod effect;
 mod effect_table;

@@ -40,7 +40,11 @@ pub(super) async fn publish(State(ipc): State<Arc<Ipc>>, request: Request) -> An
 /// Makes a personal mesh a shared one; true if it was personal until now.
 pub(super) async fn begin(ipc: &Ipc, mesh: &MeshState) -> Result<bool, Problem> {
     let now = ipc.shared.clock.wall();
-    let begun = ipc.shared.store.begin_publish(mesh.mesh.mesh, now).await;
+    let begun = ipc
+        .shared
+        .store
+        .begin_publish_above(mesh.mesh.mesh, now, ipc.shared.snapshot_rows)
+        .await;
     match begun.map_err(|error| store_problem(&error))? {
         BegunPublish::Fresh(publish) => {
             tracing::info!(mesh = %mesh.mesh.name, rows = publish.rows_total, "a personal mesh is shared from now on");
@@ -58,7 +62,9 @@ async fn view(ipc: &Ipc, mesh: &MeshState, fresh: bool) -> Result<MeshPublishVie
     // IMPORTANT: after the publish, whose last rows are in the outbox by then.
     let figures = store.sync_figures(id).await.map_err(broken)?;
     let head = store.sync_head(id).await.map_err(broken)?;
-    let is_queued = publish.is_none_or(|publish| publish.finished_at.is_some());
+    // A snapshot is there for others when it is committed, and not before.
+    let is_queued = publish
+        .is_none_or(|publish| publish.finished_at.is_some() && !publish.snapshot.is_under_way());
     Ok(MeshPublishView {
         mesh: mesh.mesh.name.to_string(),
         kind: head.kind.as_str().to_owned(),

@@ -66,12 +66,15 @@ pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
 pub(super) struct GetQuery {
     key: String,
     #[serde(default)]
+    agent: Option<String>,
+    #[serde(default)]
     mesh: Option<String>,
 }
 
 pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: GetQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let reader = agent(&ipc, query.agent.as_deref())?;
     let key = data_key(&query.key)?;
     let row = ipc
         .shared
@@ -80,7 +83,10 @@ pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
         .await;
     let row = row.map_err(|error| store_problem(&error))?;
     let row = row.ok_or_else(|| unknown_key(&key))?;
-    ok(&view(mesh, &row)?)
+    let mut view = view(mesh, &row)?;
+    // Last: what is taken counts as told, so the answer must carry it.
+    view.warnings = warnings::take(&ipc, mesh, &reader).await;
+    ok(&view)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -131,5 +137,6 @@ fn view(mesh: &MeshState, row: &StateRow) -> Result<StateView, Problem> {
         updated_by: address(mesh, row.stamp.peer.as_str()),
         updated_at: row.updated_at.to_rfc3339(),
         stamp: stamp_view(&row.stamp, row.incarnation),
+        warnings: Vec::new(),
     })
 }

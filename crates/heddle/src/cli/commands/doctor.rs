@@ -8,7 +8,7 @@ use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, OpBody, ResumeBody};
 
 use super::journal::doctor as journal;
-use crate::cli::{CliError, Context, exit, upkeep};
+use crate::cli::{CliError, Context, exit, rollback, upkeep};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -27,8 +27,11 @@ pub struct Args {
     /// Save what can be read of a damaged store; the daemon must be down, and the damaged file is kept
     #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync"])]
     repair: bool,
+    /// Say what became of a migration that failed at the start, and what the way back is
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair"])]
+    rollback_migration: Option<String>,
     /// Rebuild this repository's state from its journal and compare; exit 1 on drift
-    #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair"])]
+    #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair", "rollback_migration"])]
     verify_journal: bool,
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -52,6 +55,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     }
     if args.repair {
         return upkeep::repair(context);
+    }
+    if let Some(number) = &args.rollback_migration {
+        return rollback::run(context, number);
     }
     let client = context.client();
     let op = |id: &String| OpBody {

@@ -1,33 +1,74 @@
-//! `heddle explain ID`: what became of a send, across outbox and broker, in one screen.
+//! `heddle explain ID`: what became of a send, a change to the data or an effect, in one screen.
 
 use clap::Args as ClapArgs;
-use heddle_wire::client::ClientError;
-use heddle_wire::ipc::{DeliveryView, EffectStory, ExplainView, OutboxRow, QueueStateView};
-use serde_json::Value;
+use heddle_wire::ipc::{
+    DataStoryView, DeliveryView, EffectStory, ExplainView, OutboxRow, QueueStateView, Story,
+};
 
 use crate::cli::text::{printable, table};
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The id that the send printed, or the row's own id; or an effect's key, request, registration or
-    /// attempt (`effect:KEY` where a send has the same id)
+    /// The id that a send or a change printed, a row's own id, or a key of the data; or an effect's key,
+    /// request, registration or attempt (`effect:KEY` where something else has the same id)
     id: String,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let story: Value = context.client().explain_any(&args.id, &context.scope())?;
-    if context.json {
-        return context.print(&story, |_| String::new());
+    let story = context.client().story(&args.id, &context.scope())?;
+    context.print(&story, |story| match story {
+        Story::Sent(sent) => describe(sent),
+        Story::Data(data) => of_data(data),
+        Story::Effect(told) => effect(told),
+    })
+}
+
+/// A change to the data, or what stands under a key.
+fn of_data(story: &DataStoryView) -> String {
+    let id = printable(&story.id);
+    let mut text = format!("{id}: {}\n", printable(&story.says));
+    let mut line = |name: &str, value: String| {
+        text.push_str(&format!("  {name:<10} {}\n", printable(&value)));
+    };
+    line("mesh", story.mesh.clone());
+    if let Some(op) = &story.op_id {
+        line("op", format!("{op}, {}", story.result));
     }
-    let unread =
-        |error: serde_json::Error| CliError::from(ClientError::Protocol(error.to_string()));
-    if story["kind"] == "effect" {
-        let story: EffectStory = serde_json::from_value(story).map_err(unread)?;
-        return context.print(&story, effect);
+    if let Some(request) = &story.request {
+        line(
+            "request",
+            format!(
+                "{} by @{} at {}, stamp {}",
+                request.idempotency_key, request.agent, request.at, request.lamport
+            ),
+        );
     }
-    let story: ExplainView = serde_json::from_value(story).map_err(unread)?;
-    context.print(&story, describe)
+    for row in &story.rows {
+        let what = row.op.as_deref().unwrap_or(&row.noun);
+        let gone = if row.deleted { ", deleted" } else { "" };
+        line(
+            what,
+            format!(
+                "{} by {} at {}, stamp {}, op {}{gone}",
+                row.key, row.peer, row.at, row.lamport, row.op_id
+            ),
+        );
+    }
+    if let Some(row) = &story.outbox {
+        let place = row.history_id.as_deref().unwrap_or("no place yet");
+        line("outbox", format!("{} ({place})", row.status));
+    }
+    if let Some(arrival) = &story.arrival {
+        line(
+            "log",
+            format!(
+                "{} from {} at {}: {}",
+                arrival.history_id, arrival.sender, arrival.received_at, arrival.state
+            ),
+        );
+    }
+    text
 }
 
 /// An effect's life, one line for each thing that happened to it.
@@ -123,6 +164,12 @@ fn describe(story: &ExplainView) -> String {
             "was free"
         };
         line("limiter", format!("{cost} in window {}", limiter.window));
+    }
+    if let Some(data) = &story.data {
+        line("data", data.says.clone());
+        for row in &data.rows {
+            line(&row.noun, format!("{}, stamp {}", row.key, row.lamport));
+        }
     }
     text.push_str(&recipients(story));
     text.push_str(&chain(story));

@@ -91,7 +91,7 @@ fn delete(context: &Context, key: String, given: Option<String>) -> Result<(), C
 
 fn get(context: &Context, key: &str) -> Result<(), CliError> {
     let mut query = vec![("key", key)];
-    query.extend(context.mesh_scope());
+    query.extend(context.scope());
     let view = context.client().get_state(&query)?;
     context.print(&view, |view| shown(&view.value) + "\n")
 }

@@ -25,8 +25,10 @@ struct Arguments {
 
 fn run(session: &Session, given: Value) -> Done {
     let given: Arguments = arguments(given)?;
-    let mesh = session.mesh();
+    let (mesh, agent) = (session.mesh(), session.agent());
     let mut query: Vec<_> = mesh.iter().map(|mesh| ("mesh", mesh.as_str())).collect();
+    // Whose warnings the answer carries.
+    query.extend(agent.iter().map(|agent| ("agent", agent.as_str())));
     if let Some(key) = &given.key {
         query.push(("key", key));
         return value(&session.client().get_state(&query)?);

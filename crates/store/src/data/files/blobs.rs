@@ -1,9 +1,9 @@
 //! Which blobs this home has and which it lacks: the seam for whoever fetches them.
 //!
 //! An op on a large file names its blob and does not carry it. A home without the bytes says so
-//! ([`super::FileBytes::Elsewhere`]). To fetch: take [`Store::wanted_blobs`], get the bytes from a
-//! member, [`crate::Blobs::take_in`] and [`crate::Landing::land`] them, compare the hash with the one
-//! that was wanted, and hand what landed to [`Store::blob_arrived`].
+//! ([`super::FileBytes::Elsewhere`]). To fetch: take [`Store::missing_blobs`], gather the bytes in a
+//! [`crate::Partial`], finish it, which compares the hash with the one that was wanted, and hand what
+//! landed to [`Store::blob_arrived`].
 
 use heddle_core::file::ContentHash;
 use rusqlite::{Connection, params};

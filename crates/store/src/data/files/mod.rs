@@ -4,6 +4,7 @@
 //! before (LF-29). How many rows name a blob is counted by the schema's triggers (LF-26, C22).
 
 mod blobs;
+mod fetch;
 mod look;
 mod sweep;
 
@@ -15,12 +16,14 @@ use rusqlite::{Connection, params};
 use serde_json::json;
 
 pub use blobs::WantedBlob;
+pub use fetch::MissingBlob;
 pub use look::{FileBytes, FileFilter, FileFind, FileRow};
 pub use sweep::Swept;
 
 #[cfg(test)]
 pub(crate) use {
     blobs::{ARRIVED, WANTED},
+    fetch::{IS_WANTED, MISSING, SHARED_IN},
     look::{BY_OP, BY_PATH, CONTENT, LIST, PLACE_OF},
     sweep::{FORGET, NAMED, OLD_MARKS, PENDING, RELEASE},
 };
@@ -237,8 +240,7 @@ const DUMP: &str = "
         content
     FROM files WHERE mesh_id = ?1 ORDER BY peer, path";
 
-/// For the canonical dump (LF-09). To be called by whoever writes it.
-#[allow(dead_code, reason = "the canonical dump is built beside this noun")]
+/// For the canonical dump (LF-09).
 pub(crate) fn dump(
     connection: &Connection,
     mesh: MeshId,

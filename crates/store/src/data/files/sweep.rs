@@ -1,4 +1,4 @@
-//! Taking away what nobody names: blobs, and the marks of files that were deleted long ago.
+//! Taking away what nobody names: blobs, and the marks of what was deleted long ago.
 //!
 //! IMPORTANT, the order for a blob (C22): the right to remove it, which nobody gets who shares it just
 //! now; the look under the writer, where every share that has run is seen, committed or not; the commit
@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::blobs::{Blobs, Found, Removing};
 use crate::cells::Cells;
+use crate::data::floor;
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -46,8 +47,6 @@ pub(crate) const OLD_MARKS: &str = "
     SELECT place, mesh_id, peer, lamport, op_id FROM files INDEXED BY files_deleted
     WHERE tombstone = 1 AND updated_at < ?2 AND mesh_id = ?1
     ORDER BY updated_at LIMIT ?3";
-
-const LOCAL_MESHES: &str = "SELECT mesh_id FROM mesh WHERE broker_url IS NULL";
 
 const RAISE_FLOOR: &str = "
     INSERT INTO file_floor (mesh_id, peer, lamport, op_id) VALUES (?1, ?2, ?3, ?4)
@@ -90,9 +89,12 @@ impl Store {
                 }
             }
         }
+        self.sweep_partials(blobs).await?;
         while !stop() {
             let cutoff = before(now, TOMBSTONE_LIFE);
-            let collected = self.write(move |connection| collect(connection, cutoff));
+            let collected = self.write(move |connection| {
+                Ok(collect(connection, cutoff)? + floor::collect(connection, cutoff)?)
+            });
             match collected.await? {
                 0 => break,
                 taken => swept.tombstones += taken,
@@ -247,14 +249,9 @@ fn named(connection: &Connection, hash: ContentHash) -> Result<Option<i64>, Stor
 
 /// A batch of old marks, and the floor that stays in their place (LF-11).
 fn collect(connection: &Connection, cutoff: WallMs) -> Result<u64, StoreError> {
-    let meshes: Vec<[u8; 16]> = {
-        let mut statement = connection.prepare_cached(LOCAL_MESHES)?;
-        let rows = statement.query_map([], |row| row.get(0))?;
-        rows.collect::<rusqlite::Result<_>>()?
-    };
     let limit = i64::try_from(SWEEP_BLOBS_MAX).unwrap_or(i64::MAX);
     let mut taken = 0;
-    for mesh in meshes {
+    for mesh in floor::personal_meshes(connection)? {
         let mut statement = connection.prepare_cached(OLD_MARKS)?;
         let mut rows = statement.query(params![mesh, cutoff.0, limit])?;
         let mut places: Vec<i64> = Vec::new();

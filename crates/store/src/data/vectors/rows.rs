@@ -10,6 +10,7 @@ use rusqlite::{Connection, params};
 
 use super::models;
 use crate::cells::{Cells, count_cell};
+use crate::data::floor::{Noun, floor};
 use crate::error::StoreError;
 
 /// When a row was written, in both kinds of time. The stamp's peer is the owner.
@@ -83,6 +84,20 @@ pub(super) fn existing(
     }))
 }
 
+/// Against what is there, or against the floor where a mark was collected (LF-11).
+fn verdict(
+    connection: &Connection,
+    written: &Written<'_>,
+    existing: Option<&Existing>,
+) -> Result<Merge, StoreError> {
+    let floor = match existing {
+        Some(_) => None,
+        None => floor(connection, written.mesh, Noun::Vector, &written.stamp.peer)?,
+    };
+    let known = existing.map(|row| &row.stamp).or(floor.as_ref());
+    Ok(merge(known, written.stamp))
+}
+
 /// Last writer wins, for one key under one model. Both rows of a vector change together or not at all.
 pub(super) fn put(
     connection: &Connection,
@@ -92,7 +107,7 @@ pub(super) fn put(
 ) -> Result<Merge, StoreError> {
     let model = live.model.fingerprint();
     let existing = existing(connection, written.mesh, key, &written.stamp.peer, model)?;
-    let verdict = merge(existing.as_ref().map(|row| &row.stamp), written.stamp);
+    let verdict = verdict(connection, written, existing.as_ref())?;
     if verdict != Merge::Take {
         return Ok(verdict);
     }
@@ -123,7 +138,7 @@ pub(super) fn take_away(
     model: ModelFingerprint,
 ) -> Result<Merge, StoreError> {
     let existing = existing(connection, written.mesh, key, &written.stamp.peer, model)?;
-    let verdict = merge(existing.as_ref().map(|row| &row.stamp), written.stamp);
+    let verdict = verdict(connection, written, existing.as_ref())?;
     if verdict != Merge::Take {
         return Ok(verdict);
     }

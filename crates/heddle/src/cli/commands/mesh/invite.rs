@@ -3,6 +3,7 @@
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::MeshInviteBody;
 
+use crate::cli::commands::remember::{again, id};
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
 
@@ -14,14 +15,19 @@ pub struct Args {
     /// How long it lasts: 7d, 12h, 30m, 45s
     #[arg(long, default_value = "7d", value_name = "TIME", value_parser = parse_seconds)]
     expires: u64,
+    /// The idempotency key: the same key and request again give the same link
+    #[arg(long)]
+    id: Option<String>,
 }
 
 pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
-    let answer = context.client().invite(&MeshInviteBody {
+    let body = MeshInviteBody {
         mesh: context.mesh.clone(),
         uses: Some(args.uses),
         expires_seconds: Some(args.expires),
-    })?;
+    };
+    let key = id(args.id.clone());
+    let answer = again(|| context.client().invite(&key, &body))?;
     if answer.published {
         super::publish::watch(context)?;
     }

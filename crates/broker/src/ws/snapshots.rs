@@ -1,0 +1,76 @@
+//! Snapshots at the door: for the owner of a mesh who publishes it.
+
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::{HistoryId, OpId};
+use heddle_core::membership::Role;
+use heddle_wire::broker::ReplyResult;
+
+use super::Shared;
+use crate::accept::{Refusal, refused};
+use crate::limiter::Limiter;
+use crate::principal::Principal;
+use crate::storage::{SnapshotVerdict, Storage, StorageError};
+
+/// Whether a snapshot begins or is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    Begin,
+    Commit,
+}
+
+pub(super) async fn step<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    id: OpId,
+    step: Step,
+) -> Result<ReplyResult, StorageError> {
+    let (mesh, by) = (principal.mesh, principal.member);
+    let storage = shared.storage();
+    let standing = storage.credentials(mesh, by).await?.standing;
+    // It hides ops of everybody: that is not for a guest.
+    let is_owner = standing.is_some_and(|s| s.role == Role::Owner && s.revoked_at.is_none());
+    if !is_owner {
+        return Ok(no(
+            ErrorCode::NotOwner,
+            "only an owner publishes a snapshot",
+        ));
+    }
+    let verdict = match step {
+        Step::Begin => storage.begin_snapshot(mesh, id, by).await?,
+        Step::Commit => storage.commit_snapshot(mesh, id, by).await?,
+    };
+    Ok(match verdict {
+        SnapshotVerdict::Changed => {
+            if step == Step::Commit {
+                shared.hub.log_grew(mesh);
+            }
+            ReplyResult::Ok { changed: true }
+        }
+        SnapshotVerdict::Same => ReplyResult::Ok { changed: false },
+        SnapshotVerdict::Other => no(ErrorCode::InvalidRequest, "another snapshot is open"),
+        SnapshotVerdict::Unsupported => {
+            no(ErrorCode::InvalidRequest, "this broker has no snapshots")
+        }
+    })
+}
+
+fn no(code: ErrorCode, detail: &str) -> ReplyResult {
+    let detail = detail.to_owned();
+    ReplyResult::Refused(refused(Refusal { code, detail }))
+}
+
+/// Up to where this member may read the log; everything where there is no snapshot of somebody else.
+pub(super) async fn readable<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+) -> Result<HistoryId, StorageError> {
+    let open = shared.storage().open_snapshot(principal.mesh).await?;
+    let hides = open.filter(|open| open.by != principal.member);
+    Ok(hides.map_or(
+        HistoryId {
+            epoch: u64::MAX,
+            seq: u64::MAX,
+        },
+        |open| open.behind,
+    ))
+}

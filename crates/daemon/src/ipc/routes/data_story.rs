@@ -1,0 +1,162 @@
+//! The story of an id or a key of the data, as `GET /v1/explain/{id}` tells it.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{ClientMessageId, OpId, Party};
+use heddle_core::lamport::PeerId;
+use heddle_store::{DataStory, OutboxFind, StoryArrival, StoryRequest, StoryRow};
+use heddle_wire::ipc::{DataArrivalView, DataRequestView, DataRowView, DataStoryView, OutboxRow};
+use heddle_wire::problem::Problem;
+
+use super::outbox::told;
+use crate::ipc::Ipc;
+use crate::mesh::MeshState;
+use crate::shared::store_problem;
+
+/// In the mesh that was named, or in the first one that knows it.
+pub(super) async fn find(
+    ipc: &Ipc,
+    mesh: Option<&str>,
+    id: &str,
+) -> Result<Option<DataStoryView>, Problem> {
+    if let Some(name) = mesh {
+        return of(ipc, ipc.shared.mesh(Some(name))?, id).await;
+    }
+    for mesh in &ipc.shared.meshes {
+        if let Some(story) = of(ipc, mesh, id).await? {
+            return Ok(Some(story));
+        }
+    }
+    Ok(None)
+}
+
+pub(super) async fn of(
+    ipc: &Ipc,
+    mesh: &MeshState,
+    id: &str,
+) -> Result<Option<DataStoryView>, Problem> {
+    let story = ipc.shared.store.data_story(mesh.mesh.mesh, id.to_owned());
+    let story = story.await.map_err(|error| store_problem(&error))?;
+    if story.is_empty() {
+        return Ok(None);
+    }
+    let outbox = match story.op {
+        Some(op) => outbox(ipc, mesh, op).await?,
+        None => None,
+    };
+    let (result, says) = verdict(&story);
+    Ok(Some(DataStoryView {
+        id: id.to_owned(),
+        kind: "data".to_owned(),
+        mesh: mesh.mesh.name.to_string(),
+        op_id: story.op.map(|op| op.to_string()),
+        result: result.to_owned(),
+        says,
+        rows: story.rows.iter().map(|row| row_view(mesh, row)).collect(),
+        request: story.request.map(request_view),
+        arrival: story.arrival.map(|arrival| arrival_view(mesh, arrival)),
+        outbox,
+    }))
+}
+
+/// What became of it: one word, one sentence.
+fn verdict(story: &DataStory) -> (&'static str, String) {
+    let Some(op) = story.op else {
+        return ("key", "what stands under this key now".to_owned());
+    };
+    if let Some(row) = story.rows.iter().find(|row| row.stamp.op == op) {
+        let what = if row.is_deleted {
+            "it deleted what stood there, and nothing younger has come since"
+        } else if row.noun == "task" {
+            "it is one of the ops that the task's state is folded from"
+        } else {
+            "its value is the one that stands there now"
+        };
+        return ("stands", what.to_owned());
+    }
+    if story
+        .request
+        .as_ref()
+        .is_none_or(|request| request.op != op)
+        && let Some(arrival) = &story.arrival
+    {
+        let why = arrival.reason.as_deref().unwrap_or("no reason was kept");
+        match arrival.state.as_str() {
+            "waiting" => return ("waiting", "it came and waits for its turn".to_owned()),
+            "parked" => return ("parked", "what it is about has not come yet".to_owned()),
+            "quarantined" => {
+                return (
+                    "quarantined",
+                    format!("it was set aside: {why}; `heddle doctor` lists it"),
+                );
+            }
+            "dropped" => return ("dropped", "a person dropped it here".to_owned()),
+            _ => {}
+        }
+    }
+    if story.rows.iter().any(|row| row.noun == "task") {
+        return ("stands", "the ops of this task, in their order".to_owned());
+    }
+    (
+        "superseded",
+        "it was applied, and a younger change has taken its place since".to_owned(),
+    )
+}
+
+async fn outbox(ipc: &Ipc, mesh: &MeshState, op: OpId) -> Result<Option<Box<OutboxRow>>, Problem> {
+    let Ok(id) = ClientMessageId::parse(&op.to_string()) else {
+        return Ok(None);
+    };
+    let found = ipc.shared.store.outbox_find(OutboxFind::ClientMessageId {
+        id,
+        mesh: Some(mesh.mesh.mesh),
+        agent: None,
+    });
+    let rows = found.await.map_err(|error| store_problem(&error))?;
+    match rows.first() {
+        Some(row) => Ok(Some(Box::new(told(ipc, row).await?))),
+        None => Ok(None),
+    }
+}
+
+/// `@member/agent` where the peer is known, else as it stands in the row.
+fn peer_name(mesh: &MeshState, peer: &PeerId) -> String {
+    match peer.as_str().parse::<Party>() {
+        Ok(party) => mesh.address(party.member, &party.agent),
+        Err(_) => peer.as_str().to_owned(),
+    }
+}
+
+fn row_view(mesh: &MeshState, row: &StoryRow) -> DataRowView {
+    DataRowView {
+        noun: row.noun.to_owned(),
+        key: row.key.clone(),
+        op: Some(row.op.clone()).filter(|op| !op.is_empty()),
+        peer: peer_name(mesh, &row.stamp.peer),
+        op_id: row.stamp.op.to_string(),
+        lamport: row.stamp.lamport,
+        incarnation: row.incarnation,
+        at: row.at.to_rfc3339(),
+        deleted: row.is_deleted,
+    }
+}
+
+fn request_view(request: StoryRequest) -> DataRequestView {
+    DataRequestView {
+        idempotency_key: request.key,
+        agent: request.agent,
+        at: request.at.to_rfc3339(),
+        op_id: request.op.to_string(),
+        lamport: request.lamport,
+    }
+}
+
+fn arrival_view(mesh: &MeshState, arrival: StoryArrival) -> DataArrivalView {
+    DataArrivalView {
+        history_id: arrival.at.to_string(),
+        sender: peer_name(mesh, &PeerId::new(&arrival.sender)),
+        state: arrival.state,
+        reason: arrival.reason,
+        received_at: arrival.received_at.to_rfc3339(),
+        applied_at: arrival.applied_at.map(WallMs::to_rfc3339),
+    }
+}

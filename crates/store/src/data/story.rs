@@ -1,0 +1,241 @@
+//! What this home knows of an id or a key of the data: which request made it, which rows it left, and how
+//! it came in. For people who ask; nothing is decided here, and rows are looked for without an index.
+
+use heddle_core::clock::WallMs;
+use heddle_core::file::FilePath;
+use heddle_core::ids::{HistoryId, MeshId, OpId};
+use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::op::DataOp;
+use rusqlite::{Connection, OptionalExtension, params};
+
+use crate::cells::Cells;
+use crate::error::StoreError;
+use crate::store::Store;
+
+/// Rows of each table that are told of.
+const ROWS_MAX: i64 = 20;
+
+/// A row that the op made, or that has the key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoryRow {
+    /// `memory`, `state`, `file`, `vector` or `task`.
+    pub noun: &'static str,
+    pub key: String,
+    /// The op that stands there, or the op of a task by its name.
+    pub op: String,
+    pub stamp: Stamp,
+    pub incarnation: u64,
+    pub at: WallMs,
+    pub is_deleted: bool,
+}
+
+/// The request of this home that made the change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoryRequest {
+    pub key: String,
+    pub agent: String,
+    pub at: WallMs,
+    pub op: OpId,
+    pub lamport: u64,
+    pub peer: PeerId,
+}
+
+/// How the op came from the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoryArrival {
+    pub at: HistoryId,
+    pub sender: String,
+    /// `waiting`, `applied`, `parked`, `quarantined` or `dropped`.
+    pub state: String,
+    pub reason: Option<String>,
+    pub received_at: WallMs,
+    pub applied_at: Option<WallMs>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DataStory {
+    /// The op that the id stands for, if it stands for one.
+    pub op: Option<OpId>,
+    pub rows: Vec<StoryRow>,
+    pub request: Option<StoryRequest>,
+    pub arrival: Option<StoryArrival>,
+}
+
+impl DataStory {
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.request.is_none() && self.arrival.is_none()
+    }
+}
+
+// One statement for each table: key, stamp, incarnation, time, whether it is gone.
+const TABLES: [(&str, &str); 4] = [
+    (
+        "memory",
+        "SELECT key, lamport, peer, op_id, incarnation, updated_at, tombstone FROM memory
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key, peer LIMIT ?4",
+    ),
+    (
+        "state",
+        "SELECT key, lamport, updated_by, op_id, incarnation, updated_at, tombstone FROM state_kv
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key LIMIT ?4",
+    ),
+    (
+        "file",
+        "SELECT path, lamport, peer, op_id, incarnation, updated_at, tombstone FROM files
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR path = ?3) ORDER BY path, peer LIMIT ?4",
+    ),
+    (
+        "vector",
+        "SELECT key, lamport, peer, op_id, incarnation, updated_at, tombstone FROM vector_metadata
+         WHERE mesh_id = ?1 AND (op_id = ?2 OR key = ?3) ORDER BY key, peer LIMIT ?4",
+    ),
+];
+
+const TASK_OPS: &str = "
+    SELECT op_id, task_id, body FROM task_op
+    WHERE mesh_id = ?1 AND (op_id = ?2 OR task_id = ?2) ORDER BY op_id LIMIT ?3";
+
+const REQUEST: &str = "
+    SELECT request_key, agent, applied_at, answer FROM applied_request
+    WHERE mesh_id = ?1 AND (request_key = ?2 OR json_extract(answer, '$.op') = ?3)
+    ORDER BY applied_at DESC LIMIT 1";
+
+const ARRIVAL: &str = "
+    SELECT op_id, epoch, seq, sender, state, reason, received_at, applied_at FROM op_inbox
+    WHERE mesh_id = ?1 AND op_id = ?2 ORDER BY epoch, seq LIMIT 1";
+
+impl Store {
+    /// By an op's id, by the idempotency key of a change, by a task's id, or by a key of the data.
+    pub async fn data_story(&self, mesh: MeshId, id: String) -> Result<DataStory, StoreError> {
+        self.read(move |connection| story(connection, mesh, &id))
+            .await
+    }
+}
+
+fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, StoreError> {
+    let named: Option<OpId> = id.parse().ok();
+    let request = request(connection, mesh, id, named)?;
+    let op = named.or(request.as_ref().map(|request| request.op));
+    let mut rows = Vec::new();
+    // As it is stored: a file's path is normalised when it is shared.
+    let path = FilePath::parse(id).ok();
+    let bytes = op.map(OpId::to_bytes);
+    for (noun, sql) in TABLES {
+        let key = match (noun, &path) {
+            ("file", Some(path)) => path.as_str(),
+            _ => id,
+        };
+        let mut statement = connection.prepare_cached(sql)?;
+        let mut found = statement.query(params![mesh.0.to_bytes(), bytes, key, ROWS_MAX])?;
+        while let Some(row) = found.next()? {
+            let mut cells = Cells::of("a data row", row);
+            rows.push(StoryRow {
+                noun,
+                key: cells.get()?,
+                op: String::new(),
+                stamp: cells.stamp()?,
+                incarnation: cells.count()?,
+                at: cells.wall()?,
+                is_deleted: cells.get()?,
+            });
+        }
+    }
+    if let Some(bytes) = bytes {
+        rows.extend(task_ops(connection, mesh, bytes)?);
+    }
+    let arrival = match op {
+        Some(op) => arrival(connection, mesh, op)?,
+        None => None,
+    };
+    Ok(DataStory {
+        op,
+        rows,
+        request,
+        arrival,
+    })
+}
+
+fn task_ops(
+    connection: &Connection,
+    mesh: MeshId,
+    id: [u8; 16],
+) -> Result<Vec<StoryRow>, StoreError> {
+    let mut statement = connection.prepare_cached(TASK_OPS)?;
+    let mut found = statement.query(params![mesh.0.to_bytes(), id, ROWS_MAX])?;
+    let mut rows = Vec::new();
+    while let Some(row) = found.next()? {
+        let mut cells = Cells::of("task_op", row);
+        let _: [u8; 16] = cells.get()?;
+        let task = OpId::from_bytes(cells.get()?);
+        let body: Vec<u8> = cells.get()?;
+        // A damaged one is the doctor's affair.
+        let Ok(op) = DataOp::parse(&body) else {
+            continue;
+        };
+        rows.push(StoryRow {
+            noun: "task",
+            key: task.to_string(),
+            op: op.body.name().to_owned(),
+            stamp: op.stamp,
+            incarnation: op.incarnation,
+            at: op.at,
+            is_deleted: false,
+        });
+    }
+    rows.sort_by(|a, b| a.stamp.cmp(&b.stamp));
+    Ok(rows)
+}
+
+fn request(
+    connection: &Connection,
+    mesh: MeshId,
+    id: &str,
+    op: Option<OpId>,
+) -> Result<Option<StoryRequest>, StoreError> {
+    let op = op.map(|op| op.to_string());
+    let mut statement = connection.prepare_cached(REQUEST)?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), id, op])?;
+    let Some(row) = rows.next()? else {
+        return Ok(None);
+    };
+    let mut cells = Cells::of("applied_request", row);
+    let (key, agent) = (cells.get()?, cells.get()?);
+    let at = cells.wall()?;
+    let receipt =
+        cells.parsed(|text| super::request::receipt_of(text, at).ok_or("not an answer of ours"))?;
+    Ok(Some(StoryRequest {
+        key,
+        agent,
+        at,
+        op: receipt.stamp.op,
+        lamport: receipt.stamp.lamport,
+        peer: receipt.stamp.peer,
+    }))
+}
+
+fn arrival(
+    connection: &Connection,
+    mesh: MeshId,
+    op: OpId,
+) -> Result<Option<StoryArrival>, StoreError> {
+    let mut statement = connection.prepare_cached(ARRIVAL)?;
+    let found = statement
+        .query_row(params![mesh.0.to_bytes(), op.to_string()], |row| {
+            let mut cells = Cells::of("op_inbox", row);
+            Ok(arrival_of(&mut cells))
+        })
+        .optional()?;
+    found.transpose()
+}
+
+fn arrival_of(cells: &mut Cells<'_, '_>) -> Result<StoryArrival, StoreError> {
+    let _: String = cells.get()?;
+    Ok(StoryArrival {
+        at: cells.history()?,
+        sender: cells.get()?,
+        state: cells.get()?,
+        reason: cells.get()?,
+        received_at: cells.wall()?,
+        applied_at: cells.wall_or_null()?,
+    })
+}
