@@ -1,4 +1,4 @@
-//! Where the broker keeps its tables: a contract, an oracle in memory, and SQLite.
+//! Where the broker keeps its tables: a contract, an oracle in memory, SQLite and PostgreSQL.
 //!
 //! SQL stands in this folder only. Every implementation runs the one suite in `suite`.
 
@@ -7,6 +7,7 @@ mod error;
 mod log;
 mod memory;
 mod mesh_names;
+pub mod postgres;
 mod presence;
 mod queues;
 mod rows;
@@ -20,6 +21,7 @@ pub use contract::Storage;
 pub use error::StorageError;
 pub use log::{Epochs, Log, LogPage, LogRow};
 pub use memory::MemoryStorage;
+pub use postgres::{PostgresOptions, PostgresStorage};
 pub use presence::{LeaseMs, Presence, Present};
 pub use queues::{Leased, Queues, Taken, Taker};
 pub use rows::{
