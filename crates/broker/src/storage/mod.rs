@@ -16,6 +16,7 @@ mod story;
 #[cfg(test)]
 mod suite;
 mod upkeep;
+mod wakes;
 
 pub use contract::Storage;
 pub use error::StorageError;
@@ -33,3 +34,4 @@ pub use story::{
     Explanation, Levels, LimiterNote, Receipt, ReceiptLevel, Recipient, Story, WorkStory,
 };
 pub use upkeep::{Checked, Job, Upkeep};
+pub use wakes::{Hint, Look as HintLook, Wakes};

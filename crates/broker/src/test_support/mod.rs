@@ -12,7 +12,7 @@ pub(crate) use dump::Dump;
 pub(crate) use flaky::{Fault, Flaky};
 pub(crate) use limiters::{CountingLimiter, StuckLimiter};
 pub(crate) use recorder::Counters;
-pub(crate) use services::postgres;
+pub(crate) use services::{postgres, postgres_options, redis_place, redis_url};
 pub(crate) use world::{
     Gate, envelope, member, mesh, mesh_name, name_of, party, principal, refused_code, send_item,
     topic,

@@ -34,3 +34,19 @@ pub(crate) async fn postgres() -> PostgresStorage {
         .await
         .unwrap()
 }
+
+pub(crate) fn redis_url() -> String {
+    address("HEDDLE_TEST_REDIS_URL")
+}
+
+/// What the keys of one test begin with.
+pub(crate) async fn redis_place() -> String {
+    let client = redis::Client::open(redis_url()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let number: u64 = redis::cmd("INCR")
+        .arg("heddle:test:places")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    format!("heddle:test:{number}")
+}

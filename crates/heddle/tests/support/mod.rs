@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod lossy_proxy;
 pub mod mcp;
 pub mod pushing_broker;
+pub mod servers;
 pub mod sse;
 pub mod stub_broker;
 

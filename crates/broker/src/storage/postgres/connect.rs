@@ -1,12 +1,14 @@
 //! How the database is reached: addresses, what every connection is told, pools with their bounds.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use deadpool_postgres::{Manager, ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use tokio_postgres::Config;
 use tokio_postgres::config::Host;
-use tokio_postgres::{Config, NoTls};
 
 use super::OpenError;
+use super::tls::Tls;
 
 /// How long anybody waits for a connection before being told to come back.
 const POOL_WAIT: Duration = Duration::from_secs(5);
@@ -26,6 +28,8 @@ pub struct PostgresOptions {
     pub url: String,
     /// The schema that holds the tables.
     pub schema: String,
+    /// Certificates to trust instead of the machine's, as PEM.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl PostgresOptions {
@@ -35,6 +39,7 @@ impl PostgresOptions {
         Self {
             url: url.into(),
             schema: Self::SCHEMA.to_owned(),
+            ca_file: None,
         }
     }
 }
@@ -78,18 +83,18 @@ pub(super) struct Pools {
     pub(super) readers: Pool,
 }
 
-pub(super) fn pools(config: &Config) -> Result<Pools, OpenError> {
+pub(super) fn pools(config: &Config, tls: &Tls) -> Result<Pools, OpenError> {
     Ok(Pools {
-        writers: pool(config.clone(), WRITERS_MAX)?,
-        readers: pool(config.clone(), READERS_MAX)?,
+        writers: pool(config.clone(), tls, WRITERS_MAX)?,
+        readers: pool(config.clone(), tls, READERS_MAX)?,
     })
 }
 
-fn pool(config: Config, connections_max: usize) -> Result<Pool, OpenError> {
+fn pool(config: Config, tls: &Tls, connections_max: usize) -> Result<Pool, OpenError> {
     let recycling = ManagerConfig {
         recycling_method: RecyclingMethod::Fast,
     };
-    let manager = Manager::from_config(config, NoTls, recycling);
+    let manager = tls.manager(config, recycling);
     let timeouts = Timeouts {
         wait: Some(POOL_WAIT),
         create: Some(CONNECT_WAIT),

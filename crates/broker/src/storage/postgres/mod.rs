@@ -12,6 +12,7 @@ mod deliveries;
 #[cfg(test)]
 mod dump;
 mod error;
+mod hint_text;
 mod history;
 mod job;
 mod line;
@@ -28,8 +29,10 @@ mod sql;
 mod story;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod traffic;
 mod upkeep;
+mod wires;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,6 +57,8 @@ use error::JobError;
 use job::{Running, Write};
 use line::{Lines, Waiting};
 pub use migrate::Migrated;
+use tls::Tls;
+use wires::Wires;
 
 /// How long a read may take, whatever the server or the network do.
 const READ_WAIT: Duration = Duration::from_secs(20);
@@ -82,6 +87,7 @@ pub enum OpenError {
 pub struct PostgresStorage {
     pools: Arc<Pools>,
     lines: Arc<Lines>,
+    wires: Arc<Wires>,
     migrated: Migrated,
 }
 
@@ -89,8 +95,9 @@ impl PostgresStorage {
     /// Looks whether the server keeps what it is given, brings the tables up to date, and opens the pools.
     pub async fn open(options: &PostgresOptions) -> Result<Self, OpenError> {
         let schema = migrate::checked_name(&options.schema)?;
-        let config = connect::config(options)?;
-        let pools = connect::pools(&config)?;
+        let mut config = connect::config(options)?;
+        let tls = Tls::choose(&mut config, options.ca_file.as_deref())?;
+        let pools = connect::pools(&config, &tls)?;
         let client = pools.writers.get().await;
         let mut client = client.map_err(|error| OpenError::Unreachable(reason(&error)))?;
         settings::check(&client).await?;
@@ -98,6 +105,7 @@ impl PostgresStorage {
         drop(client);
         Ok(Self {
             lines: Lines::new(pools.writers.clone()),
+            wires: Wires::start(config, tls, format!("heddle_{schema}")),
             pools: Arc::new(pools),
             migrated,
         })
@@ -120,6 +128,7 @@ impl PostgresStorage {
     /// Finishes what is in line and closes the connections.
     pub async fn stop(&self) {
         self.lines.stop().await;
+        self.wires.stop().await;
         self.pools.writers.close();
         self.pools.readers.close();
     }

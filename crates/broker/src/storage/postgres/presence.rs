@@ -189,4 +189,16 @@ impl Presence for PostgresStorage {
         let row = row.ok_or(StorageError::UnknownMesh(mesh))?;
         Ok(LeaseMs(Columns::of(&row).number()?))
     }
+
+    async fn pass_lease_time(&self, mesh: MeshId, now: LeaseMs) -> Result<LeaseMs, StorageError> {
+        self.write(mesh, (mesh, now), |tx, (mesh, now)| {
+            Box::pin(async move {
+                remember_lease_time(tx, *mesh, *now).await?;
+                let row = query_opt(tx, LEASE_TIME, &[&mesh_key(*mesh)]).await?;
+                let row = row.ok_or(StorageError::UnknownMesh(*mesh))?;
+                Ok(LeaseMs(Columns::of(&row).number()?))
+            })
+        })
+        .await
+    }
 }

@@ -109,6 +109,7 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
                     accepted_at: WallMs(i64::try_from(minted).unwrap()),
                     expires_at: expires_at.map(WallMs),
                     epoch: (minted % 4 == 0).then_some(1),
+                    session: None,
                     id,
                 }
             },

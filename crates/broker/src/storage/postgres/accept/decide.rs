@@ -65,6 +65,9 @@ impl<'m> Set<'m> {
             recipients.is_some(),
         );
         let epoch = self.decided.next.epoch;
+        if row.resolution == Resolution::Commit && self.is_superseded(new) {
+            return Accepted::Superseded;
+        }
         match (row.resolution, consumed, recipients) {
             (Resolution::Commit, None, Some(_))
                 if new.epoch.is_some_and(|named| named != epoch) =>
@@ -76,6 +79,13 @@ impl<'m> Set<'m> {
             (Resolution::Conflict, Some(consumed), _) => Accepted::Conflict(consumed),
             _ => Accepted::UnknownRecipient,
         }
+    }
+
+    fn is_superseded(&self, new: &NewMessage) -> bool {
+        let latest = self.facts.generations.get(&new.id.sender.member);
+        new.session
+            .zip(latest.copied())
+            .is_some_and(|(session, latest)| session < latest)
     }
 
     fn recipients(&self, destination: &Destination) -> Option<Arc<[MemberId]>> {

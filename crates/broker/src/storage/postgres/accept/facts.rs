@@ -1,4 +1,4 @@
-//! What a set must know before it is decided: seven look-ups, sent together.
+//! What a set must know before it is decided: eight look-ups, sent together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +32,9 @@ const QUEUES: &str = "SELECT queue FROM queue WHERE mesh_id = $1 AND queue = ANY
 const TAKEN: &str = "
 SELECT broker_message_id FROM message WHERE mesh_id = $1 AND broker_message_id = ANY ($2)";
 
+const GENERATIONS: &str = "
+SELECT member_id, generation FROM member WHERE mesh_id = $1 AND member_id = ANY ($2)";
+
 const LAST_OP: &str = "
 SELECT epoch, seq FROM log_row WHERE mesh_id = $1 ORDER BY epoch DESC, seq DESC LIMIT 1";
 
@@ -47,6 +50,8 @@ pub(super) struct Facts {
     pub(super) queues: BTreeSet<QueueName>,
     pub(super) taken: BTreeSet<BrokerMessageId>,
     pub(super) last_op: HistoryId,
+    /// The number of the latest session of each sender.
+    pub(super) generations: BTreeMap<MemberId, u64>,
 }
 
 pub(super) async fn look(
@@ -69,6 +74,8 @@ pub(super) async fn look(
         .iter()
         .map(|new| message_key(new.broker_message_id))
         .collect();
+    let senders: BTreeSet<MemberId> = messages.iter().map(|new| new.id.sender.member).collect();
+    let senders: Vec<Vec<u8>> = senders.into_iter().map(member_key).collect();
     let consumed_sql = format!("{CONSUMED_COLUMNS} ORDER BY k.place");
     let with_ids = ids.params(&key);
     let answers = try_join_all([
@@ -79,11 +86,21 @@ pub(super) async fn look(
         query(transaction, QUEUES, &[&key, &queues]),
         query(transaction, TAKEN, &[&key, &minted]),
         query(transaction, LAST_OP, &[&key]),
+        query(transaction, GENERATIONS, &[&key, &senders]),
     ])
     .await?;
-    let [line, consumed, topics, agents, queues, taken, last_op] = answers
+    let [
+        line,
+        consumed,
+        topics,
+        agents,
+        queues,
+        taken,
+        last_op,
+        generations,
+    ] = answers
         .try_into()
-        .map_err(|_| JobError::BadRow("seven questions have seven answers".to_owned()))?;
+        .map_err(|_| JobError::BadRow("each question has an answer".to_owned()))?;
     let first = line.first().ok_or(StorageError::UnknownMesh(mesh))?;
     Ok(Facts {
         next: Columns::of(first).history_id()?,
@@ -96,6 +113,9 @@ pub(super) async fn look(
             None => HistoryId::ZERO,
             Some(row) => Columns::of(row).history_id()?,
         },
+        generations: read(&generations, |columns| {
+            Ok((columns.member()?, columns.number()?))
+        })?,
     })
 }
 
