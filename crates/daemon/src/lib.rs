@@ -37,6 +37,7 @@ pub use heddle_store::{BackupError, Durability};
 pub use home::{Home, HomeError};
 pub use hooks::PolicyError;
 pub use lock::Holder;
+pub use metrics::MetricsPage;
 pub use open_store::is_damage;
 pub use run::{Daemon, Ending, Prepared, Ready, StartOptions};
 pub use start_error::StartError;

@@ -24,6 +24,11 @@ pub struct Environment {
     pub is_ci: bool,
     /// `HEDDLE_VECTORS_KEY`: the key of the provider of embeddings.
     pub vectors_key: Option<VectorKey>,
+    /// `HEDDLE_BROKER_DATABASE`: where the tables of a broker are. It holds a password, which is nobody's
+    /// business in a list of processes.
+    pub broker_database: Option<String>,
+    /// `HEDDLE_BROKER_LIMITER`: likewise.
+    pub broker_limiter: Option<String>,
     /// The login name.
     pub login: Option<String>,
     /// `PATH`: where a command without a slash is looked for.
@@ -44,6 +49,8 @@ impl Environment {
             log: text("HEDDLE_LOG"),
             is_ci: text("CI").is_some_and(|value| value != "false" && value != "0"),
             vectors_key: text("HEDDLE_VECTORS_KEY").map(VectorKey::new),
+            broker_database: text("HEDDLE_BROKER_DATABASE"),
+            broker_limiter: text("HEDDLE_BROKER_LIMITER"),
             login: text("USER").or_else(|| text("LOGNAME")),
             path: std::env::var_os("PATH"),
         }

@@ -12,7 +12,14 @@ const PLACE: OnePlace = OnePlace {
         Spelling::Path(&["env", "vars"]),
         Spelling::Path(&["env", "vars_os"]),
     ],
-    rooms: &["crates/heddle/src/env.rs", BENCH, SIM, XTASK],
+    rooms: &[
+        "crates/heddle/src/env.rs",
+        // Where scripts/test has put its servers.
+        "crates/broker/src/test_support/services.rs",
+        BENCH,
+        SIM,
+        XTASK,
+    ],
     build_scripts_may: true,
     test_modules_may: false,
     advice: "take the setting as an argument; only crates/heddle/src/env.rs reads the environment",

@@ -52,6 +52,7 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
     let accepted_at = accept.clock.wall();
     let expires_at = expires_at(accept.dedupe, accepted_at);
     let sender_name = batch.sender_name.clone();
+    let session = batch.session;
     let mut messages = Vec::new();
     batch.decide_admitted(|admitted| {
         let content = admitted.content;
@@ -71,6 +72,7 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
             limiter: admitted.limiter,
             // Only the log's order has a reader that must hear of a new epoch before it goes on.
             epoch: admitted.epoch.filter(|_| is_op),
+            session,
         });
         let id = broker_message_id;
         Slot::Committing { id, is_op }
@@ -127,6 +129,11 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
                 "the topic or agent does not exist",
             ))
         }
+        // The newer session sends it again.
+        Accepted::Superseded => Answer::Refused(Refusal::new(
+            ErrorCode::StorageUnavailable,
+            "a newer connection of this member has taken over",
+        )),
         Accepted::OtherEpoch(epoch) => Answer::Refused(Refusal::new(
             ErrorCode::EpochMismatch,
             format!("the history is in epoch {epoch}"),

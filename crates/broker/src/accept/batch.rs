@@ -21,6 +21,8 @@ const _: () = assert!(ENVELOPE_BYTES_MAX <= BATCH_BYTES_MAX);
 pub struct Batch {
     mesh: MeshId,
     pub(super) sender_name: MemberName,
+    /// The session that sends it, where a newer one replaces it.
+    pub(super) session: Option<u64>,
     pub(super) slots: Vec<Slot>,
 }
 
@@ -95,7 +97,17 @@ impl Batch {
         Self {
             mesh: sender.mesh,
             sender_name: sender.member_name.clone(),
+            session: None,
             slots: items.into_iter().map(open).collect(),
+        }
+    }
+
+    /// Sent by this session, and void once a newer one of the same member has begun.
+    #[must_use]
+    pub fn of_session(self, generation: Option<u64>) -> Self {
+        Self {
+            session: generation,
+            ..self
         }
     }
 

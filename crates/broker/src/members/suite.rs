@@ -12,7 +12,7 @@ use ulid::Ulid;
 use super::{EnrolVerdict, Enrolment, Members as _, NewInvite, RevokeVerdict};
 use crate::storage::{LeaseMs, Storage as _, StorageError};
 use crate::test_support::{
-    TestStorage, member, memory, mesh, mesh_name, on_every_storage, party, sqlite, topic,
+    TestStorage, member, memory, mesh, mesh_name, on_every_storage, party, postgres, sqlite, topic,
 };
 
 const AT: WallMs = WallMs(1_000);
@@ -311,13 +311,21 @@ async fn br_17_meshes_are_apart<S: TestStorage>(storage: Arc<S>) {
     assert_eq!(unknown, Err(StorageError::UnknownMesh(mesh(3))));
 }
 
-/// Two thousand steps of a seeded walk: the same answers and the same rows on both.
 #[tokio::test]
 async fn memory_and_sqlite_keep_the_same_rows() {
-    let (oracle, tables) = (memory(), sqlite());
-    let tables = Arc::new(tables.storage.clone());
+    keep_the_same_rows(&sqlite().storage, 2_000).await;
+}
+
+#[tokio::test]
+async fn memory_and_postgres_keep_the_same_rows() {
+    keep_the_same_rows(&postgres().await, 500).await;
+}
+
+/// Many steps of a seeded walk: the same answers and the same rows on both.
+async fn keep_the_same_rows<S: TestStorage>(tables: &S, steps: u32) {
+    let oracle = memory();
     open(oracle.as_ref(), 4).await;
-    open(tables.as_ref(), 4).await;
+    open(tables, 4).await;
     let mut state = 7_u64;
     let mut draw = |below: u64| {
         state = state
@@ -325,7 +333,7 @@ async fn memory_and_sqlite_keep_the_same_rows() {
             .wrapping_add(1);
         (state >> 33) % below
     };
-    for step in 0..2_000 {
+    for step in 0..steps {
         let (number, by) = (u128::from(draw(6)) + 1, u8::try_from(draw(24)).unwrap() + 2);
         let who = MemberId(Ulid(u128::from(by) + 5_000));
         let at = WallMs(i64::try_from(draw(10_000)).unwrap());

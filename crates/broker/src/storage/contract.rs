@@ -39,12 +39,13 @@ use super::rows::{
 use super::snapshots::Snapshots;
 use super::story::Story;
 use super::upkeep::Upkeep;
+use super::wakes::Wakes;
 use crate::members::Members;
 
 /// Shorthand for what every operation returns.
 pub(super) type Answer<T> = Result<T, StorageError>;
 
-pub trait Storage: Log + Members + Presence + Queues + Snapshots + Story + Upkeep {
+pub trait Storage: Log + Members + Presence + Queues + Snapshots + Story + Upkeep + Wakes {
     /// Makes the mesh exist, at epoch 1, and names it; a name that another mesh has gets a number behind
     /// it. True if that changed anything.
     fn ensure_mesh(

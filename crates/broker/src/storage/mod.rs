@@ -1,4 +1,4 @@
-//! Where the broker keeps its tables: a contract, an oracle in memory, and SQLite.
+//! Where the broker keeps its tables: a contract, an oracle in memory, SQLite and PostgreSQL.
 //!
 //! SQL stands in this folder only. Every implementation runs the one suite in `suite`.
 
@@ -7,6 +7,7 @@ mod error;
 mod log;
 mod memory;
 mod mesh_names;
+pub mod postgres;
 mod presence;
 mod queues;
 mod rows;
@@ -16,11 +17,13 @@ mod story;
 #[cfg(test)]
 mod suite;
 mod upkeep;
+mod wakes;
 
 pub use contract::Storage;
 pub use error::StorageError;
 pub use log::{Epochs, Log, LogPage, LogRow};
 pub use memory::MemoryStorage;
+pub use postgres::{PostgresOptions, PostgresStorage};
 pub use presence::{LeaseMs, Presence, Present};
 pub use queues::{Leased, QueueCount, Queues, Taken, Taker};
 pub use rows::{
@@ -34,3 +37,4 @@ pub use story::{
     WorkStory,
 };
 pub use upkeep::{Checked, Job, Upkeep};
+pub use wakes::{Hint, Look as HintLook, Wakes};

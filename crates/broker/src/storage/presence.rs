@@ -82,4 +82,12 @@ pub trait Presence: Send + Sync + 'static {
 
     /// The newest lease time that a write was handed. Whoever serves the store goes on from here.
     fn lease_time(&self, mesh: MeshId) -> impl Future<Output = Answer<LeaseMs>> + Send;
+
+    /// Keeps that it is `now`, and answers the newest time that anybody has kept: those who serve the store
+    /// together go by the one of them that is furthest.
+    fn pass_lease_time(
+        &self,
+        mesh: MeshId,
+        now: LeaseMs,
+    ) -> impl Future<Output = Answer<LeaseMs>> + Send;
 }

@@ -102,6 +102,10 @@ pub struct NewMessage {
     pub limiter: Option<LimiterNote>,
     /// The epoch that an op's sender takes the history to be in.
     pub epoch: Option<u64>,
+    /// The generation of the session that sends it, if a newer one of the same member is to replace it. Many
+    /// brokers may serve a shared store: the message is not accepted once a newer session has begun, so that
+    /// what that one was told is absent stays so (C5). A process that is alone ends the older one by itself.
+    pub session: Option<u64>,
 }
 
 /// What the transaction made of one message.
@@ -121,6 +125,8 @@ pub enum Accepted {
     Conflict(Consumed),
     /// The destination does not exist; nothing was written.
     UnknownRecipient,
+    /// A newer session of the sender has begun, maybe at another broker; nothing was written.
+    Superseded,
     /// The history is in another epoch, this one; nothing was written.
     OtherEpoch(u64),
     /// This message alone could not be written and was undone; the reason is ours, not the caller's.

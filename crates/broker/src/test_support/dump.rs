@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::storage::{MemoryStorage, SqliteStorage};
+use crate::storage::{MemoryStorage, PostgresStorage, SqliteStorage};
 
 pub(crate) trait Dump: Send + Sync {
     fn dump(&self) -> impl Future<Output = Vec<String>> + Send;
@@ -44,5 +44,19 @@ impl Dump for SqliteStorage {
             INSERT INTO rate_limit_counter SELECT mesh_id, -1, 9223372036854775807 FROM mesh;
             UPDATE client_message_dedupe SET limiter_window = -5, limiter_counted = 77;";
         self.batch(sql.to_owned()).await;
+    }
+}
+
+impl Dump for PostgresStorage {
+    async fn dump(&self) -> Vec<String> {
+        PostgresStorage::dump(self).await
+    }
+
+    async fn spoil_telemetry(&self) {
+        let sql = "
+            UPDATE rate_limit_counter SET accepted = -9223372036854775807;
+            INSERT INTO rate_limit_counter SELECT mesh_id, -1, 9223372036854775807 FROM mesh;
+            UPDATE client_message_dedupe SET limiter_window = -5, limiter_counted = 77;";
+        self.batch(sql).await;
     }
 }

@@ -13,7 +13,7 @@ use crate::members::{
 use crate::storage::{
     Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, OpenSnapshot, Orphan, PageLimit,
     Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots, Storage, StorageError,
-    Story, Taken, Taker, Upkeep,
+    Story, Taken, Taker, Upkeep, Wakes,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -154,6 +154,10 @@ impl<S: Storage> Presence for Flaky<S> {
         self.inner.presence(mesh, now).await
     }
 
+    async fn pass_lease_time(&self, mesh: MeshId, now: LeaseMs) -> Answer<LeaseMs> {
+        self.inner.pass_lease_time(mesh, now).await
+    }
+
     async fn lease_time(&self, mesh: MeshId) -> Answer<LeaseMs> {
         self.inner.lease_time(mesh).await
     }
@@ -264,3 +268,5 @@ impl<S: Storage> Upkeep for Flaky<S> {
         self.inner.effect_rows(mesh).await
     }
 }
+
+impl<S: Storage> Wakes for Flaky<S> {}

@@ -5,12 +5,14 @@ mod flaky;
 mod flaky_rest;
 mod limiters;
 mod recorder;
+mod services;
 mod world;
 
 pub(crate) use dump::Dump;
 pub(crate) use flaky::{Fault, Flaky};
 pub(crate) use limiters::{CountingLimiter, StuckLimiter};
 pub(crate) use recorder::Counters;
+pub(crate) use services::{postgres, postgres_options, redis_place, redis_url};
 pub(crate) use world::{
     Gate, envelope, member, mesh, mesh_name, name_of, party, principal, refused_code, send_item,
     topic,
@@ -77,6 +79,13 @@ macro_rules! on_every_storage {
             async fn $test() {
                 let sqlite = $crate::test_support::sqlite();
                 super::$test(std::sync::Arc::new(sqlite.storage.clone())).await;
+            })*
+        }
+        mod on_postgres {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                let postgres = $crate::test_support::postgres().await;
+                super::$test(std::sync::Arc::new(postgres)).await;
             })*
         }
     };

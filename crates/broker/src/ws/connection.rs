@@ -66,7 +66,7 @@ where
     ending
 }
 
-struct Connection<'a, S, L> {
+struct Connection<'a, S: Storage, L: Limiter> {
     shared: &'a Arc<Shared<S, L>>,
     principal: Principal,
     registration: Registration<S, L>,

@@ -79,7 +79,7 @@ async fn decide<S: Storage, L: Limiter>(
     };
     if let EnrolVerdict::Enrolled { member, name } = &verdict {
         tracing::info!(mesh = %invite.mesh, %member, %name, invite = %invite.invite, "a member joined");
-        shared.hub.roster_changed(invite.mesh, None);
+        shared.roster_changed(invite.mesh, None);
     }
     Ok(answer(verdict, &name))
 }

@@ -7,7 +7,7 @@ use heddle_core::ids::{HistoryId, Party};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{Denied, NONCE_BYTES, Nonce};
 use heddle_core::names::{AgentName, MeshName};
-use heddle_core::negotiate::advertise;
+use heddle_core::negotiate::{ConnectionPolicy, advertise};
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -31,7 +31,7 @@ const EPOCH_MAX: u64 = 1 << 40;
 const SEQ_MAX: u64 = 1 << 53;
 
 /// A connection that is in. Dropping it takes the connection out of the hub and tells the others.
-pub(super) struct Registration<S, L> {
+pub(super) struct Registration<S: Storage, L: Limiter> {
     shared: Arc<Shared<S, L>>,
     pub(super) session: Arc<Session>,
 }
@@ -58,13 +58,13 @@ impl<S: Storage, L: Limiter> Registration<S, L> {
     }
 }
 
-impl<S, L> Drop for Registration<S, L> {
+impl<S: Storage, L: Limiter> Drop for Registration<S, L> {
     fn drop(&mut self) {
         let hub = &self.shared.hub;
         hub.leave(&self.session);
         self.shared.relays.leave(&self.session);
         if !hub.online(self.session.mesh).contains(&self.session.member) {
-            hub.roster_changed(self.session.mesh, None);
+            self.shared.roster_changed(self.session.mesh, None);
         }
     }
 }
@@ -119,7 +119,7 @@ where
             .map_err(refuse)?,
     };
     tracing::debug!(member = %principal.member, session.generation, "welcome");
-    shared.hub.roster_changed(principal.mesh, Some(session));
+    shared.roster_changed(principal.mesh, Some(session));
     outbox.send(&welcome).await?;
     Ok((principal, registration))
 }
@@ -221,6 +221,9 @@ async fn enter<S: Storage, L: Limiter>(
     shared
         .lease
         .go_on_from(storage.lease_time(mesh).await.map_err(refuse)?);
+    if is_elsewhere(shared, principal).await? {
+        return Err(Ending::RefusedForOlder);
+    }
     let since = shared.accept.clock.wall();
     let generation = storage
         .begin_session(mesh, member, since, pulse::until(shared))
@@ -241,6 +244,7 @@ async fn enter<S: Storage, L: Limiter>(
             return Err(ending);
         }
     };
+    shared.session_began(&registration.session);
     // It may have been shut out after its proof was looked at and before it could be cut.
     let credentials = storage.credentials(mesh, member).await.map_err(refuse)?;
     if credentials.standing.is_some_and(|s| s.revoked_at.is_some()) {
@@ -256,6 +260,21 @@ async fn enter<S: Storage, L: Limiter>(
         }
     }
     Ok(registration)
+}
+
+/// Where the oldest connection stays: whether another broker has one of this member.
+async fn is_elsewhere<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+) -> Result<bool, Ending> {
+    let storage = shared.storage();
+    if shared.config.policy != ConnectionPolicy::PreferOldest || !storage.is_shared() {
+        return Ok(false);
+    }
+    let present = storage.presence(principal.mesh, shared.lease.now()).await;
+    let present = present.map_err(refuse)?;
+    let mut own = present.iter().filter(|one| one.member == principal.member);
+    Ok(own.any(|one| one.is_online))
 }
 
 /// Registers the agents, and makes sure that the history is not behind its readers.

@@ -241,6 +241,38 @@ impl Hub {
         }
     }
 
+    /// Ends the connections of a member that are older than one that began elsewhere.
+    pub(super) fn replace_older(&self, mesh: MeshId, member: MemberId, generation: u64) {
+        let rooms = self.lock();
+        let room = rooms.get(&mesh).into_iter();
+        for session in room.flat_map(|room| of_member(room, member)) {
+            if session.generation < generation {
+                session.replaced.cancel();
+            }
+        }
+    }
+
+    /// Everything may have changed, in this mesh or in all of them.
+    pub(super) fn look_at_everything(&self, mesh: Option<MeshId>) {
+        let rooms = self.lock();
+        let meant = rooms
+            .iter()
+            .filter(|(room, _)| mesh.is_none_or(|mesh| mesh == **room));
+        for session in meant.flat_map(|(_, room)| room.values()) {
+            session.wake.notify_one();
+            session.roster.notify_one();
+            session.waits.all_came();
+            if session.reads_log.load(Ordering::Relaxed) {
+                session.log.notify_one();
+            }
+        }
+    }
+
+    /// The meshes that somebody is connected to.
+    pub(super) fn meshes(&self) -> Vec<MeshId> {
+        self.lock().keys().copied().collect()
+    }
+
     /// Nothing that can panic half way runs under this lock.
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MeshId, Room>> {
         self.rooms.lock().unwrap_or_else(PoisonError::into_inner)

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use heddle_core::ids::MemberId;
+use heddle_core::negotiate::ConnectionPolicy;
 use heddle_wire::broker::{AckItem, BlobPlace, ReplyResult, Request, SendItem, ServerFrame};
 use tokio::sync::mpsc;
 
@@ -91,7 +92,10 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
     /// B0 and B1 now; B2 and B3 when the returned future is polled.
     async fn send(&self, batch: u64, items: Vec<SendItem>) -> Waiting {
         let has_ops = items.iter().any(|item| item.epoch.is_some());
+        let replaces = self.shared.config.policy == ConnectionPolicy::PreferNewest;
+        let generation = replaces.then_some(self.session.generation);
         let admitted = self.shared.accept.admit(&self.principal, items).await;
+        let admitted = admitted.of_session(generation);
         let shared = Arc::clone(&self.shared);
         let mesh = self.principal.mesh;
         Box::pin(async move {
@@ -164,7 +168,7 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
             self.session.waits.end(&queue);
         }
         if let Some(queue) = released {
-            self.shared.hub.work_came(self.principal.mesh, &queue);
+            self.shared.work_came(self.principal.mesh, &queue);
         }
         self.say(&ServerFrame::Reply { request, result }).await;
     }
@@ -176,7 +180,7 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
                 decided,
                 epoch,
             } => {
-                self.shared.hub.run(&decided.effects);
+                self.shared.run(&decided.effects);
                 let items = decided.verdicts;
                 self.say(&ServerFrame::Verdicts {
                     batch,

@@ -18,6 +18,7 @@ mod hub;
 mod identify;
 mod lane;
 mod log;
+mod others;
 mod people;
 mod pulse;
 mod pump;
@@ -148,8 +149,14 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
         let _ = shutdown.run_until_cancelled(jobs).await;
     }
 
-    /// Before anybody is served by a process that has the store to itself: whoever was here when the
-    /// last one ended is not here now.
+    /// Hears the other brokers on the same store until `shutdown`. One call for each broker that serves.
+    pub async fn attend(&self, shutdown: CancellationToken) {
+        let others = others::run(Arc::clone(&self.shared));
+        let _ = shutdown.run_until_cancelled(others).await;
+    }
+
+    /// Before anybody is served: whoever was here when the last process ended is not here now, if that
+    /// process had the store to itself.
     pub async fn forget_sessions(&self) -> Result<(), StorageError> {
         let storage = self.shared.storage();
         let at = self.shared.accept.clock.wall();
@@ -157,6 +164,10 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             self.shared
                 .lease
                 .go_on_from(storage.lease_time(mesh).await?);
+            if storage.is_shared() {
+                // They may be somebody else's; those of the dead run out.
+                continue;
+            }
             storage.expire_sessions(mesh, LeaseMs::MAX, at).await?;
         }
         Ok(())

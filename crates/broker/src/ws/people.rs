@@ -91,7 +91,7 @@ pub(super) async fn revoke<S: Storage, L: Limiter>(
     let verdict = shared.storage().revoke(mesh, by, member, at).await?;
     Ok(match verdict {
         RevokeVerdict::Revoked | RevokeVerdict::Already => {
-            shared.hub.cut(mesh, member);
+            shared.cut(mesh, member);
             let changed = verdict == RevokeVerdict::Revoked;
             if changed {
                 tracing::info!(%mesh, %member, %by, "a member was shut out");

@@ -29,7 +29,7 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
     match carry_out(shared, principal, request).await {
         Ok(result) => {
             if changes_roster && matches!(result, ReplyResult::Ok { changed: true }) {
-                shared.hub.roster_changed(principal.mesh, None);
+                shared.roster_changed(principal.mesh, None);
             }
             result
         }

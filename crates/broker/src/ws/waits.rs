@@ -49,6 +49,16 @@ impl Waits {
         }
     }
 
+    /// There may be work in each of them.
+    pub(super) fn all_came(&self) {
+        let mut queues = self.lock();
+        let awaited = std::mem::take(&mut queues.awaited);
+        if !awaited.is_empty() {
+            queues.came.extend(awaited);
+            self.told.notify_one();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queues> {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -60,7 +60,7 @@ pub fn ws_config() -> WebSocketConfig {
 /// A token file is one line.
 const TOKEN_BYTES_MAX: u64 = 1024;
 
-/// A broker at `ws://host:port/…`.
+/// A broker at `ws://host:port/…`, or at `wss://` by TLS.
 #[derive(Debug, Clone)]
 pub struct UrlConnector {
     url: String,
@@ -86,13 +86,14 @@ impl UrlConnector {
         Self { token_file, ..self }
     }
 
-    /// The header that presents the token. It goes to this machine only: the way elsewhere is in clear.
-    fn authorization(&self, host: &str) -> Result<Option<HeaderValue>, String> {
+    /// The header that presents the token. In clear it goes to this machine only.
+    fn authorization(&self, host: &str, is_tls: bool) -> Result<Option<HeaderValue>, String> {
         let Some(path) = &self.token_file else {
             return Ok(None);
         };
-        if !is_here(host) {
-            return Err("a token is only sent to a broker on this machine".to_owned());
+        if !is_tls && !is_here(host) {
+            let why = "in clear, a token is only sent to a broker on this machine; use wss://";
+            return Err(why.to_owned());
         }
         let unreadable = |why: String| format!("token_file {}: {why}", path.display());
         let mut text = String::new();
@@ -113,13 +114,15 @@ impl UrlConnector {
             .into_client_request()
             .map_err(|error| failed(error.to_string()))?;
         let uri = request.uri();
-        if uri.scheme_str() != Some("ws") {
-            return Err(failed("only ws:// is supported".to_owned()));
-        }
+        let is_tls = match uri.scheme_str() {
+            Some("ws") => false,
+            Some("wss") => true,
+            _ => return Err(failed("only ws:// and wss:// are supported".to_owned())),
+        };
         let host = uri.host().unwrap_or_default().to_owned();
         let host = host.trim_matches(['[', ']']);
-        let port = uri.port_u16().unwrap_or(80);
-        if let Some(header) = self.authorization(host).map_err(failed)? {
+        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        if let Some(header) = self.authorization(host, is_tls).map_err(failed)? {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
         let stream = TcpStream::connect((host, port))
@@ -127,7 +130,11 @@ impl UrlConnector {
             .map_err(|error| failed(error.to_string()))?;
         // A batch is one write; waiting to fill a packet only adds delay.
         let _ = stream.set_nodelay(true);
-        let stream: Box<dyn Duplex> = Box::new(stream);
+        let stream: Box<dyn Duplex> = if is_tls {
+            Box::new(super::tls::connect(host, stream).await.map_err(failed)?)
+        } else {
+            Box::new(stream)
+        };
         let (stream, _) =
             tokio_tungstenite::client_async_with_config(request, stream, Some(ws_config()))
                 .await

@@ -7,6 +7,7 @@ mod connector;
 mod handshake;
 mod live;
 mod session;
+mod tls;
 
 use std::sync::Arc;
 use std::time::Duration;

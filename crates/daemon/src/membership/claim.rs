@@ -20,16 +20,19 @@ pub(super) struct Claimed {
     pub(super) duplicate: bool,
 }
 
-/// The link's secret goes to this machine only: the way elsewhere is in clear.
+/// In clear the link's secret goes to this machine only; elsewhere by TLS.
 pub(super) fn check_address(invite: &Invite) -> Result<(), Problem> {
     let uri: Option<Uri> = invite.url.parse().ok();
-    let is_ours =
-        uri.is_some_and(|uri| uri.scheme_str() == Some("ws") && uri.host().is_some_and(is_here));
-    if is_ours {
+    let is_protected = uri.is_some_and(|uri| match uri.scheme_str() {
+        Some("ws") => uri.host().is_some_and(is_here),
+        Some("wss") => uri.host().is_some(),
+        _ => false,
+    });
+    if is_protected {
         return Ok(());
     }
     Err(invalid(format!(
-        "the invitation is to {}; this version joins brokers of this machine only",
+        "the invitation is to {}; brokers beyond this machine are joined by wss:// only",
         heddle_core::redact::redact(&invite.url)
     )))
 }

@@ -62,6 +62,22 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
     Ok(handle)
 }
 
+/// The figures of a process that is no daemon: a broker of its own.
+pub struct MetricsPage(PrometheusHandle);
+
+impl MetricsPage {
+    /// Once in a process.
+    pub fn install() -> Result<Self, String> {
+        install().map(Self).map_err(|error| error.to_string())
+    }
+
+    /// As Prometheus reads it.
+    pub fn render(&self) -> String {
+        self.0.run_upkeep();
+        self.0.render()
+    }
+}
+
 /// The time between two wall-clock moments in seconds; a clock that was set back makes it zero.
 pub(crate) fn seconds_between(
     from: heddle_core::clock::WallMs,

@@ -1,27 +1,39 @@
-//! The door of a broker on loopback: TCP, the token if there is one, the WebSocket.
+//! The door of a broker: TCP, TLS where it has a certificate, the token if there is one, the WebSocket; and a
+//! few pages for those who watch it.
 
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use heddle_broker::limiter::LocalLimiter;
-use heddle_broker::storage::SqliteStorage;
+use heddle_broker::limiter::Limiter;
+use heddle_broker::storage::Storage;
 use heddle_broker::{Broker, Claim};
 use heddle_core::limits::{CONNECTIONS_MAX, HELLO_TIMEOUT};
 use heddle_core::names::MeshName;
 use heddle_daemon::LocalToken;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{AUTHORIZATION, ORIGIN, UPGRADE};
+use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio_tungstenite::accept_hdr_async_with_config;
-use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
-use tokio_tungstenite::tungstenite::http::StatusCode;
-use tokio_tungstenite::tungstenite::http::header::{AUTHORIZATION, ORIGIN};
+use tokio_rustls::TlsAcceptor;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
+use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+use super::pages::Pages;
 
 /// After an accept that failed (descriptors are short) the next one waits.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-pub type LocalBroker = Broker<SqliteStorage, LocalLimiter>;
+pub type Page = Response<Full<Bytes>>;
 
 /// Who is let as far as the hello.
 pub enum Entry {
@@ -32,18 +44,26 @@ pub enum Entry {
     },
     /// Everybody on this machine; the hello must be signed by a member's key.
     Strangers,
+    /// Both: whoever presents a token must present the right one, whoever presents none must sign.
+    Anybody {
+        token: LocalToken,
+        mesh_name: MeshName,
+    },
 }
 
 /// What every connection needs.
-pub struct Door {
-    pub broker: LocalBroker,
+pub struct Door<S, L> {
+    pub broker: Broker<S, L>,
     pub entry: Entry,
+    pub tls: Option<TlsAcceptor>,
+    /// For those who watch the broker; none where it is part of a daemon, which has its own.
+    pub pages: Option<Arc<Pages>>,
     pub connections: TaskTracker,
     pub stopping: CancellationToken,
 }
 
 /// Takes connections until it is stopped.
-pub async fn run(door: Arc<Door>, listener: TcpListener) {
+pub async fn run<S: Storage, L: Limiter>(door: Arc<Door<S, L>>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -57,7 +77,7 @@ pub async fn run(door: Arc<Door>, listener: TcpListener) {
             Ok((stream, _)) => {
                 let one = Arc::clone(&door);
                 door.connections.spawn(async move {
-                    one.serve(stream).await;
+                    one.take(stream).await;
                     drop(place);
                 });
             }
@@ -69,51 +89,104 @@ pub async fn run(door: Arc<Door>, listener: TcpListener) {
     }
 }
 
-impl Door {
-    async fn serve(&self, stream: TcpStream) {
+/// An upgrade that was granted, with what is proven about the peer.
+type Granted = Arc<Mutex<Option<(OnUpgrade, Claim)>>>;
+
+impl<S: Storage, L: Limiter> Door<S, L> {
+    async fn take(&self, stream: TcpStream) {
         // A batch is one write; waiting to fill a packet only adds delay.
         let _ = stream.set_nodelay(true);
-        let check = |request: &Request, response: Response| self.admit(request, response);
-        let config = Some(heddle_broker::ws_config());
-        let upgrade = accept_hdr_async_with_config(stream, check, config);
-        let socket = tokio::select! {
-            upgraded = tokio::time::timeout(HELLO_TIMEOUT, upgrade) => match upgraded {
-                Ok(Ok(socket)) => socket,
-                // Not a WebSocket, not admitted, or too slow: it has been told what there is to say.
-                Ok(Err(_)) | Err(_) => return,
-            },
+        let Some(tls) = &self.tls else {
+            return self.serve(stream).await;
+        };
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(HELLO_TIMEOUT, tls.accept(stream)) => shaken,
             () = self.stopping.cancelled() => return,
         };
-        let claim = match &self.entry {
-            Entry::Bearers { mesh_name, .. } => Claim::Bearer(mesh_name.clone()),
-            Entry::Strangers => Claim::Stranger,
+        match shaken {
+            Ok(Ok(stream)) => self.serve(stream).await,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection without TLS, or with a bad one")
+            }
+            Err(_) => tracing::debug!("a TLS handshake took too long"),
+        }
+    }
+
+    async fn serve<T>(&self, stream: T)
+    where
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let granted = Granted::default();
+        let answer = service_fn(|request| {
+            let granted = Arc::clone(&granted);
+            async move { Ok::<_, Infallible>(self.answer(request, &granted).await) }
+        });
+        let mut builder = hyper::server::conn::http1::Builder::new();
+        let connection = builder
+            .timer(TokioTimer::new())
+            .header_read_timeout(HELLO_TIMEOUT)
+            .serve_connection(TokioIo::new(stream), answer)
+            .with_upgrades();
+        tokio::select! {
+            // Not a request, or too slow: it has been told what there is to say.
+            _ = connection => {}
+            () = self.stopping.cancelled() => return,
+        }
+        let upgrade = granted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some((upgrade, claim)) = upgrade else {
+            return;
         };
+        let Ok(Ok(stream)) = tokio::time::timeout(HELLO_TIMEOUT, upgrade).await else {
+            return;
+        };
+        let config = Some(heddle_broker::ws_config());
+        let stream = TokioIo::new(stream);
+        let socket = WebSocketStream::from_raw_socket(stream, Role::Server, config).await;
         self.broker
             .serve(socket, claim, self.stopping.clone())
             .await;
     }
 
+    async fn answer(&self, mut request: Request<Incoming>, granted: &Granted) -> Page {
+        if !request.headers().contains_key(UPGRADE) {
+            return match &self.pages {
+                Some(pages) => pages.answer(&request).await,
+                None => page(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket\n"),
+            };
+        }
+        let claim = match self.admit(&request) {
+            Ok(claim) => claim,
+            Err(refused) => return refused,
+        };
+        let Ok(response) = create_response_with_body(&request, Full::default) else {
+            return page(StatusCode::BAD_REQUEST, "not a WebSocket request\n");
+        };
+        let upgrade = hyper::upgrade::on(&mut request);
+        *granted.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, claim));
+        response
+    }
+
     /// The token where one is asked for, and no page of a browser (T-24).
-    #[allow(
-        clippy::result_large_err,
-        reason = "the shape of the library's callback"
-    )]
-    fn admit(&self, request: &Request, response: Response) -> Result<Response, ErrorResponse> {
+    fn admit(&self, request: &Request<Incoming>) -> Result<Claim, Page> {
         let headers = request.headers();
         if headers.contains_key(ORIGIN) {
-            return Err(refusal(StatusCode::FORBIDDEN, "not for browsers"));
+            return Err(page(StatusCode::FORBIDDEN, "not for browsers\n"));
         }
-        let Entry::Bearers { token, .. } = &self.entry else {
-            return Ok(response);
+        let presented = headers.get(AUTHORIZATION);
+        let (token, mesh_name) = match &self.entry {
+            Entry::Strangers => return Ok(Claim::Stranger),
+            Entry::Anybody { .. } if presented.is_none() => return Ok(Claim::Stranger),
+            Entry::Bearers { token, mesh_name } | Entry::Anybody { token, mesh_name } => {
+                (token, mesh_name)
+            }
         };
-        let presented = headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok())
-            .and_then(|value| value.strip_prefix("Bearer "));
-        if presented.is_some_and(|presented| token.matches(presented)) {
-            Ok(response)
+        if is_bearer(presented, token) {
+            Ok(Claim::Bearer(mesh_name.clone()))
         } else {
-            Err(refusal(
+            Err(page(
                 StatusCode::UNAUTHORIZED,
                 "send `Authorization: Bearer <token>` with the content of broker_token in the data folder",
             ))
@@ -121,8 +194,16 @@ impl Door {
     }
 }
 
-fn refusal(status: StatusCode, words: &str) -> ErrorResponse {
-    let mut response = ErrorResponse::new(Some(words.to_owned()));
+/// Whether this header presents this token.
+pub fn is_bearer(header: Option<&hyper::header::HeaderValue>, token: &LocalToken) -> bool {
+    header
+        .and_then(|value| value.to_str().ok())
+        .and_then(|value| value.strip_prefix("Bearer "))
+        .is_some_and(|presented| token.matches(presented))
+}
+
+pub fn page(status: StatusCode, words: &str) -> Page {
+    let mut response = Response::new(Full::new(Bytes::copy_from_slice(words.as_bytes())));
     *response.status_mut() = status;
     response
 }

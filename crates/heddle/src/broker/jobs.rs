@@ -1,16 +1,18 @@
-//! Jobs by hand: `heddle broker sweep` and `heddle broker orphan-check`, on the file itself. SQLite lets
-//! a second process in, so both work beside a running daemon.
+//! Jobs by hand: `heddle broker sweep`, `orphan-check`, `epoch` and `migrate`, on the tables themselves, beside those
+//! who serve them.
 
 use std::num::NonZeroU32;
 use std::path::Path;
 
 use heddle_broker::jobs::{self, MeshSwept, Sweep};
-use heddle_broker::storage::sqlite::{OpenError, Options};
-use heddle_broker::storage::{Log, SqliteStorage, Storage, StorageError, Upkeep};
+use heddle_broker::storage::sqlite::OpenError;
+use heddle_broker::storage::{Checked, PostgresOptions, Storage, StorageError};
 use heddle_core::clock::WallMs;
 use heddle_daemon::config::Config;
 use serde::Serialize;
 
+use super::engine::open_database;
+use super::jobs_place::{Errand, Place, send};
 use crate::cli::{CliError, Context, exit};
 use crate::system::SystemClock;
 
@@ -45,16 +47,25 @@ impl From<MeshSwept> for SweptMesh {
     }
 }
 
-pub fn sweep(context: &Context, data: &Path) -> Result<(), CliError> {
+struct SweepAll(Sweep);
+
+impl Errand for SweepAll {
+    type Answer = Vec<MeshSwept>;
+
+    async fn run<S: Storage>(self, storage: &S) -> Result<Vec<MeshSwept>, StorageError> {
+        jobs::sweep(storage, &SystemClock::start(), &self.0).await
+    }
+}
+
+/// `data` is the folder whose config.toml says how long bodies are kept.
+pub fn sweep(context: &Context, place: &Place, data: &Path) -> Result<(), CliError> {
     let config = Config::load(&data.join("config.toml"))
         .map_err(|error| CliError::new(exit::USAGE, error.to_string()))?;
     let how = Sweep {
         holder: format!("heddle broker sweep, process {}", std::process::id()),
         message_retention_days: config.broker.message_retention_days.map(NonZeroU32::get),
     };
-    let swept = on_storage(context, data, async |storage| {
-        jobs::sweep(storage, &SystemClock::start(), &how).await
-    })?;
+    let swept = send(context, place, SweepAll(how))?;
     let answer = SweepAnswer {
         meshes: swept.into_iter().map(SweptMesh::from).collect(),
     };
@@ -97,10 +108,18 @@ struct OrphanRow {
     row: String,
 }
 
-pub fn orphan_check(context: &Context, data: &Path) -> Result<(), CliError> {
-    let checked = on_storage(context, data, async |storage| {
+struct CheckAll;
+
+impl Errand for CheckAll {
+    type Answer = Checked;
+
+    async fn run<S: Storage>(self, storage: &S) -> Result<Checked, StorageError> {
         jobs::orphan_check(storage).await
-    })?;
+    }
+}
+
+pub fn orphan_check(context: &Context, place: &Place) -> Result<(), CliError> {
+    let checked = send(context, place, CheckAll)?;
     let orphans = checked.orphans.into_iter().map(|orphan| OrphanRow {
         problem: orphan.problem,
         row: orphan.row,
@@ -128,19 +147,22 @@ struct EpochRow {
     epoch: u64,
 }
 
-/// Shows the epochs; begins a new one first where that is asked for.
-pub fn epoch(context: &Context, data: &Path, is_bump: bool) -> Result<(), CliError> {
-    let wanted = context.mesh.clone();
-    let answer = on_storage(context, data, async |storage| {
+struct Epochs {
+    wanted: Option<String>,
+    is_bump: bool,
+}
+
+impl Errand for Epochs {
+    type Answer = EpochAnswer;
+
+    async fn run<S: Storage>(self, storage: &S) -> Result<EpochAnswer, StorageError> {
         let mut meshes = Vec::new();
         for (mesh, name) in storage.meshes().await? {
-            if wanted
-                .as_deref()
-                .is_some_and(|wanted| wanted != name.as_str())
-            {
+            let is_other = |wanted: &str| wanted != name.as_str();
+            if self.wanted.as_deref().is_some_and(is_other) {
                 continue;
             }
-            let epoch = if is_bump {
+            let epoch = if self.is_bump {
                 storage.bump_epoch(mesh).await?
             } else {
                 storage.epoch(mesh).await?
@@ -149,7 +171,13 @@ pub fn epoch(context: &Context, data: &Path, is_bump: bool) -> Result<(), CliErr
             meshes.push(EpochRow { mesh, epoch });
         }
         Ok(EpochAnswer { meshes })
-    })?;
+    }
+}
+
+/// Shows the epochs; begins a new one first where that is asked for.
+pub fn epoch(context: &Context, place: &Place, is_bump: bool) -> Result<(), CliError> {
+    let wanted = context.mesh.clone();
+    let answer = send(context, place, Epochs { wanted, is_bump })?;
     if answer.meshes.is_empty()
         && let Some(name) = &context.mesh
     {
@@ -165,6 +193,35 @@ pub fn epoch(context: &Context, data: &Path, is_bump: bool) -> Result<(), CliErr
     })
 }
 
+#[derive(Serialize)]
+struct MigrateAnswer {
+    from: i64,
+    to: i64,
+}
+
+/// Brings the tables of a database up to date, as a start would.
+pub fn migrate(context: &Context, options: &PostgresOptions) -> Result<(), CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    let migrated = runtime.block_on(async {
+        let storage = open_database(options).await?;
+        let migrated = storage.migrated();
+        storage.stop().await;
+        Ok::<_, CliError>(migrated)
+    })?;
+    let answer = MigrateAnswer {
+        from: migrated.from,
+        to: migrated.to,
+    };
+    context.print(&answer, |answer| match (answer.from, answer.to) {
+        (0, to) => format!("the tables were made, version {to}\n"),
+        (from, to) if from == to => format!("the tables are up to date, version {to}\n"),
+        (from, to) => format!("the tables were brought from version {from} to {to}\n"),
+    })
+}
+
 fn check_text(answer: &CheckAnswer) -> String {
     let mut text = format!("{} rows checked, ", answer.checked);
     if answer.orphans.is_empty() {
@@ -175,7 +232,7 @@ fn check_text(answer: &CheckAnswer) -> String {
     for orphan in &answer.orphans {
         text.push_str(&format!("  {}: {}\n", orphan.problem, orphan.row));
     }
-    text.push_str("  next: keep a copy of broker.db as it is, then report these lines.\n");
+    text.push_str("  next: keep a copy of the tables as they are, then report these lines.\n");
     text
 }
 
@@ -185,40 +242,6 @@ fn told(code: u8) -> CliError {
         code,
         ..CliError::quiet()
     }
-}
-
-pub(super) fn on_storage<T>(
-    context: &Context,
-    data: &Path,
-    job: impl AsyncFnOnce(&SqliteStorage) -> Result<T, StorageError>,
-) -> Result<T, CliError> {
-    let path = data.join("broker.db");
-    if !path.is_file() {
-        return Err(CliError::new(
-            exit::NOT_FOUND,
-            format!("there is no broker.db in {}", data.display()),
-        )
-        .next(
-            "Name the folder with --data: a home, or the data folder of `heddle broker serve`.",
-        ));
-    }
-    let options = Options {
-        durability: context.durability()?,
-        ..Options::new(&path)
-    };
-    let storage = SqliteStorage::open(options).map_err(|error| cannot_open(&path, &error))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
-    let done = runtime.block_on(job(&storage));
-    let damage = storage.is_poisoned();
-    storage.stop();
-    done.map_err(|error| match damage {
-        Some(why) => damaged(&path, &why),
-        None => CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
-            .next("If a daemon or a broker is busy there, try again in a moment."),
-    })
 }
 
 /// A broker's file whose content is wrong. Trying again does not help, and nothing destructive comes first.

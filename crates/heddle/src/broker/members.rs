@@ -1,14 +1,13 @@
-//! `heddle broker members`: who is enrolled, from the file itself.
+//! `heddle broker members`: who is enrolled, from the tables themselves.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use heddle_broker::members::{Members as _, Standing};
-use heddle_broker::storage::{Presence as _, Present, SqliteStorage, StorageError, Upkeep as _};
+use heddle_broker::members::Standing;
+use heddle_broker::storage::{Present, Storage, StorageError};
 use heddle_core::clock::WallMs;
 use serde::Serialize;
 
-use super::jobs::on_storage;
+use super::jobs_place::{Errand, Place, send};
 use crate::cli::{CliError, Context, table};
 
 #[derive(Serialize)]
@@ -29,24 +28,31 @@ struct Row {
     last_seen: Option<String>,
 }
 
-pub fn members(context: &Context, data: &Path) -> Result<(), CliError> {
-    let members = on_storage(context, data, read)?;
+struct ReadAll;
+
+pub fn members(context: &Context, place: &Place) -> Result<(), CliError> {
+    let members = send(context, place, ReadAll)?;
     context.print(&Answer { members }, describe)
 }
 
-async fn read(storage: &SqliteStorage) -> Result<Vec<Row>, StorageError> {
-    let mut members = Vec::new();
-    for (mesh, name) in storage.meshes().await? {
-        // Whoever serves the file moves its lease time on; what it wrote last is what we know.
-        let now = storage.lease_time(mesh).await?;
-        let present = storage.presence(mesh, now).await?;
-        let present: BTreeMap<_, _> = present.into_iter().map(|one| (one.member, one)).collect();
-        for standing in storage.standings(mesh).await? {
-            let present = present.get(&standing.member);
-            members.push(view(name.as_str(), standing, present));
+impl Errand for ReadAll {
+    type Answer = Vec<Row>;
+
+    async fn run<S: Storage>(self, storage: &S) -> Result<Vec<Row>, StorageError> {
+        let mut members = Vec::new();
+        for (mesh, name) in storage.meshes().await? {
+            // Whoever serves the tables moves their lease time on; what it wrote last is what we know.
+            let now = storage.lease_time(mesh).await?;
+            let present = storage.presence(mesh, now).await?;
+            let present: BTreeMap<_, _> =
+                present.into_iter().map(|one| (one.member, one)).collect();
+            for standing in storage.standings(mesh).await? {
+                let present = present.get(&standing.member);
+                members.push(view(name.as_str(), standing, present));
+            }
         }
+        Ok(members)
     }
-    Ok(members)
 }
 
 fn view(mesh: &str, standing: Standing, present: Option<&Present>) -> Row {

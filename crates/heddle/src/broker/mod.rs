@@ -1,15 +1,23 @@
 //! The broker as a process of its own, and its jobs by hand.
 //!
-//! It listens on this machine only. Whoever presents the token of its data folder may speak for every
-//! member of a mesh whose members have no keys. A mesh that has keys is entered by signature alone.
+//! Its tables are a file in its data folder, or a PostgreSQL that several brokers share. Whoever presents the
+//! token of its data folder may speak for every member of a mesh whose members have no keys. A mesh that has
+//! keys is entered by signature alone. Beyond this machine it listens with TLS, or behind something that has it.
 
 pub mod door;
+mod engine;
 mod jobs;
+mod jobs_place;
+mod limiter;
 mod members;
+mod pages;
 mod serve;
 mod settings;
+mod tls;
 
-pub use jobs::{cannot_open, epoch, orphan_check, sweep};
+pub use jobs::{cannot_open, epoch, migrate, orphan_check, sweep};
+pub use jobs_place::Place;
 pub use members::members;
 pub use serve::{ServeOptions, poisoned, serve, takes_nothing};
 pub use settings::{broker_config, budget, options};
+pub use tls::TlsFiles;

@@ -1,4 +1,4 @@
-//! `heddle broker serve`: claims its data folder, listens on loopback, drains when it is told to stop.
+//! `heddle broker serve`: claims its data folder, opens its tables, listens, drains when it is told to stop.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_broker::Broker;
-use heddle_broker::limiter::LocalLimiter;
-use heddle_broker::storage::SqliteStorage;
+use heddle_broker::limiter::AnyLimiter;
+use heddle_broker::storage::{PostgresOptions, SqliteStorage};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_daemon::home::write_private;
-use heddle_daemon::{Home, HomeError, LocalToken, is_damage};
+use heddle_daemon::{Home, HomeError, LocalToken, MetricsPage, is_damage};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,8 +20,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::door::{self, Door, Entry};
+use super::engine::{Engine, open_database};
 use super::jobs::{cannot_open, damaged};
-use super::settings::{broker_config, budget, options};
+use super::limiter::{limiter, limiter_probe};
+use super::pages::Pages;
+use super::settings::{broker_config, options};
+use super::tls::{TlsFiles, acceptor};
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
 
@@ -34,101 +38,196 @@ pub struct ServeOptions {
     pub listen: SocketAddr,
     pub data: PathBuf,
     pub policy: Option<ConnectionPolicy>,
+    /// PostgreSQL instead of the file in the folder.
+    pub database: Option<PostgresOptions>,
+    /// A Redis that brokers share, instead of counting alone.
+    pub limiter: Option<String>,
+    pub tls: Option<TlsFiles>,
+    /// Somebody in front of it does TLS.
+    pub behind_proxy: bool,
+    /// The token that daemons present, instead of the one in the folder.
+    pub token_file: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
 struct Ready {
     listen: String,
     data: PathBuf,
+    storage: &'static str,
+    limiter: &'static str,
+    tls: bool,
     pid: u32,
 }
 
 pub fn serve(context: &Context, options: &ServeOptions) -> Result<(), CliError> {
-    if !options.listen.ip().is_loopback() {
-        return Err(CliError::new(
-            exit::REFUSED,
-            format!(
-                "{} is not on this machine; a broker for a team comes with invitations",
-                options.listen.ip()
-            ),
-        )
-        .next("Use --listen 127.0.0.1:0."));
-    }
+    refuse_open_doors(options)?;
+    let tls = options.tls.as_ref().map(acceptor).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let log = crate::up::log_start(context, Arc::clone(&clock), crate::up::Words::StandardError)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .map_err(|error| failed(&error))?;
-    let result = runtime.block_on(run(context, options, clock, &log));
+    let result = runtime.block_on(run(context, options, (clock, tls), &log));
     log.finish();
     // What still blocks now (a stuck disk) must not keep the process.
     runtime.shutdown_background();
     result
 }
 
+/// Whoever listens beyond this machine protects what goes over the wire, or says who does.
+fn refuse_open_doors(options: &ServeOptions) -> Result<(), CliError> {
+    let is_protected = options.tls.is_some() || options.behind_proxy;
+    if options.listen.ip().is_loopback() || is_protected {
+        return Ok(());
+    }
+    Err(CliError::new(
+        exit::REFUSED,
+        format!(
+            "{} is not on this machine: a broker for a team, with invitations, is reached by TLS",
+            options.listen.ip()
+        ),
+    )
+    .next(
+        "Add --tls-cert and --tls-key, or --behind-proxy if something in front of it does TLS; or use --listen \
+         127.0.0.1:0.",
+    ))
+}
+
 async fn run(
     context: &Context,
     options: &ServeOptions,
-    clock: Arc<dyn Clock>,
+    (clock, tls): (Arc<dyn Clock>, Option<tokio_rustls::TlsAcceptor>),
     log: &crate::up::Log,
 ) -> Result<(), CliError> {
-    let ids: Arc<dyn Ids> = Arc::new(SystemIds::new(Arc::clone(&clock)));
     let home = Home::claim_data(&options.data, clock.wall()).map_err(folder_error)?;
     log.keep_in(home.path(), &home.config.log)?;
-    let storage = open(context, &home)?;
-    let mut config = broker_config(&home.config.broker);
-    config.policy = options.policy.unwrap_or(config.policy);
-    let limiter = LocalLimiter::new(Arc::clone(&clock), budget(&home.config.broker));
-    let broker = Broker::new(
-        Arc::new(storage.clone()),
-        Arc::new(limiter),
+    let serving = Serving {
+        context,
+        options,
+        home,
         clock,
-        Arc::clone(&ids),
-        config,
-    );
-    broker
-        .forget_sessions()
-        .await
-        .map_err(|error| failed(&error))?;
-    let token = LocalToken::load_or_mint(&home.path().join("broker_token"), ids.as_ref())
-        .map_err(|error| failed(&error))?;
-    let listener = TcpListener::bind(options.listen)
-        .await
-        .map_err(|error| cannot_listen(options.listen, &error))?;
-    let listen = listener.local_addr().map_err(|error| failed(&error))?;
-    let port_file = home.path().join("broker.port");
-    write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
-    let door = Arc::new(Door {
-        broker: broker.clone(),
-        entry: Entry::Bearers {
-            token,
-            mesh_name: mesh_name(context)?,
-        },
-        connections: TaskTracker::new(),
-        stopping: CancellationToken::new(),
-    });
-    let upkeep = tokio::spawn({
-        let (broker, stopping) = (broker.clone(), door.stopping.clone());
-        async move { broker.upkeep(stopping).await }
-    });
-    let ready = Ready {
-        listen: listen.to_string(),
-        data: home.path().to_owned(),
-        pid: std::process::id(),
+        tls,
     };
-    context.print(&ready, greeting)?;
-    let ending = until_stopped(&door, listener, (&storage, &home.broker_data())).await;
-    let stopped = stop(&door, storage, upkeep).await;
-    let _ = std::fs::remove_file(&port_file);
-    ending.and(stopped)
+    match &options.database {
+        // IMPORTANT: its settings are looked at and its tables brought up to date before the port is bound.
+        Some(database) => serving.on(open_database(database).await?).await,
+        None => {
+            let storage = open(context, &serving.home)?;
+            serving.on(storage).await
+        }
+    }
+}
+
+/// What a broker is made of, before it has tables.
+struct Serving<'a> {
+    context: &'a Context,
+    options: &'a ServeOptions,
+    home: Home,
+    clock: Arc<dyn Clock>,
+    tls: Option<tokio_rustls::TlsAcceptor>,
+}
+
+impl Serving<'_> {
+    async fn on<E: Engine>(mut self, storage: E) -> Result<(), CliError> {
+        let options = self.options;
+        let ids: Arc<dyn Ids> = Arc::new(SystemIds::new(Arc::clone(&self.clock)));
+        let listener = TcpListener::bind(options.listen)
+            .await
+            .map_err(|error| cannot_listen(options.listen, &error))?;
+        let listen = listener.local_addr().map_err(|error| failed(&error))?;
+        let door = self.door(&storage, ids.as_ref(), &ids)?;
+        door.broker
+            .forget_sessions()
+            .await
+            .map_err(|error| failed(&error))?;
+        let port_file = self.home.path().join("broker.port");
+        write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
+        let upkeep = tokio::spawn({
+            let (broker, stopping) = (door.broker.clone(), door.stopping.clone());
+            async move {
+                tokio::join!(broker.upkeep(stopping.clone()), broker.attend(stopping));
+            }
+        });
+        let ready = Ready {
+            listen: listen.to_string(),
+            data: self.home.path().to_owned(),
+            storage: if options.database.is_some() {
+                "postgres"
+            } else {
+                "sqlite"
+            },
+            limiter: if options.limiter.is_some() {
+                "redis"
+            } else {
+                "local"
+            },
+            tls: options.tls.is_some(),
+            pid: std::process::id(),
+        };
+        self.context.print(&ready, greeting)?;
+        let ending = until_stopped(&door, listener, (&storage, &self.home.broker_data())).await;
+        let stopped = stop(&door, storage, upkeep).await;
+        let _ = std::fs::remove_file(&port_file);
+        ending.and(stopped)
+    }
+
+    fn door<E: Engine>(
+        &mut self,
+        storage: &E,
+        minting: &dyn Ids,
+        ids: &Arc<dyn Ids>,
+    ) -> Result<Arc<Door<E, AnyLimiter>>, CliError> {
+        let options = self.options;
+        let token = |file: PathBuf| {
+            LocalToken::load_or_mint(&file, minting).map_err(|error| failed(&error))
+        };
+        let token_file = options.token_file.clone();
+        let bearer = token(token_file.unwrap_or_else(|| self.home.path().join("broker_token")))?;
+        let admin = token(self.home.path().join("admin_token"))?;
+        let written = &self.home.config.broker;
+        let mut config = broker_config(written);
+        config.policy = options.policy.unwrap_or(config.policy);
+        let url = options.limiter.as_deref();
+        let limiter = Arc::new(limiter(url, written, Arc::clone(&self.clock))?);
+        let probes = storage.probe().into_iter().chain(limiter_probe(&limiter));
+        let stopping = CancellationToken::new();
+        let pages = Pages {
+            probes: probes.collect(),
+            metrics: MetricsPage::install().map_err(|error| failed(&error))?,
+            admin,
+            stopping: stopping.clone(),
+        };
+        let mesh_name = mesh_name(self.context)?;
+        let entry = if options.database.is_some() {
+            Entry::Anybody {
+                token: bearer,
+                mesh_name,
+            }
+        } else {
+            Entry::Bearers {
+                token: bearer,
+                mesh_name,
+            }
+        };
+        let storage = Arc::new(storage.clone());
+        let clock = Arc::clone(&self.clock);
+        Ok(Arc::new(Door {
+            broker: Broker::new(storage, limiter, clock, Arc::clone(ids), config),
+            entry,
+            tls: self.tls.take(),
+            pages: Some(Arc::new(pages)),
+            connections: TaskTracker::new(),
+            stopping,
+        }))
+    }
 }
 
 /// The first signal drains. A store that can keep nothing ends the broker: it must not look alive.
-async fn until_stopped(
-    door: &Arc<Door>,
+async fn until_stopped<E: Engine>(
+    door: &Arc<Door<E, AnyLimiter>>,
     listener: TcpListener,
-    (storage, data): (&SqliteStorage, &Path),
+    (storage, data): (&E, &Path),
 ) -> Result<(), CliError> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
@@ -137,7 +236,7 @@ async fn until_stopped(
         () = serving => Ok(()),
         _ = interrupt.recv() => Ok(()),
         _ = terminate.recv() => Ok(()),
-        why = poisoned(storage) => Err(takes_nothing(data, &why)),
+        why = storage.broken(data) => Err(why),
     }
 }
 
@@ -162,10 +261,10 @@ pub async fn poisoned(storage: &SqliteStorage) -> String {
     }
 }
 
-/// Finishes what was read, says goodbye, closes the file. A second signal ends it at once.
-async fn stop(
-    door: &Door,
-    storage: SqliteStorage,
+/// Finishes what was read, says goodbye, closes the store. A second signal ends it at once.
+async fn stop<E: Engine>(
+    door: &Door<E, AnyLimiter>,
+    storage: E,
     upkeep: tokio::task::JoinHandle<()>,
 ) -> Result<(), CliError> {
     door.stopping.cancel();
@@ -175,7 +274,7 @@ async fn stop(
     let drained = async {
         door.connections.wait().await;
         let _ = upkeep.await;
-        let _ = tokio::task::spawn_blocking(move || storage.stop()).await;
+        storage.close().await;
     };
     tokio::select! {
         drained = tokio::time::timeout(STOP_WAIT, drained) => {
@@ -235,7 +334,7 @@ fn greeting(ready: &Ready) -> String {
     let token = Path::new(&ready.data).join("broker_token");
     format!(
         "the broker is up (process {pid})\n\
-         \x20 listen  ws://{listen}/\n\
+         \x20 listen  {scheme}://{listen}/\n\
          \x20 data    {data}\n\
          \n\
          To share a mesh, put into config.toml of each home, with a `member` of its own, then\n\
@@ -243,11 +342,12 @@ fn greeting(ready: &Ready) -> String {
          \x20 [[mesh]]\n\
          \x20 name = \"team\"\n\
          \x20 member = \"YOUR NAME\"\n\
-         \x20 url = \"ws://{listen}/\"\n\
+         \x20 url = \"{scheme}://{listen}/\"\n\
          \x20 token_file = \"{token}\"\n\
          \n\
          Ctrl-C stops it.\n",
         pid = ready.pid,
+        scheme = if ready.tls { "wss" } else { "ws" },
         listen = ready.listen,
         data = ready.data.display(),
         token = token.display(),

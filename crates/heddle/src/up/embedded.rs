@@ -87,6 +87,8 @@ impl Embedded {
         let door = Door {
             broker: broker.clone(),
             entry: Entry::Strangers,
+            tls: None,
+            pages: None,
             connections: connections.clone(),
             stopping: stopping.clone(),
         };

@@ -23,6 +23,7 @@ pub mod mcp;
 pub mod outbox;
 pub mod pushing_broker;
 pub mod queue;
+pub mod servers;
 pub mod sse;
 pub mod stub_broker;
 pub mod vectors;

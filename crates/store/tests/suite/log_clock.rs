@@ -13,8 +13,8 @@ use crate::sync_home::{Home, foreign, op_of};
 fn log(stamps: &[u64]) -> Vec<NewOp> {
     let mut previous = HistoryId::ZERO;
     let mut ops = Vec::new();
-    for (number, stamp) in (1..).zip(stamps) {
-        let place = at(1, number);
+    for (number, stamp) in (1_u8..).zip(stamps) {
+        let place = at(1, u64::from(number));
         ops.push(foreign(
             place,
             previous,

@@ -29,6 +29,7 @@ use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
 };
+use super::wakes::Wakes;
 use tables::Tables;
 
 #[derive(Default)]
@@ -77,6 +78,8 @@ impl MemoryStorage {
         lines
     }
 }
+
+impl Wakes for MemoryStorage {}
 
 impl Storage for MemoryStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {

@@ -110,4 +110,11 @@ impl Presence for MemoryStorage {
     async fn lease_time(&self, mesh: MeshId) -> Result<LeaseMs, StorageError> {
         self.on(mesh, |tables| Ok(tables.lease_time))
     }
+
+    async fn pass_lease_time(&self, mesh: MeshId, now: LeaseMs) -> Result<LeaseMs, StorageError> {
+        self.on(mesh, |tables| {
+            tables.lease_time = tables.lease_time.max(now);
+            Ok(tables.lease_time)
+        })
+    }
 }

@@ -46,6 +46,7 @@ use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
 };
+use super::wakes::Wakes;
 use error::JobError;
 
 /// Cheap to clone; the last clone stops the writer.
@@ -120,6 +121,8 @@ impl SqliteStorage {
         Ok(read.await?)
     }
 }
+
+impl Wakes for SqliteStorage {}
 
 impl Storage for SqliteStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {

@@ -194,4 +194,15 @@ impl Presence for SqliteStorage {
         })
         .await
     }
+
+    async fn pass_lease_time(&self, mesh: MeshId, now: LeaseMs) -> Result<LeaseMs, StorageError> {
+        let passed = self.database.write_relaxed(move |connection| {
+            super::roster::require_mesh(connection, mesh)?;
+            remember_lease_time(connection, mesh, now)?;
+            let mut statement = connection.prepare_cached(LEASE_TIME)?;
+            let ms = statement.query_row([mesh_key(mesh)], |row| Columns::of(row).number())?;
+            Ok::<_, JobError>(LeaseMs(ms))
+        });
+        Ok(passed.await?)
+    }
 }

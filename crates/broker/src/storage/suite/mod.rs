@@ -12,10 +12,11 @@ mod snapshots;
 mod stories;
 mod upkeep;
 
-use crate::test_support::{memory, sqlite};
+use crate::test_support::{memory, postgres, sqlite};
 
 /// Runs a script on every store; every line must answer what it says.
 async fn check(text: &str) {
     script::run(memory().as_ref(), text).await;
     script::run(&sqlite().storage, text).await;
+    script::run(&postgres().await, text).await;
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::check;
 use super::script::{self, Script};
 use crate::storage::{Ack, Delivery, DeliveryCursor, PageLimit, Storage};
-use crate::test_support::{TestStorage, member, memory, mesh, sqlite};
+use crate::test_support::{TestStorage, member, memory, mesh, postgres, sqlite};
 
 #[tokio::test]
 async fn urgent_deliveries_come_first_and_what_they_overtook_comes_after() {
@@ -155,5 +155,19 @@ proptest! {
             follow(memory().as_ref(), &steps).await;
             follow(&sqlite().storage, &steps).await;
         });
+    }
+}
+
+proptest! {
+    // Each of them makes tables of its own.
+    #![proptest_config(ProptestConfig { cases: 8, max_shrink_iters: 32, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_interleaving_skips_or_repeats_a_row_of_postgres(
+        steps in prop::collection::vec(steps(), 1..40)
+    ) {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().unwrap();
+        runtime.block_on(async { follow(&postgres().await, &steps).await });
     }
 }

@@ -1,4 +1,4 @@
-//! Random operations through the oracle and through SQLite: every answer and every row must agree.
+//! Random operations through the oracle and through both databases: every answer and every row must agree.
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
@@ -13,7 +13,7 @@ use crate::storage::{
     Ack, DeliveryCursor, DeliveryPlace, Destination, LeaseMs, Leased, LimiterNote, MemoryStorage,
     NewMessage, PageLimit, Receipt, ReceiptLevel, SendId, Storage, Taker, Upkeep,
 };
-use crate::test_support::{Dump, mesh, mesh_name, sqlite};
+use crate::test_support::{Dump, TestStorage, mesh, mesh_name, postgres, sqlite};
 
 /// One operation on one mesh. Everything is drawn from a handful of values, so that they meet.
 #[derive(Debug, Clone)]
@@ -109,6 +109,7 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
                     accepted_at: WallMs(i64::try_from(minted).unwrap()),
                     expires_at: expires_at.map(WallMs),
                     epoch: (minted % 4 == 0).then_some(1),
+                    session: None,
                     id,
                 }
             },
@@ -328,44 +329,53 @@ fn mint(operation: &mut Operation, minted: &mut u128) {
     *minted += 1;
 }
 
-async fn compare(operations: Vec<(u128, Operation)>) {
+/// The same operations through the oracle and through a database.
+async fn compare<S: TestStorage>(storage: &S, operations: Vec<(u128, Operation)>) {
     let oracle = MemoryStorage::default();
-    let sqlite = sqlite();
     for number in [1, 2] {
         let name = mesh_name("home");
         oracle.ensure_mesh(mesh(number), &name).await.unwrap();
-        sqlite
-            .storage
-            .ensure_mesh(mesh(number), &name)
-            .await
-            .unwrap();
+        storage.ensure_mesh(mesh(number), &name).await.unwrap();
     }
     let mut minted = 0;
     for (number, mut operation) in operations {
         mint(&mut operation, &mut minted);
         let expected = answer(&oracle, mesh(number), operation.clone()).await;
-        let got = answer(&sqlite.storage, mesh(number), operation.clone()).await;
+        let got = answer(storage, mesh(number), operation.clone()).await;
         assert_eq!(expected, got, "{operation:?}");
     }
-    assert_eq!(Dump::dump(&oracle).await, sqlite.storage.dump().await);
+    assert_eq!(Dump::dump(&oracle).await, Dump::dump(storage).await);
     for number in [1, 2] {
         assert_eq!(oracle.orphan_check(mesh(number)).await, Ok(Vec::new()));
-        let orphans = sqlite.storage.orphan_check(mesh(number)).await;
-        assert_eq!(orphans, Ok(Vec::new()));
+        assert_eq!(storage.orphan_check(mesh(number)).await, Ok(Vec::new()));
     }
+}
+
+fn sequences() -> impl Strategy<Value = Vec<(u128, Operation)>> {
+    let one = (1..3_u128).prop_flat_map(|n| operations(mesh(n)).prop_map(move |op| (n, op)));
+    prop::collection::vec(one, 1..120)
+}
+
+fn run(comparison: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap().block_on(comparison);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn br_14_sqlite_answers_and_stores_what_the_oracle_does(
-        operations in prop::collection::vec(
-            (1..3_u128).prop_flat_map(|n| operations(mesh(n)).prop_map(move |op| (n, op))),
-            1..120,
-        )
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(compare(operations));
+    fn br_14_sqlite_answers_and_stores_what_the_oracle_does(operations in sequences()) {
+        run(async { compare(&sqlite().storage, operations).await });
+    }
+}
+
+proptest! {
+    // Each of them makes tables of its own.
+    #![proptest_config(ProptestConfig { cases: 16, max_shrink_iters: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn br_14_postgres_answers_and_stores_what_the_oracle_does(operations in sequences()) {
+        run(async { compare(&postgres().await, operations).await });
     }
 }

@@ -261,6 +261,7 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
             counted: true,
         }),
         epoch: fields.get("epoch").map(|text| text.parse().unwrap()),
+        session: None,
     }
 }
 
@@ -284,6 +285,7 @@ fn outcome(accepted: &Accepted) -> String {
         Accepted::Conflict(consumed) => format!("conflict {}", consumed.wire_fingerprint.0[0]),
         Accepted::UnknownRecipient => "unknown_recipient".to_owned(),
         Accepted::OtherEpoch(epoch) => format!("other_epoch {epoch}"),
+        Accepted::Superseded => "superseded".to_owned(),
         Accepted::Failed(_) => "failed".to_owned(),
     }
 }

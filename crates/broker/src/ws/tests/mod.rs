@@ -10,6 +10,7 @@ mod hostile;
 mod house;
 mod log;
 mod membership;
+mod others;
 mod presence;
 mod requests;
 mod sending;

@@ -1,13 +1,14 @@
-//! `heddle broker serve | sweep | orphan-check | epoch | members`: a broker of its own, and its jobs by hand.
+//! `heddle broker serve | migrate | sweep | orphan-check | epoch | members`: a broker of its own, and its jobs by hand.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use heddle_broker::storage::PostgresOptions;
 use heddle_core::negotiate::ConnectionPolicy;
 
-use crate::broker;
-use crate::cli::{CliError, Context};
+use crate::broker::{self, Place, TlsFiles};
+use crate::cli::{CliError, Context, exit};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -17,18 +18,10 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run a broker on this machine, apart from any daemon; --mesh names the mesh it makes
-    Serve {
-        /// Where to listen; a loopback address
-        #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
-        listen: SocketAddr,
-        /// The folder of its database, token and port
-        #[arg(long, value_name = "FOLDER")]
-        data: PathBuf,
-        /// What happens when one identity connects twice [default: that of config.toml, or prefer-newest]
-        #[arg(long, value_enum)]
-        policy: Option<Policy>,
-    },
+    /// Run a broker, apart from any daemon; --mesh names the mesh it makes
+    Serve(Box<Serve>),
+    /// Bring the tables of a database up to date, as a start would
+    Migrate(Database),
     /// Forget ids whose time is over, delete old bodies, count traffic
     Sweep(Data),
     /// Look for rows that lack the rows that must stand beside them; exit 1 if there is one
@@ -45,6 +38,64 @@ enum Verb {
     },
 }
 
+#[derive(Debug, ClapArgs)]
+struct Serve {
+    /// Where to listen; beyond this machine with --tls-cert or --behind-proxy
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    listen: SocketAddr,
+    /// The folder of its config, tokens and port, and of its tables without --database
+    /// [default with --database: `broker` in the home folder]
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    database: Database,
+    /// Count budgets in this Redis, which brokers share: redis://HOST:PORT/ [env: HEDDLE_BROKER_LIMITER]
+    #[arg(long, value_name = "URL")]
+    limiter: Option<String>,
+    /// What happens when one identity connects twice [default: that of config.toml, or prefer-newest]
+    #[arg(long, value_enum)]
+    policy: Option<Policy>,
+    /// Serve TLS with this certificate (PEM, with those that vouch for it)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// The private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Something in front of it does TLS: listen in clear beyond this machine
+    #[arg(long, conflicts_with = "tls_cert")]
+    behind_proxy: bool,
+    /// The token that daemons present, shared by brokers [default: broker_token in the data folder]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, ClapArgs)]
+struct Database {
+    /// Keep the tables in this PostgreSQL: postgres://USER@HOST:PORT/NAME [env: HEDDLE_BROKER_DATABASE]
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+    /// Certificates to trust for the way to the database (PEM) [default: the machine's]
+    #[arg(long, value_name = "FILE")]
+    database_ca: Option<PathBuf>,
+    /// The schema that holds the tables
+    #[arg(long, value_name = "NAME", default_value = PostgresOptions::SCHEMA)]
+    database_schema: String,
+}
+
+impl Database {
+    /// As it is named here, or in the environment.
+    fn options(self, context: &Context) -> Option<PostgresOptions> {
+        let url = self
+            .database
+            .or_else(|| context.environment.broker_database.clone())?;
+        Some(PostgresOptions {
+            url,
+            schema: self.database_schema,
+            ca_file: self.database_ca,
+        })
+    }
+}
+
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum EpochVerb {
     Bump,
@@ -55,6 +106,24 @@ struct Data {
     /// The folder with broker.db [default: the home folder]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    database: Database,
+}
+
+impl Data {
+    fn folder(&self, context: &Context) -> PathBuf {
+        self.data.clone().unwrap_or_else(|| context.home.clone())
+    }
+
+    /// A folder that is named counts for more than a database in the environment.
+    fn place(self, context: &Context) -> Place {
+        let folder = self.folder(context);
+        let is_named = self.data.is_some() && self.database.database.is_none();
+        match self.database.options(context) {
+            Some(database) if !is_named => Place::Database(database),
+            _ => Place::Folder(folder),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -78,23 +147,46 @@ impl From<Policy> for ConnectionPolicy {
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let folder = |data: Data| data.data.unwrap_or_else(|| context.home.clone());
     match args.verb {
-        Verb::Serve {
-            listen,
-            data,
-            policy,
-        } => {
-            let options = broker::ServeOptions {
-                listen,
-                data,
-                policy: policy.map(ConnectionPolicy::from),
-            };
-            broker::serve(context, &options)
+        Verb::Serve(serve) => broker::serve(context, &serve_options(context, *serve)?),
+        Verb::Migrate(database) => {
+            let options = database.options(context).ok_or_else(no_database)?;
+            broker::migrate(context, &options)
         }
-        Verb::Sweep(data) => broker::sweep(context, &folder(data)),
-        Verb::Members(data) => broker::members(context, &folder(data)),
-        Verb::OrphanCheck(data) => broker::orphan_check(context, &folder(data)),
-        Verb::Epoch { data, verb } => broker::epoch(context, &folder(data), verb.is_some()),
+        Verb::Sweep(data) => {
+            let folder = data.folder(context);
+            broker::sweep(context, &data.place(context), &folder)
+        }
+        Verb::Members(data) => broker::members(context, &data.place(context)),
+        Verb::OrphanCheck(data) => broker::orphan_check(context, &data.place(context)),
+        Verb::Epoch { data, verb } => broker::epoch(context, &data.place(context), verb.is_some()),
     }
+}
+
+fn serve_options(context: &Context, serve: Serve) -> Result<broker::ServeOptions, CliError> {
+    let database = serve.database.options(context);
+    let default = database.as_ref().map(|_| context.home.join("broker"));
+    let data = serve.data.or(default).ok_or_else(|| {
+        CliError::new(exit::USAGE, "a broker needs a folder or a database")
+            .next("Name one: --data FOLDER, or --database postgres://USER@HOST:PORT/NAME.")
+    })?;
+    let limiter = serve.limiter;
+    Ok(broker::ServeOptions {
+        listen: serve.listen,
+        data,
+        policy: serve.policy.map(ConnectionPolicy::from),
+        database,
+        limiter: limiter.or_else(|| context.environment.broker_limiter.clone()),
+        tls: serve
+            .tls_cert
+            .zip(serve.tls_key)
+            .map(|(cert, key)| TlsFiles { cert, key }),
+        behind_proxy: serve.behind_proxy,
+        token_file: serve.token_file,
+    })
+}
+
+fn no_database() -> CliError {
+    CliError::new(exit::USAGE, "no database is named")
+        .next("Add --database postgres://USER@HOST:PORT/NAME, or set HEDDLE_BROKER_DATABASE.")
 }

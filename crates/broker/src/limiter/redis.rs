@@ -1,0 +1,256 @@
+//! The limiter of brokers that share a budget: one script on a Redis, which counts and remembers in one step.
+//!
+//! The server's own clock names the window, so brokers whose clocks differ agree. The counter and the ids of a
+//! window expire together. A server that is down, slow or full is an error, and the caller refuses for now
+//! (C35); all of its memory may be lost at any time, which grants at most one limit more (RL-07).
+
+use std::time::Duration;
+
+use heddle_core::ids::{IdKey, MeshId};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{Client, RedisError, Script};
+
+use super::contract::{Decision, Limiter, LimiterError};
+use super::local::Budget;
+
+/// How long the server may take; the gate itself gives up a little later.
+const ANSWER_WAIT: Duration = Duration::from_millis(500);
+const CONNECT_WAIT: Duration = Duration::from_millis(500);
+
+/// KEYS[1]: what the keys of this mesh begin with; in braces, so that a cluster keeps them together.
+/// ARGV: the limit, the window in microseconds, microseconds to add to the clock (for tests), then the ids.
+/// Answers the window, then for each id 0 denied, 1 counted, 2 known in this window.
+const CONSUME: &str = r"
+local now = redis.call('TIME')
+local micros = tonumber(now[1]) * 1000000 + tonumber(now[2]) + tonumber(ARGV[3])
+local length = tonumber(ARGV[2])
+local window = math.floor(micros / length)
+local name = string.format('%.0f', window)
+local counter, ids = KEYS[1] .. ':n:' .. name, KEYS[1] .. ':i:' .. name
+local limit = tonumber(ARGV[1])
+local used = tonumber(redis.call('GET', counter) or '0')
+local answers, wrote = { name }, false
+for index = 4, #ARGV do
+    local answer = 0
+    if redis.call('SISMEMBER', ids, ARGV[index]) == 1 then
+        answer = 2
+    elseif used < limit then
+        used = redis.call('INCR', counter)
+        redis.call('SADD', ids, ARGV[index])
+        answer, wrote = 1, true
+    end
+    answers[#answers + 1] = tostring(answer)
+end
+if wrote then
+    local life = math.ceil(2 * length / 1000)
+    redis.call('PEXPIRE', counter, life)
+    redis.call('PEXPIRE', ids, life)
+end
+return answers
+";
+
+/// Why there is no limiter at this address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the limiter's address is not usable: {0}")]
+pub struct RedisAddressError(String);
+
+pub struct RedisLimiter {
+    connection: ConnectionManager,
+    script: Script,
+    budget: Budget,
+    /// What keys begin with; brokers of one database share it.
+    prefix: String,
+    #[cfg(test)]
+    ahead: std::sync::atomic::AtomicU64,
+}
+
+impl RedisLimiter {
+    /// Connects when it is first asked, and again whenever the connection is lost. Needs a runtime.
+    pub fn open(url: &str, budget: Budget) -> Result<Self, RedisAddressError> {
+        let bad = |error: RedisError| RedisAddressError(words(&error));
+        let client = Client::open(url).map_err(bad)?;
+        let config = ConnectionManagerConfig::new()
+            .set_number_of_retries(0)
+            .set_response_timeout(Some(ANSWER_WAIT))
+            .set_connection_timeout(Some(CONNECT_WAIT));
+        let connection = client.get_connection_manager_lazy(config).map_err(bad)?;
+        Ok(Self {
+            connection,
+            script: Script::new(CONSUME),
+            budget,
+            prefix: "heddle:rl".to_owned(),
+            #[cfg(test)]
+            ahead: std::sync::atomic::AtomicU64::new(0),
+        })
+    }
+
+    /// Whether it answers now.
+    pub async fn ping(&self) -> Result<(), LimiterError> {
+        let mut connection = self.connection.clone();
+        let asked: Result<String, _> = redis::cmd("PING").query_async(&mut connection).await;
+        asked.map(drop).map_err(|error| failed(&error))
+    }
+
+    #[cfg(not(test))]
+    #[allow(clippy::unused_self, reason = "tests move the clock")]
+    fn ahead_us(&self) -> u64 {
+        0
+    }
+
+    #[cfg(test)]
+    fn ahead_us(&self) -> u64 {
+        self.ahead.load(std::sync::atomic::Ordering::SeqCst)
+    }
+
+    /// Keys of its own, and a clock that stands at the beginning of a window.
+    #[cfg(test)]
+    pub(super) async fn for_test(url: &str, budget: Budget, prefix: String) -> Self {
+        let limiter = Self {
+            prefix,
+            ..Self::open(url, budget).unwrap()
+        };
+        let mut connection = limiter.connection.clone();
+        let time: (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        let window_us = u64::try_from(budget.window.as_micros()).unwrap();
+        let into = (time.0 * 1_000_000 + time.1) % window_us;
+        limiter.advance(Duration::from_micros(window_us - into));
+        limiter
+    }
+
+    #[cfg(test)]
+    pub(super) fn advance(&self, by: Duration) {
+        let us = u64::try_from(by.as_micros()).unwrap();
+        let order = std::sync::atomic::Ordering::SeqCst;
+        self.ahead.fetch_add(us, order);
+    }
+}
+
+impl Limiter for RedisLimiter {
+    async fn consume(&self, mesh: MeshId, keys: &[IdKey]) -> Result<Vec<Decision>, LimiterError> {
+        let window_us = u64::try_from(self.budget.window.as_micros()).unwrap_or(u64::MAX);
+        let mut call = self.script.prepare_invoke();
+        call.key(format!("{}:{{{mesh}}}", self.prefix))
+            .arg(self.budget.ids_per_window_max)
+            .arg(window_us.max(1))
+            .arg(self.ahead_us());
+        for key in keys {
+            call.arg(key.0.as_slice());
+        }
+        let mut connection = self.connection.clone();
+        let answers: Vec<String> = call
+            .invoke_async(&mut connection)
+            .await
+            .map_err(|error| failed(&error))?;
+        read(&answers, keys.len())
+    }
+}
+
+/// As many answers as questions, or none at all: nothing is granted by a guess.
+fn read(answers: &[String], count: usize) -> Result<Vec<Decision>, LimiterError> {
+    let strange = || LimiterError(format!("it answered {answers:?}"));
+    let (window, answers_each) = answers.split_first().ok_or_else(strange)?;
+    let window: u64 = window.parse().map_err(|_| strange())?;
+    if answers_each.len() != count {
+        return Err(strange());
+    }
+    let decision = |answer: &String| match answer.as_str() {
+        "0" => Ok(Decision::Denied),
+        "1" => Ok(Decision::Granted {
+            window,
+            counted: true,
+        }),
+        "2" => Ok(Decision::Granted {
+            window,
+            counted: false,
+        }),
+        _ => Err(strange()),
+    };
+    answers_each.iter().map(decision).collect()
+}
+
+fn failed(error: &RedisError) -> LimiterError {
+    LimiterError(words(error))
+}
+
+/// Without the address, which may hold a password (XC-01).
+fn words(error: &RedisError) -> String {
+    match error.detail() {
+        Some(detail) if !detail.contains("://") => format!("{}: {detail}", error.category()),
+        _ => error.category().to_owned(),
+    }
+}
+
+/// What a test looks at in the server.
+#[cfg(test)]
+impl RedisLimiter {
+    /// The keys of the window of now and of the one before, of a mesh.
+    async fn keys(&self, mesh: MeshId) -> Vec<String> {
+        let mut connection = self.connection.clone();
+        let time: (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        let window_us = u64::try_from(self.budget.window.as_micros()).unwrap();
+        let now = (time.0 * 1_000_000 + time.1 + self.ahead_us()) / window_us;
+        let base = format!("{}:{{{mesh}}}", self.prefix);
+        let windows = [now, now - 1];
+        let names = windows.map(|window| ["n", "i"].map(|kind| format!("{base}:{kind}:{window}")));
+        names.into_iter().flatten().collect()
+    }
+
+    pub(super) async fn remembered_in_two_windows(&self, meshes: u128) -> usize {
+        let mut connection = self.connection.clone();
+        let mut count = 0;
+        for number in 0..meshes {
+            for key in self.keys(crate::test_support::mesh(number)).await {
+                if key.contains(":i:") {
+                    let mut ask = redis::cmd("SCARD");
+                    let ids: usize = ask.arg(key).query_async(&mut connection).await.unwrap();
+                    count += ids;
+                }
+            }
+        }
+        count
+    }
+
+    /// How long the keys of a mesh have to live, in milliseconds; -1 for ever.
+    pub(super) async fn lives(&self, number: u128) -> Vec<i64> {
+        let mut connection = self.connection.clone();
+        let mut lives = Vec::new();
+        for key in self.keys(crate::test_support::mesh(number)).await {
+            let mut ask = redis::cmd("PTTL");
+            let ms: i64 = ask.arg(key).query_async(&mut connection).await.unwrap();
+            // -2: there is no such key.
+            lives.extend((ms != -2).then_some(ms));
+        }
+        lives
+    }
+
+    pub(super) async fn forget_everything(&self, number: u128) {
+        let mut connection = self.connection.clone();
+        for key in self.keys(crate::test_support::mesh(number)).await {
+            let mut ask = redis::cmd("DEL");
+            let _: i64 = ask.arg(key).query_async(&mut connection).await.unwrap();
+        }
+        let mut ask = redis::cmd("SCRIPT");
+        let _: String = ask.arg("FLUSH").query_async(&mut connection).await.unwrap();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rl_06_an_answer_that_does_not_fit_grants_nothing() {
+        let texts = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
+        for bad in [&[][..], &["7"], &["7", "1", "1"], &["7", "9"], &["x", "1"]] {
+            assert!(read(&texts(bad), 1).is_err(), "{bad:?}");
+        }
+        let granted = read(&texts(&["7", "1", "2", "0"]), 3).unwrap();
+        assert_eq!(granted[2], Decision::Denied);
+    }
+}

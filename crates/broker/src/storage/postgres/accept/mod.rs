@@ -1,0 +1,70 @@
+//! B2 and B3 in SQL, for a set: a fixed number of statements looks, a pure function decides, a fixed number
+//! of statements writes, however many messages there are.
+
+mod decide;
+mod facts;
+mod write;
+
+use deadpool_postgres::Transaction;
+use heddle_core::ids::MeshId;
+
+use super::super::rows::{Accepted, NewMessage};
+use super::error::JobError;
+
+/// How far a failed write is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Undo {
+    /// With everything that is in its transaction.
+    Group,
+    /// Alone. That takes a savepoint for each message, for a fault that next to never happens: only when
+    /// the set has failed.
+    Message,
+}
+
+/// Decides and writes, in order. The mesh's row is locked by the caller's transaction.
+pub(super) async fn accept(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    messages: &[&NewMessage],
+    undo: Undo,
+) -> Result<Vec<Accepted>, JobError> {
+    if undo == Undo::Group {
+        return set(transaction, mesh, messages).await;
+    }
+    let mut answers = Vec::with_capacity(messages.len());
+    for message in messages {
+        transaction
+            .batch_execute("SAVEPOINT heddle_message")
+            .await?;
+        match set(transaction, mesh, &[message]).await {
+            Ok(answer) => answers.extend(answer),
+            Err(error) if error.is_violation() => {
+                transaction
+                    .batch_execute("ROLLBACK TO SAVEPOINT heddle_message")
+                    .await?;
+                answers.push(Accepted::Failed(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
+        transaction
+            .batch_execute("RELEASE SAVEPOINT heddle_message")
+            .await?;
+    }
+    Ok(answers)
+}
+
+async fn set(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    messages: &[&NewMessage],
+) -> Result<Vec<Accepted>, JobError> {
+    if messages.is_empty() {
+        return Ok(Vec::new());
+    }
+    let facts = facts::look(transaction, mesh, messages).await?;
+    let decided = decide::decide(messages, facts);
+    if !decided.placed.is_empty() {
+        write::write(transaction, mesh, &decided).await?;
+    }
+    Ok(decided.answers)
+}

@@ -1,0 +1,74 @@
+//! Errors of the database, sorted into the contract's.
+
+use deadpool_postgres::PoolError;
+use tokio_postgres::error::SqlState;
+
+use super::super::error::StorageError;
+
+/// Why a piece of work gave no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum JobError {
+    /// One of the contract's own reasons.
+    #[error("{0}")]
+    Storage(#[from] StorageError),
+    #[error("{}", words(.0))]
+    Sql(#[from] tokio_postgres::Error),
+    #[error("{0}")]
+    Pool(#[from] PoolError),
+    /// A row that holds what none of ours wrote.
+    #[error("a row cannot be read: {0}")]
+    BadRow(String),
+    /// The server, or the way to it, took too long.
+    #[error("no answer within {0} s")]
+    TimedOut(u64),
+}
+
+impl JobError {
+    /// A rule of the tables was broken by what was written: a second try fails as well, and whatever was
+    /// written beside it is not at fault.
+    pub(super) fn is_violation(&self) -> bool {
+        let Self::Sql(error) = self else {
+            return false;
+        };
+        let Some(code) = error.code() else {
+            return false;
+        };
+        // Data exceptions, integrity violations, and what a trigger raises.
+        ["22", "23", "P0"].contains(&&code.code()[..2])
+    }
+
+    /// The contract's own refusals are the caller's affair and take nobody along.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Storage(_))
+    }
+}
+
+impl From<JobError> for StorageError {
+    fn from(error: JobError) -> Self {
+        match &error {
+            JobError::Storage(known) => known.clone(),
+            JobError::Sql(sql) if is_full(sql) => Self::Full,
+            _ => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+fn is_full(error: &tokio_postgres::Error) -> bool {
+    error.code() == Some(&SqlState::DISK_FULL)
+}
+
+/// The library's own words for an error of the server are "db error".
+pub(super) fn words(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(db) => format!("{} ({})", db.message(), db.code().code()),
+        None => {
+            let mut text = error.to_string();
+            let mut source = std::error::Error::source(error);
+            while let Some(cause) = source {
+                text = format!("{text}: {cause}");
+                source = cause.source();
+            }
+            text
+        }
+    }
+}

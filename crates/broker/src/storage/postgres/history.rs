@@ -1,0 +1,160 @@
+//! The history of a mesh and its log, read by cursor; epochs.
+
+use deadpool_postgres::{GenericClient, Transaction};
+use heddle_core::ids::{HistoryId, MeshId};
+
+use super::super::error::StorageError;
+use super::super::log::{Epochs, Log, LogPage, LogRow};
+use super::super::rows::{HistoryRow, PageLimit};
+use super::PostgresStorage;
+use super::columns::{Columns, integer, mesh_key, rows};
+use super::error::JobError;
+use super::roster::require_mesh;
+use super::sql::{query, query_opt};
+
+const EPOCH: &str = "SELECT epoch FROM mesh WHERE mesh_id = $1";
+
+const AFTER: &str = "
+SELECT h.epoch, h.seq, h.broker_message_id, m.envelope
+FROM message_history h
+LEFT JOIN message m ON m.mesh_id = h.mesh_id AND m.broker_message_id = h.broker_message_id
+WHERE h.mesh_id = $1 AND (h.epoch, h.seq) > ($2, $3)
+ORDER BY h.epoch, h.seq LIMIT $4";
+
+// The bytes are summed up where the rows are, so that no more than a page is ever sent.
+const LOG_AFTER: &str = "
+SELECT epoch, seq, previous_epoch, previous_seq, sender_member, sender_agent, client_message_id,
+    accepted_at, envelope
+FROM (
+    SELECT l.epoch, l.seq, l.previous_epoch, l.previous_seq, m.sender_member, m.sender_agent,
+        m.client_message_id, m.accepted_at, m.envelope,
+        row_number() OVER place AS number, sum(octet_length(m.envelope)) OVER place AS bytes
+    FROM (SELECT * FROM log_row WHERE mesh_id = $1 AND (epoch, seq) > ($2, $3)
+        ORDER BY epoch, seq LIMIT $4) l
+    JOIN message m ON m.mesh_id = l.mesh_id AND m.broker_message_id = l.broker_message_id
+    WINDOW place AS (ORDER BY l.epoch, l.seq)
+) page
+WHERE number = 1 OR bytes <= $5 ORDER BY epoch, seq";
+
+// One step of a walk from epoch to epoch: two look-ups each, however long the history is.
+const END_BEFORE: &str = "
+SELECT epoch, seq FROM message_history WHERE mesh_id = $1 AND epoch < $2
+ORDER BY epoch DESC, seq DESC LIMIT 1";
+
+const BUMP: &str =
+    "UPDATE mesh SET epoch = epoch + 1, next_seq = 1 WHERE mesh_id = $1 RETURNING epoch";
+
+pub(super) async fn epoch<C: GenericClient>(client: &C, mesh: MeshId) -> Result<u64, JobError> {
+    match query_opt(client, EPOCH, &[&mesh_key(mesh)]).await? {
+        None => Err(StorageError::UnknownMesh(mesh).into()),
+        Some(row) => Columns::of(&row).number(),
+    }
+}
+
+pub(super) async fn after<C: GenericClient>(
+    client: &C,
+    mesh: MeshId,
+    after: HistoryId,
+    rows_max: usize,
+) -> Result<Vec<HistoryRow>, JobError> {
+    let (epoch, seq) = (integer(after.epoch), integer(after.seq));
+    let limit = rows(rows_max);
+    let found = query(client, AFTER, &[&mesh_key(mesh), &epoch, &seq, &limit]).await?;
+    if found.is_empty() {
+        require_mesh(client, mesh).await?;
+    }
+    found
+        .iter()
+        .map(|row| {
+            let mut columns = Columns::of(row);
+            Ok(HistoryRow {
+                history_id: columns.history_id()?,
+                broker_message_id: columns.broker_message_id()?,
+                envelope: columns.maybe_envelope()?,
+            })
+        })
+        .collect()
+}
+
+async fn log_after(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    after: HistoryId,
+    limit: PageLimit,
+) -> Result<LogPage, JobError> {
+    let running = epoch(transaction, mesh).await?;
+    let (epoch, seq) = (integer(after.epoch), integer(after.seq));
+    let (rows_max, bytes_max) = (rows(limit.rows_max), rows(limit.bytes_max));
+    let key = mesh_key(mesh);
+    let found = query(
+        transaction,
+        LOG_AFTER,
+        &[&key, &epoch, &seq, &rows_max, &bytes_max],
+    )
+    .await?;
+    let mut page = LogPage {
+        epoch: running,
+        rows: Vec::with_capacity(found.len()),
+    };
+    for row in &found {
+        let mut columns = Columns::of(row);
+        page.rows.push(LogRow {
+            history_id: columns.history_id()?,
+            previous: columns.history_id()?,
+            sender: columns.party()?,
+            client_message_id: columns.client_message_id()?,
+            accepted_at: columns.wall()?,
+            envelope: columns.envelope()?,
+        });
+    }
+    Ok(page)
+}
+
+async fn ends(transaction: &Transaction<'_>, mesh: MeshId) -> Result<Vec<HistoryId>, JobError> {
+    let key = mesh_key(mesh);
+    let (mut ends, mut before) = (Vec::new(), i64::MAX);
+    while let Some(row) = query_opt(transaction, END_BEFORE, &[&key, &before]).await? {
+        let end = Columns::of(&row).history_id()?;
+        before = integer(end.epoch);
+        ends.push(end);
+    }
+    ends.reverse();
+    Ok(ends)
+}
+
+impl Log for PostgresStorage {
+    async fn log_after(
+        &self,
+        mesh: MeshId,
+        after: HistoryId,
+        limit: PageLimit,
+    ) -> Result<LogPage, StorageError> {
+        self.snapshot((mesh, after, limit), |tx, (mesh, after, limit)| {
+            Box::pin(log_after(tx, *mesh, *after, *limit))
+        })
+        .await
+    }
+
+    async fn epochs(&self, mesh: MeshId) -> Result<Epochs, StorageError> {
+        self.snapshot(mesh, |tx, mesh| {
+            Box::pin(async move {
+                Ok(Epochs {
+                    epoch: epoch(tx, *mesh).await?,
+                    ends: ends(tx, *mesh).await?,
+                })
+            })
+        })
+        .await
+    }
+
+    async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        self.write(mesh, mesh, |tx, mesh| {
+            Box::pin(async move {
+                let row = query_opt(tx, BUMP, &[&mesh_key(*mesh)]).await?;
+                let row = row.ok_or(StorageError::UnknownMesh(*mesh))?;
+                Columns::of(&row).number()
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,263 @@
+//! The line of a mesh: its writes, one after the other, many in one commit.
+//!
+//! A write takes its place when it is first polled. Whoever finds nobody leading starts a leader, which takes
+//! everything that waits through one transaction and ends when nothing waits any more. The transaction
+//! begins with the lock of the mesh's row, so the writers of all brokers stand in the same line: commit
+//! order is seq order (C4), and a write sees everything that was committed before it.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use deadpool_postgres::{Object, Pool, Transaction};
+use heddle_core::ids::MeshId;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+
+use super::super::error::StorageError;
+use super::super::rows::{Accepted, NewMessage};
+use super::accept::{self, Undo};
+use super::columns::mesh_key;
+use super::error::JobError;
+use super::job::{AcceptJob, Job, Settle as _};
+use super::sql;
+
+/// Work of one mesh that waits for its commit. More is told to come back.
+const WAITING_MAX: usize = 4096;
+/// What one transaction takes, so that it stays short.
+const GROUP_JOBS_MAX: usize = 256;
+const GROUP_MESSAGES_MAX: usize = 1024;
+const GROUP_BYTES_MAX: usize = 8 << 20;
+/// How long a group may take, whatever the server or the network do.
+const GROUP_WAIT: Duration = Duration::from_secs(30);
+
+const LOCK: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1 FOR UPDATE";
+
+/// A piece of work in line.
+pub(super) enum Waiting {
+    Accept(AcceptJob),
+    Job(Box<dyn Job>),
+}
+
+impl Waiting {
+    fn size(&self) -> (usize, usize) {
+        match self {
+            Self::Accept(job) => job.size(),
+            Self::Job(_) => (0, 0),
+        }
+    }
+
+    fn settle(self, committed: Result<(), StorageError>) {
+        match self {
+            Self::Accept(job) => Box::new(job).settle(committed),
+            Self::Job(job) => job.settle(committed),
+        }
+    }
+}
+
+/// The lines of all meshes. A mesh has an entry as long as somebody leads it.
+pub(super) struct Lines {
+    pool: Pool,
+    waiting: Mutex<HashMap<MeshId, VecDeque<Waiting>>>,
+    leaders: TaskTracker,
+}
+
+impl Lines {
+    pub(super) fn new(pool: Pool) -> Arc<Self> {
+        Arc::new(Self {
+            pool,
+            waiting: Mutex::default(),
+            leaders: TaskTracker::new(),
+        })
+    }
+
+    /// Waits until every line is empty, and takes nothing more.
+    pub(super) async fn stop(&self) {
+        self.leaders.close();
+        self.leaders.wait().await;
+    }
+
+    /// Takes a place in the line of a mesh.
+    pub(super) fn enter(self: &Arc<Self>, mesh: MeshId, work: Waiting) -> Result<(), StorageError> {
+        if self.leaders.is_closed() {
+            return Err(StorageError::Unavailable("the broker stops".to_owned()));
+        }
+        let mut lines = self.lock();
+        if let Some(line) = lines.get_mut(&mesh) {
+            if line.len() >= WAITING_MAX {
+                let why = "too many writes of this mesh wait".to_owned();
+                return Err(StorageError::Unavailable(why));
+            }
+            line.push_back(work);
+            return Ok(());
+        }
+        lines.insert(mesh, VecDeque::from([work]));
+        drop(lines);
+        let this = Arc::clone(self);
+        self.leaders.spawn(async move { this.lead(mesh).await });
+        Ok(())
+    }
+
+    async fn lead(&self, mesh: MeshId) {
+        while let Some(group) = self.next(mesh) {
+            self.commit(mesh, group).await;
+        }
+    }
+
+    /// What the next transaction takes; `None` ends the line.
+    fn next(&self, mesh: MeshId) -> Option<Vec<Waiting>> {
+        let mut lines = self.lock();
+        let line = lines.get_mut(&mesh)?;
+        let mut group = Vec::new();
+        let (mut messages, mut bytes) = (0, 0);
+        while let Some(work) = line.front() {
+            let (more_messages, more_bytes) = work.size();
+            messages += more_messages;
+            bytes += more_bytes;
+            let fits = group.len() < GROUP_JOBS_MAX
+                && messages <= GROUP_MESSAGES_MAX
+                && bytes <= GROUP_BYTES_MAX;
+            if !fits && !group.is_empty() {
+                break;
+            }
+            group.extend(line.pop_front());
+        }
+        if group.is_empty() {
+            lines.remove(&mesh);
+            return None;
+        }
+        Some(group)
+    }
+
+    /// Commits a group and answers it. If one of them breaks a rule of the tables, each is tried alone.
+    async fn commit(&self, mesh: MeshId, mut group: Vec<Waiting>) {
+        let tried = self.attempt(mesh, &mut group, Undo::Group).await;
+        let is_alone = group.len() == 1;
+        match tried {
+            Err(error) if error.is_violation() && !is_alone => {
+                tracing::warn!(%error, %mesh, "a write failed; those beside it are tried alone");
+                for work in group {
+                    self.alone(mesh, work).await;
+                }
+            }
+            Err(error) if error.is_violation() => {
+                for work in group {
+                    self.alone(mesh, work).await;
+                }
+            }
+            other => answer(group, other),
+        }
+    }
+
+    async fn alone(&self, mesh: MeshId, work: Waiting) {
+        let mut group = vec![work];
+        let tried = self.attempt(mesh, &mut group, Undo::Message).await;
+        answer(group, tried);
+    }
+
+    /// One transaction. After an error nothing of it was written, unless the commit itself failed: then
+    /// nobody knows, and the callers are told so.
+    async fn attempt(
+        &self,
+        mesh: MeshId,
+        group: &mut [Waiting],
+        undo: Undo,
+    ) -> Result<(), JobError> {
+        let mut client = self.pool.get().await?;
+        let done = timeout(GROUP_WAIT, transact(&mut client, mesh, group, undo)).await;
+        let Ok(done) = done else {
+            // It may still be at work there: nobody else gets this connection.
+            drop(Object::take(client));
+            return Err(JobError::TimedOut(GROUP_WAIT.as_secs()));
+        };
+        done
+    }
+
+    /// Nothing that can panic half way runs under this lock.
+    fn lock(&self) -> MutexGuard<'_, HashMap<MeshId, VecDeque<Waiting>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn answer(group: Vec<Waiting>, committed: Result<(), JobError>) {
+    let committed = committed.map_err(StorageError::from);
+    for work in group {
+        work.settle(committed.clone());
+    }
+}
+
+async fn transact(
+    client: &mut Object,
+    mesh: MeshId,
+    group: &mut [Waiting],
+    undo: Undo,
+) -> Result<(), JobError> {
+    let transaction = client.transaction().await?;
+    let key = mesh_key(mesh);
+    if !sql::exists(&transaction, LOCK, &[&key]).await? {
+        return Err(StorageError::UnknownMesh(mesh).into());
+    }
+    let mut rest = group;
+    while !rest.is_empty() {
+        let accepts = rest
+            .iter()
+            .take_while(|work| matches!(work, Waiting::Accept(_)))
+            .count();
+        let (now, later) = rest.split_at_mut(accepts.max(1));
+        rest = later;
+        if let [Waiting::Job(job)] = now {
+            job.run(&transaction).await?;
+        } else {
+            accept_all(&transaction, mesh, now, undo).await?;
+        }
+    }
+    // Whether a commit whose answer was lost took place, only a look-up tells: `Unavailable` (BR-09).
+    Ok(transaction.commit().await?)
+}
+
+/// Accepts that stand side by side are one set.
+async fn accept_all(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    group: &mut [Waiting],
+    undo: Undo,
+) -> Result<(), JobError> {
+    let messages: Vec<&NewMessage> = group
+        .iter()
+        .flat_map(|work| match work {
+            Waiting::Accept(job) => job.messages.as_slice(),
+            Waiting::Job(_) => &[],
+        })
+        .collect();
+    let accepted = accept::accept(transaction, mesh, &messages, undo).await?;
+    let mut accepted = accepted.into_iter();
+    for work in group {
+        if let Waiting::Accept(job) = work {
+            job.accepted = accepted.by_ref().take(job.messages.len()).collect();
+        }
+    }
+    Ok(())
+}
+
+/// Where an answer will be.
+pub(super) type Answer<T> = oneshot::Receiver<Result<T, StorageError>>;
+
+/// The answer; a leader that vanished leaves the outcome unknown.
+pub(super) async fn awaited<T>(answer: Answer<T>) -> Result<T, StorageError> {
+    answer.await.unwrap_or_else(|_| {
+        let why = "the write was given up".to_owned();
+        Err(StorageError::Unavailable(why))
+    })
+}
+
+/// An accept that takes its place.
+pub(super) fn accept_job(messages: Vec<NewMessage>) -> (Waiting, Answer<Vec<Accepted>>) {
+    let (sender, receiver) = oneshot::channel();
+    let job = AcceptJob {
+        messages,
+        accepted: Vec::new(),
+        answer: sender,
+    };
+    (Waiting::Accept(job), receiver)
+}

@@ -1,0 +1,54 @@
+//! Shutting a member out: its standing, mailboxes, subscriptions and sessions in one transaction.
+
+use deadpool_postgres::Transaction;
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::membership::Role;
+
+use super::super::columns::{member_key, mesh_key};
+use super::super::error::JobError;
+use super::super::sql::execute;
+use super::keys;
+use crate::members::{RevokeVerdict, Standing};
+
+const REVOKE: &str = "
+UPDATE member_standing SET revoked_at = $3
+WHERE mesh_id = $1 AND member_id = $2 AND revoked_at IS NULL";
+
+/// In the order of their references.
+const CLEAR: [&str; 3] = [
+    "DELETE FROM topic_subscription WHERE mesh_id = $1 AND member_id = $2",
+    "DELETE FROM agent WHERE mesh_id = $1 AND member_id = $2",
+    "DELETE FROM member_session WHERE mesh_id = $1 AND member_id = $2",
+];
+
+const SEEN: &str = "
+UPDATE member SET seen_at = greatest(seen_at, $3) WHERE mesh_id = $1 AND member_id = $2";
+
+pub(super) async fn revoke(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    by: MemberId,
+    member: MemberId,
+    at: WallMs,
+) -> Result<RevokeVerdict, JobError> {
+    let is_owner =
+        |standing: &Standing| standing.role == Role::Owner && standing.revoked_at.is_none();
+    let by = keys::standing(transaction, mesh, by).await?;
+    if !by.as_ref().is_some_and(is_owner) {
+        return Ok(RevokeVerdict::NotOwner);
+    }
+    match keys::standing(transaction, mesh, member).await? {
+        None => return Ok(RevokeVerdict::UnknownMember),
+        Some(standing) if is_owner(&standing) => return Ok(RevokeVerdict::IsOwner),
+        Some(standing) if standing.revoked_at.is_some() => return Ok(RevokeVerdict::Already),
+        Some(_) => {}
+    }
+    let (mesh, member) = (mesh_key(mesh), member_key(member));
+    execute(transaction, REVOKE, &[&mesh, &member, &at.0]).await?;
+    for sql in CLEAR {
+        execute(transaction, sql, &[&mesh, &member]).await?;
+    }
+    execute(transaction, SEEN, &[&mesh, &member, &at.0]).await?;
+    Ok(RevokeVerdict::Revoked)
+}

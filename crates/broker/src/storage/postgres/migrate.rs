@@ -1,0 +1,91 @@
+//! The schema as forward-only steps, under a lock that one of many brokers holds.
+
+use tokio_postgres::{Client, Transaction};
+
+use super::OpenError;
+use super::error::words;
+
+/// A released step never changes; a change is a new one.
+const STEPS: &[(i64, &str)] = &[(1, include_str!("schema_v1.sql"))];
+
+const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012874)";
+const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migration (
+    version BIGINT NOT NULL PRIMARY KEY, applied_at TIMESTAMPTZ NOT NULL DEFAULT now())";
+const VERSION: &str = "SELECT coalesce(max(version), 0) FROM schema_migration";
+const APPLIED: &str = "INSERT INTO schema_migration (version) VALUES ($1)";
+
+/// What a migration found and did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Migrated {
+    /// Before; 0 for a database without tables.
+    pub from: i64,
+    pub to: i64,
+}
+
+/// A name that needs no quoting, so that none can be forgotten.
+pub(super) fn checked_name(name: &str) -> Result<&str, OpenError> {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_lowercase())
+        && name.len() <= 63
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+    if is_plain {
+        Ok(name)
+    } else {
+        Err(OpenError::Address(format!(
+            "{name:?} is no schema name: lower-case letters, digits and _ only"
+        )))
+    }
+}
+
+/// All steps that are missing, in one transaction: the database is at the old version or at the new one
+/// (LF-35). A newer one is refused.
+pub(super) async fn run(client: &mut Client, schema: &str) -> Result<Migrated, OpenError> {
+    let failed = |error: tokio_postgres::Error| OpenError::Migration(words(&error));
+    let transaction = client.transaction().await.map_err(failed)?;
+    let migrated = steps(&transaction, schema).await.map_err(failed)?;
+    let known = STEPS.last().map_or(0, |(number, _)| *number);
+    if migrated.from > known {
+        return Err(OpenError::Newer {
+            found: migrated.from,
+            known,
+        });
+    }
+    transaction.commit().await.map_err(failed)?;
+    Ok(migrated)
+}
+
+async fn steps(
+    transaction: &Transaction<'_>,
+    schema: &str,
+) -> Result<Migrated, tokio_postgres::Error> {
+    // Longer than any step takes: whoever comes second waits for the first.
+    transaction
+        .batch_execute("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = 0")
+        .await?;
+    transaction.execute(LOCK, &[]).await?;
+    let home = format!("CREATE SCHEMA IF NOT EXISTS {schema}; SET LOCAL search_path TO {schema}");
+    transaction.batch_execute(&home).await?;
+    transaction.batch_execute(VERSIONS).await?;
+    let from: i64 = transaction.query_one(VERSION, &[]).await?.try_get(0)?;
+    let mut to = from;
+    for (number, sql) in STEPS.iter().filter(|(number, _)| *number > from) {
+        transaction.batch_execute(sql).await?;
+        transaction.execute(APPLIED, &[number]).await?;
+        to = *number;
+    }
+    Ok(Migrated { from, to })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::checked_name;
+
+    #[test]
+    fn a_schema_name_cannot_carry_a_statement() {
+        assert!(checked_name("mesh_1").is_ok());
+        for bad in ["", "1a", "A", "a b", "a;drop", "a\"", "ä", &"a".repeat(64)] {
+            assert!(checked_name(bad).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Work queues in SQL: what is available, who has it under which fence, what is done.
+
+use std::collections::BTreeMap;
+
+use deadpool_postgres::{GenericClient, Transaction};
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MeshId, Party};
+use heddle_core::names::QueueName;
+use heddle_core::work::{Settle, Settled, WorkState, settle};
+
+use super::super::error::StorageError;
+use super::super::presence::LeaseMs;
+use super::super::queues::{Leased, Queues, Taken, Taker};
+use super::super::rows::PageLimit;
+use super::PostgresStorage;
+use super::columns::{Columns, integer, member_key, mesh_key, rows};
+use super::deliveries;
+use super::error::JobError;
+use super::presence::remember_lease_time;
+use super::roster::is_registered;
+use super::sql::{change, execute, query, query_opt};
+
+const CREATE: &str = "INSERT INTO queue (mesh_id, queue) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+
+// The open ones of a queue lie in the order in which they are taken; those under a running lease are passed
+// over. The agent is the taker's, so that the columns are those of a delivery.
+const AVAILABLE: &str = "
+SELECT epoch, seq, agent, sender_member, sender_agent, sender_name, client_message_id,
+    broker_message_id, destination_kind, destination_ref, priority, accepted_at, envelope, delivery_count
+FROM (
+    SELECT i.epoch, i.seq, $4::text AS agent, m.sender_member, m.sender_agent, m.sender_name,
+        m.client_message_id, m.broker_message_id, m.destination_kind, m.destination_ref,
+        i.priority, m.accepted_at, m.envelope, i.delivery_count,
+        row_number() OVER place AS number, sum(octet_length(m.envelope)) OVER place AS bytes
+    FROM (SELECT * FROM queue_item WHERE mesh_id = $1 AND queue = $2 AND acked_at IS NULL
+            AND (leased_until IS NULL OR leased_until <= $3)
+        ORDER BY priority, epoch, seq LIMIT $5) i
+    JOIN message m ON m.mesh_id = i.mesh_id AND m.broker_message_id = i.broker_message_id
+    WINDOW place AS (ORDER BY i.priority, i.epoch, i.seq)
+) page
+WHERE number = 1 OR bytes <= $6 ORDER BY priority, epoch, seq";
+
+const FENCE: &str = "SELECT fence FROM queue WHERE mesh_id = $1 AND queue = $2";
+
+const KEEP_FENCE: &str = "UPDATE queue SET fence = $3 WHERE mesh_id = $1 AND queue = $2";
+
+const LEASE: &str = "
+UPDATE queue_item i SET fence = k.fence, delivery_count = i.delivery_count + 1, holder_member = $3,
+    holder_agent = $4, leased_until = $5
+FROM unnest($6::bigint[], $7::bigint[], $8::bigint[]) AS k (epoch, seq, fence)
+WHERE i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+
+const ITEMS: &str = "
+SELECT i.epoch, i.seq, i.fence, i.delivery_count, i.holder_member, i.holder_agent, i.leased_until, i.acked_at
+FROM unnest($3::bigint[], $4::bigint[]) AS k (epoch, seq)
+JOIN queue_item i ON i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+
+const KEEP: &str = "
+UPDATE queue_item i SET leased_until = k.leased_until, acked_at = k.acked_at
+FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS k (epoch, seq, leased_until, acked_at)
+WHERE i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+
+/// A row of `queue_item`.
+pub(super) struct Item {
+    pub(super) fence: u64,
+    pub(super) delivery_count: u64,
+    pub(super) holder: Option<Party>,
+    pub(super) leased_until: Option<LeaseMs>,
+    pub(super) acked_at: Option<WallMs>,
+}
+
+impl Item {
+    fn read(columns: &mut Columns<'_>) -> Result<Self, JobError> {
+        Ok(Self {
+            fence: columns.number()?,
+            delivery_count: columns.number()?,
+            holder: columns.maybe_party()?,
+            leased_until: columns.maybe_number()?.map(LeaseMs),
+            acked_at: columns.maybe_wall()?,
+        })
+    }
+
+    /// Whether this is the holder of the latest lease.
+    fn is_held(&self, by: &Party, fence: u64) -> bool {
+        self.fence == fence && self.holder.as_ref() == Some(by)
+    }
+
+    pub(super) fn state(&self) -> WorkState {
+        match (self.acked_at, self.leased_until) {
+            (Some(_), _) => WorkState::Acked,
+            (None, Some(_)) => WorkState::Leased,
+            (None, None) => WorkState::Waiting,
+        }
+    }
+}
+
+pub(super) async fn items<C: GenericClient>(
+    client: &C,
+    mesh: MeshId,
+    queue: &str,
+    places: &[HistoryId],
+) -> Result<BTreeMap<HistoryId, Item>, JobError> {
+    let epochs: Vec<i64> = places.iter().map(|at| integer(at.epoch)).collect();
+    let seqs: Vec<i64> = places.iter().map(|at| integer(at.seq)).collect();
+    let key = mesh_key(mesh);
+    let found = query(client, ITEMS, &[&key, &queue, &epochs, &seqs]).await?;
+    let mut items = BTreeMap::new();
+    for row in &found {
+        let mut columns = Columns::of(row);
+        items.insert(columns.history_id()?, Item::read(&mut columns)?);
+    }
+    Ok(items)
+}
+
+async fn take(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    queue: &QueueName,
+    taker: &Taker,
+    limit: PageLimit,
+) -> Result<Vec<Taken>, JobError> {
+    if !is_registered(transaction, mesh, &taker.agent).await? {
+        return Err(StorageError::UnknownAgent(taker.agent.clone()).into());
+    }
+    remember_lease_time(transaction, mesh, taker.now).await?;
+    let (key, queue) = (mesh_key(mesh), queue.as_str());
+    let Some(row) = query_opt(transaction, FENCE, &[&key, &queue]).await? else {
+        return Ok(Vec::new());
+    };
+    let mut fence = Columns::of(&row).number()?;
+    let mut taken = available(transaction, &key, queue, taker, limit).await?;
+    if taken.is_empty() {
+        return Ok(taken);
+    }
+    let (mut epochs, mut seqs, mut fences) = (Vec::new(), Vec::new(), Vec::new());
+    for one in &mut taken {
+        fence += 1;
+        one.fence = fence;
+        epochs.push(integer(one.delivery.history_id.epoch));
+        seqs.push(integer(one.delivery.history_id.seq));
+        fences.push(integer(fence));
+    }
+    let (member, until) = (member_key(taker.agent.member), integer(taker.until.0));
+    let agent = taker.agent.agent.as_str();
+    execute(
+        transaction,
+        LEASE,
+        &[
+            &key, &queue, &member, &agent, &until, &epochs, &seqs, &fences,
+        ],
+    )
+    .await?;
+    execute(transaction, KEEP_FENCE, &[&key, &queue, &integer(fence)]).await?;
+    Ok(taken)
+}
+
+/// What may be taken, with the count that it will have; the fence is given by the caller.
+async fn available(
+    transaction: &Transaction<'_>,
+    mesh: &Vec<u8>,
+    queue: &str,
+    taker: &Taker,
+    limit: PageLimit,
+) -> Result<Vec<Taken>, JobError> {
+    let (now, agent) = (integer(taker.now.0), taker.agent.agent.as_str());
+    let (rows_max, bytes_max) = (rows(limit.rows_max), rows(limit.bytes_max));
+    let found = query(
+        transaction,
+        AVAILABLE,
+        &[mesh, &queue, &now, &agent, &rows_max, &bytes_max],
+    )
+    .await?;
+    found
+        .iter()
+        .map(|row| {
+            let mut columns = Columns::of(row);
+            Ok(Taken {
+                delivery: deliveries::read(&mut columns)?,
+                fence: 0,
+                delivery_count: columns.number()? + 1,
+            })
+        })
+        .collect()
+}
+
+/// What a consumer wants with messages that it took.
+struct Wish {
+    mesh: MeshId,
+    queue: QueueName,
+    agent: Party,
+    what: Settle,
+    items: Vec<Leased>,
+    at: WallMs,
+    /// For a renewal.
+    lease: Option<(LeaseMs, LeaseMs)>,
+}
+
+/// All rows are read, decided one after the other in sight of each other, and written at once.
+async fn carry_out(transaction: &Transaction<'_>, wish: &Wish) -> Result<Vec<Settled>, JobError> {
+    if let Some((now, _)) = wish.lease {
+        remember_lease_time(transaction, wish.mesh, now).await?;
+    }
+    let places: Vec<HistoryId> = wish.items.iter().map(|item| item.history_id).collect();
+    let queue = wish.queue.as_str();
+    let mut items = items(transaction, wish.mesh, queue, &places).await?;
+    let mut verdicts = Vec::with_capacity(wish.items.len());
+    let mut changed = Vec::new();
+    for leased in &wish.items {
+        let item = items.get_mut(&leased.history_id);
+        let found = item
+            .as_ref()
+            .map(|item| (item.state(), item.is_held(&wish.agent, leased.fence)));
+        let settled = settle(found, wish.what);
+        if let (Settled::Apply, Some(item)) = (settled, item) {
+            apply(item, wish);
+            changed.push(leased.history_id);
+        }
+        verdicts.push(settled);
+    }
+    changed.sort_unstable();
+    changed.dedup();
+    if !changed.is_empty() {
+        keep(transaction, wish, &items, &changed).await?;
+    }
+    Ok(verdicts)
+}
+
+fn apply(item: &mut Item, wish: &Wish) {
+    match wish.what {
+        Settle::Ack => {
+            item.leased_until = None;
+            item.acked_at = Some(wish.at);
+        }
+        Settle::Release => item.leased_until = None,
+        Settle::Renew => {
+            let until = wish.lease.map(|(_, until)| until);
+            item.leased_until = item.leased_until.max(until);
+        }
+    }
+}
+
+async fn keep(
+    transaction: &Transaction<'_>,
+    wish: &Wish,
+    items: &BTreeMap<HistoryId, Item>,
+    changed: &[HistoryId],
+) -> Result<(), JobError> {
+    let (mut epochs, mut seqs) = (Vec::new(), Vec::new());
+    let (mut leases, mut acks) = (Vec::new(), Vec::new());
+    for (at, item) in changed.iter().filter_map(|at| Some((at, items.get(at)?))) {
+        epochs.push(integer(at.epoch));
+        seqs.push(integer(at.seq));
+        leases.push(item.leased_until.map(|until| integer(until.0)));
+        acks.push(item.acked_at.map(|at| at.0));
+    }
+    let (key, queue) = (mesh_key(wish.mesh), wish.queue.as_str());
+    execute(
+        transaction,
+        KEEP,
+        &[&key, &queue, &epochs, &seqs, &leases, &acks],
+    )
+    .await?;
+    Ok(())
+}
+
+impl Queues for PostgresStorage {
+    async fn create_queue(&self, mesh: MeshId, queue: &QueueName) -> Result<bool, StorageError> {
+        self.write(mesh, (mesh, queue.clone()), |tx, (mesh, queue)| {
+            Box::pin(async move {
+                let key = mesh_key(*mesh);
+                change(tx, CREATE, &[&key, &queue.as_str()]).await
+            })
+        })
+        .await
+    }
+
+    async fn queue_take(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        limit: PageLimit,
+    ) -> Result<Vec<Taken>, StorageError> {
+        let input = (mesh, queue.clone(), taker, limit);
+        self.write(mesh, input, |tx, (mesh, queue, taker, limit)| {
+            Box::pin(take(tx, *mesh, queue, taker, *limit))
+        })
+        .await
+    }
+
+    async fn queue_renew(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        taker: Taker,
+        items: Vec<Leased>,
+    ) -> Result<Vec<Settled>, StorageError> {
+        let wish = Wish {
+            mesh,
+            queue: queue.clone(),
+            agent: taker.agent,
+            what: Settle::Renew,
+            items,
+            at: WallMs(0),
+            lease: Some((taker.now, taker.until)),
+        };
+        self.write(mesh, wish, |tx, wish| Box::pin(carry_out(tx, wish)))
+            .await
+    }
+
+    async fn queue_settle(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        agent: &Party,
+        (what, items): (Settle, Vec<Leased>),
+        at: WallMs,
+    ) -> Result<Vec<Settled>, StorageError> {
+        let wish = Wish {
+            mesh,
+            queue: queue.clone(),
+            agent: agent.clone(),
+            what,
+            items,
+            at,
+            lease: None,
+        };
+        self.write(mesh, wish, |tx, wish| Box::pin(carry_out(tx, wish)))
+            .await
+    }
+}

@@ -1,0 +1,122 @@
+//! Whether the way to the database is encrypted, and by whose word it is the right one.
+//!
+//! On this machine it is plain unless asked for. To another machine it is TLS with a verified certificate,
+//! unless the address says `sslmode=disable`: then somebody else must protect the way.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use deadpool_postgres::{Manager, ManagerConfig};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::sync::mpsc;
+use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::{Client, Config, NoTls, Notification};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use super::OpenError;
+use super::wires::carry;
+
+#[derive(Clone)]
+pub(super) enum Tls {
+    Plain,
+    Verified(MakeRustlsConnect),
+}
+
+impl Tls {
+    /// As the address asks for; `ca` is a file of certificates to trust instead of the machine's.
+    pub(super) fn choose(config: &mut Config, ca: Option<&Path>) -> Result<Self, OpenError> {
+        let is_here = config.get_hosts().iter().all(is_here);
+        let is_plain = match config.get_ssl_mode() {
+            SslMode::Disable => true,
+            SslMode::Prefer => is_here && ca.is_none(),
+            _ => false,
+        };
+        if is_plain {
+            config.ssl_mode(SslMode::Disable);
+            return Ok(Self::Plain);
+        }
+        config.ssl_mode(SslMode::Require);
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| OpenError::Address(error.to_string()))?
+            .with_root_certificates(roots(ca)?)
+            .with_no_client_auth();
+        Ok(Self::Verified(MakeRustlsConnect::new(client)))
+    }
+
+    pub(super) fn manager(&self, config: Config, how: ManagerConfig) -> Manager {
+        match self {
+            Self::Plain => Manager::from_config(config, NoTls, how),
+            Self::Verified(tls) => Manager::from_config(config, tls.clone(), how),
+        }
+    }
+
+    /// A connection of its own, and what it is notified of.
+    pub(super) async fn listen(
+        &self,
+        config: &Config,
+    ) -> Result<(Client, mpsc::Receiver<Notification>), tokio_postgres::Error> {
+        Ok(match self {
+            Self::Plain => {
+                let (client, connection) = config.connect(NoTls).await?;
+                (client, carry(connection))
+            }
+            Self::Verified(tls) => {
+                let (client, connection) = config.connect(tls.clone()).await?;
+                (client, carry(connection))
+            }
+        })
+    }
+}
+
+fn is_here(host: &Host) -> bool {
+    match host {
+        Host::Unix(_) => true,
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|a| a.is_loopback())
+        }
+    }
+}
+
+fn roots(ca: Option<&Path>) -> Result<RootCertStore, OpenError> {
+    let mut roots = RootCertStore::empty();
+    let Some(file) = ca else {
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(roots);
+    };
+    let bad = |why: String| OpenError::Address(format!("{}: {why}", file.display()));
+    let certificates = CertificateDer::pem_file_iter(file).map_err(|e| bad(e.to_string()))?;
+    for certificate in certificates {
+        let certificate = certificate.map_err(|e| bad(e.to_string()))?;
+        roots.add(certificate).map_err(|e| bad(e.to_string()))?;
+    }
+    if roots.is_empty() {
+        return Err(bad("it holds no certificate".to_owned()));
+    }
+    Ok(roots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_plain(url: &str) -> bool {
+        let mut config: Config = url.parse().unwrap();
+        matches!(Tls::choose(&mut config, None), Ok(Tls::Plain))
+    }
+
+    #[test]
+    fn a_database_elsewhere_is_only_reached_in_clear_when_the_address_says_so() {
+        assert!(is_plain("postgres://u@127.0.0.1/d"));
+        assert!(is_plain("postgres://u@localhost/d"));
+        assert!(is_plain("host=/run/postgresql user=u"));
+        assert!(is_plain("postgres://u@192.0.2.7/d?sslmode=disable"));
+        assert!(!is_plain("postgres://u@192.0.2.7/d"));
+        assert!(!is_plain("postgres://u@db.example/d?sslmode=require"));
+        assert!(!is_plain("postgres://u@127.0.0.1/d?sslmode=require"));
+    }
+}

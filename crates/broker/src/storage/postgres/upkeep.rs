@@ -1,0 +1,193 @@
+//! Upkeep in SQL: small steps in the mesh's line, each decided under its lock.
+
+use deadpool_postgres::Transaction;
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::names::MeshName;
+
+use super::super::error::StorageError;
+use super::super::rows::Orphan;
+use super::super::upkeep::{Job, Upkeep, is_claimed};
+use super::columns::{Columns, mesh_key};
+use super::error::JobError;
+use super::roster::require_mesh;
+use super::sql::{count, execute, query, query_opt};
+use super::{PostgresStorage, orphans, retention, traffic};
+
+const MESHES: &str = "SELECT mesh_id, name FROM mesh ORDER BY mesh_id";
+
+const CLAIM: &str = "SELECT holder, claimed_until FROM job_claim WHERE mesh_id = $1 AND job = $2";
+
+const TAKE_CLAIM: &str = "
+INSERT INTO job_claim (mesh_id, job, holder, claimed_until) VALUES ($1, $2, $3, $4)
+ON CONFLICT (mesh_id, job) DO UPDATE SET holder = excluded.holder,
+    claimed_until = excluded.claimed_until";
+
+const RELEASE: &str = "DELETE FROM job_claim WHERE mesh_id = $1 AND job = $2 AND holder = $3";
+
+/// Rows forgotten in one step, which has to stay short for everybody else.
+const SWEEP_ROWS_MAX: i64 = 500;
+
+// IMPORTANT: the mark and the deletion are one statement under the mesh's lock: an id is forgotten here, or
+// answered as known, never both (C36).
+const SWEEP: &str = "
+WITH due AS (
+    SELECT id_key, epoch, seq FROM client_message_dedupe
+    WHERE mesh_id = $1 AND expires_at < $2 ORDER BY expires_at LIMIT $3 FOR UPDATE),
+marked AS (
+    UPDATE message_history h SET is_expired = TRUE FROM due
+    WHERE h.mesh_id = $1 AND h.epoch = due.epoch AND h.seq = due.seq)
+DELETE FROM client_message_dedupe d USING due WHERE d.mesh_id = $1 AND d.id_key = due.id_key";
+
+const EFFECT_ROWS: &str = "
+SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = $1)
+    + (SELECT count(*) FROM message WHERE mesh_id = $1)
+    + (SELECT count(*) FROM message_history WHERE mesh_id = $1)
+    + (SELECT count(*) FROM delivery_queue WHERE mesh_id = $1)
+    + (SELECT count(*) FROM queue_item WHERE mesh_id = $1)
+    + (SELECT count(*) FROM log_row WHERE mesh_id = $1)
+    + (SELECT count(*) FROM mention_index WHERE mesh_id = $1)";
+
+/// A claim that somebody wants.
+struct Wanted {
+    mesh: MeshId,
+    job: Job,
+    holder: String,
+    now: WallMs,
+    until: WallMs,
+}
+
+async fn claim(
+    transaction: &Transaction<'_>,
+    wanted: &Wanted,
+) -> Result<Option<(String, WallMs)>, JobError> {
+    let (key, job) = (mesh_key(wanted.mesh), wanted.job.as_str());
+    if let Some(row) = query_opt(transaction, CLAIM, &[&key, &job]).await? {
+        let mut columns = Columns::of(&row);
+        let (other, ends) = (columns.text()?, columns.wall()?);
+        if other != wanted.holder && is_claimed(ends, wanted.now) {
+            return Ok(Some((other, ends)));
+        }
+    }
+    execute(
+        transaction,
+        TAKE_CLAIM,
+        &[&key, &job, &wanted.holder, &wanted.until.0],
+    )
+    .await?;
+    Ok(None)
+}
+
+impl Upkeep for PostgresStorage {
+    async fn meshes(&self) -> Result<Vec<(MeshId, MeshName)>, StorageError> {
+        let client = self.reader().await?;
+        let found = query(&client, MESHES, &[]).await?;
+        let read = |row| {
+            let mut columns = Columns::of(row);
+            Ok((columns.mesh()?, columns.mesh_name()?))
+        };
+        let meshes: Result<_, JobError> = found.iter().map(read).collect();
+        Ok(meshes?)
+    }
+
+    async fn claim_job(
+        &self,
+        mesh: MeshId,
+        job: Job,
+        holder: &str,
+        now: WallMs,
+        until: WallMs,
+    ) -> Result<Option<(String, WallMs)>, StorageError> {
+        let wanted = Wanted {
+            mesh,
+            job,
+            holder: holder.to_owned(),
+            now,
+            until,
+        };
+        self.write(mesh, wanted, |tx, wanted| Box::pin(claim(tx, wanted)))
+            .await
+    }
+
+    async fn release_job(&self, mesh: MeshId, job: Job, holder: &str) -> Result<(), StorageError> {
+        let input = (mesh, job, holder.to_owned());
+        self.write(mesh, input, |tx, (mesh, job, holder)| {
+            Box::pin(async move {
+                let key = mesh_key(*mesh);
+                execute(tx, RELEASE, &[&key, &job.as_str(), holder]).await?;
+                Ok(())
+            })
+        })
+        .await
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Result<usize, StorageError> {
+        let mut total = 0;
+        loop {
+            let step = self.write(mesh, (mesh, now), |tx, (mesh, now)| {
+                Box::pin(async move {
+                    let key = mesh_key(*mesh);
+                    let swept = execute(tx, SWEEP, &[&key, &now.0, &SWEEP_ROWS_MAX]).await?;
+                    Ok(count(swept))
+                })
+            });
+            match step.await? {
+                0 => return Ok(total),
+                swept => total += swept,
+            }
+        }
+    }
+
+    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
+        let mut after = HistoryId::ZERO;
+        let mut total = 0;
+        loop {
+            let found = self.snapshot((mesh, before, after), |tx, (mesh, before, after)| {
+                Box::pin(retention::find(tx, *mesh, *before, *after))
+            });
+            let (old, next) = found.await?;
+            if !old.is_empty() {
+                let step = self.write(mesh, (mesh, old), |tx, (mesh, old)| {
+                    Box::pin(retention::prune(tx, *mesh, old))
+                });
+                total += step.await?;
+            }
+            match next {
+                None => return Ok(total),
+                Some(next) => after = next,
+            }
+        }
+    }
+
+    async fn count_traffic(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        let mut total = 0;
+        loop {
+            let step = self.write(mesh, mesh, |tx, mesh| Box::pin(traffic::count(tx, *mesh)));
+            match step.await? {
+                0 => return Ok(total),
+                counted => total += counted,
+            }
+        }
+    }
+
+    async fn traffic(&self, mesh: MeshId) -> Result<Vec<(WallMs, u64)>, StorageError> {
+        self.snapshot(mesh, |tx, mesh| Box::pin(traffic::read(tx, *mesh)))
+            .await
+    }
+
+    async fn orphan_check(&self, mesh: MeshId) -> Result<Vec<Orphan>, StorageError> {
+        self.survey(mesh, |tx, mesh| Box::pin(orphans::check(tx, *mesh)))
+            .await
+    }
+
+    async fn effect_rows(&self, mesh: MeshId) -> Result<u64, StorageError> {
+        self.survey(mesh, |tx, mesh| {
+            Box::pin(async move {
+                require_mesh(tx, *mesh).await?;
+                let row = query_opt(tx, EFFECT_ROWS, &[&mesh_key(*mesh)]).await?;
+                row.map_or(Ok(0), |row| Columns::of(&row).number())
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,76 @@
+//! Two brokers on one PostgreSQL: what one accepts the other pushes, a newer session replaces an older one
+//! elsewhere, and sessions of the dead run out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_core::clock::WallMs;
+use heddle_core::limits::SESSION_LEASE;
+
+use super::house::{House, end};
+use crate::storage::{LeaseMs, PostgresStorage, Presence as _};
+use crate::test_support::{member, mesh, postgres_options, send_item};
+use crate::ws::{BrokerConfig, Ending};
+
+/// Two brokers that hear each other.
+async fn two() -> [House<PostgresStorage>; 2] {
+    let options = postgres_options().await;
+    let mut houses = Vec::new();
+    for _ in 0..2 {
+        let storage = PostgresStorage::open(&options).await.unwrap();
+        let house = House::over(Arc::new(storage), BrokerConfig::default()).await;
+        let (broker, shutdown) = (house.broker.clone(), house.shutdown.clone());
+        tokio::spawn(async move { broker.attend(shutdown).await });
+        houses.push(house);
+    }
+    houses.try_into().ok().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_one_broker_accepts_the_other_pushes() {
+    let [here, there] = two().await;
+    let (mut ann, _serving) = here.enter("a", &["one"]).await;
+    let (mut bob, _waiting) = there.enter("b", &["one"]).await;
+    for number in 0..5 {
+        let id = format!("id-{number}");
+        ann.send(number, vec![send_item("one", &id, "@b/one", "hello")])
+            .await;
+        let pushed = bob.deliveries().await;
+        assert_eq!(pushed[0].client_message_id.as_str(), id);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newer_connection_at_another_broker_replaces_the_older_one() {
+    let [here, there] = two().await;
+    let (_old, serving) = here.enter("a", &["one"]).await;
+    let (_new, _serving) = there.enter("a", &["one"]).await;
+    assert_eq!(end(serving).await, Ending::Replaced);
+}
+
+/// C16: the lease of a session whose broker was killed runs out by the time that the others share.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn c16_sessions_of_a_broker_that_is_gone_run_out() {
+    let [here, there] = two().await;
+    let (_ann, _serving) = here.enter("a", &["one"]).await;
+    let (_bob, _waiting) = there.enter("b", &["one"]).await;
+    // Of a third one, which is dead: nobody renews it.
+    let storage = &here.storage;
+    let lease_ms = u64::try_from(SESSION_LEASE.as_millis()).unwrap();
+    let dead = storage.begin_session(mesh(1), member("b"), WallMs(5), LeaseMs(lease_ms));
+    let generation = dead.await.unwrap();
+    here.clock.advance(SESSION_LEASE * 2);
+    there.clock.advance(SESSION_LEASE * 2);
+    let gone = async {
+        while storage
+            .renew_session(mesh(1), member("b"), generation, LeaseMs(1))
+            .await
+            .unwrap()
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), gone)
+        .await
+        .unwrap();
+}

@@ -1,0 +1,100 @@
+//! What a broker keeps its tables in: a file in its data folder, or a PostgreSQL that several brokers share.
+
+use std::path::Path;
+use std::pin::Pin;
+
+use heddle_broker::storage::postgres::OpenError;
+use heddle_broker::storage::{PostgresOptions, PostgresStorage, SqliteStorage, Storage};
+
+use super::pages::Probe;
+use super::serve::{poisoned, takes_nothing};
+use crate::cli::{CliError, exit};
+
+/// A store that a process serves.
+pub trait Engine: Storage + Clone {
+    /// Waits for the moment from which on it can keep nothing: the process must not look alive then.
+    fn broken(&self, data: &Path) -> impl Future<Output = CliError> + Send;
+
+    /// Finishes what is queued.
+    fn close(self) -> impl Future<Output = ()> + Send;
+
+    fn probe(&self) -> Option<Box<dyn Probe>>;
+}
+
+impl Engine for SqliteStorage {
+    async fn broken(&self, data: &Path) -> CliError {
+        takes_nothing(data, &poisoned(self).await)
+    }
+
+    async fn close(self) {
+        let _ = tokio::task::spawn_blocking(move || self.stop()).await;
+    }
+
+    fn probe(&self) -> Option<Box<dyn Probe>> {
+        None
+    }
+}
+
+impl Engine for PostgresStorage {
+    /// Never: a database that is gone comes back, and until then everybody is told to try again.
+    async fn broken(&self, _: &Path) -> CliError {
+        std::future::pending().await
+    }
+
+    async fn close(self) {
+        self.stop().await;
+    }
+
+    fn probe(&self) -> Option<Box<dyn Probe>> {
+        Some(Box::new(DatabaseProbe(self.clone())))
+    }
+}
+
+struct DatabaseProbe(PostgresStorage);
+
+impl Probe for DatabaseProbe {
+    fn name(&self) -> &'static str {
+        "database"
+    }
+
+    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async { self.0.ping().await.map_err(|error| error.to_string()) })
+    }
+}
+
+/// Opens the database: looks at its settings and migrates before anybody is served.
+pub async fn open_database(options: &PostgresOptions) -> Result<PostgresStorage, CliError> {
+    PostgresStorage::open(options)
+        .await
+        .map_err(|error| cannot_use(&error))
+}
+
+/// Why the database cannot be used, and what helps.
+fn cannot_use(error: &OpenError) -> CliError {
+    let (code, next) = match error {
+        OpenError::Address(_) => (
+            exit::USAGE,
+            "Write --database postgres://USER:PASSWORD@HOST:PORT/DATABASE, or put it into HEDDLE_BROKER_DATABASE; a \
+             database elsewhere needs TLS (--database-ca FILE where its certificate is your own), or sslmode=disable \
+             behind the address if the way is protected otherwise.",
+        ),
+        OpenError::Unreachable(_) => (
+            exit::UNREACHABLE,
+            "Start the database, or correct host, port, user and password; then start again.",
+        ),
+        OpenError::Unfit(_) => (
+            exit::REFUSED,
+            "Nothing was changed. Correct the setting and start again: with it, accepted messages could be lost.",
+        ),
+        OpenError::Migration(_) => (
+            exit::FAILED,
+            "Nothing was changed. The user must be allowed to create a schema in the database: GRANT CREATE ON \
+             DATABASE … TO …; then start again.",
+        ),
+        OpenError::Newer { .. } => (
+            exit::REFUSED,
+            "Nothing was changed. A newer heddle has served this database: use that version, or a newer one.",
+        ),
+    };
+    CliError::new(code, error.to_string()).next(next)
+}

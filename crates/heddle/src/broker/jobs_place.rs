@@ -1,0 +1,76 @@
+//! Where a job by hand is done: on the file in a folder, or on a database. SQLite and PostgreSQL let a second
+//! process in, so both work beside those who serve.
+
+use std::path::{Path, PathBuf};
+
+use heddle_broker::storage::sqlite::Options;
+use heddle_broker::storage::{PostgresOptions, SqliteStorage, Storage, StorageError};
+
+use super::engine::open_database;
+use super::jobs::{cannot_open, damaged};
+use crate::cli::{CliError, Context, exit};
+
+/// `--data FOLDER` or `--database URL`.
+pub enum Place {
+    Folder(PathBuf),
+    Database(PostgresOptions),
+}
+
+/// A piece of work on whatever the tables are in.
+pub trait Errand {
+    type Answer;
+
+    fn run<S: Storage>(
+        self,
+        storage: &S,
+    ) -> impl Future<Output = Result<Self::Answer, StorageError>>;
+}
+
+pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E::Answer, CliError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    match place {
+        Place::Folder(data) => {
+            let (storage, path) = open_file(context, data)?;
+            let done = runtime.block_on(errand.run(&storage));
+            let damage = storage.is_poisoned();
+            storage.stop();
+            done.map_err(|error| match damage {
+                Some(why) => damaged(&path, &why),
+                None => CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
+                    .next("If a daemon or a broker is busy there, try again in a moment."),
+            })
+        }
+        Place::Database(options) => runtime.block_on(async {
+            let storage = open_database(options).await?;
+            let done = errand.run(&storage).await;
+            storage.stop().await;
+            done.map_err(|error| {
+                CliError::new(exit::FAILED, error.to_string())
+                    .next("Nothing is half done. If the database is busy, try again in a moment.")
+            })
+        }),
+    }
+}
+
+fn open_file(context: &Context, data: &Path) -> Result<(SqliteStorage, PathBuf), CliError> {
+    let path = data.join("broker.db");
+    if !path.is_file() {
+        return Err(CliError::new(
+            exit::NOT_FOUND,
+            format!("there is no broker.db in {}", data.display()),
+        )
+        .next(
+            "Name the folder with --data: a home, or the data folder of `heddle broker serve`; or the database with \
+             --database.",
+        ));
+    }
+    let options = Options {
+        durability: context.durability()?,
+        ..Options::new(&path)
+    };
+    let storage = SqliteStorage::open(options).map_err(|error| cannot_open(&path, &error))?;
+    Ok((storage, path))
+}

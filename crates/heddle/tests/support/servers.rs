@@ -1,0 +1,267 @@
+//! A PostgreSQL and a Redis of a test's own, which it may stop, restart and slow down.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::wait_until_within;
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A private server, with fsync on as in production. Goes away with its folder.
+pub struct Postgres {
+    folder: tempfile::TempDir,
+    bin: PathBuf,
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Postgres {
+    pub fn start() -> Self {
+        let folder = tempfile::Builder::new().prefix("hdlpg").tempdir().unwrap();
+        let mut server = Self {
+            bin: binaries(),
+            port: free_port(),
+            child: None,
+            folder,
+        };
+        server.own_folder();
+        let made = server
+            .as_its_user("initdb")
+            .args([
+                "-U",
+                "heddle",
+                "--auth=trust",
+                "--no-locale",
+                "--encoding=UTF8",
+                "--no-sync",
+            ])
+            .arg("-D")
+            .arg(server.data())
+            .stdout(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        server.run();
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("postgres://heddle@127.0.0.1:{}/postgres", self.port)
+    }
+
+    /// As a crash of the whole server: nobody is waited for, recovery at the next start.
+    pub fn restart_immediate(&mut self) {
+        let stopped = self
+            .as_its_user("pg_ctl")
+            .args(["stop", "-m", "immediate", "-w", "-t", "30", "-D"])
+            .arg(self.data())
+            .output()
+            .unwrap();
+        assert!(stopped.status.success(), "{stopped:?}");
+        if let Some(mut child) = self.child.take() {
+            child.wait().unwrap();
+        }
+        self.run();
+    }
+
+    /// Runs one statement and returns the first column of its rows.
+    pub fn sql(&self, statement: &str) -> Vec<String> {
+        let ran = Command::new(self.bin.join("psql"))
+            .args(["-X", "-A", "-t", "-c", statement, &self.url()])
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{statement}: {ran:?}");
+        let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// A copy of everything, as an operator makes it.
+    pub fn dump(&self) -> String {
+        let ran = Command::new(self.bin.join("pg_dump"))
+            .args(["--schema=mesh", &self.url()])
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        String::from_utf8(ran.stdout).unwrap()
+    }
+
+    /// Puts a copy in the place of what is there.
+    pub fn restore(&self, dump: &str) {
+        self.sql("DROP SCHEMA mesh CASCADE");
+        let file = self.folder.path().join("dump.sql");
+        std::fs::write(&file, dump).unwrap();
+        let ran = Command::new(self.bin.join("psql"))
+            .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-f"])
+            .arg(&file)
+            .arg(self.url())
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    }
+
+    fn run(&mut self) {
+        let mut command = self.as_its_user("postgres");
+        command
+            .arg("-D")
+            .arg(self.data())
+            .args(["-p", &self.port.to_string()])
+            .args([
+                "-c",
+                "listen_addresses=127.0.0.1",
+                "-c",
+                "max_connections=200",
+            ])
+            .arg("-c")
+            .arg(format!(
+                "unix_socket_directories={}",
+                self.folder.path().display()
+            ))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        self.child = Some(command.spawn().unwrap());
+        wait_until_within(Duration::from_secs(60), "the database", || {
+            let mut ready = Command::new(self.bin.join("pg_isready"));
+            ready.args(["-q", "-h", "127.0.0.1", "-p", &self.port.to_string()]);
+            ready.status().unwrap().success()
+        });
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("db")
+    }
+
+    /// It refuses to run as root.
+    fn as_its_user(&self, program: &str) -> Command {
+        let program = self.bin.join(program);
+        let mut command = if rustix::process::geteuid().is_root() {
+            let mut command = Command::new("setpriv");
+            command.args([
+                "--reuid=postgres",
+                "--regid=postgres",
+                "--init-groups",
+                "--",
+            ]);
+            command.arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        command.current_dir("/").stdin(Stdio::null());
+        command
+    }
+
+    fn own_folder(&self) {
+        if rustix::process::geteuid().is_root() {
+            let owned = Command::new("chown")
+                .arg("postgres:")
+                .arg(self.folder.path())
+                .status()
+                .unwrap();
+            assert!(owned.success());
+        }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        let mut stop = self.as_its_user("pg_ctl");
+        stop.args(["stop", "-m", "immediate", "-w", "-t", "30", "-D"]);
+        let _ = stop.arg(self.data()).output();
+        if let Some(mut child) = self.child.take() {
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The folder of the newest server.
+fn binaries() -> PathBuf {
+    let mut found: Vec<PathBuf> = std::fs::read_dir("/usr/lib/postgresql")
+        .expect("PostgreSQL is not installed: run the tests through ./scripts/test")
+        .map(|entry| entry.unwrap().path().join("bin"))
+        .filter(|folder| folder.join("postgres").exists())
+        .collect();
+    found.sort();
+    found
+        .pop()
+        .expect("PostgreSQL is not installed: run the tests through ./scripts/test")
+}
+
+/// A private Redis that keeps nothing on disk.
+pub struct Redis {
+    port: u16,
+    child: Option<Child>,
+}
+
+impl Redis {
+    pub fn start() -> Self {
+        let mut server = Self {
+            port: free_port(),
+            child: None,
+        };
+        server.run();
+        server
+    }
+
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    pub fn run(&mut self) {
+        let child = Command::new("redis-server")
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .args([
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+                "--enable-debug-command",
+                "local",
+            ])
+            .current_dir("/tmp")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        self.child = Some(child);
+        wait_until_within(Duration::from_secs(20), "redis", || {
+            self.ask(&["ping"]) == "PONG"
+        });
+    }
+
+    pub fn ask(&self, words: &[&str]) -> String {
+        let mut ask = Command::new("redis-cli");
+        ask.args(["-p", &self.port.to_string()]).args(words);
+        let ran = ask.output().unwrap();
+        String::from_utf8_lossy(&ran.stdout).trim().to_owned()
+    }
+
+    /// Answers nobody for so long; returns at once.
+    pub fn sleep(&self, seconds: u32) -> Child {
+        let mut ask = Command::new("redis-cli");
+        ask.args(["-p", &self.port.to_string(), "debug", "sleep"]);
+        ask.arg(seconds.to_string()).stdout(Stdio::null());
+        ask.spawn().unwrap()
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
