@@ -54,7 +54,7 @@ pub(crate) const PASS_HOOKS: &str = "
 
 /// Every mesh of the file has lost its part of the inbox.
 pub(crate) fn mark_all(new: &Connection) -> rusqlite::Result<()> {
-    new.execute_batch(include_str!("../schema/v10_inbox_lost.sql"))?;
+    new.execute_batch(include_str!("../schema/v11_inbox_lost.sql"))?;
     new.execute_batch("INSERT OR REPLACE INTO inbox_lost (mesh_id) SELECT mesh_id FROM mesh")
 }
 

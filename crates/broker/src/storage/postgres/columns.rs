@@ -5,7 +5,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{
-    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party,
+    BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, OpId, Party,
 };
 use heddle_core::membership::{PublicKey, Role};
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
@@ -78,6 +78,11 @@ impl<'r> Columns<'r> {
 
     pub(super) fn broker_message_id(&mut self) -> Read<BrokerMessageId> {
         self.ulid().map(BrokerMessageId)
+    }
+
+    pub(super) fn op(&mut self) -> Read<OpId> {
+        let text = self.text()?;
+        text.parse().map_err(|error| self.bad(error))
     }
 
     pub(super) fn broker(&mut self) -> Read<BrokerId> {

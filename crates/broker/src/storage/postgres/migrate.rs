@@ -6,7 +6,10 @@ use super::OpenError;
 use super::error::words;
 
 /// A released step never changes; a change is a new one.
-const STEPS: &[(i64, &str)] = &[(1, include_str!("schema_v1.sql"))];
+const STEPS: &[(i64, &str)] = &[
+    (1, include_str!("schema_v1.sql")),
+    (2, include_str!("schema_v2.sql")),
+];
 
 const LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012874)";
 const VERSIONS: &str = "CREATE TABLE IF NOT EXISTS schema_migration (

@@ -12,6 +12,7 @@ mod deliveries;
 #[cfg(test)]
 mod dump;
 mod error;
+mod held;
 mod hint_text;
 mod history;
 mod job;
@@ -25,6 +26,7 @@ mod queues;
 mod retention;
 mod roster;
 mod settings;
+mod snapshots;
 mod sql;
 mod story;
 #[cfg(test)]

@@ -10,7 +10,7 @@ use heddle_core::work::{Settle, Settled, WorkState, settle};
 
 use super::super::error::StorageError;
 use super::super::presence::LeaseMs;
-use super::super::queues::{Leased, Queues, Taken, Taker};
+use super::super::queues::{Leased, QueueCount, Queues, Taken, Taker};
 use super::super::rows::PageLimit;
 use super::PostgresStorage;
 use super::columns::{Columns, integer, member_key, mesh_key, rows};
@@ -59,6 +59,15 @@ const KEEP: &str = "
 UPDATE queue_item i SET leased_until = k.leased_until, acked_at = k.acked_at
 FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS k (epoch, seq, leased_until, acked_at)
 WHERE i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+
+// The open items of each queue.
+const COUNTS: &str = "
+SELECT q.queue,
+    (SELECT count(*) FROM queue_item i WHERE i.mesh_id = q.mesh_id AND i.queue = q.queue
+        AND i.acked_at IS NULL AND (i.leased_until IS NULL OR i.leased_until <= $2)),
+    (SELECT count(*) FROM queue_item i WHERE i.mesh_id = q.mesh_id AND i.queue = q.queue
+        AND i.acked_at IS NULL AND i.leased_until > $2)
+FROM queue q WHERE q.mesh_id = $1 ORDER BY q.queue";
 
 /// A row of `queue_item`.
 pub(super) struct Item {
@@ -264,6 +273,27 @@ async fn keep(
 }
 
 impl Queues for PostgresStorage {
+    async fn queue_counts(
+        &self,
+        mesh: MeshId,
+        now: LeaseMs,
+    ) -> Result<Vec<QueueCount>, StorageError> {
+        let client = self.reader().await?;
+        let found = query(&client, COUNTS, &[&mesh_key(mesh), &integer(now.0)]).await?;
+        let counts: Result<_, JobError> = found
+            .iter()
+            .map(|row| {
+                let mut columns = Columns::of(row);
+                Ok(QueueCount {
+                    queue: columns.queue()?,
+                    ready: columns.number()?,
+                    leased: columns.number()?,
+                })
+            })
+            .collect();
+        Ok(counts?)
+    }
+
     async fn create_queue(&self, mesh: MeshId, queue: &QueueName) -> Result<bool, StorageError> {
         self.write(mesh, (mesh, queue.clone()), |tx, (mesh, queue)| {
             Box::pin(async move {

@@ -1,19 +1,21 @@
 //! Receipts and explanations in SQL.
 
 use deadpool_postgres::Transaction;
-use heddle_core::envelope::DestinationKind;
+use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 
 use super::super::error::StorageError;
-use super::super::rows::SendId;
-use super::super::story::{Explanation, Levels, LimiterNote, Receipt, Recipient, Story, WorkStory};
+use super::super::rows::{DeliveryPlace, PageLimit, SendId};
+use super::super::story::{
+    Explanation, HeldPage, Levels, LimiterNote, Receipt, Recipient, Story, WorkStory,
+};
 use super::PostgresStorage;
 use super::columns::{Columns, integer, member_key, mesh_key, rows};
 use super::error::JobError;
 use super::look::consumed_of;
 use super::roster::require_mesh;
 use super::sql::{query, query_opt};
-use super::{deliveries, queues};
+use super::{deliveries, held, queues};
 
 const DEDUPE: &str = "
 SELECT wire_fingerprint, broker_message_id, epoch, seq, history_available, first_seen_at,
@@ -185,5 +187,19 @@ impl Story for PostgresStorage {
             .map(|row| Columns::of(row).history_id())
             .collect();
         Ok(places?)
+    }
+
+    async fn deliveries_held(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        after: (Priority, DeliveryPlace),
+        limit: PageLimit,
+    ) -> Result<HeldPage, StorageError> {
+        let input = (mesh, member, after, limit);
+        self.snapshot(input, |tx, (mesh, member, after, limit)| {
+            Box::pin(held::page(tx, (*mesh, *member), after.clone(), *limit))
+        })
+        .await
     }
 }
