@@ -134,7 +134,13 @@ fn explain_tells_the_whole_story_of_an_effect_by_any_of_its_ids() {
     );
     assert_eq!(home.cli(&["explain", "nobody"]).code, 4);
     assert_eq!(home.cli(&["explain", "effect:nobody"]).code, 4);
-    // A send under the same id is told first; the effect by its longer name.
+}
+
+#[test]
+fn a_send_under_the_same_id_is_told_first_and_the_effect_by_its_longer_name() {
+    let home = Home::new();
+    let _daemon = home.up();
+    home.cli(&verb("run", &["--", "/bin/true"])).ok();
     home.cli(&["send", "@tester", "hello", "--id", "mig-1"])
         .ok();
     assert_ne!(

@@ -184,12 +184,11 @@ pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
             if mesh.mesh.mesh == effects.mesh {
                 continue;
             }
-            let told = match mesh.is_connected() {
-                true => effects.tell(&shared, mesh).await.is_ok(),
-                false => {
-                    let kept = effects.kept(mesh, None).await;
-                    kept.is_ok_and(|kept| kept.is_empty())
-                }
+            let told = if mesh.is_connected() {
+                effects.tell(&shared, mesh).await.is_ok()
+            } else {
+                let kept = effects.kept(mesh, None).await;
+                kept.is_ok_and(|kept| kept.is_empty())
             };
             if !told {
                 effects.may_wait.store(true, Ordering::Relaxed);

@@ -290,22 +290,16 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
         .unwrap();
     refused(&wrong, Code::NonceUnbound);
     let caller = person();
-    let granted = |purpose| w.registrar.approve(&envelope, &caller, purpose, None);
-    let nonce = granted(Purpose::Compensate)
-        .await
-        .unwrap()
-        .unwrap()
-        .nonce
-        .unwrap();
-    let second = granted(Purpose::Compensate)
-        .await
-        .unwrap()
-        .unwrap()
-        .nonce
-        .unwrap();
+    let granted = async || {
+        let approved = w
+            .registrar
+            .approve(&envelope, &caller, Purpose::Compensate, None);
+        approved.await.unwrap().unwrap().nonce
+    };
+    let (nonce, second) = (granted().await, granted().await);
     let begun = w
         .registrar
-        .compensate(key("k"), Some(nonce), &agent())
+        .compensate(key("k"), nonce, &agent())
         .await
         .unwrap();
     assert_eq!(
@@ -314,7 +308,7 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
     );
     let twice = w
         .registrar
-        .compensate(key("k"), Some(second), &agent())
+        .compensate(key("k"), second, &agent())
         .await
         .unwrap();
     prior(&twice, Code::ReplayDuplicate);

@@ -164,9 +164,10 @@ fn exchange(
     url: &Url,
     (clock, deadline): (&dyn Clock, Duration),
 ) -> Result<(u16, String), String> {
-    let host = match url.host.contains(':') {
-        true => format!("[{}]", url.host),
-        false => url.host.clone(),
+    let host = if url.host.contains(':') {
+        format!("[{}]", url.host)
+    } else {
+        url.host.clone()
     };
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {host}:{}\r\nUser-Agent: heddle\r\nAccept: */*\r\nConnection: close\r\n\r\n",
