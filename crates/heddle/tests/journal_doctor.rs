@@ -172,3 +172,25 @@ fn jn_35_a_brainclaw_store_is_migrated_and_rolled_back() {
     assert_eq!(again["backfilled"], 2);
     assert_eq!(repository.json(&["journal", "verify"])["ok"], true);
 }
+
+#[test]
+fn damaged_lines_are_told_and_moved_aside_on_request_only() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("a", &json!({"title": "one"}));
+    let segment = repository
+        .path()
+        .join(".heddle/events/seg-00000000000000000001.jsonl");
+    let mut text = std::fs::read_to_string(&segment).unwrap();
+    text.insert_str(0, "\nnoise that nobody wrote\n");
+    std::fs::write(&segment, text).unwrap();
+    let told = repository.run(&["doctor", "--verify-journal"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("heddle doctor quarantine"), "{told:?}");
+    let moved = repository.json(&["doctor", "quarantine"]);
+    assert_eq!(moved["parked"].as_array().unwrap().len(), 1);
+    assert_eq!(holding(repository.path(), "nobody wrote").len(), 1);
+    repository.run(&["doctor", "--verify-journal"]).ok();
+    let again = repository.run(&["doctor", "quarantine"]).ok();
+    assert!(again.stdout.contains("nothing is damaged"), "{again:?}");
+}

@@ -78,7 +78,7 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
                 "{} lines of the journal are damaged",
                 counters.damaged_lines
             ),
-            "cp -a .heddle .heddle.copy",
+            "cp -a .heddle .heddle.copy && heddle doctor quarantine",
         ),
         (
             !told.divergent.is_empty(),

@@ -202,6 +202,77 @@ fn jn_32_t_61_a_forged_seq_or_writer_is_seen_and_every_reader_converges() {
     );
 }
 
+/// Offline repair: parked, noted, blanked; the crash of it leaves the bytes in one place at least.
+#[test]
+fn row_20_damaged_lines_are_parked_by_request_and_never_thrown_away() {
+    use heddle_journal::disk::{Crash, Fault};
+    let base = MemDisk::new();
+    let journal = init(&base);
+    for n in 1..=3 {
+        commit(&journal, vec![plan("a", n), plan("b", n)]);
+    }
+    let noise = b"\n{\"v\":2,oops\n".to_vec();
+    base.tamper(Path::new(ACTIVE), |segment| {
+        let at = segment.len() - 1;
+        let line = segment[..at].iter().rposition(|b| *b == b'\n').unwrap();
+        segment.splice(line..line, noise.clone());
+    });
+    let mut world = rebuilt(&journal, 0);
+    let seen = open(&base, 1, 30).unwrap().verify().unwrap();
+    assert_eq!(
+        (seen.ok, seen.counters.damaged_lines),
+        (false, 3),
+        "noise and the batch that it broke"
+    );
+    let holds = |disk: &MemDisk| {
+        let files = disk.files();
+        files
+            .values()
+            .any(|bytes| bytes.windows(4).any(|w| w == b"oops"))
+    };
+    let mut stop = 1;
+    loop {
+        let disk = base.fork();
+        disk.fault_at(disk.ops() + stop, Fault::Stop);
+        let _ = open(&disk, 1, 31).unwrap().quarantine();
+        for how in [
+            Crash::Process,
+            Crash::LoseAll,
+            Crash::LoseNames,
+            Crash::Random(stop),
+        ] {
+            let image = disk.crash(&how);
+            assert!(
+                holds(&image),
+                "stopped at {stop}, {how:?}: the evidence is gone"
+            );
+            let boot = if how == Crash::Process { 1 } else { 2 };
+            let journal = open(&image, boot, 32).unwrap();
+            assert_eq!(rebuilt(&journal, 0), world, "stopped at {stop}, {how:?}");
+            journal.quarantine().unwrap();
+            let report = journal.verify().unwrap();
+            assert_eq!(
+                report.counters.damaged_lines, 0,
+                "stopped at {stop}, {how:?}"
+            );
+        }
+        if !disk.is_stopped() {
+            break;
+        }
+        stop += 1;
+    }
+    let told = journal.quarantine().unwrap();
+    assert_eq!((told.parked.len(), told.segments.len()), (3, 1));
+    assert_eq!(journal.quarantine().unwrap().parked, [""; 0]);
+    commit(&journal, vec![plan("c", 1)]);
+    world.extend(
+        rebuilt(&journal, 0)
+            .into_iter()
+            .filter(|(key, _)| key.1 == "c"),
+    );
+    assert_eq!(rebuilt(&journal, 0), world);
+}
+
 /// Whatever a caller puts into a field, it stays in its field and in its line.
 #[test]
 fn t_61_hostile_texts_make_no_record_of_their_own() {

@@ -11,7 +11,7 @@ use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::notes::RedactedId;
-use crate::record::Record;
+use crate::record::{Record, Text};
 use crate::registry::TypeClass;
 use crate::replay::Body;
 use crate::seen::{Again, Seen};
@@ -208,7 +208,7 @@ impl Exporter<'_> {
                 Some(loaded.map_err(|e| format!("without its private parts: {e}"))?)
             }
         };
-        let user = record.user.as_ref().map(|user| user.as_str());
+        let user = record.user.as_ref().map(Text::as_str);
         let summary = record.summary.as_ref();
         Ok(SliceRecord {
             seq: record.seq,

@@ -56,7 +56,7 @@ struct Revisions {
     own: Origin,
     of: (String, u64),
     wanted: BTreeSet<Key>,
-    revisions: HashMap<Key, Vec<Revision>>,
+    by_entity: HashMap<Key, Vec<Revision>>,
     taken: HashMap<u64, Taken>,
     was_redacted: bool,
 }
@@ -75,7 +75,7 @@ impl History {
                 own: own.clone(),
                 of: (header.origin_id.clone(), header.origin_epoch),
                 wanted,
-                revisions: HashMap::new(),
+                by_entity: HashMap::new(),
                 taken: HashMap::new(),
                 was_redacted: false,
             },
@@ -157,7 +157,7 @@ impl History {
         document: Option<&Value>,
     ) -> bool {
         let key = (item_type.to_owned(), item_id.to_owned());
-        let held = self.seen.revisions.get(&key).into_iter().flatten();
+        let held = self.seen.by_entity.get(&key).into_iter().flatten();
         held.filter(|revision| revision.mark.entity_rev == entity_rev)
             .any(|revision| {
                 let image = journal.document(item_type, &revision.body).ok();
@@ -175,7 +175,7 @@ impl History {
         document: Option<&Value>,
     ) -> Option<Current> {
         let key = (item_type.to_owned(), item_id.to_owned());
-        let others = self.seen.revisions.get(&key)?.iter().filter(|revision| {
+        let others = self.seen.by_entity.get(&key)?.iter().filter(|revision| {
             revision.mark.entity_rev == incoming.entity_rev
                 && (&revision.mark.origin_id, revision.mark.origin_epoch)
                     != (&incoming.origin_id, incoming.origin_epoch)
@@ -225,7 +225,7 @@ impl Revisions {
             (None, None) => Body::Gone,
         };
         let mark = self.mark(rev, record.seq, provenance);
-        self.revisions
+        self.by_entity
             .entry(key)
             .or_default()
             .push(Revision { mark, body });

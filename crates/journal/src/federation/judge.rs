@@ -83,119 +83,81 @@ mod tests {
         }
     }
 
-    /// Revision here, lineage here, incoming revision, base, collision, sameness: each with its verdict.
+    /// Against revision 9 of `a`, at its seq 90. Whether that has seen `b` up to 8; the incoming one (origin,
+    /// revision, seq, base); whether it collides; whether it is the same image.
     #[test]
     fn jn_36_every_row_of_the_decision() {
-        use Verdict::{Known, Loses, Wins};
-        let none = Lineage::new();
-        let seen = Lineage::from([("b".to_owned(), (1, 8))]);
-        let here = mark(9, "a", 90);
-        let row = |lineage, incoming: Mark, base, collides, is_same| {
-            let current = Current {
-                mark: &here,
-                lineage,
-            };
-            judge(
-                Some(current),
-                Incoming {
-                    mark: &incoming,
-                    base_rev: base,
-                    collides,
-                    is_same,
-                    is_past: false,
-                },
-            )
-        };
-        let b = |rev, seq| mark(rev, "b", seq);
         let rows = [
             // The attack of the seed: an offline edit with a lower revision.
-            (
-                row(&none, b(8, 8), Some(7), true, false),
-                Loses { conflict: true },
-            ),
-            (
-                row(&none, b(8, 8), Some(7), false, false),
-                Loses { conflict: true },
-            ),
+            (false, ("b", 8, 8, Some(7)), true, false, "loses, conflict"),
+            (false, ("b", 8, 8, Some(7)), false, false, "loses, conflict"),
             // An exporter without base_rev: the collision alone tells.
-            (
-                row(&none, b(8, 8), None, true, false),
-                Loses { conflict: true },
-            ),
-            (
-                row(&none, b(8, 8), None, false, false),
-                Loses { conflict: false },
-            ),
+            (false, ("b", 8, 8, None), true, false, "loses, conflict"),
+            (false, ("b", 8, 8, None), false, false, "loses"),
             // Clean fast-forwards.
-            (
-                row(&none, b(10, 8), Some(9), false, false),
-                Wins { conflict: false },
-            ),
-            (
-                row(&none, b(12, 8), Some(11), false, false),
-                Wins { conflict: false },
-            ),
+            (false, ("b", 10, 8, Some(9)), false, false, "wins"),
+            (false, ("b", 12, 8, Some(11)), false, false, "wins"),
             // Concurrent, and the higher revision wins all the same.
-            (
-                row(&none, b(10, 8), Some(7), false, false),
-                Wins { conflict: true },
-            ),
+            (false, ("b", 10, 8, Some(7)), false, false, "wins, conflict"),
             // A tie of revisions: the origin decides.
-            (
-                row(&none, b(9, 8), Some(8), true, false),
-                Wins { conflict: true },
-            ),
-            (
-                row(&none, mark(9, "A", 8), Some(8), true, false),
-                Loses { conflict: true },
-            ),
+            (false, ("b", 9, 8, Some(8)), true, false, "wins, conflict"),
+            (false, ("A", 9, 8, Some(8)), true, false, "loses, conflict"),
             // The same image twice is no conflict, whoever wins.
-            (
-                row(&none, b(9, 8), Some(8), true, true),
-                Wins { conflict: false },
-            ),
-            // What is here was built on it.
-            (row(&seen, b(8, 8), Some(7), false, false), Known),
-            (row(&seen, b(8, 7), Some(2), false, false), Known),
-            (
-                row(&seen, b(8, 9), Some(7), false, false),
-                Loses { conflict: true },
-            ),
+            (false, ("b", 9, 8, Some(8)), true, true, "wins"),
+            // What is here was built on it, or on what came before it.
+            (true, ("b", 8, 8, Some(7)), false, false, "known"),
+            (true, ("b", 8, 7, Some(2)), false, false, "known"),
+            (true, ("b", 8, 9, Some(7)), false, false, "loses, conflict"),
             // The same origin has gone on; but a collision with a third one is still told.
-            (row(&none, mark(8, "a", 80), Some(7), false, false), Known),
-            (row(&none, mark(9, "a", 90), Some(8), false, false), Known),
-            (
-                row(&none, mark(8, "a", 80), Some(7), true, false),
-                Loses { conflict: true },
-            ),
+            (false, ("a", 8, 80, Some(7)), false, false, "known"),
+            (false, ("a", 9, 90, Some(8)), false, false, "known"),
+            (false, ("a", 8, 80, Some(7)), true, false, "loses, conflict"),
         ];
-        for (index, (told, expected)) in rows.into_iter().enumerate() {
-            assert_eq!(told, expected, "row {index}");
+        for (has_seen_b, incoming, collides, is_same, expected) in rows {
+            let told = told(has_seen_b, incoming, (collides, is_same, false));
+            assert_eq!(told, expected, "{has_seen_b} {incoming:?} {collides}");
         }
+        // A revision that is in the history as it is, under whatever name: it was built on.
+        let past = |rev| told(false, ("b", rev, 1, Some(rev - 1)), (true, false, true));
+        assert_eq!(past(8), "known");
+        assert_eq!(past(9), "wins, conflict");
         let first = Incoming {
-            mark: &b(3, 1),
+            mark: &mark(3, "b", 1),
             base_rev: Some(2),
             collides: false,
             is_same: false,
             is_past: false,
         };
-        assert_eq!(judge(None, first), Wins { conflict: false });
-        // A revision that is in the history as it is, under whatever name: it was built on.
+        assert_eq!(judge(None, first), Verdict::Wins { conflict: false });
+    }
+
+    fn told(
+        has_seen_b: bool,
+        (origin, rev, seq, base_rev): (&str, u64, u64, Option<u64>),
+        (collides, is_same, is_past): (bool, bool, bool),
+    ) -> &'static str {
+        let here = mark(9, "a", 90);
+        let mut lineage = Lineage::new();
+        if has_seen_b {
+            lineage.insert("b".to_owned(), (1, 8));
+        }
         let current = Current {
             mark: &here,
-            lineage: &none,
+            lineage: &lineage,
         };
-        let past = |rev| {
-            let incoming = Incoming {
-                mark: &b(rev, 1),
-                base_rev: Some(rev - 1),
-                collides: true,
-                is_same: false,
-                is_past: true,
-            };
-            judge(Some(current), incoming)
+        let incoming = Incoming {
+            mark: &mark(rev, origin, seq),
+            base_rev,
+            collides,
+            is_same,
+            is_past,
         };
-        assert_eq!(past(8), Known);
-        assert_eq!(past(9), Wins { conflict: true });
+        match judge(Some(current), incoming) {
+            Verdict::Known => "known",
+            Verdict::Wins { conflict: false } => "wins",
+            Verdict::Wins { conflict: true } => "wins, conflict",
+            Verdict::Loses { conflict: false } => "loses",
+            Verdict::Loses { conflict: true } => "loses, conflict",
+        }
     }
 }

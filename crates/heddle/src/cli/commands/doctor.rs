@@ -41,11 +41,15 @@ pub struct Args {
 enum Verb {
     /// Erase the content of records from this repository's journal, everywhere in its store
     Redact(journal::redact::Args),
+    /// Park damaged lines of this repository's journal in its quarantine; nothing is thrown away
+    Quarantine(journal::quarantine::Args),
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    if let Some(Verb::Redact(args)) = args.verb {
-        return journal::redact::run(context, args);
+    match args.verb {
+        Some(Verb::Redact(args)) => return journal::redact::run(context, args),
+        Some(Verb::Quarantine(args)) => return journal::quarantine::run(context, args),
+        None => {}
     }
     if args.verify_journal {
         return journal::examine(context);

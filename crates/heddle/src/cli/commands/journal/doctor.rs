@@ -3,7 +3,7 @@
 use heddle_journal::Examined;
 use heddle_journal::phases::Spread;
 
-pub use super::redact;
+pub use super::{quarantine, redact};
 use super::{store, verify};
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};

@@ -1,0 +1,33 @@
+//! `heddle doctor quarantine`: parks damaged lines of this repository's journal; nothing is thrown away.
+
+use clap::Args as ClapArgs;
+use heddle_journal::Quarantined;
+
+use super::store;
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {}
+
+pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
+    let journal = store::open(context, None)?;
+    let told = journal.quarantine().map_err(store::told)?;
+    context.print(&told, text)
+}
+
+fn text(told: &Quarantined) -> String {
+    if told.parked.is_empty() {
+        return "nothing is damaged, nothing was moved\n".to_owned();
+    }
+    let mut text = format!(
+        "{} damaged places of {} segments are in .heddle/events/quarantine/ now:\n",
+        told.parked.len(),
+        told.segments.len()
+    );
+    for name in &told.parked {
+        text.push_str(&format!("  {name}\n"));
+    }
+    text.push_str("what they said is lost to the journal; next: heddle doctor --verify-journal\n");
+    printable(&text)
+}
