@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::outbox::{metric, on_stub, refuse, row, send, send_to, wait_for};
 use support::stub_broker::{Script, StubBroker};
-use support::{Daemon, Home, wait_until, wait_until_within};
+use support::{Home, wait_until, wait_until_within};
 
 // --- prune (C33) ------------------------------------------------------------------------------
 

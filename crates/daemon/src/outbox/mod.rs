@@ -6,5 +6,6 @@ pub(crate) mod disk;
 pub(crate) mod drain;
 pub(crate) mod prune;
 pub(crate) mod requeue;
+mod reserve;
 #[cfg(test)]
 mod tests;

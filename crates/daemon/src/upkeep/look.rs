@@ -23,7 +23,7 @@ pub fn look(home: &Path) -> DoctorView {
         says: "no daemon runs; only the files were looked at".to_owned(),
         next: "`heddle up` starts one.".to_owned(),
     }];
-    if !home.join("data.db").exists() && !home.join("broker.db").exists() {
+    if bytes(home, "data.db") == 0 && left(home).is_none() {
         findings.push(fine(
             "data.db",
             "there is none yet; the first start makes it",
@@ -42,12 +42,12 @@ pub fn look(home: &Path) -> DoctorView {
 /// that knows better. Blocks for as long as reading the files takes.
 pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     let mut found = Vec::new();
-    if home.join("data.db").exists() {
+    if bytes(home, "data.db") > 0 {
         found.extend(store_findings(home, with_sync));
-    } else {
+    } else if let Some(left) = left(home) {
         found.push(wrong(
             "data.db",
-            "it is missing, but broker.db is there".to_owned(),
+            format!("it is missing or empty, but {left} is there"),
             "Put the last backup back with `heddle daemon restore FILE`.",
         ));
     }
@@ -65,15 +65,22 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
 
 /// What would keep a daemon from starting in this home, as far as a quick look tells.
 pub fn trouble(home: &Path) -> Option<String> {
-    let bytes = |name: &str| std::fs::metadata(home.join(name)).map_or(0, |m| m.len());
-    if bytes("data.db") > 0 {
+    if bytes(home, "data.db") > 0 {
         let problem = quick_problem(&home.join("data.db"))?;
         return Some(format!("data.db is damaged: {problem}"));
     }
-    let left = ["broker.db", "effects.db"]
-        .into_iter()
-        .find(|name| bytes(name) > 0)?;
+    let left = left(home)?;
     Some(format!("data.db is missing or empty, but {left} is there"))
+}
+
+fn bytes(home: &Path, name: &str) -> u64 {
+    std::fs::metadata(home.join(name)).map_or(0, |metadata| metadata.len())
+}
+
+/// What shows that a home without a store is not a new one.
+fn left(home: &Path) -> Option<&'static str> {
+    let names = ["broker.db", "effects.db"];
+    names.into_iter().find(|name| bytes(home, name) > 0)
 }
 
 fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {

@@ -49,7 +49,7 @@ pub(crate) const MOVE_LOST: &str = "
     UPDATE inbox_lost SET cursor = ?2, is_over = ?3, recovered = recovered + ?4, gone = gone + ?5
     WHERE mesh_id = ?1";
 
-pub(crate) const PASS_HOOKS: &str = "
+const PASS_HOOKS: &str = "
     UPDATE inbox_state SET hooks_through = ?2 WHERE hooks_through = ?1";
 
 /// Every mesh of the file has lost its part of the inbox.
