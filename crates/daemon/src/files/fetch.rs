@@ -80,7 +80,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             Ok(()) => {}
             Err(StoreError::Stopped | StoreError::Poisoned(_)) => return,
             Err(error) => {
-                tracing::warn!(%error, mesh = %mesh.mesh.name, "files of others cannot be fetched")
+                tracing::warn!(%error, mesh = %mesh.mesh.name, "files of others cannot be fetched");
             }
         }
         tokio::select! {

@@ -4,7 +4,7 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
-use heddle_core::negotiate::{BLOB_RELAY, LOG_SNAPSHOT, Refusal, negotiate};
+use heddle_core::negotiate::{BLOB_RELAY, Features, LOG_SNAPSHOT, Refusal, negotiate};
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
@@ -69,9 +69,7 @@ async fn greet(
         seen,
         signature,
     };
-    let text = serde_json::to_string(&hello).map_err(|error| lost(&error.to_string()))?;
-    let sent = ws.send(Message::text(text)).await;
-    sent.map_err(|error| lost(&error.to_string()))?;
+    say(ws, &hello).await?;
     let ServerFrame::Welcome {
         features,
         roster,
@@ -92,10 +90,7 @@ async fn greet(
             mesh.set_max_age_hours(shared, hours).await;
             Ok(Welcomed {
                 roster,
-                offers: Offers {
-                    blobs: features.contains_key(BLOB_RELAY),
-                    snapshots: features.contains_key(LOG_SNAPSHOT),
-                },
+                offers: offers(&features),
             })
         }
         Err(refusal) => {
@@ -108,6 +103,20 @@ async fn greet(
                 refusal.detail
             )))
         }
+    }
+}
+
+async fn say(ws: &mut LinkStream, hello: &ClientFrame) -> Result<(), SessionEnd> {
+    let text = serde_json::to_string(hello).map_err(|error| lost(&error.to_string()))?;
+    let sent = ws.send(Message::text(text)).await;
+    sent.map_err(|error| lost(&error.to_string()))
+}
+
+/// What this broker can beyond what every broker must.
+fn offers(features: &Features) -> Offers {
+    Offers {
+        blobs: features.contains_key(BLOB_RELAY),
+        snapshots: features.contains_key(LOG_SNAPSHOT),
     }
 }
 

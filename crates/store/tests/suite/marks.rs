@@ -72,7 +72,7 @@ fn op(fixture: &Fixture, noun: &str, at: &str, lamport: u64, peer: &str, is_live
 async fn take(fixture: &Fixture, mesh: MeshId, op: DataOp) -> Taken {
     match fixture.store.take_in(mesh, op).await.unwrap() {
         Merged::Taken(taken) => taken,
-        refused => panic!("{refused:?}"),
+        refused @ Merged::Refused(_) => panic!("{refused:?}"),
     }
 }
 

@@ -127,7 +127,8 @@ async fn on_its_way(asked: &Asked<'_>, row: FileRow) -> Result<FileRow, Problem>
     };
     let fetch = &asked.mesh.fetch;
     let mut arrivals = fetch.arrivals();
-    let deadline = tokio::time::Instant::now() + FILE_FETCH_WAIT;
+    let end = tokio::time::sleep(FILE_FETCH_WAIT);
+    tokio::pin!(end);
     let mut row = row;
     fetch.wake();
     while asked.mesh.is_connected() {
@@ -140,7 +141,7 @@ async fn on_its_way(asked: &Asked<'_>, row: FileRow) -> Result<FileRow, Problem>
         let shutdown = &asked.ipc.shared.shutdown;
         let is_over = tokio::select! {
             changed = arrivals.changed() => changed.is_err(),
-            () = tokio::time::sleep_until(deadline) => true,
+            () = &mut end => true,
             () = shutdown.cancelled() => true,
         };
         if is_over {

@@ -7,13 +7,13 @@ use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
 use heddle_core::data::change_fingerprint;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{InviteId, MemberId};
+use heddle_core::ids::{ClientMessageId, InviteId, MemberId};
 use heddle_core::limits::{INVITE_LIFE_DEFAULT, INVITE_LIFE_MAX, INVITE_USES_MAX};
 use heddle_core::membership::{Invite, Role, SignedInvite};
 use heddle_core::names::MemberName;
 use heddle_store::KeptInvite;
 use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
-use heddle_wire::from_wire::{self, invalid};
+use heddle_wire::from_wire::invalid;
 use heddle_wire::ipc::{
     MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList, MeshMember,
     MeshRevokeAnswer, MeshRevokeBody, MeshView,
@@ -146,7 +146,7 @@ async fn under_key(
     key: &str,
     signed: SignedInvite,
 ) -> Result<(SignedInvite, bool), Problem> {
-    let key = from_wire::client_message_id(Some(key), None)?;
+    let key = ClientMessageId::parse(key).map_err(|error| invalid(error.to_string()))?;
     let fields = json!({"uses": signed.invite.uses_max, "expires_seconds": body.expires_seconds});
     let fingerprint = change_fingerprint("mesh.invite", &fields);
     let fingerprint = fingerprint.map_err(|error| invalid(error.to_string()))?;
