@@ -232,7 +232,9 @@ impl Journal {
                         path: self.layout.checkpoint(head_seq),
                         reason,
                     })?;
-                    load(&manifest, self.origin()?.as_ref(), &mut replay);
+                    // One that cannot be read costs a candidate too many, never a rebuild.
+                    let own = self.origin().ok().flatten();
+                    load(&manifest, own.as_ref(), &mut replay);
                     from = Some(head_seq);
                     break;
                 }
@@ -267,7 +269,7 @@ impl Journal {
     fn manifest(
         &self,
         replay: &Replay<Unknown>,
-        origin: &Origin,
+        origin: Option<&Origin>,
     ) -> Result<(Vec<u8>, Vec<String>), JournalError> {
         let mut live = Vec::new();
         let mut dead = Vec::new();
@@ -300,7 +302,7 @@ impl Journal {
         let rest = Rest {
             blobs: &named,
             federated: &replay.federated,
-            origin: Some(origin),
+            origin,
         };
         let bytes = sealed(replay.head_seq, &live, &dead, &rest)?;
         Ok((bytes, named))
@@ -417,8 +419,8 @@ impl Session<'_> {
             // Nothing but the reference itself came since.
             return Ok(reference);
         }
-        let origin = self.origin(Renew::No)?;
-        let (bytes, named) = journal.manifest(&rebuilt.replay, &origin)?;
+        let origin = self.origin(Renew::No).ok();
+        let (bytes, named) = journal.manifest(&rebuilt.replay, origin.as_ref())?;
         let path = journal.layout.checkpoint(head_seq);
         replace(journal.disk(), &path, &bytes, true).at(&path)?;
         let reference = CheckpointRef {

@@ -212,10 +212,12 @@ fn row_20_damaged_lines_are_parked_by_request_and_never_thrown_away() {
         commit(&journal, vec![plan("a", n), plan("b", n)]);
     }
     let noise = b"\n{\"v\":2,oops\n".to_vec();
+    // Between the two records of the second batch: neither of them counts any more.
     base.tamper(Path::new(ACTIVE), |segment| {
-        let at = segment.len() - 1;
-        let line = segment[..at].iter().rposition(|b| *b == b'\n').unwrap();
-        segment.splice(line..line, noise.clone());
+        let starts =
+            (1..segment.len()).filter(|at| segment[at - 1] == b'\n' && segment[*at] == b'{');
+        let fourth = starts.collect::<Vec<_>>()[3];
+        segment.splice(fourth - 1..fourth - 1, noise.clone());
     });
     let mut world = rebuilt(&journal, 0);
     let seen = open(&base, 1, 30).unwrap().verify().unwrap();

@@ -44,7 +44,9 @@ impl Journal {
         };
         let origin: Origin = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
         if origin.v != ORIGIN_VERSION || !is_origin_id(&origin.origin_id) {
-            return Err(damaged("it is no origin that this build knows".to_owned()));
+            return Err(damaged(
+                "no origin that this build knows; `heddle journal export-slice --new-origin` makes a new one".to_owned(),
+            ));
         }
         Ok(Some(origin))
     }
@@ -54,7 +56,12 @@ impl Session<'_> {
     /// This store's name, made when it is first needed; on the disk before anybody hears of it.
     pub(crate) fn origin(&self, renew: Renew) -> Result<Origin, JournalError> {
         let journal = self.journal;
-        let fresh = match (journal.origin()?, renew) {
+        let held = match renew {
+            // A new name needs no old one, whatever became of it.
+            Renew::Origin => None,
+            Renew::No | Renew::Epoch => journal.origin()?,
+        };
+        let fresh = match (held, renew) {
             (Some(origin), Renew::No) => return Ok(origin),
             (Some(origin), Renew::Epoch) => Origin {
                 origin_epoch: origin.origin_epoch + 1,

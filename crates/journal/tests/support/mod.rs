@@ -7,6 +7,7 @@
 
 pub mod model;
 pub mod power;
+pub mod stores;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use heddle_journal::federation::{ExportAsk, Exported, Renew};
 
 use super::store;
 use crate::cli::text::printable;
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -59,10 +59,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     };
     if is_stream {
         // The slice is the output: a word beside it would break it.
-        return std::io::stdout()
-            .lock()
-            .write_all(&told.slice)
-            .map_err(failed);
+        return ui::out().write_all(&told.slice).map_err(failed);
     }
     put(&args.out, &told.slice).map_err(failed)?;
     context.print(&told, |told| text(told, &args.out))
