@@ -59,6 +59,12 @@ fn a_change_in_a_personal_mesh_is_told_by_op_by_idempotency_key_and_by_key() {
         explain(&daemon, "phase", "home")["rows"][0]["deleted"],
         true
     );
+}
+
+#[test]
+fn every_noun_is_told_and_a_task_by_all_its_ops() {
+    let home = Home::new();
+    let daemon = home.up();
     for (route, body, noun) in [
         (
             "/v1/memory/remember",
