@@ -193,9 +193,12 @@ impl Config {
                     mesh.name.as_str()
                 ));
             }
-            if !mesh.url.starts_with("ws://") {
+            if !["ws://", "wss://"]
+                .iter()
+                .any(|scheme| mesh.url.starts_with(scheme))
+            {
                 return Err(format!(
-                    "[[mesh]] {:?}: the url must begin with ws://",
+                    "[[mesh]] {:?}: the url must begin with ws:// or wss://",
                     mesh.name.as_str()
                 ));
             }

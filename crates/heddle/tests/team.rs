@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use support::broker_process::BrokerProcess;
-use support::ledger::{inbox, status};
+use support::ledger::{inbox_in, status};
 use support::servers::{Postgres, Redis};
 use support::{Daemon, Home, wait_until};
 
@@ -66,11 +66,16 @@ fn mesh_config(url: &str, data: &Path, name: &str) -> String {
     )
 }
 
+/// What is in a mailbox of the team.
+fn inbox(daemon: &Daemon, agent: &str) -> std::collections::BTreeMap<String, usize> {
+    inbox_in(daemon, "team", agent)
+}
+
 fn team_connected(daemon: &Daemon) {
     wait_until("the team's broker", || {
         let status = status(daemon);
         let meshes = status["meshes"].as_array().unwrap().iter();
-        let mut team = meshes.filter(|mesh| mesh["name"] == "team");
+        let mut team = meshes.filter(|mesh| mesh["mesh"] == "team");
         team.any(|mesh| mesh["connected"] == true)
     });
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use support::broker_process::BrokerProcess;
-use support::ledger::{inbox, outbox, register, status};
+use support::ledger::{inbox_in, outbox, register, status};
 use support::servers::Postgres;
 use support::{Daemon, Home, Http, wait_until_within};
 
@@ -19,12 +19,19 @@ const DAEMONS: usize = 4;
 /// Of the first broker, and of the database.
 const KILLS: usize = 4;
 const CRASHES: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(240);
 /// A pace that leaves everybody time to get somewhere between two deaths.
 const PACE: Duration = Duration::from_millis(20);
 
 fn serve(house: &Home, data: &Path, listen: &str, url: &str) -> BrokerProcess {
-    BrokerProcess::start(house, data, listen, &["--database", url])
+    // Somebody else's connection may have been given the port for a moment.
+    let mut started = None;
+    wait_until_within(PATIENCE, "a broker", || {
+        let tried = BrokerProcess::try_start(house, data, listen, &["--database", url]);
+        started = tried.ok();
+        started.is_some()
+    });
+    started.unwrap()
 }
 
 fn member(listen: &str, data: &Path, name: &str) -> Home {
@@ -52,6 +59,15 @@ fn client(http: &Http, name: usize, stop: &AtomicBool) -> BTreeSet<String> {
         std::thread::sleep(PACE);
     }
     acknowledged
+}
+
+/// Ends the clients when the test is over, however it ends.
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 fn quiet(daemon: &Daemon) -> bool {
@@ -96,6 +112,7 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
                 scope.spawn(move || client(&daemon.http, n, stop))
             })
             .collect();
+        let stopping = Stop(&stop);
         for round in 0..KILLS.max(CRASHES) {
             std::thread::sleep(Duration::from_millis(700));
             if round < CRASHES {
@@ -107,7 +124,7 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
                 one = serve(&house, &first, &listen, &url);
             }
         }
-        stop.store(true, Ordering::SeqCst);
+        drop(stopping);
         clients
             .into_iter()
             .flat_map(|client| client.join().unwrap())
@@ -126,9 +143,9 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
     }
     for daemon in &daemons {
         wait_until_within(PATIENCE, "everything to arrive", || {
-            inbox(daemon, "reader").len() >= acknowledged.len()
+            inbox_in(daemon, "team", "reader").len() >= acknowledged.len()
         });
-        let seen = inbox(daemon, "reader");
+        let seen = inbox_in(daemon, "team", "reader");
         assert!(seen.values().all(|count| *count == 1), "a duplicate");
         let missing: Vec<_> = acknowledged
             .iter()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::limits::SESSION_LEASE;
 use heddle_core::names::QueueName;
 use heddle_core::negotiate::ConnectionPolicy;
 use tokio::time::{MissedTickBehavior, interval};
@@ -104,13 +105,18 @@ pub(super) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
     }
     let mut together = interval(TOGETHER);
     together.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // After an outage everybody has the length of a lease to renew, before anybody counts as gone.
+    let mut patient_until = Duration::ZERO;
     loop {
         tokio::select! {
             hint = shared.storage().heard() => shared.take(hint),
             _ = together.tick() => {
+                let now = shared.accept.clock.mono();
                 for mesh in shared.hub.meshes() {
-                    if let Err(error) = keep_together(&shared, mesh).await {
+                    let kept = keep_together(&shared, mesh, now >= patient_until).await;
+                    if let Err(error) = kept {
                         tracing::warn!(%error, %mesh, "lease time could not be compared");
+                        patient_until = now + SESSION_LEASE;
                     }
                 }
             }
@@ -122,10 +128,14 @@ pub(super) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
 async fn keep_together<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     mesh: MeshId,
+    may_expire: bool,
 ) -> Result<(), StorageError> {
     let storage = shared.storage();
     let reached = storage.pass_lease_time(mesh, shared.lease.now()).await?;
     shared.lease.go_on_from(reached);
+    if !may_expire {
+        return Ok(());
+    }
     let at = shared.accept.clock.wall();
     let ended = storage
         .expire_sessions(mesh, shared.lease.now(), at)

@@ -10,10 +10,19 @@ use super::{Daemon, Home, wait_until_within};
 
 /// Everything in a mailbox, page by page: client id → how often.
 pub fn inbox(daemon: &Daemon, agent: &str) -> BTreeMap<String, usize> {
+    inbox_of(daemon, agent, "")
+}
+
+/// The same in a mesh that is not the default one.
+pub fn inbox_in(daemon: &Daemon, mesh: &str, agent: &str) -> BTreeMap<String, usize> {
+    inbox_of(daemon, agent, &format!("&mesh={mesh}"))
+}
+
+fn inbox_of(daemon: &Daemon, agent: &str, mesh: &str) -> BTreeMap<String, usize> {
     let mut seen = BTreeMap::new();
     let mut cursor = String::new();
     loop {
-        let target = format!("/v1/inbox?agent={agent}&limit=500&since={cursor}");
+        let target = format!("/v1/inbox?agent={agent}&limit=500&since={cursor}{mesh}");
         let page = daemon.http.get(&target).expect(200);
         let items = page["items"].as_array().unwrap();
         if items.is_empty() {

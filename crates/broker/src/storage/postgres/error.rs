@@ -13,7 +13,7 @@ pub(super) enum JobError {
     Storage(#[from] StorageError),
     #[error("{}", words(.0))]
     Sql(#[from] tokio_postgres::Error),
-    #[error("{0}")]
+    #[error("{}", pool_words(.0))]
     Pool(#[from] PoolError),
     /// A row that holds what none of ours wrote.
     #[error("a row cannot be read: {0}")]
@@ -55,6 +55,13 @@ impl From<JobError> for StorageError {
 
 fn is_full(error: &tokio_postgres::Error) -> bool {
     error.code() == Some(&SqlState::DISK_FULL)
+}
+
+pub(super) fn pool_words(error: &PoolError) -> String {
+    match error {
+        PoolError::Backend(error) => words(error),
+        other => other.to_string(),
+    }
 }
 
 /// The library's own words for an error of the server are "db error".

@@ -101,7 +101,8 @@ impl PostgresStorage {
         let tls = Tls::choose(&mut config, options.ca_file.as_deref())?;
         let pools = connect::pools(&config, &tls)?;
         let client = pools.writers.get().await;
-        let mut client = client.map_err(|error| OpenError::Unreachable(reason(&error)))?;
+        let mut client =
+            client.map_err(|error| OpenError::Unreachable(error::pool_words(&error)))?;
         settings::check(&client).await?;
         let migrated = migrate::run(&mut client, schema).await?;
         drop(client);
@@ -221,13 +222,6 @@ where
     let answer = run(&transaction, input).await?;
     transaction.commit().await?;
     Ok(answer)
-}
-
-fn reason(error: &deadpool_postgres::PoolError) -> String {
-    match error {
-        deadpool_postgres::PoolError::Backend(error) => error::words(error),
-        other => other.to_string(),
-    }
 }
 
 impl Storage for PostgresStorage {

@@ -112,7 +112,11 @@ pub(super) async fn write(
     }
     let (mesh, epoch) = (mesh_key(mesh), integer(decided.next.epoch));
     let next_seq = integer(decided.next.seq);
-    let new_queues: Vec<&str> = decided.new_queues.iter().map(|q| q.as_str()).collect();
+    let new_queues: Vec<&str> = decided
+        .new_queues
+        .iter()
+        .map(heddle_core::names::QueueName::as_str)
+        .collect();
     let head: [&(dyn ToSql + Sync); 2] = [&mesh, &epoch];
     let statements = Statements { transaction, head };
     let mut sent = statements.common(&rows.common);
