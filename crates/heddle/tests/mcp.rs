@@ -215,6 +215,36 @@ fn lf_24_of_two_agents_that_race_for_a_task_one_gets_it_and_the_other_is_told_wh
     daemon.stop();
 }
 
+#[test]
+fn a_lost_claim_is_told_with_the_next_call_whatever_that_call_is() {
+    let home = Home::new();
+    let daemon = home.up();
+    let mut ada = McpClient::start(&home, "ada", &folder(&home, "one"), &["--tools", "full"]);
+    for (number, (tool, arguments)) in [
+        ("check_messages", json!({})),
+        ("recall", json!({})),
+        ("list_tasks", json!({})),
+        ("get_state", json!({"key": "k"})),
+        ("list_peers", json!({})),
+        ("send_message", json!({"to": "@ada", "text": "hello"})),
+        ("set_state", json!({"key": "k", "value": 1})),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let made = ada.data("create_task", json!({"title": format!("task {number}")}));
+        let id = made["task"]["id"].as_str().unwrap().to_owned();
+        ada.data("claim_task", json!({"task": id}));
+        home.cli(&["task", "cancel", &id]).ok();
+        let told = ada.call(tool, arguments);
+        assert_eq!(
+            told.answer["warnings"][0]["task_id"], id,
+            "{tool}: {told:?}"
+        );
+    }
+    daemon.stop();
+}
+
 /// The server itself, spoken to in bytes.
 fn raw(home: &Home, options: &[&str]) -> Child {
     let mut command = home.command(&["mcp"]);

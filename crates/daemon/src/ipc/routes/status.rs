@@ -38,6 +38,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let parked = parked.map_err(|error| store_problem(&error))?;
     let mut degraded = ipc.shared.degraded();
     degraded.extend(lost_inboxes(&ipc).await?);
+    degraded.extend(meshes.iter().filter_map(set_aside));
     if parked > 0 {
         degraded.push(format!(
             "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
@@ -70,6 +71,17 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         next: String::new(),
     };
     ok(&view.judged())
+}
+
+/// Changes of others that this home does not take: the data differs from theirs until somebody looks.
+fn set_aside(mesh: &MeshStatus) -> Option<String> {
+    let count = mesh.sync.as_ref().map_or(0, |sync| sync.in_quarantined);
+    (count > 0).then(|| {
+        format!(
+            "{count} changes from others in mesh {} were set aside; `heddle doctor` says which and why",
+            mesh.mesh
+        )
+    })
 }
 
 /// What came back of an inbox that was lost, as long as the file that it was lost with lies there.

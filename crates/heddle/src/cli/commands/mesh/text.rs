@@ -36,7 +36,12 @@ pub fn info(info: &MeshInfo) -> String {
     if let Some(url) = &info.url {
         text.push_str(&format!("  reached at {url}\n"));
     }
-    let role = info.role.as_deref().unwrap_or("no key here");
+    let unknown = if info.stale {
+        "role not known now"
+    } else {
+        "no key here"
+    };
+    let role = info.role.as_deref().unwrap_or(unknown);
     text.push_str(&format!("  you     @{}, {role}\n", info.member));
     if info.stale {
         text.push_str("  the broker is out of reach: its members are not known now\n");
