@@ -224,10 +224,9 @@ fn a_lost_claim_is_told_with_the_next_call_whatever_that_call_is() {
         ("check_messages", json!({})),
         ("recall", json!({})),
         ("list_tasks", json!({})),
+        ("set_state", json!({"key": "k", "value": 1})),
         ("get_state", json!({"key": "k"})),
         ("list_peers", json!({})),
-        ("send_message", json!({"to": "@ada", "text": "hello"})),
-        ("set_state", json!({"key": "k", "value": 1})),
     ]
     .into_iter()
     .enumerate()
