@@ -88,10 +88,12 @@ async fn of_other(
     problem: Problem,
 ) -> Answered {
     let names_effect = id.starts_with("effect:");
-    if !names_effect && problem.known_code() == Some(ErrorCode::NotFound) {
-        if let Some(story) = data_story::find(ipc, mesh.as_deref(), id).await? {
-            return ok(&story);
-        }
+    let is_unknown = problem.known_code() == Some(ErrorCode::NotFound);
+    if is_unknown
+        && !names_effect
+        && let Some(story) = data_story::find(ipc, mesh.as_deref(), id).await?
+    {
+        return ok(&story);
     }
     match effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await {
         Ok(story) => effect::told(story),
