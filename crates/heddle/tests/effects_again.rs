@@ -243,6 +243,15 @@ fn a_compensation_whose_runner_died_needs_a_persons_word() {
 }
 
 #[test]
+fn what_made_up_for_an_effect_is_shown_to_a_person() {
+    let home = Home::new();
+    let _daemon = home.up();
+    failed(&home);
+    let made_up = home.cli(&["effect", "compensate", "k", "--", "/bin/echo", "undone"]);
+    assert!(made_up.ok().stdout.contains("printed:\nundone"));
+}
+
+#[test]
 fn a_compensation_that_is_said_to_have_happened_is_not_run_again() {
     let home = Home::new();
     let _daemon = home.up();

@@ -47,6 +47,11 @@ pub(super) fn status(view: &EffectView) -> String {
             text.push('\n');
         }
     }
+    let made_up = view.compensation.as_ref();
+    let made_up = made_up.and_then(|compensation| compensation["stdout"].as_str());
+    if let Some(printed) = made_up.filter(|printed| !printed.is_empty()) {
+        text += &format!("what made up for it printed:\n{}\n", printed.trim_end());
+    }
     text
 }
 
