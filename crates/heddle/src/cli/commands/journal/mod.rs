@@ -10,7 +10,7 @@ mod import_slice;
 mod init;
 mod log;
 mod migrate;
-mod quarantine;
+pub mod quarantine;
 pub mod redact;
 mod rollback;
 mod show;
