@@ -103,7 +103,8 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
         });
     }
     let stop = AtomicBool::new(false);
-    let acknowledged: BTreeSet<String> = std::thread::scope(|scope| {
+    // The last of them lives on until everything has arrived.
+    let (acknowledged, _one): (BTreeSet<String>, _) = std::thread::scope(|scope| {
         let clients: Vec<_> = daemons
             .iter()
             .enumerate()
@@ -125,10 +126,9 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
             }
         }
         drop(stopping);
-        clients
-            .into_iter()
-            .flat_map(|client| client.join().unwrap())
-            .collect()
+        let clients = clients.into_iter();
+        let acknowledged = clients.flat_map(|client| client.join().unwrap()).collect();
+        (acknowledged, one)
     });
     assert!(
         acknowledged.len() > 50,
