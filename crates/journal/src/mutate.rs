@@ -27,6 +27,17 @@ pub struct Change {
     pub summary: Option<String>,
 }
 
+impl Change {
+    /// Whether it makes a new revision.
+    pub(crate) fn is_of_entity(&self, mode: Mode) -> bool {
+        self.action.is_none_or(|action| {
+            let class = action.class(mode);
+            matches!(class, ActionClass::EntityState | ActionClass::Tombstone)
+                || (class == ActionClass::RegistryLifecycle && self.document.is_some())
+        })
+    }
+}
+
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -220,12 +231,7 @@ impl Plan {
         let journal = session.journal;
         check_words(journal, change)?;
         let mode = journal.mode;
-        let is_entity = change.action.is_none_or(|action| {
-            let class = action.class(mode);
-            matches!(class, ActionClass::EntityState | ActionClass::Tombstone)
-                || (class == ActionClass::RegistryLifecycle && change.document.is_some())
-        });
-        let (action, rev, document) = if is_entity {
+        let (action, rev, document) = if change.is_of_entity(mode) {
             match self.entity(session, change)? {
                 Some(planned) => planned,
                 None => {
