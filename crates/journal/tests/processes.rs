@@ -410,7 +410,9 @@ fn t_64_links_and_pipes_in_the_place_of_our_files_are_refused() {
 fn jn_01_what_a_waiter_repairs_is_never_taken_for_its_request() {
     let (_folder, root) = store();
     let mut holder = Worker::start(&root, "hold");
-    holder.ack().expect("it holds the lock, and its cache is behind");
+    holder
+        .ack()
+        .expect("it holds the lock, and its cache is behind");
     let waiter = {
         let root = root.clone();
         std::thread::spawn(move || own(&root).mutate_whole(vec![plan("mine", 7)]))
