@@ -10,7 +10,9 @@ use crate::blobs;
 use crate::disk::{Disk, replace};
 use crate::error::{At, JournalError};
 use crate::federation::{Federated, Origin, Provenance, Renew, Source};
-use crate::format::{ENVELOPE_VERSION, INLINE_PAYLOAD_BYTES_MAX, checkpoint_name, checkpoint_seq};
+use crate::format::{
+    ENVELOPE_VERSION, INLINE_PAYLOAD_BYTES_MAX, checkpoint_name, checkpoint_seq, is_sha256,
+};
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -154,12 +156,17 @@ impl Journal {
         if manifest.head_seq != head_seq {
             return Ok(Trust::Rejected("its name says another seq".to_owned()));
         }
+        let reference = self.reference(head_seq)?;
         for blob in &manifest.blobs {
-            if let Err(reason) = blobs::get(self.disk(), &self.layout, blob) {
+            // Git brings no blobs: in a clone a missing one concerns its entity only (JN-25).
+            let is_excused = matches!(reference, Reference::NoSegment)
+                && is_sha256(blob)
+                && matches!(self.disk().len(&self.layout.blob(blob)), Ok(None));
+            if !is_excused && let Err(reason) = blobs::get(self.disk(), &self.layout, blob) {
                 return Ok(Trust::Rejected(reason));
             }
         }
-        Ok(match self.reference(head_seq)? {
+        Ok(match reference {
             Reference::Found(reference) if reference.sha256 == blobs::sha256_hex(&bytes) => {
                 Trust::Verified
             }
@@ -180,6 +187,14 @@ impl Journal {
     pub(crate) fn blobs_of(&self, head_seq: u64) -> Option<Vec<String>> {
         let bytes = self.manifest_bytes(head_seq).ok()?;
         parse(&bytes).ok().map(|manifest| manifest.blobs)
+    }
+
+    /// Of the blobs that a checkpoint names, those that are gone or hold other bytes.
+    pub fn missing_blobs(&self, reference: &CheckpointRef) -> Vec<String> {
+        let all = reference.blobs.iter();
+        all.filter(|blob| blobs::get(self.disk(), &self.layout, blob).is_err())
+            .cloned()
+            .collect()
     }
 
     fn manifest_bytes(&self, head_seq: u64) -> Result<Vec<u8>, JournalError> {

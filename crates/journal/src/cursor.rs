@@ -69,6 +69,16 @@ impl Journal {
         Ok(self.collect(wanted)?.events)
     }
 
+    /// Where the log begins, if older records than that were asked for; and whether they are in the archive.
+    pub fn begins_at(&self, after: u64) -> Result<Option<(u64, bool)>, JournalError> {
+        let live = segments::live(self.disk(), &self.layout)?;
+        let Some(oldest) = live.first().copied().filter(|oldest| after + 1 < *oldest) else {
+            return Ok(None);
+        };
+        let is_archived = !segments::archived(self.disk(), &self.layout)?.is_empty();
+        Ok(Some((oldest, is_archived)))
+    }
+
     /// What a reader has not seen; moves its watermark unless it only peeks. A reader is an instance,
     /// never a name that several share (JN-23).
     pub fn events(&self, reader: &str, limit: usize, peek: bool) -> Result<Page, JournalError> {

@@ -61,7 +61,7 @@ impl Journal {
 /// The worst first; a look or a copy always comes before a change.
 fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str) {
     let counters = &told.counters;
-    let rows: [(bool, String, &'static str); 7] = [
+    let rows: [(bool, String, &'static str); 8] = [
         (
             mode == Mode::Off,
             "the journal is off: changes are not recorded".to_owned(),
@@ -79,6 +79,11 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
                 counters.damaged_lines
             ),
             "cp -a .heddle .heddle.copy && heddle doctor quarantine",
+        ),
+        (
+            counters.seq_gaps > 0,
+            "records are missing from the journal".to_owned(),
+            "cp -a .heddle .heddle.copy",
         ),
         (
             !told.divergent.is_empty(),

@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::action::Mode;
 use crate::disk::{read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::BATCH_BYTES_MAX;
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::meta::Position;
-use crate::mutate::{Committed, Plan, Receipt, Request};
+use crate::mutate::{Change, Committed, Plan, Receipt, Request};
+use crate::record::{Record, Text};
 use crate::segments;
 use crate::session::Session;
 
@@ -66,16 +68,18 @@ impl Journal {
         // One at a time: a request that a dead leader took over is found by its writer's name.
         let line = self.line.lock();
         let _line = line.unwrap_or_else(std::sync::PoisonError::into_inner);
-        match self.try_session()? {
+        let committed = match self.try_session()? {
             Some(mut session) => {
                 session.phases.wait.note(Duration::ZERO);
                 session.lead(&request)
             }
-            None => self.wait_in_line(request),
-        }
+            None => self.wait_in_line(&request),
+        }?;
+        checked(&request, self.mode, committed.receipts())?;
+        Ok(committed)
     }
 
-    fn wait_in_line(&self, request: Request) -> Result<Committed<'_>, JournalError> {
+    fn wait_in_line(&self, request: &Request) -> Result<Committed<'_>, JournalError> {
         let queue = self.layout.queue();
         self.disk().create_dir(&queue).at(&queue)?;
         let since = self.end_now()?;
@@ -83,9 +87,9 @@ impl Journal {
         // IMPORTANT: the lock first. A request without a living owner is swept.
         let owner = self.disk().try_lock(&ticket.taken.with_extension("own"));
         let owner = owner.at(&ticket.request)?;
-        let bytes = serde_json::to_vec(&request).map_err(JournalError::refused)?;
+        let bytes = serde_json::to_vec(request).map_err(JournalError::refused)?;
         replace(self.disk(), &ticket.request, &bytes, false).at(&ticket.request)?;
-        let outcome = self.await_answer(&ticket, &request, since);
+        let outcome = self.await_answer(&ticket, request, since);
         ticket.clear(self);
         let _ = self.disk().remove(&ticket.taken.with_extension("own"));
         drop(owner);
@@ -111,7 +115,7 @@ impl Journal {
                     return answer;
                 }
                 let is_claimed = self.disk().len(&ticket.taken).at(&ticket.taken)?.is_some();
-                if is_claimed && let Some(receipts) = self.found_since(since, &request.writer)? {
+                if is_claimed && let Some(receipts) = self.found_since(since, request)? {
                     return Ok(Committed::done(receipts));
                 }
                 ticket.clear(self);
@@ -162,15 +166,15 @@ impl Journal {
         Ok(Some(Position { segment, byte }))
     }
 
-    /// The records of a writer behind a place: its request was committed by a leader that died.
+    /// The records of a request behind a place: it was committed by a leader that died.
     fn found_since(
         &self,
         since: Option<Position>,
-        writer: &str,
+        request: &Request,
     ) -> Result<Option<Vec<Receipt>>, JournalError> {
         let mut mine = Mine {
-            writer,
-            receipts: Vec::new(),
+            request,
+            receipts: None,
         };
         let from = since.map_or(0, |since| since.segment);
         let live = segments::live(self.disk(), &self.layout)?;
@@ -180,29 +184,71 @@ impl Journal {
                 scan(&bytes, byte, &mut mine);
             }
         }
-        Ok((!mine.receipts.is_empty()).then_some(mine.receipts))
+        Ok(mine.receipts)
     }
 }
 
-struct Mine<'w> {
-    writer: &'w str,
-    receipts: Vec<Receipt>,
+/// Finds the records of one request. IMPORTANT: the writer's name alone does not tell them: what this same
+/// process noted when it took the lock (`seq_repair`, a torn tail) carries it too.
+struct Mine<'r> {
+    request: &'r Request,
+    receipts: Option<Vec<Receipt>>,
+}
+
+impl Mine<'_> {
+    /// The record that a change became.
+    fn is_of(change: &Change, record: &Record<'_>) -> bool {
+        let is_same = record.item_type.as_str() == change.item_type
+            && record.item_id.as_ref().map(Text::as_str) == change.item_id.as_deref();
+        is_same && change.action.is_none_or(|action| action == record.action)
+    }
 }
 
 impl<'a> Sink<'a> for Mine<'_> {
     fn batch(&mut self, batch: &[Counted<'a>]) {
-        let records = batch.iter().map(|counted| &counted.record);
-        for record in records.filter(|record| record.writer.as_str() == self.writer) {
-            self.receipts.push(Receipt {
-                seq: Some(record.seq),
-                writer: self.writer.to_owned(),
-                entity_rev: record.entity_rev,
-                batch: Some(record.batch.id.as_str().to_owned()),
-            });
+        let writer = &self.request.writer;
+        let mut left: Vec<&Record<'_>> = batch
+            .iter()
+            .map(|counted| &counted.record)
+            .filter(|record| record.writer.as_str() == writer)
+            .collect();
+        let is_ours = |record: &&Record<'_>| {
+            let mut changes = self.request.changes.iter();
+            changes.any(|change| Self::is_of(change, record))
+        };
+        if left.is_empty() || !left.iter().all(is_ours) {
+            return;
         }
+        // A change of nothing but ephemeral fields became no record.
+        let receipt = |change: &Change| {
+            let at = left.iter().position(|record| Self::is_of(change, record));
+            let record = at.map(|at| left.remove(at));
+            Receipt {
+                seq: record.map(|record| record.seq),
+                writer: writer.clone(),
+                entity_rev: record.and_then(|record| record.entity_rev),
+                batch: record.map(|record| record.batch.id.as_str().to_owned()),
+            }
+        };
+        self.receipts = Some(self.request.changes.iter().map(receipt).collect());
     }
 
     fn damage(&mut self, _: Damage) {}
+}
+
+/// JN-01: a change of an entity is never answered without its revision; whoever asks is told that it is not known.
+fn checked(request: &Request, mode: Mode, receipts: &[Receipt]) -> Result<(), JournalError> {
+    let is_answered = |(change, receipt): (&Change, &Receipt)| {
+        receipt.seq.is_none() || receipt.entity_rev.is_some() || !change.is_of_entity(mode)
+    };
+    let mut pairs = request.changes.iter().zip(receipts);
+    if receipts.len() == request.changes.len() && pairs.all(is_answered) {
+        return Ok(());
+    }
+    let reason = "its answer names no revision".to_owned();
+    Err(JournalError::Unknown(Box::new(JournalError::Refused(
+        reason,
+    ))))
 }
 
 impl<'j> Session<'j> {

@@ -246,8 +246,14 @@ fn registry(disk: &dyn Disk, layout: &Layout) -> Result<Arc<Registry>, JournalEr
     for entry in disk.list(&folder).at(&folder)? {
         if let Some(name) = entry.name.strip_suffix(".json").filter(|_| !entry.is_dir) {
             let path = folder.join(&entry.name);
-            let schema = disk.read(&path, SCHEMA_BYTES_MAX).at(&path)?;
-            Arc::make_mut(&mut registry).add(name, &schema)?;
+            let registry = Arc::make_mut(&mut registry);
+            let read = disk.read(&path, SCHEMA_BYTES_MAX);
+            let added = read
+                .map_err(|error| error.to_string())
+                .and_then(|schema| registry.add(name, &schema).map_err(|e| e.to_string()));
+            if let Err(reason) = added {
+                registry.mark_broken(name, reason);
+            }
         }
     }
     Ok(registry)

@@ -45,6 +45,11 @@ impl Layout {
         self.events().join("unsynced.json")
     }
 
+    /// A clone that has begun to take its files in, and not ended.
+    pub fn adoption(&self) -> PathBuf {
+        self.events().join("adopt.json")
+    }
+
     pub fn checkpoints(&self) -> PathBuf {
         self.events().join("checkpoints")
     }

@@ -27,6 +27,17 @@ pub struct Change {
     pub summary: Option<String>,
 }
 
+impl Change {
+    /// Whether it makes a new revision.
+    pub(crate) fn is_of_entity(&self, mode: Mode) -> bool {
+        self.action.is_none_or(|action| {
+            let class = action.class(mode);
+            matches!(class, ActionClass::EntityState | ActionClass::Tombstone)
+                || (class == ActionClass::RegistryLifecycle && self.document.is_some())
+        })
+    }
+}
+
 /// What became of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Receipt {
@@ -220,12 +231,7 @@ impl Plan {
         let journal = session.journal;
         check_words(journal, change)?;
         let mode = journal.mode;
-        let is_entity = change.action.is_none_or(|action| {
-            let class = action.class(mode);
-            matches!(class, ActionClass::EntityState | ActionClass::Tombstone)
-                || (class == ActionClass::RegistryLifecycle && change.document.is_some())
-        });
-        let (action, rev, document) = if is_entity {
+        let (action, rev, document) = if change.is_of_entity(mode) {
             match self.entity(session, change)? {
                 Some(planned) => planned,
                 None => {
@@ -276,10 +282,14 @@ impl Plan {
             .map_or(kept.map_or(0, |k| k.head.rev), |a| a.rev);
         let held = match &ahead {
             Some(ahead) => ahead.document.clone(),
-            None if kept.is_some_and(|k| !k.head.is_deleted) => {
-                journal.projection(item_type, item_id)?.and_then(Result::ok)
+            None => {
+                let kept = kept.filter(|k| !k.head.is_deleted);
+                let held = journal.projection(item_type, item_id)?.and_then(Result::ok);
+                // A file that was changed by hand is not what the journal holds: the change is recorded.
+                held.zip(kept)
+                    .filter(|(held, kept)| journal.is_ours(item_type, held, kept))
+                    .map(|(held, _)| held)
             }
-            None => None,
         };
         let is_live = match &ahead {
             Some(ahead) => ahead.document.is_some(),
@@ -317,6 +327,15 @@ impl Plan {
 }
 
 fn check_words(journal: &Journal, change: &Change) -> Result<(), JournalError> {
+    let mut broken = journal.registry.broken();
+    let broken = broken.find(|(name, _)| *name == change.item_type);
+    if let Some((name, reason)) =
+        broken.filter(|_| journal.registry.get(&change.item_type).is_none())
+    {
+        return Err(JournalError::Refused(format!(
+            ".heddle/schemas/{name}.json cannot be used, and {name} with it: {reason}; mend that file or remove it"
+        )));
+    }
     if journal.registry.get(&change.item_type).is_none() {
         let known: Vec<&str> = journal.registry.names().collect();
         return Err(JournalError::Refused(format!(

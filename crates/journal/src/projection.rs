@@ -1,5 +1,7 @@
 //! Projections: one JSON file an entity, always behind the journal, never before it.
 
+use std::path::Path;
+
 use serde_json::Value;
 
 use crate::blobs;
@@ -38,12 +40,37 @@ impl Known for Indexed<'_, '_> {
 /// What became of a projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Projected {
-    Level,
+    /// The file holds the document with this mark; 0: there is none.
+    Level(u32),
     /// The document could not be read; the file stays as it was.
     Divergent,
 }
 
+impl Projected {
+    fn kept(self, head: Head) -> Kept {
+        Kept {
+            head,
+            is_divergent: self == Self::Divergent,
+            document: match self {
+                Self::Level(mark) => mark,
+                Self::Divergent => 0,
+            },
+        }
+    }
+}
+
 impl Journal {
+    /// What tells a projection that was changed by hand from the one that was written.
+    pub(crate) fn mark(&self, item_type: &str, document: &Value) -> u32 {
+        let masked = self.registry.masked(item_type, document);
+        crc32c::crc32c(masked.to_string().as_bytes()).max(1)
+    }
+
+    /// Whether a file is the one that was written; true where nobody knows.
+    pub(crate) fn is_ours(&self, item_type: &str, held: &Value, kept: &Kept) -> bool {
+        kept.document == 0 || self.mark(item_type, held) == kept.document
+    }
+
     /// The document of an entity, at the version of this build.
     pub fn document(&self, item_type: &str, body: &Body) -> Result<Value, String> {
         let parsed = match body {
@@ -105,12 +132,12 @@ impl Journal {
                 let path = self.layout.entity(item_type, item_id);
                 self.disk().remove(&path).at(&path)?;
             }
-            return Ok(Projected::Level);
+            return Ok(Projected::Level(0));
         }
         match self.document(item_type, &entity.body) {
             Ok(document) => {
                 self.write_projection(item_type, item_id, &document)?;
-                Ok(Projected::Level)
+                Ok(Projected::Level(self.mark(item_type, &document)))
             }
             Err(_) => Ok(Projected::Divergent),
         }
@@ -122,6 +149,7 @@ impl Journal {
         item_type: &str,
         item_id: &str,
         entity: &Entity,
+        before: Option<Kept>,
     ) -> Result<Projected, JournalError> {
         if entity.head.is_deleted {
             // A power cut may have emptied a file whose name it kept: evidence, but not in this place.
@@ -133,29 +161,47 @@ impl Journal {
         let Ok(document) = self.document(item_type, &entity.body) else {
             return Ok(Projected::Divergent);
         };
+        let level = Projected::Level(self.mark(item_type, &document));
         match self.projection(item_type, item_id)? {
             Some(Ok(held))
                 if self
                     .registry
                     .same_but_ephemeral(item_type, &held, &document) =>
             {
-                return Ok(Projected::Level);
+                return Ok(level);
+            }
+            Some(Ok(held)) => {
+                // Somebody's work, or git's, unless it is known to be what was written here before.
+                let is_known = before.is_some_and(|kept| {
+                    kept.document != 0 && self.is_ours(item_type, &held, &kept)
+                });
+                if !is_known {
+                    self.park(item_type, item_id)?;
+                }
             }
             Some(Err(_)) => self.park(item_type, item_id)?,
-            Some(Ok(_)) | None => {}
+            None => {}
         }
         self.write_projection(item_type, item_id, &document)?;
-        Ok(Projected::Level)
+        Ok(level)
     }
 
-    /// Something that is no document is moved aside, never thrown away.
+    /// What must not stand where a projection belongs is moved aside, never thrown away.
     fn park(&self, item_type: &str, item_id: &str) -> Result<(), JournalError> {
+        self.park_as(&self.layout.entity(item_type, item_id), item_type, item_id)
+    }
+
+    pub(crate) fn park_as(
+        &self,
+        path: &Path,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<(), JournalError> {
         let folder = self.layout.quarantine();
         self.disk().create_dir(&folder).at(&folder)?;
-        let path = self.layout.entity(item_type, item_id);
         let stamp = self.world.ids.ulid();
         let to = folder.join(format!("{item_type}.{item_id}.{stamp}"));
-        self.disk().rename(&path, &to).at(&to)
+        self.disk().rename(path, &to).at(&to)
     }
 }
 
@@ -238,11 +284,7 @@ impl<'j> Session<'j> {
         for (item_type, item_id, entity) in changed {
             let projected = self.journal.project(item_type, item_id, entity)?;
             // IMPORTANT: projection first. The index must never be ahead of the file.
-            let kept = Kept {
-                head: entity.head,
-                is_divergent: projected == Projected::Divergent,
-            };
-            revisions.put(item_type, item_id, kept)?;
+            revisions.put(item_type, item_id, projected.kept(entity.head))?;
         }
         Ok(())
     }
@@ -262,11 +304,8 @@ impl<'j> Session<'j> {
                 // Never regress: what the journal lost stays visible, and verify reports it.
                 kept
             } else {
-                let projected = journal.project_if_other(item_type, item_id, entity)?;
-                Kept {
-                    head: entity.head,
-                    is_divergent: projected == Projected::Divergent,
-                }
+                let projected = journal.project_if_other(item_type, item_id, entity, before)?;
+                projected.kept(entity.head)
             };
             entries.push((item_type, item_id, kept));
         }

@@ -22,7 +22,14 @@ pub struct Shown {
     pub payload: Value,
     /// Somebody is writing: a newer one may exist.
     pub stale: bool,
+    /// What a person should know about it beside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<&'static str>,
 }
+
+const EDITED: &str = "its file differs from the journal, which is shown here; `heddle journal rebuild` puts the file right and keeps what stood there";
+const NOT_RECORDED: &str =
+    "shown as its file has it: the first write in this clone takes it into the journal";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Freshness {
@@ -49,7 +56,7 @@ impl Journal {
         let (meta, active) = match (found, live.last()) {
             (MetaFound::Absent, None) => {
                 let is_new = crate::checkpoint::listed(self.disk(), &self.layout)?.is_empty();
-                return Ok(if is_new {
+                return Ok(if is_new && self.entity_files()?.is_empty() {
                     Freshness::Fresh
                 } else {
                     Freshness::Behind(None)
@@ -72,7 +79,7 @@ impl Journal {
         }
     }
 
-    /// Brings the projections level if nobody else is at it.
+    /// What a writer does before it writes, notes and repairs included, if nobody else is at it.
     pub fn reconcile(&self) -> Result<bool, JournalError> {
         if self.freshness()? == Freshness::Fresh {
             return Ok(true);
@@ -85,7 +92,8 @@ impl Journal {
         if !crate::format::is_item_type(item_type) || !crate::format::is_item_id(item_id) {
             return Err(absent(item_type, item_id));
         }
-        if self.reconcile()? {
+        // A full disk, a folder that cannot be written: no reason not to read.
+        if self.level().unwrap_or(false) {
             return self.served(item_type, item_id, false);
         }
         self.observe(item_type, item_id)
@@ -95,6 +103,7 @@ impl Journal {
     pub fn observe(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
         match self.freshness()? {
             Freshness::Fresh => self.served(item_type, item_id, false),
+            Freshness::Behind(None) if self.is_unadopted()? => self.of_clone(item_type, item_id),
             Freshness::Behind(meta) if self.registry.class(item_type) == TypeClass::Execution => {
                 self.read_through(meta.as_ref(), item_type, item_id)
             }
@@ -116,6 +125,10 @@ impl Journal {
             let Some(Ok(payload)) = self.projection(item_type, item_id)? else {
                 break;
             };
+            // A writer puts the file before the index, so another look decides; then the journal does.
+            if !self.is_ours(item_type, &payload, &kept) {
+                continue;
+            }
             // Revision and file belong together only if neither changed meanwhile.
             if self.indexed(item_type, item_id) == Indexed::Known(kept) {
                 return Ok(Shown {
@@ -124,11 +137,43 @@ impl Journal {
                     entity_rev: kept.head.rev,
                     payload,
                     stale,
+                    note: None,
                 });
             }
         }
         let rebuilt = self.rebuild(0)?;
-        self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id))
+        let shown = self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id))?;
+        let is_level = match self.projection(item_type, item_id)? {
+            Some(Ok(held)) => {
+                let registry = &self.registry;
+                registry.same_but_ephemeral(item_type, &held, &shown.payload)
+            }
+            _ => false,
+        };
+        let is_edited = !is_level && !stale && self.freshness()? == Freshness::Fresh;
+        Ok(Shown {
+            note: is_edited.then_some(EDITED),
+            ..shown
+        })
+    }
+
+    /// In a clone before its first write: the file, which is what that write will take in.
+    fn of_clone(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
+        let rebuilt = self.rebuild(0)?;
+        let entity = rebuilt.replay.get(item_type, item_id);
+        let Some(payload) = self.filed(item_type, item_id) else {
+            return self.shown(item_type, item_id, entity);
+        };
+        let is_recorded = entity.is_some_and(|e| self.is_recorded(item_type, &payload, e));
+        let rev = entity.map_or(0, |entity| entity.head.rev);
+        Ok(Shown {
+            item_type: item_type.to_owned(),
+            item_id: item_id.to_owned(),
+            entity_rev: if is_recorded { rev } else { rev + 1 },
+            payload,
+            stale: false,
+            note: (!is_recorded).then_some(NOT_RECORDED),
+        })
     }
 
     fn indexed(&self, item_type: &str, item_id: &str) -> Indexed {
@@ -171,6 +216,7 @@ impl Journal {
             entity_rev: entity.head.rev,
             payload,
             stale: false,
+            note: None,
         })
     }
 

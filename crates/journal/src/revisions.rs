@@ -31,6 +31,19 @@ pub struct Kept {
     pub head: Head,
     /// Its newest payload could not be read; the projection stayed where it was (JN-34).
     pub is_divergent: bool,
+    /// CRC-32C of the document that was projected, without its ephemeral fields; 0: not known.
+    pub document: u32,
+}
+
+impl Kept {
+    /// Nothing is known of its file.
+    pub fn of(head: Head) -> Self {
+        Self {
+            head,
+            is_divergent: false,
+            document: 0,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,6 +81,7 @@ fn encode(key: &Key, kept: &Kept) -> [u8; SLOT_BYTES] {
     let deleted = if kept.head.is_deleted { DELETED } else { 0 };
     let divergent = if kept.is_divergent { DIVERGENT } else { 0 };
     slot[36..40].copy_from_slice(&(deleted | divergent).to_le_bytes());
+    slot[40..44].copy_from_slice(&kept.document.to_le_bytes());
     let crc = crc32c::crc32c(&slot[..44]);
     slot[44..].copy_from_slice(&crc.to_le_bytes());
     slot
@@ -100,6 +114,7 @@ fn decode(slot: &[u8]) -> Slot {
             is_deleted: flags & DELETED != 0,
         },
         is_divergent: flags & DIVERGENT != 0,
+        document: word(&slot[40..44]),
     };
     Slot::Full(key, kept)
 }
@@ -279,6 +294,7 @@ mod tests {
                 is_deleted: rev.is_multiple_of(3),
             },
             is_divergent: rev.is_multiple_of(5),
+            document: 11,
         }
     }
 

@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::action::{Action, Mode};
-use crate::disk::{LockGuard, read_if_there, replace};
+use crate::disk::LockGuard;
 use crate::error::{At, JournalError};
 use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, segment_name};
 use crate::journal::{Journal, Who};
-use crate::lines::{Counted, Damage, Sink, scan};
 use crate::meta::{self, Meta, MetaFound, Position};
 use crate::notes::{MetaPayload, Note, SeqRepair};
 use crate::phases::Phases;
@@ -22,7 +20,6 @@ use crate::{blobs, checkpoint};
 
 const LOCK_SLEEP_MIN: Duration = Duration::from_micros(100);
 const LOCK_SLEEP_MAX: Duration = Duration::from_millis(2);
-const MARKER_BYTES_MAX: u64 = 4096;
 const OWNER_BYTES_MAX: usize = 256;
 
 /// A record that is about to be written; the session gives it seq, time and batch.
@@ -47,13 +44,6 @@ pub(crate) struct Written {
     pub(crate) buffer: Vec<u8>,
     /// Where the buffer begins.
     pub(crate) base: Position,
-}
-
-/// From where on the bytes of a segment may not be on the disk.
-#[derive(Debug, Serialize, Deserialize)]
-struct Unsynced {
-    segment: u64,
-    byte: u64,
 }
 
 pub(crate) struct Session<'j> {
@@ -128,13 +118,27 @@ impl Journal {
         let mut segments = segments::live(self.disk(), &self.layout)?;
         if segments.is_empty() {
             let first = self.first_seq(&meta)?;
+            self.announce_adoption(&meta)?;
             create_segment(self, first)?;
             segments.push(first);
         }
+        let (mut session, tail, tail_next) = self.at_end(guard, &segments, &meta)?;
+        session.recover(&meta, &tail, tail_next)?;
+        session.resume_redaction()?;
+        Ok(session)
+    }
+
+    /// A session at the end of the newest segment, before anything is put right.
+    pub(crate) fn at_end(
+        &self,
+        guard: Box<dyn LockGuard>,
+        segments: &[u64],
+        meta: &MetaFound,
+    ) -> Result<(Session<'_>, Tail, u64), JournalError> {
         let active = *segments.last().unwrap_or(&1);
         let tail = segments::tail(self.disk(), &self.layout, active)?;
-        let tail_next = self.next_after(&segments, &tail)?;
-        let mut session = Session {
+        let tail_next = self.next_after(segments, &tail)?;
+        let session = Session {
             journal: self,
             active,
             bytes: tail.bytes,
@@ -148,9 +152,7 @@ impl Journal {
                 .unwrap_or_default(),
             _guard: guard,
         };
-        session.recover(&meta, &tail, tail_next)?;
-        session.resume_redaction()?;
-        Ok(session)
+        Ok((session, tail, tail_next))
     }
 
     /// A store without segments: new, or a clone that brought its checkpoints along.
@@ -197,23 +199,7 @@ impl Session<'_> {
     ) -> Result<(), JournalError> {
         let journal = self.journal;
         let marker = self.unsynced_marker()?;
-        let end = self.end();
-        let found = Found {
-            meta: match meta {
-                MetaFound::Absent => MetaState::Absent,
-                MetaFound::Damaged => MetaState::Damaged,
-                MetaFound::Good(meta) if meta.next_seq < tail_next => MetaState::Behind,
-                MetaFound::Good(meta) if meta.next_seq > tail_next => MetaState::Ahead,
-                MetaFound::Good(_) => MetaState::Level,
-            },
-            is_torn: tail.torn.is_some(),
-            is_unsynced: marker.is_some(),
-            is_same_boot: meta
-                .good()
-                .is_some_and(|m| m.survives(journal.boot().as_deref())),
-            is_applied: meta.good().is_some_and(|m| m.applied == end),
-        };
-        let steps = decide(found);
+        let steps = decide(self.found(meta, tail, tail_next, marker.is_some()));
         let path = journal.layout.segment(self.active);
         if steps.sync_segment && journal.settings.sync {
             journal
@@ -236,13 +222,50 @@ impl Session<'_> {
                 .collect::<Result<Vec<_>, _>>()?;
             self.write(&drafts)?;
         }
-        match steps.reconcile {
+        // IMPORTANT: before anything is projected. What a clone brought along is not written over.
+        if journal.is_adopting()? {
+            return self.adopt();
+        }
+        self.bring_level(meta, steps.reconcile)
+    }
+
+    pub(crate) fn bring_level(
+        &mut self,
+        meta: &MetaFound,
+        how: Reconcile,
+    ) -> Result<(), JournalError> {
+        match how {
             Reconcile::Nothing => Ok(()),
             Reconcile::Gap => match meta.good().map(|meta| meta.applied) {
                 Some(from) if self.reconcile_gap(from)? => self.write_meta(false),
                 _ => self.reconcile_full(),
             },
             Reconcile::Full => self.reconcile_full(),
+        }
+    }
+
+    /// A row of the table of [`crate::recovery`].
+    pub(crate) fn found(
+        &self,
+        meta: &MetaFound,
+        tail: &Tail,
+        tail_next: u64,
+        is_unsynced: bool,
+    ) -> Found {
+        Found {
+            meta: match meta {
+                MetaFound::Absent => MetaState::Absent,
+                MetaFound::Damaged => MetaState::Damaged,
+                MetaFound::Good(meta) if meta.next_seq < tail_next => MetaState::Behind,
+                MetaFound::Good(meta) if meta.next_seq > tail_next => MetaState::Ahead,
+                MetaFound::Good(_) => MetaState::Level,
+            },
+            is_torn: tail.torn.is_some(),
+            is_unsynced,
+            is_same_boot: meta
+                .good()
+                .is_some_and(|m| m.survives(self.journal.boot().as_deref())),
+            is_applied: meta.good().is_some_and(|m| m.applied == self.end()),
         }
     }
 
@@ -365,7 +388,7 @@ impl Session<'_> {
     }
 
     /// Never tried again on the same handle: the next session opens anew and validates the tail.
-    fn append(&mut self, buffer: &[u8]) -> Result<(), JournalError> {
+    pub(crate) fn append(&mut self, buffer: &[u8]) -> Result<(), JournalError> {
         let clock = &self.journal.world.clock;
         let path = self.journal.layout.segment(self.active);
         let begun = clock.mono();
@@ -391,58 +414,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The pages of a failed sync may be gone although reads still show them; a later sync would lie.
-    fn mark_unsynced(&self) {
-        let marker = Unsynced {
-            segment: self.active,
-            byte: self.bytes,
-        };
-        if let Ok(bytes) = serde_json::to_vec(&marker) {
-            // A disk that takes no marker either takes no records: the caller has the error already.
-            let _ = replace(
-                self.journal.disk(),
-                &self.journal.layout.unsynced(),
-                &bytes,
-                true,
-            );
-        }
-    }
-
-    fn unsynced_marker(&self) -> Result<Option<Unsynced>, JournalError> {
-        let path = self.journal.layout.unsynced();
-        let bytes = read_if_there(self.journal.disk(), &path, MARKER_BYTES_MAX).at(&path)?;
-        // A marker that cannot be read says at least that: everything may be unsynced.
-        let whole = Unsynced {
-            segment: self.active,
-            byte: 0,
-        };
-        Ok(bytes.map(|bytes| serde_json::from_slice(&bytes).unwrap_or(whole)))
-    }
-
-    /// Writes the batches behind the marker once more, on fresh pages: the same records, so they count once.
-    fn append_again(&mut self, marker: &Unsynced) -> Result<(), JournalError> {
-        let bytes = segments::read(self.journal.disk(), &self.journal.layout, marker.segment)?;
-        let from = usize::try_from(marker.byte)
-            .unwrap_or(usize::MAX)
-            .min(bytes.len());
-        let mut again = Lines::default();
-        scan(&bytes[from..], 0, &mut again);
-        for places in again.batches {
-            let mut buffer = Vec::new();
-            for place in places {
-                buffer.push(b'\n');
-                buffer.extend_from_slice(&bytes[from + place.0..from + place.1]);
-                buffer.push(b'\n');
-            }
-            self.append(&buffer)?;
-            self.bytes += buffer.len() as u64;
-        }
-        let path = self.journal.layout.unsynced();
-        self.journal.disk().remove(&path).at(&path)?;
-        let events = self.journal.layout.events();
-        self.journal.disk().sync_dir(&events).at(&events)
-    }
-
     pub(crate) fn write_meta(&self, clean: bool) -> Result<(), JournalError> {
         self.write_meta_as(clean, self.journal.mode)
     }
@@ -465,19 +436,4 @@ impl Session<'_> {
         self.bytes = 0;
         self.write_meta(false)
     }
-}
-
-#[derive(Default)]
-struct Lines {
-    batches: Vec<Vec<(usize, usize)>>,
-}
-
-impl<'a> Sink<'a> for Lines {
-    fn batch(&mut self, batch: &[Counted<'a>]) {
-        let at = |byte: u64| usize::try_from(byte).unwrap_or(0);
-        let places = batch.iter().map(|c| (at(c.place.start), at(c.place.end)));
-        self.batches.push(places.collect());
-    }
-
-    fn damage(&mut self, _: Damage) {}
 }

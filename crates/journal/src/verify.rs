@@ -49,7 +49,8 @@ impl Journal {
         // From the first record where it is still here: a checkpoint must not hide what it replaced.
         let newest = self.rebuild(0)?;
         let all = self.rebuild(usize::MAX)?;
-        let is_whole = self.all_segments()?.first().is_none_or(|first| *first == 1);
+        let oldest = self.all_segments()?.first().copied();
+        let is_whole = oldest.map_or(newest.from.is_none(), |first| first == 1);
         let mut warnings = Vec::new();
         let mut divergent = Vec::new();
         let rejected = self.rejected(&mut warnings)?;
@@ -62,12 +63,24 @@ impl Journal {
             newest.replay.counters.clone()
         };
         counters.checkpoints_rejected = rejected;
-        let entities = newest.replay.entities();
-        for (item_type, item_id, entity) in &entities {
-            let reason = self.difference(item_type, item_id, entity, &mut counters)?;
-            divergent.extend(reason.map(|reason| divergence(item_type, item_id, reason)));
+        if self.is_unadopted()? {
+            self.not_taken_in(&newest.replay, &mut warnings)?;
+        } else {
+            for (item_type, item_id, entity) in newest.replay.entities() {
+                let reason = self.difference(item_type, item_id, entity, &mut counters)?;
+                divergent.extend(reason.map(|reason| divergence(item_type, item_id, reason)));
+            }
+            for (folder, name) in self.strangers(&newest.replay)? {
+                let id = name.strip_suffix(".json").unwrap_or(&name);
+                let reason = "the journal knows nothing of this file".to_owned();
+                divergent.push(divergence(&folder, id, reason));
+            }
         }
-        self.strangers(&newest.replay, &mut divergent)?;
+        for (name, reason) in self.registry.broken() {
+            warnings.push(format!(
+                "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
+            ));
+        }
         for (item_type, item_id) in &newest.replay.flagged {
             divergent.push(divergence(
                 item_type,
@@ -75,8 +88,13 @@ impl Journal {
                 "its records contradict each other".into(),
             ));
         }
-        if counters.seq_gaps + counters.rev_gaps > 0 {
-            warnings.push("seqs or revisions are missing: the history is not complete".to_owned());
+        if counters.seq_gaps > 0 {
+            warnings.push(format!(
+                "seqs are missing in {} places: records were removed or lost",
+                counters.seq_gaps
+            ));
+        } else if counters.rev_gaps > 0 {
+            warnings.push("revisions are missing: the history is not complete".to_owned());
         }
         if counters.duplicate_seq > 0 {
             warnings.push(format!(
@@ -91,7 +109,10 @@ impl Journal {
         }
         let still = before == meta::read(self.disk(), &self.layout)?;
         let report = Verified {
-            ok: divergent.is_empty() && counters.errors() == 0 && rejected == 0,
+            ok: divergent.is_empty()
+                && counters.errors() == 0
+                && counters.seq_gaps == 0
+                && rejected == 0,
             records: counters.records,
             entities: newest.replay.live_count(),
             divergent,
@@ -99,6 +120,37 @@ impl Journal {
             warnings,
         };
         Ok((report, still))
+    }
+
+    /// A clone before its first write: files that differ are newer, and no drift.
+    fn not_taken_in(
+        &self,
+        replay: &crate::replay::Replay<crate::replay::Unknown>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), JournalError> {
+        let (mut newer, mut bad) = (0, 0);
+        for (item_type, item_id) in self.entity_files()? {
+            let entity = replay.get(&item_type, &item_id);
+            match self.filed(&item_type, &item_id) {
+                None => bad += 1,
+                Some(held) => {
+                    let is_recorded =
+                        entity.is_some_and(|entity| self.is_recorded(&item_type, &held, entity));
+                    newer += u64::from(!is_recorded);
+                }
+            }
+        }
+        if newer > 0 {
+            warnings.push(format!(
+                "{newer} files of this clone are newer than its checkpoint; the first write here takes them in"
+            ));
+        }
+        if bad > 0 {
+            warnings.push(format!(
+                "{bad} files of this clone are no documents of their type and will not be taken in; mend them first"
+            ));
+        }
+        Ok(())
     }
 
     fn rejected(&self, warnings: &mut Vec<String>) -> Result<u64, JournalError> {
@@ -182,13 +234,13 @@ impl Journal {
         })
     }
 
-    /// Files that no record explains.
-    fn strangers(
+    /// Files that no record explains: folder and name.
+    pub(crate) fn strangers(
         &self,
         replay: &crate::replay::Replay<crate::replay::Unknown>,
-        divergent: &mut Vec<Divergence>,
-    ) -> Result<(), JournalError> {
+    ) -> Result<Vec<(String, String)>, JournalError> {
         let entities = self.layout.entities();
+        let mut strangers = Vec::new();
         for family in self.disk().list(&entities).at(&entities)? {
             let folder = entities.join(&family.name);
             if !family.is_dir {
@@ -198,12 +250,11 @@ impl Journal {
                 let is_temporary = file.name.starts_with('.');
                 let id = file.name.strip_suffix(".json").unwrap_or(&file.name);
                 if !is_temporary && replay.get(&family.name, id).is_none() {
-                    let reason = "the journal knows nothing of this file".to_owned();
-                    divergent.push(divergence(&family.name, id, reason));
+                    strangers.push((family.name.clone(), file.name));
                 }
             }
         }
-        Ok(())
+        Ok(strangers)
     }
 }
 

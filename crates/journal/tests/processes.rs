@@ -405,3 +405,38 @@ fn t_64_links_and_pipes_in_the_place_of_our_files_are_refused() {
         "a linked store"
     );
 }
+
+#[test]
+fn jn_01_what_a_waiter_repairs_is_never_taken_for_its_request() {
+    let (_folder, root) = store();
+    let mut holder = Worker::start(&root, "hold");
+    holder
+        .ack()
+        .expect("it holds the lock, and its cache is behind");
+    let waiter = {
+        let root = root.clone();
+        std::thread::spawn(move || own(&root).mutate_whole(vec![plan("mine", 7)]))
+    };
+    let queue = root.join("events/queue");
+    let request = loop {
+        let found = std::fs::read_dir(&queue).ok().and_then(|mut all| {
+            let paths = all.by_ref().filter_map(Result::ok).map(|e| e.path());
+            let mut requests = paths.filter(|p| p.extension().is_some_and(|e| e == "req"));
+            requests.next()
+        });
+        match found {
+            Some(request) => break request,
+            None => std::thread::yield_now(),
+        }
+    };
+    // A leader took the request over and died before it wrote anything.
+    std::fs::rename(&request, request.with_extension("taken")).unwrap();
+    drop(holder);
+    let receipts = waiter.join().unwrap().unwrap();
+    assert_eq!(receipts[0].entity_rev, Some(1), "{receipts:?}");
+    let journal = own(&root);
+    let found = records(&journal);
+    let mine = receipts[0].seq.and_then(|seq| found.get(&seq));
+    assert_eq!(mine.map(|(id, _)| id.as_str()), Some("mine"), "{found:?}");
+    assert_eq!(journal.show("plan", "mine").unwrap().payload["n"], 7);
+}

@@ -90,7 +90,9 @@ fn warnings<T: Serialize>(value: &T) -> Vec<String> {
         let text = warning.get(name).and_then(|text| text.as_str());
         printable(text.unwrap_or_default())
     };
-    let lines = list.into_iter().flatten().map(|warning| {
+    // Those that are plain words were shown by the verb itself.
+    let told = list.into_iter().flatten().filter(|one| one.is_object());
+    let lines = told.map(|warning| {
         let (message, next) = (words(warning, "message"), words(warning, "next"));
         format!("warning: {message}\n  next: {next}")
     });

@@ -4,6 +4,7 @@
 //! that is on the disk the mode stays `off`, and a second run completes the first. Every change of the mode
 //! keeps a whole copy of the store. The way back changes no document: projections are the old format.
 
+mod adopt;
 mod backup;
 mod source;
 
@@ -218,7 +219,7 @@ impl Session<'_> {
         Ok(is_live && held.is_some_and(|held| held.as_ref() == Ok(&entity.2)))
     }
 
-    fn backfill(
+    pub(crate) fn backfill(
         &mut self,
         entities: &[&(String, String, Value)],
         marker: Option<&MetaPayload>,

@@ -63,7 +63,7 @@ pub(super) fn read(
     Ok(source)
 }
 
-fn entity(
+pub(super) fn entity(
     disk: &dyn Disk,
     registry: &Registry,
     path: &Path,

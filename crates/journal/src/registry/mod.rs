@@ -42,6 +42,8 @@ pub struct ItemType {
 #[derive(Debug, Clone)]
 pub struct Registry {
     types: BTreeMap<String, ItemType>,
+    /// Types of a team's own whose schema cannot be used, and why.
+    broken: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +94,10 @@ impl Registry {
         for (name, text) in BUILTIN {
             types.insert((*name).to_owned(), ItemType::parse(name, text.as_bytes())?);
         }
-        Ok(Self { types })
+        Ok(Self {
+            types,
+            broken: BTreeMap::new(),
+        })
     }
 
     /// A type of a team's own: `.heddle/schemas/<name>.json`.
@@ -103,6 +108,16 @@ impl Registry {
         self.types
             .insert(name.to_owned(), ItemType::parse(name, schema)?);
         Ok(())
+    }
+
+    /// One file that is no schema takes away its own type and no other.
+    pub fn mark_broken(&mut self, name: &str, reason: String) {
+        self.broken.insert(name.to_owned(), reason);
+    }
+
+    pub fn broken(&self) -> impl Iterator<Item = (&str, &str)> {
+        let all = self.broken.iter();
+        all.map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
 
     /// Puts a type in, also in place of one: for a build that brings a new version, and its tests.

@@ -11,7 +11,7 @@ use crate::cli::{CliError, Context, exit, ui};
 /// State against log, the counters, where time goes, one verdict; exit 1 on drift.
 pub fn examine(context: &Context) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
-    journal.reconcile().map_err(store::told)?;
+    verify::level(&journal);
     let told = journal.examine().map_err(store::told)?;
     for warning in &told.verified.warnings {
         ui::note(&format!("warning: {warning}"));
@@ -21,7 +21,10 @@ pub fn examine(context: &Context) -> Result<(), CliError> {
     }
     let answer = serde_json::to_value(&told).unwrap_or_default();
     let sentence = format!("{}: {}", told.verdict, verify::sentence(&told.verified));
-    let next = format!("Nothing was changed. Run: {}", told.next);
+    let mut next = format!("Nothing was changed. Run: {}", told.next);
+    if !told.verified.divergent.is_empty() {
+        next.push_str("; then `heddle journal rebuild`, which keeps what stood in the files");
+    }
     let error = CliError::new(exit::FAILED, printable(&sentence));
     Err(error.next(next).answer(answer))
 }

@@ -22,6 +22,14 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let records = journal
         .log(args.since, args.limit.unwrap_or(usize::MAX))
         .map_err(store::told)?;
+    if let Some((oldest, is_archived)) = journal.begins_at(args.since).map_err(store::told)? {
+        let place = if is_archived {
+            "are in .heddle/events/archive/"
+        } else {
+            "are not here: git brings checkpoints, not the history"
+        };
+        ui::note(&format!("note: records before seq {oldest} {place}"));
+    }
     let mut text = String::new();
     for record in &records {
         if context.json {

@@ -11,6 +11,7 @@ mod init;
 mod log;
 mod migrate;
 pub mod quarantine;
+mod rebuild;
 pub mod redact;
 mod rollback;
 mod show;
@@ -41,6 +42,8 @@ enum Verb {
     Events(events::Args),
     /// Rebuild the state from the journal and compare it with the projections
     Verify(verify::Args),
+    /// Write the entity files anew from the journal; what stood there is kept aside
+    Rebuild(rebuild::Args),
     /// Write the whole state to one file, so that replay begins there
     Checkpoint(checkpoint::Args),
     /// Move what is no longer needed into the archive
@@ -63,6 +66,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Log(args) => log::run(context, args),
         Verb::Events(args) => events::run(context, args),
         Verb::Verify(args) => verify::run(context, args),
+        Verb::Rebuild(args) => rebuild::run(context, args),
         Verb::Checkpoint(args) => checkpoint::run(context, args),
         Verb::Gc(args) => gc::run(context, args),
         Verb::Migrate(args) => migrate::run(context, args),

@@ -29,6 +29,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             "{} {}, revision {}{stale}",
             shown.item_type, shown.item_id, shown.entity_rev
         );
-        format!("{head}\n{}\n", printable(&body))
+        let note = shown
+            .note
+            .map_or(String::new(), |note| format!("({note})\n"));
+        format!("{head}\n{note}{}\n", printable(&body))
     })
 }

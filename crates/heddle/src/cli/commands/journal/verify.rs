@@ -1,7 +1,7 @@
 //! `heddle journal verify`: state equals log, or exit 1 with what differs.
 
 use clap::Args as ClapArgs;
-use heddle_journal::Verified;
+use heddle_journal::{Journal, Verified};
 
 use super::store;
 use crate::cli::{CliError, Context, exit, ui};
@@ -11,8 +11,7 @@ pub struct Args {}
 
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
-    // What a crash left behind is brought level first; that is no drift. A busy store is only looked at.
-    journal.reconcile().map_err(store::told)?;
+    level(&journal);
     let report = journal.verify().map_err(store::told)?;
     for warning in &report.warnings {
         ui::note(&format!("warning: {warning}"));
@@ -27,16 +26,44 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     }
     let answer = serde_json::to_value(&report).unwrap_or_default();
     let error = CliError::new(exit::FAILED, sentence(&report)).next(
-        "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history.",
+        "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there.",
     );
     Err(error.answer(answer))
 }
 
+/// What a crash left behind is brought level first; that is no drift. A busy store, or one that cannot be
+/// written, is only looked at.
+pub(super) fn level(journal: &Journal) {
+    if let Err(error) = journal.level() {
+        ui::note(&format!(
+            "warning: the files could not be brought level with the journal: {error}"
+        ));
+    }
+}
+
 pub(super) fn sentence(report: &Verified) -> String {
+    let counters = &report.counters;
+    let parts = [
+        (report.divergent.len() as u64, "entities differ"),
+        (counters.damaged_lines, "damaged lines"),
+        (counters.seq_gaps, "places where records are missing"),
+        (
+            counters.checkpoints_rejected,
+            "checkpoints that are not sound",
+        ),
+        (
+            counters.errors() - counters.damaged_lines,
+            "records that contradict the rules",
+        ),
+    ];
+    let parts: Vec<String> = parts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, words)| format!("{count} {words}"))
+        .collect();
     let mut text = format!(
-        "the journal and its projections differ: {} entities, {} damaged lines",
-        report.divergent.len(),
-        report.counters.damaged_lines
+        "the journal and its projections are not as they should be: {}",
+        parts.join(", ")
     );
     for one in report.divergent.iter().take(20) {
         text.push_str(&format!(

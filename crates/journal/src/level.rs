@@ -1,0 +1,64 @@
+//! A reader brings the projections level: under the lock, from the journal, and without one record.
+//!
+//! What a crash left at the journal's end is noted by the next writer (JN-10, JN-13); the cache stays such that
+//! it will find it.
+
+use crate::disk::LockGuard;
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+use crate::meta;
+use crate::read::Freshness;
+use crate::recovery::decide;
+use crate::segments;
+
+impl Journal {
+    /// Brings the projections level if nobody else is at it. False: look with [`Journal::observe`].
+    pub fn level(&self) -> Result<bool, JournalError> {
+        if self.freshness()? == Freshness::Fresh {
+            return Ok(true);
+        }
+        let has_segments = !segments::live(self.disk(), &self.layout)?.is_empty();
+        if !has_segments || self.is_unadopted()? {
+            return Ok(false);
+        }
+        let path = self.layout.lock();
+        let Some(guard) = self.disk().try_lock(&path).at(&path)? else {
+            return Ok(false);
+        };
+        let job = self.layout.redact_job();
+        if self.disk().len(&job).at(&job)?.is_some() {
+            // The one exception: an erasure that has begun is ended by whoever comes first.
+            return self.begin(guard).map(|_| true);
+        }
+        self.level_under(guard)
+    }
+
+    fn level_under(&self, guard: Box<dyn LockGuard>) -> Result<bool, JournalError> {
+        let unsynced = self.layout.unsynced();
+        if self.disk().len(&unsynced).at(&unsynced)?.is_some() {
+            // What may not be on the disk is written again first, and that is a writer's.
+            return Ok(false);
+        }
+        let meta = meta::read(self.disk(), &self.layout)?;
+        if meta.good().is_none_or(|meta| meta.mode != self.mode) {
+            self.check_mode()?;
+        }
+        if let Some(clean) = meta.good().filter(|meta| meta.clean) {
+            meta::soil(self.disk(), &self.layout, clean, self.boot())?;
+        }
+        let live = segments::live(self.disk(), &self.layout)?;
+        let (mut session, tail, tail_next) = self.at_end(guard, &live, &meta)?;
+        let steps = decide(session.found(&meta, &tail, tail_next, false));
+        if let Some(meta) = meta.good() {
+            // IMPORTANT: as it was. A cache that is behind is the next writer's to find and to note.
+            session.next_seq = meta.next_seq;
+        }
+        if steps.sync_segment && self.settings.sync {
+            let path = self.layout.segment(session.active);
+            let synced = self.disk().sync(&path);
+            synced.map_err(|source| JournalError::SyncFailed { path, source })?;
+        }
+        session.bring_level(&meta, steps.reconcile)?;
+        Ok(true)
+    }
+}

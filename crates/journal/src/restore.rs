@@ -1,0 +1,50 @@
+//! The way out of drift: every projection anew from the journal; whatever stood there is kept aside.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// Entities that the journal holds.
+    pub entities: u64,
+    /// Files and index entries that were not as the journal has them.
+    pub mended: u64,
+    /// What stood in the wrong place, now under `.heddle/events/quarantine/`.
+    pub kept_aside: Vec<String>,
+}
+
+impl Journal {
+    /// Files and revision index as the journal has them. Nothing is thrown away, and no record is changed.
+    pub fn restore(&self) -> Result<Restored, JournalError> {
+        self.must_be_on()?;
+        let mut session = self.session()?;
+        let before = self.quarantined()?;
+        let drift = self.verify()?.divergent.len() as u64;
+        let rebuilt = self.rebuild(0)?;
+        for (folder, name) in self.strangers(&rebuilt.replay)? {
+            self.park_as(&self.layout.family(&folder).join(&name), &folder, &name)?;
+        }
+        // Without it nothing is known to be ahead of the journal: that was asked for.
+        let index = self.layout.revisions();
+        if self.disk().len(&index).at(&index)?.is_some() {
+            self.disk().remove(&index).at(&index)?;
+        }
+        session.reconcile_full()?;
+        let now = self.quarantined()?;
+        Ok(Restored {
+            entities: rebuilt.replay.live_count(),
+            mended: drift,
+            kept_aside: now.difference(&before).cloned().collect(),
+        })
+    }
+
+    fn quarantined(&self) -> Result<BTreeSet<String>, JournalError> {
+        let folder = self.layout.quarantine();
+        let entries = self.disk().list(&folder).at(&folder)?;
+        Ok(entries.into_iter().map(|entry| entry.name).collect())
+    }
+}

@@ -1,0 +1,195 @@
+//! A git clone: checkpoints and entity files without segments. Nothing is lost, nothing newer is written over.
+#![cfg(test)]
+
+mod support;
+
+use std::path::Path;
+
+use heddle_journal::Journal;
+use heddle_journal::disk::{Disk, Fault, MemDisk};
+use serde_json::{Value, json};
+use support::*;
+
+/// What git takes along: not the segments, not the caches, not the blobs.
+fn cloned(disk: &MemDisk) -> MemDisk {
+    let clone = MemDisk::new();
+    for (path, bytes) in disk.files() {
+        let inside = path.strip_prefix(ROOT).unwrap().to_owned();
+        let is_tracked = !inside.starts_with("events") || inside.starts_with("events/checkpoints");
+        if is_tracked {
+            plant(&clone, inside.to_str().unwrap(), &bytes);
+        }
+    }
+    clone
+}
+
+fn plant(disk: &MemDisk, inside: &str, bytes: &[u8]) {
+    let path = Path::new(ROOT).join(inside);
+    disk.create_dir(path.parent().unwrap()).unwrap();
+    disk.write(&path, bytes).unwrap();
+    disk.sync(&path).unwrap();
+    for folder in path.ancestors().skip(1) {
+        disk.sync_dir(folder).unwrap();
+    }
+}
+
+fn file(disk: &MemDisk, id: &str) -> Value {
+    let path = Path::new(ROOT).join(format!("entities/plan/{id}.json"));
+    serde_json::from_slice(&disk.read(&path, 1 << 20).unwrap()).unwrap()
+}
+
+/// Four plans, a checkpoint, and three changes that no checkpoint knows.
+fn origin() -> MemDisk {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for n in 0..4 {
+        commit(&journal, vec![plan(&format!("p{n}"), n)]);
+    }
+    commit(&journal, vec![plan("gone", 1)]);
+    commit(&journal, vec![delete("plan", "gone")]);
+    journal.checkpoint().unwrap();
+    disk
+}
+
+fn newer(disk: &MemDisk) {
+    let journal = open(disk, 1, 5).unwrap();
+    for n in 1..=3 {
+        commit(&journal, vec![plan("p3", 30 + n)]);
+    }
+    commit(&journal, vec![plan("late", 9)]);
+}
+
+fn rev(journal: &Journal, id: &str) -> u64 {
+    journal.show("plan", id).unwrap().entity_rev
+}
+
+#[test]
+fn the_first_append_of_a_clone_keeps_everything_that_its_checkpoint_holds() {
+    let clone = cloned(&origin());
+    let journal = open(&clone, 2, 7).unwrap();
+    let receipt = &commit(&journal, vec![plan("new", 1)])[0];
+    assert_eq!(receipt.entity_rev, Some(1));
+    assert_eq!(journal.checkpoint().unwrap().entities, 5);
+    assert!(!actions(&journal).contains(&"backfill".to_owned()));
+    // Caches are caches: without them all is there.
+    for cache in ["meta.json", "revisions.idx"] {
+        clone
+            .remove(&journal.layout().events().join(cache))
+            .unwrap();
+    }
+    let again = open(&clone, 3, 8).unwrap();
+    assert_eq!(rev(&again, "p0"), 1);
+    assert!(again.verify().unwrap().ok);
+    // C24: what was deleted goes on counting.
+    assert_eq!(commit(&again, vec![plan("gone", 2)])[0].entity_rev, Some(3));
+}
+
+#[test]
+fn jn_05_files_newer_than_the_checkpoint_of_a_clone_are_taken_in_and_never_written_over() {
+    let disk = origin();
+    newer(&disk);
+    let clone = cloned(&disk);
+    let before = clone.files();
+    let journal = open(&clone, 2, 7).unwrap();
+    // Readers show the files, and write nothing.
+    assert_eq!(journal.show("plan", "p1").unwrap().note, None);
+    let shown = journal.show("plan", "p3").unwrap();
+    assert_eq!(
+        (shown.entity_rev, shown.payload["n"].clone()),
+        (2, json!(33))
+    );
+    assert!(shown.note.is_some());
+    assert_eq!(journal.show("plan", "late").unwrap().payload["n"], 9);
+    let report = journal.verify().unwrap();
+    assert!(
+        report.ok && report.warnings.iter().any(|w| w.contains("2 files")),
+        "{report:#?}"
+    );
+    assert_eq!(clone.files(), before, "a reader wrote");
+    // The first write takes them in.
+    assert_eq!(
+        commit(&journal, vec![plan("p3", 40)])[0].entity_rev,
+        Some(3)
+    );
+    assert_eq!(file(&clone, "late")["n"], 9);
+    let taken = actions(&journal);
+    assert_eq!(taken, ["backfill", "backfill", "journal_note", "update"]);
+    assert_eq!((rev(&journal, "late"), rev(&journal, "p1")), (1, 1));
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+}
+
+#[test]
+fn a_clone_without_a_checkpoint_begins_with_its_files() {
+    let disk = MemDisk::new();
+    commit(&init(&disk), vec![plan("a", 1), plan("b", 2)]);
+    let clone = cloned(&disk);
+    plant(&clone, "entities/plan/bad.json", b"<<<<<<< HEAD");
+    let journal = open(&clone, 2, 7).unwrap();
+    assert_eq!(journal.show("plan", "b").unwrap().payload["n"], 2);
+    assert_eq!(commit(&journal, vec![plan("b", 3)])[0].entity_rev, Some(2));
+    assert_eq!(journal.checkpoint().unwrap().entities, 2);
+    // A file with the marks of a merge is nobody's truth and stays for its owner to mend.
+    let bad = Path::new(ROOT).join("entities/plan/bad.json");
+    assert_eq!(clone.read(&bad, 99).unwrap(), b"<<<<<<< HEAD");
+}
+
+#[test]
+fn a_crash_at_every_operation_of_the_first_write_loses_no_file() {
+    let disk = origin();
+    newer(&disk);
+    let base = cloned(&disk);
+    let mut stop = 1;
+    loop {
+        let clone = base.fork();
+        clone.fault_at(clone.ops() + stop, Fault::Stop);
+        let outcome = open(&clone, 2, 7).and_then(|j| j.mutate_whole(vec![plan("x", 1)]));
+        for how in [
+            heddle_journal::disk::Crash::Process,
+            heddle_journal::disk::Crash::LoseAll,
+        ] {
+            let image = clone.crash(&how);
+            let journal = open(&image, 3, 8).unwrap();
+            commit(&journal, vec![plan("y", 1)]);
+            let told = |id| journal.show("plan", id).unwrap().payload["n"].clone();
+            assert_eq!(
+                (told("p3"), told("late"), told("p0")),
+                (json!(33), json!(9), json!(0)),
+                "{stop} {how:?}"
+            );
+            assert_eq!(
+                (rev(&journal, "p3"), rev(&journal, "p0")),
+                (2, 1),
+                "{stop} {how:?}"
+            );
+            let report = journal.verify().unwrap();
+            assert!(report.ok, "{stop} {how:?}: {report:#?}");
+        }
+        if outcome.is_ok() {
+            break;
+        }
+        stop += 1;
+    }
+}
+
+#[test]
+fn a_clone_gets_its_large_payloads_back_from_its_files() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let large = json!({"title": "large", "text": "x".repeat(100_000)});
+    commit(
+        &journal,
+        vec![put("plan", "large", large.clone()), plan("a", 1)],
+    );
+    commit(&journal, vec![plan("a", 2)]);
+    journal.checkpoint().unwrap();
+    let clone = cloned(&disk);
+    let journal = open(&clone, 2, 7).unwrap();
+    assert_eq!(journal.show("plan", "large").unwrap().payload, large);
+    commit(&journal, vec![plan("new", 1)]);
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert_eq!((rev(&journal, "large"), rev(&journal, "a")), (1, 2));
+    let reference = journal.checkpoint().unwrap();
+    assert_eq!(journal.missing_blobs(&reference), Vec::<String>::new());
+}

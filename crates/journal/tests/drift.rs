@@ -1,0 +1,191 @@
+//! Files that somebody changed, readers that only look, records that are gone: told, never served as the truth.
+#![cfg(test)]
+
+mod support;
+
+use std::path::Path;
+
+use heddle_journal::disk::{Crash, Disk, Fault, MemDisk};
+use serde_json::json;
+use support::*;
+
+const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
+
+fn entity(id: &str) -> std::path::PathBuf {
+    Path::new(ROOT).join(format!("entities/plan/{id}.json"))
+}
+
+#[test]
+fn t_60_a_hand_edited_projection_is_neither_served_nor_believed_and_there_is_a_way_out() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1), plan("b", 1)]);
+    assert_eq!(journal.show("plan", "a").unwrap().note, None);
+    disk.write(&entity("a"), br#"{"title":"forged","n":666}"#)
+        .unwrap();
+    disk.write(&entity("alien"), br#"{"title":"of nobody"}"#)
+        .unwrap();
+    let unknown = Path::new(ROOT).join("entities/unknown");
+    disk.create_dir(&unknown).unwrap();
+    disk.write(&unknown.join("x.txt"), b"text").unwrap();
+    let shown = journal.show("plan", "a").unwrap();
+    assert_eq!(
+        (shown.entity_rev, shown.payload["n"].clone()),
+        (1, json!(1))
+    );
+    assert!(shown.note.unwrap().contains("heddle journal rebuild"));
+    assert!(!journal.verify().unwrap().ok);
+    let restored = journal.restore().unwrap();
+    assert_eq!((restored.entities, restored.mended), (2, 3));
+    assert_eq!(restored.kept_aside.len(), 3, "{restored:?}");
+    let aside = Path::new(ROOT).join("events/quarantine");
+    let kept = restored.kept_aside.iter().map(|name| {
+        let bytes = disk.read(&aside.join(name), 999).unwrap();
+        String::from_utf8(bytes).unwrap()
+    });
+    assert!(kept.into_iter().any(|text| text.contains("666")));
+    assert!(journal.verify().unwrap().ok);
+    assert_eq!(journal.show("plan", "a").unwrap().note, None);
+    // Twice changes nothing.
+    assert_eq!(journal.restore().unwrap().kept_aside, Vec::<String>::new());
+}
+
+#[test]
+fn jn_01_an_update_to_what_somebody_had_typed_into_the_file_is_recorded() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let typed = json!({"title": "the plan a", "n": 2});
+    disk.write(&entity("a"), typed.to_string().as_bytes())
+        .unwrap();
+    let receipt = &commit(&journal, vec![plan("a", 2)])[0];
+    assert_eq!(
+        receipt.entity_rev,
+        Some(2),
+        "the journal did not have it yet"
+    );
+    assert_eq!(journal.show("plan", "a").unwrap().payload, typed);
+    assert!(journal.verify().unwrap().ok);
+}
+
+#[test]
+fn jn_05_a_full_reconcile_keeps_aside_what_somebody_had_typed() {
+    let disk = MemDisk::new();
+    commit(&init(&disk), vec![plan("a", 1)]);
+    disk.write(&entity("a"), br#"{"title":"mine","n":5}"#)
+        .unwrap();
+    // Another boot: everything is compared.
+    assert!(open(&disk, 2, 9).unwrap().level().unwrap());
+    let aside = Path::new(ROOT).join("events/quarantine");
+    let kept = disk.list(&aside).unwrap();
+    assert_eq!(kept.len(), 1);
+    assert!(
+        disk.read(&aside.join(&kept[0].name), 99)
+            .unwrap()
+            .starts_with(b"{\"title\":\"mine\"")
+    );
+}
+
+#[test]
+fn jn_10_jn_13_readers_heal_files_and_write_no_record_the_next_writer_notes() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    // A record that is synced and neither projected nor in the cache; behind it a torn one.
+    let committed = journal.mutate(vec![plan("a", 2)]).unwrap();
+    disk.fault_at(disk.ops() + 1, Fault::Stop);
+    assert!(committed.finish().is_err());
+    let disk = disk.crash(&Crash::Process);
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        bytes.extend_from_slice(b"\n{\"v\":2,\"seq\":3")
+    });
+    let before = disk.read(Path::new(SEGMENT), 1 << 20).unwrap();
+    let reader = open(&disk, 1, 9).unwrap();
+    assert_eq!(reader.show("plan", "a").unwrap().payload["n"], 2);
+    assert!(
+        reader.verify().unwrap().ok,
+        "healed: {:#?}",
+        reader.verify().unwrap()
+    );
+    assert!(reader.level().unwrap());
+    assert_eq!(reader.reservations().unwrap().len(), 0);
+    assert_eq!(
+        disk.read(Path::new(SEGMENT), 1 << 20).unwrap(),
+        before,
+        "a reader wrote"
+    );
+    let writer = open(&disk, 1, 10).unwrap();
+    commit(&writer, vec![plan("a", 3)]);
+    assert_eq!(
+        actions(&writer),
+        ["update", "update", "journal_note", "seq_repair", "update"]
+    );
+    assert!(writer.verify().unwrap().ok);
+}
+
+#[test]
+fn a_disk_that_takes_nothing_can_still_be_read() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let committed = journal.mutate(vec![plan("a", 2)]).unwrap();
+    disk.fault_at(disk.ops() + 1, Fault::Stop);
+    drop(committed);
+    // Stopped: every write fails from here on; what is read is marked where it may be old.
+    let shown = open(&disk, 1, 9).unwrap().show("plan", "a").unwrap();
+    assert!(
+        shown.stale && shown.payload["n"] == 1 || shown.payload["n"] == 2,
+        "{shown:?}"
+    );
+}
+
+#[test]
+fn a_record_that_was_taken_out_of_the_middle_fails_the_verification() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for n in 1..=4 {
+        commit(&journal, vec![plan("a", n)]);
+    }
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let lines: Vec<&str> = text
+            .split('\n')
+            .filter(|l| !l.contains("\"seq\":2,"))
+            .collect();
+        *bytes = lines.join("\n").into_bytes();
+    });
+    let report = journal.verify().unwrap();
+    assert!(!report.ok, "{report:#?}");
+    assert_eq!(report.counters.seq_gaps, 1);
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|w| w.contains("seqs are missing"))
+    );
+}
+
+#[test]
+fn one_broken_schema_takes_away_its_own_type_only() {
+    let disk = MemDisk::new();
+    drop(init(&disk));
+    let folder = Path::new(ROOT).join("schemas");
+    disk.create_dir(&folder).unwrap();
+    disk.write(&folder.join("incident.json"), b"{ not json")
+        .unwrap();
+    disk.write(&folder.join("pager.json"), br#"{"type":"object"}"#)
+        .unwrap();
+    let journal = open(&disk, 1, 3).unwrap();
+    commit(
+        &journal,
+        vec![plan("a", 1), put("pager", "x", json!({"n": 1}))],
+    );
+    let told = journal.mutate_whole(vec![put("incident", "i", json!({}))]);
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains(".heddle/schemas/incident.json"), "{told}");
+    let report = journal.verify().unwrap();
+    assert!(
+        report.ok && report.warnings.iter().any(|w| w.contains("incident.json")),
+        "{report:#?}"
+    );
+}
