@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
-use heddle_journal::disk::{Crash, Fault, MemDisk};
+use heddle_journal::disk::{Crash, Disk, Fault, MemDisk};
 use heddle_journal::federation::{ExportAsk, Exported, Renew};
 use heddle_journal::{Journal, Settings};
 use serde_json::json;
@@ -36,7 +36,6 @@ fn export(journal: &Journal, limit: usize) -> Exported {
 /// Five records: an update of two, a concurrent edit, a claim, a delete, a large one.
 fn foreign() -> Journal {
     let disk = MemDisk::new();
-    use heddle_journal::disk::Disk;
     disk.create_dir(std::path::Path::new("/repo")).unwrap();
     let world = world(std::sync::Arc::new(disk), 1, 40);
     let journal = Journal::init(world, std::path::Path::new(ROOT), who()).unwrap();

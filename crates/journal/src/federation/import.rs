@@ -69,7 +69,7 @@ impl Journal {
         {
             return Err(JournalError::refused(
                 "this is a slice of this very store; if it comes from a copy of it, run \
-                 `heddle journal export-slice --new-origin` there and import that",
+                 `heddle journal export-slice --new-origin --out FILE` there and import that",
             ));
         }
         let (ready, bad) = self.ready(&slice);
@@ -342,7 +342,7 @@ fn check_against(
         {
             return Err(JournalError::Refused(format!(
                 "seq {} of {} is another record than the one that was taken in: that store was restored from a copy; \
-                 run `heddle journal export-slice --new-epoch` there and import that",
+                 run `heddle journal export-slice --new-epoch --out FILE` there and import that",
                 record.seq, slice.header.origin_id
             )));
         }
