@@ -13,17 +13,15 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::DISK_FREE_ENOUGH;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::{Measured, Pressure, limit_bytes, pressure};
-use heddle_store::{PruneFilter, StoreError};
+use heddle_store::PruneFilter;
 use heddle_wire::ipc::PressureEvent;
 use heddle_wire::problem::Problem;
 
-use super::{prune, reserve};
+use super::prune;
 use crate::events::Event;
 use crate::shared::{Shared, lock};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Where little is free, a second is long enough to fill it.
-const LOOK_CLOSELY_EVERY: Duration = Duration::from_millis(100);
 /// Stretches of the outbox that one look goes through for payloads to give back.
 const STRETCHES_MAX: usize = 16;
 
@@ -111,19 +109,11 @@ impl Disk {
 pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.shutdown.is_cancelled() {
         refresh(&shared).await;
-        let is_scarce = shared.disk.limit.load(Ordering::Relaxed) != u64::MAX;
         if shared.disk.level() >= Pressure::High {
             give_back(&shared).await;
-        } else {
-            keep_reserve(&shared).await;
         }
-        let pause = if is_scarce && shared.disk.budget.is_none() {
-            LOOK_CLOSELY_EVERY
-        } else {
-            LOOK_EVERY
-        };
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
             () = shared.shutdown.cancelled() => {}
         }
     }
@@ -194,13 +184,7 @@ async fn give_back(shared: &Shared) {
         before: WallMs(i64::MAX),
     };
     let after = *lock(&shared.disk.given_back_to);
-    let mut pruned = prune::run(shared, filter.clone(), after, STRETCHES_MAX, true).await;
-    // New sends are refused by now, so what is let go is for the way back alone.
-    if matches!(pruned, Err(StoreError::DiskFull)) && reserve::release(&shared.disk.folder) {
-        tracing::warn!("the disk is full; the reserve was given away to make room");
-        pruned = prune::run(shared, filter, after, STRETCHES_MAX, true).await;
-    }
-    match pruned {
+    match prune::run(shared, filter, after, STRETCHES_MAX, true).await {
         Ok(pruned) => {
             // From the beginning again: rows in between may be done by then.
             *lock(&shared.disk.given_back_to) = pruned.next.unwrap_or(0);
@@ -214,18 +198,6 @@ async fn give_back(shared: &Shared) {
             }
         }
         Err(error) => tracing::warn!(%error, "payloads of delivered rows could not be given back"),
-    }
-}
-
-/// Makes the reserve again where it was given away and there is room.
-async fn keep_reserve(shared: &Shared) {
-    let folder = shared.disk.folder.clone();
-    let Some(free) = free_bytes(&folder).await else {
-        return;
-    };
-    let kept = tokio::task::spawn_blocking(move || reserve::keep(&folder, free)).await;
-    if let Ok(Err(error)) = kept {
-        tracing::debug!(%error, "no reserve could be kept on the disk");
     }
 }
 

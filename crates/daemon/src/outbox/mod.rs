@@ -6,6 +6,5 @@ pub(crate) mod disk;
 pub(crate) mod drain;
 pub(crate) mod prune;
 pub(crate) mod requeue;
-mod reserve;
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,10 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Explained(explained) => format!("explained {}", explained.history_id),
         ReplyResult::Taken { items } => format!("took {}", items.len()),
         ReplyResult::QueueVerdicts { items } => format!("{items:?}"),
+        ReplyResult::QueueCounts { queues } => format!("{} queues", queues.len()),
+        ReplyResult::Held { items, gone, next } => {
+            format!("held {}, gone {gone}, more {}", items.len(), next.is_some())
+        }
         ReplyResult::Log { epoch, items } => format!("epoch {epoch}, {} ops", items.len()),
         ReplyResult::Epochs { epoch, ends } => format!("epoch {epoch}, {ends:?}"),
         ReplyResult::Effect { answer } => format!("{answer:?}"),
@@ -49,6 +53,13 @@ async fn requests_change_what_they_say_and_tell_whether_they_did() {
         agent: agent("one"),
         client_message_id: ClientMessageId::parse(id).unwrap(),
     };
+    let held = |priority| Request::Held {
+        after: heddle_wire::broker::HeldCursor {
+            priority,
+            ..Default::default()
+        },
+        limit: 9,
+    };
     let table = [
         (register("one"), "changed=false"),
         (register("two"), "changed=true"),
@@ -69,6 +80,9 @@ async fn requests_change_what_they_say_and_tell_whether_they_did() {
             "epoch 1, 0 ops",
         ),
         (Request::Epochs, "epoch 1, []"),
+        (Request::QueueCounts, "0 queues"),
+        (held(0), "held 0, gone 0, more false"),
+        (held(200), "held 0, gone 0, more false"),
     ];
     for (request, expected) in table {
         let shown = format!("{request:?}");

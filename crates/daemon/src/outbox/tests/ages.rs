@@ -1,5 +1,6 @@
 //! Ages: what too old means, whatever the clocks do, and what the broker says about it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
@@ -8,6 +9,9 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::HistoryId;
 use heddle_core::outbox_status::OutboxStatus::{Dead, Done, Pending};
 use tempfile::TempDir;
+use tokio::sync::mpsc;
+
+use crate::link::Live;
 
 use super::super::age;
 use super::{DAY_MS, FakeBroker, HOUR, Mood, START, boot, start};

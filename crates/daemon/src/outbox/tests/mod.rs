@@ -16,13 +16,12 @@ use heddle_core::envelope::{EnvelopeKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, RowId};
 use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_core::outbox_status::OutboxStatus::{self, Dead, Done, Pending};
+use heddle_core::outbox_status::OutboxStatus;
 use heddle_store::{
     AcceptKey, Accepted, Durability, NewMesh, NewOutboxRow, OutboxFind, OutboxRow, Store,
     StoreOptions,
 };
 use heddle_wire::broker::{ClientFrame, Refused, ReplyResult, Request, Verdict};
-use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
