@@ -78,7 +78,7 @@ fn knows(daemon: &Daemon, mesh: &str, id: &str) -> bool {
     let list = daemon
         .http
         .get(&format!("/v1/file/list?scope=all&mesh={mesh}"));
-    list.expect(200)["files"]
+    list.expect(200)["items"]
         .as_array()
         .unwrap()
         .iter()
