@@ -106,7 +106,7 @@ impl<S: Storage, L: Limiter> Door<S, L> {
         match shaken {
             Ok(Ok(stream)) => self.serve(stream).await,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "a connection without TLS, or with a bad one")
+                tracing::debug!(%error, "a connection without TLS, or with a bad one");
             }
             Err(_) => tracing::debug!("a TLS handshake took too long"),
         }

@@ -70,6 +70,7 @@ struct Serve {
 }
 
 #[derive(Debug, ClapArgs)]
+#[allow(clippy::struct_field_names, reason = "each is the name of an option")]
 struct Database {
     /// Keep the tables in this PostgreSQL: postgres://USER@HOST:PORT/NAME [env: HEDDLE_BROKER_DATABASE]
     #[arg(long, value_name = "URL")]
