@@ -76,16 +76,34 @@ impl Journal {
                 divergent.push(divergence(&folder, id, reason));
             }
         }
-        for (name, reason) in self.registry.broken() {
-            warnings.push(format!(
-                "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
-            ));
-        }
         for (item_type, item_id) in &newest.replay.flagged {
             divergent.push(divergence(
                 item_type,
                 item_id,
                 "its records contradict each other".into(),
+            ));
+        }
+        self.remarks(&counters, &mut warnings);
+        let still = before == meta::read(self.disk(), &self.layout)?;
+        let report = Verified {
+            ok: divergent.is_empty()
+                && counters.errors() == 0
+                && counters.seq_gaps == 0
+                && rejected == 0,
+            records: counters.records,
+            entities: newest.replay.live_count(),
+            divergent,
+            counters,
+            warnings,
+        };
+        Ok((report, still))
+    }
+
+    /// What else a person should know.
+    fn remarks(&self, counters: &Counters, warnings: &mut Vec<String>) {
+        for (name, reason) in self.registry.broken() {
+            warnings.push(format!(
+                "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
             ));
         }
         if counters.seq_gaps > 0 {
@@ -107,19 +125,6 @@ impl Journal {
                 "the store lies on {name}: appends and locks are not safe there; move the repository to a local disk"
             ));
         }
-        let still = before == meta::read(self.disk(), &self.layout)?;
-        let report = Verified {
-            ok: divergent.is_empty()
-                && counters.errors() == 0
-                && counters.seq_gaps == 0
-                && rejected == 0,
-            records: counters.records,
-            entities: newest.replay.live_count(),
-            divergent,
-            counters,
-            warnings,
-        };
-        Ok((report, still))
     }
 
     /// A clone before its first write: files that differ are newer, and no drift.
