@@ -52,7 +52,8 @@ pub(super) fn routes() -> Vec<Route> {
     let tables = [
         messages(),
         work(),
-        rows(),
+        inbox_rows(),
+        outbox_rows(),
         table_data::data(),
         table_data::tasks(),
         table_data::files(),
@@ -136,7 +137,7 @@ fn work() -> Vec<Route> {
     ]
 }
 
-fn rows() -> Vec<Route> {
+fn inbox_rows() -> Vec<Route> {
     vec![
         get("/v1/inbox", inbox::page, "A peek at a mailbox")
             .asks::<inbox::InboxQuery>()
@@ -172,6 +173,11 @@ fn rows() -> Vec<Route> {
         )
         .asks::<inbox_search::Query>()
         .gives::<SearchPage>(200),
+    ]
+}
+
+fn outbox_rows() -> Vec<Route> {
+    vec![
         get("/v1/outbox", outbox::page, "Outbox rows, newest first")
             .asks::<outbox::PageQuery>()
             .gives::<OutboxPage>(200),
