@@ -114,6 +114,13 @@ fn messages() -> Vec<Route> {
 
 fn work() -> Vec<Route> {
     vec![
+        get(
+            "/v1/inbox/known",
+            inbox_known::known,
+            "Whether an id names a message of this home",
+        )
+        .asks::<inbox_known::Query>()
+        .gives::<KnownAnswer>(200),
         post("/v1/queue/push", queue::push, "Accept work for a queue")
             .takes::<QueuePushBody>()
             .with(KEY)
@@ -142,13 +149,6 @@ fn inbox_rows() -> Vec<Route> {
         get("/v1/inbox", inbox::page, "A peek at a mailbox")
             .asks::<inbox::InboxQuery>()
             .gives::<InboxPage>(200),
-        get(
-            "/v1/inbox/known",
-            inbox_known::known,
-            "Whether an id names a message of this home",
-        )
-        .asks::<inbox_known::Query>()
-        .gives::<KnownAnswer>(200),
         post("/v1/inbox/ack", inbox_marks::ack, "Acknowledge messages")
             .takes::<AckBody>()
             .gives::<AckAnswer>(200),
