@@ -226,6 +226,10 @@ impl Session<'_> {
         if journal.is_adopting()? {
             return self.adopt();
         }
+        if steps.reconcile == Reconcile::Nothing && !repairs.is_empty() {
+            // A reader had brought the files level: what was noted is noted once.
+            return self.write_meta(false);
+        }
         self.bring_level(meta, steps.reconcile)
     }
 

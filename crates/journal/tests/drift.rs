@@ -115,6 +115,8 @@ fn jn_10_jn_13_readers_heal_files_and_write_no_record_the_next_writer_notes() {
         "a reader wrote"
     );
     let writer = open(&disk, 1, 10).unwrap();
+    // One that is refused notes what it found, and the next one does not note it again.
+    assert!(writer.mutate(vec![delete("plan", "nobody")]).is_err());
     commit(&writer, vec![plan("a", 3)]);
     assert_eq!(
         actions(&writer),
