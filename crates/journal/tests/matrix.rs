@@ -176,7 +176,7 @@ fn jn_32_t_61_a_forged_seq_or_writer_is_seen_and_every_reader_converges() {
         &json!({"title": "t", "n": 67}),
     ));
     disk.tamper(Path::new(ACTIVE), |segment| {
-        segment.extend_from_slice(&bytes)
+        segment.extend_from_slice(&bytes);
     });
     let report = journal.verify().unwrap();
     assert_eq!(report.counters.duplicate_seq, 1);
