@@ -174,6 +174,7 @@ mod tests {
             topic: None,
             from: "@me/b".to_owned(),
             body: body.to_owned(),
+            damaged: false,
             priority: "next".to_owned(),
             meta: Value::Null,
             mentions: Vec::new(),
