@@ -97,7 +97,7 @@ fn jn_10_jn_13_readers_heal_files_and_write_no_record_the_next_writer_notes() {
     assert!(committed.finish().is_err());
     let disk = disk.crash(&Crash::Process);
     disk.tamper(Path::new(SEGMENT), |bytes| {
-        bytes.extend_from_slice(b"\n{\"v\":2,\"seq\":3")
+        bytes.extend_from_slice(b"\n{\"v\":2,\"seq\":3");
     });
     let before = disk.read(Path::new(SEGMENT), 1 << 20).unwrap();
     let reader = open(&disk, 1, 9).unwrap();
