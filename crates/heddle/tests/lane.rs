@@ -201,7 +201,7 @@ fn corpus() -> Vec<(&'static str, Vec<u8>, &'static str)> {
             request("authorization: Bearer hh_x\r\n", &body("hook", "m")),
             "202",
         ),
-        ("a query", with("query", "/v1/send", "/v1/send?x=1"), "202"),
+        ("a query", with("query", "/v1/send", "/v1/send?x=1"), "400"),
         (
             "absolute form",
             with("absolute", "/v1/send", "http://localhost/v1/send"),
