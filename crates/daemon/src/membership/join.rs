@@ -286,21 +286,23 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_another_machine_is_refused_before_anybody_is_asked() {
-        for (url, is_ours) in [
+    fn a_link_leads_to_this_machine_or_over_tls_and_nowhere_else() {
+        for (url, is_followed) in [
             ("ws://127.0.0.1:7/", true),
             ("ws://[::1]:7/", true),
             ("ws://localhost:7/", true),
             ("ws://192.0.2.1:7/", false),
-            ("wss://127.0.0.1:7/", false),
+            ("wss://127.0.0.1:7/", true),
+            ("wss://broker.example:7443/", true),
             ("http://127.0.0.1:7/", false),
+            ("https://broker.example/", false),
             ("", false),
         ] {
             let invite = Invite {
                 url: url.to_owned(),
                 ..invite("home")
             };
-            assert_eq!(claim::check_address(&invite).is_ok(), is_ours, "{url}");
+            assert_eq!(claim::check_address(&invite).is_ok(), is_followed, "{url}");
         }
     }
 }
