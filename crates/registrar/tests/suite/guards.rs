@@ -230,6 +230,37 @@ async fn rp_10_rg_17_sqlite_an_unfit_surface_is_refused_at_start() {
     }
 }
 
+#[test]
+fn rg_17_sqlite_a_file_whose_index_has_forgotten_a_row_is_refused_at_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("effects.db");
+    Sqlite::open(file.clone()).unwrap().stop();
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection
+        .execute(
+            "INSERT INTO effect_audit (mesh_id, logical_request_key, attempt_id, event, code, detail,
+                 noted_by, noted_at) VALUES (zeroblob(16), 'deploy-1', 'a', 'e', 'c', 'd', 'me', 1)",
+            [],
+        )
+        .unwrap();
+    let number = |sql: &str| {
+        connection
+            .query_row(sql, [], |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    let page = number("SELECT rootpage FROM sqlite_schema WHERE name = 'effect_audit_key'");
+    let end = usize::try_from(page * number("PRAGMA page_size")).unwrap();
+    drop(connection);
+    let mut bytes = std::fs::read(&file).unwrap();
+    // Inside of the key of its one row.
+    bytes[end - 4] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    match Sqlite::open(file) {
+        Err(error) => assert!(error.to_string().contains("damaged"), "{error}"),
+        Ok(_) => panic!("opened a file that is not whole"),
+    }
+}
+
 #[tokio::test]
 async fn rp_10_rg_17_postgres_an_unfit_surface_is_refused_at_start() {
     let grant = "GRANT SELECT, INSERT ON effect_consume TO heddle_registrar";

@@ -50,6 +50,12 @@ impl Sqlite {
         options.queue_capacity = WRITE_QUEUE_MAX;
         options.reader_count = 1;
         let database = Database::open(options, MIGRATIONS).map_err(|error| open_error(&error))?;
+        // A step that its index has forgotten would be taken a second time: a file that is not whole
+        // decides nothing.
+        if let Err(error) = database.integrity_check() {
+            database.stop();
+            return Err(StorageError::Open(error.to_string()));
+        }
         Ok(Self { database })
     }
 
