@@ -1,8 +1,8 @@
 //! Requests of a connection: register, topics, queues, subscriptions, status, receipts, roster, the log.
 
-use heddle_core::ids::{ClientMessageId, Party};
+use heddle_core::ids::{ClientMessageId, MeshId, Party};
 use heddle_core::names::AgentName;
-use heddle_wire::broker::{ReplyResult, Request};
+use heddle_wire::broker::{EffectCall, ReplyResult, Request};
 
 use super::snapshots::Step;
 use super::{Shared, explain, held, herald, log, people, snapshots, work};
@@ -76,10 +76,7 @@ async fn carry_out<S: Storage, L: Limiter>(
             return people::revoke(shared, principal, member).await;
         }
         Request::Effect { agent, id, call } => {
-            return Ok(match shared.effects.get() {
-                None => nobody_decides(),
-                Some(authority) => authority.call(principal.clone(), agent, id, *call).await,
-            });
+            return Ok(decide(shared, principal, (agent, id, *call)).await);
         }
         Request::Members => return people::members(shared, principal).await,
         Request::Roster => {
@@ -97,10 +94,7 @@ async fn carry_out<S: Storage, L: Limiter>(
         Request::SnapshotCommit { snapshot } => {
             return snapshots::step(shared, principal, snapshot, Step::Commit).await;
         }
-        Request::Epochs => {
-            let Epochs { epoch, ends } = storage.epochs(mesh).await?;
-            return Ok(ReplyResult::Epochs { epoch, ends });
-        }
+        Request::Epochs => return epochs(shared, mesh).await,
         Request::QueueCounts => return work::counts(shared, mesh).await,
         Request::Held { after, limit } => {
             return held::page(shared, principal, after, limit).await;
@@ -111,6 +105,26 @@ async fn carry_out<S: Storage, L: Limiter>(
         | Request::QueueRenew { .. }) => return on_a_queue(shared, principal, request).await,
     };
     Ok(ReplyResult::Ok { changed })
+}
+
+/// Asks whoever decides about the effects of the mesh.
+async fn decide<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    (agent, id, call): (AgentName, Option<String>, EffectCall),
+) -> ReplyResult {
+    match shared.effects.get() {
+        None => nobody_decides(),
+        Some(authority) => authority.call(principal.clone(), agent, id, call).await,
+    }
+}
+
+async fn epochs<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    mesh: MeshId,
+) -> Result<ReplyResult, StorageError> {
+    let Epochs { epoch, ends } = shared.storage().epochs(mesh).await?;
+    Ok(ReplyResult::Epochs { epoch, ends })
 }
 
 /// What consumers ask of a queue.
