@@ -288,6 +288,45 @@ fn rp_10_rg_17_a_lost_or_unfit_store_ends_the_start() {
 }
 
 #[test]
+fn rg_17_an_index_that_forgot_a_run_ends_the_start_and_nothing_runs_twice() {
+    let home = Home::new();
+    let daemon = home.up();
+    let side = home.path().join("side");
+    let script = format!("echo once >> {}", side.display());
+    let auto = "[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
+    daemon.stop();
+    std::fs::write(home.path().join("effects.toml"), auto).unwrap();
+    let daemon = home.up();
+    home.cli(&run("deploy-1", &[], &script)).ok();
+    daemon.stop();
+    let file = home.path().join("effects.db");
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let page =
+        number("SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_effect_step_1'");
+    let end = page.unwrap() * number("PRAGMA page_size").unwrap();
+    let end = usize::try_from(end).unwrap();
+    drop(connection);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let key = b"deploy-1";
+    let index = &bytes[end - 4096..end];
+    let at = index
+        .windows(key.len())
+        .position(|part| part == key)
+        .unwrap();
+    bytes[end - 4096 + at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let refused = home.try_up().err().expect("a file that is not whole");
+    assert!(refused.stderr.contains("effects.db"), "{refused:?}");
+    assert!(refused.stderr.contains("damaged"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("from a copy of the home"),
+        "{refused:?}"
+    );
+    assert_eq!(std::fs::read_to_string(side).unwrap(), "once\n");
+}
+
+#[test]
 fn hostile_bodies_change_nothing() {
     let home = Home::new();
     let daemon = home.up();

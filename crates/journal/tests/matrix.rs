@@ -8,45 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use heddle_journal::action::Action;
 use heddle_journal::disk::{Appender, Disk, Entry, LockGuard, MemDisk};
-use heddle_journal::record::{Batch, Record};
 use heddle_journal::{Change, Journal, JournalError};
 use serde_json::{Value, json};
 use support::model::rebuilt;
 use support::*;
 
 const ACTIVE: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
-
-/// A sound line with a sound checksum, as somebody would write who knows the format.
-fn forged(seq: u64, writer: &str, id: &str, rev: u64, payload: &Value) -> Vec<u8> {
-    let payload = serde_json::value::to_raw_value(payload).unwrap();
-    let record = Record {
-        v: 2,
-        seq,
-        ts: "t".into(),
-        writer: writer.into(),
-        agent: "forger".into(),
-        agent_id: None,
-        user: None,
-        action: Action::Update,
-        item_type: "plan".into(),
-        item_id: Some(id.into()),
-        entity_rev: Some(rev),
-        summary: None,
-        payload: Some(&payload),
-        payload_ref: None,
-        redacted: None,
-        batch: Batch {
-            id: format!("b{writer}{seq}").into(),
-            i: 0,
-            n: 1,
-        },
-    };
-    let mut bytes = Vec::new();
-    record.encode_into(&mut bytes).unwrap();
-    bytes
-}
 
 #[test]
 fn jn_03_jn_05_a_reconcile_fills_forward_and_touches_nothing_that_is_level() {

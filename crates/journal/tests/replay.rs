@@ -6,11 +6,9 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use heddle_journal::JournalError;
-use heddle_journal::action::Action;
 use heddle_journal::disk::{Disk, MemDisk};
-use heddle_journal::record::{Batch, Record, decode};
+use heddle_journal::record::decode;
 use heddle_journal::registry::{ItemType, Registry};
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use support::model::rebuilt;
 use support::*;
@@ -18,32 +16,7 @@ use support::*;
 const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
 
 fn line(seq: u64, writer: &str, id: &str, rev: u64, n: u64) -> Vec<u8> {
-    let payload = RawValue::from_string(json!({"n": n}).to_string()).unwrap();
-    let record = Record {
-        v: 2,
-        seq,
-        ts: "2026-11-16T00:00:00.000Z".into(),
-        writer: writer.into(),
-        agent: "a".into(),
-        agent_id: None,
-        user: None,
-        action: Action::Update,
-        item_type: "plan".into(),
-        item_id: Some(id.into()),
-        entity_rev: Some(rev),
-        summary: None,
-        payload: Some(&payload),
-        payload_ref: None,
-        redacted: None,
-        batch: Batch {
-            id: format!("{seq}{writer}{n}").into(),
-            i: 0,
-            n: 1,
-        },
-    };
-    let mut buffer = Vec::new();
-    record.encode_into(&mut buffer).unwrap();
-    buffer
+    forged(seq, writer, id, rev, &json!({"n": n}))
 }
 
 /// A store whose only segment holds these bytes.

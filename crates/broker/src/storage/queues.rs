@@ -15,7 +15,7 @@ use std::future::Future;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId, Party};
 use heddle_core::names::QueueName;
-use heddle_core::work::{Settle, Settled};
+use heddle_core::work::{Settle, Settled, WorkState};
 
 use super::contract::Answer;
 use super::presence::LeaseMs;
@@ -42,6 +42,30 @@ pub struct Taker {
     pub agent: Party,
     pub now: LeaseMs,
     pub until: LeaseMs,
+}
+
+/// A piece of work as a store keeps it.
+pub(super) struct Item {
+    pub(super) fence: u64,
+    pub(super) delivery_count: u64,
+    pub(super) holder: Option<Party>,
+    pub(super) leased_until: Option<LeaseMs>,
+    pub(super) acked_at: Option<WallMs>,
+}
+
+impl Item {
+    /// Whether this is the holder of the latest lease.
+    pub(super) fn is_held(&self, by: &Party, fence: u64) -> bool {
+        self.fence == fence && self.holder.as_ref() == Some(by)
+    }
+
+    pub(super) fn state(&self) -> WorkState {
+        match (self.acked_at, self.leased_until) {
+            (Some(_), _) => WorkState::Acked,
+            (None, Some(_)) => WorkState::Leased,
+            (None, None) => WorkState::Waiting,
+        }
+    }
 }
 
 /// How much work a queue holds.

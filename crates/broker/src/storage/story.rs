@@ -65,6 +65,45 @@ pub struct HeldPage {
     pub next: Option<(Priority, DeliveryPlace)>,
 }
 
+/// Rows that one page may pass whose bodies are gone: a read has its end.
+const GONE_MAX: u64 = 10_000;
+
+/// A page that is being filled, row by row.
+pub(super) struct HeldFilling {
+    page: HeldPage,
+    limit: PageLimit,
+    bytes: usize,
+}
+
+impl HeldFilling {
+    pub(super) fn new(limit: PageLimit) -> Self {
+        Self {
+            page: HeldPage::default(),
+            limit,
+            bytes: 0,
+        }
+    }
+
+    /// `None` for a row whose message is gone. False if the page is full: then the row is the next one's.
+    pub(super) fn take(&mut self, held: Option<Held>) -> bool {
+        self.bytes += held.as_ref().map_or(0, |held| held.delivery.envelope.len());
+        let is_full = self.page.items.len() >= self.limit.rows_max || self.page.gone >= GONE_MAX;
+        if is_full || (self.bytes > self.limit.bytes_max && !self.page.items.is_empty()) {
+            return false;
+        }
+        match held {
+            Some(held) => self.page.items.push(held),
+            None => self.page.gone += 1,
+        }
+        true
+    }
+
+    pub(super) fn end(mut self, next: Option<(Priority, DeliveryPlace)>) -> HeldPage {
+        self.page.next = next;
+        self.page
+    }
+}
+
 /// One recipient of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipient {

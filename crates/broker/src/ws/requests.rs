@@ -1,4 +1,5 @@
-//! Requests of a connection: register, topics, queues, subscriptions, status, receipts, roster, the log.
+//! Requests of a connection, each to its room: names and subscriptions, status and receipts, queues, the log and its
+//! snapshots, members, effects.
 
 use heddle_core::ids::{ClientMessageId, MeshId, Party};
 use heddle_core::names::AgentName;

@@ -234,6 +234,10 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
                 "Start again: that start checks all of data.db, and sets a damaged inbox aside.",
             )
         }
+        StartError::Effects(_) => CliError::new(exit::FAILED, message).next(
+            "Nothing was changed. Mend what it names: effects.toml by hand, effects.db from a copy of the home; without it \
+             nobody can say which effects have happened.",
+        ),
         StartError::Refused(_) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)

@@ -16,6 +16,7 @@ use std::time::Duration;
 use heddle_core::clock::{BootTime, Clock, ManualIds, WallMs};
 use heddle_journal::action::Action;
 use heddle_journal::disk::{Disk, MemDisk, RealDisk};
+use heddle_journal::record::{Batch, Record};
 use heddle_journal::{Change, Journal, JournalError, Settings, Who, World};
 use serde_json::{Value, json};
 
@@ -148,4 +149,34 @@ pub fn actions(journal: &Journal) -> Vec<String> {
         value["action"].as_str().unwrap().to_owned()
     };
     log.iter().map(|line| action(line)).collect()
+}
+
+/// A sound line with a sound checksum, as somebody would write who knows the format.
+pub fn forged(seq: u64, writer: &str, id: &str, rev: u64, payload: &Value) -> Vec<u8> {
+    let payload = serde_json::value::to_raw_value(payload).unwrap();
+    let record = Record {
+        v: 2,
+        seq,
+        ts: "t".into(),
+        writer: writer.into(),
+        agent: "forger".into(),
+        agent_id: None,
+        user: None,
+        action: Action::Update,
+        item_type: "plan".into(),
+        item_id: Some(id.into()),
+        entity_rev: Some(rev),
+        summary: None,
+        payload: Some(&payload),
+        payload_ref: None,
+        redacted: None,
+        batch: Batch {
+            id: format!("b{writer}{seq}{}", payload.get()).into(),
+            i: 0,
+            n: 1,
+        },
+    };
+    let mut bytes = Vec::new();
+    record.encode_into(&mut bytes).unwrap();
+    bytes
 }

@@ -6,14 +6,11 @@ use heddle_core::ids::{MemberId, MeshId};
 use tokio_postgres::Row;
 
 use super::super::rows::{DeliveryPlace, PageLimit};
-use super::super::story::{Held, HeldPage, Levels};
+use super::super::story::{Held, HeldFilling, HeldPage, Levels};
 use super::columns::{Columns, integer, member_key, mesh_key, rank, rows};
 use super::deliveries;
 use super::error::JobError;
 use super::sql::query;
-
-/// Rows that one page may pass whose bodies are gone: a read has its end.
-const GONE_MAX: usize = 10_000;
 
 // The columns of a delivery, then its levels. Of the rows whose message is gone only the place is read. The bytes
 // are summed up where the rows are, so that no more than a page is ever sent at once.
@@ -44,12 +41,7 @@ pub(super) async fn page(
     (first, mut place): (Priority, DeliveryPlace),
     limit: PageLimit,
 ) -> Result<HeldPage, JobError> {
-    let mut filling = Filling {
-        page: HeldPage::default(),
-        limit,
-        bytes: 0,
-        gone: 0,
-    };
+    let mut filling = HeldFilling::new(limit);
     for priority in Priority::ALL
         .into_iter()
         .filter(|p| p.rank() >= first.rank())
@@ -77,62 +69,34 @@ pub(super) async fn page(
                 break;
             }
             for row in &found {
-                if !filling.take(row, &mut place)? {
-                    filling.page.next = Some((priority, place));
-                    return Ok(filling.page);
+                if !filling.take(read(row)?) {
+                    return Ok(filling.end(Some((priority, place))));
                 }
+                let mut columns = Columns::of(row);
+                place = DeliveryPlace {
+                    history_id: columns.history_id()?,
+                    agent: columns.text()?,
+                };
             }
         }
     }
-    Ok(filling.page)
+    Ok(filling.end(None))
 }
 
-struct Filling {
-    page: HeldPage,
-    limit: PageLimit,
-    bytes: usize,
-    gone: usize,
-}
-
-impl Filling {
-    /// False if the page is full: the row is the next one's.
-    fn take(&mut self, row: &Row, place: &mut DeliveryPlace) -> Result<bool, JobError> {
-        let mut message = Columns::of(row);
-        message.pass(BEFORE_MESSAGE);
-        let is_gone = message.is_missing()?;
-        let levels_of = |columns: &mut Columns<'_>| -> Result<Levels, JobError> {
-            Ok(Levels {
-                delivered_at: columns.maybe_wall()?,
-                shown_at: columns.maybe_wall()?,
-                acked_at: columns.maybe_wall()?,
-            })
-        };
-        let held = if is_gone {
-            None
-        } else {
-            let mut columns = Columns::of(row);
-            Some(Held {
-                delivery: deliveries::read(&mut columns)?,
-                levels: levels_of(&mut columns)?,
-            })
-        };
-        self.bytes += held.as_ref().map_or(0, |held| held.delivery.envelope.len());
-        let is_full = self.page.items.len() >= self.limit.rows_max || self.gone >= GONE_MAX;
-        if is_full || (self.bytes > self.limit.bytes_max && !self.page.items.is_empty()) {
-            return Ok(false);
-        }
-        let mut columns = Columns::of(row);
-        *place = DeliveryPlace {
-            history_id: columns.history_id()?,
-            agent: columns.text()?,
-        };
-        match held {
-            Some(held) => self.page.items.push(held),
-            None => {
-                self.gone += 1;
-                self.page.gone += 1;
-            }
-        }
-        Ok(true)
+/// `None` where the message is gone.
+fn read(row: &Row) -> Result<Option<Held>, JobError> {
+    let mut message = Columns::of(row);
+    message.pass(BEFORE_MESSAGE);
+    if message.is_missing()? {
+        return Ok(None);
     }
+    let mut columns = Columns::of(row);
+    Ok(Some(Held {
+        delivery: deliveries::read(&mut columns)?,
+        levels: Levels {
+            delivered_at: columns.maybe_wall()?,
+            shown_at: columns.maybe_wall()?,
+            acked_at: columns.maybe_wall()?,
+        },
+    }))
 }

@@ -6,11 +6,11 @@ use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId, Party};
 use heddle_core::names::QueueName;
-use heddle_core::work::{Settle, Settled, WorkState, settle};
+use heddle_core::work::{Settle, Settled, settle};
 
 use super::super::error::StorageError;
 use super::super::presence::LeaseMs;
-use super::super::queues::{Leased, QueueCount, Queues, Taken, Taker};
+use super::super::queues::{Item, Leased, QueueCount, Queues, Taken, Taker};
 use super::super::rows::PageLimit;
 use super::PostgresStorage;
 use super::columns::{Columns, integer, member_key, mesh_key, rows};
@@ -69,38 +69,14 @@ SELECT q.queue,
         AND i.acked_at IS NULL AND i.leased_until > $2)
 FROM queue q WHERE q.mesh_id = $1 ORDER BY q.queue";
 
-/// A row of `queue_item`.
-pub(super) struct Item {
-    pub(super) fence: u64,
-    pub(super) delivery_count: u64,
-    pub(super) holder: Option<Party>,
-    pub(super) leased_until: Option<LeaseMs>,
-    pub(super) acked_at: Option<WallMs>,
-}
-
-impl Item {
-    fn read(columns: &mut Columns<'_>) -> Result<Self, JobError> {
-        Ok(Self {
-            fence: columns.number()?,
-            delivery_count: columns.number()?,
-            holder: columns.maybe_party()?,
-            leased_until: columns.maybe_number()?.map(LeaseMs),
-            acked_at: columns.maybe_wall()?,
-        })
-    }
-
-    /// Whether this is the holder of the latest lease.
-    fn is_held(&self, by: &Party, fence: u64) -> bool {
-        self.fence == fence && self.holder.as_ref() == Some(by)
-    }
-
-    pub(super) fn state(&self) -> WorkState {
-        match (self.acked_at, self.leased_until) {
-            (Some(_), _) => WorkState::Acked,
-            (None, Some(_)) => WorkState::Leased,
-            (None, None) => WorkState::Waiting,
-        }
-    }
+fn read_item(columns: &mut Columns<'_>) -> Result<Item, JobError> {
+    Ok(Item {
+        fence: columns.number()?,
+        delivery_count: columns.number()?,
+        holder: columns.maybe_party()?,
+        leased_until: columns.maybe_number()?.map(LeaseMs),
+        acked_at: columns.maybe_wall()?,
+    })
 }
 
 pub(super) async fn items<C: GenericClient>(
@@ -116,7 +92,7 @@ pub(super) async fn items<C: GenericClient>(
     let mut items = BTreeMap::new();
     for row in &found {
         let mut columns = Columns::of(row);
-        items.insert(columns.history_id()?, Item::read(&mut columns)?);
+        items.insert(columns.history_id()?, read_item(&mut columns)?);
     }
     Ok(items)
 }

@@ -1,16 +1,15 @@
 //! What a member acknowledged and may have lost since, in SQL. It reads only.
 
+use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::ids::{MemberId, MeshId};
-use rusqlite::{Connection, params};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, Row, params};
 
 use super::super::rows::{DeliveryPlace, PageLimit};
-use super::super::story::{Held, HeldPage, Levels};
+use super::super::story::{Held, HeldFilling, HeldPage, Levels};
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::deliveries;
-
-/// Rows that one page may pass whose bodies are gone: a read has its end.
-const GONE_MAX: usize = 10_000;
 
 // The columns of a delivery, then its levels, then its place for the rows whose message is gone.
 const HELD: &str = "
@@ -36,9 +35,8 @@ pub(super) fn page(
     (first, mut place): (Priority, DeliveryPlace),
     limit: PageLimit,
 ) -> rusqlite::Result<HeldPage> {
-    let mut page = HeldPage::default();
+    let mut filling = HeldFilling::new(limit);
     let mut statement = connection.prepare_cached(HELD)?;
-    let (mut bytes, mut gone) = (0, 0);
     for priority in Priority::ALL
         .into_iter()
         .filter(|p| p.rank() >= first.rank())
@@ -55,43 +53,34 @@ pub(super) fn page(
             priority.rank(),
         ])?;
         while let Some(row) = rows.next()? {
-            let is_gone = row.get_ref(MESSAGE)? == rusqlite::types::ValueRef::Null;
-            let envelope_bytes = if is_gone {
-                0
-            } else {
-                row.get_ref(deliveries::COLUMNS - 1)?
-                    .as_str()
-                    .map_or(0, str::len)
-            };
-            bytes += envelope_bytes;
-            let is_full = page.items.len() >= limit.rows_max || gone >= GONE_MAX;
-            if is_full || (bytes > limit.bytes_max && !page.items.is_empty()) {
-                page.next = Some((priority, place));
-                return Ok(page);
+            if !filling.take(read(row)?) {
+                return Ok(filling.end(Some((priority, place))));
             }
             let mut columns = Columns::of(row);
             place = DeliveryPlace {
                 history_id: columns.history_id()?,
                 agent: columns.text()?,
             };
-            if is_gone {
-                gone += 1;
-                page.gone += 1;
-                continue;
-            }
-            let at = |column: usize| -> rusqlite::Result<Option<heddle_core::clock::WallMs>> {
-                let at: Option<i64> = row.get(deliveries::COLUMNS + column)?;
-                Ok(at.map(heddle_core::clock::WallMs))
-            };
-            page.items.push(Held {
-                delivery: deliveries::read(row)?,
-                levels: Levels {
-                    delivered_at: at(0)?,
-                    shown_at: at(1)?,
-                    acked_at: at(2)?,
-                },
-            });
         }
     }
-    Ok(page)
+    Ok(filling.end(None))
+}
+
+/// `None` where the message is gone.
+fn read(row: &Row<'_>) -> rusqlite::Result<Option<Held>> {
+    if row.get_ref(MESSAGE)? == ValueRef::Null {
+        return Ok(None);
+    }
+    let at = |column: usize| -> rusqlite::Result<Option<WallMs>> {
+        let at: Option<i64> = row.get(deliveries::COLUMNS + column)?;
+        Ok(at.map(WallMs))
+    };
+    Ok(Some(Held {
+        delivery: deliveries::read(row)?,
+        levels: Levels {
+            delivered_at: at(0)?,
+            shown_at: at(1)?,
+            acked_at: at(2)?,
+        },
+    }))
 }

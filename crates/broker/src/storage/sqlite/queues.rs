@@ -3,12 +3,12 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId, Party};
 use heddle_core::names::QueueName;
-use heddle_core::work::{Settle, Settled, WorkState, settle};
+use heddle_core::work::{Settle, Settled, settle};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::error::StorageError;
 use super::super::presence::LeaseMs;
-use super::super::queues::{Leased, QueueCount, Queues, Taken, Taker};
+use super::super::queues::{Item, Leased, QueueCount, Queues, Taken, Taker};
 use super::super::rows::PageLimit;
 use super::SqliteStorage;
 use super::columns::{Columns, integer, member_key, mesh_key};
@@ -67,39 +67,15 @@ pub(super) const STATEMENTS: &[&str] = &[
     CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE, RENEW, COUNTS,
 ];
 
-/// A row of `queue_item`.
-pub(super) struct Item {
-    pub(super) fence: u64,
-    pub(super) delivery_count: u64,
-    pub(super) holder: Option<Party>,
-    pub(super) leased_until: Option<LeaseMs>,
-    pub(super) acked_at: Option<WallMs>,
-}
-
-impl Item {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let mut columns = Columns::of(row);
-        Ok(Self {
-            fence: columns.number()?,
-            delivery_count: columns.number()?,
-            holder: columns.maybe_party()?,
-            leased_until: columns.maybe_number()?.map(LeaseMs),
-            acked_at: columns.maybe_wall()?,
-        })
-    }
-
-    /// Whether this is the holder of the latest lease.
-    fn is_held(&self, by: &Party, fence: u64) -> bool {
-        self.fence == fence && self.holder.as_ref() == Some(by)
-    }
-
-    pub(super) fn state(&self) -> WorkState {
-        match (self.acked_at, self.leased_until) {
-            (Some(_), _) => WorkState::Acked,
-            (None, Some(_)) => WorkState::Leased,
-            (None, None) => WorkState::Waiting,
-        }
-    }
+fn read_item(row: &Row<'_>) -> rusqlite::Result<Item> {
+    let mut columns = Columns::of(row);
+    Ok(Item {
+        fence: columns.number()?,
+        delivery_count: columns.number()?,
+        holder: columns.maybe_party()?,
+        leased_until: columns.maybe_number()?.map(LeaseMs),
+        acked_at: columns.maybe_wall()?,
+    })
 }
 
 /// True if it is new.
@@ -121,7 +97,7 @@ pub(super) fn item(
     let key = params![mesh_key(mesh), queue, integer(at.epoch), integer(at.seq)];
     connection
         .prepare_cached(ITEM)?
-        .query_row(key, Item::read)
+        .query_row(key, read_item)
         .optional()
 }
 

@@ -1,4 +1,4 @@
-//! What `heddle doctor` asks of the repository's journal: `--verify-journal` and `redact`.
+//! What `heddle doctor` asks of the repository's journal: `--verify-journal`, `redact` and `quarantine`.
 
 use heddle_journal::Examined;
 use heddle_journal::phases::Spread;
