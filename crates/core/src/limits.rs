@@ -219,10 +219,16 @@ pub const DISK_HIGH_PERCENT: u64 = 80;
 pub const DISK_REFUSE_PERCENT: u64 = 95;
 /// Free space on the file system that is enough whatever else is full.
 pub const DISK_FREE_ENOUGH: u64 = 256 << 20;
+/// Room that a short disk keeps for the logs of databases, at least.
+pub const LOG_ROOM_MIN: u64 = 256 << 10;
+/// The same at most.
+pub const LOG_ROOM_MAX: u64 = 4 << 20;
 /// Rows whose payloads one transaction of a prune empties.
 pub const PRUNE_ROWS_MAX: usize = 200;
 /// Payload bytes that one transaction of a prune empties; a larger row goes alone.
 pub const PRUNE_BYTES_MAX: usize = 2 << 20;
+/// The fewest rows for which one transaction is worth it on a disk with little room.
+pub const PRUNE_ROWS_MIN: usize = 8;
 /// Rows that a prune looks at between two transactions.
 pub const PRUNE_LOOK_MAX: i64 = 4096;
 
@@ -376,6 +382,7 @@ const _: () = {
     assert!(INVITE_LIFE_DEFAULT.as_secs() <= INVITE_LIFE_MAX.as_secs());
     // The longest names and address, with keys, ids and signature, fit a link.
     assert!((INVITE_URL_BYTES_MAX + 2 * NAME_BYTES_MAX + 256) * 4 / 3 < LINK_CHARS_MAX);
+    assert!(LOG_ROOM_MIN < LOG_ROOM_MAX && LOG_ROOM_MAX < DISK_FREE_ENOUGH);
     assert!(DISK_HIGH_PERCENT < DISK_REFUSE_PERCENT && DISK_REFUSE_PERCENT < 100);
     // A batch is chosen from more rows than it holds, or there would be no choice.
     assert!(BATCH_ITEMS_MAX < DUE_WINDOW_ROWS);

@@ -1,10 +1,14 @@
 //! How full the outbox's disk is, in the four steps that matter (DESIGN §6).
 //!
-//! With a budget, what the outbox's payloads hold is compared with it (the file first, which is quicker). Without one the free space of the file system
-//! decides: the budget is then what is held and what is free together, and it matters only where little
-//! is free at all.
+//! With a budget, what the outbox's payloads hold is compared with it (the file first, which is quicker).
+//! Without one the room decides: the budget is then what is held and what there is room for together, and
+//! it matters only where little is free at all. Room is what waits in the file to be used again, and what is
+//! free on the file system beyond the little that logs need: a log that cannot grow stops everything, also
+//! what would give room back.
 
-use crate::limits::{DISK_FREE_ENOUGH, DISK_HIGH_PERCENT, DISK_REFUSE_PERCENT};
+use crate::limits::{
+    DISK_FREE_ENOUGH, DISK_HIGH_PERCENT, DISK_REFUSE_PERCENT, LOG_ROOM_MAX, LOG_ROOM_MIN,
+};
 
 /// In rising order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,8 +57,58 @@ impl Pressure {
 pub struct Measured {
     /// Held by the store, without pages that wait to be used again; by the outbox where a closer look was taken.
     pub used: u64,
-    /// Free on the file system; `None` where that cannot be known.
+    /// Room for more; `None` where that cannot be known.
     pub free: Option<u64>,
+}
+
+/// A file system, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileSystem {
+    pub size: u64,
+    pub free: u64,
+}
+
+impl FileSystem {
+    /// Whether every byte of it is counted.
+    pub fn is_short(self) -> bool {
+        self.free < DISK_FREE_ENOUGH
+    }
+
+    /// What is left to the logs of databases, and never filled with messages or words.
+    pub fn log_room(self) -> u64 {
+        (self.size / 16).clamp(LOG_ROOM_MIN, LOG_ROOM_MAX)
+    }
+
+    /// Where not even a short log has room: nothing new is promised, whatever a file has to spare.
+    pub fn is_full(self) -> bool {
+        self.free < self.log_room() / 4
+    }
+
+    /// Room for messages beside what the file has to spare.
+    pub fn room(self) -> u64 {
+        if self.is_short() {
+            self.free.saturating_sub(self.log_room())
+        } else {
+            self.free
+        }
+    }
+
+    /// By how much a database file may grow until the next look; `None` where nobody counts.
+    ///
+    /// What grows is written twice, to the log and then to the file: half of the room, so that whatever was
+    /// committed can be moved into the file. A log that cannot be moved would never give its room back.
+    pub fn growth_max(self) -> Option<u64> {
+        self.is_short().then(|| self.room() / 2)
+    }
+
+    /// How much a log of words may hold that holds this much now; `None` where it must not grow at all.
+    pub fn words_max(self, held: u64) -> Option<u64> {
+        if !self.is_short() {
+            return Some(u64::MAX);
+        }
+        let room = self.room();
+        (room > 0).then(|| held.saturating_add(room) / 8)
+    }
 }
 
 /// The limit that applies, or `None` where there is plenty.
@@ -138,6 +192,35 @@ mod tests {
             assert_eq!(Pressure::from_index(step.index()), step);
         }
         assert_eq!(Pressure::from_index(9), Pressure::InboundOnly);
+    }
+
+    #[test]
+    fn a_short_disk_keeps_room_for_its_logs_and_lets_a_file_grow_by_half_of_the_rest() {
+        let mb = 1 << 20;
+        let large = FileSystem {
+            size: u64::MAX,
+            free: DISK_FREE_ENOUGH,
+        };
+        assert_eq!((large.room(), large.growth_max()), (DISK_FREE_ENOUGH, None));
+        assert_eq!(large.words_max(7), Some(u64::MAX));
+        let tiny = |free| FileSystem { size: 6 * mb, free };
+        let kept = tiny(0).log_room();
+        assert_eq!(kept, 6 * mb / 16);
+        for free in [0, 1, kept / 4, kept, kept + 1, 2 * mb, 6 * mb] {
+            let disk = tiny(free);
+            let growth = disk.growth_max().unwrap();
+            // Once in the log, once in the file, and the logs have their room still.
+            assert!(growth == 0 || 2 * growth + kept <= free, "{free}");
+            assert_eq!(disk.is_full(), free < kept / 4);
+            assert!(disk.words_max(0).unwrap_or(0) <= disk.room() / 8);
+            assert_eq!(disk.words_max(mb).is_none(), free <= kept, "{free}");
+        }
+        let huge = FileSystem {
+            size: u64::MAX,
+            free: 5 * mb,
+        };
+        assert_eq!(huge.log_room(), LOG_ROOM_MAX);
+        assert_eq!(FileSystem { size: 0, free: 0 }.log_room(), LOG_ROOM_MIN);
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn v10_4_5_1_row_02_pending_and_match_answers_202_queued() {
 }
 
 #[test]
-fn v10_4_5_1_row_03_pending_and_mismatch_answers_409() {
+fn v10_4_5_1_row_03_v10_4_11_pending_and_mismatch_answers_409() {
     let world = with_row_in("pending");
     refused(&world, "second", "outbox_pending_fingerprint_mismatch");
 }
@@ -124,7 +124,7 @@ fn v10_4_5_1_row_04_inflight_and_match_answers_202_inflight() {
 }
 
 #[test]
-fn v10_4_5_1_row_05_inflight_and_mismatch_answers_409() {
+fn v10_4_5_1_row_05_v10_4_11_inflight_and_mismatch_answers_409() {
     let world = with_row_in("inflight");
     refused(&world, "second", "outbox_inflight_fingerprint_mismatch");
 }
@@ -141,7 +141,7 @@ fn v10_4_5_1_row_06_done_and_match_answers_200_duplicate_with_the_brokers_ids() 
 }
 
 #[test]
-fn v10_4_5_1_row_07_done_and_mismatch_answers_409_with_the_brokers_id() {
+fn v10_4_5_1_row_07_v10_4_11_done_and_mismatch_answers_409_with_the_brokers_id() {
     let world = with_row_in("done");
     let problem = refused(&world, "second", "outbox_done_fingerprint_mismatch");
     let row = row(&world.daemon, ID);
@@ -157,13 +157,13 @@ fn v10_4_5_1_row_08_dead_and_match_answers_409_with_the_reason() {
 }
 
 #[test]
-fn v10_4_5_1_row_09_dead_and_mismatch_answers_409() {
+fn v10_4_5_1_row_09_v10_4_11_dead_and_mismatch_answers_409() {
     let world = with_row_in("dead");
     refused(&world, "second", "outbox_dead_fingerprint_mismatch");
 }
 
 #[test]
-fn v10_4_5_1_row_10_aborted_and_match_answers_409_for_ever() {
+fn v10_4_5_1_row_10_v10_4_11_aborted_and_match_answers_409_for_ever() {
     let world = with_row_in("aborted");
     for _ in 0..3 {
         refused(&world, "first", "outbox_aborted_fingerprint_match");
@@ -171,7 +171,7 @@ fn v10_4_5_1_row_10_aborted_and_match_answers_409_for_ever() {
 }
 
 #[test]
-fn v10_4_5_1_row_11_aborted_and_mismatch_answers_409() {
+fn v10_4_5_1_row_11_v10_4_11_aborted_and_mismatch_answers_409() {
     let world = with_row_in("aborted");
     refused(&world, "second", "outbox_aborted_fingerprint_mismatch");
 }

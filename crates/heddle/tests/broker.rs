@@ -293,7 +293,7 @@ fn orphan_check(home: &Home, data: &str) -> (i32, Value) {
 }
 
 #[test]
-fn br_14_the_orphan_check_works_beside_a_daemon_and_alone_and_names_the_row() {
+fn v10_4_11_br_14_the_orphan_check_works_beside_a_daemon_and_alone_and_names_the_row() {
     let home = Home::new();
     let missing = home.cli(&["broker", "orphan-check"]);
     assert_eq!(missing.code, 4, "{missing:?}");

@@ -3,66 +3,16 @@
 
 mod support;
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::json;
 use support::broker_process::{BrokerProcess, RawLink};
 use support::ledger::{connected, inbox, no_orphans, outbox, register, status};
+use support::small_disk::SmallDisk;
 use support::{Answer, Daemon, Home, wait_until_within};
 
 const DISK_MB: u32 = 16;
 const PATIENCE: Duration = Duration::from_secs(40);
-
-/// A small file system over a home; gone when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn over(folder: &Path) -> Self {
-        std::fs::create_dir_all(folder).unwrap();
-        let size = format!("size={DISK_MB}m,mode=0700");
-        let ran = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "heddle-test"])
-            .arg(folder)
-            .output()
-            .unwrap();
-        assert!(
-            ran.status.success(),
-            "this test mounts a tmpfs and is not allowed to ({}); run it as root, in a container with CAP_SYS_ADMIN",
-            String::from_utf8_lossy(&ran.stderr).trim()
-        );
-        Self(folder.to_owned())
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.0.join("ballast")
-    }
-
-    /// Takes every byte that is left.
-    fn fill(&self) {
-        let mut file = std::fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.ballast())
-            .unwrap();
-        for size in [1 << 16, 1 << 12, 1] {
-            while file.write_all(&vec![7; size]).is_ok() {}
-        }
-    }
-
-    fn free(&self) {
-        std::fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazy: a process of a failed test may still have a file open.
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 fn send(daemon: &Daemon, id: &str, text: &str) -> Answer {
     let body = json!({"to": "@reader", "message": text, "client_message_id": id});
@@ -104,7 +54,7 @@ fn holds(daemon: &Daemon, accepted: &[String]) {
 #[test]
 fn ob_02_c47_a_full_disk_takes_nothing_that_it_cannot_keep_says_so_and_recovers_by_itself() {
     let home = Home::new();
-    let disk = SmallDisk::over(&home.path());
+    let disk = SmallDisk::over(&home.path(), DISK_MB);
     let daemon = home.up();
     let pid = daemon.child.id();
     register(&daemon, "reader");
@@ -149,13 +99,15 @@ fn ob_02_c47_a_full_disk_takes_nothing_that_it_cannot_keep_says_so_and_recovers_
     wait_until_within(PATIENCE, "all is well", || degraded() == "[]");
     assert_eq!(status(&daemon)["pid"], pid);
     assert!(inbox(&daemon, "reader").values().all(|times| *times == 1));
-    assert!(outbox(&daemon).values().all(|states| *states == ["done"]));
+    wait_until_within(PATIENCE, "every row", || {
+        outbox(&daemon).values().all(|states| *states == ["done"])
+    });
 }
 
 #[test]
 fn ob_02_what_a_full_disk_acknowledged_is_there_after_a_kill() {
     let home = Home::new();
-    let disk = SmallDisk::over(&home.path());
+    let disk = SmallDisk::over(&home.path(), DISK_MB);
     let mut daemon = home.up();
     register(&daemon, "reader");
     let mut accepted = Vec::new();
@@ -231,7 +183,7 @@ impl Stranger {
 fn in_02_what_arrives_at_a_full_disk_comes_again_until_there_is_room() {
     let home = Home::new();
     let data = home.path().parent().unwrap().join("broker");
-    let disk = SmallDisk::over(&home.path());
+    let disk = SmallDisk::over(&home.path(), DISK_MB);
     let broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
     home.config(&broker.config());
     let daemon = home.up();
@@ -266,7 +218,7 @@ fn in_02_what_arrives_at_a_full_disk_comes_again_until_there_is_room() {
 fn br_02_a_broker_with_a_full_disk_kills_no_row_and_recovers_by_itself() {
     let home = Home::new();
     let data = home.path().parent().unwrap().join("broker");
-    let disk = SmallDisk::over(&data);
+    let disk = SmallDisk::over(&data, DISK_MB);
     let mut broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
     home.config(&broker.config());
     let daemon = home.up();
@@ -310,7 +262,7 @@ fn br_02_a_broker_with_a_full_disk_kills_no_row_and_recovers_by_itself() {
 #[test]
 fn c10_a_share_that_finds_the_disk_full_leaves_nothing_half_written() {
     let home = Home::new();
-    let disk = SmallDisk::over(&home.path());
+    let disk = SmallDisk::over(&home.path(), DISK_MB);
     let daemon = home.up();
     let source = home.path().parent().unwrap().join("source");
     std::fs::write(&source, vec![7; (DISK_MB as usize) << 20]).unwrap();

@@ -4,8 +4,8 @@
 mod support;
 
 use serde_json::json;
-use support::broker_process::BrokerProcess;
-use support::ledger::connected;
+use support::broker_process::{BrokerProcess, RawLink};
+use support::ledger::{connected, status};
 use support::outbox::on_nothing;
 use support::{Home, Ran, wait_until};
 
@@ -187,4 +187,49 @@ fn a_reply_to_nothing_that_is_known_is_sent_with_a_warning() {
     assert_eq!(answer["durability"], "local");
     let refused = daemon.http.get("/v1/inbox/known?id=q-1&agent=nobody");
     assert_eq!(refused.expect(404)["code"], "unknown_agent");
+}
+
+#[test]
+fn a_reply_to_work_that_was_taken_is_a_reply_to_something_known_also_after_a_restart() {
+    let home = Home::new();
+    let broker = BrokerProcess::start(
+        &home,
+        &home.path().parent().unwrap().join("broker"),
+        "127.0.0.1:0",
+        &[],
+    );
+    home.config(&broker.config());
+    let daemon = home.up();
+    connected(&daemon);
+    home.cli(&["queue", "push", "build", "own work", "--id", "own"])
+        .ok();
+    // Work that another member gave: this home has sent nothing under that id, and has no such mail.
+    let mesh = status(&daemon)["meshes"][0]["mesh_id"].clone();
+    let mut giver = RawLink::enter(
+        &broker,
+        mesh.as_str().unwrap(),
+        "01HZX000000000000000000009",
+    );
+    assert_eq!(giver.next_of("welcome")["type"], "welcome");
+    let envelope = json!({
+        "v": 1, "kind": "message", "priority": "now", "body": "theirs",
+        "destination": {"kind": "queue", "ref": "build"},
+    });
+    let item = json!({"agent": "one", "client_message_id": "w-1", "envelope": envelope});
+    giver.say(&json!({"type": "send", "batch": 1, "items": [item]}));
+    let verdicts = giver.next_of("verdicts");
+    assert_eq!(verdicts["items"][0]["verdict"], "created", "{verdicts}");
+
+    let taken = home.cli(&["queue", "take", "build", "--json"]).ok().json();
+    assert_eq!(taken["items"][0]["client_message_id"], "w-1", "{taken}");
+    let answer = |id: &str, to: &str| {
+        home.cli(&["send", "@tester", "done", "--reply-to", to, "--id", id])
+            .ok()
+            .stderr
+    };
+    assert_eq!(answer("a-1", "w-1"), "");
+    assert!(answer("a-2", "w-2").contains("no message here has the id w-2"));
+    daemon.stop();
+    let _daemon = home.up();
+    assert_eq!(answer("a-3", "w-1"), "");
 }

@@ -81,6 +81,54 @@ fn c30_a_message_whose_body_was_damaged_is_marked_and_counted_and_the_others_are
     });
 }
 
+/// Overwrites a page in the middle of a table, with some of its rows.
+fn lose_a_leaf(home: &Home, table: &str) {
+    let path = home.path().join("data.db");
+    let raw = rusqlite::Connection::open(&path).unwrap();
+    raw.pragma_update(None, "journal_mode", "DELETE").unwrap();
+    let page: i64 = raw
+        .query_row(
+            "SELECT pageno FROM dbstat WHERE name = ?1 AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 2",
+            [table],
+            |row| row.get(0),
+        )
+        .unwrap();
+    drop(raw);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let start = usize::try_from(page - 1).unwrap() * 4096;
+    bytes[start..start + 4096].fill(0xff);
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn the_figures_of_an_outbox_that_was_repaired_are_those_of_its_rows() {
+    let home = Home::new();
+    let daemon = home.up();
+    for number in 0..30 {
+        send(&daemon, &format!("m{number}"), &"x".repeat(1500));
+    }
+    wait_until("the messages", || {
+        daemon.http.get("/v1/status").expect(200)["outbox"]["done"] == 30
+    });
+    daemon.stop();
+    lose_a_leaf(&home, "outbox");
+    home.cli(&["doctor", "--repair"]).ok();
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    let rows: i64 = raw
+        .query_row("SELECT count(*) FROM outbox", [], |row| row.get(0))
+        .unwrap();
+    drop(raw);
+    assert!(0 < rows && rows < 30, "{rows} are left");
+    home.config("[broker]\nurl = \"ws://127.0.0.1:1/\"\n");
+    let daemon = home.up();
+    let outbox = || daemon.http.get("/v1/status").expect(200)["outbox"].clone();
+    assert_eq!(outbox()["done"], rows, "{}", outbox());
+    // What comes later is counted behind them.
+    send(&daemon, "later", "text");
+    let (done, pending) = (outbox()["done"].clone(), outbox()["pending"].clone());
+    assert_eq!((done, pending), (rows.into(), 1.into()));
+}
+
 #[test]
 fn the_figures_of_an_inbox_that_was_repaired_are_those_of_its_rows() {
     let home = Home::new();
@@ -92,24 +140,9 @@ fn the_figures_of_an_inbox_that_was_repaired_are_those_of_its_rows() {
         daemon.http.get("/v1/status").expect(200)["inbox"]["items"] == 30
     });
     daemon.stop();
-    // A page in the middle of the inbox, with some of its rows, is overwritten.
-    let path = home.path().join("data.db");
-    let raw = rusqlite::Connection::open(&path).unwrap();
-    raw.pragma_update(None, "journal_mode", "DELETE").unwrap();
-    let page: i64 = raw
-        .query_row(
-            "SELECT pageno FROM dbstat WHERE name = 'inbox' AND pagetype = 'leaf' ORDER BY path LIMIT 1 OFFSET 2",
-            [],
-            |row| row.get(0),
-        )
-        .unwrap();
-    drop(raw);
-    let mut bytes = std::fs::read(&path).unwrap();
-    let start = usize::try_from(page - 1).unwrap() * 4096;
-    bytes[start..start + 4096].fill(0xff);
-    std::fs::write(&path, bytes).unwrap();
+    lose_a_leaf(&home, "inbox");
     home.cli(&["doctor", "--repair"]).ok();
-    let raw = rusqlite::Connection::open(&path).unwrap();
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
     let rows: i64 = raw
         .query_row("SELECT count(*) FROM inbox", [], |row| row.get(0))
         .unwrap();

@@ -75,7 +75,8 @@ fn attempts(daemon: &Daemon, id: &str) -> Vec<String> {
 }
 
 #[test]
-fn rl_03_br_04_in_a_saturated_window_a_retry_of_a_committed_id_is_a_duplicate_and_costs_nothing() {
+fn v10_4_11_rl_03_br_04_in_a_saturated_window_a_retry_of_a_committed_id_is_a_duplicate_and_costs_nothing()
+ {
     let home = Home::new();
     let broker = broker_with(&home, 5);
     let mut link = enter(&broker);

@@ -246,7 +246,7 @@ fn v10_4_11_a_row_stuck_in_dead_is_requeued_under_a_fresh_id_by_the_operator() {
 // --- v6 §4.12 ---------------------------------------------------------------------------------------
 
 #[test]
-fn v6_4_12_an_id_that_the_sweep_forgot_is_new_again_for_whoever_still_sends_it() {
+fn v6_4_12_v10_4_11_an_id_that_the_sweep_forgot_is_new_again_for_whoever_still_sends_it() {
     let home = Home::new();
     let broker = broker_with(&home, "[broker]\ndedupe_retention_days = 7\n");
     let mut link = enter(&broker, MESH, MEMBER, "one");
@@ -354,6 +354,10 @@ fn ends_with(advertised: Value, code: u16, reason: &str) {
         "{warned}"
     );
     assert_eq!(broker.send_count(), 0);
+    // Whoever comes later and finds no daemon is told, too.
+    let status = home.cli(&["status"]).ok().stdout;
+    assert!(status.contains("the last one stopped: "), "{status}");
+    assert!(status.contains(reason), "{status}");
 }
 
 fn scoped(days: i64) -> Value {

@@ -13,8 +13,7 @@ use crate::options::{Durability, Options};
 const STATEMENT_CACHE_CAPACITY: usize = 64;
 const WRITER_CACHE_KIB: i64 = 8 * 1024;
 const READER_CACHE_KIB: i64 = 2 * 1024;
-/// A log that grew past this is cut back when it is reset.
-const LOG_BYTES_KEPT: i64 = 64 * 1024 * 1024;
+const PAGE_BYTES: i64 = 4096;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where a database is and how its connections are made.
@@ -24,6 +23,8 @@ pub(crate) struct Site {
     vfs: Option<String>,
     durability: Durability,
     busy_timeout: Duration,
+    /// A log that grew past this is cut back when it is reset.
+    log_bytes_kept: i64,
 }
 
 impl Site {
@@ -34,6 +35,7 @@ impl Site {
             vfs: options.vfs.clone(),
             durability: options.durability,
             busy_timeout: options.busy_timeout,
+            log_bytes_kept: 2 * PAGE_BYTES * i64::from(options.checkpoint_hard_pages),
         }
     }
 
@@ -126,7 +128,7 @@ impl Site {
         connection.pragma_update(None, "checkpoint_fullfsync", full)?;
         connection.pragma_update(None, "foreign_keys", true)?;
         connection.pragma_update(None, "cache_size", -WRITER_CACHE_KIB)?;
-        connection.pragma_update(None, "journal_size_limit", LOG_BYTES_KEPT)?;
+        connection.pragma_update(None, "journal_size_limit", self.log_bytes_kept)?;
         // SQLite's own checkpoints swallow a failed sync and run before the callers are answered; the
         // writer runs them itself (`checkpoint`).
         connection.pragma_update(None, "wal_autocheckpoint", 0)

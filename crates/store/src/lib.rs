@@ -54,7 +54,7 @@ pub use invites::KeptInvite;
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
-    OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle,
+    OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
 };
 pub use repair::{Kept, Repaired, repair};
 pub use steps::{Steps, steps_of};

@@ -1,18 +1,20 @@
 //! The disk budget: measured every second and after each prune, asked with one atomic load.
 //!
 //! Under pressure the payloads of rows that were delivered are given back first, oldest first: nobody
-//! needs them any more, and their ids stay. So draining alone recovers.
+//! needs them any more, and their ids stay. So draining alone recovers. Where little is free, the store's file
+//! may grow only so far that its log can always be moved into it: a burst between two looks finds the
+//! disk full a little early, and never so full that nothing can be given back.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::limits::DISK_FREE_ENOUGH;
+use heddle_core::limits::{DISK_FREE_ENOUGH, PRUNE_ROWS_MAX, PRUNE_ROWS_MIN};
 use heddle_core::outbox_status::OutboxStatus;
-use heddle_core::pressure::{Measured, Pressure, limit_bytes, pressure};
+use heddle_core::pressure::{FileSystem, Measured, Pressure, limit_bytes, pressure};
 use heddle_store::PruneFilter;
 use heddle_wire::ipc::PressureEvent;
 use heddle_wire::problem::Problem;
@@ -24,6 +26,8 @@ use crate::shared::{Shared, lock};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Stretches of the outbox that one look goes through for payloads to give back.
 const STRETCHES_MAX: usize = 16;
+/// Free bytes for each row that one transaction of a prune empties: its log then takes a small part of them.
+const FREE_PER_PRUNED_ROW: u64 = 64 << 10;
 
 /// How full it is, as it was last measured.
 #[derive(Debug)]
@@ -35,6 +39,12 @@ pub(crate) struct Disk {
     limit: AtomicU64,
     /// Free on the file system; the most there can be where that is not known.
     free: AtomicU64,
+    /// Not even a log has room: what a budget allows is no matter.
+    is_full: AtomicBool,
+    /// The last look found no payload to give back.
+    is_bare: AtomicBool,
+    /// Whether the store's file is held back from growing.
+    is_bounded: AtomicBool,
     /// Where the search for payloads to give back goes on.
     given_back_to: std::sync::Mutex<i64>,
 }
@@ -48,6 +58,9 @@ impl Disk {
             used: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
             free: AtomicU64::new(u64::MAX),
+            is_full: AtomicBool::new(false),
+            is_bare: AtomicBool::new(false),
+            is_bounded: AtomicBool::new(false),
             given_back_to: std::sync::Mutex::new(0),
         }
     }
@@ -71,6 +84,13 @@ impl Disk {
         self.level() < Pressure::Refusing && free.saturating_sub(bytes) >= DISK_FREE_ENOUGH
     }
 
+    /// Rows whose payloads one transaction gives back.
+    pub(crate) fn prune_rows_max(&self) -> usize {
+        let rows = self.free.load(Ordering::Relaxed) / FREE_PER_PRUNED_ROW;
+        let rows = usize::try_from(rows).unwrap_or(usize::MAX);
+        rows.clamp(PRUNE_ROWS_MIN, PRUNE_ROWS_MAX)
+    }
+
     /// What is wrong, in a sentence.
     pub(crate) fn degraded(&self) -> Option<String> {
         let consequence = match self.level() {
@@ -79,26 +99,32 @@ impl Disk {
             Pressure::Refusing => "new sends are refused",
             Pressure::InboundOnly => "only what comes in is still kept",
         };
-        Some(format!(
-            "{}; {consequence}. Run `heddle daemon outbox prune --confirm`, or free some space",
-            self.figures()
-        ))
+        let next = if self.is_bare.load(Ordering::Relaxed) {
+            "What delivered messages held is given back already, their ids stay: free some space"
+        } else {
+            "Run `heddle daemon outbox prune --confirm`, or free some space"
+        };
+        Some(format!("{}; {consequence}. {next}", self.figures()))
     }
 
     fn figures(&self) -> String {
-        let mb = |bytes: u64| bytes.saturating_add(1 << 19) >> 20;
+        let mb = |bytes: u64| match bytes.saturating_mul(10) >> 20 {
+            0 => "0".to_owned(),
+            tenths if tenths < 100 => format!("{}.{}", tenths / 10, tenths % 10),
+            _ => (bytes.saturating_add(1 << 19) >> 20).to_string(),
+        };
         let used = self.used.load(Ordering::Relaxed);
         let limit = self.limit.load(Ordering::Relaxed);
         match self.budget {
-            Some(_) => format!(
+            Some(_) if !self.is_full.load(Ordering::Relaxed) => format!(
                 "the outbox holds {} MB of the {} MB that its budget allows",
                 mb(used),
                 mb(limit)
             ),
             // Others may have filled it: what the store holds says little.
-            None => format!(
+            _ => format!(
                 "the disk has {} MB left beside the {} MB of the store",
-                mb(limit.saturating_sub(used)),
+                mb(self.free.load(Ordering::Relaxed)),
                 mb(used)
             ),
         }
@@ -122,16 +148,19 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Measures now.
 pub(crate) async fn refresh(shared: &Shared) {
     let disk = &shared.disk;
-    let used = match shared.store.usage_bytes().await {
-        Ok(used) => used,
+    let usage = match shared.store.usage().await {
+        Ok(usage) => usage,
         Err(error) => {
             tracing::warn!(%error, "the store's size cannot be measured");
             return;
         }
     };
+    let used = usage.used_bytes;
+    let around = file_system(&disk.folder).await;
+    bound_growth(shared, around).await;
     let mut measured = Measured {
         used,
-        free: free_bytes(&disk.folder).await,
+        free: around.map(|around| around.room().saturating_add(usage.spare_bytes)),
     };
     // The budget is the outbox's. The whole file is quickly measured; only when that is too much is it
     // worth asking how much of it the outbox holds.
@@ -143,10 +172,17 @@ pub(crate) async fn refresh(shared: &Shared) {
     }
     let used = measured.used;
     let limit = limit_bytes(measured, disk.budget).unwrap_or(u64::MAX);
-    let level = pressure(measured, disk.budget);
+    let is_full = around.is_some_and(FileSystem::is_full);
+    let level = match pressure(measured, disk.budget) {
+        _ if is_full => Pressure::InboundOnly,
+        level => level,
+    };
+    disk.is_full.store(is_full, Ordering::Relaxed);
     disk.used.store(used, Ordering::Relaxed);
-    disk.free
-        .store(measured.free.unwrap_or(u64::MAX), Ordering::Relaxed);
+    disk.free.store(
+        around.map_or(u64::MAX, |around| around.free),
+        Ordering::Relaxed,
+    );
     disk.limit.store(limit, Ordering::Relaxed);
     let before = Pressure::from_index(disk.level.swap(level.index(), Ordering::Relaxed));
     // A gauge is a double; files beyond 2^53 bytes are not met.
@@ -186,6 +222,8 @@ async fn give_back(shared: &Shared) {
     let after = *lock(&shared.disk.given_back_to);
     match prune::run(shared, filter, after, STRETCHES_MAX, true).await {
         Ok(pruned) => {
+            let is_bare = pruned.rows == 0 && pruned.next.is_none();
+            shared.disk.is_bare.store(is_bare, Ordering::Relaxed);
             // From the beginning again: rows in between may be done by then.
             *lock(&shared.disk.given_back_to) = pruned.next.unwrap_or(0);
             if pruned.rows > 0 {
@@ -201,10 +239,28 @@ async fn give_back(shared: &Shared) {
     }
 }
 
+/// Holds the store's file back where little is free, and lets go of it where much is.
+async fn bound_growth(shared: &Shared, around: Option<FileSystem>) {
+    let growth = around.and_then(FileSystem::growth_max);
+    if growth.is_none() && !shared.disk.is_bounded.load(Ordering::Relaxed) {
+        return;
+    }
+    match shared.store.bound_growth(growth).await {
+        Ok(()) => shared
+            .disk
+            .is_bounded
+            .store(growth.is_some(), Ordering::Relaxed),
+        Err(error) => tracing::warn!(%error, "the growth of the store's file could not be bounded"),
+    }
+}
+
 /// On a thread of its own: a network file system may take its time.
-async fn free_bytes(folder: &Path) -> Option<u64> {
+async fn file_system(folder: &Path) -> Option<FileSystem> {
     let folder = folder.to_owned();
     let stat = tokio::task::spawn_blocking(move || rustix::fs::statvfs(&folder)).await;
     let stat = stat.ok()?.ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    Some(FileSystem {
+        size: stat.f_blocks.saturating_mul(stat.f_frsize),
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
 }

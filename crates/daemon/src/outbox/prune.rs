@@ -1,6 +1,6 @@
 //! Prune: payloads are given back in small transactions; nothing else about a row changes (C33).
 
-use heddle_core::limits::{PRUNE_BYTES_MAX, PRUNE_ROWS_MAX};
+use heddle_core::limits::PRUNE_BYTES_MAX;
 use heddle_store::{PruneFilter, StoreError};
 
 use crate::shared::Shared;
@@ -15,6 +15,9 @@ pub(crate) struct Pruned {
 }
 
 /// Goes through at most so many stretches of the outbox behind `after`. Without `confirmed` it only counts.
+///
+/// Even giving back needs room in the log, for the pages that held a row's head: on a disk with little room
+/// a transaction takes few rows, and the log is moved into the file between two of them.
 pub(crate) async fn run(
     shared: &Shared,
     filter: PruneFilter,
@@ -30,7 +33,7 @@ pub(crate) async fn run(
         let Some(after) = pruned.next else { break };
         let look = shared.store.prune_look(filter.clone(), after).await?;
         if confirmed {
-            for chunk in chunks(&look.rows) {
+            for chunk in chunks(&look.rows, shared.disk.prune_rows_max()) {
                 empty(shared, chunk).await?;
             }
         }
@@ -60,12 +63,12 @@ async fn empty(shared: &Shared, chunk: &[(i64, usize)]) -> Result<(), StoreError
 }
 
 /// Pieces that one transaction empties well within its 100 ms.
-fn chunks(rows: &[(i64, usize)]) -> Vec<&[(i64, usize)]> {
+fn chunks(rows: &[(i64, usize)], rows_max: usize) -> Vec<&[(i64, usize)]> {
     let mut chunks = Vec::new();
     let mut start = 0;
     let mut bytes = 0;
     for (index, (_, size)) in rows.iter().enumerate() {
-        let is_full = index - start >= PRUNE_ROWS_MAX || bytes + size > PRUNE_BYTES_MAX;
+        let is_full = index - start >= rows_max || bytes + size > PRUNE_BYTES_MAX;
         if is_full && index > start {
             chunks.push(&rows[start..index]);
             start = index;
@@ -81,6 +84,8 @@ fn chunks(rows: &[(i64, usize)]) -> Vec<&[(i64, usize)]> {
 
 #[cfg(test)]
 mod tests {
+    use heddle_core::limits::PRUNE_ROWS_MAX;
+
     use super::*;
 
     #[test]
@@ -88,7 +93,10 @@ mod tests {
         let rows =
             |sizes: &[usize]| -> Vec<(i64, usize)> { (1..).zip(sizes.iter().copied()).collect() };
         let sizes = |rows: &[(i64, usize)]| -> Vec<usize> {
-            chunks(rows).iter().map(|c| c.len()).collect()
+            chunks(rows, PRUNE_ROWS_MAX)
+                .iter()
+                .map(|c| c.len())
+                .collect()
         };
         assert!(sizes(&[]).is_empty());
         assert_eq!(sizes(&rows(&[1; 3])), [3]);
@@ -98,6 +106,7 @@ mod tests {
         );
         let large = PRUNE_BYTES_MAX;
         assert_eq!(sizes(&rows(&[1, large, large + 5, 1, 1])), [1, 1, 1, 2]);
+        assert_eq!(chunks(&rows(&[1; 9]), 4).len(), 3);
         let all: usize = sizes(&rows(&[large / 3; 10])).iter().sum();
         assert_eq!(all, 10);
     }

@@ -19,6 +19,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 pub use detach::detach;
 use embedded::Embedded;
+pub use log::last_words;
 pub use log::{Log, Words, file_path as log_file_path, start as log_start};
 
 use crate::cli::{CliError, Context, exit};
@@ -233,6 +234,10 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
             CliError::new(exit::FAILED, message).next(
                 "Start again: that start checks all of data.db, and sets a damaged inbox aside.",
             )
+        }
+        StartError::Effects(_) if message.contains("the disk is full") => {
+            CliError::new(exit::FAILED, message)
+                .next("Nothing was changed; free some space and start again.")
         }
         StartError::Effects(_) => CliError::new(exit::FAILED, message).next(
             "Nothing was changed. Mend what it names: effects.toml by hand, effects.db from a copy of the home; without it \

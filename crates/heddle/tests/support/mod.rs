@@ -24,6 +24,7 @@ pub mod outbox;
 pub mod pushing_broker;
 pub mod queue;
 pub mod servers;
+pub mod small_disk;
 pub mod sse;
 pub mod stub_broker;
 pub mod vectors;

@@ -1,9 +1,10 @@
 //! Where one message lies in the mailboxes of this home.
 
-use heddle_core::ids::{ClientMessageId, IdKey, MeshId, Party};
+use heddle_core::ids::{ClientMessageId, HistoryId, IdKey, MeshId, Party};
 use heddle_core::names::AgentName;
 use rusqlite::params;
 
+use crate::cells::history_cells;
 use crate::error::StoreError;
 use crate::inbox::row::{InboxRow, inbox_columns, read_row};
 use crate::store::Store;
@@ -18,7 +19,38 @@ pub(crate) const IS_KNOWN: &str = "
     SELECT 1 FROM inbox WHERE agent = ?1 AND id_key = ?2
     UNION ALL SELECT 1 FROM inbox_past WHERE agent = ?1 AND id_key = ?2";
 
+// Work of a queue never lies in a mailbox: of what was taken only the ids are kept.
+const NOTE_TAKEN: &str = "
+    INSERT INTO inbox_past (agent, id_key, mesh_id, history_epoch, history_seq)
+    VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING";
+
 impl Store {
+    /// Remembers that this agent took these messages from a queue, so that an answer to one of them is known
+    /// for what it is. A hint: without a sync of its own.
+    pub async fn inbox_note_taken(
+        &self,
+        mesh: MeshId,
+        agent: AgentName,
+        taken: Vec<(Party, ClientMessageId, HistoryId)>,
+    ) -> Result<(), StoreError> {
+        self.write_relaxed(move |connection| {
+            let mut statement = connection.prepare_cached(NOTE_TAKEN)?;
+            for (sender, id, history_id) in &taken {
+                let key = IdKey::of(mesh, sender, id);
+                let (epoch, seq) = history_cells(*history_id);
+                statement.execute(params![
+                    agent.as_str(),
+                    key.0,
+                    mesh.0.to_bytes(),
+                    epoch,
+                    seq
+                ])?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
     /// The items under this id of this sender, in these mailboxes.
     pub async fn inbox_copies(
         &self,

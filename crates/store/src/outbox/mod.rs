@@ -45,7 +45,7 @@ pub use attempts::Attempt;
 pub use find::OutboxFind;
 pub use insert::NewOutboxRow;
 pub use page::{OutboxFilter, OutboxPage};
-pub use prune::{PruneFilter, PruneLook};
+pub use prune::{PruneFilter, PruneLook, Usage};
 pub use requeue::{Requeue, Requeued};
 pub use row::OutboxRow;
 pub use settle::Settle;

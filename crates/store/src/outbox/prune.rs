@@ -7,7 +7,7 @@
 use heddle_core::clock::WallMs;
 use heddle_core::limits::PRUNE_LOOK_MAX;
 use heddle_core::outbox_status::OutboxStatus;
-use rusqlite::params;
+use rusqlite::{Connection, params};
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -29,6 +29,16 @@ pub struct PruneLook {
     /// Where the next stretch begins; `None` at the end.
     pub next: Option<i64>,
 }
+
+/// Bytes of the store's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    pub used_bytes: u64,
+    pub spare_bytes: u64,
+}
+
+/// As many as SQLite can count.
+const PAGES_MAX: u32 = u32::MAX - 1;
 
 pub(crate) const LOOK: &str = "
     SELECT arrival, length(payload) FROM outbox
@@ -116,16 +126,52 @@ impl Store {
         }
     }
 
-    /// Bytes that the file holds, without pages that wait to be used again.
-    pub async fn usage_bytes(&self) -> Result<u64, StoreError> {
+    /// How much of the file is in use, and how much waits to be used again.
+    pub async fn usage(&self) -> Result<Usage, StoreError> {
         self.read(|connection| {
             let value = |name: &str| -> Result<u64, StoreError> {
                 let found: i64 = connection.pragma_query_value(None, name, |row| row.get(0))?;
                 Ok(u64::try_from(found).unwrap_or(0))
             };
-            let pages = value("page_count")?.saturating_sub(value("freelist_count")?);
-            Ok(pages.saturating_mul(value("page_size")?))
+            let (pages, spare) = (value("page_count")?, value("freelist_count")?);
+            let page_bytes = value("page_size")?;
+            Ok(Usage {
+                used_bytes: pages.saturating_sub(spare).saturating_mul(page_bytes),
+                spare_bytes: spare.saturating_mul(page_bytes),
+            })
         })
         .await
     }
+
+    /// From now on the file grows by no more than this: what would need more finds the disk full. `None`
+    /// lets it grow as it likes. It never shrinks.
+    pub async fn bound_growth(&self, bytes: Option<u64>) -> Result<(), StoreError> {
+        self.write_relaxed(move |connection| {
+            let pages_max = match bytes {
+                None => PAGES_MAX,
+                Some(bytes) => pages_within(connection, bytes)?,
+            };
+            connection.pragma_update_and_check(None, "max_page_count", pages_max, |_| Ok(()))?;
+            Ok(())
+        })
+        .await
+    }
+}
+
+/// Pages of a file that is so much longer than it is on the disk now. Its log may already hold more pages;
+/// they have their place in it still before them.
+fn pages_within(connection: &Connection, growth: u64) -> Result<u32, StoreError> {
+    let value = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let page_bytes = u64::try_from(value("page_size")?).unwrap_or(0).max(1);
+    let length = connection
+        .path()
+        .and_then(|path| std::fs::metadata(path).ok());
+    let pages = match length {
+        Some(metadata) => metadata.len() / page_bytes,
+        None => u64::try_from(value("page_count")?).unwrap_or(u64::MAX),
+    };
+    let pages = pages.saturating_add(growth / page_bytes);
+    Ok(u32::try_from(pages)
+        .unwrap_or(PAGES_MAX)
+        .clamp(1, PAGES_MAX))
 }

@@ -24,6 +24,10 @@ const COUNT_ITEMS: &str = "
     UPDATE delivery SET item_count =
         (SELECT count(*) FROM inbox WHERE inbox.mesh_id = delivery.mesh_id);";
 
+/// Rows of the outbox that were lost leave their places empty; what is done is counted by those.
+const COUNT_MISSING: &str = "
+    UPDATE store_state SET outbox_missing = (SELECT coalesce(max(arrival), 0) - count(*) FROM outbox);";
+
 /// What waits in the outbox is what waits to be sent.
 const QUEUE_OPS: &str = "
     DELETE FROM op_outbox WHERE NOT EXISTS (SELECT 1 FROM outbox
@@ -60,6 +64,10 @@ pub(super) fn take_triggers(new: &Connection) -> rusqlite::Result<Vec<String>> {
 }
 
 pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
+    // An older schema gets the column, filled, by the step that brings it.
+    if has_column(new, "store_state", "outbox_missing")? {
+        new.execute_batch(COUNT_MISSING)?;
+    }
     if has_table(new, "inbox")? {
         new.execute_batch(COUNT_ITEMS)?;
     }
@@ -87,6 +95,11 @@ pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
         }
     }
     Ok(())
+}
+
+fn has_column(new: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {
+    new.prepare("SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2")?
+        .exists([table, column])
 }
 
 /// What is derived from rows is made anew from them.

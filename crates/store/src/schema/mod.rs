@@ -18,6 +18,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(13, "floor", include_str!("v13_floor.sql")),
     step(14, "snapshot", include_str!("v14_snapshot.sql")),
     step(15, "invite", include_str!("v15_invite.sql")),
+    step(16, "outbox_missing", include_str!("v16_outbox_missing.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

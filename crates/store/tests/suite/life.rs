@@ -25,6 +25,16 @@ impl Fixture {
         }
     }
 
+    async fn try_accept(
+        &self,
+        id: &str,
+        payload: Vec<u8>,
+    ) -> Result<Accepted<()>, heddle_store::StoreError> {
+        let mut new = self.new_row();
+        new.payload = payload;
+        self.store.accept(self.key(id, 1), Ok(new)).await
+    }
+
     async fn take(&self, items_max: usize) -> Vec<RowId> {
         let due = self.store.take_due(self.mesh, ZERO, items_max, EVERYTHING);
         due.await.unwrap().into_iter().map(|due| due.row).collect()
@@ -416,14 +426,36 @@ async fn c33_pages_of_pruned_payloads_are_used_again() {
             fixture.store.take_one(row).await.unwrap();
             fixture.settle(row, fixture.done()).await;
         }
-        let full = fixture.store.usage_bytes().await.unwrap();
+        let full = fixture.store.usage().await.unwrap().used_bytes;
         fixture.store.prune((1..1000).collect()).await.unwrap();
-        let pruned = fixture.store.usage_bytes().await.unwrap();
+        let pruned = fixture.store.usage().await.unwrap().used_bytes;
         assert!(pruned + 300_000 < full, "{pruned} of {full}");
         used.push(full);
     }
     // A row keeps its leaf page; the pages of its payload come back.
     assert!(used[2] < used[0] + 200_000, "{used:?}");
+}
+
+#[tokio::test]
+async fn c33_a_file_that_may_not_grow_refuses_what_needs_more_and_uses_what_it_has() {
+    let fixture = Fixture::new();
+    let large = vec![b'x'; 100_000];
+    let payload = large.clone();
+    let first = fixture
+        .accept_with("first", |new| new.payload = payload)
+        .await;
+    fixture.store.bound_growth(Some(50_000)).await.unwrap();
+    let refused = fixture.try_accept("second", large.clone()).await;
+    assert!(matches!(refused, Err(StoreError::DiskFull)), "{refused:?}");
+    // What lies in the file already is settled and given back, and its pages are used again.
+    fixture.store.take_one(first).await.unwrap();
+    fixture.settle(first, fixture.done()).await;
+    assert_eq!(fixture.store.prune(vec![first.0]).await.unwrap(), 1);
+    fixture.try_accept("second", large.clone()).await.unwrap();
+    let refused = fixture.try_accept("third", large.clone()).await;
+    assert!(matches!(refused, Err(StoreError::DiskFull)), "{refused:?}");
+    fixture.store.bound_growth(None).await.unwrap();
+    fixture.try_accept("third", large).await.unwrap();
 }
 
 #[test]

@@ -14,6 +14,7 @@ use heddle_core::limits::{
     QUEUE_ITEMS_MAX, QUEUE_LEASE_DEFAULT, QUEUE_LEASE_MS_MAX, QUEUE_WAIT_MAX, QUEUE_WAITS_MAX,
 };
 use heddle_core::names::{AgentName, QueueName};
+use heddle_store::Store;
 use heddle_wire::broker::{Envelope, LeasedItem, ReplyResult, Request as Ask, Sender, TakenItem};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
@@ -110,7 +111,7 @@ async fn take_or_wait(
     // Before each look: what comes between the look and the wait must be heard.
     let mut came = std::pin::pin!(mesh.work.notified());
     came.as_mut().enable();
-    let items = take_now(mesh, order).await?;
+    let items = take_now(&ipc.shared.store, mesh, order).await?;
     if !items.is_empty() || order.wait.is_zero() {
         return Ok(items);
     }
@@ -136,7 +137,7 @@ async fn take_or_wait(
         }
         came.set(mesh.work.notified());
         came.as_mut().enable();
-        match take_now(mesh, order).await {
+        match take_now(&ipc.shared.store, mesh, order).await {
             // The link ends with the daemon, and may do so first.
             Err(_) if ipc.shared.shutdown.is_cancelled() => return Err(stopping()),
             Ok(items) if items.is_empty() => {}
@@ -150,7 +151,11 @@ fn stopping() -> Problem {
     Problem::new(ErrorCode::ShuttingDown, "the daemon is stopping").next(TAKE_AGAIN)
 }
 
-async fn take_now(mesh: &MeshState, order: &Order) -> Result<Vec<QueueItem>, Problem> {
+async fn take_now(
+    store: &Store,
+    mesh: &MeshState,
+    order: &Order,
+) -> Result<Vec<QueueItem>, Problem> {
     let ask = Ask::QueueTake {
         queue: order.queue.clone(),
         agent: order.agent.clone(),
@@ -168,12 +173,30 @@ async fn take_now(mesh: &MeshState, order: &Order) -> Result<Vec<QueueItem>, Pro
         answer => answer,
     };
     match answer {
-        Ok(ReplyResult::Taken { items }) => Ok(items
-            .into_iter()
-            .filter_map(|one| item(mesh, order, one))
-            .collect()),
+        Ok(ReplyResult::Taken { items }) => {
+            note_taken(store, mesh, order, &items).await;
+            let items = items.into_iter();
+            Ok(items.filter_map(|one| item(mesh, order, one)).collect())
+        }
         Ok(_) => Err(another_question()),
         Err(problem) => Err(or_next(problem, TAKE_AGAIN)),
+    }
+}
+
+/// Whoever took work may answer it: its ids are known here from now on. Failing that, an answer is taken for
+/// one to nothing, and sent all the same.
+async fn note_taken(store: &Store, mesh: &MeshState, order: &Order, items: &[TakenItem]) {
+    if items.is_empty() {
+        return;
+    }
+    let ids = items.iter().map(|one| {
+        let delivery = &one.delivery;
+        let id = delivery.client_message_id.clone();
+        (delivery.from.party.clone(), id, delivery.history_id)
+    });
+    let noted = store.inbox_note_taken(mesh.mesh.mesh, order.agent.clone(), ids.collect());
+    if let Err(error) = noted.await {
+        tracing::warn!(%error, "the ids of work that was taken are not kept");
     }
 }
 

@@ -9,6 +9,7 @@ use heddle_wire::ipc::{MeshStatus, StatusView, Verdict};
 use serde_json::{Value, json};
 
 use crate::cli::{CliError, Context, exit};
+use crate::up::last_words;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {}
@@ -24,7 +25,15 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         Err(ClientError::NotRunning { .. }) => match Home::holder(&context.home) {
             None => {
                 let status = match heddle_daemon::upkeep::trouble(&context.home) {
-                    None => unknown(context, false, "no daemon is running", "heddle up"),
+                    None => {
+                        let why = match last_words(&context.home) {
+                            None => "no daemon is running".to_owned(),
+                            Some(why) => {
+                                format!("no daemon is running; the last one stopped: {why}")
+                            }
+                        };
+                        unknown(context, false, &why, "heddle up")
+                    }
                     Some(trouble) => {
                         let why = format!("no daemon is running, and {trouble}");
                         unknown(context, false, &why, "heddle doctor")

@@ -1,15 +1,21 @@
 //! The log on disk: JSON lines, rotated by size, within a budget, losing lines rather than the daemon.
 //!
 //! `daemon.jsonl` is written, `daemon.jsonl.1` is the one before it, and so on. There are never more
-//! files than told, and none larger than told: together that is the budget.
+//! files than told, and none larger than told: together that is the budget. Where little is free on the disk
+//! the budget is a small share of it, and a log that finds nothing left writes nothing: the disk
+//! is for what people send.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use heddle_core::pressure::FileSystem;
 use heddle_daemon::home::{create_private_folder, open_private};
+use rustix::fs::statvfs;
 
 pub const LOG_NAME: &str = "daemon.jsonl";
+/// Bytes after which the disk is looked at again.
+const LOOK_EVERY: u64 = 8 << 10;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
@@ -27,6 +33,11 @@ pub struct LogFile {
     is_torn: bool,
     /// Lines that could not be written since the last one that could.
     lost: u64,
+    /// What all files together may hold on this disk; `None` while nothing may be written.
+    share: Option<u64>,
+    /// Written since the disk was looked at.
+    unseen: u64,
+    around: fn(&Path) -> Option<FileSystem>,
 }
 
 impl LogFile {
@@ -36,6 +47,9 @@ impl LogFile {
         remove_beyond(folder, budget.files);
         let (file, bytes) = open_last(folder)?;
         Ok(Self {
+            share: None,
+            unseen: 0,
+            around: file_system,
             folder: folder.to_owned(),
             budget,
             file,
@@ -70,18 +84,56 @@ impl LogFile {
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(b'\n');
         let length = bytes.len() as u64;
-        if self.bytes > 0 && self.bytes + length > self.budget.file_bytes_max {
+        let file_bytes_max = self.file_bytes_max()?;
+        if self.bytes > 0 && self.bytes + length > file_bytes_max {
             // A rotation that fails costs the line, not the budget; the next line tries again.
             self.rotate()?;
         }
         let written = self.file.write_all(&bytes);
         self.is_torn = written.is_err();
+        // After an error the disk may be another: look first.
+        self.unseen = written
+            .as_ref()
+            .map_or(LOOK_EVERY, |()| self.unseen + length);
         // After an error nobody knows how much was written; the end of the file does.
         self.bytes = match written {
             Ok(()) => self.bytes + length,
             Err(_) => self.file.seek(SeekFrom::End(0)).unwrap_or(self.bytes),
         };
         written
+    }
+
+    /// How long the file may become, on this disk, now.
+    fn file_bytes_max(&mut self) -> io::Result<u64> {
+        if self.share.is_none() || self.unseen >= LOOK_EVERY {
+            let held = self.held();
+            let around = (self.around)(&self.folder);
+            self.share = around.map_or(Some(u64::MAX), |around| around.words_max(held));
+            self.unseen = 0;
+        }
+        let share = self.share.ok_or(io::ErrorKind::StorageFull)?;
+        self.remove_oldest(share);
+        let part = share / u64::from(self.budget.files.max(1));
+        Ok(self.budget.file_bytes_max.min(part))
+    }
+
+    fn held(&self) -> u64 {
+        let older = (1..self.budget.files).map(|number| length(&path(&self.folder, number)));
+        older.sum::<u64>() + self.bytes
+    }
+
+    /// The oldest files go where all of them hold more than their share; the one being written stays.
+    fn remove_oldest(&self, share: u64) {
+        if share == u64::MAX {
+            return;
+        }
+        for number in (1..self.budget.files).rev() {
+            if self.held() <= share {
+                break;
+            }
+            // Failing that, an old file stays a little longer.
+            let _ = std::fs::remove_file(path(&self.folder, number));
+        }
     }
 
     fn rotate(&mut self) -> io::Result<()> {
@@ -118,6 +170,18 @@ fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |metadata| metadata.len())
+}
+
+fn file_system(folder: &Path) -> Option<FileSystem> {
+    let stat = statvfs(folder).ok()?;
+    Some(FileSystem {
+        size: stat.f_blocks.saturating_mul(stat.f_frsize),
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
 }
 
 /// A budget that was made smaller holds from the next start on.
@@ -211,6 +275,41 @@ mod tests {
         assert_eq!(log.write("after"), Some(5));
         assert_eq!(log.write("more"), None);
         assert_eq!(lines(folder.path()), ["before", "", "after", "more"]);
+    }
+
+    /// A disk of which this much is free.
+    const fn disk(free: u64) -> Option<FileSystem> {
+        Some(FileSystem {
+            size: 6 << 20,
+            free,
+        })
+    }
+
+    #[test]
+    fn on_a_small_disk_the_log_keeps_to_its_share_and_stops_before_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let budget = Budget {
+            file_bytes_max: 1 << 20,
+            files: 3,
+        };
+        let mut log = LogFile::open(folder.path(), budget).unwrap();
+        log.around = |_| disk(1 << 20);
+        let line = "x".repeat(1000);
+        for _ in 0..5000 {
+            assert_eq!(log.write(&line), None);
+        }
+        // An eighth of what is free beyond the room of the databases, and one look's worth.
+        assert!(log.held() <= (1 << 20) / 8 + LOOK_EVERY, "{}", log.held());
+        assert!(log.held() > 50_000, "{}", log.held());
+        let held = log.held();
+        log.around = |_| disk(300 << 10);
+        for _ in 0..100 {
+            log.write(&line);
+        }
+        assert!(log.held() <= held + LOOK_EVERY + 2000, "it went on growing");
+        assert!(path(folder.path(), 1).exists(), "old lines are no rubbish");
+        log.around = |_| disk(1 << 30);
+        assert!(log.write(&line).is_some_and(|lost| lost > 80));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! opened by the one process that holds the home. Nothing that goes wrong here reaches the daemon.
 
 mod file;
+mod last_words;
 mod limit;
 mod line;
 
@@ -26,6 +27,7 @@ use self::line::Line;
 use crate::cli::{CliError, Context, exit};
 
 pub use file::path as file_path;
+pub use last_words::last_words;
 
 /// Lines that are kept for the file until it is open.
 const EARLY_LINES_MAX: usize = 100;

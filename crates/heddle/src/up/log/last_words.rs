@@ -1,0 +1,65 @@
+//! Why the last daemon of a home stopped by itself, as its log tells it to whoever finds none running.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+
+use heddle_daemon::home::log_folder;
+use serde_json::Value;
+
+use super::file_path;
+use crate::cli::printable;
+
+/// The end of the log that is looked at, and the lines of it: words behind the last ones are few.
+const TAIL_BYTES: u64 = 16 << 10;
+const LINES_MAX: usize = 5;
+
+/// `None` where it was asked to stop, was killed, or has left no log.
+pub fn last_words(home: &Path) -> Option<String> {
+    let mut file = File::open(file_path(&log_folder(home), 0)).ok()?;
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
+        .ok()?;
+    let mut bytes = Vec::new();
+    file.take(TAIL_BYTES).read_to_end(&mut bytes).ok()?;
+    of_lines(&String::from_utf8_lossy(&bytes))
+}
+
+fn of_lines(tail: &str) -> Option<String> {
+    let lines = tail.lines().rev().filter(|line| !line.is_empty());
+    for line in lines.take(LINES_MAX) {
+        let Ok(line) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
+        match line["message"].as_str() {
+            Some("stopping") if line["level"] == "error" => {
+                return line["fields"]["why"].as_str().map(printable);
+            }
+            // A later daemon worked, and ended otherwise.
+            Some("connected" | "asked to stop") => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_daemon_that_stopped_by_itself_has_last_words() {
+        let stopped =
+            r#"{"level":"error","message":"stopping","fields":{"why":"4012 it is\u001b"}}"#;
+        let connected = r#"{"level":"info","message":"connected"}"#;
+        let warned = r#"{"level":"warn","message":"the store was not marked clean"}"#;
+        let of = |lines: &[&str]| of_lines(&lines.join("\n"));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&["half a li", stopped]), of(&[stopped, "", warned, "{"]));
+        assert!(of(&[connected, stopped]).is_some_and(|why| why.starts_with("4012 it is")));
+        assert!(!of(&[stopped]).is_some_and(|why| why.contains('\u{1b}')));
+        assert_eq!(of(&[stopped, connected]), None);
+        assert_eq!(of(&[stopped, warned, warned, warned, warned, warned]), None);
+        assert_eq!(of(&[r#"{"level":"info","message":"stopping"}"#]), None);
+    }
+}
