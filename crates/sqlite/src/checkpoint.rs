@@ -1,13 +1,14 @@
 //! When the log is moved into the file: while the writer is idle, or between two transactions once the
 //! log is too long.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::wal::CheckpointMode;
 use rusqlite::{Connection, DEFAULT_NAME, ErrorCode};
 
 use crate::fault::Fault;
-use crate::options::Options;
+use crate::options::{LogBounds, Options};
 
 /// A pause this long means that the writer is idle and not just between two calls of one busy client.
 pub(crate) const IDLE_PAUSE: Duration = Duration::from_millis(20);
@@ -20,9 +21,19 @@ pub(crate) enum Need {
     Now,
 }
 
+const PAGE_BYTES: i64 = 4096;
+
+/// A log that grew past this is cut back when it is reset.
+pub(crate) fn log_bytes_kept(hard_pages: u32) -> i64 {
+    2 * PAGE_BYTES * i64::from(hard_pages)
+}
+
 pub(crate) struct Checkpointer {
     idle_pages: u32,
     hard_pages: u32,
+    bounds: Arc<LogBounds>,
+    /// The bound that a reset log is cut back by.
+    kept_pages: u32,
     /// Log length at the last checkpoint. A reader's snapshot can hold pages back; then the next attempt
     /// waits for as much growth again instead of following every commit.
     last_try: u32,
@@ -30,14 +41,21 @@ pub(crate) struct Checkpointer {
 
 impl Checkpointer {
     pub(crate) fn new(options: &Options) -> Checkpointer {
+        let hard_pages = options.checkpoint_hard_pages;
         Checkpointer {
             idle_pages: options.checkpoint_idle_pages.max(1),
-            hard_pages: options
-                .checkpoint_hard_pages
-                .max(options.checkpoint_idle_pages)
-                .max(1),
+            hard_pages: hard_pages.max(options.checkpoint_idle_pages).max(1),
+            bounds: Arc::clone(&options.log_bounds),
+            kept_pages: hard_pages,
             last_try: 0,
         }
+    }
+
+    /// What holds now: pages for an idle writer, and for a busy one.
+    fn pages(&self) -> (u32, u32) {
+        let (idle, hard) = self.bounds.pages();
+        let idle = self.idle_pages.min(idle).max(1);
+        (idle, self.hard_pages.min(hard).max(idle))
     }
 
     /// To be asked after each commit.
@@ -53,15 +71,17 @@ impl Checkpointer {
             // SQLite began the log anew.
             self.last_try = 0;
         }
+        let (idle_pages, hard_pages) = self.pages();
         match log_pages - self.last_try {
-            grown if grown >= self.hard_pages => Need::Now,
-            grown if grown >= self.idle_pages => Need::WhenIdle,
+            grown if grown >= hard_pages => Need::Now,
+            grown if grown >= idle_pages => Need::WhenIdle,
             _ => Need::None,
         }
     }
 
     /// Moves what no reader needs. `Ok(false)`: somebody else is checkpointing.
     pub(crate) fn run(&mut self, connection: &Connection) -> Result<bool, Fault> {
+        self.keep_short(connection)?;
         match connection.wal_checkpoint_v2(DEFAULT_NAME, CheckpointMode::PASSIVE) {
             Ok((log_pages, _)) => {
                 self.last_try = u32::try_from(log_pages).unwrap_or(0);
@@ -70,6 +90,19 @@ impl Checkpointer {
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Ok(false),
             Err(error) => Err(Fault::of(&error)),
         }
+    }
+
+    /// A log that was long while its bound was, gives its room back when it is reset.
+    fn keep_short(&mut self, connection: &Connection) -> Result<(), Fault> {
+        let (_, hard_pages) = self.pages();
+        if hard_pages == self.kept_pages {
+            return Ok(());
+        }
+        connection
+            .pragma_update(None, "journal_size_limit", log_bytes_kept(hard_pages))
+            .map_err(|error| Fault::of(&error))?;
+        self.kept_pages = hard_pages;
+        Ok(())
     }
 }
 
@@ -93,5 +126,20 @@ mod tests {
         // After a reset of the log the count starts from nothing.
         assert_eq!(policy.weigh(3), Need::None);
         assert_eq!(policy.weigh(10), Need::WhenIdle);
+    }
+
+    #[test]
+    fn a_disk_that_has_become_short_makes_the_log_short_and_one_that_has_not_leaves_it_alone() {
+        let mut options = Options::new("x");
+        options.checkpoint_idle_pages = 10;
+        options.checkpoint_hard_pages = 100;
+        let mut policy = Checkpointer::new(&options);
+        options.log_bounds.set(3, 7);
+        assert_eq!(policy.weigh(2), Need::None);
+        assert_eq!(policy.weigh(3), Need::WhenIdle);
+        assert_eq!(policy.weigh(7), Need::Now);
+        options.log_bounds.set(1_000, 8_000);
+        assert_eq!(policy.weigh(99), Need::WhenIdle);
+        assert_eq!(policy.weigh(100), Need::Now);
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use crate::checkpoint::log_bytes_kept;
 use crate::error::OpenError;
 use crate::fault;
 use crate::options::{Durability, Options};
@@ -13,7 +14,6 @@ use crate::options::{Durability, Options};
 const STATEMENT_CACHE_CAPACITY: usize = 64;
 const WRITER_CACHE_KIB: i64 = 8 * 1024;
 const READER_CACHE_KIB: i64 = 2 * 1024;
-const PAGE_BYTES: i64 = 4096;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Where a database is and how its connections are made.
@@ -35,7 +35,7 @@ impl Site {
             vfs: options.vfs.clone(),
             durability: options.durability,
             busy_timeout: options.busy_timeout,
-            log_bytes_kept: 2 * PAGE_BYTES * i64::from(options.checkpoint_hard_pages),
+            log_bytes_kept: log_bytes_kept(options.checkpoint_hard_pages),
         }
     }
 

@@ -28,5 +28,5 @@ pub use counters::Stats;
 pub use database::Database;
 pub use error::{IntegrityError, OpenError, ReadError, WriteError};
 pub use migrate::Migration;
-pub use options::{Durability, Options};
+pub use options::{Durability, LogBounds, Options};
 pub use vectors::link_vectors;

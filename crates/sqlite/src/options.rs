@@ -1,6 +1,8 @@
 //! How a database is opened: where it lives, how durable it is, and the bounds of its queues and batches.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// When a commit may be called durable.
@@ -19,6 +21,38 @@ impl Durability {
             Durability::Full => "FULL",
             Durability::Normal => "NORMAL",
         }
+    }
+}
+
+/// Bounds of the log that change while the database is open: a disk that has become short wants a short log.
+#[derive(Debug)]
+pub struct LogBounds {
+    idle_pages: AtomicU32,
+    hard_pages: AtomicU32,
+}
+
+impl Default for LogBounds {
+    /// None: the bounds of the options hold.
+    fn default() -> Self {
+        LogBounds {
+            idle_pages: AtomicU32::new(u32::MAX),
+            hard_pages: AtomicU32::new(u32::MAX),
+        }
+    }
+}
+
+impl LogBounds {
+    /// From now on, where these are shorter than those of the options.
+    pub fn set(&self, idle_pages: u32, hard_pages: u32) {
+        self.idle_pages.store(idle_pages, Ordering::Relaxed);
+        self.hard_pages.store(hard_pages, Ordering::Relaxed);
+    }
+
+    pub(crate) fn pages(&self) -> (u32, u32) {
+        (
+            self.idle_pages.load(Ordering::Relaxed),
+            self.hard_pages.load(Ordering::Relaxed),
+        )
     }
 }
 
@@ -50,6 +84,8 @@ pub struct Options {
     pub checkpoint_idle_pages: u32,
     /// Log pages from which even a busy writer checkpoints between two transactions.
     pub checkpoint_hard_pages: u32,
+    /// Shorter ones than these two, for a while.
+    pub log_bounds: Arc<LogBounds>,
     /// How long SQLite waits for a lock that another process holds.
     pub busy_timeout: Duration,
 }
@@ -69,6 +105,7 @@ impl Options {
             monotonic: None,
             checkpoint_idle_pages: 1_000,
             checkpoint_hard_pages: 8_000,
+            log_bounds: Arc::default(),
             busy_timeout: Duration::from_secs(1),
         }
     }

@@ -21,7 +21,8 @@ pub struct Figures {
 // by far the largest, is what remains: arrival has no gaps but those that a repair left and counted,
 // because nothing is ever deleted.
 pub(crate) const OUTBOX_ROWS: &str = "
-    SELECT coalesce(max(arrival), 0) - (SELECT outbox_missing FROM store_state) FROM outbox";
+    SELECT coalesce(max(arrival), 0) - (SELECT outbox_missing FROM store_state WHERE only_row = 1)
+    FROM outbox";
 pub(crate) const PENDING: &str = "SELECT count(*) FROM outbox WHERE status = 'pending'";
 pub(crate) const INFLIGHT: &str = "SELECT count(*) FROM outbox WHERE status = 'inflight'";
 pub(crate) const DEAD: &str = "SELECT count(*) FROM outbox WHERE status = 'dead'";

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU32;
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
 use heddle_core::pressure::log_pages;
-use heddle_sqlite::{Database, Durability, OpenError, Options, Stats, WriteError};
+use heddle_sqlite::{Database, Durability, LogBounds, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
 use crate::data::VectorCache;
@@ -32,6 +32,7 @@ pub struct Store {
     /// Whose turn it is when more is due than a batch holds.
     pub(crate) turns: Arc<AtomicU32>,
     pub(crate) vector_cache: VectorCache,
+    log_bounds: Arc<LogBounds>,
 }
 
 impl Store {
@@ -52,6 +53,7 @@ impl Store {
             (sqlite.checkpoint_idle_pages, sqlite.checkpoint_hard_pages) = log_pages(free);
         }
         let store = Store {
+            log_bounds: Arc::clone(&sqlite.log_bounds),
             database: Database::open(sqlite, schema::MIGRATIONS)?,
             noted_senders: NotedSenders::default(),
             turns: Arc::default(),
@@ -115,6 +117,12 @@ impl Store {
             Err(error) => tracing::warn!(%error, "the store was not marked clean"),
         }
         self.database.stop();
+    }
+
+    /// The log stays as short as a disk with this much room wants it; with much room, as at the start.
+    pub fn bound_log(&self, free_bytes: u64) {
+        let (idle_pages, hard_pages) = log_pages(free_bytes);
+        self.log_bounds.set(idle_pages, hard_pages);
     }
 
     /// Why no write is accepted any more, if that is so.

@@ -241,6 +241,9 @@ async fn give_back(shared: &Shared) {
 
 /// Holds the store's file back where little is free, and lets go of it where much is.
 async fn bound_growth(shared: &Shared, around: Option<FileSystem>) {
+    if let Some(around) = around {
+        shared.store.bound_log(around.free);
+    }
     let growth = around.and_then(FileSystem::growth_max);
     if growth.is_none() && !shared.disk.is_bounded.load(Ordering::Relaxed) {
         return;
