@@ -101,7 +101,7 @@ fn ob_02_c33_a_tiny_disk_that_is_full_of_ids_says_so_keeps_everything_and_goes_o
     disk.grow(DISK_MB + 4);
     wait_until_within(PATIENCE, "room", || is_taken(&daemon, "new", &text));
     wait_until_within(PATIENCE, "all is well", || {
-        status(&daemon)["degraded"].to_string() == "[]"
+        status(&daemon)["degraded"] == json!([])
     });
     wait_drained(&daemon);
     assert_eq!(outbox(&daemon)["new"], ["done"]);
