@@ -113,6 +113,7 @@ impl Prepared {
         let hooks = Arc::new(Hooks::load(home.path(), options.hooks_paused)?);
         // In the middle of an exchange the file is missing, but not lost.
         Store::finish_parking(&home.data())?;
+        Store::finish_parking(&home.broker_data())?;
         refuse_half_a_home(&home)?;
         let store = open_store(&home, &options).await?;
         let blobs = Blobs::open(&home.blobs())?;
