@@ -329,6 +329,7 @@ async fn share(
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
+        left: home.config.left.clone(),
         snapshot_rows: home.config.daemon.snapshot_rows(),
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),

@@ -125,6 +125,15 @@ fn a_mesh_that_config_toml_does_not_name_any_more_is_told_by_status_doctor_and_e
     let export = home.cli(&["advanced", "export"]).ok();
     assert!(export.stderr.contains("team"), "{export:?}");
     daemon.stop();
+    // Left on purpose: nobody is told of it any more.
+    home.config("left = [\"team\"]\n");
+    let daemon = home.up();
+    assert_eq!(finding(&home, "meshes")["ok"], true);
+    assert_eq!(
+        home.cli(&["status", "--json"]).json()["degraded"],
+        json!([])
+    );
+    daemon.stop();
     home.config(&config);
     let _daemon = home.up();
     wait_until("the mesh", || finding(&home, "meshes")["ok"] == true);

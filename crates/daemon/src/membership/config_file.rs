@@ -106,7 +106,7 @@ fn renewed(old: &str, mesh: &MeshConfig) -> String {
         return old.to_owned();
     };
     let from = lines[..ours].iter().rposition(is_head).unwrap_or(0);
-    let to = lines[ours..].iter().position(|line| is_head(line));
+    let to = lines[ours..].iter().position(is_head);
     let to = to.map_or(lines.len(), |far| ours + far);
     let mut new = String::with_capacity(old.len());
     for (place, line) in lines.iter().enumerate() {

@@ -24,7 +24,7 @@ impl Barred {
     pub(crate) fn revoked(why: &str) -> Self {
         Self {
             why: format!("this home was shut out of the mesh; ask its owner ({why})"),
-            next: "Nothing is sent or received there any more. Ask the owner of the mesh; to stop trying, take its [[mesh]] out of config.toml and restart with `heddle down` and `heddle up`.",
+            next: "Nothing is sent or received there any more. Ask the owner of the mesh; to stop trying, take its [[mesh]] out of config.toml, write left = [\"NAME\"] at the top of it, and restart with `heddle down` and `heddle up`.",
         }
     }
 

@@ -204,8 +204,14 @@ fn served(home: &Path, checkup: &Checkup) -> Finding {
             return wrong("meshes", error.to_string(), next);
         }
     };
-    let is_named =
-        |name: &str| name == HOME_MESH || config.mesh.iter().any(|mesh| mesh.name.as_str() == name);
+    let is_named = |name: &str| {
+        let mut named = config
+            .mesh
+            .iter()
+            .map(|mesh| &mesh.name)
+            .chain(&config.left);
+        name == HOME_MESH || named.any(|mesh| mesh.as_str() == name)
+    };
     let names = checkup.meshes.iter().map(|mesh| mesh.name.as_str());
     let unnamed: Vec<&str> = names.filter(|name| !is_named(name)).collect();
     if unnamed.is_empty() {
@@ -217,7 +223,7 @@ fn served(home: &Path, checkup: &Checkup) -> Finding {
             "the data of mesh {} is in the store, but config.toml does not name it: it is not served, synced, shown or exported",
             unnamed.join(", ")
         ),
-        "Put its [[mesh]] back into config.toml (a backup has the file) and restart with `heddle down` and `heddle up`; a mesh that you were invited to comes back with `heddle mesh join LINK`.",
+        "Put its [[mesh]] back into config.toml (a backup has the file) and restart with `heddle down` and `heddle up`; a mesh that you were invited to comes back with `heddle mesh join LINK`. If it was left on purpose, write left = [\"NAME\"] at the top of config.toml.",
     )
 }
 

@@ -108,12 +108,11 @@ async fn unserved(ipc: &Ipc) -> Result<Vec<String>, Problem> {
     let known = ipc.shared.store.meshes().await;
     let known = known.map_err(|error| store_problem(&error))?;
     let is_served = |name: &str| {
+        let shared = &ipc.shared;
+        let mut served = shared.meshes.iter().map(|mesh| &mesh.mesh.name);
         name == HOME_MESH
-            || ipc
-                .shared
-                .meshes
-                .iter()
-                .any(|mesh| mesh.mesh.name.as_str() == name)
+            || served.any(|mesh| mesh.as_str() == name)
+            || shared.left.iter().any(|mesh| mesh.as_str() == name)
     };
     let names = known.iter().map(|mesh| mesh.name.to_string());
     Ok(names.filter(|name| !is_served(name)).collect())
