@@ -79,6 +79,7 @@ error_codes! {
     NotTheOwner, "not_the_owner", 403, Caller, Never, "Only its owner may change this", "Act as its owner with --agent, or ask the owner.";
     NotOwner, "not_owner", 403, Caller, Never, "Only an owner of the mesh may do this", "Ask an owner of the mesh; `heddle mesh info` shows who that is.";
     MemberRevoked, "member_revoked", 403, Caller, Never, "This home was shut out of the mesh", "Ask an owner of the mesh; a home that was shut out cannot come back under the same key.";
+    MemberKeyLost, "member_key_lost", 403, Caller, Never, "This home's key in the mesh is gone", "Put the folder keys/ back from a backup and join again, or join from another home (HEDDLE_HOME or --home); nothing was changed.";
     InviteInvalid, "invite_invalid", 403, Caller, Never, "The invitation does not count", "Ask whoever invited you for a new link, and pass it on whole.";
     InviteExpired, "invite_expired", 403, Caller, Never, "The invitation has expired", "Ask whoever invited you for a new link.";
     InviteUsedUp, "invite_used_up", 403, Caller, Never, "The invitation is used up", "Ask whoever invited you for a new link; --uses N makes one for several.";
@@ -170,6 +171,7 @@ impl ErrorCode {
             | Self::NotAMember
             | Self::NotOwner
             | Self::MemberRevoked
+            | Self::MemberKeyLost
             | Self::InviteInvalid
             | Self::InviteExpired
             | Self::InviteUsedUp

@@ -25,6 +25,8 @@ pub struct Config {
     pub broker: BrokerConfig,
     pub log: LogConfig,
     pub vectors: VectorConfig,
+    /// Meshes that were left on purpose: what the store has of them stays there, and nobody is told of it.
+    pub left: Vec<MeshName>,
     /// Meshes that are hosted elsewhere, beside `home`.
     pub mesh: Vec<MeshConfig>,
 }

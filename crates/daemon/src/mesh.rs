@@ -19,12 +19,16 @@ use tokio::sync::{Notify, watch};
 use crate::files::fetch::Fetch;
 use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
+use crate::membership::{Remembered, Standing};
 use crate::roster::{Known, Stale};
 use crate::shared::{Shared, lock, read, store_problem, write};
 use crate::sync::Sync;
 
 /// A rate limit that refuses for longer than this is more than a burst.
 const REFUSED_LONG: Duration = Duration::from_secs(15);
+
+/// What the connector of our own broker calls it.
+const OWN_BROKER: &str = "embedded";
 
 /// What proves who we are in a mesh.
 #[derive(Debug, Clone, Default)]
@@ -61,6 +65,8 @@ pub(crate) struct MeshState {
     pub(crate) fetch: Fetch,
     /// Why the broker takes nothing for now, and since when.
     refused: Mutex<Option<(String, Duration)>>,
+    /// Whether we are let in, and whom our own broker has lost.
+    pub(crate) standing: Standing,
 }
 
 impl MeshState {
@@ -73,10 +79,10 @@ impl MeshState {
         let agents = store.agents(mesh.mesh).await?;
         let remembered = store.roster(mesh.mesh).await?;
         let max_age_hours = store.max_age_hours(mesh.mesh).await?;
-        let roster = remembered.map_or_else(Default::default, |(document, as_of)| {
+        let (document, as_of) = remembered.map_or_else(Default::default, |(document, as_of)| {
             // A cache in an older shape is forgotten; the broker says it again on connecting.
-            let roster = serde_json::from_str(&document).unwrap_or_default();
-            (roster, Some(as_of))
+            let document: Remembered = serde_json::from_str(&document).unwrap_or_default();
+            (document, Some(as_of))
         });
         Ok(Self {
             identity: Identity::default(),
@@ -85,7 +91,7 @@ impl MeshState {
             mesh,
             broker,
             agents: RwLock::new(agents.into_iter().map(|row| row.agent).collect()),
-            roster: RwLock::new(roster),
+            roster: RwLock::new((document.roster, as_of)),
             live: watch::Sender::new(None),
             last_error: Mutex::new(None),
             drain: Notify::new(),
@@ -95,10 +101,12 @@ impl MeshState {
             sync: Sync::default(),
             fetch: Fetch::default(),
             refused: Mutex::new(None),
+            standing: Standing::remembering(document.missed),
         })
     }
 
     pub(crate) fn with(mut self, identity: Identity, connector: Arc<dyn Connector>) -> Self {
+        self.standing.pin(identity.pinned);
         self.identity = identity;
         self.connector = Some(connector);
         self
@@ -183,16 +191,29 @@ impl MeshState {
         known.map(WallMs::to_rfc3339)
     }
 
-    /// The link is gone: up to now everything we hold was true (C29).
+    /// The link is gone, or what is kept beside the roster has changed: up to now everything we hold was
+    /// true (C29).
     pub(crate) async fn note_lost(&self, shared: &Shared) {
         let roster = read(&self.roster).0.clone();
         self.set_roster(shared, roster).await;
     }
 
+    /// The broker of this very process hosts it.
+    pub(crate) fn is_hosted_here(&self) -> bool {
+        self.broker == OWN_BROKER
+    }
+
     pub(crate) async fn set_roster(&self, shared: &Shared, roster: Roster) {
         let now = shared.clock.wall();
-        let document = serde_json::to_string(&roster).unwrap_or_default();
-        *write(&self.roster) = (roster, Some(now));
+        let document = {
+            let mut held = write(&self.roster);
+            if self.is_hosted_here() {
+                self.standing.compare(&held.0, &roster);
+            }
+            *held = (roster.clone(), Some(now));
+            let missed = self.standing.missed();
+            serde_json::to_string(&Remembered { roster, missed }).unwrap_or_default()
+        };
         if let Err(error) = shared
             .store
             .save_roster(self.mesh.mesh, document, now)
@@ -255,6 +276,7 @@ impl MeshState {
     pub(crate) fn set_live(&self, live: Option<Arc<Live>>) {
         if live.is_some() {
             *lock(&self.last_error) = None;
+            self.standing.bar(None);
         }
         self.live.send_replace(live);
         self.sync.linked();

@@ -113,6 +113,7 @@ impl Prepared {
         let hooks = Arc::new(Hooks::load(home.path(), options.hooks_paused)?);
         // In the middle of an exchange the file is missing, but not lost.
         Store::finish_parking(&home.data())?;
+        Store::finish_parking(&home.broker_data())?;
         refuse_half_a_home(&home)?;
         let store = open_store(&home, &options).await?;
         let blobs = Blobs::open(&home.blobs())?;
@@ -328,6 +329,7 @@ async fn share(
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
+        left: home.config.left.clone(),
         snapshot_rows: home.config.daemon.snapshot_rows(),
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
+use heddle_core::names::MeshName;
 use heddle_store::{Blobs, Store, StoreError};
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     /// One mesh is joined at a time.
     pub(crate) joining: tokio::sync::Mutex<()>,
     pub(crate) max_age_hours_override: Option<u32>,
+    /// Meshes of the store that are not served on purpose.
+    pub(crate) left: Vec<MeshName>,
     /// A mesh with more rows is published as one snapshot.
     pub(crate) snapshot_rows: u64,
     /// The newest arrival in the inbox. A hint: the table is the truth.

@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
-use heddle_core::file::ContentHash;
+use heddle_core::file::{ContentHash, ContentHasher};
 use rusqlite::Connection;
 
 use crate::backup::{BackupError, has_table, problem_of};
@@ -26,6 +27,10 @@ pub struct Checkup {
     pub blobs: u64,
     /// Of those, how many have no file of the right length.
     pub blobs_missing: u64,
+    /// And how many have one with other bytes.
+    pub blobs_damaged: u64,
+    /// A path of each of these; not more than a few.
+    pub blobs_bad: Vec<String>,
     /// Files in the blob folder that no row names; a sweep takes them away once they are old enough.
     pub blobs_orphaned: u64,
     /// Files that once were this store: parked, damaged, or from before a restore.
@@ -43,6 +48,12 @@ pub struct MeshCheck {
     pub parked: u64,
     pub quarantined: u64,
 }
+
+/// Files of damaged blobs that a look names.
+const BAD_NAMED_MAX: usize = 10;
+const READ_BYTES: usize = 256 << 10;
+const PATH_OF: &str =
+    "SELECT path FROM files WHERE sha256 = ?1 AND tombstone = 0 ORDER BY path LIMIT 1";
 
 const MESHES: &str = "
     SELECT name, kind <> 'personal', sync_paused, needs_resync,
@@ -127,12 +138,36 @@ fn look_at_blobs(
             let has = files
                 .get(&hash)
                 .is_some_and(|len| i64::try_from(*len) == Ok(bytes));
+            let is_whole = has && is_whole(blobs, ContentHash(hash));
             found.blobs_missing += u64::from(!has);
+            found.blobs_damaged += u64::from(has && !is_whole);
+            if !is_whole && found.blobs_bad.len() < BAD_NAMED_MAX {
+                let path = connection.query_row(PATH_OF, [hash], |row| row.get(0));
+                found.blobs_bad.extend(path.ok());
+            }
         }
     }
     let orphans = files.keys().filter(|hash| !named.contains(*hash));
     found.blobs_orphaned = orphans.count() as u64;
     Ok(())
+}
+
+/// Reads all of it: a flipped bit has the right length as well.
+fn is_whole(blobs: &Path, hash: ContentHash) -> bool {
+    let name = hash.to_string();
+    let Ok(mut file) = fs::File::open(blobs.join(&name[..2]).join(&name)) else {
+        return false;
+    };
+    let mut hasher = ContentHasher::default();
+    let mut buffer = vec![0; READ_BYTES];
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return hasher.finish() == hash,
+            Ok(read) => hasher.update(&buffer[..read]),
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
 }
 
 /// The blobs that lie in their folders, with their lengths.

@@ -31,7 +31,10 @@ mod sync;
 mod unclean;
 
 pub use agents::AgentRow;
-pub use backup::{BackedUp, BackupError, Restored, back_up, restore};
+pub use backup::{
+    BackedUp, BackupError, Restored, back_up, check_backup, copy_database, replace_database,
+    restore,
+};
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, Partial};
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
 pub use data::{
@@ -56,7 +59,7 @@ pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
     OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
 };
-pub use repair::{Kept, Repaired, repair};
+pub use repair::{Kept, MeshHint, RepairHints, Repaired, repair};
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{

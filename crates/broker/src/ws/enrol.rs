@@ -1,7 +1,6 @@
 //! Taking up an invitation: a claim in place of a hello, one answer, and the end of the connection.
 
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::MemberId;
 use heddle_core::membership::{ClaimProof, Nonce, PublicKey, Signature, SignedInvite};
 use heddle_core::names::MemberName;
 use heddle_wire::broker::{ClaimRefused, ServerFrame};
@@ -67,7 +66,7 @@ async fn decide<S: Storage, L: Limiter>(
     let enrolment = Enrolment {
         invite: invite.invite,
         digest: signed.digest(),
-        member: MemberId(shared.accept.ids.ulid()),
+        member: claiming.key.member_in(invite.mesh),
         name: claiming.name,
         key: claiming.key,
         at: shared.accept.clock.wall(),

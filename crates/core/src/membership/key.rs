@@ -6,8 +6,10 @@ use std::str::FromStr;
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use ulid::Ulid;
 
 use crate::fingerprint::hex;
+use crate::ids::{MemberId, MeshId};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a {0}")]
@@ -69,6 +71,19 @@ impl PublicKey {
     /// What people compare: the first 8 bytes of the key's digest.
     pub fn fingerprint(self) -> String {
         hex(&Sha256::digest(self.0)[..8])
+    }
+
+    /// Who the holder of this key is in a mesh that it joins. The same wherever it is asked: a broker that has
+    /// lost its members gives whoever joins it again the id from before, and nobody else gets that.
+    pub fn member_in(self, mesh: MeshId) -> MemberId {
+        let mut digest = Sha256::new();
+        digest.update(b"heddle.member.v1\0");
+        digest.update(mesh.0.to_bytes());
+        digest.update(self.0);
+        let digest = digest.finalize();
+        let mut id = [0; 16];
+        id.copy_from_slice(&digest[..16]);
+        MemberId(Ulid::from_bytes(id))
     }
 
     pub(super) fn has_signed(self, message: &[u8], signature: &Signature) -> bool {
@@ -151,6 +166,19 @@ pub(super) fn bytes_of<const N: usize>(text: &str) -> Option<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A broker that knows nothing any more gives a key the member that it was, and no other key that one.
+    #[test]
+    fn c1_a_key_is_the_same_member_of_a_mesh_wherever_it_asks() {
+        let key = |seed: u8| MemberKey::from_seed([seed; 32]).public();
+        let mesh = |number: u128| MeshId(Ulid(number));
+        assert_eq!(key(1).member_in(mesh(1)), key(1).member_in(mesh(1)));
+        assert_ne!(key(1).member_in(mesh(1)), key(2).member_in(mesh(1)));
+        assert_ne!(key(1).member_in(mesh(1)), key(1).member_in(mesh(2)));
+        // Fixed for ever: members of meshes that exist have it.
+        let member = key(1).member_in(mesh(1)).to_string();
+        assert_eq!(member.parse().ok(), Some(key(1).member_in(mesh(1))));
+    }
 
     /// RFC 8032 §7.1, tests 1 and 2: the library signs as the standard says.
     #[test]

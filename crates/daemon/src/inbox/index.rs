@@ -13,7 +13,7 @@ use crate::shared::Shared;
 const SETTLE: Duration = Duration::from_millis(250);
 
 /// The text of a message; nothing where it cannot be read (C30).
-fn body_of(envelope: &[u8]) -> Option<String> {
+pub(crate) fn body_of(envelope: &[u8]) -> Option<String> {
     Some(readable(envelope)?.body)
 }
 

@@ -15,6 +15,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsClos
 use super::LinkStream;
 use super::live::Offers;
 use super::session::SessionEnd;
+use crate::membership::Barred;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
 
@@ -138,13 +139,11 @@ fn sign(
     broker: Option<BrokerId>,
     nonce: &str,
 ) -> Result<Option<Signature>, SessionEnd> {
-    let (Some(key), Some(pinned)) = (&mesh.identity.key, mesh.identity.pinned) else {
+    let (Some(key), Some(pinned)) = (&mesh.identity.key, mesh.standing.pinned()) else {
         return Ok(None);
     };
     if broker != Some(pinned) {
-        return Err(lost(
-            "another broker answers at this address; this home keeps its name to itself",
-        ));
+        return Err(SessionEnd::Stranger(Barred::another_broker()));
     }
     let nonce = Nonce::parse(nonce).map_err(|_| lost("the broker's challenge is none"))?;
     let proof = HelloProof {

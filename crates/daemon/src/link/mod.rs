@@ -40,10 +40,15 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: A
                     ));
                     return;
                 }
-                SessionEnd::NotLetIn(why) => {
+                SessionEnd::NotLetIn(barred) => {
                     // Only a person can change that; asking often would not.
                     failures = u32::MAX;
-                    why
+                    mesh.standing.bar(Some(barred.clone()));
+                    barred.why
+                }
+                SessionEnd::Stranger(barred) => {
+                    mesh.standing.bar(Some(barred.clone()));
+                    barred.why
                 }
                 SessionEnd::Replaced(why) => {
                     // The longest wait: two that throw each other out serve nobody.
@@ -70,6 +75,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: A
         failures = failures.saturating_add(1);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            () = mesh.standing.again.notified() => failures = 0,
             () = shared.shutdown.cancelled() => {}
         }
     }

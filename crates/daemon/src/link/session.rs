@@ -18,6 +18,7 @@ use super::{LinkStream, handshake};
 use crate::events::Event;
 use crate::files::serve::{self, Ask};
 use crate::inbox::{receipts, receive, recover};
+use crate::membership::Barred;
 use crate::mesh::MeshState;
 use crate::outbox::drain;
 use crate::shared::Shared;
@@ -33,7 +34,9 @@ pub(crate) enum SessionEnd {
     /// Another process connected under this identity. Coming back at once would throw it out again.
     Replaced(String),
     /// The broker does not know this home as a member, or not any more.
-    NotLetIn(String),
+    NotLetIn(Barred),
+    /// Another broker is where ours was. It may be there by mistake, and ours may come back.
+    Stranger(Barred),
     Lost {
         why: String,
         was_live: bool,
@@ -90,7 +93,7 @@ pub(super) async fn run(
     mesh.set_live(None);
     lost.cancel();
     live.hang_up();
-    if let SessionEnd::Lost { why, .. } | SessionEnd::NotLetIn(why) = &end {
+    if let SessionEnd::Lost { why, .. } | SessionEnd::NotLetIn(Barred { why, .. }) = &end {
         shared.events.publish(Event::Disconnected {
             mesh: mesh.mesh.name.to_string(),
             why: why.clone(),
@@ -216,14 +219,14 @@ pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
 
 /// The close codes that say that this home is no member (any more).
 fn not_let_in(code: u16, why: &str) -> Option<SessionEnd> {
-    let words = if code == CloseCode::MemberRevoked.number() {
-        "this home was shut out of the mesh; ask its owner"
+    let barred = if code == CloseCode::MemberRevoked.number() {
+        Barred::revoked(why)
     } else if code == CloseCode::Unauthenticated.number() {
-        "the broker does not take this home's key; it may have forgotten this member, or the key file is another one"
+        Barred::unknown(why)
     } else {
         return None;
     };
-    Some(SessionEnd::NotLetIn(format!("{words} ({why})")))
+    Some(SessionEnd::NotLetIn(barred))
 }
 
 fn close_reason(frame: Option<&CloseFrame>) -> String {

@@ -67,6 +67,63 @@ pub(super) fn add(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
     write_private(path, &new).map_err(|error| format!("{shown} cannot be written: {error}"))
 }
 
+/// Writes where a mesh is now, and which broker hosts it; the rest of the file stays as it was.
+pub(super) fn renew(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
+    let shown = path.display();
+    let old = std::fs::read_to_string(path).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+    let new = renewed(&old, mesh);
+    let read: Result<Config, _> = toml::from_str(&new);
+    let config = read.map_err(|error| format!("{shown} is not understood: {error}"))?;
+    let found = config.mesh.iter().find(|there| there.id == mesh.id);
+    let is_written = found.is_some_and(|there| {
+        there.url == mesh.url
+            && there.broker_id == mesh.broker_id
+            && there.member_id == mesh.member_id
+            && there.key_file == mesh.key_file
+    });
+    if !is_written || config.check().is_err() {
+        return Err(format!(
+            "{shown} cannot take the broker's new id; take the [[mesh]] out of it"
+        ));
+    }
+    if new == old {
+        return Ok(());
+    }
+    write_private(path, &new).map_err(|error| format!("{shown} cannot be written: {error}"))
+}
+
+/// The lines `url` and `broker_id` of the table that names the mesh by its id.
+fn renewed(old: &str, mesh: &MeshConfig) -> String {
+    let value = |text: &str| toml::Value::String(text.to_owned()).to_string();
+    let id = mesh.id.map(|id| id.to_string()).unwrap_or_default();
+    let key_of = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
+    let lines: Vec<&str> = old.split_inclusive('\n').collect();
+    let is_head = |line: &&str| line.trim_start().starts_with('[');
+    let ours = lines
+        .iter()
+        .position(|line| key_of(line) == "id" && line.contains(&value(&id)));
+    let Some(ours) = ours else {
+        return old.to_owned();
+    };
+    let from = lines[..ours].iter().rposition(is_head).unwrap_or(0);
+    let to = lines[ours..].iter().position(is_head);
+    let to = to.map_or(lines.len(), |far| ours + far);
+    let mut new = String::with_capacity(old.len());
+    for (place, line) in lines.iter().enumerate() {
+        let fresh = match key_of(line).as_str() {
+            _ if place < from || place >= to => None,
+            "url" => Some(mesh.url.clone()),
+            "broker_id" => mesh.broker_id.map(|id| id.to_string()),
+            _ => None,
+        };
+        match fresh {
+            Some(fresh) => new.push_str(&format!("{} = {}\n", key_of(line), value(&fresh))),
+            None => new.push_str(line),
+        }
+    }
+    new
+}
+
 #[cfg(test)]
 mod tests {
     use heddle_core::ids::{BrokerId, MemberId, MeshId};
@@ -109,6 +166,33 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         add(&path, &mesh("alice", 1)).unwrap();
         assert_eq!(Config::load(&path).unwrap().mesh.len(), 1);
+    }
+
+    #[test]
+    fn a_mesh_that_has_a_new_broker_is_renewed_and_no_other_line_changes() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        std::fs::write(&path, "# mine\n[outbox]\ndisk_budget_mb = 5 # small\n").unwrap();
+        for (name, id) in [("alice", 1), ("bob", 2), ("carol", 3)] {
+            add(&path, &mesh(name, id)).unwrap();
+        }
+        let before = std::fs::read_to_string(&path).unwrap();
+        renew(&path, &mesh("bob", 2)).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), before);
+        let moved = MeshConfig {
+            url: "ws://127.0.0.1:8/".to_owned(),
+            broker_id: Some(BrokerId(Ulid(77))),
+            ..mesh("bob", 2)
+        };
+        renew(&path, &moved).unwrap();
+        let config = Config::load(&path).unwrap();
+        assert_eq!(config.mesh, [mesh("alice", 1), moved, mesh("carol", 3)]);
+        let after = std::fs::read_to_string(&path).unwrap();
+        assert!(after.starts_with("# mine\n[outbox]\ndisk_budget_mb = 5 # small\n"));
+        assert_eq!(after.lines().count(), before.lines().count());
+        // One that is not there is not added.
+        assert!(renew(&path, &mesh("dave", 4)).is_err());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
     }
 
     #[test]

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_core::error_code::ErrorCode;
-use heddle_core::membership::{Invite, LinkError, SignedInvite};
+use heddle_core::ids::MeshId;
+use heddle_core::membership::{Invite, LinkError, MemberKey, SignedInvite};
 use heddle_core::names::{AgentName, MemberName, MeshName};
 use heddle_store::Mesh;
 use heddle_wire::from_wire::invalid;
@@ -14,7 +15,7 @@ use heddle_wire::ipc::{MeshJoinAnswer, MeshJoinBody};
 use heddle_wire::problem::Problem;
 
 use super::claim::{self, Claimed};
-use super::{config_file, keys, of_config};
+use super::{Link, config_file, keys, of_config, rejoin};
 use crate::config::{HOME_MESH, MeshConfig};
 use crate::files::fetch;
 use crate::link;
@@ -23,7 +24,7 @@ use crate::shared::{Shared, lock, store_problem};
 use crate::sync;
 
 /// How long the answer waits for the first connection; it is made in any case.
-const CONNECT_WAIT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
 /// Whoever joins: this home.
 pub(crate) struct Joiner<'a> {
@@ -59,12 +60,9 @@ pub(crate) async fn join(
         None => None,
     };
     let _one = shared.joining.lock().await;
-    if let Some(there) = shared
-        .meshes
-        .iter()
-        .find(|m| m.mesh.mesh == link.invite.mesh)
-    {
-        return already(there, &link.invite);
+    let mut meshes = shared.meshes.iter();
+    if let Some(there) = meshes.find(|m| m.mesh.mesh == link.invite.mesh) {
+        return rejoin::rejoin(&joiner, there, &link).await;
     }
     if shared.meshes.is_full() {
         return Err(invalid("this home has as many meshes as it can have"));
@@ -72,40 +70,45 @@ pub(crate) async fn join(
     let known = shared.store.meshes().await;
     let known = known.map_err(|error| store_problem(&error))?;
     let mesh_name = local_name(&link.invite, wanted, &known)?;
-    let (home, mesh, ids) = (
-        joiner.home.clone(),
-        link.invite.mesh,
-        Arc::clone(&shared.ids),
-    );
-    let key = blocking(move || keys::load_or_mint(&home, mesh, ids.as_ref())).await?;
-    let key = key.map_err(|error| io("the key cannot be kept", &error))?;
+    let before = known.iter().find(|mesh| mesh.mesh == link.invite.mesh);
+    let key = own_key(&joiner, link.invite.mesh, before).await?;
     let claimed = claim::claim(&link, &key, &name).await?;
+    rejoin::refuse_somebody_else(before, &claimed)?;
     let config = config(&link.invite, mesh_name, &claimed);
+    // IMPORTANT: what a start would refuse is refused here, before the file names it. The row in the store
+    // alone harms nobody: the same link joins again.
+    let linked = link_of(&joiner, &config).await?;
     let (path, added) = (joiner.home.join("config.toml"), config.clone());
     let written = blocking(move || config_file::add(&path, &added)).await?;
     written.map_err(|why| {
         Problem::new(ErrorCode::Internal, why)
             .next("Mend the file and join again with the same link; that takes no further use.")
     })?;
-    let state = pick_up(&joiner, &config).await?;
+    let state = pick_up(&joiner, linked).await?;
     let _ = tokio::time::timeout(CONNECT_WAIT, state.wait_connected()).await;
     tracing::info!(mesh = %state.mesh.name, member = %claimed.name, "joined a mesh");
     Ok(answer(&state, claimed.duplicate))
 }
 
-/// The link that was taken up before, or our own.
-fn already(there: &MeshState, invite: &Invite) -> Result<MeshJoinAnswer, Problem> {
-    if there.mesh.member == invite.inviter {
-        return Err(invalid(format!(
-            "the invitation is to this home's own mesh {}",
-            there.mesh.name
-        ))
-        .next("Use the link in another home, with HEDDLE_HOME or --home."));
+/// The key that the mesh knows this home by, or a new one where it never knew it.
+async fn own_key(
+    joiner: &Joiner<'_>,
+    mesh: MeshId,
+    before: Option<&Mesh>,
+) -> Result<MemberKey, Problem> {
+    let (home, ids) = (joiner.home.clone(), Arc::clone(&joiner.shared.ids));
+    if let Some(before) = before {
+        let file = home.join(keys::file_of(mesh));
+        let is_there = blocking(move || file.symlink_metadata().is_ok()).await?;
+        if !is_there {
+            return Err(rejoin::key_lost(before));
+        }
     }
-    Ok(answer(there, true))
+    let key = blocking(move || keys::load_or_mint(&home, mesh, ids.as_ref())).await?;
+    key.map_err(|error| io("the key cannot be kept", &error))
 }
 
-fn answer(state: &MeshState, duplicate: bool) -> MeshJoinAnswer {
+pub(super) fn answer(state: &MeshState, duplicate: bool) -> MeshJoinAnswer {
     MeshJoinAnswer {
         mesh: state.mesh.name.to_string(),
         member: state.mesh.member_name.to_string(),
@@ -114,6 +117,7 @@ fn answer(state: &MeshState, duplicate: bool) -> MeshJoinAnswer {
         member_id: state.mesh.member.to_string(),
         duplicate,
         connected: state.is_connected(),
+        next: None,
     }
 }
 
@@ -166,7 +170,7 @@ fn taken(wanted: &MeshName, free: Option<MeshName>) -> Problem {
     }
 }
 
-fn config(invite: &Invite, name: MeshName, claimed: &Claimed) -> MeshConfig {
+pub(super) fn config(invite: &Invite, name: MeshName, claimed: &Claimed) -> MeshConfig {
     MeshConfig {
         name,
         url: invite.url.clone(),
@@ -179,16 +183,20 @@ fn config(invite: &Invite, name: MeshName, claimed: &Claimed) -> MeshConfig {
     }
 }
 
-/// What the next start would do with the config, now.
-async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshState>, Problem> {
+/// What the next start would make of the config.
+async fn link_of(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Link, Problem> {
     let shared = joiner.shared;
     let sources = (shared.ids.as_ref(), shared.clock.as_ref());
     let linked = of_config(config, &joiner.home, &joiner.person, &shared.store, sources).await;
-    let linked = linked.map_err(|error| {
-        Problem::new(ErrorCode::Internal, error.to_string()).next(
-            "The mesh is in config.toml: mend that and restart with `heddle down` and `heddle up`.",
-        )
-    })?;
+    linked.map_err(|error| {
+        Problem::new(ErrorCode::Internal, error.to_string())
+            .next("config.toml was not changed. Mend that and join again with the same link; that takes no further use.")
+    })
+}
+
+/// What the next start would do with it, now.
+async fn pick_up(joiner: &Joiner<'_>, linked: Link) -> Result<Arc<MeshState>, Problem> {
+    let shared = joiner.shared;
     let (mesh, now) = (linked.mesh.mesh, shared.clock.wall());
     for agent in &joiner.agents {
         let registered = shared.store.register_agent(mesh, agent.clone(), now).await;
@@ -209,7 +217,7 @@ async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshSta
     Ok(state)
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -6,6 +6,7 @@ use std::path::Path;
 use heddle_store::{BackupError, Checkup, MeshCheck, check_up, problem_in, quick_problem};
 use heddle_wire::ipc::{DoctorView, Finding};
 
+use crate::config::{Config, HOME_MESH};
 use crate::inbox::damage::{in_words, is_readable};
 
 /// Below this a start may fail for want of space.
@@ -58,6 +59,12 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
             Err(error) => unreadable("broker.db", &error),
         });
     }
+    if bytes(home, "effects.db") > 0 {
+        found.push(match problem_in(&home.join("effects.db")) {
+            Ok(problem) => integrity("effects.db", problem.as_deref()),
+            Err(error) => unreadable("effects.db", &error),
+        });
+    }
     found.push(disk(home));
     found.push(modes(home));
     found
@@ -90,6 +97,7 @@ fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {
             found.push(integrity("data.db", checkup.problem.as_deref()));
             if checkup.problem.is_none() {
                 found.push(blobs(&checkup));
+                found.push(served(home, &checkup));
                 found.extend(dead(&checkup));
                 found.extend(damaged(&checkup));
                 let meshes = checkup.meshes.iter().filter(|_| with_sync);
@@ -124,10 +132,16 @@ fn integrity(file: &str, problem: Option<&str>) -> Finding {
     let Some(problem) = problem else {
         return fine(file, "every page of it was read and is whole");
     };
-    let next = if file == "data.db" {
-        "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
-    } else {
-        "Stop with `heddle down` and put the last backup of broker.db in its place; nothing was changed."
+    let next = match file {
+        "data.db" => {
+            "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
+        }
+        "broker.db" => {
+            "Stop with `heddle down` and put the last backup of broker.db in its place with `heddle daemon restore FILE --only broker`; nothing was changed."
+        }
+        _ => {
+            "Stop with `heddle down` and put a copy of effects.db from the last copy of the stopped home in its place; without it nobody can say which effects have happened, so nothing begins it anew by itself."
+        }
     };
     wrong(file, format!("it is damaged: {problem}"), next)
 }
@@ -141,17 +155,35 @@ fn unreadable(file: &str, error: &BackupError) -> Finding {
 }
 
 fn blobs(checkup: &Checkup) -> Finding {
-    if checkup.blobs_missing > 0 {
+    let bad = checkup.blobs_missing + checkup.blobs_damaged;
+    if bad > 0 {
+        let which: Vec<&str> = checkup
+            .blobs_bad
+            .iter()
+            .take(NAMED_MAX)
+            .map(String::as_str)
+            .collect();
         let says = format!(
-            "the bytes of {} of {} large files are gone from the blob folder",
-            checkup.blobs_missing, checkup.blobs
+            "of {} large files the bytes of {} are gone from the blob folder and those of {} are not what was shared: {}{}",
+            checkup.blobs,
+            checkup.blobs_missing,
+            checkup.blobs_damaged,
+            which.join(", "),
+            if bad > which.len() as u64 {
+                " and more"
+            } else {
+                ""
+            }
         );
         let next = "Share those files again (`heddle file list` shows them), or put a backup of the folder blobs back.";
         return wrong("blobs", says, next);
     }
     let mut finding = fine(
         "blobs",
-        format!("the bytes of all {} large files are here", checkup.blobs),
+        format!(
+            "the bytes of all {} large files are here and are what was shared",
+            checkup.blobs
+        ),
     );
     if checkup.blobs_orphaned > 0 {
         finding.says = format!(
@@ -161,6 +193,38 @@ fn blobs(checkup: &Checkup) -> Finding {
         "`heddle advanced sweep` does it now.".clone_into(&mut finding.next);
     }
     finding
+}
+
+/// What the settings do not name is not served, and would be missed by nobody.
+fn served(home: &Path, checkup: &Checkup) -> Finding {
+    let config = match Config::load(&home.join("config.toml")) {
+        Ok(config) => config,
+        Err(error) => {
+            let next = "Correct the file; the next start would refuse it.";
+            return wrong("meshes", error.to_string(), next);
+        }
+    };
+    let is_named = |name: &str| {
+        let mut named = config
+            .mesh
+            .iter()
+            .map(|mesh| &mesh.name)
+            .chain(&config.left);
+        name == HOME_MESH || named.any(|mesh| mesh.as_str() == name)
+    };
+    let names = checkup.meshes.iter().map(|mesh| mesh.name.as_str());
+    let unnamed: Vec<&str> = names.filter(|name| !is_named(name)).collect();
+    if unnamed.is_empty() {
+        return fine("meshes", "config.toml names every mesh of the store");
+    }
+    wrong(
+        "meshes",
+        format!(
+            "the data of mesh {} is in the store, but config.toml does not name it: it is not served, synced, shown or exported",
+            unnamed.join(", ")
+        ),
+        "Put its [[mesh]] back into config.toml (a backup has the file) and restart with `heddle down` and `heddle up`; a mesh that you were invited to comes back with `heddle mesh join LINK`. If it was left on purpose, write left = [\"NAME\"] at the top of config.toml.",
+    )
 }
 
 fn dead(checkup: &Checkup) -> Option<Finding> {

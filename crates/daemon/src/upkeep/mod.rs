@@ -2,27 +2,59 @@
 //!
 //! The functions that take a [`Home`] are for a home in which no daemon runs: its lock is the proof.
 
+mod companions;
 mod look;
 
 use std::path::Path;
 
 use heddle_core::clock::WallMs;
-use heddle_store::{BackedUp, BackupError, Blobs, Repaired, Restored, Steps};
+use heddle_core::ids::MeshId;
+use heddle_core::names::{MemberName, MeshName, NameError};
+use heddle_store::{
+    BackedUp, BackupError, Blobs, MeshHint, RepairHints, Repaired, Restored, Steps,
+};
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
 pub use look::{findings, look, trouble};
 
+use companions::Taken;
+
+use crate::config::{Config, HOME_MESH};
 use crate::home::Home;
 
-/// A copy of the store of a home in which nothing runs.
+/// A copy of a home in which nothing runs.
 pub fn back_up(home: &Home, to: &Path) -> Result<BackupView, BackupError> {
     let blobs = Blobs::open(&home.blobs())?;
-    heddle_store::back_up(&home.data(), &blobs, to).map(backup_view)
+    back_up_home(home.path(), &blobs, to)
+}
+
+/// A copy of a home: its companions first, so that a `FILE` that is there has all that belongs to it.
+pub(crate) fn back_up_home(
+    home: &Path,
+    blobs: &Blobs,
+    to: &Path,
+) -> Result<BackupView, BackupError> {
+    // What is there is not ours to take away again.
+    if to.symlink_metadata().is_ok() {
+        let path = to.to_owned();
+        return Err(BackupError::Exists { path });
+    }
+    let taken = companions::take(home, to)?;
+    match heddle_store::back_up(&home.join("data.db"), blobs, to) {
+        Ok(made) => Ok(backup_view(made, taken)),
+        Err(error) => {
+            taken.undo();
+            Err(error)
+        }
+    }
 }
 
 /// Puts a copy back; the present file is kept beside it.
 pub fn restore(home: &Home, from: &Path, now: WallMs) -> Result<RestoreView, BackupError> {
     let blobs = Blobs::open(&home.blobs())?;
+    heddle_store::check_backup(from)?;
+    // Before the store: a home that has a broker and no store yet is refused by a start, and restored again.
+    let with = companions::put_back(home.path(), from)?;
     let Restored {
         before,
         incarnation,
@@ -32,17 +64,58 @@ pub fn restore(home: &Home, from: &Path, now: WallMs) -> Result<RestoreView, Bac
     Ok(RestoreView {
         file: from.display().to_string(),
         before: before.map(|path| path.display().to_string()),
-        incarnation,
+        incarnation: Some(incarnation),
         blobs,
         blobs_missing: missing,
+        with,
+    })
+}
+
+/// Puts the backup's broker in the place of the present one, which is kept beside it. The store stays.
+pub fn restore_broker(home: &Home, from: &Path, now: WallMs) -> Result<RestoreView, BackupError> {
+    let broker = companions::broker_of(from);
+    let before = heddle_store::replace_database(&broker, &home.broker_data(), now)?;
+    Ok(RestoreView {
+        file: from.display().to_string(),
+        before: before.map(|path| path.display().to_string()),
+        incarnation: None,
+        blobs: 0,
+        blobs_missing: 0,
+        with: vec!["broker.db".to_owned()],
     })
 }
 
 /// Saves what can be read of a damaged store. Nothing is changed where nothing is wrong.
-pub fn repair(home: &Home, now: WallMs) -> Result<RepairView, BackupError> {
+pub fn repair(home: &Home, login: &str, now: WallMs) -> Result<RepairView, BackupError> {
     let blobs = Blobs::open(&home.blobs())?;
-    let repaired = heddle_store::repair(&home.data(), &blobs, now)?;
+    let hints = hints(home, login)?;
+    let repaired = heddle_store::repair(&home.data(), &blobs, &hints, now)?;
     Ok(repaired.map_or_else(RepairView::default, repair_view))
+}
+
+/// What the settings know of the meshes, should the store not know them any more.
+fn hints(home: &Home, login: &str) -> Result<RepairHints, BackupError> {
+    let unnamed = |error: NameError| BackupError::Prepare(error.to_string());
+    // `claim_data` leaves the settings alone, and a repair must not fail for them.
+    let config = Config::load(&home.path().join("config.toml")).unwrap_or_default();
+    let person = match config.daemon.member {
+        Some(name) => name,
+        None => MemberName::parse(login)
+            .or_else(|_| MemberName::parse("me"))
+            .map_err(unnamed)?,
+    };
+    let elsewhere = config.mesh.into_iter().map(|mesh| MeshHint {
+        mesh: mesh.id.unwrap_or_else(|| MeshId::named(&mesh.name)),
+        name: mesh.name,
+        member: mesh.member_id,
+        member_name: mesh.member,
+        broker_url: Some(mesh.url),
+    });
+    Ok(RepairHints {
+        elsewhere: elsewhere.collect(),
+        home: MeshName::parse(HOME_MESH).map_err(unnamed)?,
+        person,
+    })
 }
 
 /// Which steps of the schema a store has taken.
@@ -50,13 +123,15 @@ pub fn steps(data: &Path) -> Result<Steps, BackupError> {
     heddle_store::steps_of(data)
 }
 
-pub(crate) fn backup_view(made: BackedUp) -> BackupView {
+fn backup_view(made: BackedUp, taken: Taken) -> BackupView {
     BackupView {
         file: made.file.display().to_string(),
         bytes: made.bytes,
         blobs: made.blobs,
         blob_bytes: made.blob_bytes,
         blobs_missing: made.missing,
+        with: taken.with,
+        left_out: taken.left_out,
     }
 }
 
@@ -68,6 +143,8 @@ fn repair_view(repaired: Repaired) -> RepairView {
         problem: Some(repaired.problem),
         damaged: Some(repaired.damaged.display().to_string()),
         incarnation: Some(repaired.incarnation),
+        relisted: repaired.relisted,
+        meshes_made: repaired.meshes_made,
         tables: repaired
             .tables
             .into_iter()

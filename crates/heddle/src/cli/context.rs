@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
+use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
 use heddle_core::names::AgentName;
-use heddle_wire::client::Client;
+use heddle_wire::client::{Client, ClientError};
+use heddle_wire::problem::Problem;
 use serde::Serialize;
 
 use super::error::{CliError, exit};
@@ -65,6 +67,20 @@ impl Context {
         self.mesh.as_deref().map(|mesh| ("mesh", mesh))
     }
 
+    /// A mesh that was named is one of these; for verbs that look at all of them.
+    pub fn known_mesh<'m>(&self, meshes: impl Iterator<Item = &'m str>) -> Result<(), CliError> {
+        let Some(wanted) = self.mesh.as_deref() else {
+            return Ok(());
+        };
+        let names: Vec<&str> = meshes.collect();
+        if names.contains(&wanted) {
+            return Ok(());
+        }
+        let detail = format!("no mesh here is called {wanted:?}");
+        let problem = Problem::new(ErrorCode::UnknownMesh, detail).with("candidates", names);
+        Err(ClientError::Problem(Box::new(problem)).into())
+    }
+
     /// The answer: JSON when asked for, else what `text` makes of it.
     pub fn print<T: Serialize>(
         &self,
@@ -75,10 +91,28 @@ impl Context {
             return ui::json(value);
         }
         ui::text(&text(value))?;
-        for warning in warnings(value) {
-            ui::note(&warning);
-        }
+        tell_warnings(value);
         Ok(())
+    }
+
+    /// A single value that was asked for: for a program every byte of it, for a terminal what is safe.
+    pub fn print_value<T: Serialize>(
+        &self,
+        view: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), CliError> {
+        if self.json {
+            return ui::json(view);
+        }
+        ui::value(&text(view))?;
+        tell_warnings(view);
+        Ok(())
+    }
+}
+
+fn tell_warnings<T: Serialize>(value: &T) {
+    for warning in warnings(value) {
+        ui::note(&warning);
     }
 }
 

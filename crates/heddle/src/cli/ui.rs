@@ -18,6 +18,14 @@ pub fn raw(text: &str) -> Result<(), CliError> {
     write(text)
 }
 
+/// A value, as it is where a program reads, and safe to look at where a person does (T-41).
+pub fn value(value: &str) -> Result<(), CliError> {
+    if io::stdout().is_terminal() {
+        return text(value);
+    }
+    raw(value)
+}
+
 /// Standard output itself, for bytes that are nobody's text.
 pub fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()

@@ -35,6 +35,14 @@ pub fn restore(context: &Context, from: &Path) -> Result<(), CliError> {
     context.print(&restored, put_back)
 }
 
+pub fn restore_broker(context: &Context, from: &Path) -> Result<(), CliError> {
+    let from = absolute(from)?;
+    let home = claim(context)?;
+    let now = SystemClock::start().wall();
+    let restored = upkeep::restore_broker(&home, &from, now).map_err(refused)?;
+    context.print(&restored, put_back)
+}
+
 pub fn repair(context: &Context) -> Result<(), CliError> {
     if !context.home.join("data.db").exists() {
         let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
@@ -44,7 +52,8 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
     }
     let home = claim(context)?;
     let now = SystemClock::start().wall();
-    let repaired = upkeep::repair(&home, now).map_err(refused)?;
+    let login = context.environment.login.clone().unwrap_or_default();
+    let repaired = upkeep::repair(&home, &login, now).map_err(refused)?;
     context.print(&repaired, mended)
 }
 
@@ -112,16 +121,33 @@ fn backed_up(made: &BackupView) -> String {
             made.blobs_missing
         ));
     }
-    words.push_str("  keys/ and config.toml are not in it: copy them to a safe place, too\n");
+    if !made.with.is_empty() {
+        words.push_str(&format!(
+            "  with {} in the folder {}.home beside it; it holds the keys of this home: keep it as safe as the home itself\n",
+            text::printable(&made.with.join(", ")),
+            text::printable(&made.file)
+        ));
+    }
+    for left_out in &made.left_out {
+        words.push_str(&format!("  ! not in it: {}\n", text::printable(left_out)));
+    }
     words
 }
 
 fn put_back(restored: &RestoreView) -> String {
-    let mut words = format!(
-        "{} is in place; its meshes begin incarnation {}\n",
-        text::printable(&restored.file),
-        restored.incarnation
-    );
+    let file = text::printable(&restored.file);
+    let mut words = match restored.incarnation {
+        Some(incarnation) => {
+            format!("{file} is in place; its meshes begin incarnation {incarnation}\n")
+        }
+        None => format!("the broker.db of {file} is in place; data.db stays as it was\n"),
+    };
+    if restored.incarnation.is_some() && !restored.with.is_empty() {
+        words.push_str(&format!(
+            "  what was missing came back with it: {}\n",
+            text::printable(&restored.with.join(", "))
+        ));
+    }
     if let Some(before) = &restored.before {
         words.push_str(&format!(
             "  what was there before lies at {}\n",
@@ -153,8 +179,17 @@ fn mended(view: &RepairView) -> String {
             table.table, table.rows, table.refused, table.gaps
         ));
     }
+    if view.relisted {
+        words.push_str("  the list of tables could not be read; they were found by their places\n");
+    }
+    if view.meshes_made > 0 {
+        words.push_str(&format!(
+            "  {} meshes were lost and made again from what the other rows and config.toml say\n",
+            view.meshes_made
+        ));
+    }
     words.push_str(if view.lost {
-        "  what the others of a shared mesh have comes back by sync; an id that was lost here is still known to the broker\n"
+        "  what comes back: unread messages that the broker still holds, and what the others of a shared mesh have (by sync)\n  what does not: rows named above that only this file had; an id that was lost here is still known to the broker\n"
     } else {
         "  no row was lost\n"
     });

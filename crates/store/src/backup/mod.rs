@@ -7,6 +7,7 @@
 
 mod error;
 mod restore;
+mod single;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -19,8 +20,9 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 
 pub use error::BackupError;
-pub use restore::{Restored, restore};
+pub use restore::{Restored, check_backup, restore};
 pub(crate) use restore::{begin_new_life, issued, keep_blobs_of};
+pub use single::{copy_database, replace_database};
 
 use crate::blobs::{BlobError, BlobReader, Blobs, Hold, Incoming};
 use crate::park::{BLOBS, open_old, sync_folder, with_suffix};

@@ -84,6 +84,13 @@ pub fn restore(
     })
 }
 
+/// Whether a backup can be put back; reads only.
+pub fn check_backup(from: &Path) -> Result<(), BackupError> {
+    let from = std::path::absolute(from).map_err(BackupError::io("named", from))?;
+    heddle_sqlite::link_vectors()?;
+    checked(&from).map(drop)
+}
+
 /// The backup, if it is one, whole, and not of a newer program. Reads only.
 fn checked(from: &Path) -> Result<Connection, BackupError> {
     fs::metadata(from).map_err(BackupError::io("read", from))?;

@@ -76,6 +76,17 @@ pub(crate) const SEARCH: &str = concat!(
       ORDER BY score, place DESC LIMIT ?4"
 );
 
+/// Rows that one search by parts of a text reads, and how many bytes of them.
+const SCAN_ROWS_MAX: i64 = 20_000;
+const SCAN_BYTES_MAX: usize = 64 << 20;
+
+pub(crate) const SCAN: &str = concat!(
+    "SELECT ",
+    memory_columns!(),
+    " FROM memory WHERE ?3 = '' AND mesh_id = ?1 AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
+      ORDER BY place DESC LIMIT ?4"
+);
+
 impl Store {
     /// The rows, and whether there are more behind the last of them.
     pub async fn recall(&self, filter: MemoryFilter) -> Result<(Vec<MemoryRow>, bool), StoreError> {
@@ -89,6 +100,13 @@ impl Store {
                     let mut statement = connection.prepare_cached(BY_KEY)?;
                     let rows = statement.query(params![mesh, peer, key.as_str(), limit])?;
                     take(rows, &filter)
+                }
+                MemoryMatch::Words(words) if words.has_parts() => {
+                    let sql = if words.has_words() { SEARCH } else { SCAN };
+                    let mut statement = connection.prepare_cached(sql)?;
+                    let rows =
+                        statement.query(params![mesh, peer, words.as_str(), SCAN_ROWS_MAX])?;
+                    take_with_parts(rows, &filter, words)
                 }
                 MemoryMatch::Words(words) => {
                     let mut statement = connection.prepare_cached(SEARCH)?;
@@ -131,6 +149,38 @@ fn take(mut rows: Rows<'_>, filter: &MemoryFilter) -> Result<(Vec<MemoryRow>, bo
         let row = read(row)?;
         bytes += row.value.len();
         found.push(row);
+    }
+    Ok((found, false))
+}
+
+/// Those in which every part of the query stands. What no bound lets be read may be more.
+fn take_with_parts(
+    mut rows: Rows<'_>,
+    filter: &MemoryFilter,
+    query: &SearchQuery,
+) -> Result<(Vec<MemoryRow>, bool), StoreError> {
+    let mut found = Vec::new();
+    let (mut count, mut scanned, mut bytes) = (0, 0, 0);
+    while let Some(row) = rows.next()? {
+        let row = read(row)?;
+        count += 1;
+        scanned += row.value.len();
+        // Canonical JSON has such letters as they are.
+        if query.is_in(&format!(
+            "{}\n{}\n{}",
+            row.key,
+            row.value,
+            row.tags.join(" ")
+        )) {
+            if found.len() == filter.limit || bytes > filter.bytes_max {
+                return Ok((found, true));
+            }
+            bytes += row.value.len();
+            found.push(row);
+        }
+        if scanned > SCAN_BYTES_MAX || count == SCAN_ROWS_MAX {
+            return Ok((found, true));
+        }
     }
     Ok((found, false))
 }

@@ -12,6 +12,7 @@ mod receipt;
 mod receive;
 mod retention;
 mod row;
+mod scan;
 mod search;
 mod session;
 

@@ -5,9 +5,14 @@
 
 use heddle_core::limits::{SEARCH_QUERY_BYTES_MAX, SEARCH_TERMS_MAX};
 
-/// A query as FTS5 takes it.
+/// A query: words as FTS5 takes them, and parts of texts whose scripts put no space between words. The index
+/// has only whole words, and of such a text a sentence is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SearchQuery(String);
+pub struct SearchQuery {
+    words: String,
+    /// In small letters.
+    parts: Vec<String>,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SearchQueryError {
@@ -30,36 +35,71 @@ impl SearchQuery {
         if text.chars().any(|c| c.is_control() && !is_blank(c)) {
             return Err(SearchQueryError::ControlCharacter);
         }
-        let terms = terms(text);
-        match terms.len() {
+        let (words, parts) = terms(text);
+        match words.len() + parts.len() {
             0 => Err(SearchQueryError::NoWord),
             count if count > SEARCH_TERMS_MAX => Err(SearchQueryError::TooManyTerms),
-            _ => Ok(Self(terms.join(" AND "))),
+            _ => Ok(Self {
+                words: words.join(" AND "),
+                parts,
+            }),
         }
     }
 
+    /// The words, for the index.
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.words
+    }
+
+    pub(crate) fn has_words(&self) -> bool {
+        !self.words.is_empty()
+    }
+
+    /// The index alone does not find what it asks for.
+    pub fn has_parts(&self) -> bool {
+        !self.parts.is_empty()
+    }
+
+    /// Whether every part stands in this text.
+    pub(crate) fn is_in(&self, text: &str) -> bool {
+        let text = text.to_lowercase();
+        self.parts.iter().all(|part| text.contains(part))
     }
 }
 
-/// The words and phrases, each as a string of FTS5. What holds neither letter nor digit has no token
-/// and is left out.
-fn terms(text: &str) -> Vec<String> {
-    let mut terms = Vec::new();
+/// Letters of scripts that write without spaces, or tie particles to their words.
+fn is_unspaced(c: char) -> bool {
+    matches!(
+        c,
+        '\u{e00}'..='\u{fff}' | '\u{1000}'..='\u{109f}' | '\u{1100}'..='\u{11ff}' | '\u{1780}'..='\u{17ff}'
+            | '\u{3040}'..='\u{31ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{a4cf}'
+            | '\u{ac00}'..='\u{d7ff}' | '\u{f900}'..='\u{faff}' | '\u{ff66}'..='\u{ffdc}'
+            | '\u{20000}'..='\u{3ffff}'
+    )
+}
+
+/// The words and phrases, each as a string of FTS5, and the parts. What holds neither letter nor digit has no
+/// token and is left out.
+fn terms(text: &str) -> (Vec<String>, Vec<String>) {
+    let (mut terms, mut parts) = (Vec::new(), Vec::new());
     for (index, part) in text.split('"').enumerate() {
         let is_phrase = index % 2 == 1;
-        if is_phrase {
-            terms.extend(term(part, false));
+        let words: Vec<&str> = if is_phrase {
+            vec![part]
         } else {
-            let words = part.split_whitespace();
-            terms.extend(words.filter_map(|word| match word.strip_suffix('*') {
-                Some(stem) => term(stem, true),
-                None => term(word, false),
-            }));
+            part.split_whitespace().collect()
+        };
+        for word in words {
+            let stem = word.strip_suffix('*').filter(|_| !is_phrase);
+            let plain = stem.unwrap_or(word);
+            if plain.chars().any(is_unspaced) {
+                parts.push(plain.to_lowercase());
+            } else {
+                terms.extend(term(plain, stem.is_some()));
+            }
         }
     }
-    terms
+    (terms, parts)
 }
 
 fn term(text: &str, is_prefix: bool) -> Option<String> {
@@ -92,6 +132,18 @@ mod tests {
             let query = SearchQuery::parse(typed).unwrap();
             assert_eq!(query.as_str(), expected, "{typed}");
         }
+    }
+
+    #[test]
+    fn words_of_scripts_without_spaces_are_parts_and_the_others_stay_words() {
+        let query = SearchQuery::parse("deploy API部署 \"完了 した\" ล้ม*").unwrap();
+        assert_eq!(query.as_str(), r#""deploy""#);
+        assert_eq!(query.parts, ["api部署", "完了 した", "ล้ม"]);
+        assert!(query.is_in("今日のApi部署は完了 したล้มเหลว"));
+        assert!(!query.is_in("部署"));
+        let plain = SearchQuery::parse("größe naïve Ελλάδα дом").unwrap();
+        assert!(!plain.has_parts() && plain.has_words());
+        assert!(!SearchQuery::parse("部署").unwrap().has_words());
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //! shared meshes from its beginning, because what it lost may still be there.
 
 mod after;
+mod meshes;
+mod pages;
+mod relist;
 mod salvage;
 mod vectors;
 
@@ -20,6 +23,8 @@ use crate::blobs::Blobs;
 use crate::inbox::mark_all;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
+
+pub use meshes::{MeshHint, RepairHints};
 
 /// What came over of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,10 +51,19 @@ pub struct Repaired {
     pub problem: String,
     pub tables: Vec<Kept>,
     pub incarnation: u64,
+    /// The list of tables could not be read; the tables were found by their places and shapes.
+    pub relisted: bool,
+    /// Rows of `mesh` that were made again from what the other tables and the settings say.
+    pub meshes_made: u64,
 }
 
 /// Repairs the file at `data`; `None` where nothing is wrong with it. Blocks; nobody else may use it.
-pub fn repair(data: &Path, blobs: &Blobs, now: WallMs) -> Result<Option<Repaired>, BackupError> {
+pub fn repair(
+    data: &Path,
+    blobs: &Blobs,
+    hints: &RepairHints,
+    now: WallMs,
+) -> Result<Option<Repaired>, BackupError> {
     let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
     heddle_sqlite::link_vectors()?;
     park::finish(&data).map_err(BackupError::io("exchanged", &data))?;
@@ -72,11 +86,16 @@ pub fn repair(data: &Path, blobs: &Blobs, now: WallMs) -> Result<Option<Repaired
     let mut new = Connection::open_with_flags(&draft, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     new.pragma_update(None, "journal_mode", "DELETE")?;
     new.pragma_update(None, "synchronous", "FULL")?;
-    let tables = fill(&old, &mut new)?;
-    let has_mesh = tables
-        .iter()
-        .any(|kept| kept.table == "mesh" && kept.rows > 0);
-    if !has_mesh {
+    let relisted = if relist::is_listed(&old, &new)? {
+        None
+    } else {
+        Some(relist::relist(&data, &new)?)
+    };
+    let readable = relisted.as_ref().map_or(&old, |copy| &copy.connection);
+    let (tables, meshes_made) = fill(readable, &mut new, hints, now)?;
+    let was_relisted = relisted.is_some();
+    drop(relisted);
+    if !meshes::has_home(&new, hints)? {
         return Err(BackupError::NothingLeft { path: data });
     }
     if let Some(problem) = problem_of(&new)? {
@@ -95,12 +114,15 @@ pub fn repair(data: &Path, blobs: &Blobs, now: WallMs) -> Result<Option<Repaired
         problem,
         tables,
         incarnation,
+        relisted: was_relisted,
+        meshes_made,
     }))
 }
 
 /// The steps to the version that the damaged file says it has; what migrations do to rows comes after.
 fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], BackupError> {
     let version = old.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));
+    // A first page that is not one of SQLite's says nothing.
     let (found, known) = (version.unwrap_or(0), schema::newest());
     let count = usize::try_from(found).unwrap_or(usize::MAX);
     match schema::MIGRATIONS.get(..count) {
@@ -115,7 +137,12 @@ fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], Backu
 }
 
 /// In one transaction, with the triggers away: a row that was `done` comes over as it is.
-fn fill(old: &Connection, new: &mut Connection) -> Result<Vec<Kept>, BackupError> {
+fn fill(
+    old: &Connection,
+    new: &mut Connection,
+    hints: &RepairHints,
+    now: WallMs,
+) -> Result<(Vec<Kept>, u64), BackupError> {
     let transaction = new.transaction()?;
     let triggers = after::take_triggers(&transaction)?;
     let mut kept = Vec::new();
@@ -124,6 +151,14 @@ fn fill(old: &Connection, new: &mut Connection) -> Result<Vec<Kept>, BackupError
     }
     kept.extend(vectors::carry(old, &transaction)?);
     let is_whole = kept.iter().all(Kept::is_whole);
+    let has_lost_meshes = kept
+        .iter()
+        .any(|kept| kept.table == "mesh" && !kept.is_whole());
+    let meshes_made = if has_lost_meshes {
+        meshes::make_again(&transaction, hints, now)?
+    } else {
+        0
+    };
     after::agree(&transaction, is_whole)?;
     // What of it the brokers still hold comes back.
     if kept
@@ -137,5 +172,5 @@ fn fill(old: &Connection, new: &mut Connection) -> Result<Vec<Kept>, BackupError
     }
     after::index(&transaction)?;
     transaction.commit()?;
-    Ok(kept)
+    Ok((kept, meshes_made))
 }

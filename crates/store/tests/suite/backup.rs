@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use heddle_store::{BackupError, Store, back_up, repair, restore};
+use heddle_core::names::{MemberName, MeshName};
+use heddle_store::{BackupError, RepairHints, Store, back_up, repair, restore};
 use rusqlite::Connection;
 
 use crate::fixture::{Fixture, NOW, open};
@@ -141,16 +142,24 @@ async fn a_backup_replaces_nothing_and_leaves_nothing_behind_when_it_fails() {
     assert_eq!(names(&fixture), before);
 }
 
+fn hints() -> RepairHints {
+    RepairHints {
+        elsewhere: Vec::new(),
+        home: MeshName::parse("home").unwrap(),
+        person: MemberName::parse("tester").unwrap(),
+    }
+}
+
 #[tokio::test]
 async fn a_repair_without_a_mesh_that_can_be_read_changes_nothing() {
     let (fixture, _) = copied().await;
     assert_eq!(
-        repair(&fixture.path(), &fixture.blobs(), NOW).unwrap(),
+        repair(&fixture.path(), &fixture.blobs(), &hints(), NOW).unwrap(),
         None
     );
     damage(&fixture.path(), "outbox");
     let before = fs::read(fixture.path()).unwrap();
-    let refused = repair(&fixture.path(), &fixture.blobs(), NOW).unwrap_err();
+    let refused = repair(&fixture.path(), &fixture.blobs(), &hints(), NOW).unwrap_err();
     assert!(
         matches!(refused, BackupError::NothingLeft { .. }),
         "{refused}"

@@ -16,7 +16,7 @@ use crate::ipc::{
     SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView,
     StatusView, Story, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
     TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits,
-    VectorPage, VectorSearchBody, VectorStoreBody, Version,
+    VectorPage, VectorSearchBody, VectorStoreBody, Version, WarningsView,
 };
 
 /// Reading every file of a home, or writing a copy of it, may take this long.
@@ -150,6 +150,10 @@ impl Client {
 
     pub fn forget(&self, body: &KeyBody) -> Result<ChangeAnswer, ClientError> {
         self.post("/v1/memory/forget", None, body)
+    }
+
+    pub fn warnings(&self, query: &[(&str, &str)]) -> Result<WarningsView, ClientError> {
+        self.get("/v1/warnings", query)
     }
 
     pub fn recall(&self, query: &[(&str, &str)]) -> Result<RecallPage, ClientError> {

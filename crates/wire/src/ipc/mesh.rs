@@ -81,6 +81,9 @@ pub struct MeshJoinAnswer {
     /// It had been joined before.
     pub duplicate: bool,
     pub connected: bool,
+    /// What is left to do; nothing where it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -63,7 +63,7 @@ pub use sync::{
 };
 pub use task::{
     TaskAnswer, TaskCancelBody, TaskClaimBody, TaskClaimView, TaskCreateBody, TaskEventView,
-    TaskPage, TaskSettleBody, TaskStory, TaskView, WarningSide, WarningView,
+    TaskPage, TaskSettleBody, TaskStory, TaskView, WarningSide, WarningView, WarningsView,
 };
 pub use topic::{TopicAnswer, TopicBody, TopicList, TopicPostBody, TopicView};
 pub use upkeep::{BackupBody, BackupView, KeptTable, RepairView, RestoreView};

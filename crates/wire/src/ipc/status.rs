@@ -32,6 +32,12 @@ pub struct MeshStatus {
     /// Why it is not connected, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// Why its broker does not let this home in, where it does not: waiting would not change that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Members that this home has seen and that its own broker does not know any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members_lost: Vec<String>,
     /// How its data is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncView>,
@@ -48,6 +54,9 @@ pub struct StatusView {
     pub durability: String,
     /// What is wrong, in sentences; empty when all is well.
     pub degraded: Vec<String>,
+    /// Meshes whose data is in the store and that `config.toml` does not name: they are not served.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unserved: Vec<String>,
     pub version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
@@ -90,7 +99,15 @@ impl Verdict {
 impl StatusView {
     /// The verdict, and the one command to run next. The first row that fits counts.
     pub fn judge(&self) -> (Verdict, &'static str) {
+        let needs_a_person =
+            |mesh: &MeshStatus| mesh.refused.is_some() || !mesh.members_lost.is_empty();
         let table = [
+            // What does not mend itself has its own sentences.
+            (
+                !self.unserved.is_empty() || self.meshes.iter().any(needs_a_person),
+                Verdict::Degraded,
+                "heddle doctor",
+            ),
             (
                 !self.degraded.is_empty(),
                 Verdict::Degraded,

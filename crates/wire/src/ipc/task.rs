@@ -156,6 +156,12 @@ pub struct TaskStory {
     pub warnings: Vec<WarningView>,
 }
 
+/// What an agent that only sends is told.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarningsView {
+    pub warnings: Vec<WarningView>,
+}
+
 /// What the agent lost since its last call. Told once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarningView {

@@ -20,6 +20,12 @@ pub struct BackupView {
     pub blob_bytes: u64,
     /// Blobs that rows name and that could not be read.
     pub blobs_missing: u64,
+    /// What else of the home is in the folder beside the file: its name and `.home`. It holds keys.
+    #[serde(default)]
+    pub with: Vec<String>,
+    /// What could not be taken along, and why.
+    #[serde(default)]
+    pub left_out: Vec<String>,
 }
 
 /// A backup that was put back.
@@ -28,12 +34,16 @@ pub struct RestoreView {
     pub file: String,
     /// Where the store lies that was there before.
     pub before: Option<String>,
-    /// Of every mesh from now on.
-    pub incarnation: u64,
+    /// Of every mesh from now on; absent where the store stayed as it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incarnation: Option<u64>,
     /// Blobs that were brought back.
     pub blobs: u64,
     /// Blobs that neither the home nor the backup has.
     pub blobs_missing: u64,
+    /// What else was missing in the home and came back: the broker's file, keys, settings.
+    #[serde(default)]
+    pub with: Vec<String>,
 }
 
 /// What a repair has done.
@@ -48,6 +58,12 @@ pub struct RepairView {
     /// Where the damaged file lies.
     pub damaged: Option<String>,
     pub incarnation: Option<u64>,
+    /// The list of tables could not be read: they were found by their places and shapes.
+    #[serde(default)]
+    pub relisted: bool,
+    /// Meshes that were lost and made again from what the other rows and the settings say.
+    #[serde(default)]
+    pub meshes_made: u64,
     pub tables: Vec<KeptTable>,
 }
 

@@ -54,7 +54,14 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         ..filter(Some(mesh.mesh.mesh), &narrowed)?
     };
     bring_up_to_date(&ipc).await?;
-    let page = ipc.shared.store.inbox_search(words, before, filter).await;
+    let store = &ipc.shared.store;
+    let page = if words.has_parts() {
+        store
+            .inbox_scan(words, before, filter, index::body_of)
+            .await
+    } else {
+        store.inbox_search(words, before, filter).await
+    };
     let InboxRows { rows, more } = page.map_err(|error| store_problem(&error))?;
     let freshness = Freshness::of(mesh);
     ok(&SearchPage {

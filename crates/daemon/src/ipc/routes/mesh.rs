@@ -15,7 +15,7 @@ use heddle_store::KeptInvite;
 use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
 use heddle_wire::from_wire::invalid;
 use heddle_wire::ipc::{
-    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList, MeshMember,
+    Finding, MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList, MeshMember,
     MeshRevokeAnswer, MeshRevokeBody, MeshView,
 };
 use heddle_wire::problem::Problem;
@@ -25,9 +25,9 @@ use serde_json::json;
 use super::send::idempotency_key;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
-use crate::membership::{self, Joiner};
+use crate::membership::{self, Joiner, Missed};
 use crate::mesh::MeshState;
-use crate::shared::store_problem;
+use crate::shared::{Shared, store_problem};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -239,6 +239,62 @@ pub(super) async fn join(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&membership::join(joiner, body).await?)
 }
 
+/// The members that this home has seen in the mesh it hosts, and that its broker does not know any more.
+pub(super) async fn lost(shared: &Shared, mesh: &MeshState) -> Vec<String> {
+    if mesh.standing.missed().is_empty() {
+        return Vec::new();
+    }
+    // Whoever was shut out is not lost; the broker knows that of it.
+    if let Ok(entries) = members(mesh).await
+        && mesh.standing.found(&entries)
+    {
+        mesh.note_lost(shared).await;
+    }
+    let missed = mesh.standing.missed();
+    missed.iter().map(|one| one.name.to_string()).collect()
+}
+
+/// What the doctor says of the members of a mesh that is hosted here.
+pub(super) async fn members_finding(shared: &Shared, mesh: &MeshState) -> Finding {
+    let lost = lost(shared, mesh).await;
+    let check = format!("members of mesh {}", mesh.mesh.name);
+    if lost.is_empty() {
+        return Finding {
+            check,
+            ok: true,
+            says: "the broker knows everybody who was seen here".to_owned(),
+            next: String::new(),
+        };
+    }
+    Finding {
+        check,
+        ok: false,
+        says: format!(
+            "the broker does not know @{} any more: broker.db is another one than before, and they are not let in",
+            lost.join(", @")
+        ),
+        next: format!(
+            "With a backup: `heddle down`, then `heddle daemon restore FILE --only broker`. Without: `heddle mesh invite --mesh {mesh}` for each of them, who joins again as before; `heddle mesh revoke NAME` forgets one.",
+            mesh = mesh.mesh.name
+        ),
+    }
+}
+
+/// A member that the broker has lost is forgotten here as well.
+async fn forget(ipc: &Ipc, mesh: &MeshState, wanted: &str) -> Option<MeshRevokeAnswer> {
+    let missed = mesh.standing.missed();
+    let is_it = |one: &Missed| one.name.as_str() == wanted || one.member.to_string() == wanted;
+    let one = missed.into_iter().find(is_it)?;
+    mesh.standing.forget(is_it);
+    mesh.note_lost(&ipc.shared).await;
+    Some(MeshRevokeAnswer {
+        member: one.name.to_string(),
+        member_id: one.member.to_string(),
+        mesh: mesh.mesh.name.to_string(),
+        changed: true,
+    })
+}
+
 pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let body: MeshRevokeBody = body::read(&parts, incoming).await?;
@@ -249,6 +305,9 @@ pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         .iter()
         .find(|entry| entry.name.as_str() == wanted || entry.member.to_string() == wanted);
     let Some(found) = found else {
+        if let Some(answer) = forget(&ipc, mesh, wanted).await {
+            return ok(&answer);
+        }
         let names: Vec<String> = entries.iter().map(|entry| entry.name.to_string()).collect();
         let detail = format!("nobody in mesh {} is called {wanted:?}", mesh.mesh.name);
         return Err(Problem::new(ErrorCode::UnknownMember, detail)

@@ -9,6 +9,7 @@ use heddle_wire::problem::Problem;
 use http::StatusCode;
 use serde::Deserialize;
 
+use crate::config::HOME_MESH;
 use crate::inbox::recover;
 use crate::ipc::reply::{Answered, json, ok, with_body};
 use crate::ipc::{Ipc, body};
@@ -31,6 +32,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             connected: mesh.is_connected(),
             as_of: mesh.as_of(ipc.shared.clock.wall()),
             last_error: mesh.last_error(),
+            refused: mesh.standing.barred().map(|barred| barred.why),
+            members_lost: super::mesh::lost(&ipc.shared, mesh).await,
             sync: Some(super::sync::view(&ipc.shared, mesh).await?),
         });
     }
@@ -39,6 +42,11 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let mut degraded = ipc.shared.degraded();
     degraded.extend(lost_inboxes(&ipc).await?);
     degraded.extend(meshes.iter().filter_map(set_aside));
+    degraded.extend(meshes.iter().filter_map(members_lost));
+    let unserved = unserved(&ipc).await?;
+    degraded.extend(unserved.iter().map(|mesh| {
+        format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served")
+    }));
     if parked > 0 {
         degraded.push(format!(
             "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
@@ -61,6 +69,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         },
         durability: ipc.durability.to_owned(),
         degraded,
+        unserved,
         version: ipc.version.to_owned(),
         home: Some(ipc.home.display().to_string()),
         socket: Some(ipc.socket.display().to_string()),
@@ -82,6 +91,31 @@ fn set_aside(mesh: &MeshStatus) -> Option<String> {
             mesh.mesh
         )
     })
+}
+
+fn members_lost(mesh: &MeshStatus) -> Option<String> {
+    (!mesh.members_lost.is_empty()).then(|| {
+        format!(
+            "the broker of mesh {} does not know @{} any more; `heddle doctor` says what to do",
+            mesh.mesh,
+            mesh.members_lost.join(", @")
+        )
+    })
+}
+
+/// Meshes of the store that nobody serves. A daemon without a broker of its own leaves the home's out on purpose.
+async fn unserved(ipc: &Ipc) -> Result<Vec<String>, Problem> {
+    let known = ipc.shared.store.meshes().await;
+    let known = known.map_err(|error| store_problem(&error))?;
+    let is_served = |name: &str| {
+        let shared = &ipc.shared;
+        let mut served = shared.meshes.iter().map(|mesh| &mesh.mesh.name);
+        name == HOME_MESH
+            || served.any(|mesh| mesh.as_str() == name)
+            || shared.left.iter().any(|mesh| mesh.as_str() == name)
+    };
+    let names = known.iter().map(|mesh| mesh.name.to_string());
+    Ok(names.filter(|name| !is_served(name)).collect())
 }
 
 /// What came back of an inbox that was lost, as long as the file that it was lost with lies there.

@@ -116,7 +116,13 @@ pub(super) async fn dump(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
 /// What is to be said of a mesh's sync.
 pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
     let name = &mesh.mesh.name;
-    let (ok, says, next) = if sync.kind == "personal" {
+    let (ok, says, next) = if let Some(barred) = mesh.standing.barred() {
+        let says = format!(
+            "no connection: {}; {} changes wait to be sent",
+            barred.why, sync.out_waiting
+        );
+        (false, says, barred.next.to_owned())
+    } else if sync.kind == "personal" {
         (
             true,
             "its data stays in this home".to_owned(),

@@ -5,11 +5,11 @@ use heddle_wire::ipc::{
     ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, StatePage, StateSetBody, StateView,
     SweepAnswer, SweepBody, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
     TaskSettleBody, TaskStory, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
-    VectorStoreBody,
+    VectorStoreBody, WarningsView,
 };
 
 use super::table::{KEY, Route, get, post};
-use super::{file, file_get, memory, re_embed, state, task, task_view, vector};
+use super::{file, file_get, memory, re_embed, state, task, task_view, vector, warnings};
 
 pub(super) fn data() -> Vec<Route> {
     vec![
@@ -36,6 +36,13 @@ pub(super) fn data() -> Vec<Route> {
         .takes::<KeyBody>()
         .with(KEY)
         .gives::<ChangeAnswer>(200),
+        get(
+            "/v1/warnings",
+            warnings::get,
+            "What an agent lost since its last call; told once",
+        )
+        .asks::<warnings::Query>()
+        .gives::<WarningsView>(200),
         post("/v1/state/set", state::set, "Set a value that all share")
             .takes::<StateSetBody>()
             .with(KEY)

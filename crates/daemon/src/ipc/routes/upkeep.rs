@@ -26,6 +26,9 @@ pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
     for mesh in &ipc.shared.meshes {
         let sync = sync::view(&ipc.shared, mesh).await?;
         findings.push(sync::finding(mesh, &sync));
+        if mesh.is_hosted_here() {
+            findings.push(super::mesh::members_finding(&ipc.shared, mesh).await);
+        }
         if sync.kind != "personal" {
             ops.extend(sync::stuck(&ipc.shared, mesh).await?);
         }
@@ -62,12 +65,11 @@ pub(super) async fn back_up(State(ipc): State<Arc<Ipc>>, request: Request) -> An
     }
     let place = Arc::clone(&ipc.load.files).try_acquire_owned();
     let _place = place.map_err(|_| stream::no_place())?;
-    let (data, blobs) = (ipc.home.join("data.db"), ipc.shared.blobs.clone());
-    let work = move || heddle_store::back_up(&data, &blobs, &to);
+    let (home, blobs) = (ipc.home.clone(), ipc.shared.blobs.clone());
+    let work = move || upkeep::back_up_home(&home, &blobs, &to);
     let made = tokio::task::spawn_blocking(work).await;
     let made = made.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
-    let made = made.map_err(|error| problem(&error))?;
-    ok(&upkeep::backup_view(made))
+    ok(&made.map_err(|error| problem(&error))?)
 }
 
 fn problem(error: &BackupError) -> Problem {

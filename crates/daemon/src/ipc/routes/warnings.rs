@@ -1,12 +1,35 @@
 //! What an agent lost since its last call, told with its next answer (DESIGN §13.6).
 
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
 use heddle_core::names::AgentName;
 use heddle_store::{Loss, LossKind, LossSide};
-use heddle_wire::ipc::{WarningSide, WarningView};
+use heddle_wire::ipc::{WarningSide, WarningView, WarningsView};
+use serde::Deserialize;
 
 use super::data::address;
-use crate::ipc::Ipc;
+use super::send::agent;
+use crate::ipc::reply::{Answered, ok};
+use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Query {
+    agent: Option<String>,
+    mesh: Option<String>,
+}
+
+/// For whoever has sent: the answer to a send carries none, so that it costs nothing (ADR 9).
+pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let query: Query = body::query(&request.into_parts().0)?;
+    let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    let own = agent(&ipc, query.agent.as_deref())?;
+    ok(&WarningsView {
+        warnings: take(&ipc, mesh, &own).await,
+    })
+}
 
 /// One look at an index for most calls. From here on they count as told, so the answer must carry them.
 pub(super) async fn take(ipc: &Ipc, mesh: &MeshState, agent: &AgentName) -> Vec<WarningView> {

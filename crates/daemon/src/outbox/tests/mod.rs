@@ -248,6 +248,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         },
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
+        left: Vec::new(),
         max_age_hours_override: None,
         snapshot_rows: 10_000,
         arrivals: watch::Sender::new(0),

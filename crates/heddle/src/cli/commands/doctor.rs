@@ -21,7 +21,7 @@ pub struct Args {
     /// Let the sync of a mesh go on that an op has paused
     #[arg(long, value_name = "MESH")]
     resume_sync: Option<String>,
-    /// Make a copy of the store, also while the daemon runs; replaces nothing
+    /// Make a copy of the home, also while the daemon runs; replaces nothing
     #[arg(long, value_name = "FILE", conflicts_with_all = ["retry", "drop", "resume_sync", "repair"])]
     backup: Option<PathBuf>,
     /// Save what can be read of a damaged store; the daemon must be down, and the damaged file is kept
@@ -84,6 +84,11 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         }
         other => other?,
     };
+    if context.mesh.is_some()
+        && let Ok(list) = client.meshes()
+    {
+        context.known_mesh(list.meshes.iter().map(|mesh| mesh.mesh.as_str()))?;
+    }
     context.print(&view, describe)?;
     if view.ok {
         Ok(())

@@ -22,6 +22,13 @@ enum Format {
 pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
     let Format::Jsonl = args.format;
     let list = serde_json::to_value(context.client().meshes()?).unwrap_or_default();
+    let unserved = context.client().status()?.unserved;
+    if !unserved.is_empty() {
+        ui::note(&format!(
+            "warning: not in it is mesh {}: its data is in the store, but config.toml does not name it\n  next: `heddle doctor` says how it comes back.",
+            unserved.join(", ")
+        ));
+    }
     let mut count = 0;
     for mesh in list["meshes"].as_array().into_iter().flatten() {
         let name = mesh["mesh"].as_str().unwrap_or_default();

@@ -41,17 +41,35 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             .next("`heddle recall --scope all` shows every key."));
     }
     let is_one = args.key.is_some() && args.scope != "all";
-    context.print(&page, |page| match page.items.as_slice() {
-        [only] if is_one => shown(&only.value) + "\n",
-        _ => describe(page) + &more(context, page, &args),
-    })
+    match page.items.as_slice() {
+        [only] if is_one => {
+            let value = shown(&only.value) + "\n";
+            context.print_value(&page, |_| value)
+        }
+        [] => context.print(&page, |_| nothing(context, &args)),
+        _ => context.print(&page, |page| describe(page) + &more(context, page, &args)),
+    }
+}
+
+/// Why a page is empty: nothing matches, nothing of one's own, or nothing at all.
+fn nothing(context: &Context, args: &Args) -> String {
+    if let Some(words) = &args.search {
+        return context.spelled_in(&format!(
+            "nothing that is remembered matches {words:?}; `heddle recall --scope all` shows every key\n"
+        ));
+    }
+    let mut query = context.scope();
+    query.extend([("scope", "all"), ("limit", "1")]);
+    let others = context.client().recall(&query);
+    if args.scope != "all" && others.is_ok_and(|page| !page.items.is_empty()) {
+        return context.spelled_in(
+            "nothing of its own is remembered; `heddle recall --scope all` shows what others keep\n",
+        );
+    }
+    "nothing is remembered here; keep something with `heddle remember KEY VALUE`\n".to_owned()
 }
 
 fn describe(page: &RecallPage) -> String {
-    if page.items.is_empty() {
-        return "nothing is remembered here; keep something with `heddle remember KEY VALUE`\n"
-            .to_owned();
-    }
     let head = ["KEY", "PEER", "TAGS", "VALUE"].map(str::to_owned).to_vec();
     let mut rows = vec![head];
     rows.extend(page.items.iter().map(row));

@@ -80,8 +80,8 @@ pub(super) fn describe(done: &str, answer: &ChangeAnswer) -> String {
 /// A value for people: text as it is, everything else as JSON.
 pub(super) fn shown(value: &Value) -> String {
     match value {
-        Value::String(text) => printable(text),
-        other => printable(&serde_json::to_string_pretty(other).unwrap_or_default()),
+        Value::String(text) => text.clone(),
+        other => serde_json::to_string_pretty(other).unwrap_or_default(),
     }
 }
 

@@ -84,11 +84,16 @@ pub(super) fn tell(
     text: impl FnOnce(&SendAnswer) -> String,
 ) -> Result<(), CliError> {
     let is_new = answer.duplicate != Some(true);
-    let warning = reply_to
+    let client = context.client();
+    let strange = reply_to
         .filter(|id| is_new && !id.is_empty())
-        .and_then(|id| strange_reply(&context.client(), &context.scope(), id));
+        .and_then(|id| strange_reply(&client, &context.scope(), id));
+    // The send itself carries none. It is done: what cannot be asked now is told by the next verb.
+    let lost = client.warnings(&context.scope());
+    let lost = lost.map(|view| view.warnings).unwrap_or_default();
+    let lost = lost.iter().filter_map(|one| serde_json::to_value(one).ok());
     let told = Told {
-        warnings: warning.into_iter().collect(),
+        warnings: strange.into_iter().chain(lost).collect(),
         answer,
     };
     context.print(&told, |told| text(&told.answer))

@@ -93,7 +93,7 @@ fn get(context: &Context, key: &str) -> Result<(), CliError> {
     let mut query = vec![("key", key)];
     query.extend(context.scope());
     let view = context.client().get_state(&query)?;
-    context.print(&view, |view| shown(&view.value) + "\n")
+    context.print_value(&view, |view| shown(&view.value) + "\n")
 }
 
 fn list(context: &Context, prefix: &str, cursor: Option<&str>) -> Result<(), CliError> {

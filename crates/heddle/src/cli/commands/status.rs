@@ -17,6 +17,7 @@ pub struct Args {}
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     match context.client().hasty().status() {
         Ok(status) => {
+            context.known_mesh(status.meshes.iter().map(|mesh| mesh.mesh.as_str()))?;
             let mut status = status.judged();
             status.next = context.spelled(&status.next);
             context.print(&status, describe)

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::remember::{again, describe, id};
 use super::send::message;
+use crate::cli::limit::parse_hits;
 use crate::cli::text::{excerpt, table};
 use crate::cli::{CliError, Context, exit};
 
@@ -76,7 +77,7 @@ struct Search {
     #[arg(long)]
     model: Option<String>,
     /// How many to show
-    #[arg(long, short = 'n')]
+    #[arg(long, short = 'n', value_parser = parse_hits, allow_negative_numbers = true)]
     limit: Option<usize>,
     /// Measure every vector, also where they are many
     #[arg(long)]

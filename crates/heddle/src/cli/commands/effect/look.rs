@@ -4,6 +4,7 @@ use clap::Args as ClapArgs;
 
 use super::text;
 use crate::cli::error::exit;
+use crate::cli::limit::parse_limit;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -22,7 +23,7 @@ pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliErro
 #[derive(Debug, ClapArgs)]
 pub(super) struct ListArgs {
     /// How many at most
-    #[arg(long)]
+    #[arg(long, value_parser = parse_limit, allow_negative_numbers = true)]
     limit: Option<usize>,
 }
 
@@ -39,7 +40,7 @@ pub(super) struct LogArgs {
     /// Of this key only
     key: Option<String>,
     /// How many lines at most
-    #[arg(long)]
+    #[arg(long, value_parser = parse_limit, allow_negative_numbers = true)]
     limit: Option<usize>,
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::{CWD, RenameFlags};
 use serde_json::json;
 
 use super::text::size;
+use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context, exit, printable, ui};
 
 /// Shown on a terminal; more is for a file.
@@ -80,7 +81,32 @@ fn find(context: &Context, client: &Client, args: &Args) -> Result<FileView, Cli
     let mut query = vec![("path", args.file.as_str())];
     query.extend(args.scope.as_deref().map(|scope| ("scope", scope)));
     query.extend(context.scope());
-    Ok(client.file(&query)?)
+    match client.file(&query) {
+        Err(ClientError::Problem(mut problem)) if problem.code == "unknown_file" => {
+            let owners = owners(context, client, &args.file);
+            if let Some(owner) = owners.first() {
+                problem.next = format!(
+                    "It is shared by {}: `heddle file get {} --scope {owner}`.",
+                    owners.join(", "),
+                    quoted(&args.file)
+                );
+            }
+            Err(ClientError::Problem(problem).into())
+        }
+        answer => Ok(answer?),
+    }
+}
+
+/// Who shares a file under this path; nobody where that cannot be told.
+fn owners(context: &Context, client: &Client, path: &str) -> Vec<String> {
+    let mut query = vec![("prefix", path), ("scope", "all")];
+    query.extend(context.mesh_scope());
+    let page = client.files(&query).map(|page| page.items);
+    let files = page.unwrap_or_default().into_iter();
+    files
+        .filter(|file| file.path == path)
+        .map(|file| file.peer)
+        .collect()
 }
 
 fn show(bytes: Download, view: &FileView) -> Result<(), CliError> {

@@ -4,6 +4,7 @@ use clap::Args as ClapArgs;
 use heddle_journal::Page;
 
 use super::{log, store};
+use crate::cli::limit::parse_count;
 use crate::cli::{CliError, Context};
 
 /// Events on one page; the watermark stands behind the last one shown.
@@ -18,7 +19,8 @@ pub struct Args {
     #[arg(long)]
     peek: bool,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = EVENTS_DEFAULT)]
+    #[arg(long, value_name = "N", default_value_t = EVENTS_DEFAULT, value_parser = parse_count,
+          allow_negative_numbers = true)]
     limit: usize,
 }
 

@@ -4,6 +4,7 @@ use clap::Args as ClapArgs;
 use serde_json::Value;
 
 use super::store;
+use crate::cli::limit::parse_count;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, ui};
 
@@ -13,7 +14,7 @@ pub struct Args {
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     since: u64,
     /// At most this many
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count, allow_negative_numbers = true)]
     limit: Option<usize>,
 }
 

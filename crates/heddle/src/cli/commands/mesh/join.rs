@@ -64,10 +64,11 @@ fn describe(answer: &MeshJoinAnswer) -> String {
     } else {
         "this home is in mesh"
     };
-    let state = if answer.connected {
-        ""
-    } else {
-        "\nIts broker is out of reach for now; the daemon connects by itself as soon as it can.\n"
+    let state = match &answer.next {
+        Some(next) => format!("\n{next}\n"),
+        None if answer.connected => String::new(),
+        None => "\nIts broker is out of reach for now; the daemon connects by itself as soon as it can.\n"
+            .to_owned(),
     };
     format!(
         "{began} {mesh} as @{}\n{state}\nTry next:\n  heddle --mesh {mesh} peers\n  heddle --mesh {mesh} send @AGENT 'hello'\n",
