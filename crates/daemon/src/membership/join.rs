@@ -14,7 +14,7 @@ use heddle_wire::ipc::{MeshJoinAnswer, MeshJoinBody};
 use heddle_wire::problem::Problem;
 
 use super::claim::{self, Claimed};
-use super::{config_file, keys, of_config};
+use super::{Link, config_file, keys, of_config};
 use crate::config::{HOME_MESH, MeshConfig};
 use crate::files::fetch;
 use crate::link;
@@ -23,7 +23,7 @@ use crate::shared::{Shared, lock, store_problem};
 use crate::sync;
 
 /// How long the answer waits for the first connection; it is made in any case.
-const CONNECT_WAIT: Duration = Duration::from_secs(3);
+pub(super) const CONNECT_WAIT: Duration = Duration::from_secs(3);
 
 /// Whoever joins: this home.
 pub(crate) struct Joiner<'a> {
@@ -109,7 +109,7 @@ fn answer(state: &MeshState, duplicate: bool) -> MeshJoinAnswer {
     MeshJoinAnswer {
         mesh: state.mesh.name.to_string(),
         member: state.mesh.member_name.to_string(),
-        broker: state.broker.clone(),
+        broker: state.broker(),
         mesh_id: state.mesh.mesh.to_string(),
         member_id: state.mesh.member.to_string(),
         duplicate,
@@ -141,7 +141,10 @@ fn local_name(
 }
 
 /// The first of these that is free, else the last of them with a number behind it.
-fn first_free(names: &[String], is_taken: impl Fn(&MeshName) -> bool) -> Option<MeshName> {
+pub(super) fn first_free(
+    names: &[String],
+    is_taken: impl Fn(&MeshName) -> bool,
+) -> Option<MeshName> {
     let stem = names.last()?;
     let numbered = (2..1000).map(|number| format!("{stem}-{number}"));
     names
@@ -189,16 +192,21 @@ async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshSta
             "The mesh is in config.toml: mend that and restart with `heddle down` and `heddle up`.",
         )
     })?;
+    begin(joiner, linked).await
+}
+
+/// A mesh that is new while the daemon runs: its mailboxes, its link, its sync.
+pub(super) async fn begin(joiner: &Joiner<'_>, linked: Link) -> Result<Arc<MeshState>, Problem> {
+    let shared = joiner.shared;
     let (mesh, now) = (linked.mesh.mesh, shared.clock.wall());
     for agent in &joiner.agents {
         let registered = shared.store.register_agent(mesh, agent.clone(), now).await;
         registered.map_err(|error| store_problem(&error))?;
     }
-    let connector = Arc::clone(&linked.connector);
     let state = linked.load(&shared.store).await;
     let state = Arc::new(state.map_err(|error| store_problem(&error))?);
     if shared.meshes.push(Arc::clone(&state)) {
-        let keep = link::keep(Arc::clone(shared), Arc::clone(&state), connector);
+        let keep = link::keep(Arc::clone(shared), Arc::clone(&state));
         let syncing = sync::run(Arc::clone(shared), Arc::clone(&state));
         let fetching = fetch::run(Arc::clone(shared), Arc::clone(&state));
         let mut links = lock(&shared.links);
@@ -209,7 +217,7 @@ async fn pick_up(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Arc<MeshSta
     Ok(state)
 }
 
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
