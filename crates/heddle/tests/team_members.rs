@@ -288,11 +288,13 @@ fn lf_34_a_personal_mesh_moves_to_the_team_with_every_row_and_its_owner_invites_
         alice.cli(&["queue", "push", "jobs", "one"]).ok();
         let token = team.broker.data.join("broker_token");
         let token = ["--token-file", token.to_str().unwrap()];
-        wait_until("the queue", || {
-            let ran = publish(&token);
-            assert_ne!(ran.code, 0, "{ran:?}");
-            ran.stderr.contains("queue jobs")
+        wait_until("the work", || {
+            let list = alice.cli(&["queue", "list", "--json"]).json();
+            list["queues"][0]["ready"] == 1
         });
+        let waits = publish(&token);
+        assert_eq!(waits.code, 2, "{waits:?}");
+        assert!(waits.stderr.contains("queue jobs"), "{waits:?}");
         let taken = alice.cli(&["queue", "take", "jobs", "--json"]).ok().json();
         let item = &taken["items"][0];
         let (id, fence) = (item["id"].as_str().unwrap(), item["fence"].to_string());

@@ -9,9 +9,9 @@ use heddle_core::ids::{BrokerMessageId, ClientMessageId, MemberId, Party};
 use heddle_core::membership::{Bar, Change, ChangeVerdict, Role};
 use ulid::Ulid;
 
+use super::RevokeVerdict;
 use super::suite::{AT, LATE, claim, name, open, party_of};
-use super::{Members as _, RevokeVerdict};
-use crate::storage::{Accepted, Destination, LeaseMs, NewMessage, SendId, Storage as _};
+use crate::storage::{Accepted, Destination, LeaseMs, NewMessage, SendId};
 use crate::test_support::{TestStorage, member, mesh, on_every_storage, topic};
 
 const BOB: MemberId = MemberId(Ulid(5_002));

@@ -4,7 +4,6 @@
 //! a mesh of its own and own it here. Every call may come again: it changes nothing then.
 
 use heddle_broker::limiter::Limiter;
-use heddle_broker::members::Members as _;
 use heddle_broker::storage::{Storage, StorageError};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, Party};
@@ -126,7 +125,7 @@ trait NextIs {
 
 impl NextIs for Box<Problem> {
     fn next_is(self, next: &str) -> Self {
-        Self::new(self.next(next))
+        Self::new((*self).next(next))
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use heddle_broker::storage::{Storage, StorageError};
-use heddle_core::clock::{Clock, Ids as _, WallMs};
+use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
 
 use super::invites::{InviteError, InviteSpec, MadeInvite, Source, make};
@@ -22,7 +22,7 @@ impl Errand for Making {
     type Answer = Result<MadeInvite, InviteError>;
 
     async fn run<S: Storage>(self, storage: &S) -> Result<Self::Answer, StorageError> {
-        let sources: (&dyn heddle_core::clock::Ids, WallMs) = (&self.ids, self.now);
+        let sources: (&dyn Ids, WallMs) = (&self.ids, self.now);
         match make(storage, sources, &self.spec, Source::Fresh).await {
             Err(InviteError::Storage(error)) => Err(error),
             other => Ok(other),
@@ -38,8 +38,6 @@ pub fn invite(context: &Context, place: &Place, spec: InviteSpec) -> Result<(), 
         ids: SystemIds::new(clock),
         now,
     };
-    // Drawn once, so that a broken source of randomness is noticed before anything is written.
-    let _ = making.ids.ulid();
     let made = send(context, place, making)?.map_err(|error| match error {
         InviteError::Refused(code, why) => CliError::new(code.exit_code(), why).next(next(code)),
         InviteError::Storage(error) => CliError::new(exit::FAILED, error.to_string()),

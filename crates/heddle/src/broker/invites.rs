@@ -110,10 +110,9 @@ pub async fn make<S: Storage>(
     let id = match source {
         Source::Fresh => InviteId(ids.ulid()),
         Source::Key { .. } => {
-            let (head, _) = *bytes("id")
-                .split_first_chunk::<16>()
-                .unwrap_or((&[0; 16], &[]));
-            InviteId(Ulid::from_bytes(head))
+            let mut id = [0; 16];
+            id.copy_from_slice(&bytes("id")[..16]);
+            InviteId(Ulid::from_bytes(id))
         }
     };
     let kept = storage.invite(mesh, id).await?;

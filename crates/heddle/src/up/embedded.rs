@@ -10,7 +10,7 @@ use std::time::Duration;
 use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::members::Members as _;
 use heddle_broker::storage::{
-    DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError,
+    DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
 };
 use heddle_broker::{Broker, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
