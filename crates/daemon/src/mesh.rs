@@ -38,6 +38,8 @@ pub(crate) struct MeshState {
     pub(crate) identity: Identity,
     /// How its broker is reached; none in tests. Another one once the mesh has moved.
     connector: RwLock<Option<Arc<dyn Connector>>>,
+    /// The broker that it has moved to while the daemon ran.
+    moved_to: Mutex<Option<BrokerId>>,
     /// Held while there is a connection, and by whoever moves the mesh.
     pub(crate) linking: tokio::sync::Mutex<()>,
     /// Ends the connection of now.
@@ -85,6 +87,7 @@ impl MeshState {
         Ok(Self {
             identity: Identity::default(),
             connector: RwLock::new(None),
+            moved_to: Mutex::new(None),
             linking: tokio::sync::Mutex::default(),
             cut: Notify::new(),
             broker_id: Mutex::new(None),
@@ -115,9 +118,15 @@ impl MeshState {
         read(&self.connector).clone()
     }
 
-    /// It has another broker from now on. Whoever calls holds `linking`.
-    pub(crate) fn move_to(&self, connector: Arc<dyn Connector>) {
+    /// It has this broker from now on, and is shown to no other. Whoever calls holds `linking`.
+    pub(crate) fn move_to(&self, connector: Arc<dyn Connector>, broker: BrokerId) {
+        *lock(&self.moved_to) = Some(broker);
         *write(&self.connector) = Some(connector);
+    }
+
+    /// The only broker that our key signs for.
+    pub(crate) fn pinned(&self) -> Option<BrokerId> {
+        lock(&self.moved_to).or(self.identity.pinned)
     }
 
     /// `embedded`, or the broker's URL.

@@ -138,7 +138,7 @@ fn sign(
     broker: Option<BrokerId>,
     nonce: &str,
 ) -> Result<Option<Signature>, SessionEnd> {
-    let (Some(key), Some(pinned)) = (&mesh.identity.key, mesh.identity.pinned) else {
+    let (Some(key), Some(pinned)) = (&mesh.identity.key, mesh.pinned()) else {
         return Ok(None);
     };
     if broker != Some(pinned) {

@@ -75,7 +75,8 @@ pub(crate) async fn publish_to(
         if !has_left(connector.as_ref()).await? {
             let answer = register(mesh, &to, &key).await?;
             remember(home, mesh, &to, &answer).await?;
-            mesh.move_to(Arc::new(UrlConnector::new(&to.url)));
+            let connector = Arc::new(UrlConnector::new(&to.url));
+            mesh.move_to(connector, answer.server_id);
             drop(held);
             tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker(), "the mesh has moved");
             return Ok(true);
