@@ -81,13 +81,15 @@ fn cut(text: &str) -> String {
 }
 
 /// Refusals that no retry can heal. IMPORTANT: closed list; 429 and 5xx never belong here (C6).
-pub const PERMANENT: [ErrorCode; 6] = [
+pub const PERMANENT: [ErrorCode; 8] = [
     ErrorCode::IdempotencyKeyReused,
     ErrorCode::InvalidRequest,
     ErrorCode::PayloadTooLarge,
     ErrorCode::UnknownRecipient,
     ErrorCode::AmbiguousRecipient,
     ErrorCode::NotAMember,
+    ErrorCode::MemberRevoked,
+    ErrorCode::MemberBlocked,
 ];
 
 pub fn drain(answer: BrokerAnswer) -> RowMove {

@@ -42,6 +42,8 @@ pub enum CloseCode {
     Unauthenticated,
     /// The member was shut out of the mesh.
     MemberRevoked,
+    /// The member is blocked until an owner grants it a role again.
+    MemberBlocked,
     FeatureUnavailable,
     FeatureParamInvalid,
     FeatureParamBelowFloor,
@@ -54,6 +56,7 @@ impl CloseCode {
             Self::RefusedForOlder => 4004,
             Self::Unauthenticated => 4005,
             Self::MemberRevoked => 4006,
+            Self::MemberBlocked => 4007,
             Self::FeatureUnavailable => 4010,
             Self::FeatureParamInvalid => 4011,
             Self::FeatureParamBelowFloor => 4012,
@@ -66,6 +69,7 @@ impl CloseCode {
             Self::RefusedForOlder => "refused_for_older",
             Self::Unauthenticated => "unauthenticated",
             Self::MemberRevoked => "member_revoked",
+            Self::MemberBlocked => "member_blocked",
             Self::FeatureUnavailable => "feature_unavailable",
             Self::FeatureParamInvalid => "feature_param_invalid",
             Self::FeatureParamBelowFloor => "feature_param_below_floor",

@@ -173,9 +173,11 @@ impl Config {
     pub(crate) fn check(&self) -> Result<(), String> {
         self.broker.check()?;
         self.vectors.check()?;
-        let mut names = BTreeSet::from([HOME_MESH]);
+        let mut names = BTreeSet::new();
         for mesh in &self.mesh {
-            if !names.insert(mesh.name.as_str()) {
+            // The mesh that every home has is there only once it was published to a broker elsewhere.
+            let is_home = mesh.name.as_str() == HOME_MESH && mesh.id.is_none();
+            if !names.insert(mesh.name.as_str()) || is_home {
                 return Err(format!(
                     "[[mesh]] {:?} is there twice, or is the mesh that every home has; choose another name",
                     mesh.name.as_str()

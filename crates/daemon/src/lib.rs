@@ -32,7 +32,7 @@ pub mod upkeep;
 mod vector_config;
 mod vectors;
 
-pub use effects::{Desk, EffectsError, HomeDesk};
+pub use effects::{Desk, EffectsError, HomeDesk, HomeDesks};
 pub use heddle_store::{BackupError, Durability};
 pub use home::{Home, HomeError};
 pub use hooks::PolicyError;

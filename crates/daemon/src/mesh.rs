@@ -40,13 +40,17 @@ pub(crate) struct Identity {
 
 pub(crate) struct MeshState {
     pub(crate) identity: Identity,
-    /// How its broker is reached; none in tests.
-    connector: Option<Arc<dyn Connector>>,
+    /// How its broker is reached; none in tests. Another one once the mesh has moved.
+    connector: RwLock<Option<Arc<dyn Connector>>>,
+    /// Held while there is a connection, and by whoever moves the mesh.
+    pub(crate) linking: tokio::sync::Mutex<()>,
+    /// Ends the connection of now.
+    pub(crate) cut: Notify,
     /// What the broker called itself.
     broker_id: Mutex<Option<BrokerId>>,
     pub(crate) mesh: Mesh,
-    /// `embedded`, or the broker's URL.
-    pub(crate) broker: String,
+    /// What its broker was called when it was loaded.
+    broker: String,
     /// This home's mailboxes.
     agents: RwLock<BTreeSet<AgentName>>,
     roster: RwLock<(Roster, Option<WallMs>)>,
@@ -86,7 +90,9 @@ impl MeshState {
         });
         Ok(Self {
             identity: Identity::default(),
-            connector: None,
+            connector: RwLock::new(None),
+            linking: tokio::sync::Mutex::default(),
+            cut: Notify::new(),
             broker_id: Mutex::new(None),
             mesh,
             broker,
@@ -108,18 +114,35 @@ impl MeshState {
     pub(crate) fn with(mut self, identity: Identity, connector: Arc<dyn Connector>) -> Self {
         self.standing.pin(identity.pinned);
         self.identity = identity;
-        self.connector = Some(connector);
+        *write(&self.connector) = Some(connector);
         self
+    }
+
+    /// How its broker is reached.
+    pub(crate) fn connector(&self) -> Option<Arc<dyn Connector>> {
+        read(&self.connector).clone()
+    }
+
+    /// It has this broker from now on, and is shown to no other. Whoever calls holds `linking`.
+    pub(crate) fn move_to(&self, connector: Arc<dyn Connector>, broker: BrokerId) {
+        self.standing.pin(Some(broker));
+        *write(&self.connector) = Some(connector);
+    }
+
+    /// `embedded`, or the broker's URL.
+    pub(crate) fn broker(&self) -> String {
+        let connector = self.connector();
+        connector.map_or_else(|| self.broker.clone(), |connector| connector.label())
     }
 
     /// Where others reach the broker of this mesh.
     pub(crate) fn reach(&self) -> Option<String> {
-        self.connector.as_ref()?.reach()
+        self.connector()?.reach()
     }
 
     /// What keeps others from reaching it.
     pub(crate) fn trouble(&self) -> Option<String> {
-        self.connector.as_ref()?.trouble()
+        self.connector()?.trouble()
     }
 
     pub(crate) fn broker_id(&self) -> Option<BrokerId> {
@@ -200,7 +223,7 @@ impl MeshState {
 
     /// The broker of this very process hosts it.
     pub(crate) fn is_hosted_here(&self) -> bool {
-        self.broker == OWN_BROKER
+        self.broker() == OWN_BROKER
     }
 
     pub(crate) async fn set_roster(&self, shared: &Shared, roster: Roster) {

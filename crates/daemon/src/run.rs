@@ -24,7 +24,7 @@ use crate::hooks::{self, Hooks, Tokens};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector};
-use crate::membership::{Link, home_mesh, keys, of_config, refuse_another_name};
+use crate::membership::{self, Link, home_mesh, keys, of_config, refuse_another_name};
 use crate::mesh::Identity;
 use crate::meshes::Meshes;
 use crate::open_store::{last_words, open_store};
@@ -67,6 +67,8 @@ pub struct Prepared {
     mesh: Mesh,
     /// Who we are in it, should anybody ask over a network.
     key: Arc<MemberKey>,
+    /// Further meshes of this home's own, by their names.
+    own: Vec<Mesh>,
     /// Meshes of `[[mesh]]`, in the order of the config.
     elsewhere: Vec<Link>,
     person: AgentName,
@@ -130,11 +132,18 @@ impl Prepared {
         })?;
         let person = AgentName::parse(mesh.member_name.as_str())?;
         let default_agent = options.agent.clone().unwrap_or_else(|| person.clone());
+        let mut own = store.meshes().await?;
+        own.retain(|one| one.broker_url.is_none() && one.mesh != mesh.mesh);
         let mut elsewhere = Vec::new();
         for config in &home.config.mesh {
             let sources = (ids, clock);
             let link = of_config(config, home.path(), &mesh.member_name, &store, sources);
             elsewhere.push(link.await?);
+        }
+        own.retain(|one| elsewhere.iter().all(|link| link.mesh.mesh != one.mesh));
+        for link in &elsewhere {
+            // It moved there, and the crash came before its rows could follow.
+            membership::go_on(&store, &link.mesh, &home, clock).await?;
         }
         let (clock, ids) = (Arc::clone(&options.clock), Arc::clone(&options.ids));
         let whose = (mesh.mesh, mesh.member_name.clone());
@@ -143,6 +152,7 @@ impl Prepared {
         for one in elsewhere
             .iter()
             .map(|link: &Link| &link.mesh)
+            .chain(&own)
             .chain([&mesh])
         {
             for agent in [&person, &default_agent] {
@@ -156,6 +166,7 @@ impl Prepared {
             blobs,
             mesh,
             key: Arc::new(key),
+            own,
             elsewhere,
             person,
             default_agent,
@@ -172,14 +183,20 @@ impl Prepared {
         &self.mesh
     }
 
+    /// Whether the mesh that every home has is hosted elsewhere by now.
+    pub fn has_moved(&self) -> bool {
+        let mut elsewhere = self.elsewhere.iter();
+        elsewhere.any(|link| link.mesh.mesh == self.mesh.mesh)
+    }
+
     /// The public half of this home's key in its own mesh.
     pub fn public_key(&self) -> PublicKey {
         self.key.public()
     }
 
     /// Who decides about the effects of its own mesh: for the broker that serves the mesh.
-    pub fn effects(&self) -> Arc<crate::HomeDesk> {
-        Arc::clone(&self.effects.desk)
+    pub fn effects(&self) -> Arc<crate::HomeDesks> {
+        Arc::clone(&self.effects.desks)
     }
 
     /// The newest place of the mesh's history that this home has seen.
@@ -189,16 +206,27 @@ impl Prepared {
 
     /// With the mesh `home` behind this connector, and the meshes of the config.
     pub async fn start(mut self, home: Arc<dyn Connector>) -> Result<Daemon, StartError> {
-        let mut links = vec![Link {
-            mesh: self.mesh.clone(),
-            connector: home,
-            identity: Identity {
-                key: Some(Arc::clone(&self.key)),
-                pinned: None,
-            },
-        }];
+        // It may have moved to a broker elsewhere; it stays the first one.
+        let moved = |link: &Link| link.mesh.mesh == self.mesh.mesh;
+        let mut links = match self.elsewhere.iter().position(moved) {
+            Some(place) => vec![self.elsewhere.remove(place)],
+            None => vec![Link {
+                mesh: self.mesh.clone(),
+                connector: Arc::clone(&home),
+                identity: Identity {
+                    key: Some(Arc::clone(&self.key)),
+                    pinned: None,
+                },
+            }],
+        };
+        let sources = (self.home.path(), self.options.ids.as_ref());
+        for mesh in std::mem::take(&mut self.own) {
+            let hosted = membership::host(&home, mesh, sources, &self.effects, &self.store);
+            links.extend(hosted.await?);
+        }
         links.append(&mut self.elsewhere);
-        self.start_with(links).await
+        let host = home.hosts().then_some(home);
+        self.start_with(links, host).await
     }
 
     /// With the meshes of the config only.
@@ -207,11 +235,15 @@ impl Prepared {
         if links.is_empty() {
             return Err(StartError::NoMesh);
         }
-        self.start_with(links).await
+        self.start_with(links, None).await
     }
 
     /// Opens the doors and connects. Ready when every broker answered, or would not for a while.
-    async fn start_with(self, links: Vec<Link>) -> Result<Daemon, StartError> {
+    async fn start_with(
+        self,
+        links: Vec<Link>,
+        host: Option<Arc<dyn Connector>>,
+    ) -> Result<Daemon, StartError> {
         let metrics = crate::metrics::install()?;
         let token = LocalToken::load_or_mint(&self.home.token(), self.options.ids.as_ref())
             .map_err(io("local_token"))?;
@@ -231,8 +263,8 @@ impl Prepared {
             member: first.map_or_else(String::new, |mesh| mesh.member_name.to_string()),
             pid: std::process::id(),
         };
-        let (shared, connectors) =
-            share(&self.home, (self.store, self.blobs), &self.options, links).await?;
+        let stores = (self.store, self.blobs);
+        let shared = share(&self.home, stores, &self.options, (links, host)).await?;
         let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
@@ -256,7 +288,7 @@ impl Prepared {
         let mut keeping = start_keeping(&shared, &self.hooks).await?;
         // From here on nothing of the links is missed.
         let events = shared.events.subscribe();
-        if let Err(error) = connect(&shared, connectors).await {
+        if let Err(error) = connect(&shared).await {
             join_all(keeping).await;
             close(&shared, &self.effects, &self.home).await;
             return Err(error);
@@ -290,24 +322,22 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
     }
 }
 
-/// What the parts of the daemon have in common, and the connector of each mesh in it.
+/// What the parts of the daemon have in common.
 async fn share(
     home: &Home,
     (store, blobs): (Store, Blobs),
     options: &StartOptions,
-    links: Vec<Link>,
-) -> Result<(Arc<Shared>, Vec<Arc<dyn Connector>>), StartError> {
+    (links, host): (Vec<Link>, Option<Arc<dyn Connector>>),
+) -> Result<Arc<Shared>, StartError> {
     let meshes = Meshes::default();
-    let mut connectors = Vec::with_capacity(links.len());
     for link in links {
-        let (name, connector) = (link.mesh.name.to_string(), Arc::clone(&link.connector));
+        let name = link.mesh.name.to_string();
         if !meshes.push(Arc::new(link.load(&store).await?)) {
             return Err(StartError::Mesh {
                 mesh: name,
                 why: "this home has as many meshes as it can have".to_owned(),
             });
         }
-        connectors.push(connector);
     }
     let last_arrival = store.last_arrival().await?;
     let outbox = &home.config.outbox;
@@ -318,7 +348,8 @@ async fn share(
         options.vectors_key.clone(),
         shutdown.clone(),
     );
-    let shared = Arc::new(Shared {
+    Ok(Arc::new(Shared {
+        host,
         embedder,
         store,
         blobs,
@@ -342,18 +373,14 @@ async fn share(
         tasks: Activity::new(options.ids.uuid_v7().as_u128()),
         shutdown,
         fatal: Mutex::new(None),
-    });
-    Ok((shared, connectors))
+    }))
 }
 
 /// One link for each mesh, with a drain of its own. Waits a little for all of them; a broker that this
 /// home must not work with ends the start.
-async fn connect(
-    shared: &Arc<Shared>,
-    connectors: Vec<Arc<dyn Connector>>,
-) -> Result<(), StartError> {
-    for (mesh, connector) in shared.meshes.iter().zip(connectors) {
-        let keep = link::keep(Arc::clone(shared), Arc::clone(mesh), connector);
+async fn connect(shared: &Arc<Shared>) -> Result<(), StartError> {
+    for mesh in &shared.meshes {
+        let keep = link::keep(Arc::clone(shared), Arc::clone(mesh));
         lock(&shared.links).push(tokio::spawn(keep));
     }
     let all = join_all(shared.meshes.iter().map(|mesh| mesh.wait_connected()));

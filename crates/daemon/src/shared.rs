@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::events::Events;
 use crate::hooks::Tokens;
 use crate::inbox::damage::Damage;
+use crate::link::Connector;
 use crate::mesh::MeshState;
 use crate::meshes::Meshes;
 use crate::outbox::disk::Disk;
@@ -30,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) meshes: Meshes,
+    /// This home's own broker, if it has one: it hosts further meshes.
+    pub(crate) host: Option<Arc<dyn Connector>>,
     /// The tasks that keep them connected.
     pub(crate) links: Mutex<Vec<JoinHandle<()>>>,
     /// One mesh is joined at a time.

@@ -100,12 +100,11 @@ fn serve_listens_on_this_machine_only() {
 }
 
 #[test]
-fn t_01_without_the_token_nobody_gets_past_the_upgrade() {
+fn t_01_without_the_token_nobody_gets_past_the_upgrade_or_unsigned_past_the_hello() {
     let (home, data) = world();
     let broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
     let token = broker.token();
     let wrong = [
-        None,
         Some(("authorization", "Bearer ".to_owned())),
         Some(("authorization", format!("Bearer {}", &token[1..]))),
         Some(("authorization", format!("bearer {token}x"))),
@@ -118,6 +117,14 @@ fn t_01_without_the_token_nobody_gets_past_the_upgrade() {
     }
     let page = Some(("origin", "http://localhost".to_owned()));
     assert_eq!(RawLink::open(&broker.listen(), page).err(), Some(403));
+    let mut stranger = RawLink::open(&broker.listen(), None).unwrap();
+    assert_eq!(stranger.next()["type"], "challenge");
+    stranger.say(&json!({
+        "type": "hello", "protocol": 1, "mesh": MESH, "member": MEMBER, "member_name": "raw",
+        "agents": ["one"], "seen": "0.0",
+    }));
+    let closed = json!({"closed": 4005, "reason": "signature_required"});
+    assert_eq!(stranger.next(), closed);
     let mut link = RawLink::enter(&broker, MESH, MEMBER);
     assert_eq!(link.next_of("welcome")["type"], "welcome");
 }

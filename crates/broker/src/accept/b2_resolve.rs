@@ -3,6 +3,7 @@
 
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::gate::{Outcome, outcome};
+use heddle_core::membership::Bar;
 
 /// What the store does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,15 @@ pub fn resolve(
     &B2_RESOLVE[first + usize::from(!destination_exists)]
 }
 
+/// What a message of a sender that may not speak is refused with. An id that is consumed gets its answer all the
+/// same; one that is not learns nothing about where it goes.
+pub fn barred(resolution: Resolution, bar: Option<Bar>) -> Option<Bar> {
+    match resolution {
+        Resolution::Commit | Resolution::UnknownRecipient => bar,
+        Resolution::Duplicate | Resolution::Conflict => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -92,6 +102,18 @@ mod tests {
         reached.sort_unstable();
         reached.dedup();
         assert_eq!(reached.len(), B2_RESOLVE.len());
+    }
+
+    #[test]
+    fn t_30_a_barred_sender_writes_nothing_and_a_consumed_id_is_answered_all_the_same() {
+        for row in B2_RESOLVE {
+            assert_eq!(barred(row.resolution, None), None);
+            for bar in [Bar::Revoked, Bar::Blocked] {
+                let is_known = row.outcome != Outcome::Fresh;
+                let refused = barred(row.resolution, Some(bar));
+                assert_eq!(refused, (!is_known).then_some(bar), "{}", row.name);
+            }
+        }
     }
 
     #[test]

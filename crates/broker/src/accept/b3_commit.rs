@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::BrokerMessageId;
+use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 use heddle_core::retention::DedupeMode;
 
@@ -128,6 +129,20 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
                 ErrorCode::UnknownRecipient,
                 "the topic or agent does not exist",
             ))
+        }
+        Accepted::Barred(bar) => {
+            metrics::counter!("heddle_broker_rate_limit_consumed_then_b2_rejected_total")
+                .increment(1);
+            Answer::Refused(match bar {
+                Bar::Revoked => Refusal::new(
+                    ErrorCode::MemberRevoked,
+                    "the sender was shut out of the mesh",
+                ),
+                Bar::Blocked => Refusal::new(
+                    ErrorCode::MemberBlocked,
+                    "the sender is blocked in the mesh",
+                ),
+            })
         }
         // The newer session sends it again.
         Accepted::Superseded => Answer::Refused(Refusal::new(

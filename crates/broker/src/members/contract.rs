@@ -14,13 +14,17 @@
 //! **Revoked is for ever.** A revoked member has no mailboxes, no subscriptions and no sessions from that
 //! transaction on, and gets none; its name stays taken, so that nobody speaks in it.
 //!
+//! **Blocked is for now.** A blocked member keeps its mailboxes, its subscriptions and what waits in them; its
+//! sessions end in that transaction, and no new send of its own is accepted after it. A grant lifts it. What may
+//! be changed, and by whom, is decided by `core::membership::decide_change` inside the transaction.
+//!
 //! Reading never changes anything: looking at an invitation takes no use (T-70).
 
 use std::future::Future;
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{BrokerId, MemberId, MeshId};
-use heddle_core::membership::PublicKey;
+use heddle_core::ids::{BrokerId, InviteId, MemberId, MeshId};
+use heddle_core::membership::{Change, ChangeVerdict, PublicKey};
 use heddle_core::names::MemberName;
 
 use super::rows::{Credentials, EnrolVerdict, Enrolment, NewInvite, RevokeVerdict, Standing};
@@ -71,6 +75,13 @@ pub trait Members: Send + Sync + 'static {
         invite: NewInvite,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
+    /// An invitation as it was kept, though it has expired or is used up.
+    fn invite(
+        &self,
+        mesh: MeshId,
+        invite: InviteId,
+    ) -> impl Future<Output = Answer<Option<NewInvite>>> + Send;
+
     /// Whether anybody was ever invited.
     fn has_invites(&self, mesh: MeshId) -> impl Future<Output = Answer<bool>> + Send;
 
@@ -88,4 +99,14 @@ pub trait Members: Send + Sync + 'static {
         member: MemberId,
         at: WallMs,
     ) -> impl Future<Output = Answer<RevokeVerdict>> + Send;
+
+    /// Blocks a member, or gives it a role, if `by` may. A blocked member's sessions end with it.
+    fn change_standing(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        member: MemberId,
+        change: Change,
+        at: WallMs,
+    ) -> impl Future<Output = Answer<ChangeVerdict>> + Send;
 }

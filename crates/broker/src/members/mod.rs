@@ -7,6 +7,8 @@ mod contract;
 mod rows;
 #[cfg(test)]
 mod suite;
+#[cfg(test)]
+mod suite_standing;
 
 pub use contract::Members;
 pub use rows::{Credentials, EnrolVerdict, Enrolment, NewInvite, RevokeVerdict, Standing};

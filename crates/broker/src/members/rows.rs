@@ -2,7 +2,7 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{InviteId, MemberId};
-use heddle_core::membership::{PublicKey, Role};
+use heddle_core::membership::{Bar, Facts, PublicKey, Role};
 use heddle_core::names::MemberName;
 
 /// A member that has, or had, a key.
@@ -15,6 +15,33 @@ pub struct Standing {
     pub key: PublicKey,
     pub enrolled_at: WallMs,
     pub revoked_at: Option<WallMs>,
+    pub blocked_at: Option<WallMs>,
+    /// It came with the mesh, by no invitation.
+    pub is_founder: bool,
+}
+
+impl Standing {
+    /// What keeps it from being heard.
+    pub fn bar(&self) -> Option<Bar> {
+        match (self.revoked_at, self.blocked_at) {
+            (Some(_), _) => Some(Bar::Revoked),
+            (None, Some(_)) => Some(Bar::Blocked),
+            (None, None) => None,
+        }
+    }
+
+    /// What a change of it is decided by.
+    pub fn facts(&self) -> Facts {
+        Facts {
+            role: self.role,
+            bar: self.bar(),
+            is_founder: self.is_founder,
+        }
+    }
+
+    pub fn is_owner(&self) -> bool {
+        self.facts().is_owner()
+    }
 }
 
 /// What a hello is held against.

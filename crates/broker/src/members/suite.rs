@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{BrokerId, InviteId, MemberId};
-use heddle_core::membership::{MemberKey, PublicKey, Role};
+use heddle_core::membership::{Change, MemberKey, PublicKey, Role};
 use heddle_core::names::MemberName;
 use ulid::Ulid;
 
@@ -15,14 +15,14 @@ use crate::test_support::{
     TestStorage, member, memory, mesh, mesh_name, on_every_storage, party, postgres, sqlite, topic,
 };
 
-const AT: WallMs = WallMs(1_000);
-const LATE: WallMs = WallMs(9_000);
+pub(super) const AT: WallMs = WallMs(1_000);
+pub(super) const LATE: WallMs = WallMs(9_000);
 
-fn name(text: &str) -> MemberName {
+pub(super) fn name(text: &str) -> MemberName {
     MemberName::parse(text).unwrap()
 }
 
-fn key(number: u8) -> PublicKey {
+pub(super) fn key(number: u8) -> PublicKey {
     MemberKey::from_seed([number; 32]).public()
 }
 
@@ -39,7 +39,7 @@ fn invite(number: u128, uses_max: u32) -> NewInvite {
 }
 
 /// A claim on invitation `number` by the key of that number, as this member.
-fn claim(number: u128, by: u8, called: &str) -> Enrolment {
+pub(super) fn claim(number: u128, by: u8, called: &str) -> Enrolment {
     Enrolment {
         invite: InviteId(Ulid(number)),
         digest: [u8::try_from(number).unwrap(); 32],
@@ -58,7 +58,7 @@ fn enrolled(by: u8, called: &str) -> EnrolVerdict {
 }
 
 /// A mesh that `a` owns, with an invitation for so many.
-async fn open<S: TestStorage>(storage: &S, uses_max: u32) {
+pub(super) async fn open<S: TestStorage>(storage: &S, uses_max: u32) {
     let (mesh, a) = (mesh(1), member("a"));
     storage.ensure_mesh(mesh, &mesh_name("home")).await.unwrap();
     let alice = name("alice");
@@ -155,6 +155,14 @@ async fn t_72_t_73_expired_unknown_and_other_links_enrol_nobody<S: TestStorage>(
         assert_eq!(storage.enrol(mesh(1), claim).await.unwrap(), verdict);
     }
     assert_eq!(storage.standings(mesh(1)).await.unwrap().len(), 1);
+    assert_eq!(
+        storage.invite(mesh(1), invite(1, 1).invite).await.unwrap(),
+        Some(invite(1, 1))
+    );
+    assert_eq!(
+        storage.invite(mesh(1), invite(2, 1).invite).await.unwrap(),
+        None
+    );
     // The same invitation again is no news, and gives no use back.
     assert!(!storage.create_invite(mesh(1), invite(1, 5)).await.unwrap());
     let won = storage.enrol(mesh(1), claim(1, 2, "bob")).await.unwrap();
@@ -228,7 +236,7 @@ async fn c1_a_member_keeps_its_id_when_its_key_changes<S: TestStorage>(storage: 
     assert!(!same.unwrap());
 }
 
-fn party_of(member: MemberId) -> heddle_core::ids::Party {
+pub(super) fn party_of(member: MemberId) -> heddle_core::ids::Party {
     heddle_core::ids::Party {
         member,
         ..party("b/one")
@@ -345,11 +353,25 @@ async fn keep_the_same_rows<S: TestStorage>(tables: &S, steps: u32) {
                 assert_eq!(oracle.$($call)*.await, tables.$($call)*.await, "step {step}")
             };
         }
-        match draw(8) {
+        match draw(10) {
             0 => both!(create_invite(mesh(1), invite(number, uses_max))),
             1 if uses_max == 1 => both!(revoke(mesh(1), member("a"), who, at)),
             2 => both!(rotate_key(mesh(1), who, key(by + 30), at)),
             3 => both!(register_agent(mesh(1), &party_of(who))),
+            8 => both!(change_standing(
+                mesh(1),
+                member("a"),
+                who,
+                Change::Block,
+                at
+            )),
+            9 => {
+                // Also by one that may be no owner, and about the founder.
+                let (by, role) =
+                    [(member("a"), Role::Owner), (who, Role::Member)][step as usize % 2];
+                let whom = if uses_max == 3 { member("a") } else { who };
+                both!(change_standing(mesh(1), by, whom, Change::Grant(role), at));
+            }
             _ => {
                 let one = Enrolment {
                     at,

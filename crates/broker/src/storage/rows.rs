@@ -9,6 +9,7 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{
     BrokerMessageId, ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party,
 };
+use heddle_core::membership::Bar;
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
 
 use super::story::LimiterNote;
@@ -125,6 +126,8 @@ pub enum Accepted {
     Conflict(Consumed),
     /// The destination does not exist; nothing was written.
     UnknownRecipient,
+    /// The sender was shut out, or is blocked; nothing was written.
+    Barred(Bar),
     /// A newer session of the sender has begun, maybe at another broker; nothing was written.
     Superseded,
     /// The history is in another epoch, this one; nothing was written.

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::future::Future;
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 
 /// What one broker tells the others.
@@ -22,8 +23,12 @@ pub enum Hint {
         member: MemberId,
         generation: u64,
     },
-    /// This member was shut out.
-    Cut { mesh: MeshId, member: MemberId },
+    /// This member was shut out, or blocked.
+    Cut {
+        mesh: MeshId,
+        member: MemberId,
+        bar: Bar,
+    },
     /// Nobody knows what was missed: everything is worth a look.
     Missed,
 }

@@ -1,8 +1,8 @@
 //! What a failing store passes through untouched: the log, members, presence, queues, stories, upkeep.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{BrokerId, HistoryId, MemberId, MeshId, OpId, Party};
-use heddle_core::membership::PublicKey;
+use heddle_core::ids::{BrokerId, HistoryId, InviteId, MemberId, MeshId, OpId, Party};
+use heddle_core::membership::{Change, ChangeVerdict, PublicKey};
 use heddle_core::names::{MemberName, MeshName, QueueName};
 use heddle_core::work::{Settle, Settled};
 
@@ -94,6 +94,10 @@ impl<S: Storage> Members for Flaky<S> {
         self.inner.create_invite(mesh, invite).await
     }
 
+    async fn invite(&self, mesh: MeshId, invite: InviteId) -> Answer<Option<NewInvite>> {
+        self.inner.invite(mesh, invite).await
+    }
+
     async fn has_invites(&self, mesh: MeshId) -> Answer<bool> {
         self.inner.has_invites(mesh).await
     }
@@ -110,6 +114,18 @@ impl<S: Storage> Members for Flaky<S> {
         at: WallMs,
     ) -> Answer<RevokeVerdict> {
         self.inner.revoke(mesh, by, member, at).await
+    }
+
+    async fn change_standing(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        member: MemberId,
+        change: Change,
+        at: WallMs,
+    ) -> Answer<ChangeVerdict> {
+        let inner = &self.inner;
+        inner.change_standing(mesh, by, member, change, at).await
     }
 }
 

@@ -52,6 +52,7 @@ impl Ending {
             Self::IdentityMismatch => (1008, "identity_mismatch"),
             Self::UnknownMesh => (1008, "unknown_mesh"),
             Self::Denied(Denied::Revoked) => policy(Policy::MemberRevoked),
+            Self::Denied(Denied::Blocked) => policy(Policy::MemberBlocked),
             Self::Denied(Denied::SignatureRequired) => {
                 (Policy::Unauthenticated.number(), "signature_required")
             }
@@ -97,6 +98,7 @@ mod tests {
             Ending::IdentityMismatch,
             Ending::UnknownMesh,
             Ending::Denied(Denied::Revoked),
+            Ending::Denied(Denied::Blocked),
             Ending::Denied(Denied::SignatureInvalid),
             Ending::Denied(Denied::SignatureRequired),
             Ending::Claimed,

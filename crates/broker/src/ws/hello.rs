@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::{Stream, StreamExt};
 use heddle_core::ids::{HistoryId, Party};
 use heddle_core::limits::HELLO_TIMEOUT;
-use heddle_core::membership::{Denied, NONCE_BYTES, Nonce};
+use heddle_core::membership::{NONCE_BYTES, Nonce};
 use heddle_core::names::{AgentName, MeshName};
 use heddle_core::negotiate::{ConnectionPolicy, advertise};
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
@@ -245,11 +245,11 @@ async fn enter<S: Storage, L: Limiter>(
         }
     };
     shared.session_began(&registration.session);
-    // It may have been shut out after its proof was looked at and before it could be cut.
+    // It may have been shut out or blocked after its proof was looked at and before it could be cut.
     let credentials = storage.credentials(mesh, member).await.map_err(refuse)?;
-    if credentials.standing.is_some_and(|s| s.revoked_at.is_some()) {
+    if let Some(bar) = credentials.standing.and_then(|standing| standing.bar()) {
         registration.end().await;
-        return Err(Ending::Denied(Denied::Revoked));
+        return Err(Ending::Denied(bar.into()));
     }
     for older in replaced {
         if timeout(HELLO_TIMEOUT, older.ended.cancelled())

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
 use heddle_core::limits::BLOB_ASKS_MAX;
-use heddle_core::membership::Denied;
+use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_wire::broker::ServerFrame;
@@ -40,9 +40,9 @@ pub(super) struct Session {
     reads_log: AtomicBool,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
-    /// The member was shut out; then it is replaced by nobody.
-    was_revoked: AtomicBool,
-    /// Set when a newer connection takes over, or the member was shut out.
+    /// Why the member is heard no more; then it is replaced by nobody.
+    barred: OnceLock<Bar>,
+    /// Set when a newer connection takes over, or the member was shut out or blocked.
     pub(super) replaced: CancellationToken,
     /// Set when nothing of this connection is at work any more.
     pub(super) ended: CancellationToken,
@@ -62,7 +62,7 @@ impl Session {
             outbox: OnceLock::new(),
             reads_log: AtomicBool::new(false),
             heard: AtomicBool::new(false),
-            was_revoked: AtomicBool::new(false),
+            barred: OnceLock::new(),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
         }
@@ -70,11 +70,16 @@ impl Session {
 
     /// Why this connection was told to end.
     pub(super) fn replaced_by(&self) -> Ending {
-        if self.was_revoked.load(Ordering::Relaxed) {
-            Ending::Denied(Denied::Revoked)
-        } else {
-            Ending::Replaced
+        match self.barred.get() {
+            Some(bar) => Ending::Denied((*bar).into()),
+            None => Ending::Replaced,
         }
+    }
+
+    /// Ends it because its member is heard no more.
+    pub(super) fn cut(&self, bar: Bar) {
+        let _ = self.barred.set(bar);
+        self.replaced.cancel();
     }
 
     /// From now on others can write to it.
@@ -158,16 +163,15 @@ impl Hub {
         session.ended.cancel();
     }
 
-    /// Ends every connection of a member that was shut out; the table says so already (T-30).
-    pub(super) fn cut(&self, mesh: MeshId, member: MemberId) {
+    /// Ends every connection of a member that was shut out or blocked; the table says so already (T-30).
+    pub(super) fn cut(&self, mesh: MeshId, member: MemberId, bar: Bar) {
         let rooms = self.lock();
         for session in rooms
             .get(&mesh)
             .into_iter()
             .flat_map(|r| of_member(r, member))
         {
-            session.was_revoked.store(true, Ordering::Relaxed);
-            session.replaced.cancel();
+            session.cut(bar);
         }
     }
 

@@ -6,7 +6,7 @@ use super::Shared;
 use super::ending::Ending;
 use super::hello::refuse;
 use crate::limiter::Limiter;
-use crate::members::Credentials;
+use crate::members::{Credentials, Standing};
 use crate::principal::{Claim, Principal};
 use crate::storage::{Storage, StorageError};
 
@@ -52,8 +52,8 @@ pub(super) async fn identify<S: Storage, L: Limiter>(
         standing.as_ref().map(|standing| standing.key),
         |key, signature| signed.is_signed_by(key, &signature),
     );
-    let is_revoked = standing.as_ref().is_some_and(|s| s.revoked_at.is_some());
-    admit(proven, credentials.mesh_has_keys, proof, is_revoked).map_err(|denied| {
+    let bar = standing.as_ref().and_then(Standing::bar);
+    admit(proven, credentials.mesh_has_keys, proof, bar).map_err(|denied| {
         metrics::counter!("heddle_broker_hellos_denied_total", "reason" => denied.to_string())
             .increment(1);
         tracing::warn!(%mesh, %member, %denied, "a hello was turned away");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use heddle_core::ids::{MemberId, MeshId};
 use heddle_core::limits::SESSION_LEASE;
+use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 use heddle_core::negotiate::ConnectionPolicy;
 use tokio::time::{MissedTickBehavior, interval};
@@ -52,10 +53,10 @@ impl<S: Storage, L> Shared<S, L> {
         });
     }
 
-    /// Ends every connection of a member that was shut out, wherever it is (T-30).
-    pub(super) fn cut(&self, mesh: MeshId, member: MemberId) {
-        self.hub.cut(mesh, member);
-        self.storage().tell(Hint::Cut { mesh, member });
+    /// Ends every connection of a member that was shut out or blocked, wherever it is (T-30).
+    pub(super) fn cut(&self, mesh: MeshId, member: MemberId, bar: Bar) {
+        self.hub.cut(mesh, member, bar);
+        self.storage().tell(Hint::Cut { mesh, member, bar });
     }
 
     /// A connection has begun: those that it replaces may be elsewhere.
@@ -92,7 +93,7 @@ impl<S: Storage, L> Shared<S, L> {
                     self.hub.replace_older(mesh, member, generation);
                 }
             }
-            Hint::Cut { mesh, member } => self.hub.cut(mesh, member),
+            Hint::Cut { mesh, member, bar } => self.hub.cut(mesh, member, bar),
             Hint::Missed => self.hub.look_at_everything(None),
         }
     }

@@ -6,7 +6,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MemberId;
 use heddle_core::limits::INVITE_LIFE_MAX;
-use heddle_core::membership::{Role, SignedInvite};
+use heddle_core::membership::{Bar, Change, ChangeVerdict, Role, SignedInvite};
 use heddle_wire::broker::{MemberEntry, ReplyResult};
 
 use super::Shared;
@@ -38,7 +38,7 @@ pub(super) async fn create_invite<S: Storage, L: Limiter>(
         .storage()
         .credentials(principal.mesh, principal.member)
         .await?;
-    let Some(owner) = credentials.standing.filter(is_owner) else {
+    let Some(owner) = credentials.standing.filter(Standing::is_owner) else {
         let detail = if credentials.mesh_has_keys {
             "only an owner invites to this mesh"
         } else {
@@ -75,10 +75,6 @@ fn after(now: WallMs, life: std::time::Duration) -> WallMs {
     )
 }
 
-fn is_owner(standing: &Standing) -> bool {
-    standing.role == Role::Owner && standing.revoked_at.is_none()
-}
-
 /// IMPORTANT: first the table, then the connections: whoever says hello in between is refused by the
 /// table, whoever was in before is cut (T-30).
 pub(super) async fn revoke<S: Storage, L: Limiter>(
@@ -91,7 +87,7 @@ pub(super) async fn revoke<S: Storage, L: Limiter>(
     let verdict = shared.storage().revoke(mesh, by, member, at).await?;
     Ok(match verdict {
         RevokeVerdict::Revoked | RevokeVerdict::Already => {
-            shared.cut(mesh, member);
+            shared.cut(mesh, member, Bar::Revoked);
             let changed = verdict == RevokeVerdict::Revoked;
             if changed {
                 tracing::info!(%mesh, %member, %by, "a member was shut out");
@@ -100,7 +96,52 @@ pub(super) async fn revoke<S: Storage, L: Limiter>(
         }
         RevokeVerdict::UnknownMember => no(ErrorCode::UnknownMember, "nobody here has this id"),
         RevokeVerdict::NotOwner => no(ErrorCode::NotOwner, "only an owner shuts members out"),
-        RevokeVerdict::IsOwner => no(ErrorCode::NotOwner, "an owner cannot be shut out"),
+        RevokeVerdict::IsOwner => no(
+            ErrorCode::NotOwner,
+            "an owner cannot be shut out; make it a member first with `heddle mesh grant NAME member`",
+        ),
+    })
+}
+
+pub(super) fn unknown_role() -> ReplyResult {
+    no(ErrorCode::InvalidRequest, "a role is owner or member")
+}
+
+/// Blocks a member, or gives it a role. IMPORTANT: first the table, then the connections, as above.
+pub(super) async fn change<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    member: MemberId,
+    change: Change,
+) -> Result<ReplyResult, StorageError> {
+    let at = shared.accept.clock.wall();
+    let (mesh, by) = (principal.mesh, principal.member);
+    let changing = shared
+        .storage()
+        .change_standing(mesh, by, member, change, at);
+    let verdict = changing.await?;
+    Ok(match verdict {
+        ChangeVerdict::Changed | ChangeVerdict::Already => {
+            if change == Change::Block {
+                shared.cut(mesh, member, Bar::Blocked);
+            }
+            let changed = verdict == ChangeVerdict::Changed;
+            if changed {
+                tracing::info!(%mesh, %member, %by, ?change, "a member stands otherwise");
+            }
+            ReplyResult::Ok { changed }
+        }
+        ChangeVerdict::UnknownMember => no(ErrorCode::UnknownMember, "nobody here has this id"),
+        ChangeVerdict::NotOwner => no(ErrorCode::NotOwner, "only an owner says who may do what"),
+        ChangeVerdict::IsOwner => no(
+            ErrorCode::NotOwner,
+            "an owner is not blocked; make it a member first with `heddle mesh grant NAME member`",
+        ),
+        ChangeVerdict::IsRevoked => no(
+            ErrorCode::MemberRevoked,
+            "that member was shut out for ever; a new invitation makes a new member",
+        ),
+        ChangeVerdict::LastOwner => no(ErrorCode::LastOwner, "the mesh would be without its owner"),
     })
 }
 
@@ -121,6 +162,7 @@ pub(super) async fn members<S: Storage, L: Limiter>(
             key: standing.key,
             enrolled_at: standing.enrolled_at.0,
             revoked_at: standing.revoked_at.map(|at| at.0),
+            blocked_at: standing.blocked_at.map(|at| at.0),
             online: present.is_some_and(|present| present.is_online),
             since: present.and_then(|present| present.since).map(|at| at.0),
         }

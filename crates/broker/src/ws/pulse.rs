@@ -41,9 +41,20 @@ async fn renew<S: Storage, L: Limiter>(shared: &Shared<S, L>, session: &Session)
     let renewed = storage.renew_session(mesh, member, generation, until(shared));
     match renewed.await {
         Ok(true) => {}
-        // Its lease had run out while this process slept; the connection lives all the same.
-        Ok(false) => tracing::debug!(%member, generation, "a live session has no lease"),
+        Ok(false) => unleased(shared, session).await,
         // The lease runs for two more rounds.
         Err(error) => tracing::warn!(%error, "a session could not be renewed"),
+    }
+}
+
+/// Its lease had run out while this process slept, and the connection lives all the same; or its member was shut
+/// out or blocked, and the hint that says so was lost (T-30).
+async fn unleased<S: Storage, L: Limiter>(shared: &Shared<S, L>, session: &Session) {
+    let (mesh, member, generation) = (session.mesh, session.member, session.generation);
+    let looked = shared.storage().credentials(mesh, member).await;
+    let standing = looked.ok().and_then(|credentials| credentials.standing);
+    match standing.and_then(|standing| standing.bar()) {
+        Some(bar) => session.cut(bar),
+        None => tracing::debug!(%member, generation, "a live session has no lease"),
     }
 }

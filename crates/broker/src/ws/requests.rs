@@ -2,6 +2,7 @@
 //! snapshots, members, effects.
 
 use heddle_core::ids::{ClientMessageId, MeshId, Party};
+use heddle_core::membership::{Change, Role};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{EffectCall, ReplyResult, Request};
 
@@ -75,6 +76,15 @@ async fn carry_out<S: Storage, L: Limiter>(
         }
         Request::RevokeMember { member } => {
             return people::revoke(shared, principal, member).await;
+        }
+        Request::BlockMember { member } => {
+            return people::change(shared, principal, member, Change::Block).await;
+        }
+        Request::GrantMember { member, role } => {
+            let Some(role) = Role::parse(&role) else {
+                return Ok(people::unknown_role());
+            };
+            return people::change(shared, principal, member, Change::Grant(role)).await;
         }
         Request::Effect { agent, id, call } => {
             return Ok(decide(shared, principal, (agent, id, *call)).await);

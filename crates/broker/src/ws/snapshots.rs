@@ -2,7 +2,6 @@
 
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{HistoryId, OpId};
-use heddle_core::membership::Role;
 use heddle_wire::broker::ReplyResult;
 
 use super::Shared;
@@ -28,7 +27,7 @@ pub(super) async fn step<S: Storage, L: Limiter>(
     let storage = shared.storage();
     let standing = storage.credentials(mesh, by).await?.standing;
     // It hides ops of everybody: that is not for a guest.
-    let is_owner = standing.is_some_and(|s| s.role == Role::Owner && s.revoked_at.is_none());
+    let is_owner = standing.is_some_and(|s| s.is_owner());
     if !is_owner {
         return Ok(no(
             ErrorCode::NotOwner,

@@ -1,6 +1,7 @@
 //! Who is let in by a hello: one table, with a loop that proves it complete.
 
 use super::key::PublicKey;
+use super::standing::Bar;
 
 /// What the transport has proven before the hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,18 @@ pub enum Denied {
     /// The right key, of a member that was shut out.
     #[error("member_revoked")]
     Revoked,
+    /// The right key, of a member that is blocked for now.
+    #[error("member_blocked")]
+    Blocked,
+}
+
+impl From<Bar> for Denied {
+    fn from(bar: Bar) -> Self {
+        match bar {
+            Bar::Revoked => Self::Revoked,
+            Bar::Blocked => Self::Blocked,
+        }
+    }
 }
 
 /// The key decides wherever there is one. The token of the data folder is enough only for a mesh whose
@@ -41,11 +54,11 @@ pub fn admit(
     proven: Proven,
     mesh_has_keys: bool,
     proof: Proof,
-    is_revoked: bool,
+    bar: Option<Bar>,
 ) -> Result<(), Denied> {
-    match (proven, mesh_has_keys, proof, is_revoked) {
-        (Proven::Bearer, false, _, false) | (_, _, Proof::Right, false) => Ok(()),
-        (_, _, Proof::Right, true) => Err(Denied::Revoked),
+    match (proven, mesh_has_keys, proof, bar) {
+        (Proven::Bearer, false, _, None) | (_, _, Proof::Right, None) => Ok(()),
+        (_, _, Proof::Right, Some(bar)) => Err(bar.into()),
         (_, _, Proof::Wrong, _) => Err(Denied::SignatureInvalid),
         (_, _, Proof::Missing, _) => Err(Denied::SignatureRequired),
     }
@@ -76,20 +89,24 @@ mod tests {
         for proven in [Proven::Bearer, Proven::Nothing] {
             for mesh_has_keys in [false, true] {
                 for proof in [Proof::Missing, Proof::Wrong, Proof::Right] {
-                    for is_revoked in [false, true] {
-                        let admitted = admit(proven, mesh_has_keys, proof, is_revoked).is_ok();
+                    for bar in [None, Some(Bar::Revoked), Some(Bar::Blocked)] {
+                        let answer = admit(proven, mesh_has_keys, proof, bar);
                         let by_token = proven == Proven::Bearer && !mesh_has_keys;
-                        let expected = !is_revoked && (proof == Proof::Right || by_token);
+                        let expected = bar.is_none() && (proof == Proof::Right || by_token);
                         assert_eq!(
-                            admitted, expected,
-                            "{proven:?} {mesh_has_keys} {proof:?} {is_revoked}"
+                            answer.is_ok(),
+                            expected,
+                            "{proven:?} {mesh_has_keys} {proof:?} {bar:?}"
                         );
+                        // Why it is shut out is told to the holder of the key and to nobody else.
+                        let is_told = matches!(answer, Err(Denied::Revoked | Denied::Blocked));
+                        assert_eq!(is_told, proof == Proof::Right && bar.is_some());
                         seen += 1;
                     }
                 }
             }
         }
-        assert_eq!(seen, 24);
+        assert_eq!(seen, 36);
     }
 
     #[test]

@@ -8,12 +8,14 @@ mod invite;
 mod key;
 mod name;
 mod proof;
+mod standing;
 
 pub use admit::{Denied, Proof, Proven, admit};
 pub use invite::{Invite, LINK_PREFIX, LinkError, SignedInvite};
 pub use key::{KeyError, MemberKey, PublicKey, Signature};
 pub use name::free_name;
 pub use proof::{ClaimProof, HelloProof, NONCE_BYTES, Nonce};
+pub use standing::{Bar, Change, ChangeVerdict, Facts, decide_change};
 
 /// What a member may do beyond sending and receiving.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -57,8 +57,8 @@ impl Effects {
         id: Option<String>,
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
-        if scope.mesh.mesh.mesh == self.mesh {
-            return self.desk.own(scope.agent, id, call).await;
+        if let Some(desk) = self.desks.of(scope.mesh.mesh.mesh) {
+            return desk.own(scope.agent, id, call).await;
         }
         self.elsewhere(scope, id, call).await
     }
@@ -85,7 +85,7 @@ impl Effects {
         if !matches!(view.status.as_str(), "running" | "compensating") {
             return Ok(());
         }
-        if !is_ours(scope.mesh, self.mesh == scope.mesh.mesh.mesh, &view) {
+        if !is_ours(scope.mesh, self.is_own(scope.mesh.mesh.mesh), &view) {
             if body.force {
                 return Ok(());
             }
@@ -125,7 +125,7 @@ impl Effects {
         view.lock = self.lock(mesh, &key).display().to_string();
         let under_way = |view: &EffectView| {
             let is_under_way = matches!(view.status.as_str(), "running" | "compensating");
-            is_under_way && is_ours(scope.mesh, self.mesh == mesh, view)
+            is_under_way && is_ours(scope.mesh, self.is_own(mesh), view)
         };
         if !under_way(&view) || self.is_held(mesh, &key) {
             return Ok(view);

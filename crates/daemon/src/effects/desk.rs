@@ -59,6 +59,10 @@ impl<S: Storage> Desk<S> {
         }
     }
 
+    pub(super) fn is_of(&self, mesh: MeshId) -> bool {
+        self.mesh == mesh
+    }
+
     pub(crate) fn storage(&self) -> &S {
         self.registrar.storage()
     }

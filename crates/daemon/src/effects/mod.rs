@@ -1,4 +1,4 @@
-//! The effects of this home: the authority over its own mesh (`effects.db`), the way to the authorities of
+//! The effects of this home: the authority over its own meshes (`effects.db`), the way to the authorities of
 //! the meshes that it has joined, and who is running what here.
 //!
 //! A run is held by a lock file in `effects/`: the runner takes it before it starts, its command inherits
@@ -8,6 +8,7 @@
 mod ask;
 mod count;
 mod desk;
+mod desks;
 mod steps;
 mod story;
 mod view;
@@ -23,15 +24,16 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::hex;
 use heddle_core::ids::MeshId;
 use heddle_core::names::MemberName;
+use heddle_registrar::RegistrarError;
 use heddle_registrar::code::Code;
 use heddle_registrar::policy::Policy;
 use heddle_registrar::storage::StorageError;
 use heddle_registrar::storage::sqlite::Sqlite;
-use heddle_registrar::{Registrar, RegistrarError};
 use heddle_wire::problem::Problem;
 
 pub(crate) use ask::Scope;
 pub use desk::Desk;
+pub use desks::HomeDesks;
 pub(crate) use waiting::run;
 
 use crate::home::{Home, create_private_folder, open_private};
@@ -43,7 +45,7 @@ const POLICY_BYTES_MAX: u64 = 1 << 20;
 pub type HomeDesk = Desk<Sqlite>;
 
 pub(crate) struct Effects {
-    pub(crate) desk: Arc<HomeDesk>,
+    pub(crate) desks: Arc<HomeDesks>,
     mesh: MeshId,
     locks: PathBuf,
     /// What waits is told by one at a time, in its order.
@@ -83,16 +85,25 @@ impl Effects {
         }
         let policy = read_policy(&home.path().join("effects.toml"))?;
         let storage = Sqlite::open(file)?;
-        let registrar = Registrar::open(storage, clock, ids, policy, mesh).await?;
+        let desks = HomeDesks::open(storage, policy, (clock, ids), (mesh, person)).await?;
         // After the file: from now on its loss is noticed.
         create_private_folder(&locks)?;
         Ok(Self {
-            desk: Arc::new(Desk::new(registrar, mesh, person)),
+            desks: Arc::new(desks),
             mesh,
             locks,
             telling: tokio::sync::Mutex::default(),
             may_wait: AtomicBool::new(true),
         })
+    }
+
+    fn storage(&self) -> &Sqlite {
+        self.desks.home().storage()
+    }
+
+    /// Whether this home decides about the effects of this mesh.
+    fn is_own(&self, mesh: MeshId) -> bool {
+        self.desks.of(mesh).is_some()
     }
 
     /// The file whose lock the runner of this key in this mesh holds.
@@ -120,7 +131,7 @@ impl Effects {
     }
 
     pub(crate) fn stop(&self) {
-        self.desk.storage().stop();
+        self.storage().stop();
     }
 }
 

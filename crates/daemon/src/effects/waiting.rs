@@ -96,7 +96,7 @@ impl Effects {
         let Some(key) = key.and_then(|key| LogicalKey::parse(key).ok()) else {
             return Err(problem);
         };
-        let word = self.desk.storage().last_outcome(mesh.mesh.mesh, &key).await;
+        let word = self.storage().last_outcome(mesh.mesh.mesh, &key).await;
         match word.map_err(|error| storage_problem(&error))? {
             Some(word) if word != ANSWERED => Err(problem.with("waited", word)),
             _ => Err(problem),
@@ -114,7 +114,7 @@ impl Effects {
             call: text,
             since: scope.shared.clock.wall(),
         };
-        let kept = self.desk.storage().wait(scope.mesh.mesh.mesh, waiting);
+        let kept = self.storage().wait(scope.mesh.mesh.mesh, waiting);
         kept.await.map_err(|error| storage_problem(&error))?;
         metrics::counter!("heddle_effect_waited_total").increment(1);
         self.may_wait.store(true, Ordering::Relaxed);
@@ -123,7 +123,7 @@ impl Effects {
 
     /// The verbs about this key that wait.
     async fn kept(&self, mesh: &MeshState, key: Option<&str>) -> Result<Vec<String>, Problem> {
-        let found = self.desk.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
+        let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
         let found = found.map_err(|error| storage_problem(&error))?;
         let about = found
             .into_iter()
@@ -134,7 +134,7 @@ impl Effects {
     /// Tells the broker everything that waits for it. An answer is an answer, a refusal too.
     pub(super) async fn tell(&self, shared: &Shared, mesh: &MeshState) -> Result<(), Problem> {
         let _one = self.telling.lock().await;
-        let storage = self.desk.storage();
+        let storage = self.storage();
         loop {
             let waiting = storage.waiting(mesh.mesh.mesh, CALLS_MAX).await;
             let waiting = waiting.map_err(|error| storage_problem(&error))?;
@@ -181,7 +181,7 @@ pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
             continue;
         }
         for mesh in &shared.meshes {
-            if mesh.mesh.mesh == effects.mesh {
+            if effects.is_own(mesh.mesh.mesh) {
                 continue;
             }
             let told = if mesh.is_connected() {

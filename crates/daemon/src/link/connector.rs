@@ -4,11 +4,15 @@ use std::fs::File;
 use std::future::Future;
 use std::io::Read as _;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
 
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::{FRAME_BYTES_MAX, HELLO_TIMEOUT};
+use heddle_core::membership::PublicKey;
 use heddle_core::redact::redact;
+use heddle_store::Mesh;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -29,6 +33,22 @@ pub type LinkStream = WebSocketStream<Box<dyn Duplex>>;
 #[error("{0}")]
 pub struct ConnectError(pub String);
 
+/// A further mesh of this home, to be hosted by this home's own broker.
+#[derive(Debug, Clone)]
+pub struct Hosted {
+    pub mesh: Mesh,
+    /// The public half of this home's key in it.
+    pub key: PublicKey,
+    /// The newest place of its history that this home has seen.
+    pub seen: HistoryId,
+}
+
+/// How such a mesh is reached, once it is hosted.
+pub type Hosting<'a> =
+    Pin<Box<dyn Future<Output = Result<Arc<dyn Connector>, ConnectError>> + Send + 'a>>;
+
+pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<bool, ConnectError>> + Send + 'a>>;
+
 /// Makes a fresh connection each time it is asked. Must not hang: it bounds its own waits.
 pub trait Connector: Send + Sync + 'static {
     fn connect(
@@ -45,6 +65,23 @@ pub trait Connector: Send + Sync + 'static {
 
     /// What keeps others from reaching it, in words for its operator.
     fn trouble(&self) -> Option<String> {
+        None
+    }
+
+    /// Whether the broker is this home's own, and hosts what it is told to.
+    fn hosts(&self) -> bool {
+        false
+    }
+
+    /// Whether a broker of this home's own holds something for this home that it has not given yet. `None` where
+    /// that cannot be known.
+    fn holds_any(&self) -> Option<Looking<'_>> {
+        None
+    }
+
+    /// Has the same broker host a further mesh; the same again changes nothing. `None` where the broker is
+    /// not this home's own.
+    fn host(&self, _mesh: Hosted) -> Option<Hosting<'_>> {
         None
     }
 }
@@ -86,26 +123,13 @@ impl UrlConnector {
         Self { token_file, ..self }
     }
 
-    /// The header that presents the token. In clear it goes to this machine only.
+    /// The header that presents the token.
     fn authorization(&self, host: &str, is_tls: bool) -> Result<Option<HeaderValue>, String> {
-        let Some(path) = &self.token_file else {
-            return Ok(None);
-        };
-        if !is_tls && !is_here(host) {
-            let why = "in clear, a token is only sent to a broker on this machine; use wss://";
-            return Err(why.to_owned());
+        match &self.token_file {
+            Some(path) => bearer(path, host, is_tls).map(Some),
+            None => Ok(None),
         }
-        let unreadable = |why: String| format!("token_file {}: {why}", path.display());
-        let mut text = String::new();
-        File::open(path)
-            .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut text))
-            .map_err(|error| unreadable(error.to_string()))?;
-        let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))
-            .map_err(|_| unreadable("not a token".to_owned()))?;
-        header.set_sensitive(true);
-        Ok(Some(header))
     }
-
     async fn open(&self) -> Result<LinkStream, ConnectError> {
         let failed = |why: String| ConnectError(format!("{}: {why}", self.shown));
         let mut request = self
@@ -125,22 +149,43 @@ impl UrlConnector {
         if let Some(header) = self.authorization(host, is_tls).map_err(failed)? {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
-        let stream = TcpStream::connect((host, port))
-            .await
-            .map_err(|error| failed(error.to_string()))?;
-        // A batch is one write; waiting to fill a packet only adds delay.
-        let _ = stream.set_nodelay(true);
-        let stream: Box<dyn Duplex> = if is_tls {
-            Box::new(super::tls::connect(host, stream).await.map_err(failed)?)
-        } else {
-            Box::new(stream)
-        };
+        let stream = reach(host, port, is_tls).await.map_err(failed)?;
         let (stream, _) =
             tokio_tungstenite::client_async_with_config(request, stream, Some(ws_config()))
                 .await
                 .map_err(|error| failed(refusal(&error)))?;
         Ok(stream)
     }
+}
+
+/// The header that presents the token in a file. In clear it goes to this machine only.
+pub(super) fn bearer(path: &Path, host: &str, is_tls: bool) -> Result<HeaderValue, String> {
+    if !is_tls && !is_here(host) {
+        let why = "in clear, a token is only sent to a broker on this machine; use wss://";
+        return Err(why.to_owned());
+    }
+    let unreadable = |why: String| format!("token_file {}: {why}", path.display());
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut text))
+        .map_err(|error| unreadable(error.to_string()))?;
+    let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))
+        .map_err(|_| unreadable("not a token".to_owned()))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// A byte stream to a broker.
+pub(super) async fn reach(host: &str, port: u16, is_tls: bool) -> Result<Box<dyn Duplex>, String> {
+    let stream = TcpStream::connect((host, port)).await;
+    let stream = stream.map_err(|error| error.to_string())?;
+    // A batch is one write; waiting to fill a packet only adds delay.
+    let _ = stream.set_nodelay(true);
+    Ok(if is_tls {
+        Box::new(super::tls::connect(host, stream).await?)
+    } else {
+        Box::new(stream)
+    })
 }
 
 /// Whether this host is this machine.

@@ -6,6 +6,7 @@
 mod connector;
 mod handshake;
 mod live;
+mod register;
 mod session;
 mod tls;
 
@@ -16,18 +17,26 @@ use heddle_core::backoff::backoff;
 use heddle_core::limits::BACKOFF_MS_MAX;
 
 pub(crate) use connector::is_here;
-pub use connector::{ConnectError, Connector, Duplex, LinkStream, UrlConnector, ws_config};
+pub use connector::{
+    ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, UrlConnector, ws_config,
+};
 pub(crate) use handshake::next_frame;
 pub(crate) use live::Live;
+pub(crate) use register::Registration;
 pub(crate) use session::SessionEnd;
 
 use crate::mesh::MeshState;
 use crate::shared::Shared;
 
 /// Keeps one mesh connected until the daemon stops.
-pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: Arc<dyn Connector>) {
+pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
     let mut failures = 0;
     while !shared.shutdown.is_cancelled() {
+        // Whoever moves the mesh holds it meanwhile, for as long as a few answers take.
+        let linked = mesh.linking.lock().await;
+        let Some(connector) = mesh.connector() else {
+            return;
+        };
         let why = match connector.connect().await {
             Err(error) => error.to_string(),
             Ok(stream) => match session::run(&shared, &mesh, stream).await {
@@ -65,6 +74,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>, connector: A
                 }
             },
         };
+        drop(linked);
         tracing::warn!(mesh = %mesh.mesh.name, %why, "no connection to the broker");
         metrics::counter!("heddle_link_lost_total").increment(1);
         mesh.set_error(why);

@@ -70,10 +70,10 @@ pub(super) async fn run(
         lost.clone(),
     ));
     mesh.set_live(Some(Arc::clone(&live)));
-    tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker, "connected");
+    tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker(), "connected");
     shared.events.publish(Event::Connected {
         mesh: mesh.mesh.name.to_string(),
-        broker: mesh.broker.clone(),
+        broker: mesh.broker(),
     });
 
     let mut draining = draining;
@@ -82,6 +82,7 @@ pub(super) async fn run(
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         why = serve::run(shared, mesh, &live, asks) => lost_live(why),
+        () = mesh.cut.notified() => lost_live("the mesh moves to another broker".to_owned()),
         never = tell_and_ask(shared, mesh, &live) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
@@ -212,6 +213,10 @@ pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
         // Tried again soon: the other may be an earlier connection of ours that the broker takes for alive.
         Some(code) if code == CloseCode::RefusedForOlder.number() => handshake::lost(&format!(
             "another process uses this home's identity and was there first ({why}); stop one of the two"
+        )),
+        // Tried again like a broker that is away: an owner may lift it at any moment.
+        Some(code) if code == CloseCode::MemberBlocked.number() => handshake::lost(&format!(
+            "this home is blocked in the mesh; ask its owner to grant it a role again ({why})"
         )),
         code => not_let_in(code.unwrap_or(0), &why).unwrap_or_else(|| handshake::lost(&why)),
     }

@@ -7,6 +7,7 @@ use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{ClaimProof, Invite, MemberKey, Nonce, SignedInvite};
 use heddle_core::names::MemberName;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
+use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
 use http::Uri;
 use tokio_tungstenite::tungstenite::Message;
@@ -22,19 +23,34 @@ pub(super) struct Claimed {
 
 /// In clear the link's secret goes to this machine only; elsewhere by TLS.
 pub(super) fn check_address(invite: &Invite) -> Result<(), Problem> {
-    let uri: Option<Uri> = invite.url.parse().ok();
-    let is_protected = uri.is_some_and(|uri| match uri.scheme_str() {
-        Some("ws") => uri.host().is_some_and(is_here),
-        Some("wss") => uri.host().is_some(),
-        _ => false,
-    });
-    if is_protected {
+    if is_protected(&invite.url) {
         return Ok(());
     }
     Err(invalid(format!(
         "the invitation is to {}; brokers beyond this machine are joined by wss:// only",
         heddle_core::redact::redact(&invite.url)
     )))
+}
+
+fn is_protected(url: &str) -> bool {
+    let uri: Option<Uri> = url.parse().ok();
+    uri.is_some_and(|uri| match uri.scheme_str() {
+        Some("ws") => uri.host().is_some_and(is_here),
+        Some("wss") => uri.host().is_some(),
+        _ => false,
+    })
+}
+
+/// The same for a broker that a mesh is published to.
+pub(super) fn check_url(url: &str) -> Result<(), Problem> {
+    if is_protected(url) && !url.contains('@') {
+        return Ok(());
+    }
+    Err(from_wire::invalid(format!(
+        "{:?} is no broker that a mesh is published to",
+        heddle_core::redact::redact(url)
+    ))
+    .next("Name it as wss://HOST:PORT/, or as ws://127.0.0.1:PORT/ on this machine."))
 }
 
 fn invalid(detail: impl Into<String>) -> Problem {

@@ -84,7 +84,7 @@ pub(crate) async fn join(
         Problem::new(ErrorCode::Internal, why)
             .next("Mend the file and join again with the same link; that takes no further use.")
     })?;
-    let state = pick_up(&joiner, linked).await?;
+    let state = begin(&joiner, linked).await?;
     let _ = tokio::time::timeout(CONNECT_WAIT, state.wait_connected()).await;
     tracing::info!(mesh = %state.mesh.name, member = %claimed.name, "joined a mesh");
     Ok(answer(&state, claimed.duplicate))
@@ -112,7 +112,7 @@ pub(super) fn answer(state: &MeshState, duplicate: bool) -> MeshJoinAnswer {
     MeshJoinAnswer {
         mesh: state.mesh.name.to_string(),
         member: state.mesh.member_name.to_string(),
-        broker: state.broker.clone(),
+        broker: state.broker(),
         mesh_id: state.mesh.mesh.to_string(),
         member_id: state.mesh.member.to_string(),
         duplicate,
@@ -145,7 +145,10 @@ fn local_name(
 }
 
 /// The first of these that is free, else the last of them with a number behind it.
-fn first_free(names: &[String], is_taken: impl Fn(&MeshName) -> bool) -> Option<MeshName> {
+pub(super) fn first_free(
+    names: &[String],
+    is_taken: impl Fn(&MeshName) -> bool,
+) -> Option<MeshName> {
     let stem = names.last()?;
     let numbered = (2..1000).map(|number| format!("{stem}-{number}"));
     names
@@ -194,19 +197,18 @@ async fn link_of(joiner: &Joiner<'_>, config: &MeshConfig) -> Result<Link, Probl
     })
 }
 
-/// What the next start would do with it, now.
-async fn pick_up(joiner: &Joiner<'_>, linked: Link) -> Result<Arc<MeshState>, Problem> {
+/// A mesh that is new while the daemon runs: its mailboxes, its link, its sync.
+pub(super) async fn begin(joiner: &Joiner<'_>, linked: Link) -> Result<Arc<MeshState>, Problem> {
     let shared = joiner.shared;
     let (mesh, now) = (linked.mesh.mesh, shared.clock.wall());
     for agent in &joiner.agents {
         let registered = shared.store.register_agent(mesh, agent.clone(), now).await;
         registered.map_err(|error| store_problem(&error))?;
     }
-    let connector = Arc::clone(&linked.connector);
     let state = linked.load(&shared.store).await;
     let state = Arc::new(state.map_err(|error| store_problem(&error))?);
     if shared.meshes.push(Arc::clone(&state)) {
-        let keep = link::keep(Arc::clone(shared), Arc::clone(&state), connector);
+        let keep = link::keep(Arc::clone(shared), Arc::clone(&state));
         let syncing = sync::run(Arc::clone(shared), Arc::clone(&state));
         let fetching = fetch::run(Arc::clone(shared), Arc::clone(&state));
         let mut links = lock(&shared.links);

@@ -83,6 +83,13 @@ pub(crate) async fn of_config(
         }
     };
     let mesh = store.ensure_mesh(new.clone()).await?;
+    // One with the very ids has moved there.
+    if mesh.broker_url.is_none() && config.id != Some(mesh.mesh) {
+        return Err(unusable(
+            "a mesh of this home's own is called so already; give the one in config.toml another name"
+                .to_owned(),
+        ));
+    }
     let is_other = mesh.mesh != new.mesh || mesh.member != new.member;
     if config.id.is_some() && is_other {
         return Err(unusable(

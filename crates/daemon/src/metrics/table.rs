@@ -115,7 +115,7 @@ metrics_table! {
     Gauge "heddle_store_largest_batch" [] "Most writes in one transaction since the start";
     Gauge "heddle_disk_bytes" ["what"] "Bytes on disk: data, broker, logs; and free on that file system";
     // --- the broker
-    Counter "heddle_broker_accept_total" ["verdict" = "created" | "duplicate" | "idempotency_key_reused" | "rate_limited" | "unknown_recipient" | "unknown_agent" | "payload_too_large" | "invalid_request" | "insufficient_storage" | "storage_unavailable" | "limiter_unavailable" | "internal"] "Verdicts on envelopes";
+    Counter "heddle_broker_accept_total" ["verdict" = "created" | "duplicate" | "idempotency_key_reused" | "rate_limited" | "unknown_recipient" | "unknown_agent" | "member_revoked" | "member_blocked" | "payload_too_large" | "invalid_request" | "insufficient_storage" | "storage_unavailable" | "limiter_unavailable" | "internal"] "Verdicts on envelopes";
     Histogram "heddle_broker_commit_seconds" [] "From an admitted batch to its commit";
     Counter "heddle_broker_rate_limit_consumed_then_b2_rejected_total" [] "Budget used by sends that were then refused; it is not given back";
     Counter "heddle_broker_rate_limit_saved_total" [] "Budget that retries did not use, because their id was known";
@@ -133,7 +133,7 @@ metrics_table! {
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";
     Counter "heddle_broker_frames_malformed_total" [] "Frames of members that could not be read";
     Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";
-    Counter "heddle_broker_hellos_denied_total" ["reason" = "signature_required" | "signature_invalid" | "member_revoked"] "Hellos turned away because they did not prove who they came from";
+    Counter "heddle_broker_hellos_denied_total" ["reason" = "signature_required" | "signature_invalid" | "member_revoked" | "member_blocked"] "Hellos turned away because they did not prove who they came from, or came from somebody shut out or blocked";
     Counter "heddle_broker_claims_refused_total" ["reason" = "invite_invalid" | "invite_expired" | "invite_used_up" | "name_taken" | "member_revoked"] "Invitations that were not taken up";
     Gauge "heddle_broker_connections" [] "Connections of members now";
     // --- the process

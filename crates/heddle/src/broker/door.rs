@@ -28,6 +28,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::api;
 use super::pages::Pages;
 
 /// After an accept that failed (descriptors are short) the next one waits.
@@ -37,14 +38,10 @@ pub type Page = Response<Full<Bytes>>;
 
 /// Who is let as far as the hello.
 pub enum Entry {
-    /// Whoever presents the token of the data folder; a mesh that is new here gets this name.
-    Bearers {
-        token: LocalToken,
-        mesh_name: MeshName,
-    },
     /// Everybody on this machine; the hello must be signed by a member's key.
     Strangers,
-    /// Both: whoever presents a token must present the right one, whoever presents none must sign.
+    /// Whoever presents the token of the data folder, for whom a mesh that is new here gets this name; and
+    /// whoever presents none, and must sign.
     Anybody {
         token: LocalToken,
         mesh_name: MeshName,
@@ -153,6 +150,9 @@ impl<S: Storage, L: Limiter> Door<S, L> {
     async fn answer(&self, mut request: Request<Incoming>, granted: &Granted) -> Page {
         if !request.headers().contains_key(UPGRADE) {
             return match &self.pages {
+                Some(pages) if request.uri().path().starts_with(api::PREFIX) => {
+                    api::answer(self, pages, request).await
+                }
                 Some(pages) => pages.answer(&request).await,
                 None => page(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket\n"),
             };
@@ -179,9 +179,7 @@ impl<S: Storage, L: Limiter> Door<S, L> {
         let (token, mesh_name) = match &self.entry {
             Entry::Strangers => return Ok(Claim::Stranger),
             Entry::Anybody { .. } if presented.is_none() => return Ok(Claim::Stranger),
-            Entry::Bearers { token, mesh_name } | Entry::Anybody { token, mesh_name } => {
-                (token, mesh_name)
-            }
+            Entry::Anybody { token, mesh_name } => (token, mesh_name),
         };
         if is_bearer(presented, token) {
             Ok(Claim::Bearer(mesh_name.clone()))

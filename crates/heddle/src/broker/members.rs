@@ -24,6 +24,7 @@ struct Row {
     key_fingerprint: String,
     enrolled_at: String,
     revoked_at: Option<String>,
+    blocked_at: Option<String>,
     online: bool,
     last_seen: Option<String>,
 }
@@ -64,6 +65,7 @@ fn view(mesh: &str, standing: Standing, present: Option<&Present>) -> Row {
         key_fingerprint: standing.key.fingerprint(),
         enrolled_at: standing.enrolled_at.to_rfc3339(),
         revoked_at: standing.revoked_at.map(WallMs::to_rfc3339),
+        blocked_at: standing.blocked_at.map(WallMs::to_rfc3339),
         online: present.is_some_and(|present| present.is_online),
         last_seen: present
             .and_then(|present| present.since)
@@ -79,11 +81,12 @@ fn describe(answer: &Answer) -> String {
     let head = ["MESH", "MEMBER", "ROLE", "KEY", "LAST SEEN"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for member in &answer.members {
-        let seen = match (&member.revoked_at, member.online, &member.last_seen) {
+        let seen = match (&member.revoked_at, &member.blocked_at, &member.last_seen) {
             (Some(at), _, _) => format!("shut out {at}"),
-            (None, true, _) => "here".to_owned(),
-            (None, false, Some(at)) => at.clone(),
-            (None, false, None) => "never".to_owned(),
+            (None, Some(at), _) => format!("blocked {at}"),
+            (None, None, _) if member.online => "here".to_owned(),
+            (None, None, Some(at)) => at.clone(),
+            (None, None, None) => "never".to_owned(),
         };
         rows.push(vec![
             member.mesh.clone(),

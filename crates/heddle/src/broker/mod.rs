@@ -4,8 +4,11 @@
 //! token of its data folder may speak for every member of a mesh whose members have no keys. A mesh that has
 //! keys is entered by signature alone. Beyond this machine it listens with TLS, or behind something that has it.
 
+mod api;
 pub mod door;
 mod engine;
+mod invite;
+mod invites;
 mod jobs;
 mod jobs_place;
 mod limiter;
@@ -15,6 +18,8 @@ mod serve;
 mod settings;
 mod tls;
 
+pub use invite::{invite, local_url};
+pub use invites::InviteSpec;
 pub use jobs::{cannot_open, epoch, migrate, orphan_check, sweep};
 pub use jobs_place::Place;
 pub use members::members;

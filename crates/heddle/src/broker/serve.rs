@@ -199,16 +199,9 @@ impl Serving<'_> {
             stopping: stopping.clone(),
         };
         let mesh_name = mesh_name(self.context)?;
-        let entry = if options.database.is_some() {
-            Entry::Anybody {
-                token: bearer,
-                mesh_name,
-            }
-        } else {
-            Entry::Bearers {
-                token: bearer,
-                mesh_name,
-            }
+        let entry = Entry::Anybody {
+            token: bearer,
+            mesh_name,
         };
         let storage = Arc::new(storage.clone());
         let clock = Arc::clone(&self.clock);

@@ -21,6 +21,7 @@ use clap::{CommandFactory, Parser};
 
 pub use context::Context;
 pub use error::{CliError, exit};
+pub use span::parse_seconds;
 pub use text::{printable, table};
 pub use ui::log_bytes;
 

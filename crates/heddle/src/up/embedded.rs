@@ -9,12 +9,16 @@ use std::time::Duration;
 
 use heddle_broker::limiter::LocalLimiter;
 use heddle_broker::members::Members as _;
-use heddle_broker::storage::{SqliteStorage, Storage as _, StorageError};
+use heddle_broker::storage::{
+    DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
+};
 use heddle_broker::{Broker, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::AgentName;
-use heddle_daemon::link::{ConnectError, Connector, Duplex, LinkStream, ws_config};
-use heddle_daemon::{Durability, HomeDesk, Prepared};
+use heddle_daemon::link::{
+    ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, ws_config,
+};
+use heddle_daemon::{Durability, HomeDesks, Prepared};
 use heddle_wire::broker::{EffectCall, ReplyResult};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
@@ -37,6 +41,7 @@ pub struct Embedded {
     broker: Arc<EmbeddedBroker>,
     storage: SqliteStorage,
     file: PathBuf,
+    clock: Arc<dyn Clock>,
     principal: Principal,
     reach: Arc<Reach>,
     connections: TaskTracker,
@@ -53,24 +58,24 @@ impl Embedded {
         let file = prepared.home().broker_data();
         let storage = SqliteStorage::open_checked(options(&file, durability));
         let storage = storage.map_err(|error| cannot_open(&file, &error))?;
-        let mesh = prepared.mesh();
-        let ensured = storage.ensure_mesh(mesh.mesh, &mesh.name).await;
-        ensured.map_err(|e| failed(e.to_string()))?;
-        let was_shared = own(&storage, prepared, clock.as_ref()).await;
-        let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
-        // Our own inbox knows how far the history went. A file that has not come so far is an older
-        // one, or a new one: its places must not be given out twice.
-        let seen = prepared.seen().await.map_err(|e| failed(e.to_string()))?;
-        let raised = storage.raise_epoch_beyond(mesh.mesh, seen).await;
-        if raised.map_err(|e| failed(e.to_string()))? {
-            tracing::warn!(%seen, "broker.db is older than data.db; a new epoch has begun");
+        let hosted = Hosted {
+            mesh: prepared.mesh().clone(),
+            key: prepared.public_key(),
+            seen: prepared.seen().await.map_err(|e| failed(e.to_string()))?,
+        };
+        // One that has moved goes on elsewhere; what is left of it here stays as it was.
+        if !prepared.has_moved() {
+            let owned = own(&storage, &hosted, clock.as_ref()).await;
+            owned.map_err(|e| failed(e.to_string()))?;
         }
+        let was_shared = was_shared(&storage).await;
+        let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
         let config = &prepared.home().config.broker;
         let limiter = LocalLimiter::new(Arc::clone(&clock), budget(config));
         let broker = Broker::new(
             Arc::new(storage.clone()),
             Arc::new(limiter),
-            clock,
+            Arc::clone(&clock),
             ids,
             broker_config(config),
         );
@@ -97,11 +102,8 @@ impl Embedded {
             broker: Arc::new(broker),
             storage,
             file,
-            principal: Principal {
-                mesh: mesh.mesh,
-                member: mesh.member,
-                member_name: mesh.member_name.clone(),
-            },
+            clock,
+            principal: principal(&hosted),
             reach,
             connections,
             stopping,
@@ -111,6 +113,8 @@ impl Embedded {
     pub fn connector(&self) -> Arc<dyn Connector> {
         Arc::new(InProcess {
             broker: Arc::clone(&self.broker),
+            storage: self.storage.clone(),
+            clock: Arc::clone(&self.clock),
             principal: self.principal.clone(),
             reach: Arc::clone(&self.reach),
             connections: self.connections.clone(),
@@ -144,22 +148,55 @@ fn failed(error: String) -> CliError {
         .next("Nothing was changed. On a full disk free some space; a damaged broker.db is best put back from a backup.")
 }
 
-/// Whoever owns the file owns the mesh; from the network even this member needs its key. True if anybody
-/// was ever invited.
+/// Makes a mesh of this home exist here. Whoever owns the file owns the mesh; from the network even this member
+/// needs its key.
 async fn own(
     storage: &SqliteStorage,
-    prepared: &Prepared,
+    hosted: &Hosted,
     clock: &dyn Clock,
-) -> Result<bool, StorageError> {
-    let (mesh, key) = (prepared.mesh(), prepared.public_key());
+) -> Result<(), StorageError> {
+    let mesh = &hosted.mesh;
+    storage.ensure_mesh(mesh.mesh, &mesh.name).await?;
     storage
-        .enrol_owner(mesh.mesh, mesh.member, &mesh.member_name, key, clock.wall())
+        .enrol_owner(
+            mesh.mesh,
+            mesh.member,
+            &mesh.member_name,
+            hosted.key,
+            clock.wall(),
+        )
         .await?;
-    storage.has_invites(mesh.mesh).await
+    // Our own inbox knows how far the history went. A file that has not come so far is an older
+    // one, or a new one: its places must not be given out twice.
+    let seen = hosted.seen;
+    if storage.raise_epoch_beyond(mesh.mesh, seen).await? {
+        tracing::warn!(mesh = %mesh.name, %seen, "broker.db is older than data.db; a new epoch has begun");
+    }
+    Ok(())
 }
 
-/// The home decides about the effects of the mesh that it hosts.
-struct Authority(Arc<HomeDesk>);
+/// Who this home is in a mesh that it hosts.
+fn principal(hosted: &Hosted) -> Principal {
+    let mesh = &hosted.mesh;
+    Principal {
+        mesh: mesh.mesh,
+        member: mesh.member,
+        member_name: mesh.member_name.clone(),
+    }
+}
+
+/// True if anybody was ever invited to a mesh of this file.
+async fn was_shared(storage: &SqliteStorage) -> Result<bool, StorageError> {
+    for (mesh, _) in storage.meshes().await? {
+        if storage.has_invites(mesh).await? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The home decides about the effects of the meshes that it hosts.
+struct Authority(Arc<HomeDesks>);
 
 impl EffectAuthority for Authority {
     fn call(
@@ -177,8 +214,11 @@ impl EffectAuthority for Authority {
 }
 
 /// A connection to the broker of this very process. Its identity needs no proof: it is our own.
+#[derive(Clone)]
 struct InProcess {
     broker: Arc<EmbeddedBroker>,
+    storage: SqliteStorage,
+    clock: Arc<dyn Clock>,
     principal: Principal,
     reach: Arc<Reach>,
     connections: TaskTracker,
@@ -216,5 +256,38 @@ impl Connector for InProcess {
 
     fn trouble(&self) -> Option<String> {
         self.reach.trouble()
+    }
+
+    fn hosts(&self) -> bool {
+        true
+    }
+
+    fn holds_any(&self) -> Option<Looking<'_>> {
+        Some(Box::pin(async {
+            let Principal { mesh, member, .. } = self.principal;
+            let one = PageLimit {
+                rows_max: 1,
+                bytes_max: 1,
+            };
+            let first = DeliveryCursor::START;
+            let waiting = self
+                .storage
+                .deliveries_after(mesh, member, first, one)
+                .await;
+            let waiting = waiting.map_err(|error| ConnectError(error.to_string()))?;
+            Ok(!waiting.is_empty())
+        }))
+    }
+
+    fn host(&self, mesh: Hosted) -> Option<Hosting<'_>> {
+        Some(Box::pin(async move {
+            let owned = own(&self.storage, &mesh, self.clock.as_ref()).await;
+            owned.map_err(|error| ConnectError(error.to_string()))?;
+            let connector: Arc<dyn Connector> = Arc::new(Self {
+                principal: principal(&mesh),
+                ..self.clone()
+            });
+            Ok(connector)
+        }))
     }
 }

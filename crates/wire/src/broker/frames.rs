@@ -172,6 +172,16 @@ pub enum Request {
     RevokeMember {
         member: MemberId,
     },
+    /// A member is heard no more until it is granted a role again. For owners.
+    BlockMember {
+        member: MemberId,
+    },
+    /// Gives a member a role, and lifts a block. For owners.
+    GrantMember {
+        member: MemberId,
+        /// `owner` or `member`.
+        role: String,
+    },
     /// Who is enrolled in the mesh.
     Members,
     /// A call to whoever decides about the effects of the mesh.

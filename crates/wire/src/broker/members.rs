@@ -15,6 +15,8 @@ pub struct MemberEntry {
     pub enrolled_at: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked_at: Option<i64>,
     pub online: bool,
     /// Since when it is here, or when it was last here; absent for one that never was.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -15,6 +15,7 @@ mod held;
 mod log;
 mod members;
 mod queue;
+mod register;
 
 pub use blob::{BlobPlace, PartBytes};
 pub use decode::NotAFrame;
@@ -33,6 +34,9 @@ pub use held::{HeldCursor, HeldItem};
 pub use log::LogItem;
 pub use members::MemberEntry;
 pub use queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
+pub use register::{
+    BrokerInviteBody, RegisterMeshAnswer, RegisterMeshBody, RegisterOwner, RegisterTopic,
+};
 
 /// The version of these frames.
 pub const BROKER_PROTOCOL: u32 = 1;

@@ -8,15 +8,16 @@ use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ChangeAnswer,
     ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeyBody, KnownAnswer,
-    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList,
-    MeshPublishBody, MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage,
-    OutboxRow, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody,
-    QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage,
-    RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
-    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage, StateSetBody, StateView,
-    StatusView, Story, TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage,
-    TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits,
-    VectorPage, VectorSearchBody, VectorStoreBody, Version, WarningsView,
+    MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
+    MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow, PeerList,
+    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
+    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
+    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
+    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, Story, TaskAnswer,
+    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, Version, WarningsView,
 };
 
 /// Reading every file of a home, or writing a copy of it, may take this long.
@@ -282,6 +283,18 @@ impl Client {
 
     pub fn revoke(&self, body: &MeshRevokeBody) -> Result<MeshRevokeAnswer, ClientError> {
         self.post("/v1/mesh/revoke", None, body)
+    }
+
+    pub fn block(&self, body: &MeshBlockBody) -> Result<MeshStandingAnswer, ClientError> {
+        self.post("/v1/mesh/block", None, body)
+    }
+
+    pub fn grant(&self, body: &MeshGrantBody) -> Result<MeshStandingAnswer, ClientError> {
+        self.post("/v1/mesh/grant", None, body)
+    }
+
+    pub fn create_mesh(&self, body: &MeshCreateBody) -> Result<MeshCreateAnswer, ClientError> {
+        self.post("/v1/mesh/create", None, body)
     }
 
     pub fn meshes(&self) -> Result<MeshList, ClientError> {

@@ -36,6 +36,12 @@ pub struct MeshInviteAnswer {
 pub struct MeshPublishBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
+    /// A broker elsewhere that hosts it from now on; this home's own by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// A file with that broker's token, presented once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_file: Option<String>,
     /// How long the answer may wait for the end: 0 by default, at most 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<u64>,
@@ -47,6 +53,9 @@ pub struct MeshPublishView {
     pub mesh: String,
     /// `personal`, `shared_owner` or `shared_guest`.
     pub kind: String,
+    /// `embedded`, or the URL of the broker that hosts it.
+    #[serde(default)]
+    pub broker: String,
     /// It was personal until this very call.
     pub fresh: bool,
     /// Rows that there were before, and how many of them were looked at.
@@ -112,6 +121,9 @@ pub struct MeshMember {
     pub key_fingerprint: String,
     pub enrolled_at: String,
     pub revoked_at: Option<String>,
+    /// Since when nothing of it is heard; a grant lifts that.
+    #[serde(default)]
+    pub blocked_at: Option<String>,
     pub online: bool,
     pub last_seen: Option<String>,
     /// This home.
@@ -152,4 +164,55 @@ pub struct MeshRevokeAnswer {
     pub member_id: String,
     pub mesh: String,
     pub changed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshBlockBody {
+    /// A member's name or id.
+    pub member: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshGrantBody {
+    /// A member's name or id.
+    pub member: String,
+    /// `owner` or `member`.
+    pub role: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mesh: Option<String>,
+}
+
+/// How a member stands after the call.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshStandingAnswer {
+    pub member: String,
+    pub member_id: String,
+    pub mesh: String,
+    /// `owner` or `member`.
+    pub role: String,
+    pub blocked: bool,
+    /// False: it stood so already.
+    pub changed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeshCreateBody {
+    pub name: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeshCreateAnswer {
+    pub mesh: String,
+    pub mesh_id: String,
+    pub member: String,
+    pub member_id: String,
+    /// `personal`, or `shared_owner` once it was published.
+    pub kind: String,
+    /// It was there already.
+    pub duplicate: bool,
 }

@@ -42,8 +42,9 @@ pub use inbox::{
     SeenAnswer, SeenBody, ShownAnswer, ShownBody,
 };
 pub use mesh::{
-    MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember,
-    MeshPublishBody, MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, MeshView,
+    MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember, MeshPublishBody,
+    MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, MeshView,
 };
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,

@@ -49,10 +49,11 @@ impl Tables {
                 .invite
                 .map_or_else(|| "-".to_owned(), |id| id.to_string());
             lines.push(format!(
-                "standing {mesh} {member} {} {} {invite} {}",
+                "standing {mesh} {member} {} {} {invite} {} {}",
                 row.role.as_str(),
                 row.enrolled_at.0,
                 row.revoked_at.map_or(-1, |at| at.0),
+                row.blocked_at.map_or(-1, |at| at.0),
             ));
         }
         for (key, row) in &self.book.keys {

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{BrokerId, InviteId, MemberId, MeshId};
-use heddle_core::membership::{PublicKey, Role, free_name};
+use heddle_core::membership::{
+    Bar, Change, ChangeVerdict, PublicKey, Role, decide_change, free_name,
+};
 use heddle_core::names::MemberName;
 
 use super::super::error::StorageError;
@@ -24,9 +26,9 @@ pub(super) struct Book {
 pub(super) struct StandingRow {
     pub(super) role: Role,
     pub(super) enrolled_at: WallMs,
-    #[allow(dead_code, reason = "compared with other stores, row by row")]
     pub(super) invite: Option<InviteId>,
     pub(super) revoked_at: Option<WallMs>,
+    pub(super) blocked_at: Option<WallMs>,
 }
 
 pub(super) struct KeyRow {
@@ -49,8 +51,17 @@ impl Book {
     }
 
     pub(super) fn is_revoked(&self, member: MemberId) -> bool {
-        let standing = self.standings.get(&member);
-        standing.is_some_and(|row| row.revoked_at.is_some())
+        self.bar(member) == Some(Bar::Revoked)
+    }
+
+    /// What keeps a member from being heard.
+    pub(super) fn bar(&self, member: MemberId) -> Option<Bar> {
+        let row = self.standings.get(&member)?;
+        match (row.revoked_at, row.blocked_at) {
+            (Some(_), _) => Some(Bar::Revoked),
+            (None, Some(_)) => Some(Bar::Blocked),
+            (None, None) => None,
+        }
     }
 
     /// A key that the member had before is its key again. False if it is not such a key.
@@ -98,6 +109,8 @@ impl Tables {
             key: self.book.key_of(member)?,
             enrolled_at: row.enrolled_at,
             revoked_at: row.revoked_at,
+            blocked_at: row.blocked_at,
+            is_founder: row.invite.is_none(),
         })
     }
 
@@ -152,6 +165,7 @@ impl Tables {
             enrolled_at: at,
             invite: Some(invite),
             revoked_at: None,
+            blocked_at: None,
         };
         self.book.standings.insert(member, standing);
         self.book.rotate(member, key, at);
@@ -159,10 +173,7 @@ impl Tables {
     }
 
     fn revoke(&mut self, by: MemberId, member: MemberId, at: WallMs) -> RevokeVerdict {
-        let is_owner = |member: MemberId| {
-            let row = self.book.standings.get(&member);
-            row.is_some_and(|row| row.role == Role::Owner && row.revoked_at.is_none())
-        };
+        let is_owner = |member: MemberId| self.standing(member).is_some_and(|one| one.is_owner());
         if !is_owner(by) {
             return RevokeVerdict::NotOwner;
         }
@@ -184,6 +195,35 @@ impl Tables {
         }
         RevokeVerdict::Revoked
     }
+
+    fn change_standing(
+        &mut self,
+        by: MemberId,
+        member: MemberId,
+        change: Change,
+        at: WallMs,
+    ) -> ChangeVerdict {
+        let facts = |one| self.standing(one).map(|standing| standing.facts());
+        let owners = self.book.standings.keys().filter(|one| **one != member);
+        let others = owners.filter(|one| facts(**one).is_some_and(|f| f.is_owner()));
+        let verdict = decide_change(facts(by), facts(member), others.count(), change);
+        if verdict != ChangeVerdict::Changed {
+            return verdict;
+        }
+        if let Some(row) = self.book.standings.get_mut(&member) {
+            match change {
+                Change::Block => row.blocked_at = Some(at),
+                Change::Grant(role) => (row.role, row.blocked_at) = (role, None),
+            }
+        }
+        if change == Change::Block
+            && let Some(row) = self.members.get_mut(&member)
+        {
+            row.sessions.clear();
+            row.seen_at = row.seen_at.max(Some(at));
+        }
+        verdict
+    }
 }
 
 impl Members for MemoryStorage {
@@ -201,15 +241,14 @@ impl Members for MemoryStorage {
     ) -> Result<bool, StorageError> {
         self.on(mesh, |tables| {
             let is_renamed = tables.ensure_member(member, name);
-            let is_owner = tables.standing(member).is_some_and(|standing| {
-                standing.role == Role::Owner && standing.revoked_at.is_none()
-            });
+            let is_owner = tables.standing(member).is_some_and(|one| one.is_owner());
             if !is_owner {
                 let standing = StandingRow {
                     role: Role::Owner,
                     enrolled_at: at,
                     invite: None,
                     revoked_at: None,
+                    blocked_at: None,
                 };
                 tables.book.standings.insert(member, standing);
             }
@@ -265,6 +304,17 @@ impl Members for MemoryStorage {
         })
     }
 
+    async fn invite(
+        &self,
+        mesh: MeshId,
+        invite: InviteId,
+    ) -> Result<Option<NewInvite>, StorageError> {
+        self.on(mesh, |tables| {
+            let row = tables.book.invites.get(&invite);
+            Ok(row.map(|row| row.new.clone()))
+        })
+    }
+
     async fn has_invites(&self, mesh: MeshId) -> Result<bool, StorageError> {
         self.on(mesh, |tables| Ok(!tables.book.invites.is_empty()))
     }
@@ -285,5 +335,18 @@ impl Members for MemoryStorage {
         at: WallMs,
     ) -> Result<RevokeVerdict, StorageError> {
         self.on(mesh, |tables| Ok(tables.revoke(by, member, at)))
+    }
+
+    async fn change_standing(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        member: MemberId,
+        change: Change,
+        at: WallMs,
+    ) -> Result<ChangeVerdict, StorageError> {
+        self.on(mesh, |tables| {
+            Ok(tables.change_standing(by, member, change, at))
+        })
     }
 }

@@ -18,7 +18,7 @@ use super::super::rows::{
 use super::super::snapshots::Kept;
 use super::super::story::{Levels, LimiterNote};
 use super::queues::Queue;
-use crate::accept::b2_resolve::{Resolution, resolve};
+use crate::accept::b2_resolve::{Resolution, barred, resolve};
 
 pub(super) struct Member {
     pub(super) name: MemberName,
@@ -185,6 +185,9 @@ impl Tables {
             new.wire_fingerprint,
             recipients.is_some(),
         );
+        if let Some(bar) = barred(row.resolution, self.book.bar(new.id.sender.member)) {
+            return Accepted::Barred(bar);
+        }
         match (row.resolution, consumed, recipients) {
             (Resolution::Commit, None, Some(_)) if new.epoch.is_some_and(|e| e != self.epoch) => {
                 Accepted::OtherEpoch(self.epoch)

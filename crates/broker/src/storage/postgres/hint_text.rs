@@ -2,6 +2,7 @@
 //! means that something was missed.
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 use serde_json::{Value, json};
 
@@ -25,9 +26,9 @@ fn shape(hint: &Hint) -> Value {
     let texts = |ids: &mut dyn Iterator<Item = String>| ids.collect::<Vec<_>>();
     match hint {
         Hint::Missed => json!({}),
-        Hint::Cut { mesh, member } => {
-            json!({"mesh": mesh.to_string(), "cut": member.to_string()})
-        }
+        Hint::Cut { mesh, member, bar } => json!({
+            "mesh": mesh.to_string(), "cut": member.to_string(), "blocked": *bar == Bar::Blocked,
+        }),
         Hint::Session {
             mesh,
             member,
@@ -53,8 +54,16 @@ fn read(text: &str) -> Option<Hint> {
     let mesh: MeshId = value.get("mesh")?.as_str()?.parse().ok()?;
     let member = |key: &str| -> Option<MemberId> { value.get(key)?.as_str()?.parse().ok() };
     if value.get("cut").is_some() {
-        let member = member("cut")?;
-        return Some(Hint::Cut { mesh, member });
+        let is_blocked = value.get("blocked").and_then(Value::as_bool);
+        return Some(Hint::Cut {
+            mesh,
+            member: member("cut")?,
+            bar: match is_blocked {
+                Some(true) => Bar::Blocked,
+                // A broker of before knew nothing else.
+                Some(false) | None => Bar::Revoked,
+            },
+        });
     }
     if value.get("session").is_some() {
         return Some(Hint::Session {
@@ -107,8 +116,14 @@ mod tests {
         let cut = Hint::Cut {
             mesh,
             member: member(3),
+            bar: Bar::Revoked,
         };
-        for hint in [small, session, cut, Hint::Missed] {
+        let blocked = Hint::Cut {
+            mesh,
+            member: member(3),
+            bar: Bar::Blocked,
+        };
+        for hint in [small, session, cut, blocked, Hint::Missed] {
             assert_eq!(decode(&encode(&hint)), hint);
         }
         let large = Hint::Look(Look {
@@ -128,6 +143,7 @@ mod tests {
         let whole = encode(&Hint::Cut {
             mesh: MeshId(Ulid::from(7_u128)),
             member: MemberId(Ulid::from(1_u128)),
+            bar: Bar::Blocked,
         });
         for end in 0..whole.len() {
             assert_eq!(decode(&whole[..end]), Hint::Missed);

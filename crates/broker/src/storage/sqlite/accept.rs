@@ -4,17 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
-use rusqlite::{Connection, ErrorCode, params};
+use heddle_core::membership::Bar;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::super::error::StorageError;
 use super::super::rows::{Accepted, Destination, NewMessage};
-use super::columns::{Columns, mesh_key};
+use super::columns::{Columns, member_key, mesh_key};
 use super::effects::Effects;
 use super::error::JobError;
 use super::history::Line;
 use super::look::{Consumption, is_registered};
 use super::queues;
-use crate::accept::b2_resolve::{Resolution, resolve};
+use crate::accept::b2_resolve::{Resolution, barred, resolve};
 
 const TOPIC: &str = "SELECT 1 FROM topic WHERE mesh_id = ?1 AND topic = ?2";
 
@@ -23,9 +24,13 @@ const TOPIC: &str = "SELECT 1 FROM topic WHERE mesh_id = ?1 AND topic = ?2";
 const SUBSCRIBED_MEMBERS: &str = "
 SELECT member_id FROM topic_subscription WHERE mesh_id = ?1 AND topic = ?2";
 
+const BAR: &str = "
+SELECT revoked_at IS NOT NULL FROM member_standing
+WHERE mesh_id = ?1 AND member_id = ?2 AND (revoked_at IS NOT NULL OR blocked_at IS NOT NULL)";
+
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
-pub(super) const STATEMENTS: &[&str] = &[TOPIC, SUBSCRIBED_MEMBERS];
+pub(super) const STATEMENTS: &[&str] = &[TOPIC, SUBSCRIBED_MEMBERS, BAR];
 
 /// How far a failed write is undone.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,6 +87,7 @@ fn write(
         consumption: Consumption::on(connection, mesh)?,
         effects: Effects::on(connection, mesh)?,
         recipients: BTreeMap::new(),
+        sender: None,
     };
     let mut answers = Vec::with_capacity(messages.len());
     for message in messages {
@@ -106,6 +112,8 @@ struct Accept<'c> {
     effects: Effects<'c>,
     /// Destinations resolved so far; nothing changes them while the batch runs. `None`: does not exist.
     recipients: BTreeMap<Destination, Option<Arc<[MemberId]>>>,
+    /// The sender that was looked at last, and what keeps it from being heard.
+    sender: Option<(MemberId, Option<Bar>)>,
 }
 
 impl Accept<'_> {
@@ -117,6 +125,10 @@ impl Accept<'_> {
             new.wire_fingerprint,
             recipients.is_some(),
         );
+        let bar = self.bar(new.id.sender.member)?;
+        if let Some(bar) = barred(row.resolution, bar) {
+            return Ok(Accepted::Barred(bar));
+        }
         match (row.resolution, consumed, recipients) {
             (Resolution::Commit, None, Some(_))
                 if new.epoch.is_some_and(|epoch| epoch != self.line.epoch) =>
@@ -128,6 +140,23 @@ impl Accept<'_> {
             (Resolution::Conflict, Some(consumed), _) => Ok(Accepted::Conflict(consumed)),
             _ => Ok(Accepted::UnknownRecipient),
         }
+    }
+
+    /// What keeps a sender from being heard. A batch comes from one member.
+    fn bar(&mut self, sender: MemberId) -> rusqlite::Result<Option<Bar>> {
+        match self.sender {
+            Some((known, bar)) if known == sender => return Ok(bar),
+            _ => {}
+        }
+        let key = params![mesh_key(self.mesh), member_key(sender)];
+        let mut statement = self.connection.prepare_cached(BAR)?;
+        let found = statement.query_row(key, |row| row.get::<_, bool>(0));
+        let bar = found.optional()?.map(|is_revoked| match is_revoked {
+            true => Bar::Revoked,
+            false => Bar::Blocked,
+        });
+        self.sender = Some((sender, bar));
+        Ok(bar)
     }
 
     fn recipients(

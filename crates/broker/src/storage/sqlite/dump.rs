@@ -32,7 +32,7 @@ const TABLES: [(&str, &str); 17] = [
         coalesce(holder_member, '-'), CASE WHEN holder_member IS NULL THEN '' ELSE '/' END, coalesce(holder_agent, ''), ' ',
         coalesce(leased_until, -1), ' ', coalesce(acked_at, -1) FROM queue_item"),
     ("standing", "SELECT mesh_id, ' ', member_id, ' ', role, ' ', enrolled_at, ' ', coalesce(invite_id, '-'), ' ',
-        coalesce(revoked_at, -1) FROM member_standing"),
+        coalesce(revoked_at, -1), ' ', coalesce(blocked_at, -1) FROM member_standing"),
     ("key", "SELECT mesh_id, ' ', lower(hex(public_key)), ' ', member_id, ' ', added_at, ' ', coalesce(retired_at, -1)
         FROM member_key"),
     ("invite", "SELECT mesh_id, ' ', invite_id, ' ', lower(hex(digest)), ' ', inviter, ' ', role, ' ', uses_max, ' ',

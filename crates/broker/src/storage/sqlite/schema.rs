@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 5] = [
+pub(super) const MIGRATIONS: [Migration; 6] = [
     Migration {
         version: 1,
         name: "broker",
@@ -32,6 +32,11 @@ pub(super) const MIGRATIONS: [Migration; 5] = [
         version: 5,
         name: "snapshot",
         sql: super::snapshots::SCHEMA,
+    },
+    Migration {
+        version: 6,
+        name: "blocked",
+        sql: super::schema_members::BLOCKED,
     },
 ];
 

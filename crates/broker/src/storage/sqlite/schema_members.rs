@@ -1,4 +1,4 @@
-//! The migration of membership: standings, keys, invitations.
+//! The migrations of membership: standings, keys, invitations; and who is blocked.
 
 pub(super) const MEMBERS: &str = "
 -- The one table that is of no mesh: a challenge goes out before anybody has named one.
@@ -45,4 +45,9 @@ CREATE TABLE invite (
     expires_at INTEGER NOT NULL,
     PRIMARY KEY (mesh_id, invite_id)
 ) STRICT, WITHOUT ROWID;
+";
+
+pub(super) const BLOCKED: &str = "
+-- Null: heard. Lifted by a grant, unlike revoked_at.
+ALTER TABLE member_standing ADD COLUMN blocked_at INTEGER;
 ";

@@ -285,6 +285,7 @@ fn outcome(accepted: &Accepted) -> String {
         Accepted::Conflict(consumed) => format!("conflict {}", consumed.wire_fingerprint.0[0]),
         Accepted::UnknownRecipient => "unknown_recipient".to_owned(),
         Accepted::OtherEpoch(epoch) => format!("other_epoch {epoch}"),
+        Accepted::Barred(bar) => format!("barred {bar:?}"),
         Accepted::Superseded => "superseded".to_owned(),
         Accepted::Failed(_) => "failed".to_owned(),
     }

@@ -18,16 +18,16 @@ use crate::principal::{Claim, Principal};
 use crate::storage::{MemoryStorage, Storage as _};
 use crate::test_support::{mesh, mesh_name, principal, send_item};
 
-fn key(number: u8) -> MemberKey {
+pub(super) fn key(number: u8) -> MemberKey {
     MemberKey::from_seed([number; 32])
 }
 
-fn name(text: &str) -> MemberName {
+pub(super) fn name(text: &str) -> MemberName {
     MemberName::parse(text).unwrap()
 }
 
 /// A house whose mesh `a` owns, with key 1.
-async fn owned() -> House<MemoryStorage> {
+pub(super) async fn owned() -> House<MemoryStorage> {
     let house = House::new().await;
     let owner = principal("a");
     let enrolled = house.storage.enrol_owner(
@@ -42,7 +42,7 @@ async fn owned() -> House<MemoryStorage> {
 }
 
 /// A connection that has proven nothing, and what it is challenged with.
-async fn stranger(
+pub(super) async fn stranger(
     house: &House<MemoryStorage>,
 ) -> (
     Client,
@@ -58,7 +58,7 @@ async fn stranger(
     (client, serving, nonce, broker.unwrap())
 }
 
-fn proof(of: &Principal, nonce: Nonce, broker: BrokerId) -> HelloProof {
+pub(super) fn proof(of: &Principal, nonce: Nonce, broker: BrokerId) -> HelloProof {
     HelloProof {
         broker,
         mesh: of.mesh,
@@ -67,7 +67,7 @@ fn proof(of: &Principal, nonce: Nonce, broker: BrokerId) -> HelloProof {
     }
 }
 
-fn signed_hello(of: &Principal, proof: &HelloProof, key: &MemberKey) -> Hello {
+pub(super) fn signed_hello(of: &Principal, proof: &HelloProof, key: &MemberKey) -> Hello {
     Hello {
         signature: Some(proof.sign(key)),
         ..Hello::of(of, &["one"])
@@ -173,7 +173,7 @@ async fn t_20_a_hello_that_was_recorded_opens_nothing_a_second_time() {
 }
 
 /// An invitation that `a` signs.
-fn invite(house: &House<MemoryStorage>, number: u128, broker: BrokerId) -> Invite {
+pub(super) fn invite(house: &House<MemoryStorage>, number: u128, broker: BrokerId) -> Invite {
     let owner = principal("a");
     Invite {
         broker,
@@ -191,7 +191,7 @@ fn invite(house: &House<MemoryStorage>, number: u128, broker: BrokerId) -> Invit
     }
 }
 
-async fn claim(
+pub(super) async fn claim(
     house: &House<MemoryStorage>,
     link: &SignedInvite,
     by: u8,
@@ -227,7 +227,7 @@ fn refused(frame: ServerFrame) -> String {
     }
 }
 
-async fn ask(client: &mut Client, body: Request) -> String {
+pub(super) async fn ask(client: &mut Client, body: Request) -> String {
     match client.request(body).await {
         ReplyResult::Ok { changed } => format!("changed={changed}"),
         ReplyResult::Refused(refused) => refused.code,

@@ -14,4 +14,5 @@ mod others;
 mod presence;
 mod requests;
 mod sending;
+mod standing;
 mod work;

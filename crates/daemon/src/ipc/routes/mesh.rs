@@ -1,4 +1,4 @@
-//! Meshes: which there are, who is in them, inviting, joining, shutting out.
+//! Meshes: which there are, who is in them, creating, inviting, joining.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use heddle_store::KeptInvite;
 use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
 use heddle_wire::from_wire::invalid;
 use heddle_wire::ipc::{
-    Finding, MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList, MeshMember,
-    MeshRevokeAnswer, MeshRevokeBody, MeshView,
+    Finding, MeshCreateBody, MeshInfo, MeshInviteAnswer, MeshInviteBody, MeshJoinBody, MeshList,
+    MeshMember, MeshView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
@@ -41,7 +41,7 @@ fn view(mesh: &MeshState) -> MeshView {
         mesh_id: mesh.mesh.mesh.to_string(),
         member: mesh.mesh.member_name.to_string(),
         member_id: mesh.mesh.member.to_string(),
-        broker: mesh.broker.clone(),
+        broker: mesh.broker(),
         connected: mesh.is_connected(),
     }
 }
@@ -88,20 +88,21 @@ fn member(entry: &MemberEntry, own: MemberId) -> MeshMember {
         key_fingerprint: entry.key.fingerprint(),
         enrolled_at: shown(entry.enrolled_at),
         revoked_at: entry.revoked_at.map(shown),
+        blocked_at: entry.blocked_at.map(shown),
         online: entry.online,
         last_seen: entry.since.map(shown),
         own: entry.member == own,
     }
 }
 
-async fn members(mesh: &MeshState) -> Result<Vec<MemberEntry>, Problem> {
+pub(super) async fn members(mesh: &MeshState) -> Result<Vec<MemberEntry>, Problem> {
     match mesh.ask(Ask::Members).await? {
         ReplyResult::Members { members } => Ok(members),
         _ => Err(strange()),
     }
 }
 
-fn strange() -> Problem {
+pub(super) fn strange() -> Problem {
     Problem::new(
         ErrorCode::Internal,
         "the broker's answer was not understood",
@@ -229,14 +230,24 @@ fn sign(ipc: &Ipc, mesh: &MeshState, body: &MeshInviteBody) -> Result<SignedInvi
 pub(super) async fn join(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let body: MeshJoinBody = body::read(&parts, incoming).await?;
+    ok(&membership::join(joiner(&ipc)?, body).await?)
+}
+
+pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
+    let (parts, incoming) = request.into_parts();
+    let body: MeshCreateBody = body::read(&parts, incoming).await?;
+    ok(&membership::create(joiner(&ipc)?, &ipc.effects, &body).await?)
+}
+
+/// This home, as one that gets a further mesh.
+fn joiner(ipc: &Ipc) -> Result<Joiner<'_>, Problem> {
     let person = MemberName::parse(ipc.person.as_str());
-    let joiner = Joiner {
+    Ok(Joiner {
         shared: &ipc.shared,
         home: ipc.home.clone(),
         person: person.map_err(|error| invalid(error.to_string()))?,
         agents: vec![ipc.person.clone(), ipc.default_agent.clone()],
-    };
-    ok(&membership::join(joiner, body).await?)
+    })
 }
 
 /// The members that this home has seen in the mesh it hosts, and that its broker does not know any more.
@@ -278,52 +289,4 @@ pub(super) async fn members_finding(shared: &Shared, mesh: &MeshState) -> Findin
             mesh = mesh.mesh.name
         ),
     }
-}
-
-/// A member that the broker has lost is forgotten here as well.
-async fn forget(ipc: &Ipc, mesh: &MeshState, wanted: &str) -> Option<MeshRevokeAnswer> {
-    let missed = mesh.standing.missed();
-    let is_it = |one: &Missed| one.name.as_str() == wanted || one.member.to_string() == wanted;
-    let one = missed.into_iter().find(is_it)?;
-    mesh.standing.forget(is_it);
-    mesh.note_lost(&ipc.shared).await;
-    Some(MeshRevokeAnswer {
-        member: one.name.to_string(),
-        member_id: one.member.to_string(),
-        mesh: mesh.mesh.name.to_string(),
-        changed: true,
-    })
-}
-
-pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
-    let (parts, incoming) = request.into_parts();
-    let body: MeshRevokeBody = body::read(&parts, incoming).await?;
-    let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
-    let wanted = body.member.strip_prefix('@').unwrap_or(&body.member);
-    let entries = members(mesh).await?;
-    let found = entries
-        .iter()
-        .find(|entry| entry.name.as_str() == wanted || entry.member.to_string() == wanted);
-    let Some(found) = found else {
-        if let Some(answer) = forget(&ipc, mesh, wanted).await {
-            return ok(&answer);
-        }
-        let names: Vec<String> = entries.iter().map(|entry| entry.name.to_string()).collect();
-        let detail = format!("nobody in mesh {} is called {wanted:?}", mesh.mesh.name);
-        return Err(Problem::new(ErrorCode::UnknownMember, detail)
-            .with("candidates", names)
-            .into());
-    };
-    let ask = Ask::RevokeMember {
-        member: found.member,
-    };
-    let ReplyResult::Ok { changed } = mesh.ask(ask).await? else {
-        return Err(strange().into());
-    };
-    ok(&MeshRevokeAnswer {
-        member: found.name.to_string(),
-        member_id: found.member.to_string(),
-        mesh: mesh.mesh.name.to_string(),
-        changed,
-    })
 }

@@ -16,6 +16,7 @@ mod inbox_marks;
 mod inbox_search;
 mod memory;
 mod mesh;
+mod mesh_standing;
 mod openapi;
 mod outbox;
 mod peers;

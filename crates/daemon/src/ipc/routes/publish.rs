@@ -11,6 +11,7 @@ use heddle_wire::problem::Problem;
 
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
+use crate::membership::{self, Destination};
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
 
@@ -26,6 +27,13 @@ pub(super) async fn publish(State(ipc): State<Arc<Ipc>>, request: Request) -> An
         return Err(invalid(format!("wait_seconds is at most {WAIT_SECONDS_MAX}")).into());
     }
     let mesh = ipc.shared.mesh(asked.mesh.as_deref())?;
+    if let Some(url) = asked.to {
+        let to = Destination {
+            url,
+            token_file: asked.token_file.map(Into::into),
+        };
+        membership::publish_to(&ipc.shared, &ipc.home, mesh, to).await?;
+    }
     let fresh = begin(&ipc, mesh).await?;
     let end = ipc.shared.clock.mono() + Duration::from_secs(wait);
     loop {
@@ -68,6 +76,7 @@ async fn view(ipc: &Ipc, mesh: &MeshState, fresh: bool) -> Result<MeshPublishVie
     Ok(MeshPublishView {
         mesh: mesh.mesh.name.to_string(),
         kind: head.kind.as_str().to_owned(),
+        broker: mesh.broker(),
         fresh,
         rows: publish.map_or(0, |publish| publish.rows_total),
         rows_done: publish.map_or(0, |publish| publish.rows_done),

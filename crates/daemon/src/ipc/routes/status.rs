@@ -28,7 +28,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             mesh: mesh.mesh.name.to_string(),
             mesh_id: mesh.mesh.mesh.to_string(),
             member: mesh.called(),
-            broker: mesh.broker.clone(),
+            broker: mesh.broker(),
             connected: mesh.is_connected(),
             as_of: mesh.as_of(ipc.shared.clock.wall()),
             last_error: mesh.last_error(),

@@ -9,19 +9,20 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, mesh, outbox,
-    peers, publish, queue, send, status, sync, table_data, topic, upkeep,
+    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, mesh,
+    mesh_standing, outbox, peers, publish, queue, send, status, sync, table_data, topic, upkeep,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ClockView, Compat,
-    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KnownAnswer, MeshInfo,
-    MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody,
-    MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, OpBody, OutboxPage, OutboxRow, PeerList,
-    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer,
-    SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer,
-    TopicBody, TopicList, TopicPostBody, Version,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KnownAnswer, MeshBlockBody,
+    MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer, MeshInviteBody,
+    MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView, MeshRevokeAnswer,
+    MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
+    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
+    QueueTaken, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
+    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody,
+    TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -320,9 +321,34 @@ fn meshes() -> Vec<Route> {
         )
         .takes::<MeshJoinBody>()
         .gives::<MeshJoinAnswer>(200),
-        post("/v1/mesh/revoke", mesh::revoke, "Shut a member out")
-            .takes::<MeshRevokeBody>()
-            .gives::<MeshRevokeAnswer>(200),
+        post(
+            "/v1/mesh/create",
+            mesh::create,
+            "Make a further personal mesh of this home; the same name again changes nothing",
+        )
+        .takes::<MeshCreateBody>()
+        .gives::<MeshCreateAnswer>(200),
+        post(
+            "/v1/mesh/revoke",
+            mesh_standing::revoke,
+            "Shut a member out",
+        )
+        .takes::<MeshRevokeBody>()
+        .gives::<MeshRevokeAnswer>(200),
+        post(
+            "/v1/mesh/block",
+            mesh_standing::block,
+            "Hear a member no more, until it is granted a role again",
+        )
+        .takes::<MeshBlockBody>()
+        .gives::<MeshStandingAnswer>(200),
+        post(
+            "/v1/mesh/grant",
+            mesh_standing::grant,
+            "Give a member a role; that lifts a block",
+        )
+        .takes::<MeshGrantBody>()
+        .gives::<MeshStandingAnswer>(200),
     ]
 }
 

@@ -230,6 +230,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         jitter: Mutex::default(),
     });
     let shared = Arc::new(Shared {
+        host: None,
         embedder: crate::vectors::Embedder::new(
             crate::config::VectorConfig::default(),
             std::path::PathBuf::new(),

@@ -1,14 +1,17 @@
-//! `heddle broker serve | migrate | sweep | orphan-check | epoch | members`: a broker of its own, and its jobs by hand.
+//! `heddle broker serve | migrate | sweep | orphan-check | epoch | members | invite`: a broker of its own, and its jobs by hand.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use heddle_broker::storage::PostgresOptions;
+use heddle_core::membership::Role;
+use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
 
 use crate::broker::{self, Place, TlsFiles};
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, parse_seconds};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -28,6 +31,8 @@ enum Verb {
     OrphanCheck(Data),
     /// Show who is enrolled: name, role, key, last seen
     Members(Data),
+    /// Make a link by which others join the mesh (--mesh), which is made if there is none; for the operator
+    Invite(Invite),
     /// Show the epoch of each mesh's history
     Epoch {
         #[command(flatten)]
@@ -36,6 +41,32 @@ enum Verb {
         #[arg(value_enum)]
         verb: Option<EpochVerb>,
     },
+}
+
+#[derive(Debug, ClapArgs)]
+struct Invite {
+    #[command(flatten)]
+    data: Data,
+    /// What whoever joins may do
+    #[arg(long, value_enum, default_value = "member")]
+    role: RoleName,
+    /// How many may join by it
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    uses: u32,
+    /// How long it lasts: 7d, 12h, 30m, 45s
+    #[arg(long, default_value = "7d", value_name = "TIME", value_parser = parse_seconds)]
+    expires: u64,
+    /// Where the broker is reached: wss://HOST:PORT/ [default: the port of the broker that serves --data]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RoleName {
+    /// Invites others, grants, blocks and revokes
+    Owner,
+    /// Sends and receives
+    Member,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -158,10 +189,38 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             let folder = data.folder(context);
             broker::sweep(context, &data.place(context), &folder)
         }
+        Verb::Invite(args) => invite(context, args),
         Verb::Members(data) => broker::members(context, &data.place(context)),
         Verb::OrphanCheck(data) => broker::orphan_check(context, &data.place(context)),
         Verb::Epoch { data, verb } => broker::epoch(context, &data.place(context), verb.is_some()),
     }
+}
+
+fn invite(context: &Context, args: Invite) -> Result<(), CliError> {
+    let place = args.data.place(context);
+    let Some(mesh) = context.mesh.as_deref() else {
+        return Err(CliError::new(exit::USAGE, "which mesh?").next(
+            "Name it: `heddle --mesh team broker invite …`; one that is not there yet is made.",
+        ));
+    };
+    let mesh =
+        MeshName::parse(mesh).map_err(|error| CliError::new(exit::USAGE, error.to_string()))?;
+    let url = args.url.or_else(|| broker::local_url(&place));
+    let url = url.ok_or_else(|| {
+        CliError::new(exit::USAGE, "where the broker is reached is not known here")
+            .next("Add --url wss://HOST:PORT/ as those who join reach it.")
+    })?;
+    let spec = broker::InviteSpec {
+        mesh,
+        role: match args.role {
+            RoleName::Owner => Role::Owner,
+            RoleName::Member => Role::Member,
+        },
+        uses_max: args.uses,
+        life: Duration::from_secs(args.expires),
+        url,
+    };
+    broker::invite(context, &place, spec)
 }
 
 fn serve_options(context: &Context, serve: Serve) -> Result<broker::ServeOptions, CliError> {

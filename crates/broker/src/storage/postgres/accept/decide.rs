@@ -8,7 +8,7 @@ use heddle_core::names::QueueName;
 
 use super::super::super::rows::{Accepted, Consumed, Destination, NewMessage};
 use super::facts::Facts;
-use crate::accept::b2_resolve::{Resolution, resolve};
+use crate::accept::b2_resolve::{Resolution, barred, resolve};
 
 /// A message that stays, with its place.
 pub(super) struct Placed<'m> {
@@ -64,6 +64,10 @@ impl<'m> Set<'m> {
             new.wire_fingerprint,
             recipients.is_some(),
         );
+        let bar = self.facts.barred.get(&new.id.sender.member).copied();
+        if let Some(bar) = barred(row.resolution, bar) {
+            return Accepted::Barred(bar);
+        }
         let epoch = self.decided.next.epoch;
         if row.resolution == Resolution::Commit && self.is_superseded(new) {
             return Accepted::Superseded;

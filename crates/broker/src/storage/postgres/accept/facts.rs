@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use deadpool_postgres::Transaction;
 use futures_util::future::try_join_all;
 use heddle_core::ids::{BrokerMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::membership::Bar;
 use heddle_core::names::{QueueName, TopicName};
 use tokio_postgres::Row;
 
@@ -32,8 +33,10 @@ const QUEUES: &str = "SELECT queue FROM queue WHERE mesh_id = $1 AND queue = ANY
 const TAKEN: &str = "
 SELECT broker_message_id FROM message WHERE mesh_id = $1 AND broker_message_id = ANY ($2)";
 
-const GENERATIONS: &str = "
-SELECT member_id, generation FROM member WHERE mesh_id = $1 AND member_id = ANY ($2)";
+const SENDERS: &str = "
+SELECT m.member_id, m.generation, s.revoked_at, s.blocked_at FROM member m
+LEFT JOIN member_standing s ON s.mesh_id = m.mesh_id AND s.member_id = m.member_id
+WHERE m.mesh_id = $1 AND m.member_id = ANY ($2)";
 
 const LAST_OP: &str = "
 SELECT epoch, seq FROM log_row WHERE mesh_id = $1 ORDER BY epoch DESC, seq DESC LIMIT 1";
@@ -52,6 +55,8 @@ pub(super) struct Facts {
     pub(super) last_op: HistoryId,
     /// The number of the latest session of each sender.
     pub(super) generations: BTreeMap<MemberId, u64>,
+    /// Those of them that may not speak.
+    pub(super) barred: BTreeMap<MemberId, Bar>,
 }
 
 pub(super) async fn look(
@@ -86,7 +91,7 @@ pub(super) async fn look(
         query(transaction, QUEUES, &[&key, &queues]),
         query(transaction, TAKEN, &[&key, &minted]),
         query(transaction, LAST_OP, &[&key]),
-        query(transaction, GENERATIONS, &[&key, &senders]),
+        query(transaction, SENDERS, &[&key, &senders]),
     ])
     .await?;
     let [
@@ -97,10 +102,11 @@ pub(super) async fn look(
         queues,
         taken,
         last_op,
-        generations,
+        senders,
     ] = answers
         .try_into()
         .map_err(|_| JobError::BadRow("each question has an answer".to_owned()))?;
+    let (generations, barred) = who_sends(&senders)?;
     let first = line.first().ok_or(StorageError::UnknownMesh(mesh))?;
     Ok(Facts {
         next: Columns::of(first).history_id()?,
@@ -113,9 +119,8 @@ pub(super) async fn look(
             None => HistoryId::ZERO,
             Some(row) => Columns::of(row).history_id()?,
         },
-        generations: read(&generations, |columns| {
-            Ok((columns.member()?, columns.number()?))
-        })?,
+        generations,
+        barred,
     })
 }
 
@@ -124,6 +129,23 @@ fn read<'r, T, C: FromIterator<T>>(
     one: impl Fn(&mut Columns<'r>) -> Result<T, JobError>,
 ) -> Result<C, JobError> {
     rows.iter().map(|row| one(&mut Columns::of(row))).collect()
+}
+
+type Senders = (BTreeMap<MemberId, u64>, BTreeMap<MemberId, Bar>);
+
+fn who_sends(rows: &[Row]) -> Result<Senders, JobError> {
+    let (mut generations, mut barred) = Senders::default();
+    for row in rows {
+        let mut columns = Columns::of(row);
+        let member = columns.member()?;
+        generations.insert(member, columns.number()?);
+        match (columns.maybe_wall()?, columns.maybe_wall()?) {
+            (Some(_), _) => barred.insert(member, Bar::Revoked),
+            (None, Some(_)) => barred.insert(member, Bar::Blocked),
+            (None, None) => None,
+        };
+    }
+    Ok((generations, barred))
 }
 
 fn subscribers(rows: &[Row]) -> Result<BTreeMap<TopicName, BTreeSet<MemberId>>, JobError> {

@@ -16,14 +16,16 @@ use crate::members::Standing;
 const ANY: &str = "SELECT 1 FROM member_key WHERE mesh_id = $1 LIMIT 1";
 
 const STANDING: &str = "
-SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at
+SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at,
+    s.blocked_at, s.invite_id IS NULL
 FROM member_standing s
 JOIN member m ON m.mesh_id = s.mesh_id AND m.member_id = s.member_id
 JOIN member_key k ON k.mesh_id = s.mesh_id AND k.member_id = s.member_id AND k.retired_at IS NULL
 WHERE s.mesh_id = $1 AND s.member_id = $2";
 
 const STANDINGS: &str = "
-SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at
+SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at,
+    s.blocked_at, s.invite_id IS NULL
 FROM member_standing s
 JOIN member m ON m.mesh_id = s.mesh_id AND m.member_id = s.member_id
 JOIN member_key k ON k.mesh_id = s.mesh_id AND k.member_id = s.member_id AND k.retired_at IS NULL
@@ -46,7 +48,8 @@ const STAND: &str = "
 INSERT INTO member_standing (mesh_id, member_id, role, enrolled_at, invite_id)
 VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (mesh_id, member_id) DO UPDATE SET role = excluded.role,
-    enrolled_at = excluded.enrolled_at, invite_id = excluded.invite_id, revoked_at = NULL";
+    enrolled_at = excluded.enrolled_at, invite_id = excluded.invite_id, revoked_at = NULL,
+    blocked_at = NULL";
 
 pub(super) async fn any<C: GenericClient>(client: &C, mesh: MeshId) -> Result<bool, JobError> {
     exists(client, ANY, &[&mesh_key(mesh)]).await
@@ -79,6 +82,8 @@ fn read(row: &Row) -> Result<Standing, JobError> {
         key: columns.public_key()?,
         enrolled_at: columns.wall()?,
         revoked_at: columns.maybe_wall()?,
+        blocked_at: columns.maybe_wall()?,
+        is_founder: columns.flag()?,
     })
 }
 
@@ -161,7 +166,7 @@ pub(super) async fn enrol_owner(
     let is_renamed = roster::ensure_member(transaction, mesh, member, name).await?;
     let is_owner = standing(transaction, mesh, member)
         .await?
-        .is_some_and(|standing| standing.role == Role::Owner && standing.revoked_at.is_none());
+        .is_some_and(|standing| standing.is_owner());
     if !is_owner {
         stand(transaction, mesh, member, (Role::Owner, None), at).await?;
     }

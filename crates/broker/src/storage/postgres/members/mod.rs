@@ -1,12 +1,13 @@
 //! Standings, keys and invitations on PostgreSQL.
 
+mod change;
 mod enrol;
 mod keys;
 mod revoke;
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{BrokerId, MemberId, MeshId};
-use heddle_core::membership::PublicKey;
+use heddle_core::ids::{BrokerId, InviteId, MemberId, MeshId};
+use heddle_core::membership::{Change, ChangeVerdict, PublicKey};
 use heddle_core::names::MemberName;
 
 use super::super::error::StorageError;
@@ -27,6 +28,10 @@ const BROKER: &str = "SELECT broker_id FROM broker WHERE one = 1";
 const NEW_INVITE: &str = "
 INSERT INTO invite (mesh_id, invite_id, digest, inviter, role, uses_max, created_at, expires_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+
+const INVITE: &str = "
+SELECT digest, inviter, role, uses_max, created_at, expires_at FROM invite
+WHERE mesh_id = $1 AND invite_id = $2";
 
 const ANY_INVITE: &str = "SELECT 1 FROM invite WHERE mesh_id = $1 LIMIT 1";
 
@@ -124,6 +129,30 @@ impl Members for PostgresStorage {
         .await
     }
 
+    async fn invite(
+        &self,
+        mesh: MeshId,
+        invite: InviteId,
+    ) -> Result<Option<NewInvite>, StorageError> {
+        let client = self.reader().await?;
+        require_mesh(&client, mesh).await?;
+        let id = invite.0.to_bytes();
+        let found = query_opt(&client, INVITE, &[&mesh_key(mesh), &id.as_slice()]).await?;
+        let Some(row) = found else {
+            return Ok(None);
+        };
+        let mut columns = Columns::of(&row);
+        Ok(Some(NewInvite {
+            invite,
+            digest: columns.fingerprint()?.0,
+            inviter: columns.member()?,
+            role: columns.role()?,
+            uses_max: u32::try_from(columns.number()?).unwrap_or(u32::MAX),
+            created_at: columns.wall()?,
+            expires_at: columns.wall()?,
+        }))
+    }
+
     async fn has_invites(&self, mesh: MeshId) -> Result<bool, StorageError> {
         let client = self.reader().await?;
         require_mesh(&client, mesh).await?;
@@ -151,6 +180,21 @@ impl Members for PostgresStorage {
         let input = (mesh, by, member, at);
         self.write(mesh, input, |tx, (mesh, by, member, at)| {
             Box::pin(revoke::revoke(tx, *mesh, *by, *member, *at))
+        })
+        .await
+    }
+
+    async fn change_standing(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        member: MemberId,
+        change: Change,
+        at: WallMs,
+    ) -> Result<ChangeVerdict, StorageError> {
+        let input = (mesh, by, member, change, at);
+        self.write(mesh, input, |tx, (mesh, by, member, change, at)| {
+            Box::pin(change::change(tx, *mesh, (*by, *member), *change, *at))
         })
         .await
     }

@@ -3,13 +3,12 @@
 use deadpool_postgres::Transaction;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId};
-use heddle_core::membership::Role;
 
 use super::super::columns::{member_key, mesh_key};
 use super::super::error::JobError;
 use super::super::sql::execute;
 use super::keys;
-use crate::members::{RevokeVerdict, Standing};
+use crate::members::RevokeVerdict;
 
 const REVOKE: &str = "
 UPDATE member_standing SET revoked_at = $3
@@ -22,7 +21,7 @@ const CLEAR: [&str; 3] = [
     "DELETE FROM member_session WHERE mesh_id = $1 AND member_id = $2",
 ];
 
-const SEEN: &str = "
+pub(super) const SEEN: &str = "
 UPDATE member SET seen_at = greatest(seen_at, $3) WHERE mesh_id = $1 AND member_id = $2";
 
 pub(super) async fn revoke(
@@ -32,15 +31,13 @@ pub(super) async fn revoke(
     member: MemberId,
     at: WallMs,
 ) -> Result<RevokeVerdict, JobError> {
-    let is_owner =
-        |standing: &Standing| standing.role == Role::Owner && standing.revoked_at.is_none();
     let by = keys::standing(transaction, mesh, by).await?;
-    if !by.as_ref().is_some_and(is_owner) {
+    if !by.is_some_and(|by| by.is_owner()) {
         return Ok(RevokeVerdict::NotOwner);
     }
     match keys::standing(transaction, mesh, member).await? {
         None => return Ok(RevokeVerdict::UnknownMember),
-        Some(standing) if is_owner(&standing) => return Ok(RevokeVerdict::IsOwner),
+        Some(standing) if standing.is_owner() => return Ok(RevokeVerdict::IsOwner),
         Some(standing) if standing.revoked_at.is_some() => return Ok(RevokeVerdict::Already),
         Some(_) => {}
     }

@@ -145,6 +145,7 @@ async fn a_hint_reaches_the_other_broker_and_not_its_own() {
     let cut = Hint::Cut {
         mesh: mesh(1),
         member: member("a"),
+        bar: heddle_core::membership::Bar::Blocked,
     };
     brokers[1].tell(cut.clone());
     // What it had said itself would have come first.

@@ -14,14 +14,16 @@ use crate::members::Standing;
 const ANY: &str = "SELECT 1 FROM member_key WHERE mesh_id = ?1 LIMIT 1";
 
 const STANDING: &str = "
-SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at
+SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at,
+    s.blocked_at, s.invite_id IS NULL
 FROM member_standing s
 JOIN member m ON m.mesh_id = s.mesh_id AND m.member_id = s.member_id
 JOIN member_key k ON k.mesh_id = s.mesh_id AND k.member_id = s.member_id AND k.retired_at IS NULL
 WHERE s.mesh_id = ?1 AND s.member_id = ?2";
 
 const STANDINGS: &str = "
-SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at
+SELECT s.member_id, m.name, s.role, k.public_key, s.enrolled_at, s.revoked_at,
+    s.blocked_at, s.invite_id IS NULL
 FROM member_standing s
 JOIN member m ON m.mesh_id = s.mesh_id AND m.member_id = s.member_id
 JOIN member_key k ON k.mesh_id = s.mesh_id AND k.member_id = s.member_id AND k.retired_at IS NULL
@@ -44,7 +46,8 @@ const STAND: &str = "
 INSERT INTO member_standing (mesh_id, member_id, role, enrolled_at, invite_id)
 VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (mesh_id, member_id) DO UPDATE SET role = excluded.role,
-    enrolled_at = excluded.enrolled_at, invite_id = excluded.invite_id, revoked_at = NULL";
+    enrolled_at = excluded.enrolled_at, invite_id = excluded.invite_id, revoked_at = NULL,
+    blocked_at = NULL";
 
 pub(super) fn any(connection: &Connection, mesh: MeshId) -> rusqlite::Result<bool> {
     connection.prepare_cached(ANY)?.exists([mesh_key(mesh)])
@@ -77,6 +80,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Standing> {
         key: columns.public_key()?,
         enrolled_at: columns.wall()?,
         revoked_at: columns.maybe_wall()?,
+        blocked_at: columns.maybe_wall()?,
+        is_founder: columns.flag()?,
     })
 }
 
@@ -162,8 +167,7 @@ pub(super) fn enrol_owner(
     at: WallMs,
 ) -> Result<bool, JobError> {
     let is_renamed = roster::ensure_member(connection, mesh, member, name)?;
-    let is_owner = standing(connection, mesh, member)?
-        .is_some_and(|standing| standing.role == Role::Owner && standing.revoked_at.is_none());
+    let is_owner = standing(connection, mesh, member)?.is_some_and(|standing| standing.is_owner());
     if !is_owner {
         stand(connection, mesh, member, (Role::Owner, None), at)?;
     }

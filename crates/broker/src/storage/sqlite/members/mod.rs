@@ -1,14 +1,15 @@
 //! Standings, keys and invitations in SQLite.
 
+mod change;
 mod enrol;
 mod keys;
 mod revoke;
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{BrokerId, MemberId, MeshId};
-use heddle_core::membership::PublicKey;
+use heddle_core::ids::{BrokerId, InviteId, MemberId, MeshId};
+use heddle_core::membership::{Change, ChangeVerdict, PublicKey};
 use heddle_core::names::MemberName;
-use rusqlite::params;
+use rusqlite::{OptionalExtension as _, params};
 
 use super::super::error::StorageError;
 use super::SqliteStorage;
@@ -26,6 +27,10 @@ const BROKER: &str = "SELECT broker_id FROM broker WHERE one = 1";
 const NEW_INVITE: &str = "
 INSERT INTO invite (mesh_id, invite_id, digest, inviter, role, uses_max, created_at, expires_at)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO NOTHING";
+
+const INVITE: &str = "
+SELECT digest, inviter, role, uses_max, created_at, expires_at FROM invite
+WHERE mesh_id = ?1 AND invite_id = ?2";
 
 const ANY_INVITE: &str = "SELECT 1 FROM invite WHERE mesh_id = ?1 LIMIT 1";
 
@@ -105,6 +110,30 @@ impl Members for SqliteStorage {
         .await
     }
 
+    async fn invite(
+        &self,
+        mesh: MeshId,
+        invite: InviteId,
+    ) -> Result<Option<NewInvite>, StorageError> {
+        self.read(mesh, move |connection| {
+            let key = params![mesh_key(mesh), invite.0.to_bytes()];
+            let found = connection.prepare_cached(INVITE)?.query_row(key, |row| {
+                let mut columns = Columns::of(row);
+                Ok(NewInvite {
+                    invite,
+                    digest: columns.fingerprint()?.0,
+                    inviter: columns.member()?,
+                    role: columns.role()?,
+                    uses_max: u32::try_from(columns.number()?).unwrap_or(u32::MAX),
+                    created_at: columns.wall()?,
+                    expires_at: columns.wall()?,
+                })
+            });
+            Ok(found.optional()?)
+        })
+        .await
+    }
+
     async fn has_invites(&self, mesh: MeshId) -> Result<bool, StorageError> {
         self.read(mesh, move |c| {
             Ok(c.prepare_cached(ANY_INVITE)?.exists([mesh_key(mesh)])?)
@@ -130,5 +159,19 @@ impl Members for SqliteStorage {
     ) -> Result<RevokeVerdict, StorageError> {
         self.write(mesh, move |c| revoke::revoke(c, mesh, by, member, at))
             .await
+    }
+
+    async fn change_standing(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        member: MemberId,
+        change: Change,
+        at: WallMs,
+    ) -> Result<ChangeVerdict, StorageError> {
+        self.write(mesh, move |c| {
+            change::change(c, mesh, (by, member), change, at)
+        })
+        .await
     }
 }

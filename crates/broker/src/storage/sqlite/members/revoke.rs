@@ -2,7 +2,6 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId};
-use heddle_core::membership::Role;
 use rusqlite::{Connection, params};
 
 use super::super::columns::{member_key, mesh_key};
@@ -21,7 +20,7 @@ const CLEAR: [&str; 3] = [
     "DELETE FROM member_session WHERE mesh_id = ?1 AND member_id = ?2",
 ];
 
-const SEEN: &str = "
+pub(super) const SEEN: &str = "
 UPDATE member SET seen_at = max(coalesce(seen_at, ?3), ?3) WHERE mesh_id = ?1 AND member_id = ?2";
 
 pub(super) fn revoke(
@@ -31,16 +30,13 @@ pub(super) fn revoke(
     member: MemberId,
     at: WallMs,
 ) -> Result<RevokeVerdict, JobError> {
-    let is_owner = |standing: &crate::members::Standing| {
-        standing.role == Role::Owner && standing.revoked_at.is_none()
-    };
     let by = keys::standing(connection, mesh, by)?;
-    if !by.as_ref().is_some_and(is_owner) {
+    if !by.is_some_and(|by| by.is_owner()) {
         return Ok(RevokeVerdict::NotOwner);
     }
     match keys::standing(connection, mesh, member)? {
         None => return Ok(RevokeVerdict::UnknownMember),
-        Some(standing) if is_owner(&standing) => return Ok(RevokeVerdict::IsOwner),
+        Some(standing) if standing.is_owner() => return Ok(RevokeVerdict::IsOwner),
         Some(standing) if standing.revoked_at.is_some() => return Ok(RevokeVerdict::Already),
         Some(_) => {}
     }

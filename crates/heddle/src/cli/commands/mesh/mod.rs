@@ -1,6 +1,10 @@
-//! `heddle mesh list | info | clock | publish | invite | join | revoke`: which meshes this home is in, and with whom.
+//! `heddle mesh create | list | info | clock | publish | invite | join | grant | revoke | block`: which meshes this home
+//! is in, and with whom.
 
+mod block;
 mod clock;
+mod create;
+mod grant;
 mod invite;
 mod join;
 mod publish;
@@ -19,6 +23,8 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Make a further personal mesh in this home
+    Create(create::Args),
     /// Show the meshes of this home
     List,
     /// Show a mesh: its broker, its members, their keys
@@ -26,12 +32,16 @@ enum Verb {
     /// Show the logical clock of the mesh's data and how its sync stands
     Clock,
     /// Share a personal mesh, with all that is in it, with whoever is invited
-    Publish,
+    Publish(publish::Args),
     /// Make a link by which others join (publishes a personal mesh first); whoever has the link may
     Invite(invite::Args),
     /// Join the mesh that a link invites to
     Join(join::Args),
-    /// Shut a member out, for ever; for the mesh's owner
+    /// Give a member a role, and lift a block; for the mesh's owners
+    Grant(grant::Args),
+    /// Hear a member no more until it is granted a role again; for the mesh's owners
+    Block(block::Args),
+    /// Shut a member out, for ever; for the mesh's owners
     Revoke {
         /// The member's name or id
         member: String,
@@ -40,13 +50,16 @@ enum Verb {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
+        Verb::Create(args) => create::run(context, args),
+        Verb::Grant(args) => grant::run(context, args),
+        Verb::Block(args) => block::run(context, args),
         Verb::List => context.print(&context.client().meshes()?, text::list),
         Verb::Info => {
             let query: Vec<_> = context.mesh_scope().into_iter().collect();
             context.print(&context.client().mesh_info(&query)?, text::info)
         }
         Verb::Clock => clock::run(context),
-        Verb::Publish => publish::run(context),
+        Verb::Publish(args) => publish::run(context, args),
         Verb::Invite(args) => invite::run(context, &args),
         Verb::Join(args) => join::run(context, args),
         Verb::Revoke { member } => {

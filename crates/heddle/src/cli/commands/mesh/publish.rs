@@ -1,26 +1,71 @@
 //! `heddle mesh publish`: a personal mesh is shared with whoever joins; and watching how far that is.
 
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
 use heddle_wire::ipc::{MeshPublishBody, MeshPublishView};
 
-use crate::cli::{CliError, Context, ui};
+use crate::cli::{CliError, Context, exit, ui};
 
 const BAR_CELLS: u64 = 24;
 /// How long to watch before going on without; the daemon goes on in any case.
 const WATCH_SECONDS: u64 = 30;
 
-pub(super) fn run(context: &Context) -> Result<(), CliError> {
-    context.print(&watch(context)?, text)
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// The mesh [default: --mesh, or the mesh that every home has]
+    name: Option<String>,
+    /// The broker of a team that hosts it from now on: wss://HOST:PORT/ [default: this home's own]
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+    /// A copy of broker_token of that broker's data folder; presented once
+    #[arg(long, value_name = "FILE", requires = "to")]
+    token_file: Option<PathBuf>,
+}
+
+pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let mesh = args.name.or_else(|| context.mesh.clone());
+    let token_file = args.token_file.map(absolute).transpose()?;
+    let begun = match args.to {
+        None => false,
+        Some(to) => {
+            let begin = MeshPublishBody {
+                mesh: mesh.clone(),
+                to: Some(to),
+                token_file,
+                wait_seconds: None,
+            };
+            context.client().publish(&begin)?.fresh
+        }
+    };
+    let mut view = watch_mesh(context, mesh)?;
+    view.fresh |= begun;
+    context.print(&view, text)
+}
+
+/// The daemon stands in another folder.
+fn absolute(path: PathBuf) -> Result<String, CliError> {
+    let failed = |why: String| CliError::new(exit::USAGE, format!("--token-file: {why}"));
+    let path = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
+    let text = path.to_str().map(str::to_owned);
+    text.ok_or_else(|| failed("the path is not UTF-8".to_owned()))
 }
 
 /// Until all is at the broker, or for a while.
 pub(super) fn watch(context: &Context) -> Result<MeshPublishView, CliError> {
+    watch_mesh(context, context.mesh.clone())
+}
+
+fn watch_mesh(context: &Context, mesh: Option<String>) -> Result<MeshPublishView, CliError> {
     let client = context.client();
     let mut fresh = false;
+    let body = |wait_seconds| MeshPublishBody {
+        mesh: mesh.clone(),
+        wait_seconds,
+        ..MeshPublishBody::default()
+    };
     for _ in 0..WATCH_SECONDS {
-        let step = client.publish(&MeshPublishBody {
-            mesh: context.mesh.clone(),
-            wait_seconds: Some(1),
-        });
+        let step = client.publish(&body(Some(1)));
         if step.is_err() {
             ui::progress_done();
         }
@@ -34,10 +79,7 @@ pub(super) fn watch(context: &Context) -> Result<MeshPublishView, CliError> {
         ui::progress(&bar(&step));
     }
     ui::progress_done();
-    let mut last = client.publish(&MeshPublishBody {
-        mesh: context.mesh.clone(),
-        wait_seconds: None,
-    })?;
+    let mut last = client.publish(&body(None))?;
     last.fresh |= fresh;
     Ok(last)
 }
@@ -63,7 +105,7 @@ fn text(view: &MeshPublishView) -> String {
         (_, false) => format!("mesh {mesh} was published before"),
     };
     let rest = if view.done {
-        format!("all {} rows are at its broker", view.rows)
+        format!("all {} rows are at its broker ({})", view.rows, view.broker)
     } else {
         format!(
             "its sync is catching up, {} of {} rows; `heddle mesh clock` shows it",
@@ -81,6 +123,7 @@ mod tests {
         MeshPublishView {
             mesh: "home".to_owned(),
             kind: "shared_owner".to_owned(),
+            broker: "embedded".to_owned(),
             fresh: true,
             rows,
             rows_done,

@@ -54,11 +54,12 @@ pub fn info(info: &MeshInfo) -> String {
     let head = ["MEMBER", "ROLE", "KEY", "LAST SEEN"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for member in &info.members {
-        let seen = match (&member.revoked_at, member.online, &member.last_seen) {
+        let seen = match (&member.revoked_at, &member.blocked_at, &member.last_seen) {
             (Some(at), _, _) => format!("shut out {at}"),
-            (None, true, _) => "here".to_owned(),
-            (None, false, Some(at)) => at.clone(),
-            (None, false, None) => "never".to_owned(),
+            (None, Some(at), _) => format!("blocked {at}"),
+            (None, None, _) if member.online => "here".to_owned(),
+            (None, None, Some(at)) => at.clone(),
+            (None, None, None) => "never".to_owned(),
         };
         rows.push(vec![
             format!("@{}", member.member),

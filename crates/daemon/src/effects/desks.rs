@@ -1,0 +1,81 @@
+//! The desks of a home: one authority for each mesh that it hosts, all on one file.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use heddle_core::clock::{Clock, Ids};
+use heddle_core::ids::MeshId;
+use heddle_core::names::{AgentName, MemberName};
+use heddle_registrar::Registrar;
+use heddle_registrar::policy::Policy;
+use heddle_registrar::storage::sqlite::Sqlite;
+use heddle_wire::broker::{EffectCall, ReplyResult};
+
+use super::{EffectsError, HomeDesk};
+use crate::shared::{read, write};
+
+pub struct HomeDesks {
+    storage: Sqlite,
+    policy: Policy,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn Ids>,
+    /// Of the mesh that every home has.
+    home: Arc<HomeDesk>,
+    more: RwLock<BTreeMap<MeshId, Arc<HomeDesk>>>,
+}
+
+impl HomeDesks {
+    pub(super) async fn open(
+        storage: Sqlite,
+        policy: Policy,
+        (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
+        (mesh, person): (MeshId, MemberName),
+    ) -> Result<Self, EffectsError> {
+        let (now, minting) = (Arc::clone(&clock), Arc::clone(&ids));
+        let registrar = Registrar::open(storage.clone(), now, minting, policy.clone(), mesh);
+        let home = Arc::new(HomeDesk::new(registrar.await?, mesh, person));
+        Ok(Self {
+            storage,
+            policy,
+            clock,
+            ids,
+            home,
+            more: RwLock::default(),
+        })
+    }
+
+    /// From now on this home decides about the effects of this mesh, too.
+    pub(crate) async fn host(&self, mesh: MeshId, person: MemberName) -> Result<(), EffectsError> {
+        let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
+        let (storage, policy) = (self.storage.clone(), self.policy.clone());
+        let registrar = Registrar::open(storage, clock, ids, policy, mesh).await?;
+        let desk = HomeDesk::new(registrar, mesh, person);
+        write(&self.more).insert(mesh, Arc::new(desk));
+        Ok(())
+    }
+
+    pub(super) fn home(&self) -> &HomeDesk {
+        &self.home
+    }
+
+    /// Who decides about the effects of a mesh that this home hosts.
+    pub(super) fn of(&self, mesh: MeshId) -> Option<Arc<HomeDesk>> {
+        if self.home.is_of(mesh) {
+            return Some(Arc::clone(&self.home));
+        }
+        read(&self.more).get(&mesh).cloned()
+    }
+
+    /// A call of a member elsewhere, as the broker has proven it.
+    pub async fn guest(
+        &self,
+        (mesh, member): (MeshId, &MemberName),
+        agent: &AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> ReplyResult {
+        // One of no mesh that is hosted here is refused by the desk itself.
+        let desk = self.of(mesh).unwrap_or_else(|| Arc::clone(&self.home));
+        desk.guest((mesh, member), agent, id, call).await
+    }
+}

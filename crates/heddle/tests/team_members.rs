@@ -1,0 +1,399 @@
+//! Membership at a team broker, over the binary: the operator's invitations, owners who invite, a mesh that moves there.
+#![cfg(test)]
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use serde_json::{Value, json};
+use support::broker_process::BrokerProcess;
+use support::servers::Postgres;
+use support::{Daemon, Home, text_of, wait_until};
+
+fn home_of(name: &str) -> Home {
+    let home = Home::new();
+    home.config(&format!("[daemon]\nmember = \"{name}\"\n"));
+    home
+}
+
+/// A broker of its own, on a file or on a database.
+struct Team {
+    house: Home,
+    database: Option<Postgres>,
+    broker: BrokerProcess,
+}
+
+impl Team {
+    fn on(database: Option<Postgres>) -> Self {
+        let house = Home::new();
+        let data = house.path().parent().unwrap().join("broker");
+        let url = database.as_ref().map(Postgres::url);
+        let more: Vec<&str> = url.iter().flat_map(|url| ["--database", url]).collect();
+        let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &more);
+        Self {
+            house,
+            database,
+            broker,
+        }
+    }
+
+    fn both() -> [Self; 2] {
+        [Self::on(None), Self::on(Some(Postgres::start()))]
+    }
+
+    fn url(&self) -> String {
+        format!("ws://{}/", self.broker.listen())
+    }
+
+    /// `heddle --mesh MESH broker VERB …` at the tables.
+    fn cli(&self, mesh: &str, verb: &[&str]) -> support::Ran {
+        let (url, folder) = (self.url(), self.broker.data.to_str().unwrap().to_owned());
+        let mut args = vec!["--json", "--mesh", mesh, "broker"];
+        args.extend(verb);
+        let database = self.database.as_ref().map(Postgres::url);
+        match &database {
+            Some(database) => args.extend(["--database", database.as_str()]),
+            None => args.extend(["--data", folder.as_str()]),
+        }
+        if verb[0] == "invite" && database.is_some() {
+            args.extend(["--url", url.as_str()]);
+        }
+        self.house.cli(&args)
+    }
+
+    fn admin(&self) -> String {
+        text_of(&self.broker.data.join("admin_token"))
+            .trim()
+            .to_owned()
+    }
+
+    /// A POST to the broker's own door: status and body.
+    fn post(&self, path: &str, head: &[(&str, &str)], body: &Value) -> (u16, Value) {
+        let mut stream = TcpStream::connect(self.broker.listen()).unwrap();
+        let body = body.to_string();
+        let head: String = head.iter().map(|(k, v)| format!("{k}: {v}\r\n")).collect();
+        let request = format!(
+            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{head}\r\n{body}",
+            self.broker.listen(),
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (code, serde_json::from_str(body).unwrap_or(Value::Null))
+    }
+}
+
+fn link_of(answer: &Value) -> &str {
+    answer["link"].as_str().unwrap()
+}
+
+fn join(name: &str, link: &str) -> (Home, Daemon) {
+    let home = home_of(name);
+    let up = home.up();
+    let joined = home
+        .cli(&["mesh", "join", link, "--as", "team", "--json"])
+        .ok();
+    assert_eq!(joined.json()["connected"], true, "{joined:?}");
+    home.cli(&["--mesh", "team", "agent", "register", "coder"])
+        .ok();
+    (home, up)
+}
+
+fn is_connected(home: &Home, mesh: &str) -> bool {
+    let list = home.cli(&["mesh", "list", "--json"]).json();
+    let meshes = list["meshes"].as_array().unwrap().clone();
+    let mut found = meshes.iter().filter(|one| one["mesh"] == mesh);
+    found.any(|one| one["connected"] == true)
+}
+
+fn has(home: &Home, mesh: &str, agent: &str, body: &str) -> bool {
+    let args = ["inbox", "--json", "--mesh", mesh, "--agent", agent];
+    let page = home.cli(&args).json();
+    let items = page["items"].as_array().unwrap().clone();
+    items.iter().any(|item| item["body"] == body)
+}
+
+#[track_caller]
+fn send(home: &Home, mesh: &str, to: &str, body: &str) {
+    wait_until(&format!("{to} to be known"), || {
+        home.cli(&["send", to, body, "--id", body, "--mesh", mesh])
+            .code
+            == 0
+    });
+}
+
+#[test]
+fn an_operator_makes_a_mesh_and_its_first_owner_who_invites_blocks_and_revokes() {
+    for team in Team::both() {
+        let made = team.cli("team", &["invite", "--role", "owner"]).ok().json();
+        assert_eq!(
+            (&made["created"], &made["role"]),
+            (&json!(true), &json!("owner"))
+        );
+        let (alice, _alice_up) = join("alice", link_of(&made));
+        let info = alice
+            .cli(&["mesh", "info", "--mesh", "team", "--json"])
+            .ok()
+            .json();
+        assert_eq!(info["role"], "owner", "{info}");
+        // Once: the link is used up.
+        let late = home_of("mallory");
+        let _late_up = late.up();
+        assert_eq!(late.cli(&["mesh", "join", link_of(&made)]).code, 6);
+
+        let invited = alice
+            .cli(&["mesh", "invite", "--mesh", "team", "--json"])
+            .ok()
+            .json();
+        let (bob, bob_up) = join("bob", link_of(&invited));
+        send(&alice, "team", "@bob/coder", "down");
+        send(&bob, "team", "@alice/coder", "up");
+        wait_until("both", || {
+            has(&bob, "team", "coder", "down") && has(&alice, "team", "coder", "up")
+        });
+        // Another of the operator's, for a plain member.
+        let more = team.cli("team", &["invite"]).ok().json();
+        assert_eq!(
+            (&more["created"], &more["role"]),
+            (&json!(false), &json!("member"))
+        );
+        let (carol, _carol_up) = join("carol", link_of(&more));
+        assert_eq!(carol.cli(&["mesh", "invite", "--mesh", "team"]).code, 6);
+
+        // The only owner stays one, though it came by an invitation.
+        let last = alice.cli(&["mesh", "grant", "alice", "member", "--mesh", "team"]);
+        assert_eq!(last.code, 3, "{last:?}");
+        alice.cli(&["mesh", "block", "bob", "--mesh", "team"]).ok();
+        wait_until("bob to be cut", || !is_connected(&bob, "team"));
+        alice
+            .cli(&["mesh", "grant", "bob", "member", "--mesh", "team"])
+            .ok();
+        wait_until("bob to be back", || is_connected(&bob, "team"));
+        alice.cli(&["mesh", "revoke", "bob", "--mesh", "team"]).ok();
+        wait_until("bob to be out", || !is_connected(&bob, "team"));
+        bob_up.wait_log("member_revoked");
+        let members = team.cli("team", &["members"]).ok().json();
+        let rows = members["members"].as_array().unwrap().clone();
+        let bob = rows.iter().find(|row| row["member"] == "bob").unwrap();
+        assert!(bob["revoked_at"].is_string());
+    }
+}
+
+#[test]
+fn the_http_door_takes_the_operators_token_and_the_same_key_is_the_same_link() {
+    let team = Team::on(None);
+    let (admin, daemon) = (team.admin(), team.broker.token());
+    let bearer = |token: &str| format!("Bearer {}", token.trim());
+    let (admin, daemon) = (bearer(&admin), bearer(&daemon));
+    let slug = json!({"slug": "team", "kind": "shared_owner"});
+    for (head, code) in [
+        (vec![], 401),
+        (vec![("Authorization", "Bearer nonsense")], 401),
+        // The daemons' token brings a mesh with its owner, and makes none without one.
+        (vec![("Authorization", daemon.as_str())], 401),
+        (
+            vec![("Authorization", admin.as_str()), ("Origin", "http://x")],
+            403,
+        ),
+    ] {
+        let (status, answer) = team.post("/api/my/meshes", &head, &slug);
+        assert_eq!(status, code, "{head:?} {answer}");
+        assert!(answer["next"].is_string(), "{answer}");
+    }
+    let head = [("Authorization", admin.as_str())];
+    let (status, made) = team.post("/api/my/meshes", &head, &slug);
+    assert_eq!((status, &made["duplicate"]), (200, &json!(false)), "{made}");
+    let (_, again) = team.post("/api/my/meshes", &head, &slug);
+    assert_eq!(
+        (&again["mesh_id"], &again["duplicate"]),
+        (&made["mesh_id"], &json!(true))
+    );
+    assert_eq!(made["broker_epoch"], 1);
+
+    let path = "/api/my/meshes/team/invites";
+    let body = json!({"role": "owner", "expires_in": "1h"});
+    assert_eq!(
+        team.post(path, &[("Authorization", daemon.as_str())], &body)
+            .0,
+        401
+    );
+    let keyed = [
+        ("Authorization", admin.as_str()),
+        ("Idempotency-Key", "first"),
+    ];
+    let (status, first) = team.post(path, &keyed, &body);
+    assert_eq!(
+        (status, &first["duplicate"]),
+        (200, &json!(false)),
+        "{first}"
+    );
+    let (_, again) = team.post(path, &keyed, &body);
+    assert_eq!(
+        (&again["url"], &again["duplicate"]),
+        (&first["url"], &json!(true))
+    );
+    let (status, other) = team.post(path, &keyed, &json!({"role": "member"}));
+    assert_eq!(
+        (status, &other["code"]),
+        (409, &json!("idempotency_key_reused"))
+    );
+    for (bad, code) in [
+        (json!({"role": "king"}), 400),
+        (json!({"uses": 0}), 400),
+        (json!({"expires_in": "400d"}), 400),
+        (json!({"colour": 1}), 400),
+    ] {
+        assert_eq!(team.post(path, &head, &bad).0, code, "{bad}");
+    }
+    assert_eq!(team.post("/api/my/other", &head, &body).0, 404);
+    let (_alice, _up) = join("alice", link_of(&first));
+}
+
+#[test]
+fn lf_34_a_personal_mesh_moves_to_the_team_with_every_row_and_its_owner_invites_there() {
+    for team in Team::both() {
+        let alice = home_of("alice");
+        let up = alice.up();
+        for agent in ["planner", "coder"] {
+            alice.cli(&["agent", "register", agent]).ok();
+        }
+        alice
+            .cli(&["topic", "subscribe", "ops", "--agent", "planner"])
+            .ok();
+        alice.cli(&["state", "set", "k", "1"]).ok();
+        alice.cli(&["remember", "who", "ada"]).ok();
+        alice.cli(&["task", "add", "dig"]).ok();
+        send(&alice, "home", "@planner", "before");
+        wait_until("the message", || has(&alice, "home", "planner", "before"));
+        let url = team.url();
+        let publish = |more: &[&str]| {
+            let args = [
+                &["mesh", "publish", "home", "--json", "--to", url.as_str()],
+                more,
+            ]
+            .concat();
+            alice.cli(&args)
+        };
+        // Without the broker's leave nothing happens.
+        let refused = publish(&[]);
+        assert_eq!(refused.code, 6, "{refused:?}");
+        assert!(refused.stderr.contains("--token-file"), "{refused:?}");
+        assert!(!text_of(&alice.path().join("config.toml")).contains("[[mesh]]"));
+        wait_until("the link of before", || is_connected(&alice, "home"));
+        // Work that waits is not left behind.
+        alice.cli(&["queue", "push", "jobs", "one"]).ok();
+        let token = team.broker.data.join("broker_token");
+        let token = ["--token-file", token.to_str().unwrap()];
+        wait_until("the work", || {
+            let list = alice.cli(&["queue", "list", "--json"]).json();
+            list["queues"][0]["ready"] == 1
+        });
+        let waits = publish(&token);
+        assert_eq!(waits.code, 2, "{waits:?}");
+        assert!(waits.stderr.contains("queue jobs"), "{waits:?}");
+        let taken = alice.cli(&["queue", "take", "jobs", "--json"]).ok().json();
+        let item = &taken["items"][0];
+        let (id, fence) = (item["id"].as_str().unwrap(), item["fence"].to_string());
+        alice
+            .cli(&["queue", "ack", "jobs", id, "--fence", &fence])
+            .ok();
+
+        let done = publish(&token).ok().json();
+        assert_eq!(
+            (&done["done"], &done["broker"]),
+            (&json!(true), &json!(url)),
+            "{done}"
+        );
+        let again = publish(&token).ok().json();
+        assert_eq!(again["fresh"], false);
+        assert_eq!(
+            alice.cli(&["mesh", "info", "--json"]).ok().json()["role"],
+            "owner"
+        );
+        send(&alice, "home", "#ops", "after");
+        wait_until("a post after the move", || {
+            has(&alice, "home", "planner", "after")
+        });
+
+        let invited = alice.cli(&["mesh", "invite", "--json"]).ok().json();
+        let (bob, _bob_up) = join("bob", link_of(&invited));
+        let dump =
+            |home: &Home, mesh: &str| home.cli(&["advanced", "dump", "--mesh", mesh]).ok().stdout;
+        wait_until("the same rows", || {
+            dump(&alice, "home") == dump(&bob, "team")
+        });
+        assert!(dump(&bob, "team").contains("ada"));
+        // It is there after a kill, and both go on.
+        up.kill();
+        let _up = alice.up();
+        wait_until("alice to be back", || is_connected(&alice, "home"));
+        send(&bob, "team", "@alice/planner", "hello");
+        send(&alice, "home", "@bob/coder", "welcome");
+        wait_until("both", || {
+            has(&alice, "home", "planner", "hello") && has(&bob, "team", "coder", "welcome")
+        });
+        bob.cli(&["--mesh", "team", "state", "set", "k", "2"]).ok();
+        wait_until("the same rows again", || {
+            dump(&alice, "home") == dump(&bob, "team")
+        });
+        alice.cli(&["mesh", "revoke", "bob"]).ok();
+        wait_until("bob to be out", || !is_connected(&bob, "team"));
+        // A further mesh is hosted here still, and moves as well.
+        alice.cli(&["mesh", "create", "work"]).ok();
+        alice
+            .cli(&["--mesh", "work", "state", "set", "w", "1"])
+            .ok();
+        let args = ["mesh", "publish", "work", "--json", "--to", url.as_str()];
+        let moved = alice.cli(&[&args[..], &token[..]].concat()).ok().json();
+        assert_eq!(moved["broker"], json!(url), "{moved}");
+    }
+}
+
+#[test]
+fn a_mesh_that_others_have_joined_and_one_hosted_elsewhere_do_not_move() {
+    let team = Team::on(None);
+    let (alice, bob) = (home_of("alice"), home_of("bob"));
+    let (_alice_up, _bob_up) = (alice.up(), bob.up());
+    let invited = alice.cli(&["mesh", "invite", "--json"]).ok().json();
+    bob.cli(&["mesh", "join", link_of(&invited), "--as", "theirs"])
+        .ok();
+    let (url, token) = (team.url(), team.broker.data.join("broker_token"));
+    let publish = |home: &Home, mesh: &str, url: &str| {
+        let token = token.to_str().unwrap();
+        home.cli(&["mesh", "publish", mesh, "--to", url, "--token-file", token])
+    };
+    let shared = publish(&alice, "home", &url);
+    assert_eq!(shared.code, 2, "{shared:?}");
+    assert!(shared.stderr.contains("heddle mesh create"), "{shared:?}");
+    let guest = publish(&bob, "theirs", &url);
+    assert_eq!(guest.code, 2, "{guest:?}");
+    for bad in [
+        "http://127.0.0.1:1/",
+        "ws://192.0.2.1:1/",
+        "ws://u:p@127.0.0.1:1/",
+        "x",
+    ] {
+        let ran = publish(&bob, "home", bad);
+        assert_eq!(ran.code, 2, "{bad}: {ran:?}");
+        assert!(ran.stderr.contains("wss://"), "{ran:?}");
+    }
+    let gone = publish(&bob, "home", "ws://127.0.0.1:1/");
+    assert_eq!(gone.code, 5, "{gone:?}");
+    // Somebody else's mesh is not taken over with the daemons' token.
+    bob.cli(&["mesh", "create", "mine"]).ok();
+    publish(&bob, "mine", &url).ok();
+    let info = bob
+        .cli(&["--mesh", "mine", "mesh", "info", "--json"])
+        .ok()
+        .json();
+    let bearer = format!("Bearer {}", team.broker.token().trim());
+    let theft = json!({"slug": "mine", "owner": {
+        "mesh_id": info["mesh_id"], "member_id": info["member_id"], "member": "bob", "key": "ab".repeat(32),
+    }});
+    let (status, answer) = team.post("/api/my/meshes", &[("Authorization", &bearer)], &theft);
+    assert!(status == 409 || status == 400, "{status} {answer}");
+}
