@@ -5,6 +5,7 @@
 //! keys is entered by signature alone. Beyond this machine it listens with TLS, or behind something that has it.
 
 pub mod door;
+mod effects;
 mod engine;
 mod jobs;
 mod jobs_place;
