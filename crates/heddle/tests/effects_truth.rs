@@ -286,7 +286,7 @@ fn who_waited_in_vain_is_told_so_with_a_conflict() {
     let _daemon = home.up();
     let (begun, end) = (home.path().join("begun"), home.path().join("end"));
     let script = format!(
-        "touch {}; while [ ! -e {} ]; do sleep 0.05; done",
+        "touch {}; for i in $(seq 600); do [ -e {} ] && break; sleep 0.05; done",
         begun.display(),
         end.display()
     );
