@@ -32,7 +32,8 @@ pub mod upkeep;
 mod vector_config;
 mod vectors;
 
-pub use effects::{Desk, EffectsError, HomeDesk, HomeDesks};
+pub use effects::{Desk, EffectsError, HomeDesk, HomeDesks, PolicyFile, TeamCaller, TeamDesk};
+pub use heddle_registrar::storage::Storage as EffectStorage;
 pub use heddle_store::{BackupError, Durability};
 pub use home::{Home, HomeError};
 pub use hooks::PolicyError;

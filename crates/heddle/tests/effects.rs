@@ -139,11 +139,11 @@ fn s3_what_fails_its_verification_is_made_up_for_and_never_run_again() {
     );
     let late = home.cli(&["effect", "verify", "k", "--pass", "--json"]);
     assert_eq!(
-        (late.code, late.json()["status"].as_str()),
-        (1, Some("verify_failed"))
+        (late.code, code(&late).as_str()),
+        (3, "EFFECT_STEP_REFUSED")
     );
     let agent = home.cli_as("planner", &["effect", "compensate", "k", "--json"]);
-    assert_eq!((agent.code, code(&agent).as_str()), (6, "NONCE_UNBOUND"));
+    assert_eq!((agent.code, code(&agent).as_str()), (6, "APPROVAL_NEEDED"));
     let done = home
         .cli(&[
             "effect",
@@ -184,7 +184,7 @@ fn status_list_and_surface_check_say_what_is() {
     request(&home, "asked");
     let waiting = home.cli(&["effect", "status", "asked", "--json"]);
     assert_eq!(
-        (waiting.code, waiting.json()["approval"].as_str()),
+        (waiting.code, waiting.json()["status"].as_str()),
         (4, Some("awaiting_approval"))
     );
     home.cli(&run("done", &[], "true")).ok();

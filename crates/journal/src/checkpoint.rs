@@ -260,11 +260,9 @@ impl Journal {
         let segments = self.all_segments()?;
         let begin = segments::holding(&segments, from.map_or(1, |head| head + 1));
         // Before the oldest segment there was something, and no checkpoint holds it.
-        if segments
-            .first()
-            .is_some_and(|first| *first > from.map_or(1, |head| head + 1))
-        {
-            replay.counters.seq_gaps += 1;
+        let wanted = from.map_or(1, |head| head + 1);
+        if let Some(first) = segments.first().filter(|first| **first > wanted) {
+            replay.gaps.find(wanted, first - 1);
         }
         for first in &segments[begin.min(segments.len())..] {
             let bytes = segments::read(self.disk(), &self.layout, *first)?;

@@ -46,6 +46,12 @@ pub enum Note {
         reason: String,
         by: String,
     },
+    /// A person knows that these seqs, first and last each, are lost for good.
+    GapsAccepted {
+        gaps: Vec<[u64; 2]>,
+        reason: String,
+        by: String,
+    },
     /// An operation on the whole store; its entities have records of their own.
     StoreMarker { op: StoreOp, detail: String },
 }
@@ -173,6 +179,10 @@ mod tests {
             (
                 Action::JournalNote,
                 r#"{"kind":"store_marker","op":"rollback","detail":"d"}"#,
+            ),
+            (
+                Action::JournalNote,
+                r#"{"kind":"gaps_accepted","gaps":[[2,4]],"reason":"r","by":"b"}"#,
             ),
             (
                 Action::SeqRepair,

@@ -106,7 +106,7 @@ impl Journal {
 }
 
 impl Session<'_> {
-    fn note_all(&mut self, notes: &[Note]) -> Result<(), JournalError> {
+    pub(crate) fn note_all(&mut self, notes: &[Note]) -> Result<(), JournalError> {
         let drafts = notes
             .iter()
             .map(|note| self.meta_draft(&MetaPayload::Note(note.clone())))

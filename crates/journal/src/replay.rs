@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::action::{ActionClass, Mode};
 use crate::federation::{Applied, Federated, Provenance, applied_in, provenance_of};
+use crate::gaps::Gaps;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::notes::{CheckpointRef, MetaPayload, Note};
 use crate::record::Record;
@@ -43,7 +44,10 @@ pub struct Counters {
     pub torn_adjudicated: u64,
     pub torn_tail: u64,
     pub seq_repairs: u64,
+    /// Places where seqs are missing, and nobody has said why.
     pub seq_gaps: u64,
+    /// Those that a person has accepted.
+    pub seq_gaps_accepted: u64,
     pub duplicate_identical: u64,
     pub duplicate_conflicting: u64,
     pub duplicate_seq: u64,
@@ -103,6 +107,7 @@ pub struct Replay<K> {
     /// Damaged places that no note explains, by segment.
     pub damage: Vec<(u64, Damage)>,
     pub head_seq: u64,
+    pub gaps: Gaps,
     seen: Seen,
     segment: u64,
     /// Of records whose content was erased: no other content of theirs counts.
@@ -128,6 +133,7 @@ impl<K: Known> Replay<K> {
             refs: BTreeMap::new(),
             damage: Vec::new(),
             head_seq: 0,
+            gaps: Gaps::default(),
             seen: Seen::default(),
             segment: 0,
             redacted: BTreeSet::new(),
@@ -181,6 +187,8 @@ impl<K: Known> Replay<K> {
     /// Damage that a torn tail left is only that when nothing follows it.
     pub fn finish(&mut self, torn: Option<(u64, u64)>) {
         self.erase_noted();
+        self.counters.seq_gaps = self.gaps.open().len() as u64;
+        self.counters.seq_gaps_accepted = self.gaps.accepted_count();
         if let Some((segment, from)) = torn {
             let before = self.damage.len();
             self.damage
@@ -287,7 +295,7 @@ impl<K: Known> Replay<K> {
     /// The five cases of a seq that comes twice (JN-14); the revisions are `reduce`'s.
     fn is_fresh(&mut self, record: &Record<'_>, crc: u32) -> bool {
         if record.seq > self.head_seq + 1 && self.head_seq > 0 {
-            self.counters.seq_gaps += 1;
+            self.gaps.find(self.head_seq + 1, record.seq - 1);
         }
         self.head_seq = self.head_seq.max(record.seq);
         if record.redacted.is_some() {
@@ -397,6 +405,7 @@ impl<K: Known> Replay<K> {
                 let ids = redacted.into_iter().map(|id| (id.seq, id.writer));
                 self.noted.extend(ids);
             }
+            Some(MetaPayload::Note(Note::GapsAccepted { gaps, .. })) => self.gaps.accept(&gaps),
             Some(MetaPayload::FederationApply(apply)) => {
                 let taken = self.federated.of_mut(&apply.origin_id, apply.origin_epoch);
                 taken.add(apply.seq_range, &apply.left_out);

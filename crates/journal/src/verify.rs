@@ -111,6 +111,11 @@ impl Journal {
                 "seqs are missing in {} places: records were removed or lost",
                 counters.seq_gaps
             ));
+        } else if counters.seq_gaps_accepted > 0 {
+            warnings.push(format!(
+                "seqs are missing in {} places, and a person has accepted that",
+                counters.seq_gaps_accepted
+            ));
         } else if counters.rev_gaps > 0 {
             warnings.push("revisions are missing: the history is not complete".to_owned());
         }

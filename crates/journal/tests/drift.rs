@@ -165,6 +165,28 @@ fn a_record_that_was_taken_out_of_the_middle_fails_the_verification() {
             .iter()
             .any(|w| w.contains("seqs are missing"))
     );
+    // A person's word makes it green again, and hides no other gap.
+    assert!(journal.accept_gaps(" ").is_err());
+    let accepted = journal.accept_gaps("the disk was bad").unwrap();
+    assert_eq!(accepted.accepted, [[2, 2]]);
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert_eq!(
+        (report.counters.seq_gaps, report.counters.seq_gaps_accepted),
+        (0, 1)
+    );
+    assert!(report.warnings.iter().any(|w| w.contains("accepted")));
+    assert!(journal.accept_gaps("again").unwrap().accepted.is_empty());
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        let text = String::from_utf8(bytes.clone()).unwrap();
+        let lines: Vec<&str> = text
+            .split('\n')
+            .filter(|l| !l.contains("\"seq\":3,"))
+            .collect();
+        *bytes = lines.join("\n").into_bytes();
+    });
+    let report = journal.verify().unwrap();
+    assert!(!report.ok, "a larger gap is another one: {report:#?}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What can be asked of the registrar's store: one value, one transaction.
 
 use heddle_core::clock::WallMs;
+use serde::{Deserialize, Serialize};
 
 use crate::authority::NonceHash;
 use crate::binding::{Effect, LogicalKey};
@@ -86,6 +87,17 @@ pub struct Register {
     pub looked_free: bool,
     pub is_fit: bool,
     pub horizon_until: WallMs,
+    pub verify: Option<VerifyPlan>,
+}
+
+/// How an effect is to be verified. Kept with the registration, so that nobody closes it with less; never
+/// run by anybody but who said it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VerifyPlan {
+    pub command: Option<String>,
+    pub url: Option<String>,
+    /// The verdict is left to somebody.
+    pub later: bool,
 }
 
 impl Ask {

@@ -4,8 +4,8 @@ use heddle_core::clock::WallMs;
 
 use crate::life::Stage;
 use crate::rows::{
-    CallRow, ConsumeRow, DecisionRow, EnvelopeRow, Grant, Outcome, RegistrationRow, Row, Ruling,
-    Step, StepRow,
+    CallRow, ConsumeRow, DecisionRow, EnvelopeRow, Grant, Outcome, Purpose, RegistrationRow, Row,
+    Ruling, Step, StepRow,
 };
 
 /// An envelope with all that was said about it, in order.
@@ -20,18 +20,27 @@ impl Envelope {
         self.decisions.last().map(|decision| decision.ruling)
     }
 
-    /// Denied and revoked envelopes are over; so are those whose time is up.
+    /// Denied and revoked envelopes are over; so are those whose time, or whose last approval's window, is
+    /// up: whoever asks then asks anew.
     pub fn is_live(&self, now: WallMs) -> bool {
-        now < self.row.expires_at && matches!(self.ruling(), None | Some(Ruling::Approved))
+        matches!(self.status(now), "awaiting_approval" | "approved")
     }
 
     pub fn status(&self, now: WallMs) -> &'static str {
         match self.ruling() {
             Some(ruling @ (Ruling::Denied | Ruling::Revoked)) => ruling.as_str(),
             _ if now >= self.row.expires_at => "expired",
+            Some(Ruling::Approved) if self.approved_until() <= Some(now) => "expired",
             Some(Ruling::Approved) => "approved",
             None => "awaiting_approval",
         }
+    }
+
+    /// When the last nonce for the effect itself ends.
+    pub fn approved_until(&self) -> Option<WallMs> {
+        let grants = self.decisions.iter().filter_map(|decision| decision.grant);
+        let grants = grants.filter(|grant| grant.purpose == Purpose::Register);
+        grants.map(|grant| grant.expires_at).max()
     }
 }
 
@@ -77,7 +86,8 @@ impl Facts {
             Step::Verified { passed: true, .. } => Stage::Closed,
             Step::Verified { passed: false, .. } => Stage::VerifyFailed,
             Step::Compensating => Stage::Compensating,
-            Step::Compensated { .. } => Stage::Compensated,
+            Step::Compensated { outcome } if outcome.is_good() => Stage::Compensated,
+            Step::Compensated { .. } => Stage::CompensationFailed,
         }
     }
 
@@ -115,6 +125,23 @@ impl Facts {
     pub fn outcome(&self) -> Option<&Outcome> {
         self.steps.iter().rev().find_map(|row| match &row.step {
             Step::Finished { outcome } => Some(outcome),
+            _ => None,
+        })
+    }
+
+    /// The verifier's word, if there is one.
+    pub fn verdict(&self) -> Option<bool> {
+        self.steps.iter().find_map(|row| match &row.step {
+            Step::Verified { passed, .. } => Some(*passed),
+            _ => None,
+        })
+    }
+
+    /// How the last compensation ended, if anybody knows.
+    pub fn compensation_outcome(&self) -> Option<&Outcome> {
+        let round = self.compensation_round();
+        self.steps.iter().find_map(|row| match &row.step {
+            Step::Compensated { outcome } if row.round == round => Some(outcome),
             _ => None,
         })
     }

@@ -17,7 +17,9 @@ pub enum Stage {
     VerifyFailed,
     /// S3: a compensation has begun, and nothing says that it ended.
     Compensating,
-    /// S3: a compensation ended.
+    /// S3: a compensation ended, and not well. Only a person's word leads on.
+    CompensationFailed,
+    /// S3: a compensation ended well, or a person says that it is made up for.
     Compensated,
 }
 
@@ -37,6 +39,7 @@ pub enum Move {
     VerifyFail,
     Compensate,
     CompensationDone,
+    CompensationFail,
 }
 
 impl Stage {
@@ -48,6 +51,7 @@ impl Stage {
         Self::Closed,
         Self::VerifyFailed,
         Self::Compensating,
+        Self::CompensationFailed,
         Self::Compensated,
     ];
 
@@ -56,7 +60,10 @@ impl Stage {
         match self {
             Self::Issued => "S0",
             Self::Registered | Self::Running | Self::Finished | Self::Closed => "S2",
-            Self::VerifyFailed | Self::Compensating | Self::Compensated => "S3",
+            Self::VerifyFailed
+            | Self::Compensating
+            | Self::CompensationFailed
+            | Self::Compensated => "S3",
         }
     }
 
@@ -69,6 +76,7 @@ impl Stage {
             Self::Closed => "closed",
             Self::VerifyFailed => "verify_failed",
             Self::Compensating => "compensating",
+            Self::CompensationFailed => "compensation_failed",
             Self::Compensated => "compensated",
         }
     }
@@ -86,6 +94,7 @@ impl Move {
         Self::VerifyFail,
         Self::Compensate,
         Self::CompensationDone,
+        Self::CompensationFail,
     ];
 }
 
@@ -157,7 +166,25 @@ pub const LIFE: &[LifeRow] = &[
         Stage::Compensating,
         Move::CompensationDone,
         Stage::Compensated,
-        "the compensation reports its end",
+        "the compensation reports its end, and that it went well",
+    ),
+    row(
+        Stage::Compensating,
+        Move::CompensationFail,
+        Stage::CompensationFailed,
+        "the compensation reports its end, and that it went wrong",
+    ),
+    row(
+        Stage::CompensationFailed,
+        Move::ResolveAgain,
+        Stage::VerifyFailed,
+        "a person has looked, and says that it may be tried once more",
+    ),
+    row(
+        Stage::CompensationFailed,
+        Move::ResolveDone,
+        Stage::Compensated,
+        "a person has mended it by hand",
     ),
     row(
         Stage::Compensating,

@@ -1,8 +1,9 @@
-//! Which operations need whose approval: `effects.toml` in the home, read at start.
+//! Which operations need whose approval: `effects.toml`, as it stands when something is asked.
 //!
 //! A policy is about consent, not about secrecy: whoever can open the home's socket can also claim to be
 //! its person. It keeps honest agents from acting alone.
 
+use heddle_core::names::{AgentName, MemberName};
 use serde::Deserialize;
 
 const WINDOW_MINUTES_DEFAULT: u32 = 15;
@@ -16,6 +17,13 @@ const RULES_MAX: usize = 256;
 #[derive(Debug, thiserror::Error)]
 #[error("effects.toml: {0}")]
 pub struct PolicyError(String);
+
+impl PolicyError {
+    /// Without the name of the file.
+    pub fn reason(&self) -> String {
+        self.0.clone()
+    }
+}
 
 /// Who has to say yes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -41,7 +49,7 @@ pub struct Rule {
     pub target: String,
     pub approval: Approval,
     /// Mailboxes that may approve; the person of the home where none is named. `@bob` is the person of
-    /// another home of the mesh, `@bob/planner` a mailbox there.
+    /// another home of the mesh, `@bob/planner` a mailbox there; the home's own can be named so as well.
     #[serde(default)]
     pub approvers: Vec<String>,
     pub window_minutes: Option<u32>,
@@ -99,14 +107,25 @@ impl Ruled {
             return agent == person;
         }
         self.approvers.iter().any(|approver| {
-            let of_another = approver
-                .strip_prefix('@')
-                .filter(|name| !name.contains('/'));
-            match of_another {
-                Some(name) => agent == format!("@{name}/{name}"),
-                None => approver == agent,
-            }
+            let Some(name) = approver.strip_prefix('@') else {
+                return approver == agent;
+            };
+            let (member, mailbox) = name.split_once('/').unwrap_or((name, name));
+            // Whoever comes from another home bears its member's name; our own mailboxes do not.
+            let is_own = member == person && !agent.starts_with('@');
+            is_own && mailbox == agent || agent == format!("@{member}/{mailbox}")
         })
+    }
+}
+
+/// `carol`, `@bob` or `@bob/planner`: anything else would be a rule that nobody can follow.
+fn is_approver(text: &str) -> bool {
+    match text.strip_prefix('@').map(|name| name.split_once('/')) {
+        None => AgentName::parse(text).is_ok(),
+        Some(None) => MemberName::parse(&text[1..]).is_ok(),
+        Some(Some((member, mailbox))) => {
+            MemberName::parse(member).is_ok() && AgentName::parse(mailbox).is_ok()
+        }
     }
 }
 
@@ -123,6 +142,14 @@ impl Policy {
         if policy.request_ttl_hours == 0 || policy.request_ttl_hours > policy.horizon_days * 24 {
             let range = "request_ttl_hours must be at least 1 and end before the horizon";
             return Err(PolicyError(range.to_owned()));
+        }
+        let mut approvers = policy.rules.iter().flat_map(|rule| &rule.approvers);
+        if let Some(bad) = approvers.find(|approver| !is_approver(approver)) {
+            let shapes =
+                "name a mailbox of this home (carol), a member (@bob) or its mailbox (@bob/ops)";
+            return Err(PolicyError(format!(
+                "approvers: {bad:?} is nobody; {shapes}"
+            )));
         }
         let windows = policy.rules.iter().filter_map(|rule| rule.window_minutes);
         for minutes in windows {
@@ -220,8 +247,25 @@ mod tests {
     }
 
     #[test]
+    fn the_homes_own_mailboxes_can_be_named_with_their_member() {
+        let file = "[[rule]]\noperation = \"*\"\napproval = \"person\"\napprovers = [\"@alice/ops\", \"@alice\"]";
+        let ruled = Policy::parse(file).unwrap().ruled("deploy", "prod");
+        for may in ["ops", "alice", "@alice/ops"] {
+            assert!(ruled.may_approve(may, "alice"), "{may}");
+        }
+        for not in ["planner", "@bob/ops", "@bob/alice"] {
+            assert!(!ruled.may_approve(not, "alice"), "{not}");
+        }
+    }
+
+    #[test]
     fn a_policy_that_could_be_misread_is_refused() {
         for bad in [
+            "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"\"]",
+            "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@\"]",
+            "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a/\"]",
+            "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a b\"]",
+            "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a/b/c\"]",
             "surprise = 1",
             "horizon_days = 30",
             "request_ttl_hours = 0",

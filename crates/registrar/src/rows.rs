@@ -119,6 +119,12 @@ pub struct Outcome {
     pub truncated: bool,
 }
 
+impl Outcome {
+    pub fn is_good(&self) -> bool {
+        self.exit_code == Some(0)
+    }
+}
+
 /// One step after the registration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]

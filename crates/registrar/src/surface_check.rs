@@ -45,13 +45,28 @@ pub struct Surface {
     pub keeps_receipt: bool,
     /// The consume row says until when it must block.
     pub keeps_horizon: bool,
+    /// Triggers and indexes that a store of ours has, and this one has not, or not as it should.
+    pub missing: Vec<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Criterion {
     pub letter: char,
     pub asks: &'static str,
     pub is_met: bool,
+    /// What is not there, by name.
+    pub missing: Vec<String>,
+}
+
+/// Which criterion a trigger or an index serves.
+fn letter_of(name: &str) -> char {
+    if name.ends_with("_once") || name.ends_with("_registered") {
+        'd'
+    } else if name.ends_with("_keep") || name.ends_with("_hold") {
+        'e'
+    } else {
+        'a'
+    }
 }
 
 /// Every criterion with its verdict, in order.
@@ -62,10 +77,18 @@ pub fn criteria(surface: &Surface) -> Vec<Criterion> {
         .unique
         .iter()
         .any(|set| set.iter().any(|column| column == ATTEMPT_COLUMN));
-    let criterion = |letter, asks, is_met| Criterion {
-        letter,
-        asks,
-        is_met,
+    let criterion = |letter, asks, is_met: bool| {
+        let missing = surface.missing.iter();
+        let missing: Vec<String> = missing
+            .filter(|name| letter_of(name) == letter)
+            .cloned()
+            .collect();
+        Criterion {
+            letter,
+            asks,
+            is_met: is_met && missing.is_empty(),
+            missing,
+        }
     };
     vec![
         criterion(
@@ -141,6 +164,7 @@ mod tests {
             audit_stands_apart: true,
             keeps_receipt: true,
             keeps_horizon: true,
+            missing: Vec::new(),
         }
     }
 
@@ -170,6 +194,9 @@ mod tests {
             ('g', |s| s.keeps_receipt = false),
             ('h', |s| s.keeps_horizon = false),
             ('h', |s| s.delete_refused = false),
+            ('d', |s| s.missing.push("effect_consume_once".into())),
+            ('e', |s| s.missing.push("effect_audit_hold".into())),
+            ('a', |s| s.missing.push("effect_audit_key".into())),
         ];
         for (letter, change) in spoil {
             let mut surface = fit();

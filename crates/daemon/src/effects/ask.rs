@@ -9,7 +9,7 @@ use heddle_wire::problem::Problem;
 
 use super::Effects;
 use crate::mesh::MeshState;
-use crate::shared::Shared;
+use crate::shared::{Shared, store_problem};
 
 /// Where a call goes, and for whom.
 pub(crate) struct Scope<'a> {
@@ -57,10 +57,30 @@ impl Effects {
         id: Option<String>,
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
-        if let Some(desk) = self.desks.of(scope.mesh.mesh.mesh) {
+        if let Some(desk) = self.desks.of(scope.mesh.mesh.mesh)
+            && (self.is_decided_here(scope.shared, scope.mesh).await? || desk.knows(&call).await?)
+        {
             return desk.own(scope.agent, id, call).await;
         }
         self.elsewhere(scope, id, call).await
+    }
+
+    /// The home decides about its own meshes, unless one is shared through a broker elsewhere: then that one
+    /// decides for all of them (DESIGN §9). What was decided here before stays here: its keys are used.
+    pub(super) async fn is_decided_here(
+        &self,
+        shared: &Shared,
+        mesh: &MeshState,
+    ) -> Result<bool, Problem> {
+        if !self.is_own(mesh.mesh.mesh) {
+            return Ok(false);
+        }
+        if mesh.is_hosted_here() {
+            return Ok(true);
+        }
+        let head = shared.store.sync_head(mesh.mesh.mesh).await;
+        let head = head.map_err(|error| store_problem(&error))?;
+        Ok(!head.kind.is_shared())
     }
 
     /// A run that somebody still holds is not one to resolve; nor is one of another home, of which only
@@ -150,8 +170,8 @@ fn is_ours(mesh: &MeshState, is_own_mesh: bool, view: &EffectView) -> bool {
     let Some(at) = view.runs_at.as_deref() else {
         return false;
     };
-    if is_own_mesh {
-        return !at.starts_with('@');
+    if !at.starts_with('@') {
+        return is_own_mesh;
     }
     let own = format!("@{}/", mesh.mesh.member_name);
     at.starts_with(&own)

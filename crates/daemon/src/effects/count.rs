@@ -36,6 +36,7 @@ pub(super) fn stepped(step: &Step, round: i64) {
             Step::NotStarted { .. } => "not_started",
             Step::Resolved { again: true, .. } => "resolved_again",
             Step::Resolved { again: false, .. } => "resolved_done",
+            Step::Compensated { outcome } if !outcome.is_good() => "failed",
             _ => "done",
         };
         metrics::counter!("heddle_effect_compensations_total", "outcome" => outcome).increment(1);

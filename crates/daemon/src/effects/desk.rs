@@ -12,7 +12,8 @@ use heddle_registrar::Registrar;
 use heddle_registrar::authority::Nonce;
 use heddle_registrar::binding::{BindingError, Effect, LogicalKey};
 use heddle_registrar::code::Code;
-use heddle_registrar::command::{Applied, Call, Kind};
+use heddle_registrar::command::{Applied, Call, Kind, VerifyPlan};
+use heddle_registrar::life::Stage;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
 use heddle_registrar::rows::Purpose;
 use heddle_registrar::storage::{Storage, StorageError};
@@ -20,12 +21,14 @@ use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
     EffectApproveAnswer, EffectApproveBody, EffectRegisterBody, EffectRequestAnswer,
-    EffectRequestBody, EffectView,
+    EffectRequestBody, EffectVerifyPlan, EffectView,
 };
 use heddle_wire::problem::Problem;
 
+use super::policy_file::PolicyFile;
+use super::steps::{NOTE_BYTES_MAX, bounded};
 use super::view::{answer, view};
-use super::{count, refusal, storage_problem};
+use super::{count, policy_problem, refusal, storage_problem};
 
 const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
 /// What the caller's own id can be; a home's door has checked it, other members have not.
@@ -35,7 +38,8 @@ pub struct Desk<S> {
     pub(super) registrar: Registrar<S>,
     mesh: MeshId,
     /// Whose mesh it is: asked wherever the policy names nobody else.
-    person: MemberName,
+    person: String,
+    policy: PolicyFile,
 }
 
 pub(super) fn invalid(error: BindingError) -> Problem {
@@ -51,11 +55,13 @@ pub(super) fn failed(error: StorageError) -> Problem {
 }
 
 impl<S: Storage> Desk<S> {
-    pub(crate) fn new(registrar: Registrar<S>, mesh: MeshId, person: MemberName) -> Self {
+    /// `person` is a mailbox of the home, or `@member/member` where nobody calls but members elsewhere.
+    pub fn new(registrar: Registrar<S>, mesh: MeshId, person: String, policy: PolicyFile) -> Self {
         Self {
             registrar,
             mesh,
             person,
+            policy,
         }
     }
 
@@ -81,7 +87,17 @@ impl<S: Storage> Desk<S> {
             let problem = Problem::new(ErrorCode::UnknownMesh, detail);
             return refused_reply(problem);
         }
-        let caller = Caller::new(format!("@{member}/{agent}"), self.person.to_string());
+        let caller = Caller::new(format!("@{member}/{agent}"), self.person.clone());
+        self.answer(caller, id, call).await
+    }
+
+    /// A call of whoever this is, answered as the broker carries it.
+    pub(super) async fn answer(
+        &self,
+        caller: Caller,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> ReplyResult {
         match self.call(caller, id, call).await {
             Ok(answer) => ReplyResult::Effect {
                 answer: Box::new(answer),
@@ -97,8 +113,31 @@ impl<S: Storage> Desk<S> {
         id: Option<String>,
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
-        let caller = Caller::new(agent.to_string(), self.person.to_string());
+        let caller = Caller::new(agent.to_string(), self.person.clone());
         self.call(caller, id, call).await
+    }
+
+    /// Whether the effect that this call is about was asked for here.
+    pub(super) async fn knows(&self, call: &EffectCall) -> Result<bool, Problem> {
+        if let Some(text) = call.key() {
+            let facts = self.registrar.facts(&key(text)?).await.map_err(failed)?;
+            return Ok(!facts.envelopes.is_empty());
+        }
+        let Some(id) = call.named_id() else {
+            return Ok(false);
+        };
+        let found = self.registrar.key_of(id).await.map_err(failed)?;
+        let is_key = match LogicalKey::parse(id) {
+            Ok(key) => !self
+                .registrar
+                .facts(&key)
+                .await
+                .map_err(failed)?
+                .envelopes
+                .is_empty(),
+            Err(_) => false,
+        };
+        Ok(found.is_some() || is_key)
     }
 
     /// A request under an id of the caller's own goes through the gate before anything else.
@@ -121,6 +160,7 @@ impl<S: Storage> Desk<S> {
                 return Err(refusal(Code::CallReused, detail.to_owned()));
             }
         }
+        self.read_policy(&call).await?;
         match call {
             EffectCall::Request(body) => self.request(&by, &body).await,
             EffectCall::Approve(body) => self.approve(&by, &body).await,
@@ -134,6 +174,37 @@ impl<S: Storage> Desk<S> {
             | EffectCall::Compensated(_)) => self.step(&by, call).await,
             reading => self.read(reading).await,
         }
+    }
+
+    /// Whoever decides decides by the file as it is now. One that cannot be read allows nothing; how a
+    /// command ended, and what has happened, is taken and told all the same.
+    async fn read_policy(&self, call: &EffectCall) -> Result<(), Problem> {
+        let is_decided = matches!(
+            call,
+            EffectCall::Request(_)
+                | EffectCall::Approve(_)
+                | EffectCall::Deny(_)
+                | EffectCall::Register(_)
+                | EffectCall::Resolve(_)
+                | EffectCall::Compensate(_)
+        );
+        if !is_decided {
+            return Ok(());
+        }
+        let error = match self.policy.read() {
+            Ok(policy) => {
+                self.registrar.set_policy(policy);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        if let EffectCall::Register(body) = call {
+            let facts = self.registrar.facts(&key(&body.key)?).await;
+            if facts.map_err(failed)?.consumed.is_some() {
+                return Ok(());
+            }
+        }
+        Err(policy_problem(&error))
     }
 
     pub(super) fn viewed(
@@ -230,35 +301,30 @@ impl<S: Storage> Desk<S> {
             approval: body.request_id.clone(),
             nonce: body.nonce.as_deref().map(Nonce::presented),
             said_attempt: attempt.map(|attempt| attempt.to_string()),
+            verify: body.verify.as_ref().map(plan).transpose()?,
         };
         let applied = self.registrar.register(ask, by).await;
         count::registered(&applied);
         self.viewed(&key, applied).map(viewed)
     }
 
-    /// What became of a key: the way back after a lost answer (C14). 404 when it was never consumed.
+    /// What became of a key: the way back after a lost answer (C14). Where it only waits, that is the
+    /// answer; 404 when nobody ever asked for it.
     pub(super) async fn status(&self, text: &str) -> Result<EffectAnswer, Problem> {
         let key = key(text)?;
         let facts = self.registrar.facts(&key).await.map_err(failed)?;
-        let view = view(self.registrar.now(), &key, &facts)?;
-        if facts.consumed.is_some() {
-            return Ok(viewed(view));
+        if facts.consumed.is_some() || !facts.envelopes.is_empty() {
+            return Ok(viewed(view(self.registrar.now(), &key, &facts)?));
         }
-        let status = if facts.envelopes.is_empty() {
-            "never_requested"
-        } else {
-            view.status.as_str()
-        };
-        let detail = format!("{key}: nothing was registered under it ({status})");
+        let detail = format!("{key}: nothing was registered under it, and nobody asked for it");
         Err(Problem::new(ErrorCode::EffectNotFound, detail)
             .with("logical_request_key", key.as_str())
             .with("state", "S0")
-            .with("approval", status)
-            .with("request_id", view.request_id.clone()))
+            .with("approval", "never_requested"))
     }
 }
 
-fn refused_reply(problem: Problem) -> ReplyResult {
+pub(super) fn refused_reply(problem: Problem) -> ReplyResult {
     ReplyResult::EffectRefused {
         problem: Box::new(problem),
     }
@@ -296,10 +362,26 @@ fn requested(
     };
     Ok(EffectRequestAnswer {
         request_id: envelope.row.envelope_id.clone(),
-        status: envelope.status(now).to_owned(),
+        // What was done is not "approved": nobody is to run it.
+        status: match facts.stage() {
+            Stage::Issued => envelope.status(now).to_owned(),
+            stage => stage.as_str().to_owned(),
+        },
         replay_key: envelope.row.replay_key.to_hex(),
         duplicate: applied.kind == Kind::Prior,
         expires_at: envelope.row.expires_at.to_rfc3339(),
+    })
+}
+
+/// Words that are kept; nobody runs them from there.
+fn plan(plan: &EffectVerifyPlan) -> Result<VerifyPlan, Problem> {
+    for text in plan.command.iter().chain(&plan.url) {
+        bounded("the verifier", text, NOTE_BYTES_MAX)?;
+    }
+    Ok(VerifyPlan {
+        command: plan.command.clone(),
+        url: plan.url.clone(),
+        later: plan.later,
     })
 }
 
@@ -314,7 +396,8 @@ fn refused(id: &str, by: &Caller, code: Code) -> Problem {
         }
         Code::ReplayStaleRequest => "it was asked for too long ago".to_owned(),
         Code::CallReused => "the Idempotency-Key was used for another request".to_owned(),
-        _ => "it has been used, or turned down, already".to_owned(),
+        _ => "it has been used, or turned down, already, or there is nothing to make up for"
+            .to_owned(),
     };
     refusal(code, format!("{id}: {words}"))
 }

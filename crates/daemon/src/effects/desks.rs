@@ -7,16 +7,15 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::MeshId;
 use heddle_core::names::{AgentName, MemberName};
 use heddle_registrar::Registrar;
-use heddle_registrar::policy::Policy;
 use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_wire::broker::{EffectCall, ReplyResult};
 
-use super::{EffectsError, HomeDesk};
+use super::{EffectsError, HomeDesk, PolicyFile};
 use crate::shared::{read, write};
 
 pub struct HomeDesks {
     storage: Sqlite,
-    policy: Policy,
+    policy: PolicyFile,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     /// Of the mesh that every home has.
@@ -27,29 +26,33 @@ pub struct HomeDesks {
 impl HomeDesks {
     pub(super) async fn open(
         storage: Sqlite,
-        policy: Policy,
+        policy: PolicyFile,
         (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
         (mesh, person): (MeshId, MemberName),
     ) -> Result<Self, EffectsError> {
         let (now, minting) = (Arc::clone(&clock), Arc::clone(&ids));
-        let registrar = Registrar::open(storage.clone(), now, minting, policy.clone(), mesh);
-        let home = Arc::new(HomeDesk::new(registrar.await?, mesh, person));
+        let home = desk(
+            storage.clone(),
+            policy.clone(),
+            (now, minting),
+            (mesh, person),
+        )
+        .await?;
         Ok(Self {
             storage,
             policy,
             clock,
             ids,
-            home,
+            home: Arc::new(home),
             more: RwLock::default(),
         })
     }
 
     /// From now on this home decides about the effects of this mesh, too.
     pub(crate) async fn host(&self, mesh: MeshId, person: MemberName) -> Result<(), EffectsError> {
-        let (clock, ids) = (Arc::clone(&self.clock), Arc::clone(&self.ids));
+        let sources = (Arc::clone(&self.clock), Arc::clone(&self.ids));
         let (storage, policy) = (self.storage.clone(), self.policy.clone());
-        let registrar = Registrar::open(storage, clock, ids, policy, mesh).await?;
-        let desk = HomeDesk::new(registrar, mesh, person);
+        let desk = desk(storage, policy, sources, (mesh, person)).await?;
         write(&self.more).insert(mesh, Arc::new(desk));
         Ok(())
     }
@@ -78,4 +81,14 @@ impl HomeDesks {
         let desk = self.of(mesh).unwrap_or_else(|| Arc::clone(&self.home));
         desk.guest((mesh, member), agent, id, call).await
     }
+}
+
+async fn desk(
+    storage: Sqlite,
+    policy: PolicyFile,
+    (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
+    (mesh, person): (MeshId, MemberName),
+) -> Result<HomeDesk, EffectsError> {
+    let registrar = Registrar::open(storage, clock, ids, policy.read()?, mesh).await?;
+    Ok(HomeDesk::new(registrar, mesh, person.to_string(), policy))
 }

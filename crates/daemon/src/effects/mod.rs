@@ -9,8 +9,10 @@ mod ask;
 mod count;
 mod desk;
 mod desks;
+mod policy_file;
 mod steps;
 mod story;
+mod team;
 mod view;
 mod waiting;
 
@@ -26,7 +28,6 @@ use heddle_core::ids::MeshId;
 use heddle_core::names::MemberName;
 use heddle_registrar::RegistrarError;
 use heddle_registrar::code::Code;
-use heddle_registrar::policy::Policy;
 use heddle_registrar::storage::StorageError;
 use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_wire::problem::Problem;
@@ -34,12 +35,11 @@ use heddle_wire::problem::Problem;
 pub(crate) use ask::Scope;
 pub use desk::Desk;
 pub use desks::HomeDesks;
+pub use policy_file::PolicyFile;
+pub use team::{TeamCaller, TeamDesk};
 pub(crate) use waiting::run;
 
 use crate::home::{Home, create_private_folder, open_private};
-
-/// A policy file beyond this is not one.
-const POLICY_BYTES_MAX: u64 = 1 << 20;
 
 /// The authority of a home: on a file of its own.
 pub type HomeDesk = Desk<Sqlite>;
@@ -60,14 +60,43 @@ pub enum EffectsError {
     Registrar(#[from] RegistrarError),
     #[error("effects.db: {0}")]
     Storage(#[from] StorageError),
-    #[error("{0}")]
-    Policy(String),
+    #[error(transparent)]
+    Policy(#[from] policy_file::PolicyFileError),
     #[error(
         "effects.db is missing or empty, but effects/ is there: put effects.db back from a backup, or move effects/ away to begin anew; keys that were used before could then be used again"
     )]
     Lost,
     #[error("effects/: {0}")]
     Io(#[from] std::io::Error),
+}
+
+impl EffectsError {
+    /// For a caller who finds the authority in this state.
+    fn problem(&self) -> Problem {
+        match self {
+            Self::Storage(error) => storage_problem(error),
+            Self::Registrar(RegistrarError::Storage(error)) => storage_problem(error),
+            Self::Policy(error) => policy_problem(error),
+            Self::Registrar(RegistrarError::NotFit(_)) | Self::Lost | Self::Io(_) => {
+                Problem::new(ErrorCode::StorageUnavailable, self.to_string())
+            }
+        }
+    }
+}
+
+/// What cannot be read allows nothing.
+fn policy_problem(error: &policy_file::PolicyFileError) -> Problem {
+    Problem::new(ErrorCode::ApprovalRefused, error.to_string())
+        .next("Mend effects.toml and try again; nothing was decided, and no key was used.")
+}
+
+/// Opens the file, or makes it where none ever was: `mark` stands beside one that was in use.
+fn open_file(file: &Path, mark: &Path) -> Result<Sqlite, EffectsError> {
+    let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
+    if mark.exists() && !is_there {
+        return Err(EffectsError::Lost);
+    }
+    Ok(Sqlite::open(file.to_owned())?)
 }
 
 impl Effects {
@@ -79,12 +108,8 @@ impl Effects {
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
         let (file, locks) = (home.effects_data(), home.path().join("effects"));
-        let is_there = std::fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 0);
-        if locks.exists() && !is_there {
-            return Err(EffectsError::Lost);
-        }
-        let policy = read_policy(&home.path().join("effects.toml"))?;
-        let storage = Sqlite::open(file)?;
+        let policy = PolicyFile::new(home.path().join("effects.toml"));
+        let storage = open_file(&file, &locks)?;
         let desks = HomeDesks::open(storage, policy, (clock, ids), (mesh, person)).await?;
         // After the file: from now on its loss is noticed.
         create_private_folder(&locks)?;
@@ -133,24 +158,6 @@ impl Effects {
     pub(crate) fn stop(&self) {
         self.storage().stop();
     }
-}
-
-fn is_gone(error: &std::io::Error) -> bool {
-    error.kind() == std::io::ErrorKind::NotFound
-}
-
-fn read_policy(path: &Path) -> Result<Policy, EffectsError> {
-    let wrong = |why: String| EffectsError::Policy(format!("effects.toml: {why}"));
-    match std::fs::metadata(path) {
-        Err(error) if is_gone(&error) => return Ok(Policy::default()),
-        Err(error) => return Err(wrong(error.to_string())),
-        Ok(metadata) if metadata.len() > POLICY_BYTES_MAX => {
-            return Err(wrong("the file is larger than 1 MB".to_owned()));
-        }
-        Ok(_) => {}
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Policy::parse(&text).map_err(|error| EffectsError::Policy(error.to_string()))
 }
 
 /// The door's view of a store that failed.

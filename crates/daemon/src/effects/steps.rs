@@ -18,11 +18,11 @@ use super::{count, story, view};
 /// Kept of what a command prints, of each of its two streams.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// A person's note, or a verifier's words.
-const NOTE_BYTES_MAX: usize = 4 << 10;
+pub(super) const NOTE_BYTES_MAX: usize = 4 << 10;
 /// Of a page that goes through the broker.
 const ROWS_MAX: usize = 1000;
 
-fn bounded(name: &str, text: &str, bytes_max: usize) -> Result<(), Problem> {
+pub(super) fn bounded(name: &str, text: &str, bytes_max: usize) -> Result<(), Problem> {
     if text.len() <= bytes_max {
         return Ok(());
     }
@@ -176,6 +176,7 @@ impl<S: Storage> Desk<S> {
                     letter: criterion.letter.to_string(),
                     asks: criterion.asks.to_owned(),
                     met: criterion.is_met,
+                    missing: criterion.missing.clone(),
                 })
                 .collect(),
         }))

@@ -5,10 +5,11 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Kind};
-use heddle_registrar::facts::Facts;
+use heddle_registrar::facts::{Envelope, Facts};
 use heddle_registrar::life::Stage;
-use heddle_registrar::rows::{Outcome, Step, StepRow};
-use heddle_wire::ipc::{EffectStep, EffectView};
+use heddle_registrar::rows::{Outcome, Ruling, Step, StepRow};
+use heddle_registrar::storage::sqlite::Waiting;
+use heddle_wire::ipc::{EffectDecision, EffectRequestBody, EffectStep, EffectView};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
@@ -36,26 +37,67 @@ pub(super) fn answer(
 fn refused(now: WallMs, key: &LogicalKey, applied: &Applied) -> Problem {
     let code = applied.code.unwrap_or(Code::StepRefused);
     let facts = &applied.facts;
-    let problem = refusal(code, sentence(code, key, facts));
-    let standing = facts.live_envelope(now);
-    match (code, standing) {
-        (Code::ApprovalNeeded, Some(envelope)) => {
+    let problem = refusal(code, sentence(now, code, key, facts));
+    let is_about_nonce = matches!(
+        code,
+        Code::ApprovalNeeded | Code::NonceUnbound | Code::ReplayNonceConsumed
+    );
+    if !is_about_nonce {
+        return problem;
+    }
+    // What has happened needs a word of its own, for what makes up for it.
+    if let Some(consumed) = &facts.consumed {
+        let id = &consumed.approval;
+        return problem.with("request_id", id.as_str()).next(format!(
+            "A person runs `heddle effect approve {id} --compensation`; compensate with its --nonce. Nothing was run, and the key stays used."
+        ));
+    }
+    match facts.envelopes.last() {
+        Some(envelope) if envelope.is_live(now) => {
             let id = &envelope.row.envelope_id;
             problem.with("request_id", id.as_str()).next(format!(
-                "A person runs `heddle effect approve {id}`; run this again with its --nonce."
+                "A person runs `heddle effect approve {id}`; run this again with its --nonce. Nothing was registered, and the key is still free."
             ))
         }
-        _ => problem,
+        Some(envelope) => problem
+            .with("request_id", envelope.row.envelope_id.as_str())
+            .with("approval", envelope.status(now))
+            .next(format!(
+                "The last approval is {}: ask again with `heddle effect request`. Nothing was registered, and the key is still free.",
+                envelope.status(now)
+            )),
+        None => problem,
     }
 }
 
-fn sentence(code: Code, key: &LogicalKey, facts: &Facts) -> String {
+/// Why the nonce that was shown is no good here.
+fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts) -> String {
+    let Some(nonce) = &facts.nonce else {
+        return "there is no good nonce: it is missing, or nobody has granted it".to_owned();
+    };
+    let envelope = &nonce.envelope;
+    let until = nonce.grant.expires_at.to_rfc3339();
+    if envelope.row.effect.key != *key {
+        return "the nonce was granted for another effect".to_owned();
+    }
+    match envelope.ruling() {
+        Some(Ruling::Denied | Ruling::Revoked) => "the approval was taken back".to_owned(),
+        _ if now >= nonce.grant.expires_at => format!("the approval was good until {until}"),
+        _ => format!(
+            "the nonce was granted to {} it as it was asked for, and this is something else",
+            nonce.grant.purpose.as_str()
+        ),
+    }
+}
+
+fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts) -> String {
     let words = match code {
+        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts)),
+        Code::ApprovalNeeded if facts.consumed.is_some() => {
+            "a person has to approve first what makes up for it"
+        }
         Code::ReplayBindingMismatch => "the key is in use for another effect",
         Code::ReplayNonceConsumed => "the nonce was used for another effect",
-        Code::NonceUnbound => {
-            "there is no good nonce: it is missing, made for another effect or purpose, revoked, or outside its window"
-        }
         Code::ReplayStaleRequest => "the request for approval is too old",
         Code::ApprovalNeeded => "a person has to approve it first",
         Code::ApprovalRefused => "this is not allowed to the caller, or to nobody",
@@ -74,6 +116,9 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
     let effect = consumed
         .map(|row| &row.effect)
         .or_else(|| newest.map(|row| &row.effect));
+    let asked = consumed
+        .and_then(|row| facts.envelope(&row.approval))
+        .map_or(newest, |envelope| Some(&envelope.row));
     let receipt = facts.registration.as_ref().map(|row| row.receipt.as_str());
     let outcome = facts.outcome();
     let verdict = verdict(facts);
@@ -97,6 +142,9 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
             .map(|row| row.replay_key)
             .or_else(|| newest.map(|row| row.replay_key))
             .map(ReplayKey::to_hex),
+        requested_by: asked.map(|row| row.requested_by.clone()),
+        requested_at: asked.map(|row| row.requested_at.to_rfc3339()),
+        decisions: facts.envelopes.iter().flat_map(decisions).collect(),
         attempt_id: consumed.map(|row| row.attempt_id.clone()),
         registration: receipt.map(stored_value).transpose()?,
         runner: facts.runner().map(|row| row.attempt_id.clone()),
@@ -125,6 +173,22 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
     })
 }
 
+/// A request that still waits for the broker of its mesh.
+pub(super) fn waiting(waiting: &Waiting, body: EffectRequestBody) -> EffectView {
+    EffectView {
+        logical_request_key: body.key,
+        state: Stage::Issued.state().to_owned(),
+        status: "waiting_for_broker".to_owned(),
+        operation: body.op,
+        target: body.target,
+        artifact_hash: body.artifact_hash.unwrap_or_default(),
+        run: body.run.unwrap_or_default(),
+        requested_by: Some(waiting.caller.clone()),
+        requested_at: Some(waiting.since.to_rfc3339()),
+        ..EffectView::default()
+    }
+}
+
 fn stored_value(text: &str) -> Result<Value, Problem> {
     serde_json::from_str(text).map_err(|error| {
         let detail = format!("a stored receipt is not JSON: {error}");
@@ -141,10 +205,7 @@ fn verdict(facts: &Facts) -> Option<(bool, String)> {
 
 fn compensation(facts: &Facts) -> Option<Value> {
     let begun = facts.compensator()?;
-    let outcome = facts.steps.iter().find_map(|row| match &row.step {
-        Step::Compensated { outcome } => Some(outcome),
-        _ => None,
-    });
+    let outcome = facts.compensation_outcome();
     Some(json!({
         "attempt_id": begun.attempt_id,
         "by": begun.by,
@@ -152,7 +213,23 @@ fn compensation(facts: &Facts) -> Option<Value> {
         "done": facts.stage() == Stage::Compensated,
         "exit_code": outcome.and_then(|outcome| outcome.exit_code),
         "stdout": outcome.map(|outcome| outcome.stdout.as_str()),
+        "stderr": outcome.map(|outcome| outcome.stderr.as_str()),
+        "truncated": outcome.is_some_and(|outcome| outcome.truncated),
     }))
+}
+
+fn decisions(envelope: &Envelope) -> Vec<EffectDecision> {
+    let said = envelope.decisions.iter().map(|decision| EffectDecision {
+        request_id: decision.envelope_id.clone(),
+        ruling: decision.ruling.as_str().to_owned(),
+        by: decision.by.clone(),
+        at: decision.at.to_rfc3339(),
+        purpose: decision
+            .grant
+            .map(|grant| grant.purpose.as_str().to_owned()),
+        expires_at: decision.grant.map(|grant| grant.expires_at.to_rfc3339()),
+    });
+    said.collect()
 }
 
 pub(super) fn step(row: &StepRow) -> EffectStep {

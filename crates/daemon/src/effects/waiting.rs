@@ -15,11 +15,11 @@ use heddle_core::names::AgentName;
 use heddle_registrar::binding::LogicalKey;
 use heddle_registrar::storage::sqlite::Waiting;
 use heddle_wire::broker::{EffectAnswer, EffectCall};
-use heddle_wire::ipc::EffectRequestAnswer;
+use heddle_wire::ipc::{EffectRequestAnswer, EffectView};
 use heddle_wire::problem::Problem;
 
 use super::ask::{Scope, is_passing, through_broker};
-use super::{Effects, storage_problem};
+use super::{Effects, storage_problem, view};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
 
@@ -71,6 +71,11 @@ impl Effects {
                 }
             }
             (Err(problem), _) if is_passing(&problem) => {
+                if let EffectCall::Status { key } = &call
+                    && let Some(view) = self.not_asked_yet(mesh, key).await?
+                {
+                    return Ok(EffectAnswer::View(Box::new(view)));
+                }
                 let kept = self.kept(mesh, call.key()).await?;
                 let next = if kept.is_empty() {
                     "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
@@ -119,6 +124,28 @@ impl Effects {
         metrics::counter!("heddle_effect_waited_total").increment(1);
         self.may_wait.store(true, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// A request that has not left this home: that it waits is what there is to say of its key. Anything
+    /// more the authority alone knows.
+    async fn not_asked_yet(
+        &self,
+        mesh: &MeshState,
+        key: &str,
+    ) -> Result<Option<EffectView>, Problem> {
+        let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
+        let found = found.map_err(|error| storage_problem(&error))?;
+        let about: Vec<Waiting> = found
+            .into_iter()
+            .map(|(_, waiting)| waiting)
+            .filter(|waiting| waiting.key == key)
+            .collect();
+        let request = |waiting: &Waiting| match serde_json::from_str(&waiting.call) {
+            Ok(EffectCall::Request(body)) => Some(view::waiting(waiting, body)),
+            _ => None,
+        };
+        let views: Option<Vec<EffectView>> = about.iter().map(request).collect();
+        Ok(views.and_then(|views| views.into_iter().next()))
     }
 
     /// The verbs about this key that wait.
@@ -181,7 +208,7 @@ pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
             continue;
         }
         for mesh in &shared.meshes {
-            if effects.is_own(mesh.mesh.mesh) {
+            if matches!(effects.is_decided_here(&shared, mesh).await, Ok(true)) {
                 continue;
             }
             let told = if mesh.is_connected() {

@@ -6,8 +6,9 @@ use std::pin::Pin;
 use heddle_broker::storage::postgres::OpenError;
 use heddle_broker::storage::{PostgresOptions, PostgresStorage, SqliteStorage, Storage};
 
+use super::effects::{self, Decider, Sources};
 use super::pages::Probe;
-use super::serve::{poisoned, takes_nothing};
+use super::serve::{ServeOptions, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
 /// A store that a process serves.
@@ -19,6 +20,14 @@ pub trait Engine: Storage + Clone {
     fn close(self) -> impl Future<Output = ()> + Send;
 
     fn probe(&self) -> Option<Box<dyn Probe>>;
+
+    /// Who decides about effects, on tables beside these. An unfit store ends the start.
+    fn decider(
+        &self,
+        options: &ServeOptions,
+        folder: &Path,
+        sources: Sources,
+    ) -> impl Future<Output = Result<Decider, CliError>> + Send;
 }
 
 impl Engine for SqliteStorage {
@@ -32,6 +41,15 @@ impl Engine for SqliteStorage {
 
     fn probe(&self) -> Option<Box<dyn Probe>> {
         None
+    }
+
+    async fn decider(
+        &self,
+        _: &ServeOptions,
+        folder: &Path,
+        sources: Sources,
+    ) -> Result<Decider, CliError> {
+        effects::on_file(self.clone(), folder, sources).await
     }
 }
 
@@ -47,6 +65,17 @@ impl Engine for PostgresStorage {
 
     fn probe(&self) -> Option<Box<dyn Probe>> {
         Some(Box::new(DatabaseProbe(self.clone())))
+    }
+
+    async fn decider(
+        &self,
+        options: &ServeOptions,
+        folder: &Path,
+        sources: Sources,
+    ) -> Result<Decider, CliError> {
+        let database = options.database.as_ref();
+        let schema = database.map_or(PostgresOptions::SCHEMA, |database| &database.schema);
+        effects::on_database(self.clone(), schema, folder, sources).await
     }
 }
 

@@ -11,6 +11,7 @@ use heddle_core::clock::WallMs;
 use heddle_daemon::config::Config;
 use serde::Serialize;
 
+use super::effects;
 use super::engine::open_database;
 use super::jobs_place::{Errand, Place, send};
 use crate::cli::{CliError, Context, exit};
@@ -208,8 +209,9 @@ pub fn migrate(context: &Context, options: &PostgresOptions) -> Result<(), CliEr
     let migrated = runtime.block_on(async {
         let storage = open_database(options).await?;
         let migrated = storage.migrated();
+        let effects = effects::migrate(&storage, &options.schema).await;
         storage.stop().await;
-        Ok::<_, CliError>(migrated)
+        effects.map(|()| migrated)
     })?;
     let answer = MigrateAnswer {
         from: migrated.from,

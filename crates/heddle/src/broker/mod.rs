@@ -6,6 +6,7 @@
 
 mod api;
 pub mod door;
+mod effects;
 mod engine;
 mod invite;
 mod invites;

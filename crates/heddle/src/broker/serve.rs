@@ -132,11 +132,14 @@ impl Serving<'_> {
     async fn on<E: Engine>(mut self, storage: E) -> Result<(), CliError> {
         let options = self.options;
         let ids: Arc<dyn Ids> = Arc::new(SystemIds::new(Arc::clone(&self.clock)));
+        let sources = (Arc::clone(&self.clock), Arc::clone(&ids));
+        let decider = storage.decider(options, self.home.path(), sources).await?;
         let listener = TcpListener::bind(options.listen)
             .await
             .map_err(|error| cannot_listen(options.listen, &error))?;
         let listen = listener.local_addr().map_err(|error| failed(&error))?;
         let door = self.door(&storage, ids.as_ref(), &ids)?;
+        door.broker.decided_by(Arc::clone(&decider.authority));
         door.broker
             .forget_sessions()
             .await
@@ -168,6 +171,7 @@ impl Serving<'_> {
         self.context.print(&ready, greeting)?;
         let ending = until_stopped(&door, listener, (&storage, &self.home.broker_data())).await;
         let stopped = stop(&door, storage, upkeep).await;
+        decider.close().await;
         let _ = std::fs::remove_file(&port_file);
         ending.and(stopped)
     }

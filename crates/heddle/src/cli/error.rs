@@ -40,6 +40,12 @@ impl CliError {
         }
     }
 
+    /// Whether the daemon said this.
+    pub fn is(&self, code: ErrorCode) -> bool {
+        let said = self.problem.as_ref();
+        said.is_some_and(|problem| problem.known_code() == Some(code))
+    }
+
     /// What `--json` prints instead of a problem.
     #[must_use]
     pub fn answer(mut self, answer: Value) -> Self {

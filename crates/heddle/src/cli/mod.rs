@@ -1,6 +1,6 @@
 //! The command line: one verb, one file; every verb with `--json`.
 
-mod commands;
+pub mod commands;
 mod context;
 mod error;
 mod limit;

@@ -4,12 +4,22 @@
 use heddle_wire::client::ClientError;
 use serde_json::{Map, Value, json};
 
+use crate::cli::{CliError, exit};
+
 /// Why a tool did not do what it was asked.
 #[derive(Debug)]
 pub(super) enum ToolError {
     /// The arguments are not those of the tool.
     Arguments(String),
     Client(ClientError),
+    /// What the repository's journal says, which needs no daemon.
+    Journal(CliError),
+}
+
+impl From<CliError> for ToolError {
+    fn from(error: CliError) -> Self {
+        Self::Journal(error)
+    }
 }
 
 impl From<ClientError> for ToolError {
@@ -55,6 +65,17 @@ pub(super) fn failure(error: &ToolError) -> String {
             }
             answer
         }
+        ToolError::Journal(error) => json!({
+            "ok": false,
+            "code": match error.code {
+                exit::USAGE => "invalid_request",
+                exit::CONFLICT => "conflict",
+                exit::NOT_FOUND => "not_found",
+                _ => "failed",
+            },
+            "detail": error.message,
+            "next": error.next,
+        }),
         ToolError::Client(error) => json!({
             "ok": false,
             "code": "unreachable",

@@ -19,6 +19,7 @@ pub(super) struct Session {
     client: Client,
     /// To start a daemon with: as a person would, in nobody else's name.
     starter: Option<Context>,
+    context: Context,
     folder: PathBuf,
     mesh: Option<String>,
     named: Option<AgentName>,
@@ -41,6 +42,7 @@ impl Session {
                 agent: None,
                 ..context.clone()
             }),
+            context: context.clone(),
             folder,
             mesh: context.mesh.clone(),
             named: context.agent_name()?,
@@ -88,6 +90,15 @@ impl Session {
 
     pub(super) fn agent(&self) -> Option<String> {
         self.agent.get().map(ToString::to_string)
+    }
+
+    /// As the same agent would call a verb from this folder.
+    pub(super) fn context(&self) -> Context {
+        Context {
+            agent: self.agent(),
+            json: true,
+            ..self.context.clone()
+        }
     }
 
     pub(super) fn mesh(&self) -> Option<String> {

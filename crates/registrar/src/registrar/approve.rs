@@ -48,7 +48,7 @@ impl<S: Storage> Registrar<S> {
         by: &Caller,
         consent: Option<Grant>,
     ) -> Result<Applied, StorageError> {
-        let ttl = i64::from(self.policy.request_ttl_hours) * HOUR_MS;
+        let ttl = i64::from(self.policy().request_ttl_hours) * HOUR_MS;
         let key = effect.key.clone();
         let ask = Ask::Request {
             effect,
@@ -87,20 +87,20 @@ impl<S: Storage> Registrar<S> {
                 Some(grant),
             )
             .await?;
+        // As it was written: a window ends no later than its request.
+        let granted = applied.facts.envelope(envelope_id);
+        let granted = granted.and_then(|envelope| envelope.decisions.last()?.grant);
+        let expires_at = granted.unwrap_or(grant).expires_at;
         match (applied.kind, applied.code) {
             (Kind::Fresh, _) => Ok(Ok(Approved {
                 nonce: Some(nonce),
-                expires_at: grant.expires_at,
+                expires_at,
                 applied,
             })),
             // The same request once more: its nonce was shown, and is kept hashed only.
             (Kind::Prior, _) => Ok(Ok(Approved {
                 nonce: None,
-                expires_at: applied
-                    .facts
-                    .envelope(envelope_id)
-                    .and_then(|envelope| envelope.decisions.last()?.grant)
-                    .map_or(grant.expires_at, |grant| grant.expires_at),
+                expires_at,
                 applied,
             })),
             (_, code) => Ok(Err(code.unwrap_or(Code::StepRefused))),

@@ -6,7 +6,7 @@
 mod approve;
 mod run;
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::ids::MeshId;
@@ -14,7 +14,7 @@ use heddle_core::ids::MeshId;
 use crate::authority::Nonce;
 use crate::binding::{Effect, LogicalKey};
 use crate::code::Code;
-use crate::command::{Applied, Ask, Call, Command, Kind};
+use crate::command::{Applied, Ask, Call, Command, Kind, VerifyPlan};
 use crate::facts::Facts;
 use crate::policy::{Policy, Ruled};
 use crate::rows::{AuditRow, CallRow, Grant, Purpose, Ruling};
@@ -36,7 +36,15 @@ pub enum RegistrarError {
 fn failed(criteria: &[Criterion]) -> String {
     let failed = criteria.iter().filter(|criterion| !criterion.is_met);
     let named: Vec<String> = failed
-        .map(|criterion| format!("({}) {}", criterion.letter, criterion.asks))
+        .map(|criterion| match criterion.missing.as_slice() {
+            [] => format!("({}) {}", criterion.letter, criterion.asks),
+            missing => format!(
+                "({}) {}: without {}",
+                criterion.letter,
+                criterion.asks,
+                missing.join(", ")
+            ),
+        })
         .collect();
     named.join("; ")
 }
@@ -75,6 +83,8 @@ pub struct RegisterAsk {
     pub approval: Option<String>,
     pub nonce: Option<Nonce>,
     pub said_attempt: Option<String>,
+    /// Who is to verify it, as whoever registers it says.
+    pub verify: Option<VerifyPlan>,
 }
 
 /// A nonce, for the one who may have it. Shown once.
@@ -90,7 +100,7 @@ pub struct Registrar<S> {
     storage: S,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
-    policy: Policy,
+    policy: RwLock<Arc<Policy>>,
     mesh: MeshId,
 }
 
@@ -107,7 +117,7 @@ impl<S: Storage> Registrar<S> {
             storage,
             clock,
             ids,
-            policy,
+            policy: RwLock::new(Arc::new(policy)),
             mesh,
         };
         let criteria = registrar.surface_check().await?;
@@ -126,8 +136,18 @@ impl<S: Storage> Registrar<S> {
         self.clock.wall()
     }
 
+    fn policy(&self) -> Arc<Policy> {
+        let policy = self.policy.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&policy)
+    }
+
+    /// From now on this is the policy. What was approved under another one stays approved.
+    pub fn set_policy(&self, policy: Policy) {
+        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+    }
+
     pub fn ruled(&self, effect: &Effect) -> Ruled {
-        self.policy.ruled(&effect.operation, &effect.target)
+        self.policy().ruled(&effect.operation, &effect.target)
     }
 
     pub async fn surface_check(&self) -> Result<Vec<Criterion>, StorageError> {

@@ -34,7 +34,7 @@ impl<S: Storage> Registrar<S> {
             // Before the transaction: a crash inside it must leave a trace.
             self.note_attempt(&key, &attempt_id, by).await?;
         }
-        let horizon = i64::from(self.policy.horizon_days) * 24 * HOUR_MS;
+        let horizon = i64::from(self.policy().horizon_days) * 24 * HOUR_MS;
         let register = Register {
             effect: ask.effect,
             approval: ask.approval,
@@ -45,6 +45,7 @@ impl<S: Storage> Registrar<S> {
             looked_free,
             is_fit: true,
             horizon_until: WallMs(self.now().0.saturating_add(horizon)),
+            verify: ask.verify,
         };
         self.apply(key, by, Ask::Register(register)).await
     }
@@ -88,6 +89,8 @@ impl<S: Storage> Registrar<S> {
             .decide(key, by, id, Ruling::Approved, Some(grant))
             .await?;
         Ok(match decided.kind {
+            // Consumed meanwhile: what has happened takes no nonce, and the registration will say so.
+            Kind::Refused if decided.facts.consumed.is_some() => Ok(None),
             Kind::Refused => Err(decided.code.unwrap_or(Code::StepRefused)),
             _ => Ok(Some(nonce)),
         })
@@ -170,8 +173,16 @@ impl<S: Storage> Registrar<S> {
             (None, Some(consumed)) if facts.stage() == Stage::VerifyFailed => {
                 let id = consumed.approval.clone();
                 let by = by.beforehand();
-                let approved = self.approve(&id, &by, Purpose::Compensate, None).await?;
-                approved.ok().and_then(|approved| approved.nonce)
+                match self.approve(&id, &by, Purpose::Compensate, None).await? {
+                    Ok(approved) => approved.nonce,
+                    // Whoever may not say yes has to ask, as for the effect itself.
+                    Err(Code::ApprovalRefused) => {
+                        return self
+                            .refuse(key, &by, "compensate", Code::ApprovalNeeded)
+                            .await;
+                    }
+                    Err(code) => return self.refuse(key, &by, "compensate", code).await,
+                }
             }
             (nonce, _) => nonce,
         };

@@ -6,7 +6,8 @@ use crate::binding::Effect;
 use crate::code::Code;
 use crate::command::{Command, Stepped};
 use crate::facts::Facts;
-use crate::rows::{DecisionRow, EnvelopeRow, Grant, Row, Ruling};
+use crate::life::Stage;
+use crate::rows::{DecisionRow, EnvelopeRow, Grant, Purpose, Row, Ruling};
 
 /// One live envelope for a key: asking again for the same is the same request.
 pub(super) fn request(
@@ -39,7 +40,7 @@ pub(super) fn request(
                     envelope_id: envelope_id.to_owned(),
                     seq: 1,
                     ruling: Ruling::Approved,
-                    grant: Some(grant),
+                    grant: Some(within(grant, expires_at)),
                     by: command.by.clone(),
                     at: command.now,
                 })
@@ -49,8 +50,21 @@ pub(super) fn request(
     }
 }
 
+/// A nonce for the effect is good for no longer than the request that it belongs to, and says so.
+fn within(grant: Grant, expires_at: WallMs) -> Grant {
+    match grant.purpose {
+        Purpose::Register => Grant {
+            expires_at: grant.expires_at.min(expires_at),
+            ..grant
+        },
+        // What has happened can be made up for, however old its request is.
+        Purpose::Compensate => grant,
+    }
+}
+
 /// A denial ends a request that waits, a revocation one that was approved; neither touches what has
-/// happened. A further approval grants a further nonce, which can authorise no second effect (RP-02).
+/// happened. A further approval grants a further nonce, which can authorise no second effect (RP-02); none
+/// is granted for what has happened.
 pub(super) fn decide(
     facts: &Facts,
     command: &Command,
@@ -66,13 +80,20 @@ pub(super) fn decide(
         .consumed
         .as_ref()
         .is_some_and(|consumed| consumed.approval == envelope_id);
+    let is_to_make_up = has_happened && facts.stage() == Stage::VerifyFailed;
+    let purpose = grant.map(|grant| grant.purpose);
     let code = match ruling {
         Ruling::Approved if is_over => Some(Code::ApprovalRefused),
-        Ruling::Approved if grant.is_none() => Some(Code::StepRefused),
-        // What has happened can still be compensated, however old its request is.
-        Ruling::Approved if !has_happened && command.now >= envelope.row.expires_at => {
-            Some(Code::ReplayStaleRequest)
-        }
+        // A key that is used takes no further nonce, whatever that could not do with it.
+        Ruling::Approved => match purpose {
+            None => Some(Code::StepRefused),
+            Some(Purpose::Register) if facts.consumed.is_some() => Some(Code::StepRefused),
+            Some(Purpose::Register) if command.now >= envelope.row.expires_at => {
+                Some(Code::ReplayStaleRequest)
+            }
+            Some(Purpose::Compensate) if !is_to_make_up => Some(Code::StepRefused),
+            Some(_) => None,
+        },
         Ruling::Denied | Ruling::Revoked if is_over || has_happened => Some(Code::StepRefused),
         _ => None,
     };
@@ -84,7 +105,9 @@ pub(super) fn decide(
         envelope_id: envelope_id.to_owned(),
         seq,
         ruling,
-        grant: grant.filter(|_| ruling == Ruling::Approved),
+        grant: grant
+            .filter(|_| ruling == Ruling::Approved)
+            .map(|grant| within(grant, envelope.row.expires_at)),
         by: command.by.clone(),
         at: command.now,
     })])

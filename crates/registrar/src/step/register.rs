@@ -95,7 +95,7 @@ fn rows(command: &Command, ask: &Register, nonce: &NonceFacts, hash: NonceHash) 
         consumed_at: command.now,
         horizon_until: ask.horizon_until,
     };
-    let receipt = json!({
+    let mut receipt = json!({
         "registration_id": ask.registration_id,
         "logical_request_key": ask.effect.key.as_str(),
         "replay_key": consume.replay_key.to_hex(),
@@ -108,6 +108,9 @@ fn rows(command: &Command, ask: &Register, nonce: &NonceFacts, hash: NonceHash) 
         "registered_by": command.by,
         "registered_at": command.now.to_rfc3339(),
     });
+    if let Some(plan) = &ask.verify {
+        receipt["verify"] = json!(plan);
+    }
     let registration = RegistrationRow {
         key: ask.effect.key.clone(),
         registration_id: ask.registration_id.clone(),

@@ -73,7 +73,9 @@ pub(super) fn finish(
 /// Whoever is at it now, and the round that this is: the run, or the compensation.
 fn under_way(facts: &Facts) -> Option<(&StepRow, i64)> {
     match facts.stage() {
-        Stage::Compensating => Some((facts.compensator()?, facts.compensation_round())),
+        Stage::Compensating | Stage::CompensationFailed => {
+            Some((facts.compensator()?, facts.compensation_round()))
+        }
         _ => Some((facts.runner()?, facts.round())),
     }
 }
@@ -137,13 +139,11 @@ pub(super) fn verify(facts: &Facts, command: &Command, passed: bool, detail: &st
         let verified = row(command, 0, &consumed.attempt_id, step);
         return Stepped::fresh(vec![Row::Step(verified)]);
     }
-    match stage {
-        // The first verdict stands, whatever a second verifier would say.
-        Stage::Closed | Stage::VerifyFailed | Stage::Compensating | Stage::Compensated => {
-            Stepped::prior(Code::ReplayDuplicate)
-        }
-        _ => impossible(facts),
+    // The first verdict stands: the same once more is answered with it, another one is refused.
+    if facts.verdict() == Some(passed) {
+        return Stepped::prior(Code::ReplayDuplicate);
     }
+    impossible(facts)
 }
 
 /// A new nonce, for this purpose, permits one compensation and no registration (RG-13).
@@ -157,7 +157,9 @@ pub(super) fn compensate(
         return impossible(facts);
     };
     match facts.stage() {
-        Stage::Compensating | Stage::Compensated => return Stepped::prior(Code::ReplayDuplicate),
+        Stage::Compensating | Stage::CompensationFailed | Stage::Compensated => {
+            return Stepped::prior(Code::ReplayDuplicate);
+        }
         stage if after(stage, Move::Compensate).is_none() => return impossible(facts),
         _ => {}
     }
@@ -189,14 +191,21 @@ pub(super) fn compensation_done(
     let begun = facts.compensator();
     let is_runner = begun.is_some_and(|row| row.attempt_id == attempt_id);
     let round = facts.compensation_round();
-    match (facts.stage(), after(facts.stage(), Move::CompensationDone)) {
-        (_, Some(_)) if is_runner => {
+    let by = if outcome.is_good() {
+        Move::CompensationDone
+    } else {
+        Move::CompensationFail
+    };
+    match after(facts.stage(), by) {
+        Some(_) if is_runner => {
             let step = Step::Compensated {
                 outcome: outcome.clone(),
             };
             Stepped::fresh(vec![Row::Step(row(command, round, attempt_id, step))])
         }
-        (Stage::Compensated, _) if is_runner => Stepped::prior(Code::ReplayDuplicate),
+        None if is_runner && facts.compensation_outcome() == Some(outcome) => {
+            Stepped::prior(Code::ReplayDuplicate)
+        }
         _ => impossible(facts),
     }
 }

@@ -7,7 +7,7 @@ use heddle_registrar::rows::{Purpose, Ruling};
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::memory::Memory;
 
-use crate::world::{Raw, World, agent, effect, person, prior, refused, with_policy};
+use crate::world::{Raw, World, agent, effect, ended, key, person, prior, refused, with_policy};
 
 async fn asking_twice_is_one_request<S: Storage>(w: World<S>) {
     let first = w.registrar.request(effect("k"), &agent()).await.unwrap();
@@ -65,6 +65,7 @@ async fn a_person_who_runs_it_has_said_yes_unless_a_word_was_asked_for<S: Storag
         approval: None,
         nonce: None,
         said_attempt: None,
+        verify: None,
     };
     let own = w.registrar.register(ask("own"), &person()).await.unwrap();
     assert_eq!(own.kind, Kind::Fresh);
@@ -75,7 +76,63 @@ async fn a_person_who_runs_it_has_said_yes_unless_a_word_was_asked_for<S: Storag
     refused(&asked, Code::ApprovalNeeded);
 }
 
+async fn an_approval_whose_window_is_over_is_expired_and_asked_for_anew<S: Storage>(w: World<S>) {
+    let envelope = w.request(&effect("k")).await;
+    let by = person();
+    let long = w
+        .registrar
+        .approve(&envelope, &by, Purpose::Register, Some(60 * 24 * 365));
+    let facts = w.facts("k").await;
+    let asked = &facts.envelopes[0];
+    assert_eq!(
+        long.await.unwrap().unwrap().expires_at,
+        asked.row.expires_at,
+        "no longer than its request"
+    );
+    let short = w.request(&effect("short")).await;
+    let nonce = w.approve(&short).await;
+    w.pass(std::time::Duration::from_secs(16 * 60));
+    let now = w.registrar.now();
+    let status = |facts: &heddle_registrar::facts::Facts| facts.envelopes[0].status(now);
+    assert_eq!(status(&w.facts("short").await), "expired");
+    assert_eq!(status(&w.facts("k").await), "approved");
+    refused(
+        &w.register(&effect("short"), Some(&nonce)).await,
+        Code::NonceUnbound,
+    );
+    // The same person may grant it once more; whoever asks again asks anew.
+    let again = w
+        .registrar
+        .request(effect("short"), &agent())
+        .await
+        .unwrap();
+    assert_eq!((again.kind, again.facts.envelopes.len()), (Kind::Fresh, 2));
+    let nonce = w.approve(&short).await;
+    let done = w.register(&effect("short"), Some(&nonce)).await;
+    assert_eq!(done.kind, Kind::Fresh);
+}
+
+async fn without_a_word_of_its_own_nobody_compensates<S: Storage>(w: World<S>) {
+    let attempt = w.registered("k").await.facts.consumed.unwrap().attempt_id;
+    let (by, person) = (agent(), person());
+    let started = w.registrar.start(key("k"), attempt.clone(), &by).await;
+    started.unwrap();
+    let told = w.registrar.finish(key("k"), attempt, ended(1), &by).await;
+    told.unwrap();
+    let verdict = w
+        .registrar
+        .verify(key("k"), false, String::new(), &by)
+        .await;
+    verdict.unwrap();
+    let alone = w.registrar.compensate(key("k"), None, &by).await.unwrap();
+    refused(&alone, Code::ApprovalNeeded);
+    let own = w.registrar.compensate(key("k"), None, &person).await;
+    assert_eq!(own.unwrap().kind, Kind::Fresh);
+}
+
 on_every_store!(
+    an_approval_whose_window_is_over_is_expired_and_asked_for_anew,
+    without_a_word_of_its_own_nobody_compensates,
     asking_twice_is_one_request,
     only_somebody_with_the_right_approves_denies_and_revokes,
     a_person_who_runs_it_has_said_yes_unless_a_word_was_asked_for,
@@ -104,6 +161,7 @@ async fn the_policy_decides_who_is_asked() {
         approval: None,
         nonce: None,
         said_attempt: None,
+        verify: None,
     };
     let requested = w
         .registrar

@@ -33,6 +33,7 @@ async fn c42_a_refusal_does_not_use_up_the_callers_id<S: Storage>(w: World<S>) {
         approval: None,
         nonce,
         said_attempt: None,
+        verify: None,
     };
     let by = calling("id", 1);
     let early = w.registrar.register(ask(None), &by).await.unwrap();

@@ -95,6 +95,39 @@ async fn a_compensation_that_could_not_be_started_may_begin_again<S: Storage>(w:
     stands(&done.await.unwrap(), Kind::Fresh, Stage::Compensated);
 }
 
+async fn rg_13_a_failed_compensation_is_not_done_and_waits_for_a_word<S: Storage>(w: World<S>) {
+    let failed = compensating(&w).await;
+    let by = person();
+    let end = |attempt: &str, code| {
+        let attempt = attempt.to_owned();
+        w.registrar
+            .compensation_done(key("k"), attempt, ended(code), &by)
+    };
+    let told = end(&failed, 3).await.unwrap();
+    stands(&told, Kind::Fresh, Stage::CompensationFailed);
+    assert_eq!(told.facts.compensation_outcome(), Some(&ended(3)));
+    prior(&end(&failed, 3).await.unwrap(), Code::ReplayDuplicate);
+    refused(&end(&failed, 0).await.unwrap(), Code::StepRefused);
+    // Asked again nothing begins, under no nonce.
+    let again = w.registrar.compensate(key("k"), None, &by).await.unwrap();
+    stands(&again, Kind::Prior, Stage::CompensationFailed);
+    let resolve = |again| w.registrar.resolve(key("k"), again, String::new(), &by);
+    stands(
+        &resolve(true).await.unwrap(),
+        Kind::Fresh,
+        Stage::VerifyFailed,
+    );
+    let second = begin(&w).await;
+    assert_eq!(w.facts("k").await.compensation_outcome(), None);
+    let told = end(&second, 4).await.unwrap();
+    assert_eq!(told.facts.compensation_outcome(), Some(&ended(4)));
+    stands(
+        &resolve(false).await.unwrap(),
+        Kind::Fresh,
+        Stage::Compensated,
+    );
+}
+
 async fn every_id_leads_to_its_key<S: Storage>(w: World<S>) {
     let registered = w.registered("k").await;
     let facts = registered.facts;
@@ -117,5 +150,6 @@ on_every_store!(
     what_could_not_be_started_may_be_run_again,
     rg_13_a_lost_compensation_begins_again_only_on_a_persons_word,
     a_compensation_that_could_not_be_started_may_begin_again,
+    rg_13_a_failed_compensation_is_not_done_and_waits_for_a_word,
     every_id_leads_to_its_key,
 );

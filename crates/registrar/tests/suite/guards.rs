@@ -205,6 +205,8 @@ fn not_fit<S>(opened: Result<World<S>, RegistrarError>, spoiled: &str) {
 async fn rp_10_rg_17_sqlite_an_unfit_surface_is_refused_at_start() {
     for spoil in [
         vec!["DROP TABLE effect_consume", ROUTING],
+        vec!["DROP TRIGGER effect_consume_once"],
+        vec!["DROP INDEX effect_audit_key"],
         vec!["DROP TRIGGER effect_consume_hold"],
         vec!["DROP TRIGGER effect_registration_keep"],
         vec!["DROP TRIGGER effect_consume_keep"],
@@ -275,6 +277,10 @@ async fn rp_10_rg_17_postgres_an_unfit_surface_is_refused_at_start() {
             "DROP TRIGGER effect_step_keep ON effect_step",
         ],
         vec!["GRANT UPDATE ON effect_consume TO heddle_registrar"],
+        vec!["DROP TRIGGER effect_audit_hold ON effect_audit"],
+        vec!["ALTER TABLE effect_step DISABLE TRIGGER effect_step_hold"],
+        vec!["DROP INDEX effect_envelope_key"],
+        vec!["ALTER TABLE effect_decision DROP CONSTRAINT effect_decision_mesh_id_nonce_hash_key"],
     ] {
         let (url, schema) = (postgres_url(), fresh_schema());
         drop(Postgres::connect(&url, &schema).await.unwrap());

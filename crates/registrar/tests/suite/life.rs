@@ -52,8 +52,10 @@ async fn one_attempt_takes_the_run_and_only_it_may_end_it<S: Storage>(w: World<S
         .verify(key("k"), false, String::new(), &by)
         .await
         .unwrap();
-    prior(&late, Code::ReplayDuplicate);
+    refused(&late, Code::StepRefused);
     assert_eq!(late.facts.stage(), Stage::Closed);
+    let same = w.registrar.verify(key("k"), true, String::new(), &by).await;
+    prior(&same.unwrap(), Code::ReplayDuplicate);
 }
 
 async fn rg_18_a_step_without_a_registration_is_refused<S: Storage>(w: World<S>) {

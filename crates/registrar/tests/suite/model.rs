@@ -123,6 +123,7 @@ fn command(index: usize, attempt: &Attempt) -> Command {
             approval: None,
             nonce: Some(nonce(attempt.nonce)),
             said_attempt: None,
+            verify: None,
             attempt_id,
             registration_id: format!("reg{index}"),
             looked_free: attempt.looked_free,

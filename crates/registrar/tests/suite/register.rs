@@ -59,9 +59,15 @@ async fn rp_01_rg_05_another_attempt_is_no_other_effect<S: Storage>(w: World<S>)
 async fn rp_02_rg_08_a_fresh_nonce_makes_no_second_effect<S: Storage>(w: World<S>) {
     let envelope = w.request(&effect("k")).await;
     let (first, second) = (w.approve(&envelope).await, w.approve(&envelope).await);
+    let third = w.approve(&envelope).await;
     let won = w.register(&effect("k"), Some(&first)).await;
     assert_eq!(won.kind, Kind::Fresh);
-    let third = w.approve(&envelope).await;
+    // For what has happened none is granted: neither to do it nor, while nothing is wrong, to make up for it.
+    for purpose in [Purpose::Register, Purpose::Compensate] {
+        let by = person();
+        let late = w.registrar.approve(&envelope, &by, purpose, None).await;
+        assert_eq!(late.unwrap().unwrap_err(), Code::StepRefused, "{purpose:?}");
+    }
     for fresh in [&second, &third] {
         let again = w.register(&effect("k"), Some(fresh)).await;
         prior(&again, Code::ReplayDuplicate);
@@ -121,15 +127,14 @@ async fn rp_04_rg_07_a_nonce_outside_envelope_or_window_is_unbound<S: Storage>(w
 
 async fn rp_04_a_nonce_of_another_purpose_or_a_revoked_one_is_unbound<S: Storage>(w: World<S>) {
     let envelope = w.request(&effect("k")).await;
+    let by = person();
     let other_purpose = w
         .registrar
-        .approve(&envelope, &person(), Purpose::Compensate, None)
-        .await
-        .unwrap()
-        .unwrap();
-    refused(
-        &w.register(&effect("k"), other_purpose.nonce.as_ref()).await,
-        Code::NonceUnbound,
+        .approve(&envelope, &by, Purpose::Compensate, None);
+    assert_eq!(
+        other_purpose.await.unwrap().unwrap_err(),
+        Code::StepRefused,
+        "nothing has happened that could be made up for"
     );
     let nonce = w.approve(&envelope).await;
     w.registrar
@@ -202,6 +207,7 @@ async fn rg_04_c13_the_same_key_for_something_else_is_refused<S: Storage>(w: Wor
         approval: Some("env_other".into()),
         nonce: None,
         said_attempt: None,
+        verify: None,
     };
     let other_approval = w.registrar.register(ask, &agent()).await.unwrap();
     refused(&other_approval, Code::ReplayBindingMismatch);
@@ -255,6 +261,8 @@ async fn rg_12_asking_for_the_status_writes_nothing<S: Storage>(w: World<S>) {
 }
 
 async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Storage>(w: World<S>) {
+    let asked = w.request(&effect("k")).await;
+    let fresh = w.approve(&asked).await;
     let registered = w.registered("k").await;
     let attempt = registered.facts.consumed.clone().unwrap().attempt_id;
     w.registrar
@@ -272,7 +280,6 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
     assert_eq!(failed.unwrap().facts.stage(), Stage::VerifyFailed);
     // The key stays consumed, whatever nonce comes.
     let envelope = registered.facts.consumed.clone().unwrap().approval;
-    let fresh = w.approve(&envelope).await;
     let again = w.register(&effect("k"), Some(&fresh)).await;
     prior(&again, Code::ReplayDuplicate);
     assert_eq!(again.facts.stage().state(), "S3");

@@ -254,6 +254,7 @@ impl<S: Storage> World<S> {
             approval: None,
             nonce: nonce.cloned(),
             said_attempt: attempt.map(str::to_owned),
+            verify: None,
         };
         self.registrar.register(ask, &agent()).await
     }

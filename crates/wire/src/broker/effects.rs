@@ -92,6 +92,15 @@ impl EffectCall {
         }
     }
 
+    /// The request, or any id of an effect, that it names instead of a key.
+    pub fn named_id(&self) -> Option<&str> {
+        match self {
+            Self::Approve(body) | Self::Deny(body) => Some(&body.request_id),
+            Self::Story { id } => Some(id),
+            _ => None,
+        }
+    }
+
     /// Whether it changes something, and so takes an id of the caller's own.
     pub fn is_change(&self) -> bool {
         !matches!(

@@ -74,10 +74,25 @@ pub struct EffectRegisterBody {
     pub request_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt_id: Option<String>,
+    /// How it is to be verified: kept with the registration, so that no retry closes it with less.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify: Option<EffectVerifyPlan>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+}
+
+/// Who verifies an effect: a command, a URL, or somebody later. Nobody runs another one's command.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EffectVerifyPlan {
+    #[serde(default)]
+    pub command: Option<String>,
+    #[serde(default)]
+    pub url: Option<String>,
+    #[serde(default)]
+    pub later: bool,
 }
 
 /// A key, and who speaks of it.
@@ -178,14 +193,29 @@ pub struct EffectStep {
     pub detail: String,
 }
 
+/// What somebody with the right said about a request, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectDecision {
+    pub request_id: String,
+    /// `approved`, `denied` or `revoked`.
+    pub ruling: String,
+    pub by: String,
+    pub at: String,
+    /// With an approval: `register` or `compensate`, and until when its nonce is good.
+    pub purpose: Option<String>,
+    pub expires_at: Option<String>,
+}
+
 /// An effect as it stands.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EffectView {
     pub logical_request_key: String,
     /// S0 to S4 of the specification; S4 is told to who lost a race.
     pub state: String,
     /// `registered`, `running`, `unknown`, `finished`, `closed`, `verify_failed`, `compensating`,
-    /// `compensation_unknown` or `compensated`; before the registration the state of its approval.
+    /// `compensation_unknown`, `compensation_failed` or `compensated`. Before the registration (S0) the state
+    /// of its approval: `awaiting_approval`, `approved`, `expired`, `denied`, `revoked`; `waiting_for_broker`
+    /// while the request has not left this home.
     pub status: String,
     /// True when this call found it done.
     pub duplicate: bool,
@@ -197,6 +227,13 @@ pub struct EffectView {
     pub run: String,
     pub request_id: Option<String>,
     pub replay_key: Option<String>,
+    #[serde(default)]
+    pub requested_by: Option<String>,
+    #[serde(default)]
+    pub requested_at: Option<String>,
+    /// Who approved or turned it down, oldest first.
+    #[serde(default)]
+    pub decisions: Vec<EffectDecision>,
     /// The attempt that registered it.
     pub attempt_id: Option<String>,
     /// The answer of the registration, as it was given the first time.
@@ -277,6 +314,9 @@ pub struct EffectCriterion {
     pub letter: String,
     pub asks: String,
     pub met: bool,
+    /// Triggers and indexes that are not there, by name.
+    #[serde(default)]
+    pub missing: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

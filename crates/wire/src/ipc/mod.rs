@@ -26,9 +26,9 @@ pub use data::{
 };
 pub use effect::{
     EffectApproveAnswer, EffectApproveBody, EffectBody, EffectCompensateBody, EffectCriterion,
-    EffectEndBody, EffectEvent, EffectList, EffectLog, EffectLogLine, EffectRegisterBody,
-    EffectRequestAnswer, EffectRequestBody, EffectResolveBody, EffectStartBody, EffectStep,
-    EffectStory, EffectSurface, EffectVerifyBody, EffectView,
+    EffectDecision, EffectEndBody, EffectEvent, EffectList, EffectLog, EffectLogLine,
+    EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectResolveBody, EffectStartBody,
+    EffectStep, EffectStory, EffectSurface, EffectVerifyBody, EffectVerifyPlan, EffectView,
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,

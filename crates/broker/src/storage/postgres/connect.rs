@@ -20,6 +20,8 @@ const SILENT_MAX: Duration = Duration::from_secs(15);
 /// writer's connection.
 const WRITERS_MAX: usize = 8;
 const READERS_MAX: usize = 8;
+/// For whoever decides about effects, which are rare: opened at the first use.
+const EFFECTS_MAX: usize = 4;
 
 /// Where the tables are, and under which name.
 #[derive(Debug, Clone)]
@@ -81,12 +83,14 @@ fn is_local_socket(host: &Host) -> bool {
 pub(super) struct Pools {
     pub(super) writers: Pool,
     pub(super) readers: Pool,
+    pub(super) effects: Pool,
 }
 
 pub(super) fn pools(config: &Config, tls: &Tls) -> Result<Pools, OpenError> {
     Ok(Pools {
         writers: pool(config.clone(), tls, WRITERS_MAX)?,
         readers: pool(config.clone(), tls, READERS_MAX)?,
+        effects: pool(config.clone(), tls, EFFECTS_MAX)?,
     })
 }
 

@@ -39,7 +39,7 @@ mod wires;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::{Object, Pool, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
@@ -128,12 +128,18 @@ impl PostgresStorage {
         Ok(())
     }
 
+    /// Connections for the tables of the effects, which are no tables of ours; none is open before its use.
+    pub fn effects_pool(&self) -> Pool {
+        self.pools.effects.clone()
+    }
+
     /// Finishes what is in line and closes the connections.
     pub async fn stop(&self) {
         self.lines.stop().await;
         self.wires.stop().await;
         self.pools.writers.close();
         self.pools.readers.close();
+        self.pools.effects.close();
     }
 
     async fn writer(&self) -> Result<Object, StorageError> {

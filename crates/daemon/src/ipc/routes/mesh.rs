@@ -25,7 +25,7 @@ use serde_json::json;
 use super::send::idempotency_key;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
-use crate::membership::{self, Joiner, Missed};
+use crate::membership::{self, Joiner};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 

@@ -23,6 +23,21 @@ struct Arguments {
     key: String,
 }
 
+/// What an agent does next with what was not run yet.
+fn next(status: &str) -> Option<&'static str> {
+    Some(match status {
+        "awaiting_approval" => "A person has to approve it; do not run it.",
+        "approved" => "Run it with the nonce that the person gave you.",
+        "expired" => "The approval is over: call request_effect again.",
+        "denied" | "revoked" => "It was turned down: do not run it.",
+        "waiting_for_broker" => "The mesh's broker is away; look again later.",
+        "unknown" | "compensation_unknown" | "compensation_failed" => {
+            "A person has to look at the target and say what is so."
+        }
+        _ => return None,
+    })
+}
+
 fn run(session: &Session, given: Value) -> Done {
     let given: Arguments = arguments(given)?;
     let query = session.query(&[("key", &given.key)]);
@@ -34,6 +49,9 @@ fn run(session: &Session, given: Value) -> Done {
             "operation": view.operation,
             "target": view.target,
             "request_id": view.request_id,
+            "requested_by": view.requested_by,
+            "decisions": view.decisions,
+            "next": next(&view.status),
             "registration": view.registration,
             "runs_at": view.runs_at,
             "exit_code": view.exit_code,

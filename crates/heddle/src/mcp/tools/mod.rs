@@ -7,6 +7,8 @@ mod create_task;
 mod effect_status;
 mod forget;
 mod get_state;
+mod journal_events;
+mod journal_record;
 mod list_peers;
 mod list_tasks;
 mod recall;
@@ -56,6 +58,8 @@ pub(super) const TOOLS: &[Tool] = &[
     get_state::TOOL,
     request_effect::TOOL,
     effect_status::TOOL,
+    journal_record::TOOL,
+    journal_events::TOOL,
 ];
 
 const TEXT: &str = r#"{"type":"string"}"#;

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Done, ID, Session, TEXT, Tool, arguments, id};
+use crate::cli::commands::effect::record::Record;
 
 pub(super) const TOOL: Tool = Tool {
     name: "request_effect",
@@ -51,6 +52,10 @@ fn run(session: &Session, given: Value) -> Done {
     let own_id = id(given.id);
     let client = session.client();
     let answer = client.request_effect(&body, own_id.as_deref())?;
+    let record = Record::open(&session.context());
+    if !answer.duplicate {
+        record.requested(&body, &answer);
+    }
     let next = match answer.status.as_str() {
         "awaiting_approval" => format!(
             "A person runs `heddle effect approve {}` and gives you the nonce; then run `heddle effect run --key … --nonce NONCE -- command`.",
@@ -61,13 +66,14 @@ fn run(session: &Session, given: Value) -> Done {
             "The mesh's broker is away; the request is made when it is back. Call effect_status later."
                 .to_owned()
         }
-        _ => "Call effect_status.".to_owned(),
+        _ => "It has been used: nothing is to be run. Call effect_status.".to_owned(),
     };
     Ok(json!({
         "request_id": answer.request_id,
         "status": answer.status,
         "duplicate": answer.duplicate,
         "expires_at": answer.expires_at,
+        "journal": record.told(),
         "next": next,
     }))
 }

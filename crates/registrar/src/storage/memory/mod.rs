@@ -149,6 +149,7 @@ impl Storage for Memory {
             audit_stands_apart: true,
             keeps_receipt: true,
             keeps_horizon: true,
+            missing: Vec::new(),
         })
     }
 }

@@ -47,6 +47,41 @@ const TRUNCATE_GUARDED: &str = "
 /// One probe at a time: two would wait for each other's rows.
 const ONE_AT_A_TIME: &str = "SELECT pg_advisory_xact_lock(7264517012874)";
 
+/// What stands guard in this schema, by name: valid indexes, enabled triggers of ours, foreign keys.
+const GUARDS: &str = "
+    SELECT c.relname::text FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+    WHERE c.relnamespace = current_schema()::regnamespace AND i.indisvalid
+    UNION ALL
+    SELECT t.tgname::text FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+    JOIN pg_proc p ON p.oid = t.tgfoid AND p.proname = 'effect_refuse_change'
+    WHERE c.relnamespace = current_schema()::regnamespace AND NOT t.tgisinternal AND t.tgenabled <> 'D'
+    UNION ALL
+    SELECT conname::text FROM pg_constraint
+    WHERE connamespace = current_schema()::regnamespace AND contype = 'f'";
+const GUARDED_TABLES: &[&str] = &[
+    "effect_surface",
+    "effect_envelope",
+    "effect_decision",
+    "effect_consume",
+    "effect_registration",
+    "effect_step",
+    "effect_audit",
+    "effect_call",
+];
+/// Beside the primary key and the two triggers of every table.
+const OTHER_GUARDS: &[&str] = &[
+    "effect_audit_key",
+    "effect_envelope_key",
+    "effect_consume_mesh_id_authorization_nonce_hash_key",
+    "effect_consume_mesh_id_replay_key_key",
+    "effect_decision_mesh_id_nonce_hash_key",
+    "effect_step_mesh_id_nonce_hash_key",
+    "effect_decision_mesh_id_envelope_id_fkey",
+    "effect_registration_mesh_id_logical_request_key_fkey",
+    "effect_step_mesh_id_logical_request_key_fkey",
+    "effect_consume_registered",
+];
+
 const UPDATES: &[&str] = &[
     "UPDATE effect_consume SET run_id = 'other' WHERE logical_request_key = 'probe'",
     "UPDATE effect_registration SET receipt = 'other' WHERE logical_request_key = 'probe'",
@@ -76,6 +111,7 @@ pub(super) async fn look(tx: &mut Transaction<'_>, role: Option<&str>) -> Answer
     let is_durable = tx.query_one(DURABLE, &[]).await?.try_get(0)?;
     let bound: Option<bool> = tx.query_one(BOUND, &[]).await?.try_get(0)?;
     let truncate_guarded: bool = tx.query_one(TRUNCATE_GUARDED, &[]).await?.try_get(0)?;
+    let missing = missing(tx).await?;
     let rows = probe_rows(tx).await?;
     if role.is_some() {
         // The triggers must hold on their own, also for those that the rights do not bind.
@@ -93,8 +129,22 @@ pub(super) async fn look(tx: &mut Transaction<'_>, role: Option<&str>) -> Answer
         audit_stands_apart: audits && references == 0,
         keeps_receipt: registration.iter().any(|column| column == "receipt"),
         keeps_horizon: columns.iter().any(|column| column == "horizon_until"),
+        missing,
         columns,
     })
+}
+
+async fn missing(tx: &Transaction<'_>) -> Answer<Vec<String>> {
+    let mut found = std::collections::BTreeSet::new();
+    for row in tx.query(GUARDS, &[]).await? {
+        found.insert(row.try_get::<_, String>(0)?);
+    }
+    let of_tables = GUARDED_TABLES.iter().flat_map(|table| {
+        let guards = ["pkey", "hold", "keep"];
+        guards.map(|guard| format!("{table}_{guard}"))
+    });
+    let wanted = of_tables.chain(OTHER_GUARDS.iter().map(|name| (*name).to_owned()));
+    Ok(wanted.filter(|name| !found.contains(name)).collect())
 }
 
 async fn texts(tx: &Transaction<'_>, table: &str) -> Answer<Vec<String>> {

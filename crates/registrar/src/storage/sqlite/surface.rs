@@ -19,6 +19,10 @@ const REFERENCES: &str = "SELECT count(*) FROM pragma_foreign_key_list('effect_a
 const EXISTS: &str =
     "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'effect_audit'";
 const DOMAIN: &str = "SELECT domain FROM effect_surface";
+/// Every trigger and index with its text; those that SQLite makes by itself are told of by `INDEXES`.
+const MADE: &str = "
+    SELECT name || char(10) || sql FROM sqlite_schema
+    WHERE sql IS NOT NULL AND (type = 'trigger' OR type = 'index') ORDER BY name";
 const SYNCHRONOUS: &str = "SELECT synchronous FROM pragma_synchronous";
 
 const UPDATES: &[&str] = &[
@@ -76,8 +80,22 @@ fn look(connection: &Connection) -> Answer<Surface> {
         audit_stands_apart: audits == 1 && references == 0,
         keeps_receipt: registration.iter().any(|column| column == "receipt"),
         keeps_horizon: columns.iter().any(|column| column == "horizon_until"),
+        missing: missing(connection)?,
         columns,
     })
+}
+
+/// What a new file has and this one has not, by name: each as it was made, to the letter.
+fn missing(connection: &Connection) -> Answer<Vec<String>> {
+    let fresh = Connection::open_in_memory()?;
+    for migration in super::MIGRATIONS {
+        fresh.execute_batch(migration.sql)?;
+    }
+    let found = texts(connection, MADE, &[])?;
+    let mut wanted = texts(&fresh, MADE, &[])?;
+    wanted.retain(|one| !found.contains(one));
+    let name = |one: String| one.lines().next().unwrap_or_default().to_owned();
+    Ok(wanted.into_iter().map(name).collect())
 }
 
 /// A refusal by the trigger itself: a foreign key stands in the way of some deletes, and not for good.

@@ -3,10 +3,12 @@
 use heddle_wire::ipc::EffectView;
 use serde_json::json;
 
+use super::process::OUTPUT_BYTES_MAX;
 use super::record::Record;
 use super::text;
 use crate::cli::error::exit;
-use crate::cli::{CliError, Context};
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context, ui};
 
 /// Nothing ran, so nothing is lost: what to do, and the contract's shape.
 pub(super) fn not_started(key: &str, why: &str, code: u8) -> CliError {
@@ -49,6 +51,7 @@ fn answer(view: &EffectView, record: &Record) -> serde_json::Value {
         "stdout": view.stdout,
         "stderr": view.stderr,
         "truncated": view.truncated,
+        "truncated_after_bytes": view.truncated.then_some(OUTPUT_BYTES_MAX),
         "verified": view.verified,
         "verify_detail": view.verify_detail,
         "code": view.code,
@@ -59,11 +62,53 @@ fn answer(view: &EffectView, record: &Record) -> serde_json::Value {
     })
 }
 
+/// Whether its verdict was left to somebody when it was registered.
+pub(super) fn is_left(view: &EffectView) -> bool {
+    plan(view)["later"] == true
+}
+
+/// The verifier that it was registered with, in words.
+pub(super) fn verifier(view: &EffectView) -> Option<String> {
+    let plan = plan(view);
+    let named = [
+        ("--verify", &plan["command"]),
+        ("--verify-url", &plan["url"]),
+    ];
+    let named: Vec<String> = named
+        .iter()
+        .filter_map(|(option, value)| Some(format!("{option} '{}'", value.as_str()?)))
+        .collect();
+    (!named.is_empty()).then(|| named.join(" "))
+}
+
+fn plan(view: &EffectView) -> serde_json::Value {
+    let registration = view.registration.as_ref();
+    registration.map_or(json!(null), |receipt| receipt["verify"].clone())
+}
+
+/// What the command printed and a person has not seen, on standard error; and that it is not all.
+fn show_streams(context: &Context, view: &EffectView) {
+    if context.json {
+        return;
+    }
+    if view.duplicate
+        && let Some(stderr) = &view.stderr
+    {
+        let _ = ui::log_bytes(printable(stderr).as_bytes());
+    }
+    if view.truncated {
+        ui::note(&format!("note: {}", text::cut()));
+    }
+}
+
+/// `later` is what the caller said of its verdict.
 pub(super) fn finish(
     context: &Context,
     view: &EffectView,
     record: &Record,
+    later: bool,
 ) -> Result<(), CliError> {
+    show_streams(context, view);
     let answer = answer(view, record);
     let key = &view.logical_request_key;
     let failed = |code, sentence: String, next: String| {
@@ -72,16 +117,34 @@ pub(super) fn finish(
             .answer(answer.clone()))
     };
     match view.status.as_str() {
-        "closed" | "finished" | "registered" => context.print(&answer, |_| text::ran(view)),
+        "closed" | "registered" => context.print(&answer, |_| text::ran(view)),
+        "finished" if later || is_left(view) => context.print(&answer, |_| text::ran(view)),
+        "finished" => match verifier(view) {
+            Some(verifier) => failed(
+                exit::CONFLICT,
+                format!("{key}: its command ended, and it was registered with {verifier}, which was not given now; it is not verified"),
+                format!("Say the same with its verifier; or give the verdict with `heddle effect verify {key}`."),
+            ),
+            None => failed(
+                exit::CONFLICT,
+                format!("{key}: its command ended, and somebody is still verifying it"),
+                format!("`heddle effect status {key}` says what came of it."),
+            ),
+        },
         "unknown" => failed(
             exit::CONFLICT,
             format!("{key}: the command began, and nobody knows how it ended; it was not run again"),
             "Look at the target. Then say `heddle effect run --resolve=done` or `--resolve=again`, with the same options.".to_owned(),
         ),
         "running" => failed(
-            exit::FAILED,
+            exit::CONFLICT,
             format!("{key}: {} is still running it", at(view)),
             format!("`heddle effect status {key}` says when it has ended."),
+        ),
+        "compensated" => failed(
+            exit::FAILED,
+            format!("{key}: it failed its verification, and was made up for"),
+            format!("It is not run again; `heddle effect status {key}` tells the rest. A new key makes a new effect."),
         ),
         status => failed(
             exit::FAILED,

@@ -31,14 +31,7 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
     let answer = context.client().request_effect(&body, args.id.as_deref())?;
     let record = Record::open(context);
     if !answer.duplicate {
-        let details = json!({
-            "operation": body.op,
-            "target": body.target,
-            "artifact_hash": body.artifact_hash,
-            "request_id": answer.request_id,
-            "agent": context.agent,
-        });
-        record.step(&body.key, "requested", details);
+        record.requested(&body, &answer);
     }
     context.print(&answer, |answer| {
         let id = &answer.request_id;
@@ -51,7 +44,8 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
             "waiting_for_broker" => format!(
                 "{key} waits for the broker of its mesh, and is asked for by itself when that is back\n  next: heddle effect status {key}\n"
             ),
-            status => format!("{id} is {status}\n"),
+            "approved" => format!("{id} is approved\n"),
+            status => format!("{id} is {status}\n  next: heddle effect status {key}\n"),
         }
     })
 }
@@ -73,9 +67,13 @@ pub(super) struct ApproveArgs {
 
 fn parse_window(text: &str) -> Result<u32, String> {
     let seconds = parse_seconds(text)?;
-    let minutes = u32::try_from(seconds.div_ceil(60)).unwrap_or(u32::MAX);
-    if minutes == 0 {
-        return Err("a window lasts at least a minute".to_owned());
+    let minutes = u32::try_from(seconds / 60).unwrap_or(u32::MAX);
+    // Rounded, it would be another window than the one that was asked for.
+    if minutes == 0 || seconds % 60 != 0 {
+        return Err(format!(
+            "a window is counted in whole minutes, e.g. {}m",
+            minutes.max(1)
+        ));
     }
     Ok(minutes)
 }
@@ -146,9 +144,10 @@ mod tests {
     use super::parse_window;
 
     #[test]
-    fn a_window_is_rounded_up_to_minutes() {
+    fn a_window_is_whole_minutes_and_never_another_one() {
         assert_eq!(parse_window("15m"), Ok(15));
-        assert_eq!(parse_window("61s"), Ok(2));
+        assert_eq!(parse_window("120s"), Ok(2));
+        assert!(parse_window("61s").unwrap_err().contains("e.g. 1m"));
         assert!(parse_window("0s").is_err());
         assert!(parse_window("soon").is_err());
     }

@@ -30,6 +30,17 @@ pub(super) struct Url {
     target: String,
 }
 
+impl std::fmt::Display for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.is_https { "https" } else { "http" };
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        write!(f, "{scheme}://{host}:{}{}", self.port, self.target)
+    }
+}
+
 /// Says whether it can be asked at all; clap calls it before anything is registered.
 pub(super) fn parse(text: &str) -> Result<Url, String> {
     let (is_https, rest) = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {

@@ -45,8 +45,10 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     let mut query = vec![("key", args.key.as_str())];
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
-    if view.status == "compensation_unknown" {
-        return Err(unknown(&view));
+    match view.status.as_str() {
+        "compensation_unknown" => return Err(unknown(&view)),
+        "compensation_failed" => return Err(failed_before(&view)),
+        _ => {}
     }
     // IMPORTANT: the lock, then the beginning, then the command: a lost compensation is known by it.
     let Some(_held) = lock::take(&view.lock)? else {
@@ -63,8 +65,11 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     })?;
-    if begun.duplicate {
-        return context.print(&begun, text::status);
+    match (begun.duplicate, begun.status.as_str()) {
+        (false, _) => {}
+        (true, "compensation_failed") => return Err(failed_before(&begun)),
+        (true, "compensating") => return Err(unknown(&begun)),
+        (true, _) => return context.print(&begun, text::status),
     }
     let attempt = begun.compensation.as_ref();
     let attempt = attempt.and_then(|compensation| compensation["attempt_id"].as_str());
@@ -125,15 +130,33 @@ fn make_up(
         record.step(&args.key, "not_started", details);
         return Err(not_started(&args.key, &why));
     }
-    record.step(&args.key, "compensated", details);
+    record.step(&args.key, &done.status, details);
     if exit_code == Some(0) {
         return context.print(&done, text::status);
     }
-    let answer = serde_json::to_value(&done).unwrap_or_default();
-    let sentence = format!("{}: the command that makes up for it failed", args.key);
-    Err(CliError::new(exit::FAILED, sentence)
-        .next("It is not run again; mend the target by hand.")
-        .answer(answer))
+    Err(failed(&done, "the command that makes up for it failed"))
+}
+
+/// It is not made up for, and nothing more happens without a person's word.
+fn failed(view: &EffectView, words: &str) -> CliError {
+    let key = &view.logical_request_key;
+    let next = format!(
+        "Look at the target. When it is mended by hand, say `heddle effect compensate {key} --resolve=done`; to try once more, `--resolve=again` with a command behind --."
+    );
+    CliError::new(
+        exit::FAILED,
+        format!("{key}: {words}; it is not made up for"),
+    )
+    .next(next)
+    .answer(serde_json::to_value(view).unwrap_or_default())
+}
+
+fn failed_before(view: &EffectView) -> CliError {
+    let made = view.compensation.as_ref();
+    let code = made.and_then(|made| made["exit_code"].as_i64());
+    let ended = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+    let words = format!("a command was to make up for it and failed with {ended}, nothing was run");
+    failed(view, &words)
 }
 
 fn not_started(key: &str, why: &str) -> CliError {

@@ -17,7 +17,14 @@ pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliErro
     let mut query = vec![("key", args.key.as_str())];
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
-    context.print(&view, text::status)
+    context.print(&view, text::status)?;
+    if view.state != "S0" {
+        return Ok(());
+    }
+    // An answer, and yet nothing was ever registered (CONTRACT: exit 4).
+    let mut answered = CliError::quiet();
+    answered.code = exit::NOT_FOUND;
+    Err(answered)
 }
 
 #[derive(Debug, ClapArgs)]
@@ -68,10 +75,18 @@ pub(super) fn surface_check(context: &Context, _: &SurfaceArgs) -> Result<(), Cl
         .filter(|criterion| !criterion.met)
         .map(|criterion| criterion.letter.as_str())
         .collect();
-    let sentence = format!(
+    let missing = surface.criteria.iter().flat_map(|one| &one.missing);
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    let mut sentence = format!(
         "REPLAY_SURFACE_NOT_FIT: the store fails ({})",
         failed.join("), (")
     );
+    if !missing.is_empty() {
+        sentence += &format!(
+            "; not there, or not as it should be: {}",
+            missing.join(", ")
+        );
+    }
     Err(CliError::new(exit::FAILED, sentence)
         .next("Put a sound effects.db in its place; nothing is registered in this one after a restart.")
         .answer(answer))

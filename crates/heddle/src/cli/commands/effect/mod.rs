@@ -7,7 +7,7 @@ mod compensate;
 mod lock;
 mod look;
 mod process;
-mod record;
+pub mod record;
 mod run;
 mod text;
 mod verify;

@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 use crate::cli::ui;
 
 /// Kept of each stream; what the daemon takes.
-const OUTPUT_BYTES_MAX: usize = 64 << 10;
+pub(super) const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// How long the pipes of a command that has ended may stay open: something it left behind holds them.
 const DRAIN: Duration = Duration::from_secs(2);
 

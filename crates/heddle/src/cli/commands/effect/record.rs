@@ -8,6 +8,7 @@ use heddle_core::fingerprint::hex;
 use heddle_journal::action::Action;
 use heddle_journal::format::is_item_id;
 use heddle_journal::{Change, Journal};
+use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -15,7 +16,7 @@ use crate::cli::commands::journal::store;
 use crate::cli::error::exit;
 use crate::cli::{Context, ui};
 
-pub(super) struct Record {
+pub struct Record {
     journal: Option<Journal>,
     /// Why a step was not recorded. After one failure the rest is not tried: each try may wait for a lock.
     trouble: RefCell<Option<String>>,
@@ -24,7 +25,7 @@ pub(super) struct Record {
 
 impl Record {
     /// Of the repository that we are in, if it has a journal.
-    pub(super) fn open(context: &Context) -> Self {
+    pub fn open(context: &Context) -> Self {
         let (journal, trouble) = match store::open(context, None) {
             Ok(journal) => (Some(journal), None),
             Err(error) if error.code == exit::NOT_FOUND => (None, None),
@@ -48,8 +49,20 @@ impl Record {
         *self.trouble.borrow_mut() = Some(why);
     }
 
+    /// That somebody asked, through whichever door.
+    pub fn requested(&self, body: &EffectRequestBody, answer: &EffectRequestAnswer) {
+        let details = json!({
+            "operation": body.op,
+            "target": body.target,
+            "artifact_hash": body.artifact_hash,
+            "request_id": answer.request_id,
+            "agent": body.agent,
+        });
+        self.step(&body.key, "requested", details);
+    }
+
     /// One step of the effect of this key.
-    pub(super) fn step(&self, key: &str, step: &str, details: Value) {
+    pub fn step(&self, key: &str, step: &str, details: Value) {
         let Some(journal) = &self.journal else {
             return;
         };
@@ -77,7 +90,7 @@ impl Record {
     }
 
     /// For the answer of the verb; null where the repository has no journal.
-    pub(super) fn told(&self) -> Value {
+    pub fn told(&self) -> Value {
         let trouble = self.trouble.borrow().clone();
         if self.journal.is_none() && trouble.is_none() {
             return Value::Null;

@@ -8,13 +8,15 @@ use std::fs::File;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use heddle_core::error_code::ErrorCode;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{
-    EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectView,
+    EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectVerifyPlan,
+    EffectView,
 };
 use serde_json::json;
 
-use super::answer::{finish, not_started, told_as, with_answer};
+use super::answer::{finish, is_left, not_started, told_as, verifier, with_answer};
 use super::check_url::{self, Url};
 use super::record::Record;
 use super::verify::{self, Checks, Verdict};
@@ -73,7 +75,7 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         record: Record::open(context),
     };
     match run.to_the_end() {
-        Ok(view) => finish(context, &view, &run.record),
+        Ok(view) => finish(context, &view, &run.record, args.verify_later),
         Err(error) => Err(with_answer(error)),
     }
 }
@@ -104,7 +106,7 @@ impl Run<'_> {
                     has_run |= ran.is_some();
                     ran
                 }
-                "finished" if self.args.verify_later => None,
+                "finished" if self.is_left(&view) => return Ok(told(view, has_run)),
                 "finished" => self.verify(&view)?,
                 "running" => None,
                 _ => return Ok(told(view, has_run)),
@@ -113,8 +115,8 @@ impl Run<'_> {
                 view = next;
                 continue;
             }
-            // Somebody else is at it, or it is left to somebody else.
-            if polls_left == 0 || view.status == "finished" && self.args.verify_later {
+            // Somebody else is at it.
+            if polls_left == 0 {
                 return Ok(told(view, has_run));
             }
             polls_left -= 1;
@@ -158,7 +160,7 @@ impl Run<'_> {
         }
         let known = self.client.effect_status(&self.query());
         match known {
-            Ok(view) if view.status != "registered" => Ok(()),
+            Ok(view) if view.state != "S0" && view.status != "registered" => Ok(()),
             Ok(view) => Err(not_started(&view.logical_request_key, &why, exit::USAGE)),
             Err(_) => Err(not_started(&self.args.effect.key, &why, exit::USAGE)),
         }
@@ -176,6 +178,7 @@ impl Run<'_> {
             nonce: self.args.nonce.clone(),
             request_id: None,
             attempt_id: self.args.attempt.clone(),
+            verify: self.plan(),
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
@@ -247,7 +250,7 @@ impl Run<'_> {
         let details = json!({"attempt_id": attempt_id, "exit_code": finished.exit_code});
         self.note("finished", details);
         // Still under the lock: whoever waits finds it verified, not just finished.
-        let mut verified = if self.args.verify_later {
+        let mut verified = if self.is_left(&finished) {
             finished
         } else {
             self.verdict(&finished)?
@@ -310,6 +313,24 @@ impl Run<'_> {
         })
     }
 
+    /// How it is to be verified, for those who come later.
+    fn plan(&self) -> Option<EffectVerifyPlan> {
+        let args = self.args;
+        let is_said = args.verify.is_some() || args.verify_url.is_some() || args.verify_later;
+        is_said.then(|| EffectVerifyPlan {
+            command: args.verify.clone(),
+            url: args.verify_url.as_ref().map(ToString::to_string),
+            later: args.verify_later,
+        })
+    }
+
+    /// Whether the verdict is somebody else's: we were told so, or it was registered with a verifier that we
+    /// do not have. The exit code is not enough then, and another one's command is not ours to run.
+    fn is_left(&self, view: &EffectView) -> bool {
+        let has_own = self.args.verify.is_some() || self.args.verify_url.is_some();
+        self.args.verify_later || !has_own && (is_left(view) || verifier(view).is_some())
+    }
+
     /// For a run that ended without a verdict. The lock keeps two from judging at once.
     fn verify(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
         let held: Option<File> = lock::take(&view.lock)?;
@@ -326,7 +347,12 @@ impl Run<'_> {
             url_seconds: self.args.verify_timeout,
         };
         let verdict = Verdict::of(checks, view);
-        let verified = verify::send(self.context, &self.args.effect.key, &verdict)?;
+        let sent = verify::send(self.context, &self.args.effect.key, &verdict);
+        let verified = match sent {
+            // Somebody was faster, and thought otherwise: theirs stands.
+            Err(error) if error.is(ErrorCode::EffectStepRefused) => return self.status(),
+            sent => sent?,
+        };
         if !verified.duplicate {
             let details = json!({
                 "attempt_id": verified.attempt_id,

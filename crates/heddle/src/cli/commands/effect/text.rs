@@ -1,8 +1,14 @@
 //! Effects in words: what each verb of `heddle effect` prints for a person.
 
-use heddle_wire::ipc::{EffectList, EffectLog, EffectSurface, EffectView};
+use heddle_wire::ipc::{EffectDecision, EffectList, EffectLog, EffectSurface, EffectView};
 
+use super::process::OUTPUT_BYTES_MAX;
 use crate::cli::text::table;
+
+/// That more was printed than is kept.
+pub(super) fn cut() -> String {
+    format!("what it printed is cut after {OUTPUT_BYTES_MAX} bytes of each stream")
+}
 
 /// What a run has to tell: what the command printed, and why nothing ran if nothing did.
 pub(super) fn ran(view: &EffectView) -> String {
@@ -34,6 +40,7 @@ pub(super) fn status(view: &EffectView) -> String {
             text += &format!("  {name}: {value}\n");
         }
     }
+    text += &asked(view);
     if matches!(view.status.as_str(), "unknown" | "compensation_unknown") {
         text += "  nobody knows how its command ended; a person who has looked says so with --resolve\n";
     }
@@ -41,18 +48,89 @@ pub(super) fn status(view: &EffectView) -> String {
         let detail = step.detail.trim_end_matches("; ");
         text += &format!("  {}  {} by {}  {detail}\n", step.at, step.step, step.by);
     }
+    text += &next(view);
     if let Some(printed) = view.stdout.as_deref().filter(|printed| !printed.is_empty()) {
         text += printed;
         if !printed.ends_with('\n') {
             text.push('\n');
         }
     }
-    let made_up = view.compensation.as_ref();
-    let made_up = made_up.and_then(|compensation| compensation["stdout"].as_str());
-    if let Some(printed) = made_up.filter(|printed| !printed.is_empty()) {
-        text += &format!("what made up for it printed:\n{}\n", printed.trim_end());
+    let stderr = view.stderr.as_deref().unwrap_or_default();
+    text += &printed("on standard error", stderr);
+    if view.truncated {
+        text += &format!("({})\n", cut());
+    }
+    let Some(made_up) = &view.compensation else {
+        return text;
+    };
+    let stream = |name: &str| made_up[name].as_str().unwrap_or_default();
+    text += &printed("what made up for it printed", stream("stdout"));
+    text += &printed(
+        "what made up for it printed on standard error",
+        stream("stderr"),
+    );
+    if made_up["truncated"] == true {
+        text += &format!("({})\n", cut());
     }
     text
+}
+
+fn printed(heading: &str, stream: &str) -> String {
+    if stream.is_empty() {
+        return String::new();
+    }
+    format!("{heading}:\n{}\n", stream.trim_end())
+}
+
+/// Who asked, and who said what to it.
+fn asked(view: &EffectView) -> String {
+    let mut text = String::new();
+    if let (Some(by), Some(at)) = (&view.requested_by, &view.requested_at) {
+        text += &format!("  {at}  requested by {by}\n");
+    }
+    for decision in &view.decisions {
+        text += &format!(
+            "  {}  {}{}\n",
+            decision.at,
+            decided(decision),
+            until(decision)
+        );
+    }
+    text
+}
+
+fn decided(decision: &EffectDecision) -> String {
+    format!("{} by {}", decision.ruling, decision.by)
+}
+
+fn until(decision: &EffectDecision) -> String {
+    match (&decision.purpose, &decision.expires_at) {
+        (Some(purpose), Some(until)) => format!(", to {purpose} until {until}"),
+        _ => String::new(),
+    }
+}
+
+/// What comes next for what was not registered yet, or waits for a word.
+fn next(view: &EffectView) -> String {
+    let (key, id) = (
+        &view.logical_request_key,
+        view.request_id.as_deref().unwrap_or("REQUEST_ID"),
+    );
+    let words = match view.status.as_str() {
+        "awaiting_approval" => format!("a person runs `heddle effect approve {id}`"),
+        "approved" => format!("`heddle effect run --key {key}`, with the nonce of the approval"),
+        "expired" => format!(
+            "ask again with `heddle effect request`, or a person grants it once more with `heddle effect approve {id}`"
+        ),
+        "denied" | "revoked" => "ask again with `heddle effect request`".to_owned(),
+        "waiting_for_broker" => "nothing: it is asked for when the broker is back".to_owned(),
+        "finished" => format!("`heddle effect verify {key}` gives the verdict"),
+        "compensation_failed" => format!(
+            "look at the target; then `heddle effect compensate {key} --resolve=done`, or `--resolve=again` with a command"
+        ),
+        _ => return String::new(),
+    };
+    format!("  next: {words}\n")
 }
 
 pub(super) fn list(list: &EffectList) -> String {
@@ -60,7 +138,7 @@ pub(super) fn list(list: &EffectList) -> String {
         return "no effect was asked for yet\n".to_owned();
     }
     let mut rows = vec![
-        ["KEY", "EFFECT", "STATUS", "REQUEST"]
+        ["KEY", "EFFECT", "STATUS", "DECIDED", "REQUEST"]
             .map(str::to_owned)
             .to_vec(),
     ];
@@ -69,6 +147,9 @@ pub(super) fn list(list: &EffectList) -> String {
             view.logical_request_key.clone(),
             format!("{} {}", view.operation, view.target),
             view.status.clone(),
+            view.decisions.last().map_or_else(String::new, |decision| {
+                format!("{} {}", decided(decision), decision.at)
+            }),
             view.request_id.clone().unwrap_or_default(),
         ]);
     }
@@ -96,7 +177,14 @@ pub(super) fn log(log: &EffectLog) -> String {
 pub(super) fn surface(surface: &EffectSurface) -> String {
     let line = |criterion: &heddle_wire::ipc::EffectCriterion| {
         let mark = if criterion.met { "met" } else { "FAILED" };
-        format!("({}) {}: {mark}\n", criterion.letter, criterion.asks)
+        let without = match criterion.missing.as_slice() {
+            [] => String::new(),
+            missing => format!(", without {}", missing.join(", ")),
+        };
+        format!(
+            "({}) {}: {mark}{without}\n",
+            criterion.letter, criterion.asks
+        )
     };
     surface.criteria.iter().map(line).collect()
 }

@@ -120,6 +120,15 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
     let mut query = vec![("key", args.key.as_str())];
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
+    if view.state == "S0" {
+        let sentence = format!(
+            "{}: nothing is registered under it ({})",
+            args.key, view.status
+        );
+        return Err(CliError::new(exit::NOT_FOUND, sentence)
+            .next("There is nothing to verify before it was run; no verifier was asked.")
+            .answer(serde_json::to_value(&view).unwrap_or_default()));
+    }
     let verdict = if args.command.is_some() || args.url.is_some() {
         let checks = Checks {
             command: args.command.as_deref(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use heddle_journal::federation::{ExportAsk, Exported, Renew};
 
+use super::mesh_slices::{self, Posted};
 use super::store;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
@@ -13,8 +14,12 @@ use crate::cli::{CliError, Context, exit, ui};
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The file to write; one that is there stays as it is. `-` is standard output
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "to_mesh")]
+    out: Option<PathBuf>,
+    /// Share it with the mesh instead, under the repository's name [default: that of its folder]: what was not
+    /// shared yet, for `import-slice --from-mesh` of the others
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "out")]
+    to_mesh: Option<String>,
     /// Records after this seq; the end of the range that was imported last
     #[arg(long, value_name = "SEQ", default_value_t = 0)]
     since: u64,
@@ -44,25 +49,48 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             _ => Renew::No,
         },
     };
-    let is_stream = args.out == Path::new("-");
-    if !is_stream && args.out.exists() {
-        let sentence = format!(
-            "{} is there already, and stays as it is",
-            args.out.display()
-        );
+    if let Some(name) = &args.to_mesh {
+        let posted = mesh_slices::post(context, &journal, name, ask)?;
+        return context.print(&posted, posted_text);
+    }
+    let out = args.out.unwrap_or_else(|| PathBuf::from("-"));
+    let is_stream = out == Path::new("-");
+    if !is_stream && out.exists() {
+        let sentence = format!("{} is there already, and stays as it is", out.display());
         return Err(CliError::new(exit::CONFLICT, sentence).next("Name another file with --out."));
     }
     let told = journal.export_slice(&ask).map_err(store::told)?;
     let failed = |error: std::io::Error| {
-        CliError::new(exit::FAILED, format!("{}: {error}", args.out.display()))
+        CliError::new(exit::FAILED, format!("{}: {error}", out.display()))
             .next("Check the folder and the space on the disk; nothing else has changed.")
     };
     if is_stream {
         // The slice is the output: a word beside it would break it.
         return ui::out().write_all(&told.slice).map_err(failed);
     }
-    put(&args.out, &told.slice).map_err(failed)?;
-    context.print(&told, |told| text(told, &args.out))
+    put(&out, &told.slice).map_err(failed)?;
+    context.print(&told, |told| text(told, &out))
+}
+
+fn posted_text(posted: &Posted) -> String {
+    let mut text = match posted.shared.len() {
+        0 => format!("nothing new for the mesh after seq {}\n", posted.last_seq),
+        slices => format!(
+            "{} records up to seq {} of {} shared as {slices} slices of {}\n",
+            posted.records, posted.last_seq, posted.origin_id, posted.name
+        ),
+    };
+    if posted.withdrawn > 0 {
+        text.push_str(&format!(
+            "{} slices of before held what is erased now, and are shared no longer\n",
+            posted.withdrawn
+        ));
+    }
+    for withheld in &posted.withheld {
+        text.push_str(&format!("withheld: {withheld}\n"));
+    }
+    text.push_str("next, in the other repository: heddle journal import-slice --from-mesh\n");
+    printable(&text)
 }
 
 /// For the owner alone, and whole on the disk before the answer.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use heddle_journal::federation::{Imported, SLICE_BYTES_MAX};
 
+use super::mesh_slices::{self, Fetched};
 use super::store;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit};
@@ -13,33 +14,78 @@ use crate::cli::{CliError, Context, exit};
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// A slice of another store; `-` is standard input
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    #[arg(value_name = "FILE", required_unless_present = "from_mesh")]
+    file: Option<PathBuf>,
+    /// Take in what others share with the mesh under the repository's name [default: that of its folder]
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true, default_missing_value = "", conflicts_with = "file")]
+    from_mesh: Option<String>,
     /// Leave out records that are no entities of their type here, and say which
     #[arg(long)]
     leave_out_bad: bool,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let bytes = read(&args.file).map_err(|error| {
-        CliError::new(exit::USAGE, format!("{}: {error}", args.file.display()))
+    if let Some(name) = &args.from_mesh {
+        let journal = store::open(context, None)?;
+        let fetched = mesh_slices::fetch(context, &journal, name, args.leave_out_bad)?;
+        let leftovers: Vec<&str> = fetched
+            .slices
+            .iter()
+            .flat_map(|slice| slice.told.leftovers.iter().map(String::as_str))
+            .collect();
+        return match left_over(&leftovers) {
+            None => context.print(&fetched, fetched_text),
+            Some(error) => Err(error.answer(serde_json::to_value(&fetched).unwrap_or_default())),
+        };
+    }
+    let file = args.file.unwrap_or_else(|| PathBuf::from("-"));
+    let bytes = read(&file).map_err(|error| {
+        CliError::new(exit::USAGE, format!("{}: {error}", file.display()))
             .next("Name the file that `heddle journal export-slice` wrote.")
     })?;
     let journal = store::open(context, None)?;
     let told = journal
         .import_slice(&bytes, args.leave_out_bad)
         .map_err(store::told)?;
-    if told.leftovers.is_empty() {
-        return context.print(&told, text);
+    let leftovers: Vec<&str> = told.leftovers.iter().map(String::as_str).collect();
+    match left_over(&leftovers) {
+        None => context.print(&told, text),
+        Some(error) => Err(error.answer(serde_json::to_value(&told).unwrap_or_default())),
     }
-    let answer = serde_json::to_value(&told).unwrap_or_default();
+}
+
+/// Files that are not the journal's own and still hold what was erased.
+fn left_over(files: &[&str]) -> Option<CliError> {
+    if files.is_empty() {
+        return None;
+    }
     let sentence = format!(
-        "the slice was taken in, but these files still hold some of what its origin erased:\n  {}",
-        printable(&told.leftovers.join("\n  "))
+        "it was taken in, but these files still hold some of what its origin erased:\n  {}",
+        printable(&files.join("\n  "))
     );
-    let error = CliError::new(exit::FAILED, sentence)
-        .next("They are not the journal's own: look at them and remove what must go.");
-    Err(error.answer(answer))
+    let error = CliError::new(exit::FAILED, sentence);
+    Some(error.next("They are not the journal's own: look at them and remove what must go."))
+}
+
+fn fetched_text(fetched: &Fetched) -> String {
+    let mut text: String = fetched
+        .slices
+        .iter()
+        .map(|slice| format!("{}: {}", printable(&slice.peer), self::text(&slice.told)))
+        .collect();
+    for path in &fetched.waiting {
+        text.push_str(&format!(
+            "not here yet: {}; try again when its owner was connected\n",
+            printable(path)
+        ));
+    }
+    if text.is_empty() {
+        text = format!(
+            "nobody else shares slices of {}; they do with: heddle journal export-slice --to-mesh\n",
+            printable(&fetched.name)
+        );
+    }
+    text
 }
 
 fn read(file: &std::path::Path) -> std::io::Result<Vec<u8>> {

@@ -9,6 +9,7 @@ mod gc;
 mod import_slice;
 mod init;
 mod log;
+mod mesh_slices;
 mod migrate;
 pub mod quarantine;
 mod rebuild;

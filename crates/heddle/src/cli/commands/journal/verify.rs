@@ -7,11 +7,21 @@ use super::store;
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
-pub struct Args {}
+pub struct Args {
+    /// Records are missing and lost for good: note that you know, and why, so that only what is new is told
+    #[arg(long, value_name = "REASON")]
+    accept_gaps: Option<String>,
+}
 
-pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     level(&journal);
+    if let Some(reason) = &args.accept_gaps {
+        let told = journal.accept_gaps(reason).map_err(store::told)?;
+        for [first, last] in &told.accepted {
+            ui::note(&format!("accepted: seq {first} to {last} are missing"));
+        }
+    }
     let report = journal.verify().map_err(store::told)?;
     for warning in &report.warnings {
         ui::note(&format!("warning: {warning}"));
@@ -25,9 +35,12 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         });
     }
     let answer = serde_json::to_value(&report).unwrap_or_default();
-    let error = CliError::new(exit::FAILED, sentence(&report)).next(
-        "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there.",
-    );
+    let next = if report.counters.seq_gaps > 0 {
+        "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that."
+    } else {
+        "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there."
+    };
+    let error = CliError::new(exit::FAILED, sentence(&report)).next(next);
     Err(error.answer(answer))
 }
 

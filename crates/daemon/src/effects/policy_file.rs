@@ -1,0 +1,63 @@
+//! `effects.toml` as it stands: read whenever something is decided, so that what a person has written counts
+//! from the next question on.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::PathBuf;
+
+use heddle_registrar::policy::Policy;
+
+/// A policy file beyond this is not one.
+const POLICY_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+#[error("effects.toml: {0}")]
+pub struct PolicyFileError(String);
+
+#[derive(Debug, Clone)]
+pub struct PolicyFile {
+    path: PathBuf,
+}
+
+impl PolicyFile {
+    pub fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// A file that is not there says nothing: then a person is asked.
+    pub fn read(&self) -> Result<Policy, PolicyFileError> {
+        let wrong = |why: String| PolicyFileError(why);
+        let file = match File::open(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Policy::default()),
+            opened => opened.map_err(|error| wrong(error.to_string()))?,
+        };
+        let mut text = String::new();
+        let read = file.take(POLICY_BYTES_MAX + 1).read_to_string(&mut text);
+        let read = read.map_err(|error| wrong(error.to_string()))?;
+        if read as u64 > POLICY_BYTES_MAX {
+            return Err(wrong("the file is larger than 1 MB".to_owned()));
+        }
+        Policy::parse(&text).map_err(|error| wrong(error.reason()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_the_file_of_now_and_a_bad_one_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("effects.toml");
+        let file = PolicyFile::new(path.clone());
+        assert_eq!(file.read().unwrap(), Policy::default());
+        std::fs::write(&path, "request_ttl_hours = 3").unwrap();
+        assert_eq!(file.read().unwrap().request_ttl_hours, 3);
+        std::fs::write(&path, "surprise = 3").unwrap();
+        let error = file.read().unwrap_err().to_string();
+        assert_eq!(error.matches("effects.toml").count(), 1, "{error}");
+        let long = format!("# {}", "x".repeat(1 << 20));
+        std::fs::write(&path, long).unwrap();
+        assert!(file.read().unwrap_err().to_string().contains("larger"));
+    }
+}

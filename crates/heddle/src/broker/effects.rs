@@ -1,0 +1,176 @@
+//! Who decides about the effects of the meshes that a broker of its own serves: the broker itself, by
+//! `effects.toml` in its data folder, on `effects.db` there or in the PostgreSQL that brokers share.
+
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use heddle_broker::members::Standing;
+use heddle_broker::storage::{PostgresStorage, SqliteStorage, Storage};
+use heddle_broker::{EffectAuthority, Principal};
+use heddle_core::clock::{Clock, Ids};
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::MemberId;
+use heddle_core::membership::Role;
+use heddle_core::names::AgentName;
+use heddle_daemon::{EffectStorage, EffectsError, TeamCaller, TeamDesk};
+use heddle_wire::broker::{EffectCall, ReplyResult};
+use heddle_wire::problem::Problem;
+
+use crate::cli::{CliError, exit};
+
+/// Beside the schema of the messages: whoever may append there may not read here.
+const SCHEMA_SUFFIX: &str = "_effects";
+
+/// The authority, and what is to be done when the broker ends.
+pub struct Decider {
+    pub authority: Arc<dyn EffectAuthority>,
+    stop: Box<dyn FnOnce() + Send>,
+}
+
+impl Decider {
+    pub async fn close(self) {
+        let _ = tokio::task::spawn_blocking(self.stop).await;
+    }
+}
+
+pub type Sources = (Arc<dyn Clock>, Arc<dyn Ids>);
+
+pub async fn on_file(
+    members: SqliteStorage,
+    folder: &Path,
+    (clock, ids): Sources,
+) -> Result<Decider, CliError> {
+    let desk = TeamDesk::on_file(folder, clock, ids).await;
+    let desk = Arc::new(desk.map_err(|error| cannot_decide(&error))?);
+    let closing = Arc::clone(&desk);
+    Ok(Decider {
+        authority: Arc::new(Team { desk, members }),
+        stop: Box::new(move || closing.stop()),
+    })
+}
+
+pub async fn on_database(
+    members: PostgresStorage,
+    schema: &str,
+    folder: &Path,
+    (clock, ids): Sources,
+) -> Result<Decider, CliError> {
+    let schema = format!("{schema}{SCHEMA_SUFFIX}");
+    let place = (members.effects_pool(), schema.as_str());
+    let desk = TeamDesk::on_database(place, folder, clock, ids).await;
+    let desk = Arc::new(desk.map_err(|error| cannot_decide(&error))?);
+    Ok(Decider {
+        authority: Arc::new(Team { desk, members }),
+        // Its connections are the broker's, and end with them.
+        stop: Box::new(|| {}),
+    })
+}
+
+/// Brings the tables of the effects up to date, as a start would.
+pub async fn migrate(storage: &PostgresStorage, schema: &str) -> Result<(), CliError> {
+    let schema = format!("{schema}{SCHEMA_SUFFIX}");
+    let migrated = TeamDesk::migrate((storage.effects_pool(), &schema)).await;
+    migrated.map_err(|error| cannot_decide(&error))
+}
+
+fn cannot_decide(error: &EffectsError) -> CliError {
+    CliError::new(exit::FAILED, error.to_string()).next(
+        "Nothing was changed. Mend what it names: effects.toml in the data folder by hand, effects.db from a copy of the \
+         folder; in PostgreSQL the user must be allowed to create a schema. Without it nobody can say which effects have \
+         happened.",
+    )
+}
+
+struct Team<D, S> {
+    desk: Arc<TeamDesk<D>>,
+    members: S,
+}
+
+impl<D: EffectStorage + Clone, S: Storage> Team<D, S> {
+    async fn ask(
+        &self,
+        principal: &Principal,
+        agent: &AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> ReplyResult {
+        let may_decide = if call.is_change() {
+            match self.members.standings(principal.mesh).await {
+                Ok(standings) => decides(&standings, principal.member),
+                Err(error) => return not_now(&error.to_string()),
+            }
+        } else {
+            false
+        };
+        let who = TeamCaller {
+            mesh: principal.mesh,
+            member: &principal.member_name,
+            agent,
+            may_decide,
+        };
+        self.desk.call(who, id, call).await
+    }
+}
+
+impl<D: EffectStorage + Clone, S: Storage> EffectAuthority for Team<D, S> {
+    fn call(
+        &self,
+        principal: Principal,
+        agent: AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Pin<Box<dyn Future<Output = ReplyResult> + Send + '_>> {
+        Box::pin(async move { self.ask(&principal, &agent, id, call).await })
+    }
+}
+
+/// The owners of a mesh decide; where it has none, every member's person does.
+fn decides(standings: &[Standing], member: MemberId) -> bool {
+    let owners = standings.iter().filter(|standing| standing.is_owner());
+    let mut owners = owners.map(|standing| standing.member).peekable();
+    owners.peek().is_none() || owners.any(|owner| owner == member)
+}
+
+fn not_now(why: &str) -> ReplyResult {
+    let problem = Problem::new(ErrorCode::StorageUnavailable, why)
+        .next("Try again; the same call again is safe.");
+    ReplyResult::EffectRefused {
+        problem: Box::new(problem),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_core::clock::{Ids as _, ManualIds, WallMs};
+    use heddle_core::membership::MemberKey;
+    use heddle_core::names::MemberName;
+
+    use super::*;
+
+    #[test]
+    fn owners_decide_and_everybody_where_there_is_none() {
+        let ids = ManualIds::seeded(1);
+        let [ann, bob, eve] = [0; 3].map(|_| MemberId(ids.ulid()));
+        let standing = |member, role, revoked| Standing {
+            member,
+            name: MemberName::parse("x").unwrap(),
+            role,
+            key: MemberKey::from_seed([1; 32]).public(),
+            enrolled_at: WallMs(1),
+            revoked_at: Some(WallMs(2)).filter(|_| revoked),
+            blocked_at: None,
+            is_founder: false,
+        };
+        assert!(decides(&[], bob));
+        let plain = [standing(ann, Role::Member, false)];
+        assert!(decides(&plain, ann) && decides(&plain, bob));
+        let owned = [
+            standing(ann, Role::Owner, false),
+            standing(bob, Role::Member, false),
+            standing(eve, Role::Owner, true),
+        ];
+        assert!(decides(&owned, ann));
+        assert!(!decides(&owned, bob) && !decides(&owned, eve));
+    }
+}

@@ -1,0 +1,167 @@
+//! A broker of its own is the authority over the effects of its meshes: on its file, and on a PostgreSQL that
+//! two brokers share.
+#![cfg(test)]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::broker_process::BrokerProcess;
+use support::ledger::status;
+use support::servers::Postgres;
+use support::{Daemon, Home, Ran, wait_until};
+
+fn member(broker: &BrokerProcess, name: &str) -> Home {
+    let home = Home::new();
+    home.config(&format!(
+        "[[mesh]]\nname = \"team\"\nmember = {name:?}\nurl = \"ws://{}/\"\ntoken_file = {:?}\n",
+        broker.listen(),
+        broker.data.join("broker_token"),
+    ));
+    home
+}
+
+fn connected(daemon: &Daemon) {
+    wait_until("the team's broker", || {
+        let status = status(daemon);
+        let meshes = status["meshes"].as_array().unwrap().iter();
+        let mut team = meshes.filter(|mesh| mesh["mesh"] == "team");
+        team.any(|mesh| mesh["connected"] == true)
+    });
+}
+
+/// As the person of this member, or as one of its agents.
+fn effect(home: &Home, agent: &str, words: &[&str]) -> Ran {
+    let mut args = vec!["--mesh", "team", "effect"];
+    args.extend(words);
+    home.cli_as(agent, &args)
+}
+
+fn run<'a>(key: &'a str, nonce: &'a str, script: &'a str) -> Vec<&'a str> {
+    let mut args = vec!["run", "--json", "--key", key, "--op", "migrate"];
+    args.extend(["--target", "prod"]);
+    if !nonce.is_empty() {
+        args.extend(["--nonce", nonce]);
+    }
+    args.extend(["--", "/bin/sh", "-c", script]);
+    args
+}
+
+const ASK: [&str; 8] = [
+    "request", "--json", "--key", "m-1", "--op", "migrate", "--target", "prod",
+];
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// Ann's agent asks, Bob approves, Ann's agent runs it, and everybody gets that one result.
+fn one_effect(ann: &Home, bob: &Home, side: &Path) {
+    let script = format!("echo x >> {}; echo migrated", side.display());
+    let alone = effect(ann, "planner", &run("m-1", "", &script));
+    assert_eq!(
+        (alone.code, text(&alone.json(), "code")),
+        (6, "APPROVAL_NEEDED"),
+        "{alone:?}"
+    );
+    let asked = effect(ann, "planner", &ASK).ok().json();
+    assert_eq!(text(&asked, "status"), "awaiting_approval");
+    let id = text(&asked, "request_id");
+    let own = effect(ann, "planner", &["approve", id, "--json"]);
+    assert_eq!(own.code, 6, "an agent decides nothing: {own:?}");
+    let listed = effect(bob, "bob", &["list", "--json"]).ok().json();
+    assert_eq!(text(&listed["effects"][0], "requested_by"), "@ann/planner");
+    let nonce = effect(bob, "bob", &["approve", id, "--json"]).ok().json();
+    let nonce = text(&nonce, "nonce");
+    let ran = effect(ann, "planner", &run("m-1", nonce, &script)).ok();
+    assert_eq!(text(&ran.json(), "status"), "closed");
+    for (home, who) in [(ann, "ann"), (bob, "bob"), (bob, "worker")] {
+        let again = effect(home, who, &run("m-1", "", &script)).ok().json();
+        assert_eq!(again["duplicate"], true);
+        assert_eq!(text(&again, "stdout"), "migrated\n");
+    }
+    assert_eq!(std::fs::read_to_string(side).unwrap(), "x\n");
+    let told = effect(bob, "bob", &["status", "m-1", "--json"]).ok().json();
+    assert_eq!(text(&told["decisions"][0], "by"), "@bob/bob");
+    effect(bob, "bob", &["surface-check", "--json"]).ok();
+    let story = bob.cli(&["--mesh", "team", "explain", "effect:m-1", "--json"]);
+    assert!(story.ok().stdout.contains("@ann/planner"));
+}
+
+#[test]
+fn the_brokers_own_file_keeps_what_happened_through_a_restart() {
+    let house = Home::new();
+    let data = house.path().parent().unwrap().join("broker");
+    let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &[]);
+    let homes = [member(&broker, "ann"), member(&broker, "bob")];
+    let up = [homes[0].up(), homes[1].up()];
+    up.iter().for_each(connected);
+    let side = house.path().with_file_name("side");
+    one_effect(&homes[0], &homes[1], &side);
+    // Killed, and back on the same address: the key is used.
+    let listen = broker.listen();
+    broker.kill();
+    wait_until("they notice", || {
+        effect(&homes[1], "bob", &["status", "m-1", "--json"]).code == 5
+    });
+    let broker = BrokerProcess::start(&house, &data, &listen, &[]);
+    up.iter().for_each(connected);
+    let script = format!("echo x >> {}", side.display());
+    let again = effect(&homes[1], "bob", &run("m-1", "", &script)).ok();
+    assert_eq!(again.json()["duplicate"], true);
+    assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+    // The policy is that of its folder, from the next question on.
+    let policy = "[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
+    std::fs::write(data.join("effects.toml"), policy).unwrap();
+    effect(&homes[0], "planner", &run("m-2", "", "true")).ok();
+    assert_eq!(broker.terminate(), 0);
+    // A lost file is no empty one.
+    for name in ["effects.db", "effects.db-wal", "effects.db-shm"] {
+        let _ = std::fs::remove_file(data.join(name));
+    }
+    let lost = BrokerProcess::try_start(&house, &data, &listen, &[]);
+    let lost = lost.err().expect("a lost store");
+    assert!(lost.stderr.contains("effects.db is missing"), "{lost:?}");
+}
+
+#[test]
+fn rg_14_two_brokers_on_one_postgres_are_one_authority() {
+    let house = Home::new();
+    let database = Postgres::start();
+    let url = database.url();
+    let folder = |name: &str| house.path().parent().unwrap().join(name);
+    let broker = |name: &str| {
+        let args = ["--database", url.as_str()];
+        BrokerProcess::start(&house, &folder(name), "127.0.0.1:0", &args)
+    };
+    let brokers = [broker("one"), broker("two")];
+    let homes = [member(&brokers[0], "ann"), member(&brokers[1], "bob")];
+    let up = [homes[0].up(), homes[1].up()];
+    up.iter().for_each(connected);
+    one_effect(&homes[0], &homes[1], &folder("side"));
+    // Both persons may; whoever is first runs it, through whichever broker.
+    let side = folder("race");
+    let script = format!("echo x >> {}; echo $HEDDLE_EFFECT_ATTEMPT", side.display());
+    let ran: Vec<Ran> = std::thread::scope(|scope| {
+        let racing: Vec<_> = (0..16)
+            .map(|nth| {
+                let (home, who) = [(&homes[0], "ann"), (&homes[1], "bob")][nth % 2];
+                let script = script.as_str();
+                scope.spawn(move || effect(home, who, &run("race", "", script)))
+            })
+            .collect();
+        racing.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+    let first = ran[0].json();
+    for one in &ran {
+        assert_eq!(one.code, 0, "{one:?}");
+        assert_eq!(one.json()["stdout"], first["stdout"]);
+    }
+    // Whoever may append to the effects may change nothing there.
+    let refused = database.sql(
+        "SELECT has_table_privilege('heddle_registrar', 'mesh_effects.effect_consume', 'UPDATE')",
+    );
+    assert_eq!(refused, ["f"]);
+}
