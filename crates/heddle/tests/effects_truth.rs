@@ -18,7 +18,7 @@ fn run<'a>(key: &'a str, options: &[&'a str], script: &'a str) -> Vec<&'a str> {
     args
 }
 
-fn plain<'a>(mut args: Vec<&'a str>) -> Vec<&'a str> {
+fn plain(mut args: Vec<&str>) -> Vec<&str> {
     args.retain(|word| *word != "--json");
     args
 }

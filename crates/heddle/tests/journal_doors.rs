@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ fn repository(home: &Home) -> PathBuf {
     folder
 }
 
-fn inside(home: &Home, folder: &PathBuf, args: &[&str]) -> Ran {
+fn inside(home: &Home, folder: &Path, args: &[&str]) -> Ran {
     let mut command = home.command(args);
     command.current_dir(folder);
     Ran::from(command.output().unwrap())
@@ -48,7 +48,7 @@ fn join(alice: &Home, bob: &Home) {
     Ran::from(child.wait_with_output().unwrap()).ok();
 }
 
-fn plan(home: &Home, folder: &PathBuf, id: &str, title: &str) {
+fn plan(home: &Home, folder: &Path, id: &str, title: &str) {
     let payload = json!({"title": title}).to_string();
     let args = [
         "journal",
@@ -76,7 +76,7 @@ const FETCH: [&str; 6] = [
     "--json",
 ];
 
-fn shown(home: &Home, folder: &PathBuf, id: &str) -> Ran {
+fn shown(home: &Home, folder: &Path, id: &str) -> Ran {
     inside(home, folder, &["journal", "show", "plan", id, "--json"])
 }
 

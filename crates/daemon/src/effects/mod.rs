@@ -74,8 +74,9 @@ impl EffectsError {
     /// For a caller who finds the authority in this state.
     fn problem(&self) -> Problem {
         match self {
-            Self::Storage(error) => storage_problem(error),
-            Self::Registrar(RegistrarError::Storage(error)) => storage_problem(error),
+            Self::Storage(error) | Self::Registrar(RegistrarError::Storage(error)) => {
+                storage_problem(error)
+            }
             Self::Policy(error) => policy_problem(error),
             Self::Registrar(RegistrarError::NotFit(_)) | Self::Lost | Self::Io(_) => {
                 Problem::new(ErrorCode::StorageUnavailable, self.to_string())
