@@ -23,6 +23,7 @@ mod open_store;
 mod outbox;
 mod roster;
 mod run;
+mod share;
 mod shared;
 mod start_error;
 mod sync;

@@ -1,7 +1,7 @@
 //! A daemon's life: prepare (store, mesh, recovery), start (sockets, link), run, stop in bounds.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -12,29 +12,27 @@ use heddle_core::membership::{MemberKey, PublicKey};
 use heddle_core::names::AgentName;
 use heddle_store::{Blobs, Durability, Mesh, Store};
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::effects::Effects;
-use crate::events::Events;
 use crate::files;
 use crate::home::{Home, write_private};
-use crate::hooks::{self, Hooks, Tokens};
+use crate::hooks::{self, Hooks};
 use crate::inbox;
 use crate::ipc::{self, Ipc, Load};
 use crate::link::{self, Connector};
 use crate::membership::{self, Link, home_mesh, keys, of_config, refuse_another_name};
 use crate::mesh::Identity;
-use crate::meshes::Meshes;
 use crate::open_store::{last_words, open_store};
 use crate::outbox::{age, disk};
+use crate::share::share;
 use crate::shared::{Shared, lock};
 use crate::start_error::StartError;
 use crate::sync;
-use crate::tasks::{self, Activity};
+use crate::tasks;
 use crate::token::LocalToken;
-use crate::vectors::{self, Embedder, VectorKey};
+use crate::vectors::{self, VectorKey};
 
 /// How long a start waits for its broker before it reports ready without one.
 const CONNECT_WAIT: Duration = Duration::from_secs(3);
@@ -238,6 +236,20 @@ impl Prepared {
         self.start_with(links, None).await
     }
 
+    fn ready(&self, links: &[Link], tcp_port: u16) -> Ready {
+        let first = links.first().map(|link| &link.mesh);
+        Ready {
+            home: self.home.path().to_owned(),
+            socket: self.home.socket(),
+            http: format!("http://127.0.0.1:{tcp_port}"),
+            console: None,
+            mesh: first.map_or_else(String::new, |mesh| mesh.name.to_string()),
+            agent: self.default_agent.to_string(),
+            member: first.map_or_else(String::new, |mesh| mesh.member_name.to_string()),
+            pid: std::process::id(),
+        }
+    }
+
     /// Opens the doors and connects. Ready when every broker answered, or would not for a while.
     async fn start_with(
         self,
@@ -252,17 +264,7 @@ impl Prepared {
             .map_err(io("listening failed"))?;
         write_private(&self.home.port_file(), &listeners.tcp_port.to_string())
             .map_err(io("http.port"))?;
-        let first = links.first().map(|link| &link.mesh);
-        let ready = Ready {
-            home: self.home.path().to_owned(),
-            socket: self.home.socket(),
-            http: format!("http://127.0.0.1:{}", listeners.tcp_port),
-            console: None,
-            mesh: first.map_or_else(String::new, |mesh| mesh.name.to_string()),
-            agent: self.default_agent.to_string(),
-            member: first.map_or_else(String::new, |mesh| mesh.member_name.to_string()),
-            pid: std::process::id(),
-        };
+        let ready = self.ready(&links, listeners.tcp_port);
         let stores = (self.store, self.blobs);
         let shared = share(&self.home, stores, &self.options, (links, host)).await?;
         let door = Arc::new(Ipc {
@@ -320,60 +322,6 @@ fn io(what: &'static str) -> impl Fn(std::io::Error) -> StartError {
         what,
         why: error.to_string(),
     }
-}
-
-/// What the parts of the daemon have in common.
-async fn share(
-    home: &Home,
-    (store, blobs): (Store, Blobs),
-    options: &StartOptions,
-    (links, host): (Vec<Link>, Option<Arc<dyn Connector>>),
-) -> Result<Arc<Shared>, StartError> {
-    let meshes = Meshes::default();
-    for link in links {
-        let name = link.mesh.name.to_string();
-        if !meshes.push(Arc::new(link.load(&store).await?)) {
-            return Err(StartError::Mesh {
-                mesh: name,
-                why: "this home has as many meshes as it can have".to_owned(),
-            });
-        }
-    }
-    let last_arrival = store.last_arrival().await?;
-    let outbox = &home.config.outbox;
-    let shutdown = CancellationToken::new();
-    let embedder = Embedder::new(
-        home.config.vectors.clone(),
-        home.path().to_owned(),
-        options.vectors_key.clone(),
-        shutdown.clone(),
-    );
-    Ok(Arc::new(Shared {
-        host,
-        embedder,
-        store,
-        blobs,
-        file_deleted: Notify::new(),
-        clock: Arc::clone(&options.clock),
-        ids: Arc::clone(&options.ids),
-        meshes,
-        links: Mutex::default(),
-        joining: tokio::sync::Mutex::default(),
-        max_age_hours_override: outbox.max_age_hours_override,
-        left: home.config.left.clone(),
-        snapshot_rows: home.config.daemon.snapshot_rows(),
-        arrivals: watch::Sender::new(last_arrival),
-        events: Events::default(),
-        hook_tokens: Tokens::default(),
-        parked: Store::parked_files(&home.data()),
-        old_files: Store::damaged_files(&home.data()),
-        damage: inbox::damage::Damage::default(),
-        inbox_retention: home.config.inbox.retention(),
-        disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
-        tasks: Activity::new(options.ids.uuid_v7().as_u128()),
-        shutdown,
-        fatal: Mutex::new(None),
-    }))
 }
 
 /// One link for each mesh, with a drain of its own. Waits a little for all of them; a broker that this

@@ -109,7 +109,7 @@ fn t_30_a_blocked_home_is_cut_its_mail_waits_and_a_grant_brings_it_back_with_eve
 #[test]
 fn roles_are_granted_by_owners_and_every_refusal_says_what_to_do() {
     let alice = home_of("alice");
-    let _alice_up = alice.up();
+    let alice_up = alice.up();
     let (bob, _bob_up) = join(&alice, "bob");
     let (_carol, _carol_up) = join(&alice, "carol");
     let refused = |home: &Home, verb: &[&str], code: i32, words: &str| {
@@ -186,10 +186,8 @@ fn roles_are_granted_by_owners_and_every_refusal_says_what_to_do() {
     // A role is kept over a restart of the home that hosts the mesh.
     assert_eq!(member(&alice, "dave")["role"], "member");
     alice.cli(&["mesh", "grant", "dave", "owner"]).ok();
-    let _alice_up = {
-        drop(_alice_up);
-        alice.up()
-    };
+    alice_up.stop();
+    let _alice_up = alice.up();
     assert_eq!(member(&alice, "dave")["role"], "owner");
     assert!(member(&alice, "carol")["blocked_at"].is_string());
 }

@@ -253,22 +253,56 @@ fn the_http_door_takes_the_operators_token_and_the_same_key_is_the_same_link() {
     let (_alice, _up) = join("alice", link_of(&first));
 }
 
+/// A home with a row of each kind, and a message.
+fn alice_with_rows() -> (Home, Daemon) {
+    let alice = home_of("alice");
+    let up = alice.up();
+    for agent in ["planner", "coder"] {
+        alice.cli(&["agent", "register", agent]).ok();
+    }
+    alice
+        .cli(&["topic", "subscribe", "ops", "--agent", "planner"])
+        .ok();
+    alice.cli(&["state", "set", "k", "1"]).ok();
+    alice.cli(&["remember", "who", "ada"]).ok();
+    alice.cli(&["task", "add", "dig"]).ok();
+    send(&alice, "home", "@planner", "before");
+    wait_until("the message", || has(&alice, "home", "planner", "before"));
+    (alice, up)
+}
+
+/// Bob joins the mesh that has moved; alice is killed in between, and shuts bob out at the end.
+fn both_go_on(alice: &Home, up: Daemon) {
+    let invited = alice.cli(&["mesh", "invite", "--json"]).ok().json();
+    let (bob, _bob_up) = join("bob", link_of(&invited));
+    let dump =
+        |home: &Home, mesh: &str| home.cli(&["advanced", "dump", "--mesh", mesh]).ok().stdout;
+    wait_until("the same rows", || {
+        dump(alice, "home") == dump(&bob, "team")
+    });
+    assert!(dump(&bob, "team").contains("ada"));
+    // It is there after a kill, and both go on.
+    up.kill();
+    let up = alice.up();
+    wait_until("alice to be back", || is_connected(alice, "home"));
+    send(&bob, "team", "@alice/planner", "hello");
+    send(alice, "home", "@bob/coder", "welcome");
+    wait_until("both", || {
+        has(alice, "home", "planner", "hello") && has(&bob, "team", "coder", "welcome")
+    });
+    bob.cli(&["--mesh", "team", "state", "set", "k", "2"]).ok();
+    wait_until("the same rows again", || {
+        dump(alice, "home") == dump(&bob, "team")
+    });
+    alice.cli(&["mesh", "revoke", "bob"]).ok();
+    wait_until("bob to be out", || !is_connected(&bob, "team"));
+    up.stop();
+}
+
 #[test]
 fn lf_34_a_personal_mesh_moves_to_the_team_with_every_row_and_its_owner_invites_there() {
     for team in Team::both() {
-        let alice = home_of("alice");
-        let up = alice.up();
-        for agent in ["planner", "coder"] {
-            alice.cli(&["agent", "register", agent]).ok();
-        }
-        alice
-            .cli(&["topic", "subscribe", "ops", "--agent", "planner"])
-            .ok();
-        alice.cli(&["state", "set", "k", "1"]).ok();
-        alice.cli(&["remember", "who", "ada"]).ok();
-        alice.cli(&["task", "add", "dig"]).ok();
-        send(&alice, "home", "@planner", "before");
-        wait_until("the message", || has(&alice, "home", "planner", "before"));
+        let (alice, up) = alice_with_rows();
         let url = team.url();
         let publish = |more: &[&str]| {
             let args = [
@@ -319,29 +353,8 @@ fn lf_34_a_personal_mesh_moves_to_the_team_with_every_row_and_its_owner_invites_
             has(&alice, "home", "planner", "after")
         });
 
-        let invited = alice.cli(&["mesh", "invite", "--json"]).ok().json();
-        let (bob, _bob_up) = join("bob", link_of(&invited));
-        let dump =
-            |home: &Home, mesh: &str| home.cli(&["advanced", "dump", "--mesh", mesh]).ok().stdout;
-        wait_until("the same rows", || {
-            dump(&alice, "home") == dump(&bob, "team")
-        });
-        assert!(dump(&bob, "team").contains("ada"));
-        // It is there after a kill, and both go on.
-        up.kill();
+        both_go_on(&alice, up);
         let _up = alice.up();
-        wait_until("alice to be back", || is_connected(&alice, "home"));
-        send(&bob, "team", "@alice/planner", "hello");
-        send(&alice, "home", "@bob/coder", "welcome");
-        wait_until("both", || {
-            has(&alice, "home", "planner", "hello") && has(&bob, "team", "coder", "welcome")
-        });
-        bob.cli(&["--mesh", "team", "state", "set", "k", "2"]).ok();
-        wait_until("the same rows again", || {
-            dump(&alice, "home") == dump(&bob, "team")
-        });
-        alice.cli(&["mesh", "revoke", "bob"]).ok();
-        wait_until("bob to be out", || !is_connected(&bob, "team"));
         // A further mesh is hosted here still, and moves as well.
         alice.cli(&["mesh", "create", "work"]).ok();
         alice

@@ -71,25 +71,9 @@ async fn carry_out<S: Storage, L: Limiter>(
             let id = SendId::new(mesh, own(agent), client_message_id);
             return explain::explain(shared, mesh, id).await;
         }
-        Request::CreateInvite { link } => {
-            return people::create_invite(shared, principal, &link).await;
-        }
-        Request::RevokeMember { member } => {
-            return people::revoke(shared, principal, member).await;
-        }
-        Request::BlockMember { member } => {
-            return people::change(shared, principal, member, Change::Block).await;
-        }
-        Request::GrantMember { member, role } => {
-            let Some(role) = Role::parse(&role) else {
-                return Ok(people::unknown_role());
-            };
-            return people::change(shared, principal, member, Change::Grant(role)).await;
-        }
         Request::Effect { agent, id, call } => {
             return Ok(decide(shared, principal, (agent, id, *call)).await);
         }
-        Request::Members => return people::members(shared, principal).await,
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
@@ -106,6 +90,11 @@ async fn carry_out<S: Storage, L: Limiter>(
             return snapshots::step(shared, principal, snapshot, Step::Commit).await;
         }
         Request::Epochs => return epochs(shared, mesh).await,
+        request @ (Request::CreateInvite { .. }
+        | Request::RevokeMember { .. }
+        | Request::BlockMember { .. }
+        | Request::GrantMember { .. }
+        | Request::Members) => return about_members(shared, principal, request).await,
         Request::QueueCounts => return work::counts(shared, mesh).await,
         Request::Held { after, limit } => {
             return held::page(shared, principal, after, limit).await;
@@ -136,6 +125,27 @@ async fn epochs<S: Storage, L: Limiter>(
 ) -> Result<ReplyResult, StorageError> {
     let Epochs { epoch, ends } = shared.storage().epochs(mesh).await?;
     Ok(ReplyResult::Epochs { epoch, ends })
+}
+
+/// Who is in the mesh, and who may what.
+async fn about_members<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> Result<ReplyResult, StorageError> {
+    match request {
+        Request::CreateInvite { link } => people::create_invite(shared, principal, &link).await,
+        Request::RevokeMember { member } => people::revoke(shared, principal, member).await,
+        Request::BlockMember { member } => {
+            people::change(shared, principal, member, Change::Block).await
+        }
+        Request::GrantMember { member, role } => match Role::parse(&role) {
+            Some(role) => people::change(shared, principal, member, Change::Grant(role)).await,
+            None => Ok(people::unknown_role()),
+        },
+        // Nothing else is handed here.
+        _ => people::members(shared, principal).await,
+    }
 }
 
 /// What consumers ask of a queue.

@@ -69,12 +69,11 @@ pub fn decide_change(
         (_, _, Some(Bar::Revoked)) => ChangeVerdict::IsRevoked,
         (Change::Block, Role::Owner, None) => ChangeVerdict::IsOwner,
         (Change::Block, _, Some(Bar::Blocked)) => ChangeVerdict::Already,
-        (Change::Block, Role::Member, None) => ChangeVerdict::Changed,
         (Change::Grant(role), has, None) if role == has => ChangeVerdict::Already,
         (Change::Grant(Role::Member), Role::Owner, None) if member.is_founder || others == 0 => {
             ChangeVerdict::LastOwner
         }
-        (Change::Grant(_), _, _) => ChangeVerdict::Changed,
+        (Change::Block, Role::Member, None) | (Change::Grant(_), _, _) => ChangeVerdict::Changed,
     }
 }
 

@@ -11,7 +11,7 @@ use heddle_broker::{EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MemberId;
-use heddle_core::membership::Role;
+
 use heddle_core::names::AgentName;
 use heddle_daemon::{EffectStorage, EffectsError, TeamCaller, TeamDesk};
 use heddle_wire::broker::{EffectCall, ReplyResult};
@@ -143,7 +143,7 @@ fn not_now(why: &str) -> ReplyResult {
 #[cfg(test)]
 mod tests {
     use heddle_core::clock::{Ids as _, ManualIds, WallMs};
-    use heddle_core::membership::MemberKey;
+    use heddle_core::membership::{MemberKey, Role};
     use heddle_core::names::MemberName;
 
     use super::*;

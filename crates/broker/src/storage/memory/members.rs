@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{BrokerId, InviteId, MemberId, MeshId};
 use heddle_core::membership::{
-    Bar, Change, ChangeVerdict, PublicKey, Role, decide_change, free_name,
+    Bar, Change, ChangeVerdict, Facts, PublicKey, Role, decide_change, free_name,
 };
 use heddle_core::names::MemberName;
 
@@ -205,7 +205,7 @@ impl Tables {
     ) -> ChangeVerdict {
         let facts = |one| self.standing(one).map(|standing| standing.facts());
         let owners = self.book.standings.keys().filter(|one| **one != member);
-        let others = owners.filter(|one| facts(**one).is_some_and(|f| f.is_owner()));
+        let others = owners.filter(|one| facts(**one).is_some_and(Facts::is_owner));
         let verdict = decide_change(facts(by), facts(member), others.count(), change);
         if verdict != ChangeVerdict::Changed {
             return verdict;

@@ -151,9 +151,12 @@ impl Accept<'_> {
         let key = params![mesh_key(self.mesh), member_key(sender)];
         let mut statement = self.connection.prepare_cached(BAR)?;
         let found = statement.query_row(key, |row| row.get::<_, bool>(0));
-        let bar = found.optional()?.map(|is_revoked| match is_revoked {
-            true => Bar::Revoked,
-            false => Bar::Blocked,
+        let bar = found.optional()?.map(|is_revoked| {
+            if is_revoked {
+                Bar::Revoked
+            } else {
+                Bar::Blocked
+            }
         });
         self.sender = Some((sender, bar));
         Ok(bar)

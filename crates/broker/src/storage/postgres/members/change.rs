@@ -10,6 +10,7 @@ use super::super::error::JobError;
 use super::super::sql::execute;
 use super::keys;
 use super::revoke::SEEN;
+use crate::members::Standing;
 
 const BLOCK: &str = "
 UPDATE member_standing SET blocked_at = $3 WHERE mesh_id = $1 AND member_id = $2";
@@ -29,7 +30,7 @@ pub(super) async fn change(
     let standings = keys::standings(transaction, mesh).await?;
     let facts = |wanted: MemberId| {
         let mut found = standings.iter().filter(|one| one.member == wanted);
-        found.next().map(|standing| standing.facts())
+        found.next().map(Standing::facts)
     };
     let others = standings
         .iter()

@@ -9,6 +9,7 @@ use super::super::columns::{member_key, mesh_key};
 use super::super::error::JobError;
 use super::keys;
 use super::revoke::SEEN;
+use crate::members::Standing;
 
 const BLOCK: &str = "
 UPDATE member_standing SET blocked_at = ?3 WHERE mesh_id = ?1 AND member_id = ?2";
@@ -28,7 +29,7 @@ pub(super) fn change(
     let standings = keys::standings(connection, mesh)?;
     let facts = |wanted: MemberId| {
         let mut found = standings.iter().filter(|one| one.member == wanted);
-        found.next().map(|standing| standing.facts())
+        found.next().map(Standing::facts)
     };
     let others = standings
         .iter()
