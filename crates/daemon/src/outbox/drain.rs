@@ -121,7 +121,12 @@ pub(crate) async fn take(
     let id = mesh.mesh.mesh;
     // A row that moves is written anew, with its payload: all rows of a batch in one stretch of the log.
     let (items_max, bytes_max) = shared.disk.batch_max(BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
-    let rows = shared.store.take_due(id, now, items_max, bytes_max).await?;
+    let store = &shared.store;
+    let rows = match store.take_due(id, now, items_max, bytes_max).await {
+        // On a disk that is nearly full one row may find the room that several do not.
+        Err(_) if store.poisoned().is_none() => store.take_due(id, now, 1, 0).await?,
+        taken => taken?,
+    };
     if !rows.is_empty() {
         return Ok(Taken::Rows(rows));
     }
