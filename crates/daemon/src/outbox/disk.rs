@@ -91,6 +91,13 @@ impl Disk {
         rows.clamp(PRUNE_ROWS_MIN, PRUNE_ROWS_MAX)
     }
 
+    /// Rows and bytes that one batch moves, of these: fewer where a long log would be the disk.
+    pub(crate) fn batch_max(&self, items_max: usize, bytes_max: usize) -> (usize, usize) {
+        let free = usize::try_from(self.free.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
+        let items = (free >> 16).clamp(PRUNE_ROWS_MIN, items_max);
+        (items, bytes_max.min(free / 16))
+    }
+
     /// What is wrong, in a sentence.
     pub(crate) fn degraded(&self) -> Option<String> {
         let consequence = match self.level() {

@@ -119,10 +119,14 @@ pub(crate) async fn take(
 ) -> Result<Taken, heddle_store::StoreError> {
     let now = shared.clock.mono();
     let id = mesh.mesh.mesh;
-    let rows = shared
-        .store
-        .take_due(id, now, BATCH_ITEMS_MAX, BATCH_BYTES_MAX)
-        .await?;
+    // A row that moves is written anew, with its payload: all rows of a batch in one stretch of the log.
+    let (items_max, bytes_max) = shared.disk.batch_max(BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
+    let store = &shared.store;
+    let rows = match store.take_due(id, now, items_max, bytes_max).await {
+        // On a disk that is nearly full one row may find the room that several do not.
+        Err(_) if store.poisoned().is_none() => store.take_due(id, now, 1, 0).await?,
+        taken => taken?,
+    };
     if !rows.is_empty() {
         return Ok(Taken::Rows(rows));
     }
