@@ -259,7 +259,7 @@ mod tests {
         let connection = rusqlite::Connection::open(&path).unwrap();
         let made = "CREATE TABLE many (n INTEGER PRIMARY KEY, t TEXT, b BLOB);
             CREATE TABLE keyed (k TEXT PRIMARY KEY, v INTEGER) WITHOUT ROWID;
-            CREATE TABLE nothing (x TEXT);
+            CREATE TABLE hollow (x TEXT);
             INSERT INTO keyed VALUES ('a', 7), ('b', NULL);
             WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 500)
             INSERT INTO many SELECT n, 'text', zeroblob(100) FROM up;";
@@ -269,17 +269,17 @@ mod tests {
             let page: i64 = connection.query_row(sql, [name], |row| row.get(0)).unwrap();
             usize::try_from(page).unwrap()
         };
-        let (many, keyed, nothing) = (root("many"), root("keyed"), root("nothing"));
+        let (many, keyed, hollow) = (root("many"), root("keyed"), root("hollow"));
         drop(connection);
         let mut pages = Pages::open(&path).unwrap();
-        let mut roots = vec![many, keyed, nothing];
+        let mut roots = vec![many, keyed, hollow];
         roots.sort_unstable();
         assert_eq!(pages.roots(), roots);
         let row = vec![Cell::Null, Cell::Text, Cell::Blob];
         assert_eq!(pages.look(many), Some((Kind::Numbered, Some(row))));
         let row = vec![Cell::Text, Cell::Number];
         assert_eq!(pages.look(keyed), Some((Kind::Keyed, Some(row))));
-        assert_eq!(pages.look(nothing), Some((Kind::Numbered, None)));
+        assert_eq!(pages.look(hollow), Some((Kind::Numbered, None)));
         assert_eq!(pages.look(1), None);
         assert_eq!(pages.look(9_999), None);
     }
