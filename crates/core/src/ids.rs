@@ -235,7 +235,16 @@ pub struct HistoryId {
     pub seq: u64,
 }
 
+/// Places that no honest broker gives and no honest daemon has seen. Both add to what they are told.
+const EPOCH_MAX: u64 = 1 << 40;
+const SEQ_MAX: u64 = 1 << 53;
+
 impl HistoryId {
+    /// A place that a broker may have given. One beyond that, once kept, would be refused by every other broker.
+    pub const fn is_possible(self) -> bool {
+        self.epoch <= EPOCH_MAX && self.seq <= SEQ_MAX
+    }
+
     /// Before everything.
     pub const ZERO: Self = Self { epoch: 0, seq: 0 };
 
@@ -412,6 +421,8 @@ mod tests {
         assert!(at(1, 900) < at(2, 1));
         assert!(at(2, 1) < at(2, 2));
         assert!(HistoryId::ZERO < at(1, 1));
+        assert!(HistoryId::ZERO.is_possible() && at(1 << 40, 1 << 53).is_possible());
+        assert!(!at(1, u64::MAX).is_possible() && !at(u64::MAX, 1).is_possible());
         assert!(at(1, 900) < at(2, 1).before() && at(2, 1).before() < at(2, 1));
     }
 }

@@ -197,15 +197,23 @@ impl Config {
                     mesh.name.as_str()
                 ));
             }
-            if !["ws://", "wss://"]
-                .iter()
-                .any(|scheme| mesh.url.starts_with(scheme))
-            {
+            if !is_broker_url(&mesh.url) {
                 return Err(format!(
                     "[[mesh]] {:?}: the url must begin with ws:// or wss://",
                     mesh.name.as_str()
                 ));
             }
+        }
+        if let Some(url) = &self.broker.url
+            && !is_broker_url(url)
+        {
+            return Err("[broker]: the url must begin with ws:// or wss://".to_owned());
+        }
+        if self.outbox.max_age_hours_override == Some(0) {
+            return Err(
+                "[outbox] max_age_hours_override must be at least 1; leave it out for what the broker says"
+                    .to_owned(),
+            );
         }
         if self.outbox.disk_budget_mb == Some(0) {
             return Err(
@@ -214,6 +222,12 @@ impl Config {
         }
         Ok(())
     }
+}
+
+fn is_broker_url(url: &str) -> bool {
+    ["ws://", "wss://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
 }
 
 #[cfg(test)]
@@ -230,6 +244,12 @@ mod tests {
     #[test]
     fn meshes_have_names_of_their_own_and_a_url() {
         let check = |text: &str| toml::from_str::<Config>(text).unwrap().check();
+        for wrong in [
+            "[broker]\nurl = \"http://127.0.0.1:7\"\n",
+            "[outbox]\nmax_age_hours_override = 0\n",
+        ] {
+            assert!(check(wrong).is_err(), "{wrong}");
+        }
         let work = "[[mesh]]\nname = \"work\"\nurl = \"ws://127.0.0.1:7\"\n";
         assert_eq!(check(work), Ok(()));
         assert!(check(&work.repeat(2)).unwrap_err().contains("twice"));

@@ -3,6 +3,7 @@
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use heddle_core::clock::WallMs;
 
@@ -12,12 +13,18 @@ use crate::lock::{Holder, HomeLock, LockError};
 /// A Unix socket's path must fit `sockaddr_un`.
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// A claimed home. Dropping it releases the claim.
+/// A claimed home. Dropping it, and the last claim taken from it, releases it.
 #[derive(Debug)]
 pub struct Home {
     path: PathBuf,
     pub config: Config,
-    _lock: HomeLock,
+    claim: Claim,
+}
+
+/// The claim on a home: whoever has files open in it beside the daemon holds one until they are closed.
+#[derive(Debug, Clone)]
+pub struct Claim {
+    _lock: Arc<HomeLock>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -70,8 +77,15 @@ impl Home {
         Ok(Self {
             path,
             config,
-            _lock: lock,
+            claim: Claim {
+                _lock: Arc::new(lock),
+            },
         })
+    }
+
+    /// Keeps the home held for longer than the daemon.
+    pub fn keep_claim(&self) -> Claim {
+        self.claim.clone()
     }
 
     /// Who holds the home now, if anybody does.

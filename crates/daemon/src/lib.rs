@@ -36,7 +36,7 @@ mod vectors;
 pub use effects::{Desk, EffectsError, HomeDesk, HomeDesks, PolicyFile, TeamCaller, TeamDesk};
 pub use heddle_registrar::storage::Storage as EffectStorage;
 pub use heddle_store::{BackupError, Durability};
-pub use home::{Home, HomeError};
+pub use home::{Claim, Home, HomeError};
 pub use hooks::PolicyError;
 pub use lock::Holder;
 pub use metrics::MetricsPage;

@@ -390,11 +390,11 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
 }
 
 /// A broker's or a registrar's file beside a missing or empty store means that the store was lost, not that the home
-/// is new: starting over would free ids that are taken.
+/// is new: starting over would free ids that are taken. A young store is empty, too, where its log was lost.
 fn refuse_half_a_home(home: &Home) -> Result<(), StartError> {
     let bytes = |path: PathBuf| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
-    if bytes(home.data()) == 0 && (bytes(home.broker_data()) > 0 || bytes(home.effects_data()) > 0)
-    {
+    let is_new = bytes(home.broker_data()) == 0 && bytes(home.effects_data()) == 0;
+    if !is_new && (bytes(home.data()) == 0 || heddle_store::is_bare(&home.data())) {
         return Err(StartError::HalfAHome);
     }
     Ok(())

@@ -82,6 +82,38 @@ fn a_store_that_was_lost_is_not_taken_for_a_new_home() {
 }
 
 #[test]
+fn a_young_store_whose_log_was_lost_is_not_taken_for_a_new_home() {
+    let home = Home::new();
+    let daemon = home.up();
+    send(&daemon, "one");
+    daemon.kill();
+    // Nothing was moved out of the log yet: the file itself has no table.
+    for name in ["data.db-wal", "data.db-shm"] {
+        std::fs::remove_file(home.path().join(name)).unwrap();
+    }
+    let ran = home.cli(&["up"]);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(
+        ran.stderr.contains("data.db is missing or empty"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn after_down_every_log_is_in_its_file() {
+    for _ in 0..5 {
+        let home = Home::new();
+        home.cli(&["up", "--detach"]).ok();
+        home.cli(&["send", "@tester", "hello"]);
+        home.cli(&["down"]).ok();
+        for file in std::fs::read_dir(home.path()).unwrap() {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            assert!(!name.ends_with("-wal"), "{name} is still there");
+        }
+    }
+}
+
+#[test]
 fn l_27_a_log_that_cannot_be_written_takes_nothing_along() {
     let home = Home::new();
     // /dev/full refuses every byte, as a full disk does.

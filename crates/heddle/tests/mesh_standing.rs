@@ -106,36 +106,25 @@ fn t_30_a_blocked_home_is_cut_its_mail_waits_and_a_grant_brings_it_back_with_eve
     assert_eq!(count(&alice, "home", "planner", "before"), 1);
 }
 
+fn refused(home: &Home, verb: &[&str], code: i32, words: &str) {
+    let ran = home.cli(verb);
+    assert_eq!(ran.code, code, "{verb:?}: {ran:?}");
+    assert!(ran.stderr.contains(words), "{verb:?}: {ran:?}");
+}
+
 #[test]
 fn roles_are_granted_by_owners_and_every_refusal_says_what_to_do() {
     let alice = home_of("alice");
     let alice_up = alice.up();
     let (bob, _bob_up) = join(&alice, "bob");
     let (_carol, _carol_up) = join(&alice, "carol");
-    let refused = |home: &Home, verb: &[&str], code: i32, words: &str| {
-        let ran = home.cli(verb);
-        assert_eq!(ran.code, code, "{verb:?}: {ran:?}");
-        assert!(ran.stderr.contains(words), "{verb:?}: {ran:?}");
-    };
-    let in_mesh = ["--mesh", MESH];
-    refused(
-        &bob,
-        &[&in_mesh[..], &["mesh", "block", "carol"]].concat(),
-        6,
-        "Ask an owner",
-    );
-    refused(
-        &bob,
-        &[&in_mesh[..], &["mesh", "grant", "bob", "owner"]].concat(),
-        6,
-        "Ask an owner",
-    );
-    refused(
-        &bob,
-        &[&in_mesh[..], &["mesh", "invite"]].concat(),
-        6,
-        "Ask an owner",
-    );
+    for verb in [
+        &["mesh", "block", "carol", "--mesh", MESH][..],
+        &["mesh", "grant", "bob", "owner", "--mesh", MESH],
+        &["mesh", "invite", "--mesh", MESH],
+    ] {
+        refused(&bob, verb, 6, "Ask an owner");
+    }
     refused(&alice, &["mesh", "block", "nobody"], 4, "heddle mesh info");
     refused(&alice, &["mesh", "grant", "bob", "king"], 2, "owner");
     refused(

@@ -256,3 +256,46 @@ fn c28_power_cut_at_every_operation_of_a_genesis() {
     }
     enough(images, GENESIS);
 }
+
+/// A genesis of more than a segment: a roll in its middle calls nothing level that is not.
+#[test]
+fn c28_a_genesis_that_rolled_is_completed_from_wherever_it_was_cut() {
+    let base = MemDisk::new();
+    let text = "x".repeat(60_000);
+    for n in 0..260 {
+        let plan = json!({"title": format!("plan {n}"), "text": text});
+        let name = format!(".brainclaw/plans/pln_{n}.json");
+        plant(&base, &name, &plan.to_string());
+    }
+    base.sync_all(Path::new("/")).unwrap();
+    let whole = base.fork();
+    let before = whole.ops();
+    migrate(&whole, 1, 5, Mode::Primary).unwrap();
+    let ops = whole.ops() - before;
+    let segments = below(&whole, "/repo/.heddle/events").into_keys();
+    let segments = segments.filter(|path| path.extension().is_some_and(|end| end == "jsonl"));
+    assert!(segments.count() > 1, "it did not roll");
+    for part in 1..16 {
+        let stop = ops * part / 16;
+        let disk = base.fork();
+        disk.fault_at(disk.ops() + stop, Fault::Stop);
+        let cut = migrate(&disk, 1, 7, Mode::Primary);
+        cut.expect_err("it was stopped");
+        let what = format!("stopped at {stop} of {ops}");
+        let image = disk.crash(&Crash::Process);
+        let told = migrate(&image, 1, 9, Mode::Primary);
+        let told = told.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(told.entities, 260, "{what}");
+        let journal = open(&image, 1, 10).unwrap();
+        let world = rebuilt(&journal, 0);
+        assert!(world.values().all(|(rev, _)| *rev == 1), "{what}");
+        let report = journal.verify().unwrap();
+        assert!(
+            report.ok,
+            "{what}: {:?} {:?}",
+            report.counters,
+            report.divergent.len()
+        );
+        assert_eq!(genesis_notes(&journal), 1, "{what}");
+    }
+}

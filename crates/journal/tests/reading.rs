@@ -252,3 +252,29 @@ fn c43_a_clean_end_spares_the_next_boot_the_comparison_and_one_more_record_takes
     );
     assert!(open(&image, 2, 3).unwrap().verify().unwrap().ok);
 }
+
+/// A writer between its record and its file is no drift.
+#[test]
+fn verify_of_a_store_that_is_written_all_the_time_gives_no_false_alarm() {
+    let disk = MemDisk::new();
+    drop(init(&disk));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let writer = open(&disk, 1, 50).unwrap();
+            for n in 0_u32.. {
+                if is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    break;
+                }
+                commit(&writer, vec![plan(&format!("p{n}"), u64::from(n))]);
+            }
+        });
+        let reports: Vec<_> = (0..40_u64)
+            .map(|n| open(&disk, 1, 60 + n).unwrap().verify().unwrap())
+            .collect();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        for report in reports {
+            assert!(report.ok, "{report:#?}");
+        }
+    });
+}

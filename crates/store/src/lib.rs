@@ -66,4 +66,4 @@ pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
     ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
 };
-pub use unclean::quick_problem;
+pub use unclean::{is_bare, quick_problem};

@@ -103,6 +103,22 @@ fn look(options: &StoreOptions, how: Look) -> rusqlite::Result<Option<String>> {
     Ok((verdict != "ok").then_some(verdict))
 }
 
+/// A file without a single table: one whose log was lost before its first checkpoint. What cannot be read is not bare;
+/// others say what it is.
+pub fn is_bare(path: &Path) -> bool {
+    let options = StoreOptions {
+        path: path.to_owned(),
+        durability: heddle_sqlite::Durability::Full,
+        vfs: None,
+    };
+    let count = connect(&options).and_then(|connection| {
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
+            row.get::<_, u32>(0)
+        })
+    });
+    matches!(count, Ok(0))
+}
+
 /// What is wrong with the file, as far as a quick look tells: all of a small one, the beginnings of a large one.
 pub fn quick_problem(path: &Path) -> Option<String> {
     let options = StoreOptions {

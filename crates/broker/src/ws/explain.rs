@@ -23,6 +23,8 @@ pub(super) async fn receipts<S: Storage, L: Limiter>(
     principal: &Principal,
     items: Vec<ReceiptItem>,
 ) -> Result<bool, StorageError> {
+    // A receipt is of the past. What a home's clock says beyond that is taken for now.
+    let now = shared.accept.clock.wall();
     let items = items.into_iter().map(|item| Receipt {
         history_id: item.history_id,
         agent: item.agent,
@@ -30,7 +32,9 @@ pub(super) async fn receipts<S: Storage, L: Limiter>(
             Level::Shown => ReceiptLevel::Shown,
             Level::Acked => ReceiptLevel::Acked,
         },
-        at: WallMs(item.at),
+        at: Some(WallMs(item.at))
+            .filter(|at| (WallMs(1)..=now).contains(at))
+            .unwrap_or(now),
     });
     let (mesh, member) = (principal.mesh, principal.member);
     let storage = shared.storage();

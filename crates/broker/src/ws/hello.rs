@@ -26,10 +26,6 @@ use crate::limiter::Limiter;
 use crate::principal::{Claim, Principal};
 use crate::storage::{Storage, StorageError};
 
-/// Places that no honest daemon has seen. A broker adds one to what it is told.
-const EPOCH_MAX: u64 = 1 << 40;
-const SEQ_MAX: u64 = 1 << 53;
-
 /// A connection that is in. Dropping it takes the connection out of the hub and tells the others.
 pub(super) struct Registration<S: Storage, L: Limiter> {
     shared: Arc<Shared<S, L>>,
@@ -173,7 +169,7 @@ where
                 signature,
             }) => {
                 checked(protocol)?;
-                if seen.epoch > EPOCH_MAX || seen.seq > SEQ_MAX {
+                if !seen.is_possible() {
                     return Err(Ending::Malformed("no_such_place"));
                 }
                 let said = Said {

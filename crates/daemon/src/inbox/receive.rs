@@ -87,6 +87,10 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
         metrics::counter!("heddle_inbox_malformed_total").increment(1);
         tracing::warn!(history_id = %delivery.history_id, %why, "an inbound message was refused");
     };
+    if !delivery.history_id.is_possible() {
+        refuse("no broker gives such a place".to_owned());
+        return None;
+    }
     let envelope = match Envelope::parse(delivery.envelope.get().as_bytes()) {
         Ok(envelope) => envelope,
         Err(error) => {

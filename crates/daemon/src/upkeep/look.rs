@@ -3,7 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use heddle_store::{BackupError, Checkup, MeshCheck, check_up, problem_in, quick_problem};
+use heddle_store::{BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem};
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use crate::config::{Config, HOME_MESH};
@@ -72,8 +72,9 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
 
 /// What would keep a daemon from starting in this home, as far as a quick look tells.
 pub fn trouble(home: &Path) -> Option<String> {
-    if bytes(home, "data.db") > 0 {
-        let problem = quick_problem(&home.join("data.db"))?;
+    let data = home.join("data.db");
+    if bytes(home, "data.db") > 0 && (left(home).is_none() || !is_bare(&data)) {
+        let problem = quick_problem(&data)?;
         return Some(format!("data.db is damaged: {problem}"));
     }
     let left = left(home)?;

@@ -109,11 +109,7 @@ pub async fn make<S: Storage>(
     let bytes = |purpose: &str| random(ids, mesh, source, purpose);
     let id = match source {
         Source::Fresh => InviteId(ids.ulid()),
-        Source::Key { .. } => {
-            let mut id = [0; 16];
-            id.copy_from_slice(&bytes("id")[..16]);
-            InviteId(Ulid::from_bytes(id))
-        }
+        Source::Key { .. } => derived(&bytes("id")),
     };
     let kept = storage.invite(mesh, id).await?;
     let (at, expires_at) = match &kept {
@@ -167,6 +163,13 @@ pub async fn make<S: Storage>(
         created,
         duplicate: kept.is_some(),
     })
+}
+
+/// The same key gives the same invitation.
+fn derived(bytes: &[u8; 32]) -> InviteId {
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[..16]);
+    InviteId(Ulid::from_bytes(id))
 }
 
 fn check(spec: &InviteSpec) -> Result<(), InviteError> {

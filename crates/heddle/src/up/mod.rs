@@ -70,6 +70,8 @@ async fn run(
 ) -> Result<(), CliError> {
     let ids = Arc::new(SystemIds::new(Arc::clone(&clock)));
     let home = Home::claim(&context.home, clock.wall()).map_err(home_error)?;
+    // To the very end: `heddle down` says that it is over when the home is free, and somebody may copy it then.
+    let _claim = home.keep_claim();
     log.keep_in(home.path(), &home.config.log)?;
     let durability = context.durability()?;
     let agent = context.agent_name()?;

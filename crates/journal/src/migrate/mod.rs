@@ -173,7 +173,13 @@ impl Session<'_> {
     ) -> Result<(), JournalError> {
         let journal = self.journal;
         if self.has_genesis()? {
-            return Ok(());
+            // A run before this one died while it wrote the files. A roll on its way had called everything
+            // before it level, so the gap alone would leave those out.
+            return self.reconcile_full();
+        }
+        if self.next_seq > 1 {
+            // The same before its end: what it recorded must be known, or it would be recorded twice.
+            self.reconcile_full()?;
         }
         if let Some(log) = &found.log {
             let (path, folder) = (journal.layout.parked_log(), journal.layout.archive());

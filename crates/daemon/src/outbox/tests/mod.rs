@@ -218,9 +218,8 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         now: wall,
     };
     let mesh = store.ensure_mesh(new).await.unwrap();
-    let mesh = MeshState::load(mesh, "fake".to_owned(), &store)
-        .await
-        .unwrap();
+    let mesh = MeshState::load(mesh, "fake".to_owned(), &store).await;
+    let mesh = Arc::new(mesh.unwrap());
     let clock = Arc::new(TestClock {
         manual: ManualClock::at(wall),
         boot,
@@ -244,7 +243,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         ids: ids.clone(),
         meshes: {
             let meshes = Meshes::default();
-            assert!(meshes.push(Arc::new(mesh)));
+            assert!(meshes.push(mesh));
             meshes
         },
         links: Mutex::default(),

@@ -47,8 +47,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 held.owner, held.glob, held.expires_at
             );
             let next = format!(
-                "Take other paths, wait, or ask {} for `heddle release {}`.",
-                held.owner, held.glob
+                "Take other paths, wait, or ask {owner} for `heddle release '{}' --agent {owner}`.",
+                held.glob,
+                owner = held.owner
             );
             let answer = json!({"held": held});
             let error = CliError::new(exit::CONFLICT, printable(&sentence));
