@@ -102,7 +102,7 @@ impl FileSystem {
         let on_top = if self.is_full() {
             0
         } else {
-            self.log_room() / 4
+            self.log_room().min(self.free) / 4
         };
         let bytes = self.room() / 2 + on_top;
         self.is_short().then_some(bytes)

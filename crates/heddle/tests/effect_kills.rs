@@ -98,7 +98,7 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
     child.wait().unwrap();
     // The command outlives its runner, and is not overtaken.
     let second = side.run(&["--wait", "0s"]);
-    assert_eq!((second.code, said(&second).as_str()), (1, "running"));
+    assert_eq!((second.code, said(&second).as_str()), (3, "running"));
     assert_eq!(side.run(&["--resolve"]).code, 3, "not while it runs");
     std::fs::write(&go, "").unwrap();
     let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();

@@ -222,6 +222,10 @@ fn a_reply_to_work_that_was_taken_is_a_reply_to_something_known_also_after_a_res
 
     let taken = home.cli(&["queue", "take", "build", "--json"]).ok().json();
     assert_eq!(taken["items"][0]["client_message_id"], "w-1", "{taken}");
+    // Who gave it stands in the roster, which comes by itself.
+    wait_until("the giver to be known", || {
+        daemon.http.get("/v1/inbox/known?id=w-1").expect(200)["known"] == true
+    });
     let answer = |id: &str, to: &str| {
         home.cli(&["send", "@tester", "done", "--reply-to", to, "--id", id])
             .ok()

@@ -77,20 +77,20 @@ impl Journal {
     }
 
     /// Keeps writers out and does nothing else. None where that cannot be had in time, or at all.
-    pub(crate) fn hold_still(&self) -> Result<Option<Box<dyn LockGuard>>, JournalError> {
+    pub(crate) fn hold_still(&self) -> Option<Box<dyn LockGuard>> {
         let path = self.layout.lock();
         let mut waited = Duration::ZERO;
         while waited < self.settings.lock_wait {
             match self.disk().try_lock(&path) {
-                Ok(Some(guard)) => return Ok(Some(guard)),
+                Ok(Some(guard)) => return Some(guard),
                 Ok(None) => {}
                 // A folder that may only be read has no writers either.
-                Err(_) => return Ok(None),
+                Err(_) => return None,
             }
-            std::thread::sleep(LOCK_SLEEP_MAX);
-            waited += LOCK_SLEEP_MAX;
+            std::thread::sleep(LOCK_SLEEP_MIN);
+            waited += LOCK_SLEEP_MIN;
         }
-        Ok(None)
+        None
     }
 
     /// None when somebody else holds the lock.

@@ -30,25 +30,39 @@ pub struct Verified {
     pub warnings: Vec<String>,
 }
 
+impl Verified {
+    fn is_whole(&self) -> bool {
+        self.divergent.is_empty()
+            && self.counters.errors() == 0
+            && self.counters.seq_gaps == 0
+            && self.counters.checkpoints_rejected == 0
+    }
+}
+
 impl Journal {
     /// The whole journal against the whole of the projections.
     pub fn verify(&self) -> Result<Verified, JournalError> {
-        let mut last = self.verify_once()?;
+        let (mut last, mut is_still) = self.verify_once()?;
+        let mut everywhere = last.divergent.clone();
         for _ in 1..TRIES_MAX {
-            if last.1 {
-                break;
+            if is_still {
+                return Ok(last);
             }
-            last = self.verify_once()?;
+            (last, is_still) = self.verify_once()?;
+            everywhere.retain(|one| last.divergent.contains(one));
         }
-        if !last.1 && !last.0.ok {
-            // Written throughout: what looks like drift may be a writer between its record and its file.
-            // Nobody is, while the lock is ours; nothing is written under it.
-            let quiet = self.hold_still()?;
-            if quiet.is_some() {
-                last = self.verify_once()?;
-            }
+        if is_still || last.ok {
+            return Ok(last);
         }
-        Ok(last.0)
+        // Written throughout: what looks like drift may be a writer between its record and its file. Nobody is
+        // that while the lock is ours; nothing is written under it.
+        if let Some(_quiet) = self.hold_still() {
+            return Ok(self.verify_once()?.0);
+        }
+        // Not to be had: real drift was there at every look.
+        last.divergent = everywhere;
+        last.ok = last.is_whole();
+        Ok(last)
     }
 
     /// With whether the journal stood still meanwhile.
@@ -93,17 +107,15 @@ impl Journal {
         }
         self.remarks(&counters, &mut warnings);
         let still = before == meta::read(self.disk(), &self.layout)?;
-        let report = Verified {
-            ok: divergent.is_empty()
-                && counters.errors() == 0
-                && counters.seq_gaps == 0
-                && rejected == 0,
+        let mut report = Verified {
+            ok: false,
             records: counters.records,
             entities: newest.replay.live_count(),
             divergent,
             counters,
             warnings,
         };
+        report.ok = report.is_whole();
         Ok((report, still))
     }
 

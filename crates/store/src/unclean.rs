@@ -111,12 +111,12 @@ pub fn is_bare(path: &Path) -> bool {
         durability: heddle_sqlite::Durability::Full,
         vfs: None,
     };
-    let count = connect(&options).and_then(|connection| {
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| {
-            row.get::<_, u32>(0)
-        })
+    let looked = connect(&options).and_then(|connection| {
+        let sql =
+            "SELECT (SELECT count(*) FROM sqlite_schema), user_version FROM pragma_user_version";
+        connection.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
     });
-    matches!(count, Ok(0))
+    looked == Ok((0, 0))
 }
 
 /// What is wrong with the file, as far as a quick look tells: all of a small one, the beginnings of a large one.
