@@ -152,3 +152,29 @@ fn the_daemon_killed_after_the_effect_remembers_it() {
         (Some(true), 1)
     );
 }
+
+#[test]
+fn people_who_resolve_at_the_same_time_have_it_run_again_once() {
+    let mut side = Side::new();
+    let _daemon = side.home.up();
+    let go = side.home.path().with_file_name("go");
+    let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+    side.command.push_str(&wait);
+    let mut child = side.home.command(&side.args(&[])).spawn().unwrap();
+    wait_until("the side effect", || side.lines() == 1);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    std::fs::write(&go, "").unwrap();
+    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
+    wait_until("the command to end", || said(&status()) == "unknown");
+    let people: Vec<_> = (0..6)
+        .map(|_| {
+            let args = side.args(&["--resolve"]);
+            side.home.command(&args).spawn().unwrap()
+        })
+        .collect();
+    for mut person in people {
+        person.wait().unwrap();
+    }
+    assert_eq!(side.lines(), 2, "the one that was killed, and one more");
+}

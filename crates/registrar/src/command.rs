@@ -56,6 +56,8 @@ pub enum Ask {
     },
     /// To be asked only when the runner is certainly gone.
     Resolve {
+        /// The run that was seen to be gone; another one is not resolved in its place.
+        round: Option<i64>,
         again: bool,
         note: String,
     },

@@ -23,10 +23,12 @@ impl Effects {
         &self,
         scope: &Scope<'_>,
         id: Option<String>,
-        call: EffectCall,
+        mut call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
-        if let EffectCall::Resolve(body) = &call {
-            self.may_resolve(scope, body).await?;
+        if let EffectCall::Resolve(body) = &mut call {
+            // IMPORTANT: this run and no other. One that somebody began since this look is alive.
+            let seen = self.may_resolve(scope, body).await?;
+            body.round = body.round.or(seen);
         }
         let answer = self.put(scope, id, call).await?;
         Ok(match answer {
@@ -89,25 +91,26 @@ impl Effects {
         &self,
         scope: &Scope<'_>,
         body: &EffectResolveBody,
-    ) -> Result<(), Problem> {
+    ) -> Result<Option<i64>, Problem> {
         let key = &body.key;
         let view = match self.status(scope, key).await {
             Ok(view) => view,
             // What cannot be resolved, the authority says best.
             Err(problem) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
-                return Ok(());
+                return Ok(None);
             }
             Err(problem) => return Err(problem),
         };
         let refuse = |detail: String, next: &str| {
             Err(Problem::new(ErrorCode::EffectStepRefused, detail).next(next))
         };
+        // A run that begins between this look and the word is not the one that was looked at, either.
         if !matches!(view.status.as_str(), "running" | "compensating") {
-            return Ok(());
+            return Ok(Some(view.round));
         }
         if !is_ours(scope.mesh, self.is_own(scope.mesh.mesh.mesh), &view) {
             if body.force {
-                return Ok(());
+                return Ok(Some(view.round));
             }
             let at = view.runs_at.unwrap_or_default();
             return refuse(
@@ -123,7 +126,7 @@ impl Effects {
                 "Wait for its end; `heddle effect status KEY` says when that is.",
             );
         }
-        Ok(())
+        Ok(Some(view.round))
     }
 
     async fn status(&self, scope: &Scope<'_>, key: &str) -> Result<EffectView, Problem> {

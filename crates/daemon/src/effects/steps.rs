@@ -83,7 +83,8 @@ impl<S: Storage> Desk<S> {
             EffectCall::Resolve(body) => {
                 bounded("the note", &body.note, NOTE_BYTES_MAX)?;
                 let key = key(&body.key)?;
-                let said = registrar.resolve(key.clone(), body.again, body.note, by);
+                let word = (body.again, body.note);
+                let said = registrar.resolve_round(key.clone(), body.round, word, by);
                 (key, said.await)
             }
             EffectCall::Verify(body) => {

@@ -154,7 +154,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         }
         .map(|row| row.by.clone()),
         round: match facts.stage() {
-            Stage::Compensating => facts.compensation_round(),
+            Stage::Compensating | Stage::CompensationFailed => facts.compensation_round(),
             _ => facts.round(),
         },
         not_started: facts.steps.last().and_then(|row| match &row.step {

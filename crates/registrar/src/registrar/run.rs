@@ -139,7 +139,18 @@ impl<S: Storage> Registrar<S> {
         note: String,
         by: &Caller,
     ) -> Result<Applied, StorageError> {
-        let ask = Ask::Resolve { again, note };
+        self.resolve_round(key, None, (again, note), by).await
+    }
+
+    /// The same about one run and no other: two people who saw the same one gone resolve it once.
+    pub async fn resolve_round(
+        &self,
+        key: LogicalKey,
+        round: Option<i64>,
+        (again, note): (bool, String),
+        by: &Caller,
+    ) -> Result<Applied, StorageError> {
+        let ask = Ask::Resolve { round, again, note };
         let facts = self.facts(&key).await?;
         let may = facts.consumed.as_ref().is_some_and(|consumed| {
             let ruled = self.ruled(&consumed.effect);

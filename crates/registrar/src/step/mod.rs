@@ -59,7 +59,7 @@ fn decide(facts: &Facts, command: &Command) -> Stepped {
             outcome,
         } => run::finish(facts, command, attempt_id, outcome),
         Ask::NotStarted { attempt_id, why } => run::not_started(facts, command, attempt_id, why),
-        Ask::Resolve { again, note } => run::resolve(facts, command, *again, note),
+        Ask::Resolve { round, again, note } => run::resolve(facts, command, *round, (*again, note)),
         Ask::Verify { passed, detail } => run::verify(facts, command, *passed, detail),
         Ask::Compensate { nonce, attempt_id } => {
             run::compensate(facts, command, *nonce, attempt_id)

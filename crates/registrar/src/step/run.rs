@@ -104,7 +104,13 @@ pub(super) fn not_started(
     }
 }
 
-pub(super) fn resolve(facts: &Facts, command: &Command, again: bool, note: &str) -> Stepped {
+/// `of` is the run that the caller has seen to be gone: one that began since lives, and is nobody's to resolve.
+pub(super) fn resolve(
+    facts: &Facts,
+    command: &Command,
+    of: Option<i64>,
+    (again, note): (bool, &str),
+) -> Stepped {
     let by = if again {
         Move::ResolveAgain
     } else {
@@ -113,7 +119,7 @@ pub(super) fn resolve(facts: &Facts, command: &Command, again: bool, note: &str)
     let Some((runner, round)) = under_way(facts) else {
         return impossible(facts);
     };
-    if after(facts.stage(), by).is_none() {
+    if after(facts.stage(), by).is_none() || of.is_some_and(|of| of != round) {
         return impossible(facts);
     }
     let step = Step::Resolved {

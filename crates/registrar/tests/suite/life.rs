@@ -124,6 +124,13 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     refused(&twice, Code::StepRefused);
     let second = w.registrar.start(key("k"), "a2".into(), &by).await.unwrap();
     assert_eq!((second.kind, second.facts.round()), (Kind::Fresh, 2));
+    // Somebody else who saw the first run gone, too, does not give the second one back.
+    let late = w
+        .registrar
+        .resolve_round(key("k"), Some(1), (true, String::new()), &person())
+        .await
+        .unwrap();
+    refused(&late, Code::StepRefused);
     // A runner that was only slow finds its round over.
     let ghost = w
         .registrar

@@ -152,6 +152,9 @@ pub struct EffectResolveBody {
     /// It was run in another home, and whoever says this has made sure that nothing runs there.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub force: bool,
+    /// The run that is meant (`round` of its status); the one that the daemon finds gone by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -89,6 +89,7 @@ fn resolve(
         again: word == Resolve::Again,
         note: String::new(),
         force: args.force,
+        round: None,
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     };

@@ -131,6 +131,7 @@ impl Run<'_> {
             again: word == Resolve::Again,
             note: String::new(),
             force: self.args.force,
+            round: None,
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
