@@ -4,6 +4,8 @@
 
 mod support;
 
+use std::path::PathBuf;
+
 use support::effect_proxy::Moment::{After, Before};
 use support::effect_proxy::{kill_at, said};
 use support::{Home, Ran, wait_until};
@@ -34,6 +36,18 @@ impl Side {
         args.extend(options);
         args.extend(["--", "/bin/sh", "-c", &self.command]);
         args
+    }
+
+    /// Kills the runner while its command waits for the file that is returned.
+    fn lose_the_runner(&mut self) -> PathBuf {
+        let go = self.home.path().with_file_name("go");
+        let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+        self.command.push_str(&wait);
+        let mut child = self.home.command(&self.args(&[])).spawn().unwrap();
+        wait_until("the side effect", || self.lines() == 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        go
     }
 
     fn run(&self, options: &[&str]) -> Ran {
@@ -89,13 +103,7 @@ fn killed_after_it_took_the_run_nobody_runs_it_without_a_persons_word() {
 fn killed_during_the_command_it_is_running_and_then_unknown() {
     let mut side = Side::new();
     let _daemon = side.home.up();
-    let go = side.home.path().with_file_name("go");
-    let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
-    side.command.push_str(&wait);
-    let mut child = side.home.command(&side.args(&[])).spawn().unwrap();
-    wait_until("the side effect", || side.lines() == 1);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let go = side.lose_the_runner();
     // The command outlives its runner, and is not overtaken.
     let second = side.run(&["--wait", "0s"]);
     assert_eq!((second.code, said(&second).as_str()), (3, "running"));
@@ -157,13 +165,7 @@ fn the_daemon_killed_after_the_effect_remembers_it() {
 fn people_who_resolve_at_the_same_time_have_it_run_again_once() {
     let mut side = Side::new();
     let _daemon = side.home.up();
-    let go = side.home.path().with_file_name("go");
-    let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
-    side.command.push_str(&wait);
-    let mut child = side.home.command(&side.args(&[])).spawn().unwrap();
-    wait_until("the side effect", || side.lines() == 1);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let go = side.lose_the_runner();
     std::fs::write(&go, "").unwrap();
     let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
     wait_until("the command to end", || said(&status()) == "unknown");

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::io::Write as _;
 use std::process::Stdio;
 
 use serde_json::json;
@@ -33,17 +32,13 @@ fn pair(policy: &str) -> Pair {
     }
     let up = (Some(alice.up()), bob.up());
     let link = alice.cli(&["mesh", "invite", "--json"]).ok().json();
-    let mut child = bob
-        .command(&["mesh", "join", "-", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{}", link["link"].as_str().unwrap()).unwrap();
-    drop(stdin);
-    let joined = Ran::from(child.wait_with_output().unwrap()).ok().json();
+    let joined = bob
+        .cli_told(
+            &["mesh", "join", "-", "--json"],
+            link["link"].as_str().unwrap(),
+        )
+        .ok()
+        .json();
     assert_eq!(
         (&joined["mesh"], &joined["connected"]),
         (&json!(MESH), &json!(true))

@@ -3,9 +3,7 @@
 
 mod support;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::{Value, json};
 use support::mcp::McpClient;
@@ -35,17 +33,11 @@ fn inside(home: &Home, folder: &Path, args: &[&str]) -> Ran {
 
 fn join(alice: &Home, bob: &Home) {
     let link = alice.cli(&["mesh", "invite", "--json"]).ok().json();
-    let mut child = bob
-        .command(&["mesh", "join", "-", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{}", link["link"].as_str().unwrap()).unwrap();
-    drop(stdin);
-    Ran::from(child.wait_with_output().unwrap()).ok();
+    bob.cli_told(
+        &["mesh", "join", "-", "--json"],
+        link["link"].as_str().unwrap(),
+    )
+    .ok();
 }
 
 fn plan(home: &Home, folder: &Path, id: &str, title: &str) {

@@ -3,9 +3,6 @@
 
 mod support;
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 use support::{Daemon, Home, Ran, text_of, wait_until};
 
@@ -24,17 +21,7 @@ fn invite(home: &Home, more: &[&str]) -> String {
 
 /// Over standard input, as a careful person does.
 fn join(home: &Home, link: &str, more: &[&str]) -> Ran {
-    let mut child = home
-        .command(&[&["mesh", "join", "-", "--json"], more].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{link}").unwrap();
-    drop(stdin);
-    Ran::from(child.wait_with_output().unwrap())
+    home.cli_told(&[&["mesh", "join", "-", "--json"], more].concat(), link)
 }
 
 fn members(home: &Home) -> Vec<Value> {

@@ -3,9 +3,6 @@
 
 mod support;
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use serde_json::Value;
 use support::{Daemon, Home, Ran, text_of, wait_until};
 
@@ -26,17 +23,7 @@ fn join(home: &Home, link: &str) -> Ran {
 }
 
 fn join_as(home: &Home, link: &str, more: &[&str]) -> Ran {
-    let mut child = home
-        .command(&[&["mesh", "join", "-", "--json"], more].concat())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{link}").unwrap();
-    drop(stdin);
-    Ran::from(child.wait_with_output().unwrap())
+    home.cli_told(&[&["mesh", "join", "-", "--json"], more].concat(), link)
 }
 
 fn config(home: &Home) -> String {

@@ -3,10 +3,8 @@
 
 mod support;
 
-use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use serde_json::json;
 use support::{Home, Ran, text_of, wait_until};
@@ -23,17 +21,10 @@ fn beside(home: &Home, name: &str) -> PathBuf {
 
 fn join(host: &Home, guest: &Home) -> Ran {
     let answer = host.cli(&["mesh", "invite", "--json"]).ok().json();
-    let mut child = guest
-        .command(&["mesh", "join", "-", "--json"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    writeln!(stdin, "{}", answer["link"].as_str().unwrap()).unwrap();
-    drop(stdin);
-    Ran::from(child.wait_with_output().unwrap())
+    guest.cli_told(
+        &["mesh", "join", "-", "--json"],
+        answer["link"].as_str().unwrap(),
+    )
 }
 
 fn is_connected(home: &Home, mesh: &str) -> bool {

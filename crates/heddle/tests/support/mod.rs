@@ -29,7 +29,7 @@ pub mod sse;
 pub mod stub_broker;
 pub mod vectors;
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -77,6 +77,21 @@ impl Home {
     /// Runs a verb to its end.
     pub fn cli(&self, args: &[&str]) -> Ran {
         Ran::from(self.command(args).output().unwrap())
+    }
+
+    /// The same with a line on standard input, as a careful person gives a link.
+    pub fn cli_told(&self, args: &[&str], line: &str) -> Ran {
+        let mut child = self
+            .command(args)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        writeln!(stdin, "{line}").unwrap();
+        drop(stdin);
+        Ran::from(child.wait_with_output().unwrap())
     }
 
     pub fn cli_as(&self, agent: &str, args: &[&str]) -> Ran {
