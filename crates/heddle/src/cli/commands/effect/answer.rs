@@ -30,11 +30,15 @@ pub(super) fn not_started(key: &str, why: &str, code: u8) -> CliError {
         .answer(answer)
 }
 
-/// What others did is told as such, with the code of the first answer.
+/// What others did is told as such, with the code of the first answer. Who registered it and was overtaken has run
+/// nothing, either.
 pub(super) fn told_as(mut view: EffectView, first: &EffectView) -> EffectView {
     if first.duplicate {
         view.duplicate = true;
         view.code.clone_from(&first.code);
+    } else if view.exit_code.is_some() {
+        view.duplicate = true;
+        view.code = Some("REPLAY_DUPLICATE".to_owned());
     }
     view
 }
