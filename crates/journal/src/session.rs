@@ -80,17 +80,16 @@ impl Journal {
     pub(crate) fn hold_still(&self) -> Option<Box<dyn LockGuard>> {
         let path = self.layout.lock();
         let mut waited = Duration::ZERO;
-        while waited < self.settings.lock_wait {
+        loop {
             match self.disk().try_lock(&path) {
                 Ok(Some(guard)) => return Some(guard),
-                Ok(None) => {}
-                // A folder that may only be read has no writers either.
-                Err(_) => return None,
+                Ok(None) if waited < self.settings.lock_wait => {}
+                // Not in time; or the folder may only be read, and has no writers either.
+                Ok(None) | Err(_) => return None,
             }
             std::thread::sleep(LOCK_SLEEP_MIN);
             waited += LOCK_SLEEP_MIN;
         }
-        None
     }
 
     /// None when somebody else holds the lock.
