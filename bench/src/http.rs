@@ -83,25 +83,55 @@ impl Http {
     }
 
     async fn head(&mut self) -> Outcome<(u16, Option<usize>)> {
-        let line = self.wire.line().await?;
-        let status = line
-            .get(9..12)
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| digits.parse().ok())
-            .ok_or_else(|| BenchError::new("not an HTTP answer"))?;
+        let status = status_of(self.wire.line().await?)?;
         let mut length = None;
         loop {
             let line = self.wire.line().await?;
             if line.is_empty() {
                 return Ok((status, length));
             }
-            if let Some((name, value)) = line.split_at_checked(15)
-                && name.eq_ignore_ascii_case(b"content-length:")
-            {
-                let value = std::str::from_utf8(value).unwrap_or_default().trim();
-                length = Some(value.parse().or_fail("content-length")?);
-            }
+            length = content_length(line)?.or(length);
         }
+    }
+}
+
+/// How long the answer is that the bytes begin with, once it is whole. It must have the expected status.
+pub fn whole(bytes: &[u8], expected: u16) -> Outcome<Option<usize>> {
+    const END: &[u8] = b"\r\n\r\n";
+    let Some(at) = bytes.windows(END.len()).position(|part| part == END) else {
+        return Ok(None);
+    };
+    let (mut status, mut length) = (None, 0);
+    for line in bytes[..at].split(|byte| *byte == b'\n') {
+        if status.is_none() {
+            status = Some(status_of(line)?);
+        } else if let Some(value) = content_length(line.trim_ascii_end())? {
+            length = value;
+        }
+    }
+    let end = at + END.len() + length;
+    match status {
+        _ if bytes.len() < end => Ok(None),
+        Some(status) if status != expected => Err(unexpected(status, &bytes[at + END.len()..end])),
+        _ => Ok(Some(end)),
+    }
+}
+
+fn status_of(line: &[u8]) -> Outcome<u16> {
+    line.get(9..12)
+        .and_then(|digits| std::str::from_utf8(digits).ok())
+        .and_then(|digits| digits.parse().ok())
+        .ok_or_else(|| BenchError::new("not an HTTP answer"))
+}
+
+/// The value, if it is that header.
+fn content_length(line: &[u8]) -> Outcome<Option<usize>> {
+    match line.split_at_checked(15) {
+        Some((name, value)) if name.eq_ignore_ascii_case(b"content-length:") => {
+            let value = std::str::from_utf8(value).unwrap_or_default().trim();
+            Ok(Some(value.parse().or_fail("content-length")?))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -41,14 +41,14 @@ impl Load {
     }
 }
 
-struct Tally {
+pub(crate) struct Tally {
     counted: u64,
     total: u64,
     latency: Histogram<u64>,
 }
 
 impl Tally {
-    fn new() -> Outcome<Self> {
+    pub(crate) fn new() -> Outcome<Self> {
         Ok(Self {
             counted: 0,
             total: 0,
@@ -56,7 +56,7 @@ impl Tally {
         })
     }
 
-    fn note(&mut self, window: &Window, asked: Instant, answered: Instant) {
+    pub(crate) fn note(&mut self, window: &Window, asked: Instant, answered: Instant) {
         self.total += 1;
         if answered >= window.warm && answered <= window.end {
             self.counted += 1;
@@ -67,7 +67,7 @@ impl Tally {
         }
     }
 
-    fn load(self, window: &Window) -> Load {
+    pub(crate) fn load(self, window: &Window) -> Load {
         Load {
             per_second: float(self.counted) / (window.end - window.warm).as_secs_f64(),
             total: self.total,
@@ -77,13 +77,13 @@ impl Tally {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Window {
+pub(crate) struct Window {
     warm: Instant,
-    end: Instant,
+    pub(crate) end: Instant,
 }
 
 impl Window {
-    fn from_now(seconds: f64) -> Self {
+    pub(crate) fn from_now(seconds: f64) -> Self {
         let warm = Instant::now() + Duration::from_secs_f64(seconds * WARM_UP_SHARE);
         Self {
             warm,

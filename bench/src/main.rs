@@ -12,6 +12,7 @@
 )]
 
 mod buffered;
+mod converse;
 mod error;
 mod floors;
 mod http;

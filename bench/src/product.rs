@@ -1,14 +1,15 @@
 //! The product as a process of its own: `heddle up` in a home of the run, asked over its socket.
 
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::converse::Speaker;
 use crate::error::{BenchError, Outcome, While as _};
 use crate::http::{self, Http};
-use crate::load::Caller;
 use crate::options::Options;
 use crate::process::{self, Running};
 
@@ -142,8 +143,8 @@ impl Product {
     }
 
     /// Connections that send the same request over and over.
-    pub async fn senders(&self, count: usize, request: &[u8]) -> Outcome<Vec<Sender>> {
-        senders(&self.socket(), count, request).await
+    pub fn senders(&self, count: usize, request: &[u8]) -> Outcome<Vec<Sender>> {
+        senders(&self.socket(), count, request)
     }
 
     /// Waits until nothing is left to send; the status that says so.
@@ -186,21 +187,30 @@ async fn ask(home: &Path, request: &[u8]) -> Outcome<Value> {
 
 /// One kept connection that sends, and is content with a `202` only.
 pub struct Sender {
-    http: Http,
+    stream: UnixStream,
     request: Vec<u8>,
 }
 
-impl Caller for Sender {
-    async fn call(&mut self) -> Outcome<()> {
-        self.http.ask_for(&self.request, 202).await
+impl Speaker for Sender {
+    fn stream(&self) -> &UnixStream {
+        &self.stream
+    }
+
+    fn question(&mut self, text: &mut Vec<u8>) {
+        text.extend_from_slice(&self.request);
+    }
+
+    fn answer(&self, bytes: &[u8]) -> Outcome<Option<usize>> {
+        http::whole(bytes, 202)
     }
 }
 
-pub async fn senders(socket: &Path, count: usize, request: &[u8]) -> Outcome<Vec<Sender>> {
+pub fn senders(socket: &Path, count: usize, request: &[u8]) -> Outcome<Vec<Sender>> {
     let mut senders = Vec::with_capacity(count);
     for _ in 0..count {
         senders.push(Sender {
-            http: Http::connect(socket).await?,
+            stream: UnixStream::connect(socket)
+                .or_fail(&format!("connecting to {}", socket.display()))?,
             request: request.to_vec(),
         });
     }

@@ -1,5 +1,6 @@
 //! Redis with a sync before every answer: a script that dedupes by id and appends to a stream.
 
+use std::os::unix::net::UnixStream as PlainStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -7,8 +8,8 @@ use tokio::net::UnixStream;
 
 use super::next_id;
 use crate::buffered::Buffered;
+use crate::converse::Speaker;
 use crate::error::{BenchError, Outcome, While as _};
-use crate::load::Caller;
 use crate::process::{Running, bound, installed};
 use crate::scratch::Scratch;
 
@@ -52,11 +53,11 @@ impl Redis {
         }))
     }
 
-    pub async fn callers(&self, count: usize) -> Outcome<Vec<RedisCaller>> {
+    pub fn callers(&self, count: usize) -> Outcome<Vec<RedisCaller>> {
         let mut callers = Vec::with_capacity(count);
         for _ in 0..count {
             callers.push(RedisCaller {
-                wire: connect(&self.socket).await?,
+                stream: PlainStream::connect(&self.socket).or_fail("connecting to Redis")?,
                 script: self.script.clone(),
                 payload: self.payload.clone(),
             });
@@ -89,17 +90,35 @@ async fn load_script(running: &mut Running, socket: &Path) -> Outcome<String> {
 }
 
 pub struct RedisCaller {
-    wire: Buffered<UnixStream>,
+    stream: PlainStream,
     script: String,
     payload: String,
 }
 
-impl Caller for RedisCaller {
-    async fn call(&mut self) -> Outcome<()> {
+impl Speaker for RedisCaller {
+    fn stream(&self) -> &PlainStream {
+        &self.stream
+    }
+
+    fn question(&mut self, text: &mut Vec<u8>) {
         let key = next_id();
         let words = ["EVALSHA", &self.script, "2", &key, "bench", &self.payload];
-        self.wire.write(&command(&words)).await?;
-        bulk(&mut self.wire).await.map(drop)
+        text.extend_from_slice(&command(&words));
+    }
+
+    /// A bulk string; everything else is a failure here, also "not found".
+    fn answer(&self, bytes: &[u8]) -> Outcome<Option<usize>> {
+        let Some(at) = bytes.iter().position(|byte| *byte == b'\n') else {
+            return Ok(None);
+        };
+        let line = String::from_utf8_lossy(&bytes[..at]);
+        let length = line.trim_end().strip_prefix('$');
+        let length = length.and_then(|digits| digits.parse::<usize>().ok());
+        let Some(length) = length else {
+            return Err(BenchError::new(format!("Redis answered {line}")));
+        };
+        let end = at + 1 + length + 2;
+        Ok((bytes.len() >= end).then_some(end))
     }
 }
 

@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use super::end_to_end::{PAUSE, RECEIVER, SENDER, one, open_events};
 use super::progress;
+use crate::converse::converse;
 use crate::error::{BenchError, Outcome};
 use crate::http::Http;
-use crate::load::{Latencies, drive};
+use crate::load::Latencies;
 use crate::options::Options;
 use crate::process::cpu_us;
 use crate::product::{Product, TOPIC, prepare_offline, send_request};
@@ -116,16 +117,16 @@ async fn one_by_one(options: &Options, a: &mut Contender, b: &mut Contender) -> 
 
 async fn measure(options: &Options, product: &Product, figures: &mut Figures) -> Outcome<()> {
     let request = send_request(&format!("#{TOPIC}"));
-    let senders = product.senders(options.clients, &request).await?;
+    let senders = product.senders(options.clients, &request)?;
     let before = cpu_us(product.pid())?;
-    let load = drive(senders, options.seconds).await?;
+    let load = converse(senders, options.seconds).await?;
     let cpu = cpu_us(product.pid())? - before;
     figures.rate.push(load.per_second);
     figures.p50.push(load.p50_us());
     figures.p99.push(load.quantile_us(0.99));
     figures.cpu.push(cpu / float(load.total));
-    let senders = product.senders(1, &request).await?;
-    let load = drive(senders, options.seconds / 2.0).await?;
+    let senders = product.senders(1, &request)?;
+    let load = converse(senders, options.seconds / 2.0).await?;
     figures.alone_p50.push(load.p50_us());
     Ok(())
 }

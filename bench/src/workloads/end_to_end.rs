@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::progress;
+use crate::converse::converse;
 use crate::error::{BenchError, Outcome};
 use crate::floors::single_insert::SingleInsert;
 use crate::http::{self, Http};
-use crate::load::{Latencies, drive};
+use crate::load::Latencies;
 use crate::options::Options;
 use crate::process::cpu_us;
 use crate::product::{Product, TOPIC, prepare_offline, send_request};
@@ -65,8 +66,8 @@ pub async fn run(options: &Options, binary: &Path, scratch: &Scratch) -> Outcome
         idle_round(options, &whole, &mut figures).await?;
         progress(options, round, "accept alone");
         let request = send_request(&format!("#{TOPIC}"));
-        let senders = offline.senders(options.clients, &request).await?;
-        let load = drive(senders, options.seconds).await?;
+        let senders = offline.senders(options.clients, &request)?;
+        let load = converse(senders, options.seconds).await?;
         figures.accept.push(load.per_second);
         progress(options, round, "sustained, until all is delivered");
         sustained_round(options, &whole, &mut figures).await?;
@@ -134,10 +135,10 @@ async fn sustained_round(
     let before = product.drained(DELIVER_WAIT_MAX).await?;
     let items = |status: &serde_json::Value| status["inbox"]["items"].as_u64().unwrap_or(0);
     let request = send_request(&format!("@{RECEIVER}"));
-    let senders = product.senders(options.clients, &request).await?;
+    let senders = product.senders(options.clients, &request)?;
     let start = Instant::now();
     let cpu = cpu_us(product.pid())?;
-    let load = drive(senders, options.seconds).await?;
+    let load = converse(senders, options.seconds).await?;
     figures.while_sending.push(load.per_second);
     let wanted = items(&before) + load.total;
     let mut status = product.drained(DELIVER_WAIT_MAX).await?;

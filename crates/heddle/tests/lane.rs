@@ -1,8 +1,8 @@
 //! The short lane of a plain send against hyper's way: the same bytes, the same answers.
 //!
-//! A connection whose first request is none for the lane belongs to hyper from then on. So the same
-//! bytes are sent twice, once on a fresh connection and once behind a `GET`, and the answers are
-//! compared byte for byte, but for the date. The broker is out of reach: rows stay pending, and an id
+//! A connection whose first request is none for the lane belongs to hyper from then on, and one that has sent
+//! a few times belongs to the shuttle. So the same bytes are sent three times, on a fresh connection, behind
+//! a `GET` and behind some sends, and the answers are compared byte for byte, but for the date. The broker is out of reach: rows stay pending, and an id
 //! that is sent again is answered as it was at first.
 #![cfg(test)]
 
@@ -70,17 +70,41 @@ fn by_lane(daemon: &Daemon, bytes: &[u8]) -> String {
 fn by_hyper(daemon: &Daemon, bytes: &[u8]) -> String {
     let mut stream = connect(daemon);
     stream.write_all(FIRST.as_bytes()).unwrap();
-    let (mut head, mut byte) = (Vec::new(), [0]);
-    while !head.ends_with(b"\r\n\r\n") {
-        stream.read_exact(&mut byte).unwrap();
-        head.push(byte[0]);
-    }
-    let head = String::from_utf8(head).unwrap();
-    let length = head.split("content-length: ").nth(1).unwrap();
-    let length = length.split("\r\n").next().unwrap().parse().unwrap();
-    stream.read_exact(&mut vec![0; length]).unwrap();
+    read_answer(&mut stream);
     let _ = stream.write_all(bytes);
     read_all(stream)
+}
+
+fn by_shuttle(daemon: &Daemon, bytes: &[u8]) -> String {
+    let mut stream = aboard(daemon);
+    let _ = stream.write_all(bytes);
+    read_all(stream)
+}
+
+/// A connection that has sent so often that the shuttle has it.
+fn aboard(daemon: &Daemon) -> UnixStream {
+    let mut stream = connect(daemon);
+    for _ in 0..4 {
+        stream.write_all(send("again").as_bytes()).unwrap();
+        let answer = read_answer(&mut stream);
+        assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    }
+    stream
+}
+
+/// One answer, head and body.
+fn read_answer(stream: &mut UnixStream) -> String {
+    let (mut answer, mut byte) = (Vec::new(), [0]);
+    while !answer.ends_with(b"\r\n\r\n") {
+        stream.read_exact(&mut byte).unwrap();
+        answer.push(byte[0]);
+    }
+    let head = String::from_utf8(answer).unwrap();
+    let length = head.split("content-length: ").nth(1).unwrap();
+    let length = length.split("\r\n").next().unwrap().parse().unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).unwrap();
+    head + &String::from_utf8(body).unwrap()
 }
 
 /// Requests of every kind, with the status line that each must begin its answer with.
@@ -315,6 +339,8 @@ fn the_lane_answers_every_request_as_hyper_does() {
         let lane = by_lane(&daemon, &bytes);
         let hyper = by_hyper(&daemon, &bytes);
         assert_eq!(masked(&lane), masked(&hyper), "{what}");
+        let shuttle = by_shuttle(&daemon, &bytes);
+        assert_eq!(masked(&shuttle), masked(&hyper), "{what}, by the shuttle");
         let line = lane.split(' ').nth(1).unwrap_or_default();
         assert_eq!(line, status, "{what}: {lane}");
     }
@@ -338,24 +364,79 @@ fn a_send_that_comes_in_two_pieces_is_answered_wherever_it_is_cut() {
     let expected = by_hyper(&daemon, whole.as_bytes());
     assert!(expected.starts_with("HTTP/1.1 202 "), "{expected}");
     for cut in 1..whole.len() {
-        let mut stream = connect(&daemon);
-        stream.write_all(&whole.as_bytes()[..cut]).unwrap();
-        // Gives the daemon the chance to read the first piece alone; the answer is the same if not.
-        std::thread::sleep(Duration::from_millis(1));
-        stream.write_all(&whole.as_bytes()[cut..]).unwrap();
-        assert_eq!(read_all(stream), expected, "cut at {cut}");
+        for mut stream in [connect(&daemon), aboard(&daemon)] {
+            stream.write_all(&whole.as_bytes()[..cut]).unwrap();
+            // Gives the daemon the chance to read the first piece alone; the answer is the same if not.
+            std::thread::sleep(Duration::from_millis(1));
+            stream.write_all(&whole.as_bytes()[cut..]).unwrap();
+            assert_eq!(read_all(stream), expected, "cut at {cut}");
+        }
+    }
+}
+
+/// More answers than a socket holds: whoever reads late gets all of them, and nobody else waits for him.
+#[test]
+fn a_sender_that_does_not_read_delays_nobody_and_loses_no_answer() {
+    const SENDS: usize = 4000;
+    let (_home, daemon) = offline();
+    let mut late = aboard(&daemon);
+    let mut other = aboard(&daemon);
+    let mut writing = late.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        for number in 0..SENDS {
+            let text = send(&format!("late-{number}"));
+            writing.write_all(text.as_bytes()).unwrap();
+        }
+    });
+    for number in 0..50 {
+        other
+            .write_all(send(&format!("other-{number}")).as_bytes())
+            .unwrap();
+        let answer = read_answer(&mut other);
+        assert!(answer.starts_with("HTTP/1.1 202 "), "{answer}");
+    }
+    for number in 0..SENDS {
+        let answer = read_answer(&mut late);
+        let id = format!("\"client_message_id\":\"late-{number}\"");
+        assert!(
+            answer.starts_with("HTTP/1.1 202 ") && answer.contains(&id),
+            "{number}: {answer}"
+        );
+    }
+    writer.join().unwrap();
+}
+
+/// What a client wrote before it hung up is accepted, and its place is free again.
+#[test]
+fn a_sender_that_hangs_up_takes_only_its_own_place_along() {
+    let (_home, daemon) = offline();
+    for number in 0..200 {
+        let mut gone = aboard(&daemon);
+        gone.write_all(send(&format!("gone-{number}")).as_bytes())
+            .unwrap();
+        drop(gone);
+    }
+    let mut stays = aboard(&daemon);
+    stays.write_all(send("stays").as_bytes()).unwrap();
+    assert!(read_answer(&mut stays).starts_with("HTTP/1.1 202 "));
+    for number in [0, 199] {
+        let path = format!("/v1/outbox/gone-{number}");
+        support::wait_until(&path, || daemon.http.get(&path).status == 200);
     }
 }
 
 #[test]
-fn a_stopping_daemon_ends_the_connections_of_the_lane() {
+fn a_stopping_daemon_ends_the_connections_of_the_lane_and_of_the_shuttle() {
     let (_home, daemon) = offline();
-    let mut stream = connect(&daemon);
-    stream.write_all(send("before").as_bytes()).unwrap();
-    let mut head = [0; 12];
-    stream.read_exact(&mut head).unwrap();
-    assert_eq!(&head, b"HTTP/1.1 202");
+    let mut streams = [connect(&daemon), aboard(&daemon)];
+    for stream in &mut streams {
+        stream.write_all(send("before").as_bytes()).unwrap();
+        assert!(read_answer(stream).starts_with("HTTP/1.1 202 "));
+    }
     daemon.stop();
-    let mut rest = Vec::new();
-    assert!(stream.read_to_end(&mut rest).is_ok(), "still connected");
+    for mut stream in streams {
+        let mut rest = Vec::new();
+        assert!(stream.read_to_end(&mut rest).is_ok(), "still connected");
+        assert!(rest.is_empty());
+    }
 }

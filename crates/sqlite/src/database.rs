@@ -10,7 +10,7 @@ use crate::connection::Site;
 use crate::counters::{Counters, Stats};
 use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
-use crate::lead::{Leadership, see_to_it};
+use crate::lead::{Leadership, gather, lead_gathered, see_to_it};
 use crate::migrate::{Migration, known_version, migrate, refuse_newer};
 use crate::options::Options;
 use crate::poison::Poison;
@@ -117,6 +117,17 @@ impl Database {
         E: Send + 'static,
     {
         self.wait_for(Promise::Durable, Undo::Nothing, job).await
+    }
+
+    /// Runs work that queues writes for many callers on this thread, and leads none of them. The caller owes
+    /// a `lead_gathered`, also if the work panics; until then nothing of it may be waited for.
+    pub fn gather<R>(&self, work: impl FnOnce() -> R) -> R {
+        gather(&self.inner.writes, work)
+    }
+
+    /// Carries what was gathered to its commit, here and as one batch, unless somebody is about to.
+    pub fn lead_gathered(&self) {
+        lead_gathered(&self.inner.writes);
     }
 
     /// Queues a write that may be forgotten in a power cut: it is answered after its commit, but has no

@@ -4,8 +4,10 @@
 //! way for a lone write. If more has been queued by the time it is done, a task of its own leads on, each
 //! time after all others that are ready have had their turn; what those queue meanwhile rides along. So
 //! batches grow with the load, and no timer is needed. The writer's thread leads for callers without a
-//! runtime, for a slow disk, and for checkpoints.
+//! runtime, for a slow disk, and for checkpoints. A thread that serves many callers by turns gathers what
+//! they write, and leads once for all of them.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
@@ -25,6 +27,11 @@ use crate::writer::{Writer, settle};
 /// A disk whose last commit took longer is waited for on the writer's own thread: a task that waits in
 /// its place would hold up whatever else its runtime has to do.
 const LEAD_IN_TASK_MAX: Duration = Duration::from_millis(20);
+
+thread_local! {
+    /// The leadership for which this thread gathers: its address, or 0.
+    static GATHERS_FOR: Cell<usize> = const { Cell::new(0) };
+}
 
 /// The writer and all that its leaders share.
 pub(crate) struct Leadership {
@@ -117,6 +124,10 @@ impl Leadership {
 
 /// Sees to it that what the caller has just queued is led: here and now if nobody leads.
 pub(crate) fn see_to_it(leadership: &Arc<Leadership>) {
+    if GATHERS_FOR.get() == Arc::as_ptr(leadership).addr() {
+        // This very thread will, in a moment.
+        return;
+    }
     let runtime = match tokio::runtime::Handle::try_current() {
         Ok(runtime) if leadership.may_lead_in_task() => runtime,
         _ => return leadership.line.call(),
@@ -134,6 +145,32 @@ pub(crate) fn see_to_it(leadership: &Arc<Leadership>) {
             leadership: Arc::clone(leadership),
             is_kept: false,
         }));
+    }
+}
+
+/// Runs work whose writes nobody has to lead: the caller will, with `lead_gathered`, whatever becomes of
+/// the work.
+pub(crate) fn gather<R>(leadership: &Arc<Leadership>, work: impl FnOnce() -> R) -> R {
+    let before = GATHERS_FOR.replace(Arc::as_ptr(leadership).addr());
+    let _end = Gathering { before };
+    work()
+}
+
+/// Ends with its scope, also by a panic.
+struct Gathering {
+    before: usize,
+}
+
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        GATHERS_FOR.set(self.before);
+    }
+}
+
+/// Leads what was gathered, here. A slow disk, and what others have queued meanwhile, is for the thread.
+pub(crate) fn lead_gathered(leadership: &Leadership) {
+    if !leadership.may_lead_in_task() || (leadership.line.try_lead() && leadership.lead()) {
+        leadership.line.call();
     }
 }
 

@@ -152,6 +152,17 @@ impl Store {
         Ok(self.database.write_single(job).await?)
     }
 
+    /// For a thread that serves many callers by turns: what `work` writes is led by `lead_gathered`, which the
+    /// caller owes.
+    pub fn gather<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.database.gather(work)
+    }
+
+    /// Carries what was gathered to its commit.
+    pub fn lead_gathered(&self) {
+        self.database.lead_gathered();
+    }
+
     /// The same without a sync of its own: for marks that are derived again after a power cut, and of
     /// which nobody was told more than that (docs/adr/0005).
     pub(crate) async fn write_relaxed<T, F>(&self, job: F) -> Result<T, StoreError>

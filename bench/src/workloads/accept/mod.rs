@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::progress;
+use crate::converse::converse;
 use crate::error::Outcome;
 use crate::floors::append;
 use crate::floors::group_commit::GroupCommit;
@@ -126,8 +127,8 @@ fn topic_request() -> Vec<u8> {
 }
 
 async fn load_on(product: &Product, clients: usize, options: &Options) -> Outcome<Load> {
-    let senders = product.senders(clients, &topic_request()).await?;
-    drive(senders, options.seconds).await
+    let senders = product.senders(clients, &topic_request())?;
+    converse(senders, options.seconds).await
 }
 
 async fn product_round(
@@ -164,14 +165,14 @@ async fn http_round(
     http: &HttpFloor,
     (rate, cpu, alone_p50): (&mut Series, &mut Series, &mut Series),
 ) -> Outcome<()> {
-    let callers = senders(http.socket(), options.clients, &topic_request()).await?;
+    let callers = senders(http.socket(), options.clients, &topic_request())?;
     let before = cpu_us(http.pid())?;
-    let load = drive(callers, options.seconds).await?;
+    let load = converse(callers, options.seconds).await?;
     let used = cpu_us(http.pid())? - before;
     rate.push(load.per_second);
     cpu.push(used / float(load.total));
-    let callers = senders(http.socket(), 1, &topic_request()).await?;
-    let load = drive(callers, options.seconds / 2.0).await?;
+    let callers = senders(http.socket(), 1, &topic_request())?;
+    let load = converse(callers, options.seconds / 2.0).await?;
     alone_p50.push(load.p50_us());
     Ok(())
 }
@@ -182,7 +183,7 @@ async fn peer_round(
     figures: &mut Figures,
 ) -> Outcome<()> {
     if let Some(redis) = &contenders.redis {
-        let load = drive(redis.callers(options.clients).await?, options.seconds).await?;
+        let load = converse(redis.callers(options.clients)?, options.seconds).await?;
         figures.redis.push(load.per_second);
     }
     if let Some(nats) = &contenders.nats {
@@ -198,8 +199,8 @@ async fn draining_round(
     figures: &mut Figures,
 ) -> Outcome<()> {
     let request = send_request(&format!("@{SINK}"));
-    let senders = product.senders(options.clients, &request).await?;
-    let load = drive(senders, options.seconds).await?;
+    let senders = product.senders(options.clients, &request)?;
+    let load = converse(senders, options.seconds).await?;
     figures.draining.push(load.per_second);
     // What is left would run into the next contender's time.
     product.drained(DRAIN_WAIT_MAX).await.map(drop)
@@ -220,8 +221,8 @@ async fn count_syncs(
     for (clients, most) in cases {
         let mut per_message = Series::default();
         for _ in 0..options.rounds {
-            let senders = counted.product.senders(clients, &topic_request()).await?;
-            let (load, syncs) = counted.during(drive(senders, COUNT_SECONDS)).await?;
+            let senders = counted.product.senders(clients, &topic_request())?;
+            let (load, syncs) = counted.during(converse(senders, COUNT_SECONDS)).await?;
             per_message.push(float(syncs) / float(load.total));
         }
         let what = format!("fsync and fdatasync calls per message, {clients} at a time");

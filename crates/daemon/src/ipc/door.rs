@@ -24,11 +24,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt as _;
 
-use super::lane::{self, Left, Rewound};
+use super::lane::{self, Left, Rewound, Shuttle};
 use super::own_words::OwnWords;
 use super::reply::Refuse;
 use super::{Ipc, Listeners, guard, hook_caller, routes};
@@ -38,7 +39,10 @@ use crate::hooks::Grant;
 const ACCEPT_WAIT: Duration = Duration::from_millis(100);
 
 /// Descriptors that are not for callers: databases with their logs, sockets, the log.
-const DESCRIPTORS_KEPT: usize = 48;
+const DESCRIPTORS_KEPT: usize = 50;
+
+/// A connection that has sent so often will send more. Commands send once.
+const SENDS_BEFORE_SHUTTLE: usize = 2;
 
 /// Through which socket a request came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +51,25 @@ pub(super) enum Door {
     Tcp,
 }
 
+/// What every connection needs.
+#[derive(Clone)]
+struct House {
+    ipc: Arc<Ipc>,
+    router: Arc<Router>,
+    /// For those who send again and again; without it they stay where they are.
+    shuttle: Option<Arc<Shuttle>>,
+}
+
 /// Accepts until the daemon stops, then waits for the connections' last answers.
 pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
     let router = Arc::new(routes::router(Arc::clone(&ipc)));
     let tasks = TaskTracker::new();
+    let (shuttle, is_over) = start_shuttle(&ipc, &router, &tasks);
+    let house = House {
+        ipc: Arc::clone(&ipc),
+        router: Arc::clone(&router),
+        shuttle,
+    };
     let room = Arc::new(Semaphore::new(connections_max()));
     let own_uid = rustix::process::geteuid().as_raw();
     let shutdown = ipc.shared.shutdown.clone();
@@ -65,7 +84,7 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
                 Ok((stream, _)) => {
                     let is_own = stream.peer_cred().is_ok_and(|peer| peer.uid() == own_uid);
                     if is_own {
-                        tasks.spawn(unix_connection(Arc::clone(&ipc), Arc::clone(&router), stream, permit));
+                        tasks.spawn(unix_connection(house.clone(), stream, permit));
                     } else {
                         metrics::counter!("heddle_ipc_foreign_peers_total").increment(1);
                     }
@@ -86,6 +105,34 @@ pub(crate) async fn serve(ipc: Arc<Ipc>, listeners: Listeners) {
     drop(listeners);
     tasks.close();
     tasks.wait().await;
+    // By now nobody boards; who leaves the shuttle becomes a task once more.
+    if let (Some(shuttle), Some(is_over)) = (house.shuttle, is_over) {
+        shuttle.close();
+        let _ = is_over.await;
+        tasks.wait().await;
+    }
+}
+
+/// A machine that gives no thread still takes every send, one by one.
+fn start_shuttle(
+    ipc: &Arc<Ipc>,
+    router: &Arc<Router>,
+    tasks: &TaskTracker,
+) -> (Option<Arc<Shuttle>>, Option<oneshot::Receiver<()>>) {
+    let (leaving_ipc, router, tasks) = (Arc::clone(ipc), Arc::clone(router), tasks.clone());
+    let runtime = Handle::current();
+    let leave = Box::new(move |stream, permit| {
+        let (ipc, router) = (Arc::clone(&leaving_ipc), Arc::clone(&router));
+        let going_on = connection(ipc, router, Door::Unix, stream, permit);
+        drop(tasks.spawn_on(going_on, &runtime));
+    });
+    match Shuttle::start(Arc::clone(ipc), leave) {
+        Ok((shuttle, is_over)) => (Some(Arc::new(shuttle)), Some(is_over)),
+        Err(error) => {
+            tracing::warn!(%error, "no thread for busy senders");
+            (None, None)
+        }
+    }
 }
 
 /// As many as the named bound, but never so many that the store and the link find no descriptor.
@@ -103,15 +150,25 @@ async fn accept_failed(error: &std::io::Error) {
     tokio::time::sleep(ACCEPT_WAIT).await;
 }
 
-/// The short lane first; boxed, because most connections never need more.
-async fn unix_connection(
-    ipc: Arc<Ipc>,
-    router: Arc<Router>,
-    stream: UnixStream,
-    permit: OwnedSemaphorePermit,
-) {
-    if let Left::Other(stream) = lane::run(&ipc, stream).await {
-        Box::pin(connection(ipc, router, Door::Unix, stream, permit)).await;
+/// The short lane first, then the shuttle; boxed, because most connections never need more.
+async fn unix_connection(house: House, stream: UnixStream, permit: OwnedSemaphorePermit) {
+    let mut stream = Rewound::fresh(stream);
+    let mut sends_max = house
+        .shuttle
+        .as_ref()
+        .map_or(usize::MAX, |_| SENDS_BEFORE_SHUTTLE);
+    loop {
+        match lane::run(&house.ipc, stream, sends_max).await {
+            Left::Ended => return,
+            Left::Regular(regular) => match &house.shuttle {
+                Some(shuttle) => return shuttle.board(regular, permit),
+                None => (stream, sends_max) = (regular, usize::MAX),
+            },
+            Left::Other(stream) => {
+                let House { ipc, router, .. } = house;
+                return Box::pin(connection(ipc, router, Door::Unix, stream, permit)).await;
+            }
+        }
     }
 }
 

@@ -9,6 +9,8 @@ mod date;
 mod plain;
 mod render;
 mod rewound;
+mod shuttle;
+mod socket;
 
 use std::future::{Future as _, poll_fn};
 use std::panic::AssertUnwindSafe;
@@ -33,6 +35,7 @@ use super::{Ipc, door, routes};
 use crate::outbox::accept::Answer;
 
 pub(super) use self::rewound::Rewound;
+pub(super) use self::shuttle::Shuttle;
 
 /// A send that does not fit, head and body, goes to hyper.
 const LANE_BYTES_MAX: usize = 8 << 10;
@@ -43,15 +46,20 @@ pub(super) enum Left<S> {
     Ended,
     /// It said something that is not for the lane: these bytes, and what follows them.
     Other(Rewound<S>),
+    /// It has sent as often as it was asked to stay for: it is worth a place on the shuttle.
+    Regular(Rewound<S>),
 }
 
-/// Answers plain sends until the connection ends or says something else.
-pub(super) async fn run<S>(ipc: &Ipc, mut stream: S) -> Left<S>
+/// Answers plain sends until the connection ends, says something else or has sent `sends_max` times.
+pub(super) async fn run<S>(ipc: &Ipc, stream: Rewound<S>, sends_max: usize) -> Left<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut buffer = vec![0; LANE_BYTES_MAX];
-    let (mut start, mut end) = (0, 0);
+    let (mut buffer, mut stream) = stream.into_parts();
+    let (mut start, mut end) = (0, buffer.len());
+    // A connection that comes back to the lane may have said more than the lane takes.
+    buffer.resize(LANE_BYTES_MAX.max(end), 0);
+    let mut sends = 0;
     let mut page = Page::default();
     let mut dates = DateCache::default();
     let stop = pin!(ipc.shared.shutdown.cancelled());
@@ -62,6 +70,9 @@ where
         silence,
     };
     loop {
+        if sends == sends_max {
+            return Left::Regular(Rewound::new(buffer, start, end, stream));
+        }
         if start == end {
             match hear(&mut stream, &mut buffer, &mut waits).await {
                 Some(count) => (start, end) = (0, count),
@@ -74,6 +85,7 @@ where
         let answered = guarded(ipc, &plain).await;
         let is_last = plain.is_last || ipc.shared.shutdown.is_cancelled();
         start += plain.bytes;
+        sends += 1;
         let date = dates.at(ipc.shared.clock.wall());
         let text = match answered {
             Ok(Answer::Accepted(answer)) => page.accepted(&answer, is_last, date),

@@ -24,6 +24,36 @@ impl<S> Rewound<S> {
         }
     }
 
+    /// What was read and not given yet, and the stream.
+    pub(super) fn into_parts(mut self) -> (Vec<u8>, S) {
+        self.before.drain(..self.given);
+        (self.before, self.stream)
+    }
+
+    /// The same bytes before another stream.
+    pub(super) fn map<T>(self, change: impl FnOnce(S) -> T) -> Rewound<T> {
+        Rewound {
+            before: self.before,
+            given: self.given,
+            stream: change(self.stream),
+        }
+    }
+
+    pub(super) fn try_map<T>(
+        self,
+        change: impl FnOnce(S) -> io::Result<T>,
+    ) -> io::Result<Rewound<T>> {
+        Ok(Rewound {
+            before: self.before,
+            given: self.given,
+            stream: change(self.stream)?,
+        })
+    }
+
+    pub(super) fn get_ref(&self) -> &S {
+        &self.stream
+    }
+
     /// Nothing was read yet.
     pub(in crate::ipc) fn fresh(stream: S) -> Self {
         Self::new(Vec::new(), 0, 0, stream)
