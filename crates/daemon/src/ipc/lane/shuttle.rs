@@ -290,6 +290,7 @@ impl Loom {
         let Some(Some(seat)) = self.seats.get_mut(place) else {
             return;
         };
+        seat.watched.begin_turn();
         let journey = seat.journey.as_mut();
         let mut context = Context::from_waker(&seat.waker);
         // A panic outside of its answer is a bug of ours, but it takes only its own connection along.

@@ -21,9 +21,18 @@ pub(super) struct Watched {
     is_closed: Cell<bool>,
     /// An answer did not fit, and somebody must watch for room.
     wants_room: Cell<bool>,
+    /// What may still be read before others have their turn.
+    reads_left: Cell<u32>,
 }
 
+/// Who talks without a pause is heard so often before the next one is.
+const READS_A_TURN: u32 = 4;
+
 impl Watched {
+    pub(super) fn begin_turn(&self) {
+        self.reads_left.set(READS_A_TURN);
+    }
+
     /// Takes the kernel's word.
     pub(super) fn note(&self, flags: EventFlags) {
         let ends = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
@@ -63,6 +72,7 @@ impl Socket {
                 readable: Cell::new(true),
                 is_closed: Cell::new(false),
                 wants_room: Cell::new(false),
+                reads_left: Cell::new(READS_A_TURN),
             }),
         }
     }
@@ -83,12 +93,17 @@ impl Socket {
 impl AsyncRead for Socket {
     fn poll_read(
         self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.watched.readable.get() {
             return Poll::Pending;
         }
+        let Some(reads_left) = self.watched.reads_left.get().checked_sub(1) else {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        };
+        self.watched.reads_left.set(reads_left);
         let room = buffer.remaining();
         loop {
             match (&self.watched.stream).read(buffer.initialize_unfilled()) {
