@@ -27,7 +27,7 @@ use heddle_wire::problem::Problem;
 
 use super::policy_file::PolicyFile;
 use super::steps::{NOTE_BYTES_MAX, bounded};
-use super::view::{answer, view};
+use super::view::{Asker, answer, view};
 use super::{count, policy_problem, refusal, storage_problem};
 
 const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
@@ -67,6 +67,11 @@ impl<S: Storage> Desk<S> {
 
     pub(super) fn is_of(&self, mesh: MeshId) -> bool {
         self.mesh == mesh
+    }
+
+    /// Whether nobody has asked for anything yet.
+    pub(super) async fn is_empty(&self) -> Result<bool, StorageError> {
+        Ok(self.registrar.list(1).await?.is_empty())
     }
 
     pub(crate) fn storage(&self) -> &S {
@@ -185,6 +190,7 @@ impl<S: Storage> Desk<S> {
                 | EffectCall::Approve(_)
                 | EffectCall::Deny(_)
                 | EffectCall::Register(_)
+                | EffectCall::Start(_)
                 | EffectCall::Resolve(_)
                 | EffectCall::Compensate(_)
         );
@@ -209,10 +215,20 @@ impl<S: Storage> Desk<S> {
 
     pub(super) fn viewed(
         &self,
+        by: &Caller,
         key: &LogicalKey,
         applied: Result<Applied, StorageError>,
     ) -> Result<EffectView, Problem> {
-        answer(self.registrar.now(), key, &applied.map_err(failed)?)
+        let applied = applied.map_err(failed)?;
+        let newest = applied.facts.envelopes.last();
+        let asker = Asker {
+            name: &by.agent,
+            may_approve: newest.is_some_and(|envelope| {
+                let ruled = self.registrar.ruled(&envelope.row.effect);
+                ruled.may_approve(&by.agent, &by.person)
+            }),
+        };
+        answer(self.registrar.now(), key, &applied, &asker)
     }
 
     async fn request(
@@ -230,11 +246,11 @@ impl<S: Storage> Desk<S> {
         .map_err(invalid)?;
         let applied = self.registrar.request(effect.clone(), by).await;
         let applied = applied.map_err(failed)?;
-        let now = self.registrar.now();
         count::requested(&applied);
         if applied.kind == Kind::Refused {
-            answer(now, &effect.key, &applied)?;
+            self.viewed(by, &effect.key, Ok(applied.clone()))?;
         }
+        let now = (by.agent.as_str(), self.registrar.now());
         requested(now, &effect.key, &applied).map(EffectAnswer::Requested)
     }
 
@@ -263,11 +279,20 @@ impl<S: Storage> Desk<S> {
             .map_err(failed)?;
         count::decided(approved.is_ok().then_some("approved"));
         let approved = approved.map_err(|code| refused(id, by, code))?;
+        let asked = approved.applied.facts.envelope(id).map(|it| &it.row);
+        let effect = asked.map(|row| &row.effect);
+        let shown = |of: fn(&Effect) -> &str| effect.map(of).unwrap_or_default().to_owned();
         Ok(EffectAnswer::Approved(EffectApproveAnswer {
             request_id: id.clone(),
             duplicate: approved.nonce.is_none(),
             nonce: approved.nonce.map(|nonce| nonce.reveal().to_owned()),
             expires_at: approved.expires_at.to_rfc3339(),
+            logical_request_key: shown(|effect| effect.key.as_str()),
+            operation: shown(|effect| &effect.operation),
+            target: shown(|effect| &effect.target),
+            artifact_hash: shown(|effect| &effect.artifact_hash),
+            run: shown(|effect| &effect.run_id),
+            requested_by: asked.map_or_else(String::new, |row| row.requested_by.clone()),
         }))
     }
 
@@ -278,7 +303,7 @@ impl<S: Storage> Desk<S> {
         let applied = applied.map_err(|code| refused(id, by, code))?;
         let key = self.registrar.key_of(id).await.map_err(failed)?;
         let key = key.ok_or_else(|| refused(id, by, Code::NotFound))?;
-        self.viewed(&key, Ok(applied)).map(viewed)
+        self.viewed(by, &key, Ok(applied)).map(viewed)
     }
 
     async fn register(
@@ -305,7 +330,7 @@ impl<S: Storage> Desk<S> {
         };
         let applied = self.registrar.register(ask, by).await;
         count::registered(&applied);
-        self.viewed(&key, applied).map(viewed)
+        self.viewed(by, &key, applied).map(viewed)
     }
 
     /// What became of a key: the way back after a lost answer (C14). Where it only waits, that is the
@@ -346,7 +371,7 @@ fn fingerprint(call: &EffectCall) -> Result<[u8; 32], Problem> {
 
 /// What was consumed under an older envelope is answered with that one.
 fn requested(
-    now: WallMs,
+    (by, now): (&str, WallMs),
     key: &LogicalKey,
     applied: &Applied,
 ) -> Result<EffectRequestAnswer, Problem> {
@@ -354,7 +379,11 @@ fn requested(
     let standing = match facts.consumed.as_ref() {
         Some(row) => facts.envelope(&row.approval),
         // A request repeated under its id may be over by now.
-        None => facts.live_envelope(now).or(facts.envelopes.last()),
+        None => {
+            let mut own = facts.envelopes.iter().rev();
+            let own = own.find(|envelope| envelope.row.requested_by == by);
+            facts.live_envelope_of(by, now).or(own)
+        }
     };
     let Some(envelope) = standing else {
         let detail = format!("{key}: the request is not there");
