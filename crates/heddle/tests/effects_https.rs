@@ -53,7 +53,7 @@ fn a_url_is_asked_over_tls_and_only_a_trusted_answer_closes_the_effect() {
     let missing = format!("https://localhost:{port}/no/such/page");
     for (key, url, trusted, why) in [
         ("stranger", &healthy, false, "certificate"),
-        ("missing", &missing, true, "answered 404"),
+        ("missing", &missing, true, "answered 426"),
     ] {
         let failed = check(key, url, trusted);
         assert_eq!(

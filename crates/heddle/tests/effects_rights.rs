@@ -47,6 +47,7 @@ fn the_person_of_a_joined_home_approves_without_saying_who_it_is() {
     let http = &pair.up.1.http;
     let refused = http.post("/v1/effect/approve", &agent).expect(403);
     assert_eq!(text(&refused, "code"), "APPROVAL_REFUSED");
+    assert!(text(&refused, "detail").contains("@bob may"), "{refused}");
     let body = json!({"request_id": id, "mesh": MESH});
     let granted = http.post("/v1/effect/approve", &body).expect(200);
     assert!(text(&granted, "nonce").starts_with("hn_"));
@@ -78,7 +79,8 @@ fn at_a_broker_of_its_own_the_owners_approve_by_default_and_nobody_else_does() {
         let own = at(&bob, &["effect", "approve", id, "--json"]);
         assert_eq!((own.code, code(&own).as_str()), (6, "APPROVAL_REFUSED"));
         let body = json!({"request_id": id, "mesh": "team"});
-        up.http.post("/v1/effect/approve", &body).expect(403);
+        let refused = up.http.post("/v1/effect/approve", &body).expect(403);
+        assert!(text(&refused, "detail").contains("owners"), "{refused}");
         let granted = at(&alice, &["effect", "approve", id, "--json"]).ok().json();
         let nonce = text(&granted, "nonce");
         let args = run("k", &["--nonce", nonce], "echo done");
@@ -229,6 +231,7 @@ fn never_stops_what_was_approved_or_registered_before() {
         (stopped.code, code(&stopped).as_str()),
         (6, "APPROVAL_REFUSED")
     );
+    assert!(stopped.stderr.contains("says never"), "{stopped:?}");
     let start = json!({"key": "inert", "attempt_id": registered["attempt_id"]});
     let start = daemon.http.post("/v1/effect/start", &start).expect(403);
     assert_eq!(text(&start, "code"), "APPROVAL_REFUSED");

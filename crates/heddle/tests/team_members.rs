@@ -3,7 +3,7 @@
 
 mod support;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use support::effect_pair::home_of;
 use support::team_broker::{Team, link_of};
 use support::{Daemon, Home, text_of, wait_until};

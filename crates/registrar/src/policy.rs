@@ -100,6 +100,11 @@ pub struct Ruled {
 }
 
 impl Ruled {
+    /// Who is named; nobody where the person of the home decides.
+    pub fn approvers(&self) -> &[String] {
+        &self.approvers
+    }
+
     /// Whether this mailbox may approve; `person` is the home's own.
     pub fn may_approve(&self, agent: &str, person: &str) -> bool {
         if self.approval == Approval::Never {

@@ -18,6 +18,7 @@ mod team;
 mod used;
 mod view;
 mod waiting;
+mod words;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -21,6 +21,8 @@ pub(super) struct Asker<'a> {
     pub(super) name: &'a str,
     /// Whether a word of theirs would be enough.
     pub(super) may_approve: bool,
+    /// The policy says never, to everybody.
+    pub(super) is_forbidden: bool,
 }
 
 /// The answer to a command: what stands now, or why not.
@@ -45,7 +47,12 @@ pub(super) fn answer(
 fn refused(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) -> Problem {
     let code = applied.code.unwrap_or(Code::StepRefused);
     let facts = &applied.facts;
-    let problem = refusal(code, sentence(now, code, key, facts, asker.name));
+    let problem = refusal(code, sentence(now, code, key, facts, asker));
+    if code == Code::ApprovalRefused && asker.is_forbidden {
+        return problem.next(
+            "Whoever keeps effects.toml can allow it. Nothing was run, and no key was used.",
+        );
+    }
     let is_about_nonce = matches!(
         code,
         Code::ApprovalNeeded | Code::NonceUnbound | Code::ReplayNonceConsumed
@@ -117,9 +124,10 @@ fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, by: &str) -> String {
     }
 }
 
-fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, by: &str) -> String {
+fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, asker: &Asker<'_>) -> String {
     let words = match code {
-        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts, by)),
+        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts, asker.name)),
+        Code::ApprovalRefused if asker.is_forbidden => "effects.toml says never",
         Code::ApprovalNeeded if facts.consumed.is_some() => {
             "a person has to approve first what makes up for it"
         }
@@ -127,7 +135,7 @@ fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, by: &str) 
         Code::ReplayNonceConsumed => "the nonce was used for another effect",
         Code::ReplayStaleRequest => "the request for approval is too old",
         Code::ApprovalNeeded => "a person has to approve it first",
-        Code::ApprovalRefused => "this is not allowed to the caller, or to nobody",
+        Code::ApprovalRefused => "only who may approve it may say this",
         Code::NotFound => "nothing is registered under it",
         Code::CallReused => "the Idempotency-Key was used for another request",
         Code::OutcomeUnknown => "its command began, and nobody knows how it ended",
