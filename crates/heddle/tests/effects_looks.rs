@@ -50,7 +50,8 @@ fn a_policy_that_cannot_be_read_is_shown_by_status_and_doctor() {
     assert!(down.stdout.contains("effects.toml"), "{down:?}");
     std::fs::write(&policy, "").unwrap();
     let daemon = home.up();
-    assert_eq!(status(&daemon)["degraded"], json!([]));
+    let degraded = status(&daemon)["degraded"].to_string();
+    assert!(!degraded.contains("effects.toml"), "{degraded}");
 }
 
 #[test]
