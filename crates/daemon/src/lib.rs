@@ -33,7 +33,10 @@ pub mod upkeep;
 mod vector_config;
 mod vectors;
 
-pub use effects::{Desk, EffectsError, HomeDesk, HomeDesks, PolicyFile, TeamCaller, TeamDesk};
+pub use effects::{
+    Desk, END, EffectsError, HomeDesk, HomeDesks, PROCESS, PolicyFile, TeamCaller, TeamDesk,
+    process_mark,
+};
 pub use heddle_registrar::storage::Storage as EffectStorage;
 pub use heddle_store::{BackupError, Durability};
 pub use home::{Claim, Home, HomeError};

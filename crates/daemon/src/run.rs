@@ -15,7 +15,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::effects::Effects;
+use crate::effects::{Effects, Speaks};
 use crate::files;
 use crate::home::{Home, write_private};
 use crate::hooks::{self, Hooks};
@@ -145,7 +145,11 @@ impl Prepared {
         }
         let (clock, ids) = (Arc::clone(&options.clock), Arc::clone(&options.ids));
         let whose = (mesh.mesh, mesh.member_name.clone());
-        let effects = Effects::open(&home, whose, clock, ids).await?;
+        let speaks = Speaks {
+            person: person.clone(),
+            default: default_agent.clone(),
+        };
+        let effects = Effects::open(&home, whose, (speaks, store.clone()), (clock, ids)).await?;
         let now = options.clock.wall();
         for one in elsewhere
             .iter()

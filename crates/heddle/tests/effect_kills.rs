@@ -119,14 +119,23 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
 }
 
 #[test]
-fn killed_after_the_command_it_is_unknown_and_not_run_again() {
-    let side = Side::new();
-    let _daemon = side.home.up();
-    kill_at(&side.home, Before, "/v1/effect/finish", &side.args(&[]));
-    assert_eq!(side.lines(), 1);
-    let second = side.run(&[]);
-    assert_eq!((second.code, said(&second).as_str()), (3, "unknown"));
-    assert_eq!(side.lines(), 1);
+fn killed_after_the_command_its_end_is_known_and_it_is_not_run_again() {
+    for (command, code, status) in [("true", 0, "closed"), ("exit 7", 7, "verify_failed")] {
+        let mut side = Side::new();
+        side.command = format!("{}; {command}", side.command);
+        let _daemon = side.home.up();
+        kill_at(&side.home, Before, "/v1/effect/finish", &side.args(&[]));
+        assert_eq!(side.lines(), 1);
+        let second = side.run(&[]);
+        let answer = second.json();
+        assert_eq!(said(&second), status, "{second:?}");
+        assert_eq!(
+            (answer["exit_code"].as_i64(), answer["stdout"].as_str()),
+            (Some(code), Some("deployed\n"))
+        );
+        assert_eq!(answer["duplicate"], true);
+        assert_eq!(side.lines(), 1);
+    }
 }
 
 #[test]

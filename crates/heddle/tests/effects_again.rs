@@ -223,12 +223,17 @@ fn a_compensation_whose_runner_died_needs_a_persons_word() {
             .code,
         2
     );
-    kill_at(&home, Before, "/v1/effect/compensated", &make_up);
-    assert_eq!(lines(), 1);
+    kill_at(&home, After, "/v1/effect/compensate", &make_up);
+    assert_eq!(lines(), 0);
     let view = status(&home, "k").ok();
     assert_eq!(said(&view), "compensation_unknown");
     let second = home.cli(&make_up);
-    assert_eq!((second.code, lines()), (3, 1), "{second:?}");
+    assert_eq!((second.code, lines()), (3, 0), "{second:?}");
+    let failed = home.cli(&["effect", "compensate", "k", "--resolve=failed"]);
+    assert_eq!(
+        failed.code, 2,
+        "then it is simply not made up for: {failed:?}"
+    );
     let by_agent = home.cli_as(
         "planner",
         &["effect", "compensate", "k", "--resolve", "--json"],
@@ -237,9 +242,29 @@ fn a_compensation_whose_runner_died_needs_a_persons_word() {
     let mut again = make_up.to_vec();
     again.insert(3, "--resolve=again");
     let done = home.cli(&again).ok();
-    assert_eq!((said(&done).as_str(), lines()), ("compensated", 2));
+    assert_eq!((said(&done).as_str(), lines()), ("compensated", 1));
     assert_eq!(home.cli(&make_up).ok().json()["duplicate"], true);
-    assert_eq!(lines(), 2);
+    assert_eq!(lines(), 1);
+}
+
+#[test]
+fn the_end_of_a_compensation_is_known_though_its_runner_died() {
+    for (code, stands) in [(0, "compensated"), (7, "compensation_failed")] {
+        let home = Home::new();
+        let _daemon = home.up();
+        failed(&home);
+        let script = format!("echo undone; exit {code}");
+        let mut make_up = vec!["effect", "compensate", "k", "--json", "--"];
+        make_up.extend(["/bin/sh", "-c", &script]);
+        kill_at(&home, Before, "/v1/effect/compensated", &make_up);
+        let view = status(&home, "k").ok();
+        assert_eq!(said(&view), stands);
+        let made_up = &view.json()["compensation"];
+        assert_eq!(
+            (made_up["exit_code"].as_i64(), made_up["stdout"].as_str()),
+            (Some(code), Some("undone\n"))
+        );
+    }
 }
 
 #[test]

@@ -6,77 +6,10 @@ mod support;
 use std::process::Stdio;
 
 use serde_json::json;
-use support::effect_proxy::Moment::Before;
+use support::effect_pair::{MESH, pair, request, run};
+use support::effect_proxy::Moment::After;
 use support::effect_proxy::{kill_at, said};
-use support::{Daemon, Home, Ran, wait_until};
-
-const MESH: &str = "alice-home";
-
-fn home_of(name: &str) -> Home {
-    let home = Home::new();
-    home.config(&format!("[daemon]\nmember = \"{name}\"\n"));
-    home
-}
-
-struct Pair {
-    alice: Home,
-    bob: Home,
-    up: (Option<Daemon>, Daemon),
-}
-
-/// Alice hosts, Bob has joined.
-fn pair(policy: &str) -> Pair {
-    let (alice, bob) = (home_of("alice"), home_of("bob"));
-    if !policy.is_empty() {
-        std::fs::write(alice.path().join("effects.toml"), policy).unwrap();
-    }
-    let up = (Some(alice.up()), bob.up());
-    let link = alice.cli(&["mesh", "invite", "--json"]).ok().json();
-    let joined = bob
-        .cli_told(
-            &["mesh", "join", "-", "--json"],
-            link["link"].as_str().unwrap(),
-        )
-        .ok()
-        .json();
-    assert_eq!(
-        (&joined["mesh"], &joined["connected"]),
-        (&json!(MESH), &json!(true))
-    );
-    Pair { alice, bob, up }
-}
-
-impl Pair {
-    /// Bob, in Alice's mesh.
-    fn bob(&self, args: &[&str]) -> Ran {
-        self.bob.cli(&[&["--mesh", MESH], args].concat())
-    }
-
-    fn wait_connected(&self) {
-        wait_until("bob to be connected", || {
-            let list = self.bob.cli(&["mesh", "list", "--json"]).json();
-            let meshes = list["meshes"].as_array().unwrap();
-            meshes
-                .iter()
-                .any(|one| one["mesh"] == MESH && one["connected"] == true)
-        });
-    }
-}
-
-fn run<'a>(key: &'a str, options: &[&'a str], script: &'a str) -> Vec<&'a str> {
-    let mut args = vec![
-        "effect", "run", "--json", "--key", key, "--op", "deploy", "--target", "prod",
-    ];
-    args.extend(options);
-    args.extend(["--", "/bin/sh", "-c", script]);
-    args
-}
-
-fn request(key: &str) -> Vec<&str> {
-    vec![
-        "effect", "request", "--json", "--key", key, "--op", "deploy", "--target", "prod",
-    ]
-}
+use support::{Ran, wait_until};
 
 #[test]
 fn the_host_approves_and_the_second_home_gets_the_winners_result() {
@@ -274,6 +207,10 @@ fn the_end_of_a_command_is_told_when_the_broker_is_back() {
         (5, &json!(true)),
         "{ran:?}"
     );
+    assert_eq!(
+        (said(&ran).as_str(), ran.json()["exit_code"].as_i64()),
+        ("waiting_for_broker", Some(0))
+    );
     pair.up.0 = Some(pair.alice.up());
     let status = || {
         pair.alice
@@ -281,7 +218,7 @@ fn the_end_of_a_command_is_told_when_the_broker_is_back() {
             .ok()
             .json()
     };
-    wait_until("the end to be told", || status()["status"] == "finished");
+    wait_until("the end to be told", || status()["status"] == "closed");
     assert_eq!(status()["stdout"], "deployed\n");
     pair.wait_connected();
     let again = pair.bob(&run("k", &[], &script)).ok();
@@ -298,7 +235,7 @@ fn a_runner_that_died_in_another_home_is_unknown_there_and_resolved_by_the_host(
     let side = pair.alice.path().with_file_name("side");
     let script = format!("echo x >> {}", side.display());
     let args = [&["--mesh", MESH], run("k", &[], &script).as_slice()].concat();
-    kill_at(&pair.bob, Before, "/v1/effect/finish", &args);
+    kill_at(&pair.bob, After, "/v1/effect/start", &args);
     let at_bob = pair.bob(&["effect", "status", "k", "--json"]).ok();
     assert_eq!(said(&at_bob), "unknown");
     assert_eq!(
@@ -314,7 +251,7 @@ fn a_runner_that_died_in_another_home_is_unknown_there_and_resolved_by_the_host(
         .ok();
     assert_eq!(said(&word), "closed");
     assert_eq!(said(&pair.bob(&run("k", &[], &script)).ok()), "closed");
-    assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+    assert!(!side.exists(), "nobody ran it");
 }
 
 #[test]

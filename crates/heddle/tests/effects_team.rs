@@ -31,12 +31,17 @@ fn connected(daemon: &Daemon) {
     });
 }
 
-/// As the person of this member, or as one of its agents.
+/// As one of this member's agents, or as its person, who needs no name.
 fn effect(home: &Home, agent: &str, words: &[&str]) -> Ran {
     let mut args = vec!["--mesh", "team", "effect"];
     args.extend(words);
-    home.cli_as(agent, &args)
+    match agent {
+        PERSON => home.cli(&args),
+        agent => home.cli_as(agent, &args),
+    }
 }
+
+const PERSON: &str = "";
 
 fn run<'a>(key: &'a str, nonce: &'a str, script: &'a str) -> Vec<&'a str> {
     let mut args = vec!["run", "--json", "--key", key, "--op", "migrate"];
@@ -70,23 +75,47 @@ fn one_effect(ann: &Home, bob: &Home, side: &Path) {
     let id = text(&asked, "request_id");
     let own = effect(ann, "planner", &["approve", id, "--json"]);
     assert_eq!(own.code, 6, "an agent decides nothing: {own:?}");
-    let listed = effect(bob, "bob", &["list", "--json"]).ok().json();
+    let listed = effect(bob, PERSON, &["list", "--json"]).ok().json();
     assert_eq!(text(&listed["effects"][0], "requested_by"), "@ann/planner");
-    let nonce = effect(bob, "bob", &["approve", id, "--json"]).ok().json();
+    let nonce = effect(bob, PERSON, &["approve", id, "--json"]).ok().json();
     let nonce = text(&nonce, "nonce");
     let ran = effect(ann, "planner", &run("m-1", nonce, &script)).ok();
     assert_eq!(text(&ran.json(), "status"), "closed");
-    for (home, who) in [(ann, "ann"), (bob, "bob"), (bob, "worker")] {
+    for (home, who) in [(ann, PERSON), (bob, PERSON), (bob, "worker")] {
         let again = effect(home, who, &run("m-1", "", &script)).ok().json();
         assert_eq!(again["duplicate"], true);
         assert_eq!(text(&again, "stdout"), "migrated\n");
     }
     assert_eq!(std::fs::read_to_string(side).unwrap(), "x\n");
-    let told = effect(bob, "bob", &["status", "m-1", "--json"]).ok().json();
+    let told = effect(bob, PERSON, &["status", "m-1", "--json"])
+        .ok()
+        .json();
     assert_eq!(text(&told["decisions"][0], "by"), "@bob/bob");
-    effect(bob, "bob", &["surface-check", "--json"]).ok();
+    effect(bob, PERSON, &["surface-check", "--json"]).ok();
     let story = bob.cli(&["--mesh", "team", "explain", "effect:m-1", "--json"]);
     assert!(story.ok().stdout.contains("@ann/planner"));
+}
+
+/// S3 at the broker: what failed its verification is made up for once, by whose effect it is or who may approve.
+fn one_compensation(ann: &Home, bob: &Home, side: &Path) {
+    let failed = effect(ann, PERSON, &run("s3", "", "exit 4"));
+    assert_eq!(
+        (
+            failed.code,
+            text(&failed.json(), "state"),
+            text(&failed.json(), "status")
+        ),
+        (1, "S3", "verify_failed")
+    );
+    let alone = effect(bob, "worker", &["compensate", "s3", "--json", "--", "true"]);
+    assert_eq!(text(&alone.json(), "code"), "APPROVAL_NEEDED");
+    let script = format!("echo undone >> {}", side.display());
+    for _ in 0..2 {
+        let words = ["compensate", "s3", "--json", "--", "/bin/sh", "-c", &script];
+        let done = effect(bob, PERSON, &words).ok().json();
+        assert_eq!(text(&done, "status"), "compensated");
+    }
+    assert_eq!(std::fs::read_to_string(side).unwrap(), "undone\n");
 }
 
 #[test]
@@ -99,16 +128,17 @@ fn the_brokers_own_file_keeps_what_happened_through_a_restart() {
     up.iter().for_each(connected);
     let side = house.path().with_file_name("side");
     one_effect(&homes[0], &homes[1], &side);
+    one_compensation(&homes[0], &homes[1], &side.with_extension("s3"));
     // Killed, and back on the same address: the key is used.
     let listen = broker.listen();
     broker.kill();
     wait_until("they notice", || {
-        effect(&homes[1], "bob", &["status", "m-1", "--json"]).code == 5
+        effect(&homes[1], PERSON, &["status", "m-1", "--json"]).code == 5
     });
     let broker = BrokerProcess::start(&house, &data, &listen, &[]);
     up.iter().for_each(connected);
     let script = format!("echo x >> {}", side.display());
-    let again = effect(&homes[1], "bob", &run("m-1", "", &script)).ok();
+    let again = effect(&homes[1], PERSON, &run("m-1", "", &script)).ok();
     assert_eq!(again.json()["duplicate"], true);
     assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
     // The policy is that of its folder, from the next question on.
@@ -140,15 +170,16 @@ fn rg_14_two_brokers_on_one_postgres_are_one_authority() {
     let up = [homes[0].up(), homes[1].up()];
     up.iter().for_each(connected);
     one_effect(&homes[0], &homes[1], &folder("side"));
+    one_compensation(&homes[0], &homes[1], &folder("s3"));
     // Both persons may; whoever is first runs it, through whichever broker.
     let side = folder("race");
     let script = format!("echo x >> {}; echo $HEDDLE_EFFECT_ATTEMPT", side.display());
     let ran: Vec<Ran> = std::thread::scope(|scope| {
         let racing: Vec<_> = (0..16)
             .map(|nth| {
-                let (home, who) = [(&homes[0], "ann"), (&homes[1], "bob")][nth % 2];
+                let home = &homes[nth % 2];
                 let script = script.as_str();
-                scope.spawn(move || effect(home, who, &run("race", "", script)))
+                scope.spawn(move || effect(home, PERSON, &run("race", "", script)))
             })
             .collect();
         racing.into_iter().map(|one| one.join().unwrap()).collect()
@@ -164,4 +195,30 @@ fn rg_14_two_brokers_on_one_postgres_are_one_authority() {
         "SELECT has_table_privilege('heddle_registrar', 'mesh_effects.effect_consume', 'UPDATE')",
     );
     assert_eq!(refused, ["f"]);
+}
+
+#[test]
+fn rp_10_rg_17_a_broker_on_a_postgres_that_is_not_fit_does_not_start() {
+    let house = Home::new();
+    let database = Postgres::start();
+    let url = database.url();
+    let data = house.path().with_file_name("broker");
+    let args = ["--database", url.as_str()];
+    let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &args);
+    broker.kill();
+    // Append-only no more: somebody could take a used key away.
+    let triggers = database.sql(
+        "SELECT tgname FROM pg_trigger WHERE tgrelid = 'mesh_effects.effect_consume'::regclass AND NOT tgisinternal",
+    );
+    let trigger = &triggers[0];
+    database.sql(&format!(
+        "DROP TRIGGER {trigger} ON mesh_effects.effect_consume"
+    ));
+    let unfit = BrokerProcess::try_start(&house, &data, "127.0.0.1:0", &args);
+    let unfit = unfit.err().expect("an unfit store");
+    assert!(unfit.stderr.contains("REPLAY_SURFACE_NOT_FIT"), "{unfit:?}");
+    assert!(
+        unfit.stderr.contains(trigger.as_str()),
+        "it is named: {unfit:?}"
+    );
 }

@@ -92,7 +92,14 @@ fn rg_13_a_compensation_that_failed_is_not_done_and_waits_for_a_persons_word() {
 fn who_may_not_compensate_is_told_whose_word_is_missing() {
     let home = Home::new();
     let _daemon = home.up();
-    failed(&home, "k");
+    let asked = request(&home, "k");
+    let granted = home
+        .cli(&["effect", "approve", text(&asked, "request_id"), "--json"])
+        .ok()
+        .json();
+    let options = ["--verify", "false", "--nonce", text(&granted, "nonce")];
+    let ran = home.cli_as("planner", &run("k", &options, "true"));
+    assert_eq!(text(&ran.json(), "status"), "verify_failed");
     let agent = home.cli_as("planner", &["effect", "compensate", "k", "--json"]);
     assert_eq!(
         (agent.code, text(&agent.json(), "code")),
@@ -115,19 +122,17 @@ fn who_may_not_compensate_is_told_whose_word_is_missing() {
         ])
         .ok()
         .json();
-    home.cli_as(
-        "planner",
-        &[
-            "effect",
-            "compensate",
-            "k",
-            "--nonce",
-            text(&nonce, "nonce"),
-            "--",
-            "true",
-        ],
-    )
-    .ok();
+    let nonce = text(&nonce, "nonce");
+    let make_up = ["effect", "compensate", "k", "--nonce", nonce, "--json"];
+    let make_up = [&make_up[..], &["--", "true"]].concat();
+    // RP-04: it is good for whose effect it is, and says so to everybody else.
+    let stolen = home.cli_as("worker", &make_up);
+    assert_eq!(
+        (stolen.code, text(&stolen.json(), "code")),
+        (6, "NONCE_UNBOUND")
+    );
+    assert!(stolen.stderr.contains("planner"), "{stolen:?}");
+    home.cli_as("planner", &make_up).ok();
 }
 
 /// An approval whose window is over: written as it would have been then.

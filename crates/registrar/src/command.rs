@@ -34,7 +34,7 @@ pub enum Ask {
         expires_at: WallMs,
         /// With the asker's own consent, or where nobody is asked: approved in the same transaction, so
         /// that nobody ever sees it wait.
-        consent: Option<Grant>,
+        consent: Option<Consent>,
     },
     Decide {
         envelope_id: String,
@@ -58,7 +58,7 @@ pub enum Ask {
     Resolve {
         /// The run that was seen to be gone; another one is not resolved in its place.
         round: Option<i64>,
-        again: bool,
+        word: Word,
         note: String,
     },
     Verify {
@@ -73,6 +73,24 @@ pub enum Ask {
         attempt_id: String,
         outcome: Outcome,
     },
+}
+
+/// A grant, and who has given it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Consent {
+    pub grant: Grant,
+    pub by: String,
+}
+
+/// What a person says of a run that nobody ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// It did not happen, and may run again.
+    Again,
+    /// It happened, and went well.
+    Done,
+    /// It happened, and did not go well.
+    Failed { exit_code: Option<i32> },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use heddle_core::clock::WallMs;
 
 use crate::life::Stage;
+use crate::policy::AUTO;
 use crate::rows::{
     CallRow, ConsumeRow, DecisionRow, EnvelopeRow, Grant, Outcome, Purpose, RegistrationRow, Row,
     Ruling, Step, StepRow,
@@ -50,6 +51,20 @@ pub struct NonceFacts {
     pub envelope: Envelope,
     pub grant: Grant,
     pub is_used: bool,
+}
+
+impl NonceFacts {
+    /// Whose it is: who asked for it, and who has said yes. What the policy grants by itself nobody ever sees, so
+    /// whoever comes with it was let through.
+    pub fn is_held_by(&self, by: &str) -> bool {
+        let mut said = self.envelope.decisions.iter();
+        let granted = said.find(|decision| {
+            let grant = decision.grant.as_ref();
+            grant.is_some_and(|grant| grant.nonce == self.grant.nonce)
+        });
+        let granted_by = granted.map(|decision| decision.by.as_str());
+        self.envelope.row.requested_by == by || granted_by == Some(by) || granted_by == Some(AUTO)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -129,6 +144,19 @@ impl Facts {
         })
     }
 
+    /// What a person said of the last run: whether it went well, and its exit code.
+    pub fn persons_word(&self) -> Option<(bool, Option<i32>)> {
+        self.steps.iter().rev().find_map(|row| match &row.step {
+            Step::Resolved {
+                again: false,
+                failed,
+                exit_code,
+                ..
+            } if row.round > 0 => Some((!failed, *exit_code)),
+            _ => None,
+        })
+    }
+
     /// The verifier's word, if there is one.
     pub fn verdict(&self) -> Option<bool> {
         self.steps.iter().find_map(|row| match &row.step {
@@ -158,6 +186,12 @@ impl Facts {
             .iter()
             .rev()
             .find(|envelope| envelope.is_live(now))
+    }
+
+    /// The one that this caller asked for; those of others are bound to them.
+    pub fn live_envelope_of(&self, by: &str, now: WallMs) -> Option<&Envelope> {
+        let mut own = self.envelopes.iter().rev();
+        own.find(|envelope| envelope.row.requested_by == by && envelope.is_live(now))
     }
 
     /// The facts after these rows were written.

@@ -13,6 +13,8 @@ const HORIZON_DAYS_DEFAULT: u32 = 3650;
 /// Beyond the longest request: an old request must always find the key still blocked.
 const HORIZON_DAYS_MIN: u32 = 365;
 const RULES_MAX: usize = 256;
+/// Who has approved where nobody is asked. No mailbox can be called so.
+pub const AUTO: &str = "policy (auto)";
 
 #[derive(Debug, thiserror::Error)]
 #[error("effects.toml: {0}")]
@@ -35,7 +37,7 @@ pub enum Approval {
     Person,
     /// A person, in words, every time: also for what that person runs.
     Always,
-    /// Nobody can: the operation is refused.
+    /// Nobody can: the operation is refused, also where it was approved or registered before.
     Never,
 }
 
@@ -98,6 +100,11 @@ pub struct Ruled {
 }
 
 impl Ruled {
+    /// Who is named; nobody where the person of the home decides.
+    pub fn approvers(&self) -> &[String] {
+        &self.approvers
+    }
+
     /// Whether this mailbox may approve; `person` is the home's own.
     pub fn may_approve(&self, agent: &str, person: &str) -> bool {
         if self.approval == Approval::Never {

@@ -140,6 +140,11 @@ pub enum Step {
     Resolved {
         again: bool,
         note: String,
+        /// It happened, and not well.
+        #[serde(default)]
+        failed: bool,
+        #[serde(default)]
+        exit_code: Option<i32>,
     },
     Verified {
         passed: bool,

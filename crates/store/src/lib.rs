@@ -13,6 +13,7 @@ mod carry;
 mod cells;
 mod checkup;
 mod data;
+mod effects_used;
 mod error;
 mod figures;
 mod inbox;
@@ -45,6 +46,7 @@ pub use data::{
     TaskWhich, TaskWish, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove,
     VectorQuery, VectorRow, WantedBlob,
 };
+pub use effects_used::had_effects;
 pub use error::StoreError;
 pub use figures::Figures;
 pub use heddle_sqlite::{Durability, Stats};

@@ -12,6 +12,7 @@ use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
 /// Where a call goes, and for whom.
+#[derive(Clone, Copy)]
 pub(crate) struct Scope<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) mesh: &'a MeshState,
@@ -25,6 +26,15 @@ impl Effects {
         id: Option<String>,
         mut call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
+        let named = self.named(scope.mesh, scope.agent);
+        let scope = &Scope {
+            agent: &named,
+            ..*scope
+        };
+        if let Some(key) = call.key() {
+            self.hand_in(scope, key).await;
+        }
+        let is_taken = matches!(call, EffectCall::Start(_) | EffectCall::Compensate(_));
         if let EffectCall::Resolve(body) = &mut call {
             // IMPORTANT: this run and no other. One that somebody began since this look is alive.
             let seen = self.may_resolve(scope, body).await?;
@@ -32,6 +42,11 @@ impl Effects {
         }
         let answer = self.put(scope, id, call).await?;
         Ok(match answer {
+            // Whoever took it just now has it: what they do to keep it is theirs.
+            EffectAnswer::View(mut view) if is_taken && !view.duplicate => {
+                view.lock = self.lock_of(scope, &view);
+                EffectAnswer::View(view)
+            }
             EffectAnswer::View(view) => {
                 let seen = self.as_seen_here(scope, *view).await?;
                 EffectAnswer::View(Box::new(seen))
@@ -53,7 +68,21 @@ impl Effects {
         })
     }
 
-    async fn put(
+    /// As the mesh calls who speaks. The person of a home is its member there, whatever the mailbox is called.
+    pub(super) fn named(&self, mesh: &MeshState, agent: &AgentName) -> AgentName {
+        let member = AgentName::parse(mesh.mesh.member_name.as_str());
+        match member {
+            Ok(member) if *agent == self.speaks.person => member,
+            _ => agent.clone(),
+        }
+    }
+
+    fn lock_of(&self, scope: &Scope<'_>, view: &EffectView) -> String {
+        let lock = self.lock(scope.mesh.mesh.mesh, &view.logical_request_key);
+        lock.display().to_string()
+    }
+
+    pub(super) async fn put(
         &self,
         scope: &Scope<'_>,
         id: Option<String>,
@@ -62,6 +91,7 @@ impl Effects {
         if let Some(desk) = self.desks.of(scope.mesh.mesh.mesh)
             && (self.is_decided_here(scope.shared, scope.mesh).await? || desk.knows(&call).await?)
         {
+            self.desks.used.before(&call).await?;
             return desk.own(scope.agent, id, call).await;
         }
         self.elsewhere(scope, id, call).await
@@ -120,7 +150,7 @@ impl Effects {
                 "Have it resolved there; or, when nothing can be running there any more, say the same with --force.",
             );
         }
-        if self.is_held(scope.mesh.mesh.mesh, key) {
+        if self.is_held(scope.mesh.mesh.mesh, key, attempt_of(&view).as_deref()) {
             return refuse(
                 format!("{key}: its command is still running"),
                 "Wait for its end; `heddle effect status KEY` says when that is.",
@@ -145,14 +175,15 @@ impl Effects {
         mut view: EffectView,
     ) -> Result<EffectView, Problem> {
         let (mesh, key) = (scope.mesh.mesh.mesh, view.logical_request_key.clone());
-        view.lock = self.lock(mesh, &key).display().to_string();
+        view.lock = self.lock_of(scope, &view);
         let under_way = |view: &EffectView| {
             let is_under_way = matches!(view.status.as_str(), "running" | "compensating");
             is_under_way && is_ours(scope.mesh, self.is_own(mesh), view)
         };
-        if !under_way(&view) || self.is_held(mesh, &key) {
+        if !under_way(&view) || self.is_held(mesh, &key, attempt_of(&view).as_deref()) {
             return Ok(view);
         }
+        self.hand_in(scope, &key).await;
         let mut now = self.status(scope, &key).await?;
         if under_way(&now) && (now.round, &now.status) == (view.round, &view.status) {
             let lost = match now.status.as_str() {
@@ -165,6 +196,17 @@ impl Effects {
         now.lock = view.lock;
         (now.duplicate, now.code, now.state) = (view.duplicate, view.code, view.state);
         Ok(now)
+    }
+}
+
+/// Who is at it, where somebody is.
+fn attempt_of(view: &EffectView) -> Option<String> {
+    match view.status.as_str() {
+        "compensating" => {
+            let begun = view.compensation.as_ref()?;
+            Some(begun["attempt_id"].as_str()?.to_owned())
+        }
+        _ => view.runner.clone(),
     }
 }
 

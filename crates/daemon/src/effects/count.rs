@@ -51,7 +51,8 @@ pub(super) fn stepped(step: &Step, round: i64) {
         Step::Started => "started",
         Step::NotStarted { .. } => "not_started",
         Step::Resolved { again: true, .. } => "resolved_again",
-        Step::Resolved { again: false, .. } => "resolved_done",
+        Step::Resolved { failed: true, .. } => "resolved_failed",
+        Step::Resolved { .. } => "resolved_done",
         _ => "finished",
     };
     metrics::counter!("heddle_effect_runs_total", "outcome" => outcome).increment(1);

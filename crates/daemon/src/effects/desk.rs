@@ -14,23 +14,21 @@ use heddle_registrar::binding::{BindingError, Effect, LogicalKey};
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Call, Kind, VerifyPlan};
 use heddle_registrar::life::Stage;
+use heddle_registrar::policy::Approval;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
-use heddle_registrar::rows::Purpose;
 use heddle_registrar::storage::{Storage, StorageError};
 use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    EffectApproveAnswer, EffectApproveBody, EffectRegisterBody, EffectRequestAnswer,
-    EffectRequestBody, EffectVerifyPlan, EffectView,
+    EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectVerifyPlan, EffectView,
 };
 use heddle_wire::problem::Problem;
 
 use super::policy_file::PolicyFile;
 use super::steps::{NOTE_BYTES_MAX, bounded};
-use super::view::{answer, view};
+use super::view::{Asker, answer, view};
 use super::{count, policy_problem, refusal, storage_problem};
 
-const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
 /// What the caller's own id can be; a home's door has checked it, other members have not.
 const CALL_ID_BYTES_MAX: usize = 256;
 
@@ -38,7 +36,7 @@ pub struct Desk<S> {
     pub(super) registrar: Registrar<S>,
     mesh: MeshId,
     /// Whose mesh it is: asked wherever the policy names nobody else.
-    person: String,
+    pub(super) person: String,
     policy: PolicyFile,
 }
 
@@ -67,6 +65,11 @@ impl<S: Storage> Desk<S> {
 
     pub(super) fn is_of(&self, mesh: MeshId) -> bool {
         self.mesh == mesh
+    }
+
+    /// Whether nobody has asked for anything yet.
+    pub(super) async fn is_empty(&self) -> Result<bool, StorageError> {
+        Ok(self.registrar.list(1).await?.is_empty())
     }
 
     pub(crate) fn storage(&self) -> &S {
@@ -185,6 +188,7 @@ impl<S: Storage> Desk<S> {
                 | EffectCall::Approve(_)
                 | EffectCall::Deny(_)
                 | EffectCall::Register(_)
+                | EffectCall::Start(_)
                 | EffectCall::Resolve(_)
                 | EffectCall::Compensate(_)
         );
@@ -209,10 +213,31 @@ impl<S: Storage> Desk<S> {
 
     pub(super) fn viewed(
         &self,
+        by: &Caller,
         key: &LogicalKey,
         applied: Result<Applied, StorageError>,
     ) -> Result<EffectView, Problem> {
-        answer(self.registrar.now(), key, &applied.map_err(failed)?)
+        let applied = applied.map_err(failed)?;
+        let newest = applied.facts.envelopes.last();
+        let effect = newest.map(|envelope| envelope.row.effect.clone());
+        self.told(by, (key, effect.as_ref()), &applied)
+    }
+
+    /// The answer for who asks about this effect, by the rule that is for it.
+    fn told(
+        &self,
+        by: &Caller,
+        (key, effect): (&LogicalKey, Option<&Effect>),
+        applied: &Applied,
+    ) -> Result<EffectView, Problem> {
+        let ruled = effect.map(|effect| self.registrar.ruled(effect));
+        let ruled = ruled.as_ref();
+        let asker = Asker {
+            name: &by.agent,
+            may_approve: ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person)),
+            is_forbidden: ruled.is_some_and(|ruled| ruled.approval == Approval::Never),
+        };
+        answer(self.registrar.now(), key, applied, &asker)
     }
 
     async fn request(
@@ -230,55 +255,12 @@ impl<S: Storage> Desk<S> {
         .map_err(invalid)?;
         let applied = self.registrar.request(effect.clone(), by).await;
         let applied = applied.map_err(failed)?;
-        let now = self.registrar.now();
         count::requested(&applied);
         if applied.kind == Kind::Refused {
-            answer(now, &effect.key, &applied)?;
+            self.told(by, (&effect.key, Some(&effect)), &applied)?;
         }
+        let now = (by.agent.as_str(), self.registrar.now());
         requested(now, &effect.key, &applied).map(EffectAnswer::Requested)
-    }
-
-    async fn approve(
-        &self,
-        by: &Caller,
-        body: &EffectApproveBody,
-    ) -> Result<EffectAnswer, Problem> {
-        if body
-            .window_minutes
-            .is_some_and(|m| m == 0 || m > WINDOW_MINUTES_MAX)
-        {
-            let detail = format!("a window lasts from 1 to {WINDOW_MINUTES_MAX} minutes");
-            return Err(from_wire::invalid(detail));
-        }
-        let purpose = if body.compensation == Some(true) {
-            Purpose::Compensate
-        } else {
-            Purpose::Register
-        };
-        let id = &body.request_id;
-        let approved = self
-            .registrar
-            .approve(id, by, purpose, body.window_minutes)
-            .await
-            .map_err(failed)?;
-        count::decided(approved.is_ok().then_some("approved"));
-        let approved = approved.map_err(|code| refused(id, by, code))?;
-        Ok(EffectAnswer::Approved(EffectApproveAnswer {
-            request_id: id.clone(),
-            duplicate: approved.nonce.is_none(),
-            nonce: approved.nonce.map(|nonce| nonce.reveal().to_owned()),
-            expires_at: approved.expires_at.to_rfc3339(),
-        }))
-    }
-
-    async fn deny(&self, by: &Caller, body: &EffectApproveBody) -> Result<EffectAnswer, Problem> {
-        let id = &body.request_id;
-        let applied = self.registrar.turn_down(id, by).await.map_err(failed)?;
-        count::decided(applied.is_ok().then_some("turned_down"));
-        let applied = applied.map_err(|code| refused(id, by, code))?;
-        let key = self.registrar.key_of(id).await.map_err(failed)?;
-        let key = key.ok_or_else(|| refused(id, by, Code::NotFound))?;
-        self.viewed(&key, Ok(applied)).map(viewed)
     }
 
     async fn register(
@@ -295,9 +277,8 @@ impl<S: Storage> Desk<S> {
             body.run.as_deref().unwrap_or_default(),
         )
         .map_err(invalid)?;
-        let key = effect.key.clone();
         let ask = RegisterAsk {
-            effect,
+            effect: effect.clone(),
             approval: body.request_id.clone(),
             nonce: body.nonce.as_deref().map(Nonce::presented),
             said_attempt: attempt.map(|attempt| attempt.to_string()),
@@ -305,7 +286,9 @@ impl<S: Storage> Desk<S> {
         };
         let applied = self.registrar.register(ask, by).await;
         count::registered(&applied);
-        self.viewed(&key, applied).map(viewed)
+        let applied = applied.map_err(failed)?;
+        let told = self.told(by, (&effect.key, Some(&effect)), &applied);
+        told.map(viewed)
     }
 
     /// What became of a key: the way back after a lost answer (C14). Where it only waits, that is the
@@ -346,7 +329,7 @@ fn fingerprint(call: &EffectCall) -> Result<[u8; 32], Problem> {
 
 /// What was consumed under an older envelope is answered with that one.
 fn requested(
-    now: WallMs,
+    (by, now): (&str, WallMs),
     key: &LogicalKey,
     applied: &Applied,
 ) -> Result<EffectRequestAnswer, Problem> {
@@ -354,7 +337,11 @@ fn requested(
     let standing = match facts.consumed.as_ref() {
         Some(row) => facts.envelope(&row.approval),
         // A request repeated under its id may be over by now.
-        None => facts.live_envelope(now).or(facts.envelopes.last()),
+        None => {
+            let mut own = facts.envelopes.iter().rev();
+            let own = own.find(|envelope| envelope.row.requested_by == by);
+            facts.live_envelope_of(by, now).or(own)
+        }
     };
     let Some(envelope) = standing else {
         let detail = format!("{key}: the request is not there");
@@ -383,21 +370,4 @@ fn plan(plan: &EffectVerifyPlan) -> Result<VerifyPlan, Problem> {
         url: plan.url.clone(),
         later: plan.later,
     })
-}
-
-fn refused(id: &str, by: &Caller, code: Code) -> Problem {
-    let words = match code {
-        Code::NotFound => "there is no such request".to_owned(),
-        Code::ApprovalRefused => {
-            format!(
-                "{} may not decide about it, or it was turned down",
-                by.agent
-            )
-        }
-        Code::ReplayStaleRequest => "it was asked for too long ago".to_owned(),
-        Code::CallReused => "the Idempotency-Key was used for another request".to_owned(),
-        _ => "it has been used, or turned down, already, or there is nothing to make up for"
-            .to_owned(),
-    };
-    refusal(code, format!("{id}: {words}"))
 }

@@ -10,12 +10,14 @@ use heddle_registrar::Registrar;
 use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_wire::broker::{EffectCall, ReplyResult};
 
-use super::{EffectsError, HomeDesk, PolicyFile};
+use super::desk::refused_reply;
+use super::{EffectsError, HomeDesk, PolicyFile, Used};
 use crate::shared::{read, write};
 
 pub struct HomeDesks {
     storage: Sqlite,
     policy: PolicyFile,
+    pub(super) used: Used,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     /// Of the mesh that every home has.
@@ -25,8 +27,7 @@ pub struct HomeDesks {
 
 impl HomeDesks {
     pub(super) async fn open(
-        storage: Sqlite,
-        policy: PolicyFile,
+        (storage, policy, used): (Sqlite, PolicyFile, Used),
         (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
         (mesh, person): (MeshId, MemberName),
     ) -> Result<Self, EffectsError> {
@@ -38,9 +39,14 @@ impl HomeDesks {
             (mesh, person),
         )
         .await?;
+        // A file of before there was a mark.
+        if !home.is_empty().await? {
+            let _ = used.say().await;
+        }
         Ok(Self {
             storage,
             policy,
+            used,
             clock,
             ids,
             home: Arc::new(home),
@@ -55,6 +61,11 @@ impl HomeDesks {
         let desk = desk(storage, policy, sources, (mesh, person)).await?;
         write(&self.more).insert(mesh, Arc::new(desk));
         Ok(())
+    }
+
+    /// Why nothing can be decided now: a policy that cannot be read allows nothing.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.policy.trouble()
     }
 
     pub(super) fn home(&self) -> &HomeDesk {
@@ -77,6 +88,9 @@ impl HomeDesks {
         id: Option<String>,
         call: EffectCall,
     ) -> ReplyResult {
+        if let Err(problem) = self.used.before(&call).await {
+            return refused_reply(problem);
+        }
         // One of no mesh that is hosted here is refused by the desk itself.
         let desk = self.of(mesh).unwrap_or_else(|| Arc::clone(&self.home));
         desk.guest((mesh, member), agent, id, call).await

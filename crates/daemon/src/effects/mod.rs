@@ -2,19 +2,23 @@
 //! the meshes that it has joined, and who is running what here.
 //!
 //! A run is held by a lock file in `effects/`: the runner takes it before it starts, its command inherits
-//! it, and the kernel gives it back when both are gone. A run that began, has not ended and is held by
-//! nobody has an unknown outcome.
+//! it, and the kernel gives it back when both are gone. A run that began, has not ended, is held by nobody and of
+//! which no process lives has an unknown outcome.
 
+mod alive;
 mod ask;
 mod count;
 mod desk;
 mod desks;
+mod ends;
 mod policy_file;
 mod steps;
 mod story;
 mod team;
+mod used;
 mod view;
 mod waiting;
+mod words;
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -25,18 +29,22 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::hex;
 use heddle_core::ids::MeshId;
-use heddle_core::names::MemberName;
+use heddle_core::names::{AgentName, MemberName};
 use heddle_registrar::RegistrarError;
 use heddle_registrar::code::Code;
 use heddle_registrar::storage::StorageError;
 use heddle_registrar::storage::sqlite::Sqlite;
+use heddle_store::{Store, StoreError};
 use heddle_wire::problem::Problem;
 
+pub use alive::{PROCESS, process_mark};
 pub(crate) use ask::Scope;
 pub use desk::Desk;
 pub use desks::HomeDesks;
+pub use ends::END;
 pub use policy_file::PolicyFile;
 pub use team::{TeamCaller, TeamDesk};
+use used::Used;
 pub(crate) use waiting::run;
 
 use crate::home::{Home, create_private_folder, open_private};
@@ -48,10 +56,22 @@ pub(crate) struct Effects {
     pub(crate) desks: Arc<HomeDesks>,
     mesh: MeshId,
     locks: PathBuf,
+    speaks: Speaks,
     /// What waits is told by one at a time, in its order.
     telling: tokio::sync::Mutex<()>,
     /// Something may wait for a broker. A hint: the table is the truth.
     may_wait: AtomicBool,
+    /// A runner may have left the end of its command in `effects/`. A hint, too.
+    may_end: AtomicBool,
+}
+
+/// Who speaks in this home.
+#[derive(Debug, Clone)]
+pub(crate) struct Speaks {
+    /// Its person, by the name of its mailbox.
+    pub(crate) person: AgentName,
+    /// Callers that name nobody.
+    pub(crate) default: AgentName,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +82,10 @@ pub enum EffectsError {
     Storage(#[from] StorageError),
     #[error(transparent)]
     Policy(#[from] policy_file::PolicyFileError),
-    #[error(
-        "effects.db is missing or empty, but effects/ is there: put effects.db back from a backup, or move effects/ away to begin anew; keys that were used before could then be used again"
-    )]
+    #[error("effects.db is missing or empty, but it was in use. {LOST_NEXT}")]
     Lost,
+    #[error("data.db: {0}")]
+    Store(#[from] StoreError),
     #[error("effects/: {0}")]
     Io(#[from] std::io::Error),
 }
@@ -78,9 +98,10 @@ impl EffectsError {
                 storage_problem(error)
             }
             Self::Policy(error) => policy_problem(error),
-            Self::Registrar(RegistrarError::NotFit(_)) | Self::Lost | Self::Io(_) => {
-                Problem::new(ErrorCode::StorageUnavailable, self.to_string())
-            }
+            Self::Registrar(RegistrarError::NotFit(_))
+            | Self::Lost
+            | Self::Io(_)
+            | Self::Store(_) => Problem::new(ErrorCode::StorageUnavailable, self.to_string()),
         }
     }
 }
@@ -91,13 +112,34 @@ fn policy_problem(error: &policy_file::PolicyFileError) -> Problem {
         .next("Mend effects.toml and try again; nothing was decided, and no key was used.")
 }
 
-/// Opens the file, or makes it where none ever was: `mark` stands beside one that was in use.
-fn open_file(file: &Path, mark: &Path) -> Result<Sqlite, EffectsError> {
-    let is_there = std::fs::metadata(file).is_ok_and(|metadata| metadata.len() > 0);
-    if mark.exists() && !is_there {
+/// A person's word that what was decided before is given up: an empty file of this name.
+const ANEW: &str = "effects-begin-anew";
+/// What to do about a file that was lost.
+pub(crate) const LOST_NEXT: &str = "Put effects.db back from a copy of the stopped home. Or begin anew: make an empty file effects-begin-anew beside it and start; keys that were used before can then be used again.";
+
+/// Opens the file in this folder, or makes it where none ever was: `effects/` stands beside one that was in use.
+/// With it, whether it begins anew by a person's word.
+fn open_file(folder: &Path, was_used: bool) -> Result<(Sqlite, bool), EffectsError> {
+    let file = folder.join("effects.db");
+    let is_there = std::fs::metadata(&file).is_ok_and(|metadata| metadata.len() > 0);
+    let is_lost = !is_there && (was_used || folder.join("effects").exists());
+    if is_lost && !folder.join(ANEW).exists() {
         return Err(EffectsError::Lost);
     }
-    Ok(Sqlite::open(file.to_owned())?)
+    if is_lost {
+        tracing::warn!(
+            "effects.db begins anew by a person's word; what was decided before is not known any more"
+        );
+    }
+    Ok((Sqlite::open(file)?, is_lost))
+}
+
+/// A word counts once.
+fn begun_anew(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(folder.join(ANEW)) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 impl Effects {
@@ -105,21 +147,30 @@ impl Effects {
     pub(crate) async fn open(
         home: &Home,
         (mesh, person): (MeshId, MemberName),
-        clock: Arc<dyn Clock>,
-        ids: Arc<dyn Ids>,
+        (speaks, store): (Speaks, Store),
+        (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
     ) -> Result<Self, EffectsError> {
-        let (file, locks) = (home.effects_data(), home.path().join("effects"));
+        let locks = home.path().join("effects");
         let policy = PolicyFile::new(home.path().join("effects.toml"));
-        let storage = open_file(&file, &locks)?;
-        let desks = HomeDesks::open(storage, policy, (clock, ids), (mesh, person)).await?;
+        let was_used = store.effects_used().await?;
+        let (storage, is_anew) = open_file(home.path(), was_used)?;
+        if is_anew {
+            store.forget_effects().await?;
+        }
+        let used = Used::new(store, was_used && !is_anew);
+        let files = (storage, policy, used);
+        let desks = HomeDesks::open(files, (clock, ids), (mesh, person)).await?;
         // After the file: from now on its loss is noticed.
         create_private_folder(&locks)?;
+        begun_anew(home.path())?;
         Ok(Self {
             desks: Arc::new(desks),
             mesh,
             locks,
+            speaks,
             telling: tokio::sync::Mutex::default(),
             may_wait: AtomicBool::new(true),
+            may_end: AtomicBool::new(true),
         })
     }
 
@@ -144,9 +195,15 @@ impl Effects {
         self.locks.join(format!("{name}.lock"))
     }
 
-    /// Whether somebody holds the run of this key. An error means that nobody can know, and counts as
-    /// held: nothing is run again on a guess.
-    fn is_held(&self, mesh: MeshId, key: &str) -> bool {
+    /// Whether the run of this key by this attempt is somebody's: a runner or a command has its lock, or what was
+    /// started lives without it.
+    fn is_held(&self, mesh: MeshId, key: &str, attempt: Option<&str>) -> bool {
+        let note = self.lock(mesh, key).with_extension(PROCESS);
+        self.is_locked(mesh, key) || alive::is_noted(&note) || attempt.is_some_and(alive::has_heirs)
+    }
+
+    /// An error means that nobody can know, and counts as held: nothing is run again on a guess.
+    fn is_locked(&self, mesh: MeshId, key: &str) -> bool {
         let path = self.lock(mesh, key);
         if !path.exists() {
             return false;
@@ -154,6 +211,11 @@ impl Effects {
         // The look's own lock is shared and gone at once; a runner tries more than once.
         let looked = open_private(&path).map(|file: File| file.try_lock_shared());
         !matches!(looked, Ok(Ok(())))
+    }
+
+    /// What people have to know who ask how the home is.
+    pub(crate) fn trouble(&self) -> Option<String> {
+        self.desks.trouble()
     }
 
     pub(crate) fn stop(&self) {

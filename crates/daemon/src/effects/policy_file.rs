@@ -24,6 +24,21 @@ impl PolicyFile {
         Self { path }
     }
 
+    /// What is wrong with it, for those who look.
+    pub fn trouble(&self) -> Option<String> {
+        let error = self.read().err()?;
+        // The parser draws; a list of sentences does not.
+        let words: Vec<String> = error
+            .to_string()
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        Some(format!(
+            "{}; no effect is approved or registered until it is mended",
+            words.join(" ")
+        ))
+    }
+
     /// A file that is not there says nothing: then a person is asked.
     pub fn read(&self) -> Result<Policy, PolicyFileError> {
         let wrong = |why: String| PolicyFileError(why);

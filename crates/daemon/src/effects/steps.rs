@@ -1,14 +1,15 @@
 //! The calls after the registration, and those that only look.
 
 use heddle_registrar::authority::Nonce;
-use heddle_registrar::command::Kind;
+use heddle_registrar::command::{Kind, Word};
 use heddle_registrar::registrar::Caller;
 use heddle_registrar::rows::{Outcome, Step};
 use heddle_registrar::storage::Storage;
 use heddle_wire::broker::{EffectAnswer, EffectCall};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    EffectCriterion, EffectEndBody, EffectList, EffectLog, EffectLogLine, EffectSurface,
+    EffectCriterion, EffectEndBody, EffectList, EffectLog, EffectLogLine, EffectResolveBody,
+    EffectSurface,
 };
 use heddle_wire::problem::Problem;
 
@@ -55,6 +56,19 @@ fn end(body: EffectEndBody) -> Result<End, Problem> {
     }))
 }
 
+fn word(body: &EffectResolveBody) -> Result<Word, Problem> {
+    match (body.again, body.failed, body.exit_code) {
+        (true, false, None) => Ok(Word::Again),
+        (false, false, None) => Ok(Word::Done),
+        (false, true, Some(0)) => Err(from_wire::invalid("what failed has no exit code of 0")),
+        (false, true, exit_code) => Ok(Word::Failed { exit_code }),
+        (true, true, _) => Err(from_wire::invalid(
+            "what failed has happened: again is false",
+        )),
+        (_, false, Some(_)) => Err(from_wire::invalid("an exit code is said with failed only")),
+    }
+}
+
 impl<S: Storage> Desk<S> {
     pub(super) async fn step(
         &self,
@@ -83,7 +97,7 @@ impl<S: Storage> Desk<S> {
             EffectCall::Resolve(body) => {
                 bounded("the note", &body.note, NOTE_BYTES_MAX)?;
                 let key = key(&body.key)?;
-                let word = (body.again, body.note);
+                let word = (word(&body)?, body.note);
                 let said = registrar.resolve_round(key.clone(), body.round, word, by);
                 (key, said.await)
             }
@@ -121,7 +135,7 @@ impl<S: Storage> Desk<S> {
         {
             count::stepped(&row.step, row.round);
         }
-        self.viewed(&key, applied).map(viewed)
+        self.viewed(by, &key, applied).map(viewed)
     }
 
     pub(super) async fn read(&self, call: EffectCall) -> Result<EffectAnswer, Problem> {

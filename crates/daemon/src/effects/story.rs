@@ -104,10 +104,16 @@ fn registered_by(receipt: &str) -> String {
 fn of_envelope(envelope: &Envelope) -> Vec<(WallMs, EffectEvent)> {
     let row = &envelope.row;
     let effect = &row.effect;
+    let more = |name: &str, value: &str| match value {
+        "" => String::new(),
+        value => format!(", {name} {value}"),
+    };
     let asked = format!(
-        "{} {} as {}, until {}",
+        "{} {}{}{} as {}, until {}",
         effect.operation,
         effect.target,
+        more("artifact sha256", &effect.artifact_hash),
+        more("run", &effect.run_id),
         row.envelope_id,
         row.expires_at.to_rfc3339()
     );

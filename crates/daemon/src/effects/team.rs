@@ -20,7 +20,7 @@ use heddle_wire::broker::{EffectCall, ReplyResult};
 use tokio::sync::Mutex;
 
 use super::desk::{Desk, refused_reply};
-use super::{EffectsError, PolicyFile, open_file};
+use super::{EffectsError, PolicyFile, begun_anew, open_file};
 use crate::home::create_private_folder;
 
 /// Who calls, as the broker has proven it.
@@ -65,10 +65,10 @@ impl TeamDesk<Sqlite> {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
-        let mark = folder.join("effects");
-        let storage = open_file(&folder.join("effects.db"), &mark)?;
+        let (storage, _) = open_file(folder, false)?;
         let desk = Self::checked(storage, folder, clock, ids).await?;
-        create_private_folder(&mark)?;
+        create_private_folder(&folder.join("effects"))?;
+        begun_anew(folder)?;
         Ok(desk)
     }
 

@@ -16,14 +16,24 @@ use serde_json::{Value, json};
 use super::refusal;
 use heddle_registrar::binding::{LogicalKey, ReplayKey};
 
+/// Who is answered.
+pub(super) struct Asker<'a> {
+    pub(super) name: &'a str,
+    /// Whether a word of theirs would be enough.
+    pub(super) may_approve: bool,
+    /// The policy says never, to everybody.
+    pub(super) is_forbidden: bool,
+}
+
 /// The answer to a command: what stands now, or why not.
 pub(super) fn answer(
     now: WallMs,
     key: &LogicalKey,
     applied: &Applied,
+    asker: &Asker<'_>,
 ) -> Result<EffectView, Problem> {
     if applied.kind == Kind::Refused {
-        return Err(refused(now, key, applied));
+        return Err(refused(now, key, applied, asker));
     }
     let mut view = view(now, key, &applied.facts)?;
     view.duplicate = applied.kind == Kind::Prior;
@@ -34,10 +44,15 @@ pub(super) fn answer(
     Ok(view)
 }
 
-fn refused(now: WallMs, key: &LogicalKey, applied: &Applied) -> Problem {
+fn refused(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) -> Problem {
     let code = applied.code.unwrap_or(Code::StepRefused);
     let facts = &applied.facts;
-    let problem = refusal(code, sentence(now, code, key, facts));
+    let problem = refusal(code, sentence(now, code, key, facts, asker));
+    if code == Code::ApprovalRefused && asker.is_forbidden {
+        return problem.next(
+            "Whoever keeps effects.toml can allow it. Nothing was run, and no key was used.",
+        );
+    }
     let is_about_nonce = matches!(
         code,
         Code::ApprovalNeeded | Code::NonceUnbound | Code::ReplayNonceConsumed
@@ -48,11 +63,24 @@ fn refused(now: WallMs, key: &LogicalKey, applied: &Applied) -> Problem {
     // What has happened needs a word of its own, for what makes up for it.
     if let Some(consumed) = &facts.consumed {
         let id = &consumed.approval;
-        return problem.with("request_id", id.as_str()).next(format!(
-            "A person runs `heddle effect approve {id} --compensation`; compensate with its --nonce. Nothing was run, and the key stays used."
-        ));
+        let owner = facts
+            .envelope(id)
+            .map_or("", |it| it.row.requested_by.as_str());
+        let runner = facts.runner().map_or("", |row| row.by.as_str());
+        let next = if asker.may_approve || [owner, runner].contains(&asker.name) {
+            format!(
+                "A person runs `heddle effect approve {id} --compensation`; compensate with its --nonce. Nothing was run, and the key stays used."
+            )
+        } else {
+            format!(
+                "A person who may approve runs `heddle effect compensate {key}`; or {owner}, whose effect it is, does so with the nonce of `heddle effect approve {id} --compensation`. Nothing was run, and the key stays used."
+            )
+        };
+        return problem.with("request_id", id.as_str()).next(next);
     }
-    match facts.envelopes.last() {
+    // An approval is for who asked: that of somebody else is of no use to this one.
+    let own = |envelope: &&Envelope| asker.may_approve || envelope.row.requested_by == asker.name;
+    match facts.envelopes.iter().rev().find(own) {
         Some(envelope) if envelope.is_live(now) => {
             let id = &envelope.row.envelope_id;
             problem.with("request_id", id.as_str()).next(format!(
@@ -66,12 +94,14 @@ fn refused(now: WallMs, key: &LogicalKey, applied: &Applied) -> Problem {
                 "The last approval is {}: ask again with `heddle effect request`. Nothing was registered, and the key is still free.",
                 envelope.status(now)
             )),
-        None => problem,
+        None => problem.next(
+            "Ask for it with `heddle effect request`; when a person has approved that, run this again with its --nonce. Nothing was registered, and the key is still free.",
+        ),
     }
 }
 
 /// Why the nonce that was shown is no good here.
-fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts) -> String {
+fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, by: &str) -> String {
     let Some(nonce) = &facts.nonce else {
         return "there is no good nonce: it is missing, or nobody has granted it".to_owned();
     };
@@ -83,6 +113,10 @@ fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts) -> String {
     match envelope.ruling() {
         Some(Ruling::Denied | Ruling::Revoked) => "the approval was taken back".to_owned(),
         _ if now >= nonce.grant.expires_at => format!("the approval was good until {until}"),
+        _ if !nonce.is_held_by(by) => format!(
+            "the approval was given to {}, and {by} is somebody else",
+            envelope.row.requested_by
+        ),
         _ => format!(
             "the nonce was granted to {} it as it was asked for, and this is something else",
             nonce.grant.purpose.as_str()
@@ -90,9 +124,10 @@ fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts) -> String {
     }
 }
 
-fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts) -> String {
+fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, asker: &Asker<'_>) -> String {
     let words = match code {
-        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts)),
+        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts, asker.name)),
+        Code::ApprovalRefused if asker.is_forbidden => "effects.toml says never",
         Code::ApprovalNeeded if facts.consumed.is_some() => {
             "a person has to approve first what makes up for it"
         }
@@ -100,7 +135,7 @@ fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts) -> String 
         Code::ReplayNonceConsumed => "the nonce was used for another effect",
         Code::ReplayStaleRequest => "the request for approval is too old",
         Code::ApprovalNeeded => "a person has to approve it first",
-        Code::ApprovalRefused => "this is not allowed to the caller, or to nobody",
+        Code::ApprovalRefused => "only who may approve it may say this",
         Code::NotFound => "nothing is registered under it",
         Code::CallReused => "the Idempotency-Key was used for another request",
         Code::OutcomeUnknown => "its command began, and nobody knows how it ended",
@@ -121,6 +156,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         .map_or(newest, |envelope| Some(&envelope.row));
     let receipt = facts.registration.as_ref().map(|row| row.receipt.as_str());
     let outcome = facts.outcome();
+    let word = facts.persons_word();
     let verdict = verdict(facts);
     Ok(EffectView {
         logical_request_key: key.to_string(),
@@ -161,7 +197,11 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
             Step::NotStarted { why } => Some(why.clone()),
             _ => None,
         }),
-        exit_code: outcome.and_then(|outcome| outcome.exit_code),
+        exit_code: match word {
+            Some((_, said)) => said,
+            None => outcome.and_then(|outcome| outcome.exit_code),
+        },
+        resolved: word.map(|(good, _)| if good { "done" } else { "failed" }.to_owned()),
         stdout: outcome.map(|outcome| outcome.stdout.clone()),
         stderr: outcome.map(|outcome| outcome.stderr.clone()),
         truncated: outcome.is_some_and(|outcome| outcome.truncated),
@@ -169,6 +209,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         verify_detail: verdict.map(|(_, detail)| detail),
         compensation: compensation(facts),
         steps: facts.steps.iter().map(step).collect(),
+        waited: None,
         lock: String::new(),
     })
 }
@@ -246,10 +287,21 @@ pub(super) fn step(row: &StepRow) -> EffectStep {
             Step::Started | Step::Compensating => String::new(),
             Step::NotStarted { why } => format!("nothing ran: {why}"),
             Step::Finished { outcome } | Step::Compensated { outcome } => ended(outcome),
-            Step::Resolved { again: true, note } => {
+            Step::Resolved {
+                again: true, note, ..
+            } => {
                 format!("did not happen, may run again; {note}")
             }
-            Step::Resolved { again: false, note } => format!("happened; {note}"),
+            Step::Resolved {
+                failed: true,
+                exit_code,
+                note,
+                ..
+            } => match exit_code {
+                Some(code) => format!("a person says that it failed with exit code {code}; {note}"),
+                None => format!("a person says that it failed; {note}"),
+            },
+            Step::Resolved { note, .. } => format!("a person says that it happened; {note}"),
             Step::Verified {
                 passed: true,
                 detail,

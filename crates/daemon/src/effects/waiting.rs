@@ -15,7 +15,7 @@ use heddle_core::names::AgentName;
 use heddle_registrar::binding::LogicalKey;
 use heddle_registrar::storage::sqlite::Waiting;
 use heddle_wire::broker::{EffectAnswer, EffectCall};
-use heddle_wire::ipc::{EffectRequestAnswer, EffectView};
+use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody, EffectView};
 use heddle_wire::problem::Problem;
 
 use super::ask::{Scope, is_passing, through_broker};
@@ -56,6 +56,9 @@ impl Effects {
         };
         match (asked, id) {
             (Err(problem), Some(id)) if is_passing(&problem) && can_wait(&call) => {
+                if let EffectCall::Request(body) = &call {
+                    self.refuse_a_conflict(mesh, body).await?;
+                }
                 self.keep(scope, id, &call).await?;
                 match call {
                     EffectCall::Request(_) => Ok(EffectAnswer::Requested(EffectRequestAnswer {
@@ -87,8 +90,60 @@ impl Effects {
             (Err(problem), _) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
                 self.with_last_word(mesh, call.key(), problem).await
             }
+            (Ok(EffectAnswer::View(mut view)), _) if matches!(call, EffectCall::Status { .. }) => {
+                view.waited = self.refused_word(mesh, call.key()).await?;
+                Ok(EffectAnswer::View(view))
+            }
             (asked, _) => asked,
         }
+    }
+
+    /// Of two requests that wait here and mean different things under one key, one is refused for certain.
+    async fn refuse_a_conflict(
+        &self,
+        mesh: &MeshState,
+        body: &EffectRequestBody,
+    ) -> Result<(), Problem> {
+        let what = |body: &EffectRequestBody| {
+            let more = (body.artifact_hash.clone(), body.run.clone());
+            (body.op.clone(), body.target.clone(), more)
+        };
+        for waiting in self.about(mesh, &body.key).await? {
+            let Ok(EffectCall::Request(first)) = serde_json::from_str(&waiting.call) else {
+                continue;
+            };
+            if what(&first) != what(body) {
+                let detail = format!(
+                    "{}: {} {} waits here under this key for the broker, and this is another effect",
+                    body.key, first.op, first.target
+                );
+                return Err(Problem::new(ErrorCode::ReplayBindingMismatch, detail)
+                    .with("conflict", "waiting_for_broker"));
+            }
+        }
+        Ok(())
+    }
+
+    /// What waits here about a key.
+    async fn about(&self, mesh: &MeshState, key: &str) -> Result<Vec<Waiting>, Problem> {
+        let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
+        let found = found.map_err(|error| storage_problem(&error))?;
+        let waiting = found.into_iter().map(|(_, waiting)| waiting);
+        Ok(waiting.filter(|waiting| waiting.key == key).collect())
+    }
+
+    /// The refusal of the last call about this key that waited here; none where it was taken.
+    async fn refused_word(
+        &self,
+        mesh: &MeshState,
+        key: Option<&str>,
+    ) -> Result<Option<String>, Problem> {
+        let Some(key) = key.and_then(|key| LogicalKey::parse(key).ok()) else {
+            return Ok(None);
+        };
+        let word = self.storage().last_outcome(mesh.mesh.mesh, &key).await;
+        let word = word.map_err(|error| storage_problem(&error))?;
+        Ok(word.filter(|word| word != ANSWERED))
     }
 
     /// A request that waited and was then refused left no trace at the authority; here it did.
@@ -98,13 +153,9 @@ impl Effects {
         key: Option<&str>,
         problem: Problem,
     ) -> Result<EffectAnswer, Problem> {
-        let Some(key) = key.and_then(|key| LogicalKey::parse(key).ok()) else {
-            return Err(problem);
-        };
-        let word = self.storage().last_outcome(mesh.mesh.mesh, &key).await;
-        match word.map_err(|error| storage_problem(&error))? {
-            Some(word) if word != ANSWERED => Err(problem.with("waited", word)),
-            _ => Err(problem),
+        match self.refused_word(mesh, key).await? {
+            Some(word) => Err(problem.with("waited", word)),
+            None => Err(problem),
         }
     }
 
@@ -133,13 +184,7 @@ impl Effects {
         mesh: &MeshState,
         key: &str,
     ) -> Result<Option<EffectView>, Problem> {
-        let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
-        let found = found.map_err(|error| storage_problem(&error))?;
-        let about: Vec<Waiting> = found
-            .into_iter()
-            .map(|(_, waiting)| waiting)
-            .filter(|waiting| waiting.key == key)
-            .collect();
+        let about = self.about(mesh, key).await?;
         let request = |waiting: &Waiting| match serde_json::from_str(&waiting.call) {
             Ok(EffectCall::Request(body)) => Some(view::waiting(waiting, body)),
             _ => None,
@@ -197,12 +242,20 @@ async fn tell_one(mesh: &MeshState, one: Waiting) -> Result<String, Problem> {
     }
 }
 
+/// An end is left in its place, for the next look.
+pub(super) fn look_again(effects: &Effects) {
+    effects.may_end.store(true, Ordering::Relaxed);
+}
+
 /// Tells what waits as soon as a broker is back.
 pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
     loop {
         tokio::select! {
             () = shared.shutdown.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
+        }
+        if effects.may_end.swap(false, Ordering::Relaxed) && !effects.hand_in_all(&shared).await {
+            look_again(&effects);
         }
         if !effects.may_wait.swap(false, Ordering::Relaxed) {
             continue;

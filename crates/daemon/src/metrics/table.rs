@@ -99,7 +99,7 @@ metrics_table! {
     Counter "heddle_effect_requests_total" ["outcome" = "asked" | "known" | "refused"] "Requests for the approval of effects: asked, known or refused";
     Counter "heddle_effect_decisions_total" ["outcome" = "approved" | "turned_down" | "refused"] "Words about such requests: approved, turned_down, or refused to who had no right";
     Counter "heddle_effect_registrations_total" ["code" = "REGISTERED" | "REPLAY_DUPLICATE" | "REPLAY_NONCE_CONSUMED" | "NONCE_UNBOUND" | "ATTEMPT_COLLISION" | "REPLAY_STALE_REQUEST" | "REPLAY_BINDING_MISMATCH" | "REPLAY_ATTEMPT_NO_BYPASS" | "REPLAY_SURFACE_NOT_FIT" | "APPROVAL_NEEDED" | "APPROVAL_REFUSED" | "IDEMPOTENCY_KEY_REUSED" | "EFFECT_STEP_REFUSED" | "failed"] "Registrations of effects by the code of their answer; REGISTERED for the one that did it";
-    Counter "heddle_effect_runs_total" ["outcome" = "started" | "finished" | "not_started" | "resolved_done" | "resolved_again"] "Runs of effects: started, finished, not_started, or resolved by a person";
+    Counter "heddle_effect_runs_total" ["outcome" = "started" | "finished" | "not_started" | "resolved_done" | "resolved_failed" | "resolved_again"] "Runs of effects: started, finished, not_started, or resolved by a person";
     Counter "heddle_effect_verdicts_total" ["outcome" = "passed" | "failed"] "Verifications of effects: passed or failed";
     Counter "heddle_effect_compensations_total" ["outcome" = "begun" | "done" | "failed" | "not_started" | "resolved_done" | "resolved_again"] "Compensations of effects: begun, done, failed, not_started, or resolved by a person";
     Counter "heddle_effect_waited_total" [] "Calls about effects that were kept until their broker could be reached";

@@ -3,10 +3,13 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use heddle_store::{BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem};
+use heddle_store::{
+    BackupError, Checkup, MeshCheck, check_up, had_effects, is_bare, problem_in, quick_problem,
+};
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use crate::config::{Config, HOME_MESH};
+use crate::effects::PolicyFile;
 use crate::inbox::damage::{in_words, is_readable};
 
 /// Below this a start may fail for want of space.
@@ -65,17 +68,51 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
             Err(error) => unreadable("effects.db", &error),
         });
     }
+    found.extend(effects_lost(home));
+    found.push(effects_policy(home));
     found.push(disk(home));
     found.push(modes(home));
     found
+}
+
+fn effects_policy(home: &Path) -> Finding {
+    let file = home.join("effects.toml");
+    match PolicyFile::new(file.clone()).trouble() {
+        Some(trouble) => wrong(
+            "effects.toml",
+            trouble,
+            "Mend the file; every [[rule]] needs `operation` and `approval`. It is read at the next question, without a restart.",
+        ),
+        None if !file.exists() => fine(
+            "effects.toml",
+            "there is none: a person approves every effect that an agent asks for",
+        ),
+        None => fine("effects.toml", "it can be read"),
+    }
+}
+
+/// The store remembers that effects were decided about here; without their file nobody knows which.
+fn effects_lost(home: &Path) -> Option<Finding> {
+    let is_lost = bytes(home, "effects.db") == 0 && had_effects(&home.join("data.db"));
+    is_lost.then(|| {
+        wrong(
+            "effects.db",
+            "it is missing or empty, but this home has decided about effects".to_owned(),
+            crate::effects::LOST_NEXT,
+        )
+    })
 }
 
 /// What would keep a daemon from starting in this home, as far as a quick look tells.
 pub fn trouble(home: &Path) -> Option<String> {
     let data = home.join("data.db");
     if bytes(home, "data.db") > 0 && (left(home).is_none() || !is_bare(&data)) {
-        let problem = quick_problem(&data)?;
-        return Some(format!("data.db is damaged: {problem}"));
+        if let Some(problem) = quick_problem(&data) {
+            return Some(format!("data.db is damaged: {problem}"));
+        }
+        return effects_lost(home)
+            .map(|finding| format!("{}: {}", finding.check, finding.says))
+            .or_else(|| PolicyFile::new(home.join("effects.toml")).trouble());
     }
     let left = left(home)?;
     Some(format!("data.db is missing or empty, but {left} is there"))

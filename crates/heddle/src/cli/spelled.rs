@@ -17,6 +17,9 @@ const WITHOUT_SCOPE: [&str; 9] = [
     "advanced",
 ];
 
+/// What somebody else is to say: a person, and not the agent that is told of it.
+const ANOTHERS: [&str; 2] = ["heddle effect approve", "heddle effect deny"];
+
 /// A word as a shell takes it.
 pub fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_@%+=:,./-".contains(c);
@@ -32,13 +35,17 @@ impl Context {
         let mut spelled = command.to_owned();
         let verb = command.split_whitespace().nth(1).unwrap_or_default();
         let has_scope = !WITHOUT_SCOPE.contains(&verb);
+        let is_anothers = ANOTHERS.iter().any(|verb| command.starts_with(verb));
         let environment = &self.environment;
         let mesh = self.mesh.as_ref().filter(|_| self.mesh != environment.mesh);
         let agent = self.agent.as_ref();
         let agent = agent.filter(|_| self.agent != environment.agent);
         let home = Some(&self.home).filter(|home| Some(*home) != environment.home.as_ref());
         let named = [
-            ("--agent", agent.filter(|_| has_scope).cloned()),
+            (
+                "--agent",
+                agent.filter(|_| has_scope && !is_anothers).cloned(),
+            ),
             ("--mesh", mesh.filter(|_| has_scope).cloned()),
             ("--home", home.map(|home| home.display().to_string())),
         ];
@@ -123,6 +130,10 @@ mod tests {
                 r"heddle task ready --agent 'it'\''s' --mesh team",
             ),
             ("heddle status", "heddle status"),
+            (
+                "heddle effect approve env_1",
+                "heddle effect approve env_1 --mesh team",
+            ),
             (
                 "heddle peers --mesh other",
                 r"heddle peers --mesh other --agent 'it'\''s'",

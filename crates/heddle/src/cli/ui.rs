@@ -61,6 +61,20 @@ pub fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{}", super::text::printable(text));
 }
 
+/// Whether whoever sits at the terminal says yes. Where nobody does, the call itself was the word.
+pub fn confirm(question: &str) -> Result<bool, CliError> {
+    let (input, mut error) = (io::stdin(), io::stderr().lock());
+    if !input.is_terminal() || !error.is_terminal() {
+        return Ok(true);
+    }
+    let failed = |error: io::Error| CliError::new(exit::FAILED, error.to_string());
+    write!(error, "{question}").map_err(failed)?;
+    error.flush().map_err(failed)?;
+    let mut line = String::new();
+    input.read_line(&mut line).map_err(failed)?;
+    Ok(matches!(line.trim(), "y" | "Y" | "yes"))
+}
+
 /// How far long work has come, on one line of a terminal that is written over; nothing where nobody
 /// looks.
 pub fn progress(text: &str) {

@@ -10,6 +10,7 @@
 pub mod broker_process;
 pub mod data;
 pub mod door;
+pub mod effect_pair;
 pub mod effect_proxy;
 pub mod embedding_server;
 pub mod files;
@@ -27,6 +28,7 @@ pub mod servers;
 pub mod small_disk;
 pub mod sse;
 pub mod stub_broker;
+pub mod team_broker;
 pub mod vectors;
 
 use std::io::{BufRead, BufReader, Read, Write as _};

@@ -6,10 +6,10 @@ use super::{Approved, Caller, HOUR_MS, Registrar};
 use crate::authority::Nonce;
 use crate::binding::{Effect, LogicalKey};
 use crate::code::Code;
-use crate::command::{Applied, Ask, Kind};
+use crate::command::{Applied, Ask, Consent, Kind};
 use crate::facts::{Envelope, Facts};
-use crate::policy::Approval;
-use crate::rows::{Grant, Purpose, Ruling};
+use crate::policy::{AUTO, Approval};
+use crate::rows::{Purpose, Ruling};
 use crate::storage::{Storage, StorageError};
 
 impl<S: Storage> Registrar<S> {
@@ -23,14 +23,19 @@ impl<S: Storage> Registrar<S> {
         }
         let is_auto = ruled.approval == Approval::Auto;
         let grant = || self.grant(&Nonce::mint(self.ids.as_ref()), Purpose::Register, &ruled);
-        let applied = self.ask_for(effect, by, is_auto.then(grant)).await?;
-        let envelope = applied.facts.live_envelope(self.now());
+        let consent = is_auto.then(|| Consent {
+            grant: grant(),
+            by: AUTO.to_owned(),
+        });
+        let applied = self.ask_for(effect, by, consent).await?;
+        let envelope = applied.facts.live_envelope_of(&by.agent, self.now());
         match envelope.filter(|envelope| envelope.ruling().is_none()) {
             // Asked for under an older policy.
             Some(envelope) if is_auto => {
                 let id = envelope.row.envelope_id.clone();
+                let nobody = Caller::new(AUTO, "");
                 let decided = self
-                    .decide(key, &by.beforehand(), id, Ruling::Approved, Some(grant()))
+                    .decide(key, &nobody, id, Ruling::Approved, Some(grant()))
                     .await?;
                 Ok(Applied {
                     facts: decided.facts,
@@ -46,7 +51,7 @@ impl<S: Storage> Registrar<S> {
         &self,
         effect: Effect,
         by: &Caller,
-        consent: Option<Grant>,
+        consent: Option<Consent>,
     ) -> Result<Applied, StorageError> {
         let ttl = i64::from(self.policy().request_ttl_hours) * HOUR_MS;
         let key = effect.key.clone();

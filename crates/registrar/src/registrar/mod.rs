@@ -141,7 +141,7 @@ impl<S: Storage> Registrar<S> {
         Arc::clone(&policy)
     }
 
-    /// From now on this is the policy. What was approved under another one stays approved.
+    /// From now on this is the policy. What was approved under another one stays approved, unless it is `never` now.
     pub fn set_policy(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
     }

@@ -6,9 +6,9 @@ use super::{Caller, HOUR_MS, RegisterAsk, Registrar};
 use crate::authority::Nonce;
 use crate::binding::{Effect, LogicalKey};
 use crate::code::Code;
-use crate::command::{Applied, Ask, Kind, Register};
+use crate::command::{Applied, Ask, Consent, Kind, Register, Word};
 use crate::life::Stage;
-use crate::policy::Approval;
+use crate::policy::{AUTO, Approval};
 use crate::rows::{Outcome, Purpose, Ruling};
 use crate::storage::{Storage, StorageError};
 
@@ -19,6 +19,12 @@ impl<S: Storage> Registrar<S> {
         // S0: the look that tells a retry from a lost race.
         let facts = self.facts(&key).await?;
         let looked_free = facts.consumed.is_none();
+        // Whatever was approved before: who forbids it now means it.
+        if looked_free && self.ruled(&ask.effect).approval == Approval::Never {
+            return self
+                .refuse(key, by, "register", Code::ApprovalRefused)
+                .await;
+        }
         let nonce = match (ask.nonce, looked_free) {
             (None, true) => match self.own_consent(&ask.effect, by).await? {
                 Ok(nonce) => nonce,
@@ -71,13 +77,21 @@ impl<S: Storage> Registrar<S> {
         }
         let nonce = Nonce::mint(self.ids.as_ref());
         let grant = self.grant(&nonce, Purpose::Register, &ruled);
-        let asked = self.ask_for(effect.clone(), by, Some(grant)).await?;
+        let granter = match ruled.approval {
+            Approval::Auto => Caller::new(AUTO, ""),
+            _ => by.clone(),
+        };
+        let consent = Consent {
+            grant,
+            by: granter.agent.clone(),
+        };
+        let asked = self.ask_for(effect.clone(), by, Some(consent)).await?;
         match asked.kind {
             Kind::Fresh => return Ok(Ok(Some(nonce))),
             Kind::Refused => return Ok(Err(asked.code.unwrap_or(Code::StepRefused))),
             Kind::Prior => {}
         }
-        let Some(envelope) = asked.facts.live_envelope(self.now()) else {
+        let Some(envelope) = asked.facts.live_envelope_of(&by.agent, self.now()) else {
             // Consumed meanwhile: the registration itself will say so.
             return Ok(Ok(None));
         };
@@ -86,7 +100,7 @@ impl<S: Storage> Registrar<S> {
         }
         let (key, id) = (effect.key.clone(), envelope.row.envelope_id.clone());
         let decided = self
-            .decide(key, by, id, Ruling::Approved, Some(grant))
+            .decide(key, &granter, id, Ruling::Approved, Some(grant))
             .await?;
         Ok(match decided.kind {
             // Consumed meanwhile: what has happened takes no nonce, and the registration will say so.
@@ -102,6 +116,14 @@ impl<S: Storage> Registrar<S> {
         attempt_id: String,
         by: &Caller,
     ) -> Result<Applied, StorageError> {
+        let facts = self.facts(&key).await?;
+        let is_forbidden = facts.consumed.as_ref().is_some_and(|consumed| {
+            let ruled = self.ruled(&consumed.effect);
+            ruled.approval == Approval::Never
+        });
+        if is_forbidden && facts.stage() == Stage::Registered {
+            return self.refuse(key, by, "start", Code::ApprovalRefused).await;
+        }
         self.apply(key, by, Ask::Start { attempt_id }).await
     }
 
@@ -139,7 +161,8 @@ impl<S: Storage> Registrar<S> {
         note: String,
         by: &Caller,
     ) -> Result<Applied, StorageError> {
-        self.resolve_round(key, None, (again, note), by).await
+        let word = if again { Word::Again } else { Word::Done };
+        self.resolve_round(key, None, (word, note), by).await
     }
 
     /// The same about one run and no other: two people who saw the same one gone resolve it once.
@@ -147,10 +170,10 @@ impl<S: Storage> Registrar<S> {
         &self,
         key: LogicalKey,
         round: Option<i64>,
-        (again, note): (bool, String),
+        (word, note): (Word, String),
         by: &Caller,
     ) -> Result<Applied, StorageError> {
-        let ask = Ask::Resolve { round, again, note };
+        let ask = Ask::Resolve { round, word, note };
         let facts = self.facts(&key).await?;
         let may = facts.consumed.as_ref().is_some_and(|consumed| {
             let ruled = self.ruled(&consumed.effect);

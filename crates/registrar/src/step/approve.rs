@@ -4,29 +4,32 @@ use heddle_core::clock::WallMs;
 
 use crate::binding::Effect;
 use crate::code::Code;
-use crate::command::{Command, Stepped};
+use crate::command::{Command, Consent, Stepped};
 use crate::facts::Facts;
 use crate::life::Stage;
 use crate::rows::{DecisionRow, EnvelopeRow, Grant, Purpose, Row, Ruling};
 
-/// One live envelope for a key: asking again for the same is the same request.
+/// One live envelope for a key and a caller: asking again for the same is the same request. An envelope is
+/// bound to its owner, so somebody else's request is another one; only one of them can ever be used.
 pub(super) fn request(
     facts: &Facts,
     command: &Command,
     effect: &Effect,
     envelope_id: &str,
     expires_at: WallMs,
-    consent: Option<Grant>,
+    consent: Option<&Consent>,
 ) -> Stepped {
     let standing = match (&facts.consumed, facts.live_envelope(command.now)) {
         (Some(consumed), _) => Some(&consumed.effect),
         (None, Some(envelope)) => Some(&envelope.row.effect),
         (None, None) => None,
     };
+    let own = facts.live_envelope_of(&command.by, command.now);
+    let is_known = facts.consumed.is_some() || own.is_some();
     match standing {
-        Some(standing) if standing == effect => Stepped::prior(Code::ReplayDuplicate),
-        Some(_) => Stepped::refused(Code::ReplayBindingMismatch),
-        None => {
+        Some(standing) if standing != effect => Stepped::refused(Code::ReplayBindingMismatch),
+        _ if is_known => Stepped::prior(Code::ReplayDuplicate),
+        _ => {
             let mut rows = vec![Row::Envelope(EnvelopeRow {
                 envelope_id: envelope_id.to_owned(),
                 effect: effect.clone(),
@@ -35,13 +38,13 @@ pub(super) fn request(
                 requested_at: command.now,
                 expires_at,
             })];
-            rows.extend(consent.map(|grant| {
+            rows.extend(consent.map(|consent| {
                 Row::Decision(DecisionRow {
                     envelope_id: envelope_id.to_owned(),
                     seq: 1,
                     ruling: Ruling::Approved,
-                    grant: Some(within(grant, expires_at)),
-                    by: command.by.clone(),
+                    grant: Some(within(consent.grant, expires_at)),
+                    by: consent.by.clone(),
                     at: command.now,
                 })
             }));

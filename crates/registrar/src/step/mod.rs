@@ -46,7 +46,10 @@ fn decide(facts: &Facts, command: &Command) -> Stepped {
             envelope_id,
             expires_at,
             consent,
-        } => approve::request(facts, command, effect, envelope_id, *expires_at, *consent),
+        } => {
+            let consent = consent.as_ref();
+            approve::request(facts, command, effect, envelope_id, *expires_at, consent)
+        }
         Ask::Decide {
             envelope_id,
             ruling,
@@ -59,7 +62,7 @@ fn decide(facts: &Facts, command: &Command) -> Stepped {
             outcome,
         } => run::finish(facts, command, attempt_id, outcome),
         Ask::NotStarted { attempt_id, why } => run::not_started(facts, command, attempt_id, why),
-        Ask::Resolve { round, again, note } => run::resolve(facts, command, *round, (*again, note)),
+        Ask::Resolve { round, word, note } => run::resolve(facts, command, *round, (*word, note)),
         Ask::Verify { passed, detail } => run::verify(facts, command, *passed, detail),
         Ask::Compensate { nonce, attempt_id } => {
             run::compensate(facts, command, *nonce, attempt_id)

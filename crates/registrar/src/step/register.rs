@@ -11,7 +11,7 @@ use crate::facts::{Facts, NonceFacts};
 use crate::rows::{ConsumeRow, Purpose, RegistrationRow, Row, Ruling};
 
 pub(super) fn register(facts: &Facts, command: &Command, ask: &Register) -> Stepped {
-    let case = case_of(facts, command.now, ask);
+    let case = case_of(facts, command, ask);
     match decide::register(case) {
         Verdict::Prior(code) => Stepped::prior(code),
         Verdict::Refuse(code) => Stepped::refused(code),
@@ -23,7 +23,8 @@ pub(super) fn register(facts: &Facts, command: &Command, ask: &Register) -> Step
     }
 }
 
-fn case_of(facts: &Facts, now: WallMs, ask: &Register) -> Case {
+fn case_of(facts: &Facts, command: &Command, ask: &Register) -> Case {
+    let now = command.now;
     let key = match &facts.consumed {
         None => Key::Free,
         Some(consumed) => {
@@ -52,7 +53,7 @@ fn case_of(facts: &Facts, now: WallMs, ask: &Register) -> Case {
             Purpose::Register,
             &ask.effect,
             ask.approval.as_deref(),
-            now,
+            (&command.by, now),
         ),
     }
 }
@@ -63,7 +64,7 @@ pub(super) fn worth(
     purpose: Purpose,
     effect: &Effect,
     approval: Option<&str>,
-    now: WallMs,
+    (by, now): (&str, WallMs),
 ) -> Nonce {
     let Some(nonce) = nonce else {
         return Nonce::Unbound;
@@ -74,6 +75,7 @@ pub(super) fn worth(
     let envelope = &nonce.envelope;
     let is_bound = nonce.grant.purpose == purpose
         && envelope.row.effect == *effect
+        && (nonce.is_held_by(by) || purpose == Purpose::Compensate)
         && approval.is_none_or(|approval| approval == envelope.row.envelope_id)
         && envelope.ruling() == Some(Ruling::Approved);
     let in_window = nonce.grant.not_before <= now && now < nonce.grant.expires_at;

@@ -2,7 +2,7 @@
 
 use crate::authority::NonceHash;
 use crate::code::Code;
-use crate::command::{Command, Stepped};
+use crate::command::{Command, Stepped, Word};
 use crate::decide::Nonce;
 use crate::facts::Facts;
 use crate::life::{Move, Stage, after};
@@ -109,22 +109,27 @@ pub(super) fn resolve(
     facts: &Facts,
     command: &Command,
     of: Option<i64>,
-    (again, note): (bool, &str),
+    (word, note): (Word, &str),
 ) -> Stepped {
-    let by = if again {
-        Move::ResolveAgain
-    } else {
-        Move::ResolveDone
+    let (by, exit_code) = match word {
+        Word::Again => (Move::ResolveAgain, None),
+        Word::Done => (Move::ResolveDone, None),
+        Word::Failed { exit_code } => (Move::ResolveDone, exit_code),
     };
+    let failed = matches!(word, Word::Failed { .. });
     let Some((runner, round)) = under_way(facts) else {
         return impossible(facts);
     };
-    if after(facts.stage(), by).is_none() || of.is_some_and(|of| of != round) {
+    // A compensation that failed is not made up for: there is nothing to say but whether it begins again.
+    let is_said = !failed || round > 0;
+    if !is_said || after(facts.stage(), by).is_none() || of.is_some_and(|of| of != round) {
         return impossible(facts);
     }
     let step = Step::Resolved {
-        again,
+        again: word == Word::Again,
         note: note.to_owned(),
+        failed,
+        exit_code,
     };
     let resolved = row(command, round, &runner.attempt_id, step);
     Stepped::fresh(vec![Row::Step(resolved)])
@@ -174,11 +179,16 @@ pub(super) fn compensate(
         Purpose::Compensate,
         &consumed.effect,
         Some(&consumed.approval),
-        command.now,
+        (&command.by, command.now),
     );
+    // Whoever ran it may also be the one to make up for it.
+    let has_run = facts.runner().is_some_and(|row| row.by == command.by);
+    let granted = facts.nonce.as_ref();
+    let is_held = has_run || granted.is_some_and(|nonce| nonce.is_held_by(&command.by));
     match found {
         Nonce::Consumed => Stepped::refused(Code::ReplayNonceConsumed),
         Nonce::Unbound => Stepped::refused(Code::NonceUnbound),
+        Nonce::Good if !is_held => Stepped::refused(Code::NonceUnbound),
         Nonce::Good => {
             let round = facts.compensation_round() - 1;
             let mut compensating = row(command, round, attempt_id, Step::Compensating);

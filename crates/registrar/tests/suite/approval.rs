@@ -1,20 +1,37 @@
 //! Who may ask, who may approve, and what the policy says.
 
+use heddle_registrar::binding::Effect;
 use heddle_registrar::code::Code;
 use heddle_registrar::command::Kind;
-use heddle_registrar::registrar::RegisterAsk;
+use heddle_registrar::policy::{AUTO, Policy};
+use heddle_registrar::registrar::{Caller, RegisterAsk};
 use heddle_registrar::rows::{Purpose, Ruling};
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::memory::Memory;
 
-use crate::world::{Raw, World, agent, effect, ended, key, person, prior, refused, with_policy};
+use crate::world::{
+    Raw, World, agent, effect, ended, key, person, prior, refused, with_policy, worker,
+};
 
 async fn asking_twice_is_one_request<S: Storage>(w: World<S>) {
     let first = w.registrar.request(effect("k"), &agent()).await.unwrap();
     assert_eq!(first.kind, Kind::Fresh);
-    let again = w.registrar.request(effect("k"), &person()).await.unwrap();
+    let again = w.registrar.request(effect("k"), &agent()).await.unwrap();
     prior(&again, Code::ReplayDuplicate);
     assert_eq!(again.facts.envelopes, first.facts.envelopes);
+    // Somebody else's is another one: an envelope belongs to who asked.
+    let theirs = w.registrar.request(effect("k"), &worker()).await.unwrap();
+    assert_eq!(
+        (theirs.kind, theirs.facts.envelopes.len()),
+        (Kind::Fresh, 2)
+    );
+    assert_eq!(theirs.facts.envelopes[1].row.requested_by, "worker");
+    let other = Effect {
+        target: "staging".into(),
+        ..effect("k")
+    };
+    let other = w.registrar.request(other, &person()).await.unwrap();
+    refused(&other, Code::ReplayBindingMismatch);
     let envelope = &first.facts.envelopes[0];
     assert_eq!(envelope.status(w.registrar.now()), "awaiting_approval");
     assert_eq!(
@@ -130,7 +147,93 @@ async fn without_a_word_of_its_own_nobody_compensates<S: Storage>(w: World<S>) {
     assert_eq!(own.unwrap().kind, Kind::Fresh);
 }
 
+async fn rp_04_rg_07_a_nonce_is_bound_to_its_owner<S: Storage>(w: World<S>) {
+    let nonce = w.nonce(&effect("k")).await;
+    let stolen = w
+        .register_as(&worker(), &effect("k"), Some(&nonce), None)
+        .await;
+    refused(&stolen.unwrap(), Code::NonceUnbound);
+    assert_eq!(w.facts("k").await.consumed, None, "nothing was burned");
+    assert_eq!(
+        w.register(&effect("k"), Some(&nonce)).await.kind,
+        Kind::Fresh
+    );
+    // What has happened is told to everybody, whoever's nonce they hold.
+    let late = w
+        .register_as(&worker(), &effect("k"), Some(&nonce), None)
+        .await;
+    prior(&late.unwrap(), Code::ReplayDuplicate);
+    // Whoever granted it has said yes.
+    let nonce = w.nonce(&effect("k2")).await;
+    let granter = w
+        .register_as(&person(), &effect("k2"), Some(&nonce), None)
+        .await;
+    assert_eq!(granter.unwrap().kind, Kind::Fresh);
+}
+
+async fn rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner<S: Storage>(w: World<S>) {
+    let attempt = w.registered("k").await.facts.consumed.unwrap().attempt_id;
+    let by = agent();
+    let started = w
+        .registrar
+        .start(key("k"), attempt.clone(), &worker())
+        .await;
+    started.unwrap();
+    let told = w.registrar.finish(key("k"), attempt, ended(1), &by).await;
+    told.unwrap();
+    let verdict = w
+        .registrar
+        .verify(key("k"), false, String::new(), &by)
+        .await;
+    let approval = verdict.unwrap().facts.consumed.unwrap().approval;
+    let granter = person();
+    let granted = w
+        .registrar
+        .approve(&approval, &granter, Purpose::Compensate, None);
+    let nonce = granted.await.unwrap().unwrap().nonce;
+    let stranger = Caller::new("stranger", "alice");
+    let stolen = w.registrar.compensate(key("k"), nonce.clone(), &stranger);
+    refused(&stolen.await.unwrap(), Code::NonceUnbound);
+    // Who asked, who granted, and who ran it.
+    let own = w.registrar.compensate(key("k"), nonce, &worker()).await;
+    assert_eq!(own.unwrap().kind, Kind::Fresh);
+}
+
+async fn never_stops_what_was_approved_or_registered_before<S: Storage>(w: World<S>) {
+    let nonce = w.nonce(&effect("k")).await;
+    let inert = w.registered("inert").await.facts.consumed.unwrap();
+    let never = "[[rule]]\noperation = \"*\"\napproval = \"never\"";
+    w.registrar.set_policy(Policy::parse(never).unwrap());
+    refused(
+        &w.register(&effect("k"), Some(&nonce)).await,
+        Code::ApprovalRefused,
+    );
+    let started = w
+        .registrar
+        .start(key("inert"), inert.attempt_id.clone(), &agent())
+        .await;
+    refused(&started.unwrap(), Code::ApprovalRefused);
+    prior(
+        &w.register(&effect("inert"), None).await,
+        Code::ReplayDuplicate,
+    );
+    // Nothing was used up.
+    w.registrar.set_policy(Policy::default());
+    assert_eq!(
+        w.register(&effect("k"), Some(&nonce)).await.kind,
+        Kind::Fresh
+    );
+    let started = w
+        .registrar
+        .start(key("inert"), inert.attempt_id, &agent())
+        .await;
+    assert_eq!(started.unwrap().kind, Kind::Fresh);
+}
+
 on_every_store!(
+    rp_04_rg_07_a_nonce_is_bound_to_its_owner,
+    rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner,
+    never_stops_what_was_approved_or_registered_before,
     an_approval_whose_window_is_over_is_expired_and_asked_for_anew,
     without_a_word_of_its_own_nobody_compensates,
     asking_twice_is_one_request,
@@ -174,6 +277,13 @@ async fn the_policy_decides_who_is_asked() {
     );
     let auto = w.registrar.register(ask.clone(), &agent()).await.unwrap();
     assert_eq!(auto.kind, Kind::Fresh);
+    for facts in [&requested.facts, &auto.facts] {
+        assert_eq!(facts.envelopes[0].decisions[0].by, AUTO, "nobody's word");
+    }
+    // Nobody is asked, whoever comes: also where somebody else has a request of their own.
+    ask.effect = effect("asked");
+    let second = w.registrar.register(ask.clone(), &worker()).await.unwrap();
+    assert_eq!(second.kind, Kind::Fresh);
     ask.effect = heddle_registrar::binding::Effect::new("p", "pay", "x", "", "").unwrap();
     let never = w.registrar.register(ask.clone(), &person()).await.unwrap();
     refused(&never, Code::ApprovalRefused);

@@ -1,7 +1,7 @@
 //! The steps of a run: who may take them, and what a dead runner leaves behind.
 
 use heddle_registrar::code::Code;
-use heddle_registrar::command::Kind;
+use heddle_registrar::command::{Kind, Word};
 use heddle_registrar::life::Stage;
 use heddle_registrar::rows::Step;
 use heddle_registrar::storage::Storage;
@@ -127,7 +127,7 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     // Somebody else who saw the first run gone, too, does not give the second one back.
     let late = w
         .registrar
-        .resolve_round(key("k"), Some(1), (true, String::new()), &person())
+        .resolve_round(key("k"), Some(1), (Word::Again, String::new()), &person())
         .await
         .unwrap();
     refused(&late, Code::StepRefused);
@@ -157,7 +157,38 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     ));
 }
 
+async fn a_persons_word_is_kept_as_it_was_said<S: Storage>(w: World<S>) {
+    for (name, word, kept) in [
+        ("done", Word::Done, (true, None)),
+        (
+            "failed",
+            Word::Failed { exit_code: Some(9) },
+            (false, Some(9)),
+        ),
+        ("code", Word::Failed { exit_code: None }, (false, None)),
+    ] {
+        w.registered(name).await;
+        let started = w.registrar.start(key(name), "a".into(), &agent()).await;
+        started.unwrap();
+        let by = person();
+        let said = w
+            .registrar
+            .resolve_round(key(name), Some(1), (word, String::new()), &by)
+            .await
+            .unwrap();
+        assert_eq!(
+            (said.kind, said.facts.stage()),
+            (Kind::Fresh, Stage::Finished)
+        );
+        assert_eq!(w.facts(name).await.persons_word(), Some(kept));
+        // The runner was only slow: its end is not what a person has said.
+        let ghost = w.registrar.finish(key(name), "a".into(), ended(0), &by);
+        refused(&ghost.await.unwrap(), Code::StepRefused);
+    }
+}
+
 on_every_store!(
+    a_persons_word_is_kept_as_it_was_said,
     one_attempt_takes_the_run_and_only_it_may_end_it,
     rg_18_a_step_without_a_registration_is_refused,
     an_unknown_outcome_runs_again_only_on_a_persons_word,

@@ -4,6 +4,7 @@
 use std::process::{Command as Process, Stdio};
 use std::sync::Arc;
 
+use heddle_registrar::authority::Nonce;
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Ask, Command, Kind, Register};
 use heddle_registrar::registrar::RegisterAsk;
@@ -19,12 +20,9 @@ const ATTEMPTS: usize = 24;
 const PROCESSES: usize = 4;
 const PER_PROCESS: usize = 16;
 const CHILD: &str = "HEDDLE_TEST_RACE_SCHEMA";
+const CHILD_NONCE: &str = "HEDDLE_TEST_RACE_NONCE";
 
-fn register<S: Storage>(
-    w: &World<S>,
-    nth: &str,
-    nonce: &heddle_registrar::authority::Nonce,
-) -> Command {
+fn register<S: Storage>(w: &World<S>, nth: &str, nonce: &Nonce) -> Command {
     Command {
         key: key("k"),
         by: "planner".into(),
@@ -115,8 +113,7 @@ async fn race_in_this_process(schema: &str) {
     let storage = Postgres::connect(&postgres_url(), schema).await.unwrap();
     let seed = u64::from(std::process::id());
     let w = with_policy(storage, Raw::None, seed, "").await.unwrap();
-    let envelope = w.request(&effect("k")).await;
-    let nonce = w.approve(&envelope).await;
+    let nonce = Nonce::presented(&std::env::var(CHILD_NONCE).unwrap());
     let w = Arc::new(w);
     let mut racing = Vec::new();
     for _ in 0..PER_PROCESS {
@@ -139,13 +136,22 @@ async fn rg_14_64_attempts_from_4_processes_make_one_effect() {
     }
     let schema = fresh_schema();
     let url = postgres_url();
-    drop(Postgres::connect(&url, &schema).await.unwrap());
+    let storage = Postgres::connect(&url, &schema).await.unwrap();
+    let w = with_policy(storage, Raw::None, 1, "").await.unwrap();
+    let envelope = w.request(&effect("k")).await;
+    // Before anybody runs: what has happened takes no further nonce.
+    let mut nonces = Vec::new();
+    for _ in 0..PROCESSES {
+        nonces.push(w.approve(&envelope).await);
+    }
     let test = "races::rg_14_64_attempts_from_4_processes_make_one_effect";
-    let children: Vec<_> = (0..PROCESSES)
-        .map(|_| {
+    let children: Vec<_> = nonces
+        .iter()
+        .map(|nonce| {
             Process::new(std::env::current_exe().unwrap())
                 .args([test, "--exact", "--nocapture"])
                 .env(CHILD, &schema)
+                .env(CHILD_NONCE, nonce.reveal())
                 .stdout(Stdio::piped())
                 .spawn()
                 .unwrap()

@@ -183,6 +183,11 @@ pub(crate) fn agent() -> Caller {
     Caller::new("planner", "alice")
 }
 
+/// Another one, in the same home.
+pub(crate) fn worker() -> Caller {
+    Caller::new("worker", "alice")
+}
+
 /// The agent, with an id of its own for the request; `nth` stands for what it asks.
 pub(crate) fn calling(id: &str, nth: u8) -> Caller {
     let call = Call {
@@ -249,6 +254,16 @@ impl<S: Storage> World<S> {
         nonce: Option<&Nonce>,
         attempt: Option<&str>,
     ) -> Result<Applied, StorageError> {
+        self.register_as(&agent(), effect, nonce, attempt).await
+    }
+
+    pub(crate) async fn register_as(
+        &self,
+        by: &Caller,
+        effect: &Effect,
+        nonce: Option<&Nonce>,
+        attempt: Option<&str>,
+    ) -> Result<Applied, StorageError> {
         let ask = RegisterAsk {
             effect: effect.clone(),
             approval: None,
@@ -256,7 +271,7 @@ impl<S: Storage> World<S> {
             said_attempt: attempt.map(str::to_owned),
             verify: None,
         };
-        self.registrar.register(ask, &agent()).await
+        self.registrar.register(ask, by).await
     }
 
     /// Registered with a nonce of its own.

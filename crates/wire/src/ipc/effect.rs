@@ -55,6 +55,19 @@ pub struct EffectApproveAnswer {
     pub nonce: Option<String>,
     pub expires_at: String,
     pub duplicate: bool,
+    /// What was approved, and for whom.
+    #[serde(default)]
+    pub logical_request_key: String,
+    #[serde(default)]
+    pub operation: String,
+    #[serde(default)]
+    pub target: String,
+    #[serde(default)]
+    pub artifact_hash: String,
+    #[serde(default)]
+    pub run: String,
+    #[serde(default)]
+    pub requested_by: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +160,12 @@ pub struct EffectResolveBody {
     pub key: String,
     /// True: it did not happen and may run again. False: it happened.
     pub again: bool,
+    /// It happened, and did not go well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+    /// With `failed`, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
     #[serde(default)]
     pub note: String,
     /// It was run in another home, and whoever says this has made sure that nothing runs there.
@@ -253,6 +272,9 @@ pub struct EffectView {
     #[serde(default)]
     pub not_started: Option<String>,
     pub exit_code: Option<i32>,
+    /// What a person said of a run that nobody ended: `done` or `failed`.
+    #[serde(default)]
+    pub resolved: Option<String>,
     pub stdout: Option<String>,
     pub stderr: Option<String>,
     pub truncated: bool,
@@ -261,6 +283,9 @@ pub struct EffectView {
     pub verify_detail: Option<String>,
     pub compensation: Option<Value>,
     pub steps: Vec<EffectStep>,
+    /// What the authority said to a request that waited here for it, where that was a refusal.
+    #[serde(default)]
+    pub waited: Option<String>,
     /// Held by whoever runs it, and by the kernel's word released when that process is gone.
     pub lock: String,
 }

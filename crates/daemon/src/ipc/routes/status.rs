@@ -41,6 +41,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let parked = parked.map_err(|error| store_problem(&error))?;
     let mut degraded = ipc.shared.degraded();
     degraded.extend(lost_inboxes(&ipc).await?);
+    degraded.extend(ipc.effects.trouble());
     degraded.extend(meshes.iter().filter_map(set_aside));
     degraded.extend(meshes.iter().filter_map(members_lost));
     let unserved = unserved(&ipc).await?;
@@ -137,7 +138,8 @@ async fn lost_inboxes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
 
 pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     body::no_query(&request.into_parts().0)?;
-    let degraded = ipc.shared.degraded();
+    let mut degraded = ipc.shared.degraded();
+    degraded.extend(ipc.effects.trouble());
     let poisoned = ipc.shared.store.poisoned().is_some();
     let health = Health {
         status: if degraded.is_empty() {

@@ -56,12 +56,15 @@ fn run(session: &Session, given: Value) -> Done {
     if !answer.duplicate {
         record.requested(&body, &answer);
     }
+    // An approval is good for who asked.
+    let own = body.agent.as_deref();
+    let own = own.map_or_else(String::new, |agent| format!(", with --agent {agent}"));
     let next = match answer.status.as_str() {
         "awaiting_approval" => format!(
-            "A person runs `heddle effect approve {}` and gives you the nonce; then run `heddle effect run --key … --nonce NONCE -- command`.",
+            "A person runs `heddle effect approve {}` and gives you the nonce, good for you only; then run `heddle effect run --key … --nonce NONCE -- command`{own}.",
             answer.request_id
         ),
-        "approved" => "Run it with `heddle effect run --key … -- command`.".to_owned(),
+        "approved" => format!("Run it with `heddle effect run --key … -- command`{own}."),
         "waiting_for_broker" => {
             "The mesh's broker is away; the request is made when it is back. Call effect_status later."
                 .to_owned()

@@ -52,6 +52,7 @@ fn answer(view: &EffectView, record: &Record) -> serde_json::Value {
         "duplicate": view.duplicate,
         "attempt_id": view.attempt_id,
         "exit_code": view.exit_code,
+        "resolved": view.resolved,
         "stdout": view.stdout,
         "stderr": view.stderr,
         "truncated": view.truncated,
@@ -138,7 +139,7 @@ pub(super) fn finish(
         "unknown" => failed(
             exit::CONFLICT,
             format!("{key}: the command began, and nobody knows how it ended; it was not run again"),
-            "Look at the target. Then say `heddle effect run --resolve=done` or `--resolve=again`, with the same options.".to_owned(),
+            "Look at the target. Then say `heddle effect run --resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), with the same options.".to_owned(),
         ),
         "running" => failed(
             exit::CONFLICT,
@@ -167,7 +168,7 @@ fn at(view: &EffectView) -> String {
 
 /// A refusal in the contract's shape, with the daemon's words beside it.
 pub(super) fn with_answer(error: CliError) -> CliError {
-    let Some(problem) = &error.problem else {
+    let Some(problem) = error.problem.as_ref().filter(|_| error.answer.is_none()) else {
         return error;
     };
     let mut answer = serde_json::to_value(problem).unwrap_or_default();

@@ -6,8 +6,11 @@ use serde_json::json;
 
 use super::EffectArgs;
 use super::record::Record;
+use super::text;
+use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
-use crate::cli::{CliError, Context};
+use crate::cli::spelled::quoted;
+use crate::cli::{CliError, Context, ui};
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct RequestArgs {
@@ -33,19 +36,22 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
     if !answer.duplicate {
         record.requested(&body, &answer);
     }
+    let status = |key: &str| context.spelled(&format!("heddle effect status {}", quoted(key)));
     context.print(&answer, |answer| {
         let id = &answer.request_id;
         let key = &args.effect.key;
         match answer.status.as_str() {
             "awaiting_approval" => format!(
-                "{id} waits for a person until {}\n  next: heddle effect approve {id}\n",
-                answer.expires_at
+                "{id} waits for a person until {}\n  next: {}\n",
+                answer.expires_at,
+                context.spelled(&format!("heddle effect approve {id}"))
             ),
             "waiting_for_broker" => format!(
-                "{key} waits for the broker of its mesh, and is asked for by itself when that is back\n  next: heddle effect status {key}\n"
+                "{key} waits for the broker of its mesh, and is asked for by itself when that is back\n  next: {}\n",
+                status(key)
             ),
             "approved" => format!("{id} is approved\n"),
-            status => format!("{id} is {status}\n  next: heddle effect status {key}\n"),
+            stands => format!("{id} is {stands}\n  next: {}\n", status(key)),
         }
     })
 }
@@ -60,6 +66,9 @@ pub(super) struct ApproveArgs {
     /// Approve the compensation of what failed its verification
     #[arg(long)]
     compensation: bool,
+    /// Ask nothing at a terminal
+    #[arg(long)]
+    yes: bool,
     /// An id for this very call: with it a retry grants no second nonce (and shows none)
     #[arg(long)]
     id: Option<String>,
@@ -86,20 +95,57 @@ pub(super) fn approve(context: &Context, args: &ApproveArgs) -> Result<(), CliEr
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     };
+    if !context.json {
+        show_and_ask(context, args)?;
+    }
     let answer = context.client().approve_effect(&body, args.id.as_deref())?;
     if !answer.duplicate {
-        note(context, &args.request_id, "approved");
+        let details = json!({"request_id": args.request_id, "agent": context.agent});
+        Record::open(context).step(&answer.logical_request_key, "approved", details);
     }
-    context.print(&answer, |answer| match &answer.nonce {
-        Some(nonce) => format!(
-            "approved until {}\nnonce, shown this once: {nonce}\n",
-            answer.expires_at
-        ),
-        None => format!(
-            "approved before, until {}; its nonce was shown then\n  next: heddle effect approve {} (grants a further nonce)\n",
-            answer.expires_at, answer.request_id
-        ),
+    context.print(&answer, |answer| {
+        let what = text::effect(
+            (&answer.operation, &answer.target),
+            (&answer.artifact_hash, &answer.run),
+            (&answer.logical_request_key, &answer.requested_by),
+        );
+        match &answer.nonce {
+            Some(nonce) => format!(
+                "approved until {}: {what}nonce, shown this once, good for {} only: {nonce}\n",
+                answer.expires_at, answer.requested_by
+            ),
+            None => format!(
+                "approved before, until {}: {what}its nonce was shown then\n  next: {} (grants a further nonce)\n",
+                answer.expires_at,
+                context.spelled(&format!("heddle effect approve {}", answer.request_id))
+            ),
+        }
     })
+}
+
+/// Nobody approves what they have not seen. At a terminal they are asked; elsewhere who calls has decided.
+fn show_and_ask(context: &Context, args: &ApproveArgs) -> Result<(), CliError> {
+    let client = context.client();
+    // A request that is not there is told by the approval itself.
+    let Ok(story) = client.effect_story(&args.request_id, &context.scope()) else {
+        return Ok(());
+    };
+    let named = format!(" as {},", args.request_id);
+    let mut asked = story.story.iter();
+    let asked = asked.find(|event| event.what == "requested" && event.detail.contains(&named));
+    let Some(asked) = asked else {
+        return Ok(());
+    };
+    ui::note(&format!(
+        "to be approved: {}, asked for by {} at {}",
+        asked.detail, asked.by, asked.at
+    ));
+    if args.yes || ui::confirm("Approve this? [y/N] ")? {
+        return Ok(());
+    }
+    Err(CliError::new(exit::FAILED, "nothing was approved").next(
+        "Approve with `heddle effect approve ID --yes`, or turn it down with `heddle effect deny ID`.",
+    ))
 }
 
 #[derive(Debug, ClapArgs)]
@@ -109,16 +155,6 @@ pub(super) struct DenyArgs {
     /// An id for this very call: with it a retry is the same call
     #[arg(long)]
     id: Option<String>,
-}
-
-/// In the journal of the repository that we are in. The request names its effect.
-fn note(context: &Context, request_id: &str, step: &str) {
-    let story = context.client().effect_story(request_id, &context.scope());
-    if let Ok(story) = story {
-        let details = json!({"request_id": request_id, "agent": context.agent});
-        let key = &story.effect.logical_request_key;
-        Record::open(context).step(key, step, details);
-    }
 }
 
 pub(super) fn deny(context: &Context, args: &DenyArgs) -> Result<(), CliError> {

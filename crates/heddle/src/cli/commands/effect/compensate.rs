@@ -1,11 +1,12 @@
 //! `heddle effect compensate`: makes up for what failed its verification, once.
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum as _};
+use heddle_wire::broker::EffectCall;
 use heddle_wire::ipc::{EffectCompensateBody, EffectEndBody, EffectResolveBody, EffectView};
 use serde_json::json;
 
 use super::record::Record;
-use super::{Resolve, lock, process, text};
+use super::{Resolve, lock, process, report, text};
 use crate::cli::error::exit;
 use crate::cli::{CliError, Context};
 
@@ -17,7 +18,7 @@ pub(super) struct CompensateArgs {
     #[arg(long)]
     nonce: Option<String>,
     /// A person's word about a compensation whose outcome is unknown
-    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD")]
+    #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD", value_parser = made_up)]
     resolve: Option<Resolve>,
     /// With --resolve: it was run in another home, and nothing can be running there any more
     #[arg(long, requires = "resolve")]
@@ -27,13 +28,21 @@ pub(super) struct CompensateArgs {
     command: Vec<String>,
 }
 
+/// One that failed is not made up for: there is no more to say of it.
+fn made_up(text: &str) -> Result<Resolve, String> {
+    match Resolve::from_str(text, false) {
+        Ok(Resolve::Failed) | Err(_) => Err("say `again` or `done`".to_owned()),
+        Ok(word) => Ok(word),
+    }
+}
+
 pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(), CliError> {
     let record = Record::open(context);
     if let Some(word) = args.resolve {
         let view = resolve(context, args, word)?;
         record.step(&args.key, word.step(), json!({"agent": context.agent}));
         if word == Resolve::Done {
-            return context.print(&view, text::status);
+            return context.print(&view, |view| text::status(context, view));
         }
     }
     let path = context.environment.path.as_deref();
@@ -51,7 +60,7 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
         _ => {}
     }
     // IMPORTANT: the lock, then the beginning, then the command: a lost compensation is known by it.
-    let Some(_held) = lock::take(&view.lock)? else {
+    let Some(held) = lock::take(&view.lock)? else {
         let sentence = format!("{}: somebody is at it now", args.key);
         let next = format!(
             "`heddle effect status {}` says when it has ended.",
@@ -69,14 +78,14 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
         (false, _) => {}
         (true, "compensation_failed") => return Err(failed_before(&begun)),
         (true, "compensating") => return Err(unknown(&begun)),
-        (true, _) => return context.print(&begun, text::status),
+        (true, _) => return context.print(&begun, |view| text::status(context, view)),
     }
     let attempt = begun.compensation.as_ref();
     let attempt = attempt.and_then(|compensation| compensation["attempt_id"].as_str());
     let attempt_id = attempt.unwrap_or_default().to_owned();
     let details = json!({"attempt_id": attempt_id, "agent": context.agent});
     record.step(&args.key, "compensating", details);
-    make_up(context, args, &record, attempt_id)
+    make_up(context, args, (&record, &held), attempt_id)
 }
 
 fn resolve(
@@ -87,6 +96,8 @@ fn resolve(
     let body = EffectResolveBody {
         key: args.key.clone(),
         again: word == Resolve::Again,
+        failed: word == Resolve::Failed,
+        exit_code: None,
         note: String::new(),
         force: args.force,
         round: None,
@@ -100,7 +111,7 @@ fn resolve(
 fn make_up(
     context: &Context,
     args: &CompensateArgs,
-    record: &Record,
+    (record, held): (&Record, &lock::Held),
     attempt_id: String,
 ) -> Result<(), CliError> {
     let ended = if args.command.is_empty() {
@@ -112,10 +123,11 @@ fn make_up(
             not_started: None,
         }
     } else {
-        process::run(&args.command, &args.key, &attempt_id, !context.json)
+        let whose = (args.key.as_str(), attempt_id.as_str());
+        process::run(&args.command, whose, !context.json, |pid| held.begun(pid))
     };
     let (exit_code, why) = (ended.exit_code, ended.not_started.clone());
-    let done = context.client().compensated_effect(&EffectEndBody {
+    let body = EffectEndBody {
         key: args.key.clone(),
         attempt_id: attempt_id.clone(),
         exit_code,
@@ -125,7 +137,9 @@ fn make_up(
         not_started: ended.not_started,
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
-    })?;
+    };
+    held.ended(&EffectCall::Compensated(body.clone()));
+    let done = report::compensated(context, held, &body)?;
     let details = json!({"attempt_id": attempt_id, "exit_code": exit_code, "detail": why});
     if let Some(why) = why {
         record.step(&args.key, "not_started", details);
@@ -133,7 +147,7 @@ fn make_up(
     }
     record.step(&args.key, &done.status, details);
     if exit_code == Some(0) {
-        return context.print(&done, text::status);
+        return context.print(&done, |view| text::status(context, view));
     }
     Err(failed(&done, "the command that makes up for it failed"))
 }

@@ -1,21 +1,69 @@
 //! The lock of a run: taken before it starts, inherited by its command, freed by the kernel when both end.
+//!
+//! Beside it lie the mark of the process that was started, for a command that gives the lock away, and the end of
+//! the command, until somebody has taken it.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use heddle_daemon::home::write_private;
+use heddle_daemon::{END, PROCESS, process_mark};
+use heddle_wire::broker::EffectCall;
 use rustix::io::FdFlags;
 
-use crate::cli::CliError;
 use crate::cli::error::exit;
+use crate::cli::{CliError, ui};
 
 /// The daemon's own look holds it for a moment; one that stays away for longer is somebody's run.
 const TRIES: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// A run that is ours until this is dropped.
+#[derive(Debug)]
+pub(super) struct Held {
+    file: File,
+    path: PathBuf,
+}
+
+impl Held {
+    /// Notes which process was started. A lock that a command has closed no longer says that it lives.
+    pub(super) fn begun(&self, pid: u32) {
+        if let Some(mark) = process_mark(pid)
+            && let Err(error) = write_private(&self.path.with_extension(PROCESS), &mark)
+        {
+            tracing::debug!(%error, "the process of a command was not noted");
+        }
+    }
+
+    /// Keeps how the command ended before anybody is told: whatever becomes of this process and of the daemon,
+    /// it is known from here on.
+    pub(super) fn ended(&self, call: &EffectCall) {
+        let text = serde_json::to_string(call).unwrap_or_default();
+        if let Err(error) = write_private(&self.path.with_extension(END), &text) {
+            ui::note(&format!(
+                "note: how the command ended could not be written down ({error}); it is told all the same"
+            ));
+        }
+    }
+
+    /// It was told.
+    pub(super) fn told(&self) {
+        let _ = std::fs::remove_file(self.path.with_extension(END));
+    }
+}
+
+impl Drop for Held {
+    /// Not only closed: what the command has left behind holds the file as well, and is no run any more.
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.path.with_extension(PROCESS));
+        let _ = self.file.unlock();
+    }
+}
+
 /// None while somebody else has it.
-pub(super) fn take(path: &str) -> Result<Option<File>, CliError> {
+pub(super) fn take(path: &str) -> Result<Option<Held>, CliError> {
     let failed = |error: std::io::Error| {
         CliError::new(exit::FAILED, format!("{path}: {error}"))
             .next("The run must be able to lock this file; nothing was started.")
@@ -35,7 +83,10 @@ pub(super) fn take(path: &str) -> Result<Option<File>, CliError> {
                 // IMPORTANT: the command inherits it. A command that outlives its runner still runs.
                 rustix::io::fcntl_setfd(&file, FdFlags::empty())
                     .map_err(|error| failed(error.into()))?;
-                return Ok(Some(file));
+                return Ok(Some(Held {
+                    file,
+                    path: PathBuf::from(path),
+                }));
             }
             Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),

@@ -17,7 +17,7 @@ pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliErro
     let mut query = vec![("key", args.key.as_str())];
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
-    context.print(&view, text::status)?;
+    context.print(&view, |view| text::status(context, view))?;
     if view.state != "S0" {
         return Ok(());
     }

@@ -8,11 +8,14 @@ mod lock;
 mod look;
 mod process;
 pub mod record;
+mod report;
 mod run;
 mod text;
 mod verify;
 
+use std::fs::OpenOptions;
 use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
@@ -72,8 +75,10 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 enum Resolve {
     /// It did not happen: run it again
     Again,
-    /// It happened: do not run it
+    /// It happened, and went well: do not run it
     Done,
+    /// It happened, and did not go well: do not run it (--exit-code says how)
+    Failed,
 }
 
 impl Resolve {
@@ -82,6 +87,7 @@ impl Resolve {
         match self {
             Self::Again => "resolved_again",
             Self::Done => "resolved_done",
+            Self::Failed => "resolved_failed",
         }
     }
 }
@@ -112,18 +118,34 @@ impl EffectArgs {
     }
 }
 
-/// SHA-256 of a file, read in pieces.
+/// SHA-256 of a file, read in pieces. Of a regular file only, and no further than it was long when it was opened: what
+/// has no end has no hash.
 fn hash_of(path: &Path) -> Result<String, CliError> {
-    let failed = |error: std::io::Error| {
-        CliError::new(exit::USAGE, format!("{}: {error}", path.display()))
+    let wrong = |why: String| {
+        CliError::new(exit::USAGE, format!("{}: {why}", path.display()))
             .next("Name a file that can be read; nothing was registered.")
     };
-    let mut file = std::fs::File::open(path).map_err(failed)?;
+    let failed = |error: std::io::Error| wrong(error.to_string());
+    // A pipe that nobody writes to would hold up its opening.
+    let nonblock = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(nonblock).open(path);
+    let file = file.map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if !metadata.is_file() {
+        return Err(wrong("an artifact is a regular file".to_owned()));
+    }
     let (mut digest, mut buffer) = (Sha256::new(), vec![0; 64 << 10]);
+    let mut file = file.take(metadata.len());
+    let mut left = metadata.len();
     loop {
         match file.read(&mut buffer).map_err(failed)? {
+            0 if left > 0 => return Err(wrong("it became shorter while it was read".to_owned())),
             0 => return Ok(hex(&digest.finalize())),
-            read => digest.update(&buffer[..read]),
+            read => {
+                left = left.saturating_sub(u64::try_from(read).unwrap_or(u64::MAX));
+                digest.update(&buffer[..read]);
+            }
         }
     }
 }
@@ -142,6 +164,9 @@ mod tests {
             hash,
             "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
         );
-        assert!(hash_of(folder.path()).is_err());
+        for none in [folder.path(), std::path::Path::new("/dev/zero")] {
+            let refused = hash_of(none).unwrap_err();
+            assert!(refused.message.contains("regular file"), "{refused:?}");
+        }
     }
 }

@@ -66,8 +66,13 @@ struct Kept {
     truncated: bool,
 }
 
-/// `echo` shows what goes to standard error while it comes.
-pub(super) fn run(words: &[String], key: &str, attempt: &str, echo: bool) -> Ended {
+/// `echo` shows what goes to standard error while it comes; `begun` is told the number of the process.
+pub(super) fn run(
+    words: &[String],
+    (key, attempt): (&str, &str),
+    echo: bool,
+    begun: impl FnOnce(u32),
+) -> Ended {
     let Some((program, arguments)) = words.split_first() else {
         return not_started("there is no command".to_owned());
     };
@@ -82,6 +87,7 @@ pub(super) fn run(words: &[String], key: &str, attempt: &str, echo: bool) -> End
         Ok(child) => child,
         Err(error) => return not_started(format!("{program}: {error}")),
     };
+    begun(child.id());
     let (done, ended) = mpsc::channel();
     let stdout = keep(child.stdout.take(), false, done.clone());
     let stderr = keep(child.stderr.take(), echo, done);
@@ -158,7 +164,7 @@ mod tests {
 
     fn shell(script: &str) -> Ended {
         let words = ["/bin/sh", "-c", script].map(str::to_owned);
-        run(&words, "k", "a", false)
+        run(&words, ("k", "a"), false, |_| {})
     }
 
     #[test]
@@ -185,7 +191,7 @@ mod tests {
     fn a_signal_has_no_exit_code_and_a_missing_program_did_not_start() {
         let killed = shell("kill -9 $$");
         assert_eq!((killed.exit_code, killed.not_started), (None, None));
-        let missing = run(&["/no/such/program".to_owned()], "k", "a", false);
+        let missing = run(&["/no/such/program".to_owned()], ("k", "a"), false, |_| {});
         assert!(missing.not_started.unwrap().contains("/no/such/program"));
     }
 

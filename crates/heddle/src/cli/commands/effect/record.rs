@@ -122,7 +122,7 @@ fn action(step: &str) -> Action {
         "registered" => Action::RunLaunching,
         "started" | "compensating" => Action::RunRunning,
         "not_started" | "resolved_again" => Action::RunInterrupted,
-        "finished" | "resolved_done" => Action::RunAmended,
+        "finished" | "resolved_done" | "resolved_failed" => Action::RunAmended,
         "closed" | "compensated" => Action::RunCompleted,
         _ => Action::RunFailed,
     }

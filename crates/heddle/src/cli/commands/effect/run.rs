@@ -4,11 +4,11 @@
 //! (and registers), one whose run nobody took (and takes it), one whose outcome is unknown (and says so),
 //! or one that ended (and prints what was stored).
 
-use std::fs::File;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use heddle_core::error_code::ErrorCode;
+use heddle_wire::broker::EffectCall;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{
     EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectVerifyPlan,
@@ -19,6 +19,7 @@ use serde_json::json;
 use super::answer::{finish, is_left, not_started, told_as, verifier, with_answer};
 use super::check_url::{self, Url};
 use super::record::Record;
+use super::report::{self, Untold};
 use super::verify::{self, Checks, Verdict};
 use super::{EffectArgs, Resolve, lock, process};
 use crate::cli::error::exit;
@@ -27,9 +28,6 @@ use crate::cli::{CliError, Context};
 
 const POLL: Duration = Duration::from_millis(100);
 const POLLS_PER_SECOND: u64 = 10;
-/// The daemon may be restarting; how a command ended is worth some patience.
-const REPORT_TRIES: u32 = 8;
-const REPORT_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct RunArgs {
@@ -56,6 +54,14 @@ pub(super) struct RunArgs {
     /// A person's word about a run whose outcome is unknown
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD")]
     resolve: Option<Resolve>,
+    /// With --resolve=failed: the exit code of the command, where it is known
+    #[arg(
+        long,
+        value_name = "CODE",
+        requires = "resolve",
+        allow_negative_numbers = true
+    )]
+    exit_code: Option<i32>,
     /// With --resolve: it was run in another home, and nothing can be running there any more
     #[arg(long, requires = "resolve")]
     force: bool,
@@ -126,9 +132,20 @@ impl Run<'_> {
     }
 
     fn resolve(&self, word: Resolve) -> Result<(), CliError> {
+        let is_wrong = match (word, self.args.exit_code) {
+            (Resolve::Failed, code) => code == Some(0),
+            (_, code) => code.is_some(),
+        };
+        if is_wrong {
+            let sentence = "--exit-code is how a command failed: not 0, and with --resolve=failed";
+            return Err(CliError::new(exit::USAGE, sentence)
+                .next("Say --resolve=done for one that went well; nothing was recorded."));
+        }
         let body = EffectResolveBody {
             key: self.args.effect.key.clone(),
             again: word == Resolve::Again,
+            failed: word == Resolve::Failed,
+            exit_code: self.args.exit_code,
             note: String::new(),
             force: self.args.force,
             round: None,
@@ -238,9 +255,15 @@ impl Run<'_> {
         }
         self.note("started", json!({"attempt_id": attempt_id}));
         let echo = !self.context.json;
-        let ended = process::run(&self.args.command, &body.key, &attempt_id, echo);
+        let whose = (body.key.as_str(), attempt_id.as_str());
+        let ended = process::run(&self.args.command, whose, echo, |pid| held.begun(pid));
         let why = ended.not_started.clone();
-        let finished = self.report(&attempt_id, ended)?;
+        let end = self.end(&attempt_id, ended);
+        held.ended(&EffectCall::Finish(end.clone()));
+        let finished = match report::finished(self.context, &held, &end) {
+            Ok(finished) => finished,
+            Err(untold) => return Err(self.untold(view, &end, untold)),
+        };
         if let Some(why) = why {
             self.note(
                 "not_started",
@@ -288,30 +311,23 @@ impl Run<'_> {
         }
     }
 
-    fn report(&self, attempt_id: &str, ended: process::Ended) -> Result<EffectView, CliError> {
-        let exit_code = ended.exit_code;
-        let body = self.end(attempt_id, ended);
-        let mut pause = REPORT_PAUSE;
-        for _ in 1..REPORT_TRIES {
-            match self.client.finish_effect(&body) {
-                Err(ClientError::Problem(problem)) => {
-                    return Err(ClientError::Problem(problem).into());
-                }
-                Err(_) => {
-                    std::thread::sleep(pause);
-                    pause *= 2;
-                }
-                Ok(view) => return Ok(view),
-            }
+    /// Nobody who decides has heard how it ended. Where that waits for them, so does the verdict.
+    fn untold(&self, view: &EffectView, body: &EffectEndBody, untold: Untold) -> CliError {
+        let ended = EffectView {
+            logical_request_key: body.key.clone(),
+            registration: view.registration.clone(),
+            runner: Some(body.attempt_id.clone()),
+            exit_code: body.exit_code,
+            stdout: Some(body.stdout.clone()),
+            ..EffectView::default()
+        };
+        if !untold.waits() || body.not_started.is_some() || self.is_left(&ended) {
+            return report::of(untold, body, None);
         }
-        self.client.finish_effect(&body).map_err(|error| {
-            let ended = exit_code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
-            CliError::new(
-                exit::UNREACHABLE,
-                format!("the command ended with {ended}, but the daemon could not be told: {error}"),
-            )
-            .next("Start the daemon with `heddle up`; then say `heddle effect run --resolve=done` with the same options.")
-        })
+        let verdict = Verdict::of(self.checks(), &ended);
+        // It waits behind the end.
+        let _ = verify::send(self.context, &body.key, &verdict);
+        report::of(untold, body, Some(verdict.passed()))
     }
 
     /// How it is to be verified, for those who come later.
@@ -329,25 +345,31 @@ impl Run<'_> {
     /// do not have. The exit code is not enough then, and another one's command is not ours to run.
     fn is_left(&self, view: &EffectView) -> bool {
         let has_own = self.args.verify.is_some() || self.args.verify_url.is_some();
+        // A person who says that it failed has given the verdict.
+        if view.resolved.as_deref() == Some("failed") {
+            return false;
+        }
         self.args.verify_later || !has_own && (is_left(view) || verifier(view).is_some())
     }
 
     /// For a run that ended without a verdict. The lock keeps two from judging at once.
     fn verify(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
-        let held: Option<File> = lock::take(&view.lock)?;
-        match held {
+        match lock::take(&view.lock)? {
             None => Ok(None),
             Some(_held) => self.verdict(view).map(Some),
         }
     }
 
-    fn verdict(&self, view: &EffectView) -> Result<EffectView, CliError> {
-        let checks = Checks {
+    fn checks(&self) -> Checks<'_> {
+        Checks {
             command: self.args.verify.as_deref(),
             url: self.args.verify_url.as_ref(),
             url_seconds: self.args.verify_timeout,
-        };
-        let verdict = Verdict::of(checks, view);
+        }
+    }
+
+    fn verdict(&self, view: &EffectView) -> Result<EffectView, CliError> {
+        let verdict = Verdict::of(self.checks(), view);
         let sent = verify::send(self.context, &self.args.effect.key, &verdict);
         let verified = match sent {
             // Somebody was faster, and thought otherwise: theirs stands.

@@ -3,6 +3,7 @@
 use heddle_wire::ipc::{EffectDecision, EffectList, EffectLog, EffectSurface, EffectView};
 
 use super::process::OUTPUT_BYTES_MAX;
+use crate::cli::Context;
 use crate::cli::text::table;
 
 /// That more was printed than is kept.
@@ -25,16 +26,22 @@ pub(super) fn ran(view: &EffectView) -> String {
     text + &format!("{key}: {}{why}\n", view.status)
 }
 
-pub(super) fn status(view: &EffectView) -> String {
+pub(super) fn status(context: &Context, view: &EffectView) -> String {
     let mut text = format!(
         "{} · {} {} · {} ({})\n",
         view.logical_request_key, view.operation, view.target, view.status, view.state
     );
     for (name, value) in [
+        ("artifact", artifact(&view.artifact_hash).as_deref()),
+        ("run", Some(view.run.as_str())),
         ("request", view.request_id.as_deref()),
         ("attempt", view.attempt_id.as_deref()),
         ("verdict", view.verify_detail.as_deref()),
         ("not started", view.not_started.as_deref()),
+        (
+            "a request that waited here was refused",
+            view.waited.as_deref(),
+        ),
     ] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text += &format!("  {name}: {value}\n");
@@ -48,7 +55,7 @@ pub(super) fn status(view: &EffectView) -> String {
         let detail = step.detail.trim_end_matches("; ");
         text += &format!("  {}  {} by {}  {detail}\n", step.at, step.step, step.by);
     }
-    text += &next(view);
+    text += &context.spelled_in(&next(view));
     if let Some(printed) = view.stdout.as_deref().filter(|printed| !printed.is_empty()) {
         text += printed;
         if !printed.ends_with('\n') {
@@ -71,6 +78,26 @@ pub(super) fn status(view: &EffectView) -> String {
     );
     if made_up["truncated"] == true {
         text += &format!("({})\n", cut());
+    }
+    text
+}
+
+fn artifact(hash: &str) -> Option<String> {
+    (!hash.is_empty()).then(|| format!("sha256 {hash}"))
+}
+
+/// What somebody is asked to approve, or has approved, in words.
+pub(super) fn effect(
+    (operation, target): (&str, &str),
+    (artifact_hash, run): (&str, &str),
+    (key, by): (&str, &str),
+) -> String {
+    let mut text = format!("{operation} {target} (key {key}), asked for by {by}\n");
+    if let Some(artifact) = artifact(artifact_hash) {
+        text += &format!("  artifact: {artifact}\n");
+    }
+    if !run.is_empty() {
+        text += &format!("  run: {run}\n");
     }
     text
 }
@@ -145,7 +172,12 @@ pub(super) fn list(list: &EffectList) -> String {
     for view in &list.effects {
         rows.push(vec![
             view.logical_request_key.clone(),
-            format!("{} {}", view.operation, view.target),
+            format!(
+                "{} {}{}",
+                view.operation,
+                view.target,
+                short(&view.artifact_hash)
+            ),
             view.status.clone(),
             view.decisions.last().map_or_else(String::new, |decision| {
                 format!("{} {}", decided(decision), decision.at)
@@ -154,6 +186,12 @@ pub(super) fn list(list: &EffectList) -> String {
         ]);
     }
     table(&rows)
+}
+
+/// Enough of a hash to tell two artifacts apart in a table; the status has all of it.
+fn short(hash: &str) -> String {
+    hash.get(..12)
+        .map_or_else(String::new, |begin| format!(" {begin}…"))
 }
 
 pub(super) fn log(log: &EffectLog) -> String {

@@ -34,6 +34,11 @@ impl Verdict {
     /// The verifiers', who must agree, or where there is none the exit code's. A person's word that it
     /// happened stands.
     pub(super) fn of(checks: Checks<'_>, view: &EffectView) -> Self {
+        if view.resolved.as_deref() == Some("failed") {
+            let code = view.exit_code.map(|code| format!(" with exit code {code}"));
+            let said = format!("a person says that it failed{}", code.unwrap_or_default());
+            return Self::new(false, &said);
+        }
         let command = checks.command.map(|command| Self::by(command, view));
         let url = checks.url.map(|url| {
             let within = Duration::from_secs(checks.url_seconds);
@@ -50,7 +55,7 @@ impl Verdict {
                 (Some(0), _) => Self::new(true, "exit code 0"),
                 (Some(code), _) => Self::new(false, &format!("exit code {code}")),
                 (None, Some(_)) => Self::new(false, "ended by a signal"),
-                (None, None) => Self::new(true, "a person says that it happened"),
+                (None, None) => Self::new(true, "a person says that it happened and went well"),
             },
         }
     }
@@ -58,7 +63,8 @@ impl Verdict {
     fn by(command: &str, view: &EffectView) -> Self {
         let words = ["/bin/sh", "-c", command].map(str::to_owned);
         let attempt = view.runner.as_deref().unwrap_or_default();
-        let ended = process::run(&words, &view.logical_request_key, attempt, false);
+        let whose = (view.logical_request_key.as_str(), attempt);
+        let ended = process::run(&words, whose, false, |_| {});
         let printed: String = format!("{}{}", ended.stdout, ended.stderr)
             .chars()
             .take(DETAIL_CHARS_MAX)
@@ -69,6 +75,10 @@ impl Verdict {
         };
         let detail = format!("{by}\n{printed}");
         Self::new(ended.exit_code == Some(0), detail.trim_end())
+    }
+
+    pub(super) fn passed(&self) -> bool {
+        self.passed
     }
 
     fn new(passed: bool, detail: &str) -> Self {
@@ -145,7 +155,7 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
         Record::open(context).step(&args.key, &view.status, details);
     }
     if view.verified == Some(true) {
-        return context.print(&view, text::status);
+        return context.print(&view, |view| text::status(context, view));
     }
     let answer = serde_json::to_value(&view).unwrap_or_default();
     let key = &args.key;

@@ -1,0 +1,124 @@
+//! What somebody says to a request: yes, no, or a word that is not theirs to say.
+
+use heddle_registrar::binding::Effect;
+use heddle_registrar::code::Code;
+use heddle_registrar::policy::Approval;
+use heddle_registrar::registrar::Caller;
+use heddle_registrar::rows::Purpose;
+use heddle_registrar::storage::Storage;
+use heddle_wire::broker::EffectAnswer;
+use heddle_wire::from_wire;
+use heddle_wire::ipc::{EffectApproveAnswer, EffectApproveBody};
+use heddle_wire::problem::Problem;
+
+use super::desk::{Desk, failed, viewed};
+use super::{count, refusal};
+
+const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
+
+impl<S: Storage> Desk<S> {
+    pub(super) async fn approve(
+        &self,
+        by: &Caller,
+        body: &EffectApproveBody,
+    ) -> Result<EffectAnswer, Problem> {
+        if body
+            .window_minutes
+            .is_some_and(|m| m == 0 || m > WINDOW_MINUTES_MAX)
+        {
+            let detail = format!("a window lasts from 1 to {WINDOW_MINUTES_MAX} minutes");
+            return Err(from_wire::invalid(detail));
+        }
+        let purpose = if body.compensation == Some(true) {
+            Purpose::Compensate
+        } else {
+            Purpose::Register
+        };
+        let id = &body.request_id;
+        let approved = self
+            .registrar
+            .approve(id, by, purpose, body.window_minutes)
+            .await
+            .map_err(failed)?;
+        count::decided(approved.is_ok().then_some("approved"));
+        let approved = match approved {
+            Ok(approved) => approved,
+            Err(code) => return Err(self.not_decided(id, by, code).await),
+        };
+        let asked = approved.applied.facts.envelope(id).map(|it| &it.row);
+        let effect = asked.map(|row| &row.effect);
+        let shown = |of: fn(&Effect) -> &str| effect.map(of).unwrap_or_default().to_owned();
+        Ok(EffectAnswer::Approved(EffectApproveAnswer {
+            request_id: id.clone(),
+            duplicate: approved.nonce.is_none(),
+            nonce: approved.nonce.map(|nonce| nonce.reveal().to_owned()),
+            expires_at: approved.expires_at.to_rfc3339(),
+            logical_request_key: shown(|effect| effect.key.as_str()),
+            operation: shown(|effect| &effect.operation),
+            target: shown(|effect| &effect.target),
+            artifact_hash: shown(|effect| &effect.artifact_hash),
+            run: shown(|effect| &effect.run_id),
+            requested_by: asked.map_or_else(String::new, |row| row.requested_by.clone()),
+        }))
+    }
+
+    pub(super) async fn deny(
+        &self,
+        by: &Caller,
+        body: &EffectApproveBody,
+    ) -> Result<EffectAnswer, Problem> {
+        let id = &body.request_id;
+        let applied = self.registrar.turn_down(id, by).await.map_err(failed)?;
+        count::decided(applied.is_ok().then_some("turned_down"));
+        let applied = match applied {
+            Ok(applied) => applied,
+            Err(code) => return Err(self.not_decided(id, by, code).await),
+        };
+        let Some(key) = self.registrar.key_of(id).await.map_err(failed)? else {
+            return Err(self.not_decided(id, by, Code::NotFound).await);
+        };
+        self.viewed(by, &key, Ok(applied)).map(viewed)
+    }
+
+    /// Why a word does not count, and whose would.
+    async fn not_decided(&self, id: &str, by: &Caller, code: Code) -> Problem {
+        let words = match code {
+            Code::NotFound => "there is no such request".to_owned(),
+            Code::ApprovalRefused => match self.whose_word(id, by).await {
+                Some(words) => words,
+                None => "it was turned down; whoever still wants it asks again".to_owned(),
+            },
+            Code::ReplayStaleRequest => "it was asked for too long ago".to_owned(),
+            Code::CallReused => "the Idempotency-Key was used for another request".to_owned(),
+            _ => "it has been used, or turned down, already, or there is nothing to make up for"
+                .to_owned(),
+        };
+        refusal(code, format!("{id}: {words}"))
+    }
+
+    /// None where this caller may decide.
+    async fn whose_word(&self, id: &str, by: &Caller) -> Option<String> {
+        let key = self.registrar.key_of(id).await.ok()??;
+        let facts = self.registrar.facts(&key).await.ok()?;
+        let ruled = self.registrar.ruled(&facts.envelope(id)?.row.effect);
+        if ruled.may_approve(&by.agent, &by.person) {
+            return None;
+        }
+        let agent = &by.agent;
+        if ruled.approval == Approval::Never {
+            return Some("effects.toml says never: nobody may approve it".to_owned());
+        }
+        Some(match (ruled.approvers(), self.person.as_str()) {
+            ([], "") => format!(
+                "{agent} may not decide about it; the persons of the mesh's owners may, or those whom effects.toml of the broker names"
+            ),
+            ([], person) => format!(
+                "{agent} may not decide about it; {person} may, the person of the home that decides, or those whom its effects.toml names"
+            ),
+            (named, _) => format!(
+                "{agent} may not decide about it; {} may, as effects.toml says",
+                named.join(", ")
+            ),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! Tells how a command ended; and where nobody can be told, says all that is known of it.
+
+use std::time::Duration;
+
+use heddle_core::error_code::{ErrorCode, ErrorKind};
+use heddle_wire::client::ClientError;
+use heddle_wire::ipc::{EffectEndBody, EffectView};
+use serde_json::json;
+
+use super::lock::Held;
+use crate::cli::error::exit;
+use crate::cli::{CliError, Context};
+
+/// The daemon may be restarting. What it does not hear now lies beside the lock.
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An end that was not taken as such.
+pub(super) struct Untold {
+    error: ClientError,
+}
+
+impl Untold {
+    /// The daemon keeps it for a broker that is away.
+    pub(super) fn waits(&self) -> bool {
+        match &self.error {
+            ClientError::Problem(problem) => problem.extra.get("waiting") == Some(&json!(true)),
+            _ => false,
+        }
+    }
+
+    /// Nobody has it but the file beside the lock.
+    fn is_left_here(&self) -> bool {
+        match &self.error {
+            ClientError::Problem(problem) => {
+                let code = problem.known_code();
+                let may_pass = code.is_none_or(|code| {
+                    code.kind() == ErrorKind::Busy || code == ErrorCode::StorageUnavailable
+                });
+                may_pass && !self.waits()
+            }
+            _ => true,
+        }
+    }
+}
+
+fn tell(
+    held: &Held,
+    send: impl Fn() -> Result<EffectView, ClientError>,
+) -> Result<EffectView, Untold> {
+    let mut pause = PAUSE;
+    for tries_left in (0..TRIES).rev() {
+        let untold = match send() {
+            Ok(view) => {
+                held.told();
+                return Ok(view);
+            }
+            Err(error) => Untold { error },
+        };
+        if !untold.is_left_here() {
+            held.told();
+            return Err(untold);
+        }
+        if tries_left == 0 {
+            return Err(untold);
+        }
+        std::thread::sleep(pause);
+        pause *= 2;
+    }
+    Err(Untold {
+        error: ClientError::Silent,
+    })
+}
+
+pub(super) fn finished(
+    context: &Context,
+    held: &Held,
+    body: &EffectEndBody,
+) -> Result<EffectView, Untold> {
+    tell(held, || context.client().finish_effect(body))
+}
+
+pub(super) fn compensated(
+    context: &Context,
+    held: &Held,
+    body: &EffectEndBody,
+) -> Result<EffectView, CliError> {
+    let told = tell(held, || context.client().compensated_effect(body));
+    told.map_err(|untold| of(untold, body, None))
+}
+
+/// The contract's shape, with what the command did: it ran, whoever has heard of it.
+pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -> CliError {
+    let (waits, is_left_here) = (untold.waits(), untold.is_left_here());
+    let why = untold.error.to_string();
+    let error = CliError::from(untold.error);
+    let status = match (waits, is_left_here) {
+        (true, _) => "waiting_for_broker",
+        (_, true) => "not_told",
+        _ => "refused",
+    };
+    let answer = json!({
+        "logical_request_key": body.key,
+        "status": status,
+        "duplicate": false,
+        "attempt_id": body.attempt_id,
+        "exit_code": body.exit_code,
+        "stdout": body.stdout,
+        "stderr": body.stderr,
+        "truncated": body.truncated,
+        "not_started": body.not_started,
+        "verified": verified,
+        "code": error.problem.as_ref().map(|problem| problem.code.clone()),
+        "detail": why,
+        "waiting": waits || is_left_here,
+    });
+    let ended = match (&body.not_started, body.exit_code) {
+        (Some(why), _) => format!("the command could not be started ({why})"),
+        (None, Some(code)) => format!("the command ended with exit code {code}"),
+        (None, None) => "the command was ended by a signal".to_owned(),
+    };
+    let key = &body.key;
+    let (sentence, next) = if waits {
+        (
+            "the broker that decides could not be told",
+            format!(
+                "It is kept and told by itself when the broker is back; `heddle effect status {key}` says when."
+            ),
+        )
+    } else if is_left_here {
+        (
+            "the daemon could not be told",
+            format!(
+                "It is kept beside the lock. Start the daemon with `heddle up`, which takes it by itself; then `heddle effect status {key}` shows it."
+            ),
+        )
+    } else {
+        (
+            "that was not taken",
+            format!("`heddle effect status {key}` says what stands."),
+        )
+    };
+    let code = if waits || is_left_here {
+        exit::UNREACHABLE
+    } else {
+        error.code
+    };
+    CliError::new(code, format!("{key}: {ended}, but {sentence}: {why}"))
+        .next(next)
+        .answer(answer)
+}
