@@ -16,6 +16,7 @@ use crate::format::{
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
+use crate::meta;
 use crate::notes::{CheckpointRef, MetaPayload};
 use crate::record::{PayloadRef, Text};
 use crate::reduce::Head;
@@ -189,6 +190,12 @@ impl Journal {
         parse(&bytes).ok().map(|manifest| manifest.blobs)
     }
 
+    /// The store that wrote a checkpoint; None where it is not sealed or does not say.
+    pub(crate) fn checkpoint_origin(&self, head_seq: u64) -> Result<Option<Origin>, JournalError> {
+        let bytes = self.manifest_bytes(head_seq)?;
+        Ok(parse(&bytes).ok().and_then(|manifest| manifest.origin))
+    }
+
     /// Of the blobs that a checkpoint names, those that are gone or hold other bytes.
     pub fn missing_blobs(&self, reference: &CheckpointRef) -> Vec<String> {
         let all = reference.blobs.iter();
@@ -234,11 +241,14 @@ impl Journal {
 
     /// The state, from the newest sound checkpoint but `skip` of them, or from the first record.
     pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
+        // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
+        let meta = meta::read(self.disk(), &self.layout)?;
+        let checkpoints = listed(self.disk(), &self.layout)?;
         let mut replay = Replay::new(Unknown, self.registry.clone(), self.mode);
         let mut from = None;
         let mut rejected = 0;
         let mut to_skip = skip;
-        for head_seq in listed(self.disk(), &self.layout)?.into_iter().rev() {
+        for head_seq in checkpoints.iter().rev().copied() {
             match self.trust(head_seq)? {
                 Trust::Verified if to_skip > 0 => to_skip -= 1,
                 Trust::Verified => {
@@ -267,6 +277,10 @@ impl Journal {
         for first in &segments[begin.min(segments.len())..] {
             let bytes = segments::read(self.disk(), &self.layout, *first)?;
             replay.segment(*first, &bytes, 0);
+        }
+        let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
+        if last > replay.head_seq {
+            replay.gaps.find(replay.head_seq + 1, last);
         }
         let active = segments::live(self.disk(), &self.layout)?.last().copied();
         let torn = match active {
@@ -454,6 +468,7 @@ impl Session<'_> {
 impl Journal {
     /// A checkpoint, and a clean end: whatever boot comes next need not compare every file.
     pub fn checkpoint(&self) -> Result<CheckpointRef, JournalError> {
+        self.must_be_on()?;
         let mut session = self.session()?;
         let reference = session.checkpoint()?;
         // Where that cannot be promised, the next boot looks for itself.

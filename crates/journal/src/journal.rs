@@ -102,6 +102,7 @@ impl Journal {
             }
             let ignore = layout.root().join(".gitignore");
             replace(disk, &ignore, GITIGNORE, false).at(&ignore)?;
+            crate::reserve::begin_list(disk, &layout)?;
             for folder in folders
                 .iter()
                 .map(std::path::PathBuf::as_path)

@@ -33,7 +33,7 @@ impl Journal {
         if self.disk().len(&index).at(&index)?.is_some() {
             self.disk().remove(&index).at(&index)?;
         }
-        session.reconcile_full()?;
+        session.reconcile_anew()?;
         let now = self.quarantined()?;
         Ok(Restored {
             entities: rebuilt.replay.live_count(),

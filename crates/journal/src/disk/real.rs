@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::{Appender, Disk, Entry, LockGuard};
+use super::{Appender, Disk, Entry, LockGuard, not_plain};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
@@ -26,13 +26,24 @@ fn options() -> OpenOptions {
 fn checked(file: File) -> io::Result<File> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() > 1 {
-        return Err(io::Error::other("not a plain file with one name"));
+        return Err(not_plain());
     }
     Ok(file)
 }
 
 fn open_read(path: &Path) -> io::Result<File> {
-    checked(options().read(true).open(path)?)
+    match options().read(true).open(path) {
+        // A link; and a socket cannot be opened at all.
+        Err(error) if is_no_file(&error) => Err(not_plain()),
+        opened => checked(opened?),
+    }
+}
+
+fn is_no_file(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [rustix::io::Errno::LOOP, rustix::io::Errno::NXIO]
+        .iter()
+        .any(|errno| code == Some(errno.raw_os_error()))
 }
 
 impl Disk for RealDisk {
@@ -58,7 +69,7 @@ impl Disk for RealDisk {
     fn len(&self, path: &Path) -> io::Result<Option<u64>> {
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
-            Ok(_) => Err(io::Error::other("not a plain file")),
+            Ok(_) => Err(not_plain()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
