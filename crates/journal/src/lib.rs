@@ -44,6 +44,7 @@ mod revisions;
 pub mod seen;
 pub mod segments;
 mod session;
+mod snapshot;
 mod unsynced;
 mod verify;
 

@@ -454,9 +454,11 @@ impl Session<'_> {
         meta::write(journal.disk(), &journal.layout, &fresh)
     }
 
-    /// Seals the active segment behind a checkpoint and begins the next.
+    /// Seals the active segment, behind a checkpoint where one is due, and begins the next.
     pub(crate) fn roll(&mut self) -> Result<(), JournalError> {
-        self.checkpoint()?;
+        if self.is_checkpoint_due()? {
+            self.checkpoint()?;
+        }
         self.next_segment()?;
         self.write_meta(false)
     }

@@ -200,6 +200,12 @@ impl Disk for RealDisk {
 #[cfg(target_os = "linux")]
 fn network_of(path: &Path) -> Option<&'static str> {
     let magic = u32::try_from(rustix::fs::statfs(path).ok()?.f_type & 0xffff_ffff).ok()?;
+    network_by(magic)
+}
+
+/// The numbers by which Linux knows its network file systems.
+#[cfg(target_os = "linux")]
+fn network_by(magic: u32) -> Option<&'static str> {
     [
         (0x6969, "NFS"),
         (0xff53_4d42, "CIFS"),
@@ -250,5 +256,21 @@ impl LockGuard for RealLock {
     fn sign(&mut self, owner: &str) -> io::Result<()> {
         self.0.set_len(0)?;
         self.0.write_all_at(owner.as_bytes(), 0)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jn_38_network_file_systems_are_known_by_their_numbers_and_local_ones_are_none() {
+        for (magic, name) in [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0x0102_1997, "9p")] {
+            assert_eq!(network_by(magic), Some(name));
+        }
+        // ext4, XFS, btrfs, tmpfs.
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994] {
+            assert_eq!(network_by(local), None, "{local:x}");
+        }
     }
 }

@@ -26,17 +26,14 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         Ok(journal) => journal,
         // Without a journal nothing can be reserved, and whoever put the guard here should know.
         Err(error) if error.code == exit::NOT_FOUND => {
-            ui::note(&format!(
-                "heddle guard: {}; nothing was checked",
-                error.message
-            ));
+            ui::note(&format!("note: {}; nothing was checked", error.message));
             return Ok(());
         }
         Err(error) => return Err(error),
     };
     if journal.mode() == Mode::Off {
         ui::note(
-            "heddle guard: the journal is off, nothing was checked; `heddle journal migrate` turns it on",
+            "note: the journal is off, nothing was checked; `heddle journal migrate` turns it on",
         );
         return Ok(());
     }
