@@ -151,3 +151,62 @@ fn a_hook_that_is_there_is_never_overwritten() {
         .json();
     assert_eq!(again["state"], json!("already there"));
 }
+
+/// `git worktree add`: one repository, one journal, whichever checkout one stands in.
+#[test]
+fn a_linked_worktree_shares_the_reservations_of_its_repository() {
+    let repository = Repository::new();
+    repository.heddle("ann", &["guard", "install"]).ok();
+    repository.stage("src/a.rs", "x");
+    repository.commit("ann").unwrap();
+    let other = tempfile::tempdir().unwrap();
+    let tree = other.path().join("tree");
+    let name = tree.to_str().unwrap();
+    let added = repository.git("ann", &["worktree", "add", "-q", name, "-b", "side"]);
+    assert!(added.status.success(), "{added:?}");
+    repository.heddle("ann", &["reserve", "src/**"]).ok();
+    std::fs::write(tree.join("src/a.rs"), "y").unwrap();
+    let inside = |words: &[&str]| {
+        let words: Vec<&str> = ["-C", name].iter().chain(words).copied().collect();
+        repository.git("bob", &words)
+    };
+    assert!(inside(&["add", "src/a.rs"]).status.success());
+    let refused = inside(&["commit", "-q", "-m", "work"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("ann"), "{said}");
+    // Reserved there, held here; and a pattern is from where one stands there too.
+    let told = repository.heddle_in(&tree.join("src"), "bob", &["reserve", "*.rs"]);
+    assert_eq!(told.code, 3, "{told:?}");
+    repository.heddle("ann", &["release", "src/**"]).ok();
+    let told = repository.heddle_in(&tree.join("src"), "bob", &["reserve", "*.rs", "--json"]);
+    assert_eq!(told.ok().json()["glob"], "src/*.rs");
+    let held = repository.heddle("ann", &["reserve", "src", "--json"]);
+    assert_eq!(held.code, 3, "{held:?}");
+    assert!(!tree.join(".heddle").exists(), "a second journal");
+    let begun = repository.heddle_in(&tree, "bob", &["journal", "init", "--json"]);
+    let store = begun.ok().json()["store"].as_str().unwrap().to_owned();
+    assert!(!store.starts_with(name), "{store}");
+}
+
+#[test]
+fn the_guard_says_when_there_is_nothing_to_check_against() {
+    let repository = Repository::new();
+    repository.heddle("ann", &["guard", "install"]).ok();
+    std::fs::remove_dir_all(repository.path().join(".heddle")).unwrap();
+    let told = repository.heddle("ann", &["guard", "check"]).ok();
+    assert!(told.stderr.contains("nothing was checked"), "{told:?}");
+}
+
+#[test]
+fn absolute_paths_inside_are_understood_and_others_and_choices_are_refused_with_words() {
+    let repository = Repository::new();
+    let top = repository.path().canonicalize().unwrap();
+    let whole = format!("{}/src/**", top.display());
+    let told = repository.heddle("ann", &["reserve", &whole, "--json"]);
+    assert_eq!(told.ok().json()["glob"], "src/**");
+    for (bad, word) in [("/etc/passwd", "inside"), ("src/{a,b}.rs", "each of them")] {
+        let refused = repository.heddle("ann", &["reserve", bad]);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains(word), "{refused:?}");
+    }
+}

@@ -7,21 +7,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::blobs;
-use crate::disk::{Disk, replace};
+use crate::disk::Disk;
 use crate::error::{At, JournalError};
-use crate::federation::{Federated, Origin, Provenance, Renew, Source};
-use crate::format::{
-    ENVELOPE_VERSION, INLINE_PAYLOAD_BYTES_MAX, checkpoint_name, checkpoint_seq, is_sha256,
-};
+use crate::federation::{Federated, Origin, Provenance, Source};
+use crate::format::{ENVELOPE_VERSION, checkpoint_name, checkpoint_seq, is_sha256};
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
+use crate::meta;
 use crate::notes::{CheckpointRef, MetaPayload};
 use crate::record::{PayloadRef, Text};
 use crate::reduce::Head;
 use crate::replay::{Body, Entity, Replay, Unknown};
 use crate::segments;
-use crate::session::Session;
 
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 const SEAL: &str = ",\"sha256\":\"";
@@ -189,6 +187,12 @@ impl Journal {
         parse(&bytes).ok().map(|manifest| manifest.blobs)
     }
 
+    /// The store that wrote a checkpoint; None where it is not sealed or does not say.
+    pub(crate) fn checkpoint_origin(&self, head_seq: u64) -> Result<Option<Origin>, JournalError> {
+        let bytes = self.manifest_bytes(head_seq)?;
+        Ok(parse(&bytes).ok().and_then(|manifest| manifest.origin))
+    }
+
     /// Of the blobs that a checkpoint names, those that are gone or hold other bytes.
     pub fn missing_blobs(&self, reference: &CheckpointRef) -> Vec<String> {
         let all = reference.blobs.iter();
@@ -234,11 +238,14 @@ impl Journal {
 
     /// The state, from the newest sound checkpoint but `skip` of them, or from the first record.
     pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
+        // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
+        let meta = meta::read(self.disk(), &self.layout)?;
+        let checkpoints = listed(self.disk(), &self.layout)?;
         let mut replay = Replay::new(Unknown, self.registry.clone(), self.mode);
         let mut from = None;
         let mut rejected = 0;
         let mut to_skip = skip;
-        for head_seq in listed(self.disk(), &self.layout)?.into_iter().rev() {
+        for head_seq in checkpoints.iter().rev().copied() {
             match self.trust(head_seq)? {
                 Trust::Verified if to_skip > 0 => to_skip -= 1,
                 Trust::Verified => {
@@ -257,6 +264,9 @@ impl Journal {
                 Trust::Rejected(_) => rejected += 1,
             }
         }
+        if from.is_none() {
+            replay.begin_at_first();
+        }
         let segments = self.all_segments()?;
         let begin = segments::holding(&segments, from.map_or(1, |head| head + 1));
         // Before the oldest segment there was something, and no checkpoint holds it.
@@ -268,6 +278,10 @@ impl Journal {
             let bytes = segments::read(self.disk(), &self.layout, *first)?;
             replay.segment(*first, &bytes, 0);
         }
+        let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
+        if last > replay.head_seq {
+            replay.gaps.find(replay.head_seq + 1, last);
+        }
         let active = segments::live(self.disk(), &self.layout)?.last().copied();
         let torn = match active {
             Some(first) => segments::tail(self.disk(), &self.layout, first)?.torn,
@@ -277,70 +291,7 @@ impl Journal {
         replay.counters.checkpoints_rejected = rejected;
         Ok(Rebuilt { replay, from })
     }
-
-    /// The manifest of a state, migrated to this build's versions, and the blobs that it names.
-    fn manifest(
-        &self,
-        replay: &Replay<Unknown>,
-        origin: Option<&Origin>,
-    ) -> Result<(Vec<u8>, Vec<String>), JournalError> {
-        let mut live = Vec::new();
-        let mut dead = Vec::new();
-        let mut named = Vec::new();
-        for (item_type, item_id, entity) in replay.entities() {
-            let (inline, blob) = self.image(item_type, &entity.body)?;
-            let line = ManifestEntity {
-                item_type: item_type.into(),
-                item_id: item_id.into(),
-                entity_rev: entity.head.rev,
-                seq: entity.head.seq,
-                crc: entity.head.crc,
-                payload: inline.as_deref(),
-                payload_ref: blob.as_ref().map(|(sha256, bytes)| PayloadRef {
-                    sha256: sha256.as_str().into(),
-                    bytes: *bytes,
-                }),
-                origin: entity.provenance.as_deref().cloned(),
-            };
-            let line = serde_json::to_string(&line).map_err(JournalError::refused)?;
-            if entity.head.is_deleted {
-                dead.push(line);
-            } else {
-                live.push(line);
-            }
-            named.extend(blob.map(|(sha256, _)| sha256));
-        }
-        named.sort_unstable();
-        named.dedup();
-        let rest = Rest {
-            blobs: &named,
-            federated: &replay.federated,
-            origin,
-        };
-        let bytes = sealed(replay.head_seq, &live, &dead, &rest)?;
-        Ok((bytes, named))
-    }
-
-    /// A post-image for a manifest: at this build's version where it can be read, as it was where not.
-    fn image(&self, item_type: &str, body: &Body) -> Result<Image, JournalError> {
-        let text = match (body, self.document(item_type, body)) {
-            (Body::Gone, _) => return Ok((None, None)),
-            (_, Ok(document)) => document.to_string(),
-            (Body::Inline(text), Err(_)) => text.to_string(),
-            (Body::Blob { sha256, bytes }, Err(_)) => {
-                return Ok((None, Some((sha256.to_string(), *bytes))));
-            }
-        };
-        if text.len() > INLINE_PAYLOAD_BYTES_MAX {
-            let sha256 = blobs::put(self.disk(), &self.layout, text.as_bytes())?;
-            return Ok((None, Some((sha256, text.len() as u64))));
-        }
-        let raw = RawValue::from_string(text).map_err(JournalError::refused)?;
-        Ok((Some(raw), None))
-    }
 }
-
-type Image = (Option<Box<RawValue>>, Option<(String, u64)>);
 
 pub(crate) enum Reference {
     Found(CheckpointRef),
@@ -416,50 +367,5 @@ fn provenance(line: &ManifestEntity<'_>, foreign: Option<&Origin>) -> Option<Pro
             lineage: own.map(|own| own.lineage).unwrap_or_default(),
         }),
         _ => own,
-    }
-}
-
-impl Session<'_> {
-    /// Manifest, sync, reference, cache: a crash leaves at most a file that nobody refers to.
-    pub(crate) fn checkpoint(&mut self) -> Result<CheckpointRef, JournalError> {
-        let journal = self.journal;
-        let rebuilt = journal.rebuild(0)?;
-        let head_seq = rebuilt.replay.head_seq;
-        if let Some(newest) = rebuilt.from
-            && head_seq == newest + 1
-            && let Reference::Found(reference) = journal.reference(newest)?
-        {
-            // Nothing but the reference itself came since.
-            return Ok(reference);
-        }
-        let origin = self.origin(Renew::No).ok();
-        let (bytes, named) = journal.manifest(&rebuilt.replay, origin.as_ref())?;
-        let path = journal.layout.checkpoint(head_seq);
-        replace(journal.disk(), &path, &bytes, true).at(&path)?;
-        let reference = CheckpointRef {
-            file: checkpoint_name(head_seq),
-            sha256: blobs::sha256_hex(&bytes),
-            head_seq,
-            entities: rebuilt.replay.live_count(),
-            bytes: bytes.len() as u64,
-            blobs: named,
-        };
-        let draft = self.meta_draft(&MetaPayload::CheckpointRef(reference.clone()))?;
-        self.write(&[draft])?;
-        self.write_meta(false)?;
-        Ok(reference)
-    }
-}
-
-impl Journal {
-    /// A checkpoint, and a clean end: whatever boot comes next need not compare every file.
-    pub fn checkpoint(&self) -> Result<CheckpointRef, JournalError> {
-        let mut session = self.session()?;
-        let reference = session.checkpoint()?;
-        // Where that cannot be promised, the next boot looks for itself.
-        if self.disk().sync_all(self.layout.root()).is_ok() {
-            session.write_meta(true)?;
-        }
-        Ok(reference)
     }
 }

@@ -21,6 +21,15 @@ pub enum JournalError {
     Refused(String),
     #[error("{item_type} {item_id} is not here")]
     NotFound { item_type: String, item_id: String },
+    #[error(
+        "{item_type} {item_id} is not here, but the records of seq {first} to {last} are lost and may have been about it"
+    )]
+    Lost {
+        item_type: String,
+        item_id: String,
+        first: u64,
+        last: u64,
+    },
     #[error("the record of {item_type} {item_id}: {reason}")]
     Entity {
         item_type: String,

@@ -54,9 +54,12 @@ impl Journal {
                 "a reason has 1 to {REASON_BYTES_MAX} bytes"
             )));
         }
+        self.must_be_on()?;
         let mut session = self.session()?;
         let accepted = self.open_gaps()?;
-        if !accepted.is_empty() {
+        if let Some([_, last]) = accepted.last() {
+            // Behind the gap, so that it is the same one from then on, and no seq comes twice.
+            session.next_seq = session.next_seq.max(last + 1);
             let note = Note::GapsAccepted {
                 gaps: accepted.clone(),
                 reason: reason.to_owned(),

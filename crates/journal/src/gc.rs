@@ -25,6 +25,7 @@ pub struct Collected {
 
 impl Journal {
     pub fn gc(&self) -> Result<Collected, JournalError> {
+        self.must_be_on()?;
         self.session()?.gc()
     }
 }

@@ -45,6 +45,9 @@ pub struct Settings {
     pub lock_wait: Duration,
     /// Records of a slice that are taken in under one lock.
     pub chunk_records: usize,
+    /// A larger state is written anew only when as much was recorded since: checkpoints cost in proportion to what is
+    /// written, never with its square.
+    pub every_roll_bytes: u64,
 }
 
 impl Default for Settings {
@@ -54,6 +57,7 @@ impl Default for Settings {
             sync: true,
             lock_wait: Duration::from_secs(10),
             chunk_records: 100,
+            every_roll_bytes: 32 << 20,
         }
     }
 }
@@ -102,6 +106,7 @@ impl Journal {
             }
             let ignore = layout.root().join(".gitignore");
             replace(disk, &ignore, GITIGNORE, false).at(&ignore)?;
+            crate::reserve::begin_list(disk, &layout)?;
             for folder in folders
                 .iter()
                 .map(std::path::PathBuf::as_path)

@@ -106,6 +106,11 @@ impl Layout {
         self.root.join("backups")
     }
 
+    /// Ids of the reservations that hold: a cache, so that no checkout of files takes one away.
+    pub fn reserved(&self) -> PathBuf {
+        self.events().join("reserved.json")
+    }
+
     pub fn cursors(&self) -> PathBuf {
         self.events().join("cursors")
     }

@@ -43,11 +43,15 @@ impl Journal {
         if meta.good().is_none_or(|meta| meta.mode != self.mode) {
             self.check_mode()?;
         }
+        let live = segments::live(self.disk(), &self.layout)?;
+        let (mut session, tail, tail_next) = self.at_end(guard, &live, &meta)?;
+        if session.next_seq > tail_next {
+            // The journal's end is lost: what the files hold may be all that is left, and a reader tells.
+            return Ok(false);
+        }
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
             meta::soil(self.disk(), &self.layout, clean, self.boot())?;
         }
-        let live = segments::live(self.disk(), &self.layout)?;
-        let (mut session, tail, tail_next) = self.at_end(guard, &live, &meta)?;
         let steps = decide(session.found(&meta, &tail, tail_next, false));
         if let Some(meta) = meta.good() {
             // IMPORTANT: as it was. A cache that is behind is the next writer's to find and to note.

@@ -283,7 +283,7 @@ impl Plan {
         let held = match &ahead {
             Some(ahead) => ahead.document.clone(),
             None => {
-                let kept = kept.filter(|k| !k.head.is_deleted);
+                let kept = kept.filter(|k| !k.head.is_deleted && !k.is_divergent);
                 let held = journal.projection(item_type, item_id)?.and_then(Result::ok);
                 // A file that was changed by hand is not what the journal holds: the change is recorded.
                 held.zip(kept)

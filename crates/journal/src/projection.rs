@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::blobs;
-use crate::disk::{read_if_there, replace};
+use crate::disk::{is_not_plain, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::BLOB_BYTES_MAX;
 use crate::journal::Journal;
@@ -39,7 +39,7 @@ impl Known for Indexed<'_, '_> {
 
 /// What became of a projection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Projected {
+pub(crate) enum Projected {
     /// The file holds the document with this mark; 0: there is none.
     Level(u32),
     /// The document could not be read; the file stays as it was.
@@ -47,7 +47,7 @@ enum Projected {
 }
 
 impl Projected {
-    fn kept(self, head: Head) -> Kept {
+    pub(crate) fn kept(self, head: Head) -> Kept {
         Kept {
             head,
             is_divergent: self == Self::Divergent,
@@ -96,8 +96,13 @@ impl Journal {
         item_id: &str,
     ) -> Result<Option<Result<Value, String>>, JournalError> {
         let path = self.layout.entity(item_type, item_id);
-        let bytes = read_if_there(self.disk(), &path, PROJECTION_BYTES_MAX).at(&path)?;
-        Ok(bytes.map(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string())))
+        match read_if_there(self.disk(), &path, PROJECTION_BYTES_MAX) {
+            // A link, a folder, a file of two names: no document of ours, and nobody else's affair.
+            Err(error) if is_not_plain(&error) => Ok(Some(Err(error.to_string()))),
+            read => Ok(read
+                .at(&path)?
+                .map(|bytes| serde_json::from_slice(&bytes).map_err(|e| e.to_string()))),
+        }
     }
 
     pub(crate) fn write_projection(
@@ -119,32 +124,8 @@ impl Journal {
         }
     }
 
+    /// Live apply. What stands in its place and is not known is kept aside first.
     fn project(
-        &self,
-        item_type: &str,
-        item_id: &str,
-        entity: &Entity,
-    ) -> Result<Projected, JournalError> {
-        if entity.head.is_deleted {
-            // The one place that unlinks a projection: its tombstone was applied, and the file is a document.
-            // One that is none is evidence, and stays (JN-28).
-            if let Some(Ok(_)) = self.projection(item_type, item_id)? {
-                let path = self.layout.entity(item_type, item_id);
-                self.disk().remove(&path).at(&path)?;
-            }
-            return Ok(Projected::Level(0));
-        }
-        match self.document(item_type, &entity.body) {
-            Ok(document) => {
-                self.write_projection(item_type, item_id, &document)?;
-                Ok(Projected::Level(self.mark(item_type, &document)))
-            }
-            Err(_) => Ok(Projected::Divergent),
-        }
-    }
-
-    /// After a power cut: the file is compared, and only one that is not level is touched.
-    fn project_if_other(
         &self,
         item_type: &str,
         item_id: &str,
@@ -152,42 +133,39 @@ impl Journal {
         before: Option<Kept>,
     ) -> Result<Projected, JournalError> {
         if entity.head.is_deleted {
-            // A power cut may have emptied a file whose name it kept: evidence, but not in this place.
-            if let Some(Err(_)) = self.projection(item_type, item_id)? {
-                self.park(item_type, item_id)?;
-            }
-            return self.project(item_type, item_id, entity);
+            return self.unlink_projection(item_type, item_id);
         }
         let Ok(document) = self.document(item_type, &entity.body) else {
             return Ok(Projected::Divergent);
         };
-        let level = Projected::Level(self.mark(item_type, &document));
-        match self.projection(item_type, item_id)? {
-            Some(Ok(held))
-                if self
-                    .registry
-                    .same_but_ephemeral(item_type, &held, &document) =>
-            {
-                return Ok(level);
+        if before.is_none_or(|kept| kept.is_divergent) {
+            let registry = &self.registry;
+            match self.projection(item_type, item_id)? {
+                Some(Ok(held)) if registry.same_but_ephemeral(item_type, &held, &document) => {}
+                Some(_) => self.park(item_type, item_id)?,
+                None => {}
             }
-            Some(Ok(held)) => {
-                // Somebody's work, or git's, unless it is known to be what was written here before.
-                let is_known = before.is_some_and(|kept| {
-                    kept.document != 0 && self.is_ours(item_type, &held, &kept)
-                });
-                if !is_known {
-                    self.park(item_type, item_id)?;
-                }
-            }
-            Some(Err(_)) => self.park(item_type, item_id)?,
-            None => {}
         }
         self.write_projection(item_type, item_id, &document)?;
-        Ok(level)
+        Ok(Projected::Level(self.mark(item_type, &document)))
+    }
+
+    /// The one place that unlinks a projection: its tombstone was applied, and the file is a document.
+    /// One that is none is evidence, and stays (JN-28).
+    pub(crate) fn unlink_projection(
+        &self,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Projected, JournalError> {
+        if let Some(Ok(_)) = self.projection(item_type, item_id)? {
+            let path = self.layout.entity(item_type, item_id);
+            self.disk().remove(&path).at(&path)?;
+        }
+        Ok(Projected::Level(0))
     }
 
     /// What must not stand where a projection belongs is moved aside, never thrown away.
-    fn park(&self, item_type: &str, item_id: &str) -> Result<(), JournalError> {
+    pub(crate) fn park(&self, item_type: &str, item_id: &str) -> Result<(), JournalError> {
         self.park_as(&self.layout.entity(item_type, item_id), item_type, item_id)
     }
 
@@ -282,35 +260,12 @@ impl<'j> Session<'j> {
         changed: &[Changed],
     ) -> Result<(), JournalError> {
         for (item_type, item_id, entity) in changed {
-            let projected = self.journal.project(item_type, item_id, entity)?;
+            let before = revisions.get(item_type, item_id)?;
+            let projected = self.journal.project(item_type, item_id, entity, before)?;
             // IMPORTANT: projection first. The index must never be ahead of the file.
             revisions.put(item_type, item_id, projected.kept(entity.head))?;
         }
         Ok(())
-    }
-
-    /// Everything from the newest checkpoint on, every entity compared, a new index.
-    pub(crate) fn reconcile_full(&mut self) -> Result<(), JournalError> {
-        let journal = self.journal;
-        let rebuilt = journal.rebuild(0)?;
-        let old = self.revisions();
-        let mut entries = Vec::new();
-        for (item_type, item_id, entity) in rebuilt.replay.entities() {
-            let before = old
-                .as_ref()
-                .and_then(|old| old.get(item_type, item_id).ok().flatten());
-            let is_ahead = before.filter(|kept| kept.head.rev > entity.head.rev);
-            let kept = if let Some(kept) = is_ahead {
-                // Never regress: what the journal lost stays visible, and verify reports it.
-                kept
-            } else {
-                let projected = journal.project_if_other(item_type, item_id, entity, before)?;
-                projected.kept(entity.head)
-            };
-            entries.push((item_type, item_id, kept));
-        }
-        Revisions::build(journal.disk(), &journal.layout.revisions(), &entries)?;
-        self.write_meta(false)
     }
 }
 

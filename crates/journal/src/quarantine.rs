@@ -29,6 +29,7 @@ pub struct Quarantined {
 impl Journal {
     /// Parks what is damaged. Under the lock, and only when a person asks.
     pub fn quarantine(&self) -> Result<Quarantined, JournalError> {
+        self.must_be_on()?;
         let mut session = self.session()?;
         let mut places: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
         for (segment, damage) in self.rebuild(usize::MAX)?.replay.damage {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::action::Mode;
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::meta::{self, Meta, MetaFound};
@@ -28,6 +29,9 @@ pub struct Shown {
 }
 
 const EDITED: &str = "its file differs from the journal, which is shown here; `heddle journal rebuild` puts the file right and keeps what stood there";
+const LOST: &str = "records at the journal's end are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
+const OFF: &str =
+    "the journal is off: shown as its file has it; `heddle journal migrate` turns it on";
 const NOT_RECORDED: &str =
     "shown as its file has it: the first write in this clone takes it into the journal";
 
@@ -67,7 +71,8 @@ impl Journal {
         };
         let job = self.layout.redact_job();
         let is_redacting = self.disk().len(&job).at(&job)?.is_some();
-        if is_redacting || !meta.survives(self.boot().as_deref()) {
+        // A clone's first write that died: what the cache calls level is only what it had taken in so far.
+        if is_redacting || self.is_adopting()? || !meta.survives(self.boot().as_deref()) {
             return Ok(Freshness::Behind(None));
         }
         let path = self.layout.segment(active);
@@ -92,11 +97,30 @@ impl Journal {
         if !crate::format::is_item_type(item_type) || !crate::format::is_item_id(item_id) {
             return Err(absent(item_type, item_id));
         }
+        if self.mode == Mode::Off {
+            return self.of_file(item_type, item_id);
+        }
         // A full disk, a folder that cannot be written: no reason not to read.
         if self.level().unwrap_or(false) {
             return self.served(item_type, item_id, false);
         }
-        self.observe(item_type, item_id)
+        let shown = self.observe(item_type, item_id);
+        match (self.lost_tail()?, shown) {
+            (Some(_), Ok(shown)) => Ok(Shown {
+                stale: false,
+                note: Some(LOST),
+                ..shown
+            }),
+            (Some([first, last]), Err(JournalError::NotFound { item_type, item_id })) => {
+                Err(JournalError::Lost {
+                    item_type,
+                    item_id,
+                    first,
+                    last,
+                })
+            }
+            (_, shown) => shown,
+        }
     }
 
     /// The same without a lock and without a write.
@@ -154,6 +178,19 @@ impl Journal {
         Ok(Shown {
             note: is_edited.then_some(EDITED),
             ..shown
+        })
+    }
+
+    /// Of a store without a journal: the file is all there is.
+    fn of_file(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
+        let payload = self.filed(item_type, item_id);
+        Ok(Shown {
+            item_type: item_type.to_owned(),
+            item_id: item_id.to_owned(),
+            entity_rev: 0,
+            payload: payload.ok_or_else(|| absent(item_type, item_id))?,
+            stale: false,
+            note: Some(OFF),
         })
     }
 

@@ -100,6 +100,8 @@ pub struct Replay<K> {
     mode: Mode,
     /// Records up to here are in the checkpoint that this began with.
     covered: u64,
+    /// It begins with the first record of all: one that is missing before it is a gap too.
+    is_from_first: bool,
     families: HashMap<Box<str>, Family>,
     pub counters: Counters,
     pub flagged: BTreeSet<(String, String)>,
@@ -127,6 +129,7 @@ impl<K: Known> Replay<K> {
             registry,
             mode,
             covered: 0,
+            is_from_first: false,
             families: HashMap::new(),
             counters: Counters::default(),
             flagged: BTreeSet::new(),
@@ -147,6 +150,11 @@ impl<K: Known> Replay<K> {
     pub fn begin_at(&mut self, head_seq: u64) {
         self.covered = head_seq;
         self.head_seq = head_seq;
+    }
+
+    /// Begins with the first record there ever was.
+    pub fn begin_at_first(&mut self) {
+        self.is_from_first = true;
     }
 
     pub fn insert(&mut self, item_type: &str, item_id: &str, entity: Entity) {
@@ -294,7 +302,8 @@ impl<K: Known> Replay<K> {
 
     /// The five cases of a seq that comes twice (JN-14); the revisions are `reduce`'s.
     fn is_fresh(&mut self, record: &Record<'_>, crc: u32) -> bool {
-        if record.seq > self.head_seq + 1 && self.head_seq > 0 {
+        let is_begun = self.head_seq > 0 || self.is_from_first;
+        if record.seq > self.head_seq + 1 && is_begun {
             self.gaps.find(self.head_seq + 1, record.seq - 1);
         }
         self.head_seq = self.head_seq.max(record.seq);

@@ -23,7 +23,7 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let before = self.quarantined()?;
-        let drift = self.verify()?.divergent.len() as u64;
+        let drift = self.verify_once()?.divergent.len() as u64;
         let rebuilt = self.rebuild(0)?;
         for (folder, name) in self.strangers(&rebuilt.replay)? {
             self.park_as(&self.layout.family(&folder).join(&name), &folder, &name)?;
@@ -33,7 +33,7 @@ impl Journal {
         if self.disk().len(&index).at(&index)?.is_some() {
             self.disk().remove(&index).at(&index)?;
         }
-        session.reconcile_full()?;
+        session.reconcile_anew()?;
         let now = self.quarantined()?;
         Ok(Restored {
             entities: rebuilt.replay.live_count(),

@@ -2,6 +2,7 @@
 //!
 //! A cache beside the projections (C43). A slot whose checksum is wrong says so; it is never believed.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -171,6 +172,28 @@ impl<'d> Revisions<'d> {
             .iter()
             .map(|(t, id, kept)| (key(t, id), *kept))
             .collect();
+        Self::lay_out(disk, path, keyed)
+    }
+
+    /// The same, with what the old index knows beside: an entity that the journal lost keeps its revision.
+    pub fn build_over(
+        disk: &'d dyn Disk,
+        path: &Path,
+        entries: &[(&str, &str, Kept)],
+        old: Option<&Self>,
+    ) -> Result<Self, JournalError> {
+        let mut keyed: Vec<(Key, Kept)> = entries
+            .iter()
+            .map(|(t, id, kept)| (key(t, id), *kept))
+            .collect();
+        // One that is damaged knows nothing for sure.
+        if let Some(Ok(held)) = old
+            .map(Self::all)
+            .filter(|_| old.is_some_and(|old| old.count > 0))
+        {
+            let known: HashSet<Key> = keyed.iter().map(|(key, _)| *key).collect();
+            keyed.extend(held.into_iter().filter(|(key, _)| !known.contains(key)));
+        }
         Self::lay_out(disk, path, keyed)
     }
 

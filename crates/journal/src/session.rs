@@ -154,13 +154,19 @@ impl Journal {
         let active = *segments.last().unwrap_or(&1);
         let tail = segments::tail(self.disk(), &self.layout, active)?;
         let tail_next = self.next_after(segments, &tail)?;
+        // Without a cache the checkpoints are the only ones to know that a seq was given already.
+        let known = match meta.good() {
+            Some(meta) => meta.next_seq - 1,
+            None => {
+                let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
+                self.witnessed(meta, &checkpoints, tail_next - 1)?
+            }
+        };
         let session = Session {
             journal: self,
             active,
             bytes: tail.bytes,
-            next_seq: meta
-                .good()
-                .map_or(tail_next, |meta| meta.next_seq.max(tail_next)),
+            next_seq: tail_next.max(known + 1),
             unannotated: meta.good().map_or(0, |meta| meta.unannotated),
             phases: meta
                 .good()
@@ -183,7 +189,7 @@ impl Journal {
     }
 
     /// The seq after the last record that counts, wherever it is.
-    fn next_after(&self, segments: &[u64], tail: &Tail) -> Result<u64, JournalError> {
+    pub(crate) fn next_after(&self, segments: &[u64], tail: &Tail) -> Result<u64, JournalError> {
         let active = segments.last().copied().unwrap_or(1);
         if let Some(last) = tail.last_seq {
             return Ok((last + 1).max(active));
@@ -448,12 +454,20 @@ impl Session<'_> {
         meta::write(journal.disk(), &journal.layout, &fresh)
     }
 
-    /// Seals the active segment behind a checkpoint and begins the next.
+    /// Seals the active segment, behind a checkpoint where one is due, and begins the next.
     pub(crate) fn roll(&mut self) -> Result<(), JournalError> {
-        self.checkpoint()?;
+        if self.is_checkpoint_due()? {
+            self.checkpoint()?;
+        }
+        self.next_segment()?;
+        self.write_meta(false)
+    }
+
+    /// Without a checkpoint, and without a word about what is projected.
+    pub(crate) fn next_segment(&mut self) -> Result<(), JournalError> {
         create_segment(self.journal, self.next_seq)?;
         self.active = self.next_seq;
         self.bytes = 0;
-        self.write_meta(false)
+        Ok(())
     }
 }

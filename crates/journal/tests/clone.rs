@@ -193,3 +193,34 @@ fn a_clone_gets_its_large_payloads_back_from_its_files() {
     let reference = journal.checkpoint().unwrap();
     assert_eq!(journal.missing_blobs(&reference), Vec::<String>::new());
 }
+
+#[test]
+fn a_clone_whose_first_write_died_at_any_point_still_shows_its_files() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    // More than one batch: the journal rolls between the first and the last.
+    let all = (0..520).map(|n| plan(&format!("p{n}"), n));
+    commit(&journal, all.collect());
+    let base = cloned(&disk);
+    let mut stop = 1;
+    loop {
+        let clone = base.fork();
+        clone.fault_at(clone.ops() + stop, Fault::Stop);
+        let small = heddle_journal::Settings {
+            roll_bytes: 1,
+            ..quick()
+        };
+        let first = open(&clone, 2, 7).unwrap().with_settings(small);
+        let outcome = first.mutate_whole(vec![plan("x", 1)]);
+        let image = clone.crash(&heddle_journal::disk::Crash::Process);
+        let reader = open(&image, 2, 8).unwrap();
+        for n in [0, 99, 519] {
+            let shown = reader.show("plan", &format!("p{n}"));
+            assert_eq!(shown.unwrap().payload["n"], n, "stopped at {stop}");
+        }
+        if outcome.is_ok() {
+            break;
+        }
+        stop += 1;
+    }
+}

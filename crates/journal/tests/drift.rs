@@ -190,6 +190,26 @@ fn a_record_that_was_taken_out_of_the_middle_fails_the_verification() {
 }
 
 #[test]
+fn the_very_first_record_is_missed_too_and_can_be_accepted() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for n in 1..=3 {
+        commit(&journal, vec![plan(&format!("p{n}"), n)]);
+    }
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        let at = bytes.windows(5).position(|w| w == b"\"seq\"").unwrap();
+        bytes[at + 1] = b'S';
+    });
+    assert_eq!(journal.quarantine().unwrap().parked.len(), 1);
+    let report = journal.verify().unwrap();
+    assert_eq!(report.counters.seq_gaps, 1, "{report:#?}");
+    assert_eq!(journal.accept_gaps("parked").unwrap().accepted, [[1, 1]]);
+    journal.restore().unwrap();
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+}
+
+#[test]
 fn one_broken_schema_takes_away_its_own_type_only() {
     let disk = MemDisk::new();
     drop(init(&disk));

@@ -299,3 +299,60 @@ fn c28_a_genesis_that_rolled_is_completed_from_wherever_it_was_cut() {
         assert_eq!(genesis_notes(&journal), 1, "{what}");
     }
 }
+
+#[test]
+fn a_second_migration_begins_with_the_newest_files_and_never_with_the_old_folder() {
+    let disk = old_store();
+    migrate(&disk, 1, 1, Mode::Dual).unwrap();
+    let mut journal = open(&disk, 1, 2).unwrap();
+    let newer = json!({"title": "newer work"});
+    commit(&journal, vec![put("plan", "pln_1", newer.clone())]);
+    journal.roll_back(Mode::Off).unwrap();
+    let told = migrate(&disk, 1, 3, Mode::Dual).unwrap();
+    let told = serde_json::to_value(&told).unwrap();
+    assert_eq!(told["kept"].as_array().map(Vec::len), Some(1), "{told}");
+    let journal = open(&disk, 1, 4).unwrap();
+    assert_eq!(journal.show("plan", "pln_1").unwrap().payload, newer);
+    assert!(journal.verify().unwrap().ok);
+}
+
+#[test]
+fn a_migration_never_lowers_the_mode_and_a_store_that_has_not_begun_takes_a_folder_in() {
+    let disk = old_store();
+    let world = world(Arc::new(disk.clone()), 1, 1);
+    let journal = Journal::init(world, Path::new(ROOT), who()).unwrap();
+    assert_eq!(journal.mode(), Mode::Primary);
+    let refused = migrate(&disk, 1, 2, Mode::Dual).unwrap_err().to_string();
+    assert!(refused.contains("rollback --to dual"), "{refused}");
+    // Empty so far: the folder is taken in, and the mode stays.
+    let told = migrate(&disk, 1, 3, Mode::Primary).unwrap();
+    assert_eq!(told.backfilled, 4, "{told:?}");
+    let journal = open(&disk, 1, 4).unwrap();
+    assert_eq!(journal.mode(), Mode::Primary);
+    assert!(journal.show("plan", "pln_1").is_ok());
+    // Again: nothing.
+    let told = migrate(&disk, 1, 5, Mode::Primary).unwrap();
+    assert_eq!((told.backfilled, told.backup), (0, None));
+    assert!(journal.verify().unwrap().ok);
+}
+
+/// The state once an end, not once a segment: that would grow with the square of what is there.
+#[test]
+fn a_genesis_of_many_segments_writes_one_checkpoint() {
+    let disk = MemDisk::new();
+    let text = "x".repeat(60_000);
+    for n in 0..420 {
+        let plan = json!({"title": format!("plan {n}"), "text": text}).to_string();
+        plant(&disk, &format!(".brainclaw/plans/pln_{n}.json"), &plan);
+    }
+    migrate(&disk, 1, 1, Mode::Dual).unwrap();
+    let events = below(&disk, "/repo/.heddle/events");
+    let count = |part: &str| {
+        let names = events.keys().map(|path| path.to_string_lossy());
+        names.filter(|name| name.contains(part)).count()
+    };
+    assert!(count("/seg-") >= 3, "it did not roll twice");
+    assert_eq!(count("/ckpt-"), 1);
+    let report = open(&disk, 1, 4).unwrap().verify().unwrap();
+    assert!(report.ok && report.entities == 420);
+}

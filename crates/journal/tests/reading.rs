@@ -220,11 +220,18 @@ fn jn_23_equal_names_share_nothing_and_nobody_hears_itself() {
 }
 
 #[test]
-fn jn_38_row_18_a_local_disk_gives_no_warning_and_the_report_has_room_for_one() {
+fn jn_38_row_18_a_store_on_a_network_gives_a_warning_and_a_local_one_none() {
     let folder = tempfile::tempdir().unwrap();
     let journal = real(&folder.path().join(".heddle"), 3);
     commit(&journal, vec![plan("a", 1)]);
     assert_eq!(journal.verify().unwrap().warnings, Vec::<String>::new());
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    disk.lie_on("NFS");
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "a warning, and no fault: {report:#?}");
+    assert!(report.warnings[0].contains("NFS"), "{report:#?}");
 }
 
 #[test]

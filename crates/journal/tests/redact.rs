@@ -67,7 +67,7 @@ fn holding(disk: &MemDisk, text: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn rd_01_c44_no_file_of_the_store_yields_the_bytes_whatever_kind_it_is() {
+fn rd_01_t_65_c44_no_file_of_the_store_yields_the_bytes_whatever_kind_it_is() {
     let (disk, journal) = store();
     // One of each place that C44 names, in one of each encoding that RD-01 names.
     plant(
@@ -112,6 +112,27 @@ fn rd_01_c44_no_file_of_the_store_yields_the_bytes_whatever_kind_it_is() {
     // The revision goes on counting.
     let receipt = &commit(&journal, vec![put("plan", "s", json!({"n": 1}))])[0];
     assert_eq!(receipt.entity_rev, Some(7));
+}
+
+/// Other programs escape what they need not, in either case, and quote what was quoted.
+#[test]
+fn rd_01_escapes_of_other_programs_are_read_as_what_they_mean() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let text = "Gehäim/nis der Straße";
+    commit(&journal, vec![put("plan", "s", json!({"title": text}))]);
+    let ascii = text.replace('ä', "\\u00e4").replace('ß', "\\u00DF");
+    let twice = ascii.replace('\\', "\\\\");
+    let log = format!("{{\"a\":\"{ascii}\"}}\n{{\"b\":\"{twice}\"}}\n{{\"c\":1}}\n");
+    plant(&disk, "events/archive/events.v1.jsonl", log.as_bytes());
+    plant(&disk, "events/quarantine/x", ascii.as_bytes());
+    plant(&disk, "a-note.txt", twice.as_bytes());
+    let told = journal.redact(&item("plan", "s"), "asked for").unwrap();
+    assert_eq!(told.leftovers.len(), 1, "{told:?}");
+    assert!(told.leftovers[0].ends_with("a-note.txt"));
+    assert_eq!(holding(&disk, "nis der").len(), 1);
+    let log = &disk.files()[&at("events/archive/events.v1.jsonl")];
+    assert!(log.ends_with(b"{\"c\":1}\n"));
 }
 
 #[test]

@@ -407,3 +407,36 @@ fn t_60_a_projection_edited_by_hand_is_drift_and_never_truth() {
     let seen: Value = serde_json::from_slice(&disk.files()[path]).unwrap();
     assert_eq!(seen["n"], 99, "verify changes nothing");
 }
+
+/// A large state is not written anew for every segment: that would grow with the square of what is recorded.
+#[test]
+fn jn_20_checkpoints_of_a_large_state_cost_in_proportion_to_what_is_recorded() {
+    let disk = MemDisk::new();
+    let journal = init(&disk).with_settings(heddle_journal::Settings {
+        roll_bytes: 2_000,
+        every_roll_bytes: 4_000,
+        ..quick()
+    });
+    for n in 0..300 {
+        commit(&journal, vec![plan(&format!("p{n}"), n)]);
+    }
+    let files = disk.files();
+    let size = |part: &str| {
+        let named = files
+            .iter()
+            .filter(|(path, _)| path.to_string_lossy().contains(part));
+        named.fold((0, 0), |(count, sum), (_, bytes)| {
+            (count + 1, sum + bytes.len())
+        })
+    };
+    let ((segments, recorded), (checkpoints, states)) = (size("/seg-"), size("/ckpt-"));
+    assert!(
+        checkpoints > 2 && checkpoints * 2 < segments,
+        "{checkpoints} of {segments}"
+    );
+    assert!(states < 3 * recorded, "{states} for {recorded}");
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    let heads = |skip| journal.rebuild(skip).unwrap().replay.head_seq;
+    assert_eq!(heads(0), heads(usize::MAX));
+}

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_core::clock::{Clock, ManualClock, ManualIds, WallMs};
-use heddle_journal::disk::MemDisk;
+use heddle_journal::disk::{Disk, MemDisk};
 use heddle_journal::{Glob, Journal, Reserved, Who, World};
 use support::*;
 
@@ -60,13 +60,13 @@ fn a_path_has_one_holder_until_it_is_released_or_its_time_is_over() {
     let paths = ["src/parser/a.rs".to_owned(), "docs/x.md".to_owned()];
     assert_eq!(bob.blocked(&paths).unwrap().len(), 1);
     assert_eq!(ann.blocked(&paths).unwrap()[0].0, "docs/x.md");
-    // Longer: the same holder, no new record.
+    // Longer: the same holder, and a promise to others that the journal must keep.
     let before = seqs(&ann).len();
     clock.advance(HOUR / 2);
     assert!(is_granted(
         &ann.reserve(&glob("src/parser/**"), HOUR).unwrap()
     ));
-    assert_eq!(seqs(&ann).len(), before, "JN-29");
+    assert_eq!(seqs(&ann).len(), before + 1);
     clock.advance(HOUR * 3 / 4);
     assert_eq!(bob.blocked(&paths).unwrap().len(), 1, "it was made longer");
     // By word: only the holder's own, and once.
@@ -82,4 +82,36 @@ fn a_path_has_one_holder_until_it_is_released_or_its_time_is_over() {
     ));
     assert!(ann.verify().unwrap().ok);
     assert!(ann.reserve(&glob("x"), Duration::ZERO).is_err());
+}
+
+/// Git keeps the files of claims, and puts old ones back or takes them away: the journal decides.
+#[test]
+fn a_longer_reservation_is_in_the_journal_and_no_checkout_takes_it_away() {
+    let disk = MemDisk::new();
+    init(&disk);
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let ann = agent(&disk, &clock, "ann", 3);
+    let bob = agent(&disk, &clock, "bob", 4);
+    ann.reserve(&glob("src"), HOUR).unwrap();
+    let is_claim = |path: &&std::path::PathBuf| path.to_string_lossy().contains("/rsv_");
+    let files = disk.files();
+    let claim = files.keys().find(is_claim).unwrap().clone();
+    ann.reserve(&glob("src"), HOUR * 4).unwrap();
+    let longer = bob.reservations().unwrap();
+    disk.tamper(&claim, |now| *now = files[&claim].clone());
+    assert_eq!(bob.reservations().unwrap(), longer, "an old file came back");
+    clock.advance(HOUR * 2);
+    let paths = ["src/a.rs".to_owned()];
+    assert_eq!(bob.blocked(&paths).unwrap().len(), 1);
+    disk.remove(&claim).unwrap();
+    assert_eq!(bob.blocked(&paths).unwrap().len(), 1, "the file is gone");
+    assert!(!is_granted(&bob.reserve(&glob("src"), HOUR).unwrap()));
+    // Also from what remains without any cache, and through the next start.
+    for name in ["revisions.idx", "meta.json", "reserved.json"] {
+        let _ = disk.remove(&Path::new(ROOT).join("events").join(name));
+    }
+    let eve = agent(&disk, &clock, "eve", 5);
+    assert_eq!(eve.blocked(&paths).unwrap().len(), 1);
+    assert!(ann.release(&glob("src")).unwrap().is_some());
+    assert!(eve.blocked(&paths).unwrap().is_empty());
 }

@@ -47,6 +47,7 @@ struct State {
     faults: BTreeMap<u64, Fault>,
     is_stopped: bool,
     trace: Option<Vec<(Op, PathBuf)>>,
+    network: Option<&'static str>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -72,6 +73,11 @@ impl MemDisk {
 
     pub fn is_stopped(&self) -> bool {
         self.state().is_stopped
+    }
+
+    /// From now on it says that it lies on this kind of network.
+    pub fn lie_on(&self, network: &'static str) {
+        self.state().network = Some(network);
     }
 
     pub fn start_trace(&self) {
@@ -240,6 +246,10 @@ impl State {
 }
 
 impl Disk for MemDisk {
+    fn network_name(&self, _: &Path) -> Option<&'static str> {
+        self.state().network
+    }
+
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>> {
         let state = self.state();
         let inside = state

@@ -102,3 +102,15 @@ pub fn read_if_there(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Opt
         Err(error) => Err(error),
     }
 }
+
+/// Something other than a plain file with one name stands there: a link, a folder, a pipe (T-64).
+pub fn is_not_plain(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::InvalidInput
+}
+
+pub(crate) fn not_plain() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "not a plain file with one name",
+    )
+}

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::{Appender, Disk, Entry, LockGuard};
+use super::{Appender, Disk, Entry, LockGuard, not_plain};
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
@@ -26,13 +26,24 @@ fn options() -> OpenOptions {
 fn checked(file: File) -> io::Result<File> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() > 1 {
-        return Err(io::Error::other("not a plain file with one name"));
+        return Err(not_plain());
     }
     Ok(file)
 }
 
 fn open_read(path: &Path) -> io::Result<File> {
-    checked(options().read(true).open(path)?)
+    match options().read(true).open(path) {
+        // A link; and a socket cannot be opened at all.
+        Err(error) if is_no_file(&error) => Err(not_plain()),
+        opened => checked(opened?),
+    }
+}
+
+fn is_no_file(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [rustix::io::Errno::LOOP, rustix::io::Errno::NXIO]
+        .iter()
+        .any(|errno| code == Some(errno.raw_os_error()))
 }
 
 impl Disk for RealDisk {
@@ -58,7 +69,7 @@ impl Disk for RealDisk {
     fn len(&self, path: &Path) -> io::Result<Option<u64>> {
         match std::fs::symlink_metadata(path) {
             Ok(metadata) if metadata.is_file() => Ok(Some(metadata.len())),
-            Ok(_) => Err(io::Error::other("not a plain file")),
+            Ok(_) => Err(not_plain()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -189,6 +200,12 @@ impl Disk for RealDisk {
 #[cfg(target_os = "linux")]
 fn network_of(path: &Path) -> Option<&'static str> {
     let magic = u32::try_from(rustix::fs::statfs(path).ok()?.f_type & 0xffff_ffff).ok()?;
+    network_by(magic)
+}
+
+/// The numbers by which Linux knows its network file systems.
+#[cfg(target_os = "linux")]
+fn network_by(magic: u32) -> Option<&'static str> {
     [
         (0x6969, "NFS"),
         (0xff53_4d42, "CIFS"),
@@ -239,5 +256,21 @@ impl LockGuard for RealLock {
     fn sign(&mut self, owner: &str) -> io::Result<()> {
         self.0.set_len(0)?;
         self.0.write_all_at(owner.as_bytes(), 0)
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jn_38_network_file_systems_are_known_by_their_numbers_and_local_ones_are_none() {
+        for (magic, name) in [(0x6969, "NFS"), (0xff53_4d42, "CIFS"), (0x0102_1997, "9p")] {
+            assert_eq!(network_by(magic), Some(name));
+        }
+        // ext4, XFS, btrfs, tmpfs.
+        for local in [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994] {
+            assert_eq!(network_by(local), None, "{local:x}");
+        }
     }
 }

@@ -178,24 +178,48 @@ impl Privacy {
         if is_drive || is_share {
             return Some(at + end_of(rest, 2));
         }
-        if bytes[0] != b'/' || !may_begin(before) {
+        if let Some(end) = home_of_somebody(rest, before) {
+            return Some(at + end);
+        }
+        if bytes[0] != b'/' || !may_begin(before, rest) {
             return None;
         }
-        let first = rest[1..].split(['/', ' ', '\t', '\n', '"', '\'']).next()?;
-        let is_deep = rest[1 + first.len()..].starts_with('/');
-        (is_deep && self.roots.contains(first)).then(|| at + end_of(rest, 1))
+        if before.ends_with("file://") || before.ends_with("file:") {
+            // With or without a host before the path.
+            return Some(at + end_of(rest, 1));
+        }
+        // Two slashes are as good as one.
+        let slashes = rest.len() - rest.trim_start_matches('/').len();
+        let names = &rest[slashes..];
+        let first = names.split(['/', ' ', '\t', '\n', '"', '\'']).next()?;
+        let is_deep = names[first.len()..].starts_with('/');
+        (is_deep && self.roots.contains(first)).then(|| at + end_of(rest, slashes))
     }
 }
 
+/// `~alice`, with or without a path behind it: a name of a person. `~/x` names nobody.
+fn home_of_somebody(rest: &str, before: &str) -> Option<usize> {
+    let name = rest.strip_prefix('~')?;
+    let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+    let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let is_middle = before.ends_with(|c: char| is_word(c) || matches!(c, '/' | '~'));
+    (begins && !is_middle).then(|| end_of(rest, 1))
+}
+
 /// A slash behind a word is the middle of a relative path or of a URL; behind `-I`, `file://` and signs it is not.
-fn may_begin(before: &str) -> bool {
+fn may_begin(before: &str, rest: &str) -> bool {
     let is_flag = before.len() >= 2
         && before.ends_with(|c: char| c.is_ascii_alphabetic())
         && before[..before.len() - 1].ends_with('-')
         && !before[..before.len() - 2].ends_with(|c: char| c.is_alphanumeric());
     let is_middle =
         before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '~'));
-    is_flag || before.ends_with("file://") || !is_middle
+    // Behind a scheme stands a host, not a path.
+    let is_url = rest.starts_with("//")
+        && before.ends_with(':')
+        && before[..before.len() - 1].ends_with(|c: char| c.is_ascii_alphanumeric())
+        && !before.ends_with("file:");
+    is_flag || before.ends_with("file://") || !(is_middle || is_url)
 }
 
 fn end_of(rest: &str, from: usize) -> usize {
@@ -242,7 +266,15 @@ mod tests {
             ("/work/repository/x", "<path>"),
             ("cc -I/usr/include/x -L/home/a/lib", "cc -I<path> -L<path>"),
             ("PATH=/usr/bin:/home/a/bin", "PATH=<path>:<path>"),
-            ("file:///home/a/x", "file://<path>"),
+            ("file:///home/a/x", "file:<path>"),
+            ("see file://box/home/alice/x.", "see file:<path>"),
+            ("//home/alice/x and ///usr/lib/y", "<path> and <path>"),
+            ("cd ~alice/work, or ~bob", "cd <path>, or <path>"),
+            ("about ~5 minutes, a~b, x/~y", "about ~5 minutes, a~b, x/~y"),
+            (
+                "// home is where /usr/lib/x is",
+                "// home is where <path> is",
+            ),
             ("C:\\Users\\alice\\x.txt, D:/data/y", "<path>, <path>"),
             ("\\\\server\\share\\x", "<path>"),
             ("/scratch/job/1", "<path>"),

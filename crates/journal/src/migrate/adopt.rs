@@ -153,6 +153,7 @@ impl Session<'_> {
             self.backfill(&waiting.iter().collect::<Vec<_>>(), Some(&marker))?;
         }
         self.reconcile_full()?;
+        self.checkpoint_if_rolled()?;
         let (path, events) = (journal.layout.adoption(), journal.layout.events());
         journal.disk().remove(&path).at(&path)?;
         journal.disk().sync_dir(&events).at(&events)

@@ -10,6 +10,8 @@ use crate::error::{At, JournalError};
 use crate::journal::Journal;
 
 const FILE_BYTES_MAX: u64 = 4 << 30;
+/// How the name of a parked journal ends.
+pub(super) const ROLLED_BACK: &str = "-rolled-back";
 
 impl Journal {
     /// Complete when `backup.json` is in it: that comes last.
@@ -55,7 +57,7 @@ impl Journal {
 
     /// The journal of a store that is off, moved whole; it is kept as any other copy.
     pub(super) fn park_events(&self) -> Result<PathBuf, JournalError> {
-        let name = format!("{}-rolled-back", self.world.ids.ulid());
+        let name = format!("{}{ROLLED_BACK}", self.world.ids.ulid());
         let target = self.layout.backups().join(name);
         let (root, backups) = (self.layout.root(), self.layout.backups());
         let mut folders = vec![root.to_owned(), backups, target.clone()];

@@ -14,9 +14,11 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::action::{Action, Mode};
+use crate::checkpoint;
 use crate::disk::replace;
 use crate::error::{At, JournalError};
 use crate::journal::{Journal, Who, World};
+use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::mutate::{Change, Plan, Request};
 use crate::notes::{MetaPayload, Note, StoreOp};
@@ -39,6 +41,8 @@ pub struct Migrated {
     pub events_parked: u64,
     /// Files that were no entity and were left out, as asked.
     pub left_out: Vec<String>,
+    /// Entities of the folder that this store has in another form already: its own stay.
+    pub kept: Vec<String>,
     /// The copy of the store as it was before.
     pub backup: Option<PathBuf>,
 }
@@ -67,6 +71,13 @@ impl Journal {
         }
         let mut journal = Self::init_as(world, root, who, Mode::Off)?;
         let from = journal.mode;
+        if to < from {
+            return Err(JournalError::Refused(format!(
+                "the journal is {}, and a migration goes forward; `heddle journal rollback --to {}` goes back",
+                from.as_str(),
+                to.as_str()
+            )));
+        }
         let mut migrated = Migrated {
             mode: to,
             from,
@@ -74,28 +85,20 @@ impl Journal {
             entities: 0,
             events_parked: 0,
             left_out: Vec::new(),
+            kept: Vec::new(),
             backup: None,
         };
-        if from != to {
-            let found = match (from, source) {
-                (Mode::Off, Some(folder)) => Some((folder.to_owned(), folder)),
-                (Mode::Off, None) => Some((journal.layout.entities(), root)),
-                _ => None,
-            };
-            let found = found.map(|(folder, named)| {
-                let found = source::read(journal.disk(), &journal.registry, &folder)?;
-                Ok::<_, JournalError>((found, named.display().to_string()))
-            });
-            let found = found.transpose()?;
-            if let Some((found, _)) = &found
-                && !found.refused.is_empty()
-                && !leave_out_bad
-            {
-                return Err(refused_files(&found.refused));
-            }
+        let found = journal.found(source, &mut migrated)?;
+        if let Some(found) = found.as_ref().filter(|found| !found.refused.is_empty())
+            && !leave_out_bad
+        {
+            return Err(refused_files(&found.refused));
+        }
+        if from != to || found.is_some() {
             let mut session = journal.session()?;
             migrated.backup = Some(journal.back_up(from, to)?);
-            if let Some((found, named)) = found {
+            if let Some(found) = found {
+                let named = source.unwrap_or(root).display().to_string();
                 session.genesis(&found, &named, &mut migrated)?;
                 migrated.left_out = found.refused;
             }
@@ -107,6 +110,60 @@ impl Journal {
         }
         migrated.entities = journal.rebuild(0)?.replay.live_count();
         Ok(migrated)
+    }
+
+    /// What a genesis begins with; None where there is none to write.
+    fn found(
+        &self,
+        source: Option<&Path>,
+        migrated: &mut Migrated,
+    ) -> Result<Option<source::Source>, JournalError> {
+        let is_off = self.mode == Mode::Off;
+        if !is_off && (source.is_none() || has_genesis(self)?) {
+            return Ok(None);
+        }
+        if !is_off && !self.is_unbegun()? {
+            return Err(JournalError::refused(
+                "the journal has records already, and takes a folder in only before its first one; `heddle journal append` records a file as it is",
+            ));
+        }
+        if has_genesis(self)? {
+            // It was whole when a crash came: nothing is read again, and nothing can be refused.
+            return Ok(Some(source::Source::default()));
+        }
+        let own = source::read(self.disk(), &self.registry, &self.layout.entities())?;
+        let Some(folder) = source else {
+            return Ok(Some(own));
+        };
+        let theirs = source::read(self.disk(), &self.registry, folder)?;
+        Ok(Some(own.over(theirs, &mut migrated.kept)))
+    }
+
+    /// Nothing was ever recorded here.
+    fn is_unbegun(&self) -> Result<bool, JournalError> {
+        let has_checkpoint = !checkpoint::listed(self.disk(), &self.layout)?.is_empty();
+        let segments = self.all_segments()?;
+        let path = self.layout.segment(1);
+        let is_empty = matches!(self.disk().len(&path), Ok(None | Some(0)));
+        Ok(!has_checkpoint && is_empty && segments.iter().all(|first| *first == 1))
+    }
+
+    /// Whether a store takes in the folder of an older one by itself: not once it has had a journal of its own.
+    pub fn begins_with_folder(world: &World, root: &Path) -> Result<bool, JournalError> {
+        let layout = Layout::new(root);
+        let backups = layout.backups();
+        let kept = world.disk.list(&backups).at(&backups)?;
+        if kept
+            .iter()
+            .any(|entry| entry.name.ends_with(backup::ROLLED_BACK))
+        {
+            return Ok(false);
+        }
+        match Self::open(world.clone(), root, Who::default()) {
+            Ok(journal) => Ok(journal.mode == Mode::Off || journal.is_unbegun()?),
+            Err(JournalError::NoStore(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Back to an earlier mode. Off parks the journal; the projections stay byte for byte.
@@ -172,7 +229,7 @@ impl Session<'_> {
         migrated: &mut Migrated,
     ) -> Result<(), JournalError> {
         let journal = self.journal;
-        if self.has_genesis()? {
+        if has_genesis(journal)? {
             // A run before this one died while it wrote the files. A roll on its way had called everything
             // before it level, so the gap alone would leave those out.
             return self.reconcile_full();
@@ -213,7 +270,17 @@ impl Session<'_> {
         self.backfill(&waiting, Some(&marker))?;
         migrated.backfilled = count;
         // Not file by file: one that is level keeps its very bytes.
-        self.reconcile_full()
+        self.reconcile_anew()?;
+        self.checkpoint_if_rolled()
+    }
+
+    /// Once, at the end: the state once a segment would grow with the square of what is taken in.
+    pub(crate) fn checkpoint_if_rolled(&mut self) -> Result<(), JournalError> {
+        let live = segments::live(self.journal.disk(), &self.journal.layout)?;
+        if live.len() > 1 {
+            self.checkpoint()?;
+        }
+        Ok(())
     }
 
     /// From a run before this one, that a crash ended.
@@ -248,20 +315,20 @@ impl Session<'_> {
             plan.drafts.push(self.meta_draft(marker)?);
         }
         if self.bytes >= self.journal.settings.roll_bytes {
-            self.roll()?;
+            self.next_segment()?;
         }
         self.write(&plan.drafts).map(drop)
     }
+}
 
-    fn has_genesis(&self) -> Result<bool, JournalError> {
-        let journal = self.journal;
-        let mut finder = Genesis(false);
-        for first in segments::live(journal.disk(), &journal.layout)? {
-            let bytes = segments::read(journal.disk(), &journal.layout, first)?;
-            scan(&bytes, 0, &mut finder);
-        }
-        Ok(finder.0)
+/// Whether a genesis has come to its end here.
+fn has_genesis(journal: &Journal) -> Result<bool, JournalError> {
+    let mut finder = Genesis(false);
+    for first in segments::live(journal.disk(), &journal.layout)? {
+        let bytes = segments::read(journal.disk(), &journal.layout, first)?;
+        scan(&bytes, 0, &mut finder);
     }
+    Ok(finder.0)
 }
 
 struct Genesis(bool);

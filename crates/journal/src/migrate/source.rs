@@ -1,5 +1,6 @@
 //! The entity files of an older store: found, read, and told apart from what is none. Changes nothing.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
@@ -21,6 +22,30 @@ pub(super) struct Source {
     /// Files in a folder of a type that are no entity of it, and why.
     pub(super) refused: Vec<String>,
     pub(super) log: Option<Vec<u8>>,
+}
+
+impl Source {
+    /// Both, where this one's entities stay as they are; those of the other that differ are named.
+    pub(super) fn over(mut self, mut other: Self, kept: &mut Vec<String>) -> Self {
+        let own: BTreeMap<(&str, &str), &Value> = self
+            .entities
+            .iter()
+            .map(|(t, id, document)| ((t.as_str(), id.as_str()), document))
+            .collect();
+        other.entities.retain(|(item_type, id, document)| {
+            let held = own.get(&(item_type.as_str(), id.as_str()));
+            if held.is_some_and(|held| *held != document) {
+                kept.push(format!("{item_type} {id}"));
+            }
+            held.is_none()
+        });
+        self.entities.extend(other.entities);
+        self.entities
+            .sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        self.refused.extend(other.refused);
+        self.log = other.log.or(self.log);
+        self
+    }
 }
 
 pub(super) fn read(

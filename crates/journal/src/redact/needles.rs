@@ -17,6 +17,8 @@ const TOKEN_BYTES_MIN: usize = 12;
 /// A longer text is looked for in pieces too: half of it in a torn write is still found.
 const PIECE_BYTES: usize = 32;
 const NEEDLES_MAX: usize = 4096;
+/// Texts inside of texts: a document that was quoted, and quoted again.
+const NESTED_MAX: usize = 4;
 
 /// Texts of the redacted content.
 #[derive(Debug, Clone, Default)]
@@ -28,7 +30,16 @@ impl Needles {
             Value::String(text) => self.text(text),
             Value::Number(number) => self.text(&number.to_string()),
             Value::Array(items) => items.iter().for_each(|item| self.document(item)),
-            Value::Object(fields) => fields.values().for_each(|field| self.document(field)),
+            Value::Object(fields) => {
+                for (name, field) in fields {
+                    // The name of a field is nobody's; one that no program would take is somebody's.
+                    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+                    if !name.chars().all(is_plain) {
+                        self.text(name);
+                    }
+                    self.document(field);
+                }
+            }
             Value::Null | Value::Bool(_) => {}
         }
     }
@@ -76,13 +87,23 @@ impl Needles {
                 owners.push(text.clone());
             }
         }
-        // Built for one pass over a few files: a table of all states would cost more than it saves.
-        let machine = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::ContiguousNFA))
-            .build(patterns)
-            .map_err(JournalError::refused)?;
-        Ok(Matcher { machine, owners })
+        let digits = self.0.iter().map(|text| hex(text.as_bytes()));
+        Ok(Matcher {
+            machine: machine(patterns, false)?,
+            owners,
+            hex: machine(digits.map(String::into_bytes).collect(), true)?,
+            texts: self.0.iter().cloned().collect(),
+        })
     }
+}
+
+fn machine(patterns: Vec<Vec<u8>>, any_case: bool) -> Result<AhoCorasick, JournalError> {
+    // Built for one pass over a few files: a table of all states would cost more than it saves.
+    AhoCorasick::builder()
+        .kind(Some(AhoCorasickKind::ContiguousNFA))
+        .ascii_case_insensitive(any_case)
+        .build(patterns)
+        .map_err(JournalError::refused)
 }
 
 /// Finds needles in whatever encoding.
@@ -90,22 +111,40 @@ impl Needles {
 pub(crate) struct Matcher {
     machine: AhoCorasick,
     owners: Vec<String>,
+    /// Digits of either case.
+    hex: AhoCorasick,
+    texts: Vec<String>,
 }
 
 impl Matcher {
-    /// In the bytes as they are, compressed streams not looked into.
+    /// In the bytes as they are and as their escapes mean them, compressed streams not looked into.
     pub(crate) fn is_in(&self, bytes: &[u8]) -> bool {
-        !self.owners.is_empty() && self.machine.is_match(bytes)
+        if self.owners.is_empty() {
+            return false;
+        }
+        self.is_spelled_in(bytes)
+            || unescaped(bytes)
+                .iter()
+                .any(|meant| self.is_spelled_in(meant))
+    }
+
+    fn is_spelled_in(&self, bytes: &[u8]) -> bool {
+        self.machine.is_match(bytes) || self.hex.is_match(bytes)
     }
 
     /// Which ones, where one may stand inside another.
     pub(crate) fn found(&self, bytes: &[u8]) -> BTreeSet<String> {
+        let mut found = BTreeSet::new();
         if self.owners.is_empty() {
-            return BTreeSet::new();
+            return found;
         }
-        let hits = self.machine.find_overlapping_iter(bytes);
-        hits.map(|hit| self.owners[hit.pattern().as_usize()].clone())
-            .collect()
+        for bytes in std::iter::once(bytes).chain(unescaped(bytes).iter().map(Vec::as_slice)) {
+            let hits = self.machine.find_overlapping_iter(bytes);
+            found.extend(hits.map(|hit| self.owners[hit.pattern().as_usize()].clone()));
+            let hits = self.hex.find_overlapping_iter(bytes);
+            found.extend(hits.map(|hit| self.texts[hit.pattern().as_usize()].clone()));
+        }
+        found
     }
 
     /// With a look into everything that is deflated.
@@ -118,17 +157,71 @@ impl Matcher {
     }
 }
 
+/// What JSON's escapes mean, whoever wrote them and however: once, and again for a text inside of a text.
+fn unescaped(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    let mut current = bytes;
+    while all.len() < NESTED_MAX && memchr::memchr(b'\\', current).is_some() {
+        all.push(meant(current));
+        current = all.last().map_or(&[], Vec::as_slice);
+    }
+    all
+}
+
+/// One layer of escapes taken off. What is none stays.
+fn meant(bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(next) = memchr::memchr(b'\\', &bytes[at..]) {
+        out.extend_from_slice(&bytes[at..at + next]);
+        at += next;
+        let (text, length) = escape(&bytes[at..]);
+        let mut buffer = [0; 4];
+        match text {
+            Some(text) => out.extend_from_slice(text.encode_utf8(&mut buffer).as_bytes()),
+            None => out.push(b'\\'),
+        }
+        at += length;
+    }
+    out.extend_from_slice(&bytes[at..]);
+    out
+}
+
+/// The character of an escape that begins here, and how many bytes it takes.
+fn escape(bytes: &[u8]) -> (Option<char>, usize) {
+    let plain = match bytes.get(1) {
+        Some(c @ (b'"' | b'\\' | b'/')) => char::from(*c),
+        Some(b'b') => '\u{8}',
+        Some(b'f') => '\u{c}',
+        Some(b'n') => '\n',
+        Some(b'r') => '\r',
+        Some(b't') => '\t',
+        Some(b'u') => {
+            let units = [unit(bytes), bytes.get(6..).and_then(unit)];
+            let units = units.into_iter().flatten();
+            let first = char::decode_utf16(units).next();
+            return match first {
+                Some(Ok(c)) => (Some(c), 6 * c.len_utf16()),
+                _ => (None, 1),
+            };
+        }
+        _ => return (None, 1),
+    };
+    (Some(plain), 2)
+}
+
+/// `\uXXXX`, of either case.
+fn unit(bytes: &[u8]) -> Option<u16> {
+    let digits = bytes.strip_prefix(b"\\u")?.get(..4)?;
+    let is_hex = digits.iter().all(u8::is_ascii_hexdigit);
+    let text = std::str::from_utf8(digits).ok().filter(|_| is_hex)?;
+    u16::from_str_radix(text, 16).ok()
+}
+
 /// A text in every encoding that a file may hold it in.
 fn spellings(text: &str) -> BTreeSet<Vec<u8>> {
     let raw = text.as_bytes();
     let mut all = BTreeSet::from([raw.to_vec()]);
-    if let Ok(quoted) = serde_json::to_string(text) {
-        all.insert(quoted.as_bytes()[1..quoted.len() - 1].to_vec());
-    }
-    for upper in [false, true] {
-        all.insert(escaped(text, upper).into_bytes());
-        all.insert(hex(raw, upper).into_bytes());
-    }
     for start in 0..3 {
         let mut shifted = vec![0; start];
         shifted.extend_from_slice(raw);
@@ -144,23 +237,8 @@ fn spellings(text: &str) -> BTreeSet<Vec<u8>> {
     all
 }
 
-/// As JSON in ASCII alone.
-fn escaped(text: &str, upper: bool) -> String {
-    let mut out = String::new();
-    for unit in text.encode_utf16() {
-        match char::from_u32(u32::from(unit)) {
-            Some(c @ ('"' | '\\' | '/')) => out.extend(['\\', c]),
-            Some(c) if (' '..='~').contains(&c) => out.push(c),
-            _ if upper => out.push_str(&format!("\\u{unit:04X}")),
-            _ => out.push_str(&format!("\\u{unit:04x}")),
-        }
-    }
-    out
-}
-
-fn hex(bytes: &[u8], upper: bool) -> String {
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    if upper { digits.to_uppercase() } else { digits }
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -182,13 +260,21 @@ mod tests {
             let text = format!("{before}{CANARY} and more");
             let engine = &base64::engine::general_purpose::STANDARD;
             let utf16 = |f: fn(u16) -> [u8; 2]| text.encode_utf16().flat_map(f).collect();
-            let all: [Vec<u8>; 8] = [
+            let quoted = serde_json::to_string(&text).unwrap();
+            let ascii = quoted.replace('é', "\\u00e9");
+            let all: [Vec<u8>; 11] = [
                 text.clone().into_bytes(),
-                serde_json::to_vec(&text).unwrap(),
-                escaped(&text, false).into_bytes(),
+                quoted.clone().into_bytes(),
+                ascii.clone().into_bytes(),
+                ascii
+                    .replace('/', "\\/")
+                    .replace("00e9", "00E9")
+                    .into_bytes(),
+                ascii.replace("CANARY", "\\u0043\\u0041NARY").into_bytes(),
+                serde_json::to_vec(&ascii).unwrap(),
                 engine.encode(&text).into_bytes(),
-                hex(text.as_bytes(), false).into_bytes(),
-                hex(text.as_bytes(), true).into_bytes(),
+                hex(text.as_bytes()).into_bytes(),
+                hex(text.as_bytes()).replace('a', "A").into_bytes(),
                 utf16(u16::to_le_bytes),
                 utf16(u16::to_be_bytes),
             ];

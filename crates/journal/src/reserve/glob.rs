@@ -30,6 +30,11 @@ impl Glob {
                 "{text:?} is no pattern: names with / between them from the repository's root on, without . and .., and ** only as a whole name"
             ));
         }
+        if has_choice(clean) {
+            return Err(format!(
+                "{text:?} has a choice in braces, which patterns do not know: reserve each of them on its own"
+            ));
+        }
         let mut names: Vec<String> = clean.split('/').map(str::to_owned).collect();
         names.dedup_by(|a, b| a == "**" && b == "**");
         if !clean.contains(['*', '?']) {
@@ -57,6 +62,16 @@ impl Glob {
         let others: Vec<&str> = other.names.iter().map(String::as_str).collect();
         meet(&own, &others, &"**", |a, b| names_overlap(a, b), true)
     }
+}
+
+/// `{a,b}` as shells have it. A brace alone is part of a name, as in `{{project}}`.
+fn has_choice(text: &str) -> bool {
+    let mut opens = text.match_indices('{');
+    opens.any(|(at, _)| {
+        let inside = &text[at + 1..];
+        let end = inside.find(['{', '}']).unwrap_or(0);
+        inside[..end].contains(',') && inside[end..].starts_with('}')
+    })
 }
 
 fn name_matches(pattern: &str, name: &str) -> bool {
@@ -156,10 +171,23 @@ mod tests {
     #[test]
     fn hostile_patterns_are_refused_or_cheap() {
         for bad in [
-            "", "/", "/etc", "../x", "a/../b", "a//b", "a\\b", "a\nb", "a**", ".",
+            "",
+            "/",
+            "/etc",
+            "../x",
+            "a/../b",
+            "a//b",
+            "a\\b",
+            "a\nb",
+            "a**",
+            ".",
+            "src/{a,b}.rs",
+            "{src,docs}/**",
+            "{{x}/{a,b}}",
         ] {
             assert!(Glob::parse(bad).is_err(), "{bad:?}");
         }
+        assert!(glob("{{cookiecutter.name}}/a, b").matches("{{cookiecutter.name}}/a, b"));
         assert!(Glob::parse(&"a".repeat(513)).is_err());
         let stars = "*a".repeat(250);
         assert!(glob(&stars).matches(&"a".repeat(400)));

@@ -2,23 +2,29 @@
 
 mod glob;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::action::Action;
 use crate::blobs;
+use crate::checkpoint;
+use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
+use crate::layout::Layout;
 use crate::mutate::{Change, Plan, Request};
+use crate::segments;
 use crate::session::Session;
 
 pub use glob::Glob;
 
 const CLAIM: &str = "claim";
 const PREFIX: &str = "rsv_";
+const LIST_BYTES_MAX: u64 = 4 << 20;
 /// A forgotten reservation must end.
 const TTL_MAX: Duration = Duration::from_secs(30 * 86_400);
 
@@ -47,9 +53,10 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let owner = self.who.agent.clone();
-        for held in self.claims()? {
+        let claims = self.claims()?;
+        for (_, held) in &claims {
             if held.owner != owner && Glob::parse(&held.glob).is_ok_and(|g| g.overlaps(glob)) {
-                return Ok(Reserved::Held(held));
+                return Ok(Reserved::Held(held.clone()));
             }
         }
         let until = self.now().0 + i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
@@ -64,16 +71,20 @@ impl Journal {
             "scope": reservation.glob,
             "agent": owner,
             "expires_at": reservation.expires_at,
+            // A promise to others, and no heartbeat: a lasting field, so that the journal holds it.
+            "until": reservation.expires_at,
         });
         let id = id_of(glob, &owner);
         let is_known = session
             .head(CLAIM, &id)?
             .is_some_and(|k| !k.head.is_deleted);
-        // Known and still held: only the time changes, and time is no record (JN-29).
         let action = match self.projection(CLAIM, &id)? {
             Some(Ok(before)) if is_known && before["status"] == "claimed" => Action::Update,
             _ => Action::Claim,
         };
+        // IMPORTANT: the list first. An id too many is looked at in vain, one too few is a hole.
+        let ids = claims.into_iter().map(|(id, _)| id).chain([id.clone()]);
+        self.put_reserved(ids.collect())?;
         session.put_claim(&id, action, document)?;
         Ok(Reserved::Granted(reservation))
     }
@@ -86,6 +97,7 @@ impl Journal {
         let held = self
             .claims()?
             .into_iter()
+            .map(|(_, held)| held)
             .find(|held| held.owner == *owner && held.glob == glob.as_str());
         let Some(held) = held else {
             return Ok(None);
@@ -104,7 +116,7 @@ impl Journal {
     pub fn reservations(&self) -> Result<Vec<Reservation>, JournalError> {
         // Every claim is read through to the newest durable state: not being level is no failure.
         let _ = self.level();
-        self.claims()
+        Ok(self.claims()?.into_iter().map(|(_, held)| held).collect())
     }
 
     /// The paths that others have reserved, with who.
@@ -127,31 +139,81 @@ impl Journal {
         self.world.clock.wall()
     }
 
-    fn claims(&self) -> Result<Vec<Reservation>, JournalError> {
+    /// With their ids.
+    fn claims(&self) -> Result<Vec<(String, Reservation)>, JournalError> {
         let now = self.now();
-        let folder = self.layout.family(CLAIM);
         let mut all = Vec::new();
-        for entry in self.disk().list(&folder).at(&folder)? {
-            let id = entry.name.strip_suffix(".json").unwrap_or_default();
-            if !id.starts_with(PREFIX) || entry.is_dir {
-                continue;
-            }
+        for id in self.claim_ids()? {
             // Through to the newest durable state, also while somebody writes (J3).
-            let document = match self.observe(CLAIM, id) {
+            let document = match self.observe(CLAIM, &id) {
                 Ok(shown) => shown.payload,
                 Err(JournalError::NotFound { .. }) => continue,
                 Err(error) => return Err(error),
             };
-            all.extend(live(&document, now));
+            all.extend(live(&document, now).map(|held| (id, held)));
         }
         Ok(all)
     }
+
+    /// Of the list, and of files: git may have taken some away. Without a list the journal is asked.
+    fn claim_ids(&self) -> Result<BTreeSet<String>, JournalError> {
+        let folder = self.layout.family(CLAIM);
+        let entries = self.disk().list(&folder).at(&folder)?;
+        let files = entries.iter().filter(|entry| !entry.is_dir);
+        let files = files.filter_map(|entry| entry.name.strip_suffix(".json"));
+        let mut ids: BTreeSet<String> = files.map(str::to_owned).collect();
+        let path = self.layout.reserved();
+        let list = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
+        match list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok()) {
+            Some(list) => ids.extend(list.ids),
+            None => {
+                let rebuilt = self.rebuild(0)?;
+                let all = rebuilt.replay.entities().into_iter();
+                let claims = all.filter(|(t, _, e)| *t == CLAIM && !e.head.is_deleted);
+                ids.extend(claims.map(|(_, id, _)| id.to_owned()));
+            }
+        }
+        ids.retain(|id| id.starts_with(PREFIX));
+        Ok(ids)
+    }
+
+    fn put_reserved(&self, ids: BTreeSet<String>) -> Result<(), JournalError> {
+        let path = self.layout.reserved();
+        let list = List { v: 1, ids };
+        let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
+        let held = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
+        if held.as_deref() == Some(bytes.as_slice()) {
+            return Ok(());
+        }
+        replace(self.disk(), &path, &bytes, true).at(&path)
+    }
+}
+
+/// Of a store in which nothing is reserved yet; one that is there stays.
+pub(crate) fn begin_list(disk: &dyn Disk, layout: &Layout) -> Result<(), JournalError> {
+    let path = layout.reserved();
+    let is_new = segments::live(disk, layout)?.is_empty()
+        && checkpoint::listed(disk, layout)?.is_empty()
+        && disk.len(&path).at(&path)?.is_none();
+    if is_new {
+        let bytes = br#"{"v":1,"ids":[]}"#;
+        replace(disk, &path, bytes, false).at(&path)?;
+    }
+    Ok(())
+}
+
+/// `events/reserved.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct List {
+    v: u8,
+    ids: BTreeSet<String>,
 }
 
 /// A reservation that holds; one whose time cannot be read does not end by itself.
 fn live(document: &Value, now: WallMs) -> Option<Reservation> {
     let word = |name: &str| document[name].as_str().map(str::to_owned);
-    let expires_at = word("expires_at").unwrap_or_default();
+    let expires_at = word("until").or_else(|| word("expires_at"));
+    let expires_at = expires_at.unwrap_or_default();
     let is_over = WallMs::parse_rfc3339(&expires_at).is_some_and(|until| until <= now);
     (document["status"] == "claimed" && !is_over).then_some(())?;
     Some(Reservation {

@@ -1,12 +1,13 @@
 //! `heddle guard check`: the staged paths against what others have reserved.
 
 use clap::Args as ClapArgs;
+use heddle_journal::action::Mode;
 use serde_json::json;
 
 use super::super::journal::store;
 use super::git::git;
 use crate::cli::text::printable;
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, ui};
 
 const SHOWN_MAX: usize = 20;
 
@@ -23,10 +24,19 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         .collect();
     let journal = match store::open(context, None) {
         Ok(journal) => journal,
-        // Without a journal nothing can be reserved.
-        Err(error) if error.code == exit::NOT_FOUND => return Ok(()),
+        // Without a journal nothing can be reserved, and whoever put the guard here should know.
+        Err(error) if error.code == exit::NOT_FOUND => {
+            ui::note(&format!("note: {}; nothing was checked", error.message));
+            return Ok(());
+        }
         Err(error) => return Err(error),
     };
+    if journal.mode() == Mode::Off {
+        ui::note(
+            "note: the journal is off, nothing was checked; `heddle journal migrate` turns it on",
+        );
+        return Ok(());
+    }
     let blocked = journal.blocked(&paths).map_err(store::told)?;
     if blocked.is_empty() {
         return Ok(());

@@ -4,8 +4,8 @@ use std::io::Read;
 
 use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
-use heddle_journal::Change;
 use heddle_journal::action::Action;
+use heddle_journal::{Change, JournalError};
 use serde_json::{Value, json};
 
 use super::store;
@@ -46,7 +46,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         document,
         summary: args.summary,
     };
-    let committed = journal.mutate(vec![change]).map_err(store::told)?;
+    let committed = journal.mutate(vec![change]).map_err(refused)?;
     let receipt = committed.receipts()[0].clone();
     let answer = json!({
         "seq": receipt.seq,
@@ -72,6 +72,16 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         ));
     }
     printed
+}
+
+fn refused(error: JournalError) -> CliError {
+    let is_refused = matches!(error, JournalError::Refused(_));
+    let told = store::told(error);
+    if is_refused {
+        let next = "Nothing was written; `heddle journal append --help` says what is needed.";
+        return told.next(next);
+    }
+    told
 }
 
 fn parse_action(text: &str) -> Result<Action, String> {

@@ -22,6 +22,9 @@ pub fn examine(context: &Context) -> Result<(), CliError> {
     let answer = serde_json::to_value(&told).unwrap_or_default();
     let sentence = format!("{}: {}", told.verdict, verify::sentence(&told.verified));
     let mut next = format!("Nothing was changed. Run: {}", told.next);
+    if told.verified.counters.seq_gaps > 0 {
+        next.push_str("; when what is missing is lost for good, `heddle journal verify --accept-gaps REASON` notes that");
+    }
     if !told.verified.divergent.is_empty() {
         next.push_str("; then `heddle journal rebuild`, which keeps what stood in the files");
     }

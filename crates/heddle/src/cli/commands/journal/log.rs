@@ -1,6 +1,7 @@
 //! `heddle journal log`: the records, one a line, in order.
 
 use clap::Args as ClapArgs;
+use heddle_journal::action::Mode;
 use serde_json::Value;
 
 use super::store;
@@ -30,6 +31,11 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             "are not here: git brings checkpoints, not the history"
         };
         ui::note(&format!("note: records before seq {oldest} {place}"));
+    }
+    if journal.mode() == Mode::Off {
+        ui::note(
+            "note: the journal is off and parked in .heddle/backups/; `heddle journal migrate` turns it on",
+        );
     }
     let mut text = String::new();
     for record in &records {

@@ -14,9 +14,9 @@ pub struct Args {
     /// The folder of entity files to begin with; a .brainclaw store beside .heddle is found by itself
     #[arg(value_name = "FOLDER")]
     source: Option<PathBuf>,
-    /// dual, primary or registryPrimary
-    #[arg(long, default_value = "dual", value_parser = parse_mode)]
-    mode: Mode,
+    /// dual, primary or registryPrimary [default: dual where there is no journal yet; one that is on stays as it is]
+    #[arg(long, value_parser = parse_mode)]
+    mode: Option<Mode>,
     /// Leave out files that are no entities of their type, and say which
     #[arg(long)]
     leave_out_bad: bool,
@@ -25,16 +25,25 @@ pub struct Args {
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let told = store::migrate(context, args.source, args.mode, args.leave_out_bad)?;
     context.print(&told, |told| {
+        let before = if told.mode == told.from {
+            "as before".to_owned()
+        } else {
+            format!("it was {}", told.from.as_str())
+        };
         let mut text = format!(
-            "the journal is {} (it was {}): {} entities, {} of them from files, {} old events parked\n",
+            "the journal is {} ({before}): {} entities, {} of them from files, {} old events parked\n",
             told.mode.as_str(),
-            told.from.as_str(),
             told.entities,
             told.backfilled,
             told.events_parked
         );
         if let Some(backup) = &told.backup {
             text.push_str(&format!("the store as it was: {}\n", backup.display()));
+        }
+        for entity in &told.kept {
+            text.push_str(&format!(
+                "kept as .heddle/ has it, not as the folder: {entity}\n"
+            ));
         }
         for file in &told.left_out {
             text.push_str(&format!("left out: {file}\n"));

@@ -14,6 +14,7 @@ mod migrate;
 pub mod quarantine;
 mod rebuild;
 pub mod redact;
+mod repository;
 mod rollback;
 mod show;
 pub mod store;

@@ -28,6 +28,6 @@ fn text(told: &Quarantined) -> String {
     for name in &told.parked {
         text.push_str(&format!("  {name}\n"));
     }
-    text.push_str("what they said is lost to the journal; next: heddle doctor --verify-journal\n");
+    text.push_str("what they said is lost to the journal; when it is nowhere else, `heddle journal verify --accept-gaps REASON` notes that you know\nnext: heddle doctor --verify-journal\n");
     printable(&text)
 }

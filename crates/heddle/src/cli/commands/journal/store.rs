@@ -4,24 +4,30 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
+use heddle_core::names::MemberName;
+use heddle_daemon::config::Config;
 use heddle_journal::action::Mode;
 use heddle_journal::disk::RealDisk;
 use heddle_journal::{Glob, Journal, JournalError, Migrated, Who, World};
 
+use super::repository;
 use crate::cli::{CliError, Context, exit};
 use crate::system::{SystemClock, SystemIds};
 
 const FOLDER: &str = ".heddle";
 
-/// The store of the nearest folder, upwards from here, that has one.
+/// The store of the nearest folder, upwards from here, that has one; of a linked worktree the repository's.
 pub fn open(context: &Context, reader: Option<String>) -> Result<Journal, CliError> {
     let here = here()?;
-    let root = here
-        .ancestors()
-        .map(|folder| folder.join(FOLDER))
-        .find(|root| root.join("journal.json").exists())
-        .ok_or_else(|| told(JournalError::NoStore(here.clone())))?;
+    let root = find(&here).ok_or_else(|| told(JournalError::NoStore(here.clone())))?;
     Journal::open(world(), &root, who(context, reader)).map_err(told)
+}
+
+fn find(here: &Path) -> Option<PathBuf> {
+    let main = repository::checkout(here).and_then(repository::main_of);
+    let folders = main.iter().map(PathBuf::as_path).chain(here.ancestors());
+    let mut roots = folders.map(|folder| folder.join(FOLDER));
+    roots.find(|root| root.join("journal.json").exists())
 }
 
 /// A pattern as typed here, from the repository's root on.
@@ -31,16 +37,29 @@ pub fn glob(journal: &Journal, text: &str) -> Result<Glob, CliError> {
             .next("Quote it for the shell, for example: heddle reserve 'src/parser/**'")
     };
     let here = here()?;
-    let top = journal.layout().root().parent();
-    let inside = top.and_then(|top| here.strip_prefix(top).ok());
-    let text = match (text.strip_prefix('/'), inside) {
-        (Some(from_top), _) => from_top.to_owned(),
-        (None, Some(inside)) if !inside.as_os_str().is_empty() => {
-            format!("{}/{text}", inside.display())
-        }
-        (None, _) => text.to_owned(),
+    let top = journal.layout().root().parent().unwrap_or(&here);
+    // In a linked worktree the same paths are below another folder.
+    let checkout = repository::checkout(&here);
+    let checkout = checkout.filter(|folder| repository::main_of(folder).as_deref() == Some(top));
+    let base = checkout.unwrap_or(top);
+    let typed = if text.starts_with('/') {
+        PathBuf::from(text)
+    } else {
+        // As text: `.` and `..` are for the pattern's own rules to refuse.
+        PathBuf::from(format!("{}/{text}", here.display()))
     };
-    Glob::parse(&text).map_err(refused)
+    let inside = typed.to_str().and_then(|typed| {
+        let rest = typed.strip_prefix(base.to_str()?)?;
+        rest.strip_prefix('/')
+    });
+    match inside {
+        Some(inside) => Glob::parse(inside).map_err(refused),
+        None if text.starts_with('/') => Err(refused(format!(
+            "{text:?} is not inside of {}; a pattern is from where you stand, or a whole path of this repository",
+            base.display()
+        ))),
+        None => Glob::parse(text).map_err(refused),
+    }
 }
 
 /// In the repository that we are in, or right here where there is none.
@@ -50,16 +69,32 @@ pub fn init(context: &Context) -> Result<(Journal, PathBuf), CliError> {
     Ok((journal, root))
 }
 
-/// Where the store is or would be; an older store beside it is what it begins with.
+/// Where the store is or would be; an older store beside it is what it begins with, once.
 pub fn migrate(
     context: &Context,
     source: Option<PathBuf>,
-    to: Mode,
+    to: Option<Mode>,
     leave_out_bad: bool,
 ) -> Result<Migrated, CliError> {
     let root = place(context)?;
     let beside = root.with_file_name(".brainclaw");
-    let source = source.or_else(|| beside.is_dir().then_some(beside));
+    let source = match source {
+        Some(folder) => Some(folder),
+        None if !beside.is_dir() => None,
+        None => {
+            let begins = Journal::begins_with_folder(&world(), &root).map_err(told)?;
+            begins.then_some(beside)
+        }
+    };
+    let to = match to {
+        Some(mode) => mode,
+        // A store that is on stays what it is.
+        None => match Journal::open(world(), &root, who(context, None)) {
+            Ok(journal) if journal.mode() != Mode::Off => journal.mode(),
+            Ok(_) | Err(JournalError::NoStore(_)) => Mode::Dual,
+            Err(error) => return Err(told(error)),
+        },
+    };
     if let Some(missing) = source.as_ref().filter(|folder| !folder.is_dir()) {
         let sentence = format!("{} is no folder", missing.display());
         return Err(CliError::new(exit::NOT_FOUND, sentence)
@@ -71,8 +106,15 @@ pub fn migrate(
 
 fn place(context: &Context) -> Result<PathBuf, CliError> {
     let here = here()?;
-    let repository = here.ancestors().find(|folder| folder.join(".git").exists());
-    let root = repository.unwrap_or(&here).join(FOLDER);
+    let checkout = repository::checkout(&here);
+    let top = checkout.unwrap_or(&here).to_owned();
+    let main = checkout.and_then(repository::main_of);
+    // A worktree that has a journal of its own, from before its repository had one, keeps it.
+    let root = match main.map(|main| main.join(FOLDER)) {
+        Some(main) if main.join("journal.json").exists() => main,
+        Some(main) if !top.join(FOLDER).join("journal.json").exists() => main,
+        _ => top.join(FOLDER),
+    };
     if is_same(&root, &context.home) {
         return Err(CliError::new(
             exit::REFUSED,
@@ -103,14 +145,23 @@ fn world() -> World {
     }
 }
 
+/// As everywhere else: `--agent` or `HEDDLE_AGENT`, else the person of this home.
 fn who(context: &Context, agent_id: Option<String>) -> Who {
-    let user = context.environment.login.clone();
-    let agent = context.agent.clone().or_else(|| user.clone());
+    let agent = context.agent.as_deref();
+    let agent = agent.map(|name| name.strip_prefix('@').unwrap_or(name).to_owned());
     Who {
-        agent: agent.unwrap_or_else(|| "cli".to_owned()),
+        agent: agent.unwrap_or_else(|| person(context)),
         agent_id,
-        user,
+        user: context.environment.login.clone(),
     }
+}
+
+fn person(context: &Context) -> String {
+    let config = Config::load(&context.home.join("config.toml")).ok();
+    let member = config.and_then(|config| config.daemon.member);
+    let login = context.environment.login.as_deref().unwrap_or_default();
+    let member = member.or_else(|| MemberName::parse(login).ok());
+    member.map_or_else(|| "me".to_owned(), |name| name.to_string())
 }
 
 /// A sentence, the next step, an exit code.
@@ -124,9 +175,12 @@ pub fn told(error: JournalError) -> CliError {
         JournalError::Unknown(_) => CliError::new(exit::CONFLICT, message)
             .next("Look with `heddle journal log` whether the record is there before you write it again."),
         JournalError::Refused(_) => CliError::new(exit::USAGE, message)
-            .next("Nothing was written; `heddle journal append --help` says what is needed."),
+            .next("Nothing was written."),
         JournalError::NotFound { .. } => CliError::new(exit::NOT_FOUND, message)
             .next("Check type and id; `heddle journal log` shows the history, deletions included."),
+        JournalError::Lost { .. } => CliError::new(exit::FAILED, message).next(
+            "Keep a copy of .heddle/ first; `heddle journal verify` says what is missing, and its file may still hold it.",
+        ),
         JournalError::Entity { .. } => CliError::new(exit::FAILED, message)
             .next("Only this entity is affected; `heddle journal verify` shows all that is wrong."),
         JournalError::ShortWrite { .. } => CliError::new(exit::FAILED, message)

@@ -1,6 +1,7 @@
 //! `heddle journal verify`: state equals log, or exit 1 with what differs.
 
 use clap::Args as ClapArgs;
+use heddle_journal::action::Mode;
 use heddle_journal::{Journal, Verified};
 
 use super::store;
@@ -25,6 +26,12 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let report = journal.verify().map_err(store::told)?;
     for warning in &report.warnings {
         ui::note(&format!("warning: {warning}"));
+    }
+    if journal.mode() == Mode::Off {
+        return context.print(&report, |_| {
+            "the journal is off: there is nothing to compare; next: heddle journal migrate\n"
+                .to_owned()
+        });
     }
     if report.ok {
         return context.print(&report, |report| {

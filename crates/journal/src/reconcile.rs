@@ -1,0 +1,202 @@
+//! Everything compared: files and index are brought level with the journal, and never below what they were.
+//!
+//! A file that is older than the journal is written anew. One that no record explains is somebody's work, or what
+//! the journal lost: it is moved aside only where the index proves that it is not newer, or where a person asked.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::error::JournalError;
+use crate::journal::Journal;
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::projection::Projected;
+use crate::record::Record;
+use crate::replay::{Body, Entity};
+use crate::revisions::{Kept, Revisions};
+use crate::segments;
+use crate::session::Session;
+
+/// What may become of a file that no record explains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strange {
+    /// It may be newer than the journal: it stays.
+    Left,
+    /// It is not, or a person said so: kept aside.
+    Parked,
+}
+
+/// The documents that the journal has held, by entity: read once, and only when a file must be explained.
+struct Past<'j> {
+    journal: &'j Journal,
+    marks: Option<HashSet<(String, u32)>>,
+}
+
+impl<'j> Past<'j> {
+    fn of(journal: &'j Journal) -> Self {
+        Self {
+            journal,
+            marks: None,
+        }
+    }
+
+    fn holds(
+        &mut self,
+        item_type: &str,
+        item_id: &str,
+        held: &Value,
+    ) -> Result<bool, JournalError> {
+        let journal = self.journal;
+        let marks = match self.marks.take() {
+            Some(marks) => marks,
+            None => read_past(journal)?,
+        };
+        let key = (name(item_type, item_id), journal.mark(item_type, held));
+        let is_held = marks.contains(&key);
+        self.marks = Some(marks);
+        Ok(is_held)
+    }
+}
+
+fn name(item_type: &str, item_id: &str) -> String {
+    format!("{item_type}/{item_id}")
+}
+
+fn read_past(journal: &Journal) -> Result<HashSet<(String, u32)>, JournalError> {
+    let mut reader = PastReader {
+        journal,
+        marks: HashSet::new(),
+    };
+    for first in journal.all_segments()? {
+        let bytes = segments::read(journal.disk(), &journal.layout, first)?;
+        scan(&bytes, 0, &mut reader);
+    }
+    Ok(reader.marks)
+}
+
+struct PastReader<'j> {
+    journal: &'j Journal,
+    marks: HashSet<(String, u32)>,
+}
+
+impl<'a> Sink<'a> for PastReader<'_> {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        for record in batch.iter().map(|counted| &counted.record) {
+            let Some((item_id, body)) = record.item_id.as_ref().zip(body_of(record)) else {
+                continue;
+            };
+            let item_type = record.item_type.as_str();
+            if let Ok(document) = self.journal.document(item_type, &body) {
+                let mark = self.journal.mark(item_type, &document);
+                self.marks.insert((name(item_type, item_id.as_str()), mark));
+            }
+        }
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}
+
+fn body_of(record: &Record<'_>) -> Option<Body> {
+    match (record.payload, &record.payload_ref) {
+        (Some(payload), _) => Some(Body::Inline(payload.get().into())),
+        (None, Some(blob)) => Some(Body::Blob {
+            sha256: blob.sha256.as_str().into(),
+            bytes: blob.bytes,
+        }),
+        (None, None) => None,
+    }
+}
+
+impl Journal {
+    /// The file is compared, and only one that is not level is touched.
+    fn project_if_other(
+        &self,
+        (item_type, item_id): (&str, &str),
+        entity: &Entity,
+        before: Option<Kept>,
+        strange: Strange,
+        past: &mut Past<'_>,
+    ) -> Result<Projected, JournalError> {
+        let document = match self.document(item_type, &entity.body) {
+            Ok(document) => Some(document),
+            Err(_) if entity.head.is_deleted => None,
+            Err(_) => return Ok(Projected::Divergent),
+        };
+        match (self.projection(item_type, item_id)?, &document) {
+            (None, None) => return Ok(Projected::Level(0)),
+            (None, Some(_)) => {}
+            // A power cut may have emptied a file whose name it kept: evidence, but not in this place.
+            (Some(Err(_)), _) => self.park(item_type, item_id)?,
+            (Some(Ok(held)), Some(document))
+                if self.registry.same_but_ephemeral(item_type, &held, document) =>
+            {
+                return Ok(Projected::Level(self.mark(item_type, document)));
+            }
+            (Some(Ok(held)), _) => {
+                let is_written = before.is_some_and(|kept| {
+                    kept.document != 0 && self.is_ours(item_type, &held, &kept)
+                });
+                let is_older = is_written || past.holds(item_type, item_id, &held)?;
+                match strange {
+                    _ if is_older => {}
+                    Strange::Left => return Ok(Projected::Divergent),
+                    Strange::Parked => self.park(item_type, item_id)?,
+                }
+            }
+        }
+        match document {
+            Some(document) => {
+                self.write_projection(item_type, item_id, &document)?;
+                Ok(Projected::Level(self.mark(item_type, &document)))
+            }
+            None => self.unlink_projection(item_type, item_id),
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Everything from the newest checkpoint on, every entity compared, a new index.
+    pub(crate) fn reconcile_full(&mut self) -> Result<(), JournalError> {
+        self.reconcile_all(false)
+    }
+
+    /// The same because a person asked for the files as the journal has them.
+    pub(crate) fn reconcile_anew(&mut self) -> Result<(), JournalError> {
+        self.reconcile_all(true)
+    }
+
+    fn reconcile_all(&mut self, is_asked: bool) -> Result<(), JournalError> {
+        let journal = self.journal;
+        let rebuilt = journal.rebuild(0)?;
+        let is_whole = rebuilt.replay.gaps.open().is_empty();
+        let old = self.revisions();
+        let mut past = Past::of(journal);
+        let mut entries = Vec::new();
+        for (item_type, item_id, entity) in rebuilt.replay.entities() {
+            let before = old
+                .as_ref()
+                .and_then(|old| old.get(item_type, item_id).ok().flatten());
+            let is_ahead = before.filter(|kept| kept.head.rev > entity.head.rev);
+            let kept = if let Some(kept) = is_ahead {
+                // Never regress: what the journal lost stays visible, and verify reports it.
+                kept
+            } else {
+                // The index says that the file is not newer; a file that was left before is left again.
+                let is_proven = is_whole && before.is_some_and(|kept| !kept.is_divergent);
+                let strange = if is_asked || is_proven {
+                    Strange::Parked
+                } else {
+                    Strange::Left
+                };
+                let key = (item_type, item_id);
+                let projected =
+                    journal.project_if_other(key, entity, before, strange, &mut past)?;
+                projected.kept(entity.head)
+            };
+            entries.push((item_type, item_id, kept));
+        }
+        let path = journal.layout.revisions();
+        Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
+        self.write_meta(false)
+    }
+}

@@ -1,0 +1,196 @@
+//! The end of the journal is lost: every reader tells, nobody writes over what may be newer, no seq comes twice.
+#![cfg(test)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use heddle_journal::Journal;
+use heddle_journal::action::Action;
+use heddle_journal::disk::{Disk, MemDisk};
+use support::*;
+
+const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
+
+fn cache(name: &str) -> PathBuf {
+    Path::new(ROOT).join("events").join(name)
+}
+
+fn file(disk: &MemDisk, id: &str) -> Option<String> {
+    let path = Path::new(ROOT).join(format!("entities/plan/{id}.json"));
+    let bytes = disk.files().get(&path).cloned();
+    bytes.map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+/// `a` at revision 2; then what `then` writes is gone from the segment, and from nowhere else.
+fn cut(then: impl FnOnce(&Journal)) -> MemDisk {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    commit(&journal, vec![plan("a", 2)]);
+    let bytes = disk.files()[Path::new(SEGMENT)].clone();
+    then(&journal);
+    disk.tamper(Path::new(SEGMENT), |now| *now = bytes);
+    disk
+}
+
+#[track_caller]
+fn is_told(disk: &MemDisk, lost: [u64; 2]) {
+    for boot in [1, 2] {
+        let image = disk.fork();
+        let before = image.files();
+        let journal = open(&image, boot, 40).unwrap();
+        let _ = journal.level();
+        let report = journal.verify().unwrap();
+        assert!(!report.ok, "boot {boot}: {report:#?}");
+        assert_eq!(report.counters.seq_gaps, 1, "{report:#?}");
+        let shown = journal.show("plan", "a");
+        let told = match &shown {
+            Ok(shown) => shown.note.is_some_and(|note| note.contains("lost")),
+            Err(error) => error.to_string().contains("lost"),
+        };
+        assert!(told, "boot {boot}: {shown:?}");
+        assert_eq!(image.files(), before, "boot {boot}: a reader wrote");
+        // The next writer neither gives a seq twice nor hides the gap.
+        let receipt = &commit(&open(&image, boot, 41).unwrap(), vec![plan("new", 1)])[0];
+        assert_eq!(receipt.seq, Some(lost[1] + 1));
+        let journal = open(&image, boot, 42).unwrap();
+        assert_eq!(journal.verify().unwrap().counters.seq_gaps, 1);
+        assert_eq!(journal.accept_gaps("the disk").unwrap().accepted, [lost]);
+        assert_eq!(journal.verify().unwrap().counters.seq_gaps, 0);
+    }
+}
+
+#[test]
+fn jn_05_jn_11_a_lost_tail_and_a_lost_index_rewrite_no_file_and_are_told() {
+    let disk = cut(|journal| drop(commit(journal, vec![plan("a", 3)])));
+    disk.remove(&cache("revisions.idx")).unwrap();
+    is_told(&disk, [3, 3]);
+    // Not even the next writer: the newer file stays until a person has the files written anew.
+    let writer = open(&disk, 1, 50).unwrap();
+    commit(&writer, vec![plan("b", 1)]);
+    assert!(file(&disk, "a").unwrap().contains("\"n\": 3"));
+    let report = open(&disk, 1, 51).unwrap().verify().unwrap();
+    assert!(report.divergent.iter().any(|d| d.item_id == "a"));
+    writer.accept_gaps("the disk").unwrap();
+    let restored = writer.restore().unwrap();
+    assert_eq!(restored.kept_aside.len(), 1, "{restored:?}");
+    let report = writer.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+}
+
+#[test]
+fn jn_08_a_lost_last_record_is_told_before_anybody_writes() {
+    let event = |journal: &Journal| {
+        drop(commit(
+            journal,
+            vec![event(Action::SessionStart, "session", None)],
+        ));
+    };
+    is_told(&cut(event), [3, 3]);
+    is_told(&cut(|j| drop(commit(j, vec![plan("a", 3)]))), [3, 3]);
+    is_told(
+        &cut(|j| drop(commit(j, vec![plan("c", 1), plan("d", 1)]))),
+        [3, 4],
+    );
+}
+
+#[test]
+fn jn_11_without_any_cache_an_own_checkpoint_tells_of_a_lost_tail() {
+    let disk = cut(|journal| {
+        commit(journal, vec![plan("a", 3)]);
+        journal.checkpoint().unwrap();
+    });
+    disk.remove(&cache("revisions.idx")).unwrap();
+    disk.remove(&cache("meta.json")).unwrap();
+    is_told(&disk, [3, 3]);
+    assert!(file(&disk, "a").unwrap().contains("\"n\": 3"));
+}
+
+#[test]
+fn a_checkpoint_of_another_store_above_the_head_is_no_loss() {
+    let theirs = MemDisk::new();
+    let journal = init(&theirs);
+    for n in 1..=9 {
+        commit(&journal, vec![plan("t", n)]);
+    }
+    journal.checkpoint().unwrap();
+    let disk = MemDisk::new();
+    let world = world(std::sync::Arc::new(disk.clone()), 1, 77);
+    disk.create_dir(Path::new("/repo")).unwrap();
+    let journal = Journal::init(world, Path::new(ROOT), who()).unwrap();
+    commit(&journal, vec![plan("a", 1)]);
+    journal.checkpoint().unwrap();
+    let is_checkpoint = |path: &&PathBuf| path.to_string_lossy().contains("/ckpt-");
+    let files = theirs.files();
+    let pulled = files.keys().find(is_checkpoint).unwrap();
+    disk.write(pulled, &files[pulled]).unwrap();
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "git pulled it: {report:#?}");
+    disk.remove(&cache("meta.json")).unwrap();
+    let receipt = &commit(&open(&disk, 1, 9).unwrap(), vec![plan("a", 2)])[0];
+    assert_eq!(receipt.seq, Some(3));
+}
+
+#[test]
+fn jn_05_a_file_that_no_record_explains_is_not_written_over_when_all_caches_are_lost() {
+    let disk = cut(|journal| drop(commit(journal, vec![plan("a", 3), plan("b", 1)])));
+    for name in ["revisions.idx", "meta.json"] {
+        disk.remove(&cache(name)).unwrap();
+    }
+    let reader = open(&disk, 1, 60).unwrap();
+    let _ = reader.level();
+    assert!(!reader.verify().unwrap().ok);
+    assert!(file(&disk, "a").unwrap().contains("\"n\": 3"));
+    // What is known to be older is brought level: no false alarm after a power cut.
+    let disk = MemDisk::new();
+    commit(&init(&disk), vec![plan("a", 1)]);
+    let old = disk.files()[&Path::new(ROOT).join("entities/plan/a.json")].clone();
+    commit(&open(&disk, 1, 61).unwrap(), vec![plan("a", 2)]);
+    disk.tamper(&Path::new(ROOT).join("entities/plan/a.json"), |now| {
+        *now = old;
+    });
+    for name in ["revisions.idx", "meta.json"] {
+        disk.remove(&cache(name)).unwrap();
+    }
+    let reader = open(&disk, 2, 62).unwrap();
+    assert!(reader.level().unwrap());
+    let report = reader.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert!(disk.list(&cache("quarantine")).unwrap().is_empty());
+}
+
+#[test]
+fn jn_28_a_file_that_came_after_a_lost_tail_is_not_unlinked_and_a_lost_entity_keeps_its_revision() {
+    let disk = cut(|journal| drop(commit(journal, vec![plan("late", 1)])));
+    // The index remembers: the revision goes on, and what stood there is kept.
+    let writer = open(&disk, 1, 70).unwrap();
+    assert_eq!(
+        commit(&writer, vec![plan("late", 2)])[0].entity_rev,
+        Some(2)
+    );
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    commit(&journal, vec![delete("plan", "a")]);
+    let bytes = disk.files()[Path::new(SEGMENT)].clone();
+    commit(&journal, vec![plan("a", 3)]);
+    disk.tamper(Path::new(SEGMENT), |now| *now = bytes);
+    disk.remove(&cache("revisions.idx")).unwrap();
+    commit(&open(&disk, 1, 71).unwrap(), vec![plan("b", 1)]);
+    assert!(file(&disk, "a").unwrap().contains("\"n\": 3"));
+    assert!(!open(&disk, 1, 72).unwrap().verify().unwrap().ok);
+}
+
+#[test]
+fn a_file_that_the_journal_never_saw_is_kept_aside_when_its_entity_is_created() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let path = Path::new(ROOT).join("entities/plan/b.json");
+    disk.write(&path, br#"{"title":"of a colleague"}"#).unwrap();
+    commit(&journal, vec![plan("b", 1)]);
+    let aside = disk.list(&cache("quarantine")).unwrap();
+    assert_eq!(aside.len(), 1, "{aside:?}");
+    assert!(journal.verify().unwrap().ok);
+}
