@@ -3,88 +3,14 @@
 
 mod support;
 
-use std::io::{Read, Write};
-use std::net::TcpStream;
-
 use serde_json::{Value, json};
-use support::broker_process::BrokerProcess;
-use support::servers::Postgres;
+use support::team::Team;
 use support::{Daemon, Home, text_of, wait_until};
 
 fn home_of(name: &str) -> Home {
     let home = Home::new();
     home.config(&format!("[daemon]\nmember = \"{name}\"\n"));
     home
-}
-
-/// A broker of its own, on a file or on a database.
-struct Team {
-    house: Home,
-    database: Option<Postgres>,
-    broker: BrokerProcess,
-}
-
-impl Team {
-    fn on(database: Option<Postgres>) -> Self {
-        let house = Home::new();
-        let data = house.path().parent().unwrap().join("broker");
-        let url = database.as_ref().map(Postgres::url);
-        let more: Vec<&str> = url.iter().flat_map(|url| ["--database", url]).collect();
-        let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &more);
-        Self {
-            house,
-            database,
-            broker,
-        }
-    }
-
-    fn both() -> [Self; 2] {
-        [Self::on(None), Self::on(Some(Postgres::start()))]
-    }
-
-    fn url(&self) -> String {
-        format!("ws://{}/", self.broker.listen())
-    }
-
-    /// `heddle --mesh MESH broker VERB …` at the tables.
-    fn cli(&self, mesh: &str, verb: &[&str]) -> support::Ran {
-        let (url, folder) = (self.url(), self.broker.data.to_str().unwrap().to_owned());
-        let mut args = vec!["--json", "--mesh", mesh, "broker"];
-        args.extend(verb);
-        let database = self.database.as_ref().map(Postgres::url);
-        match &database {
-            Some(database) => args.extend(["--database", database.as_str()]),
-            None => args.extend(["--data", folder.as_str()]),
-        }
-        if verb[0] == "invite" && database.is_some() {
-            args.extend(["--url", url.as_str()]);
-        }
-        self.house.cli(&args)
-    }
-
-    fn admin(&self) -> String {
-        text_of(&self.broker.data.join("admin_token"))
-            .trim()
-            .to_owned()
-    }
-
-    /// A POST to the broker's own door: status and body.
-    fn post(&self, path: &str, head: &[(&str, &str)], body: &Value) -> (u16, Value) {
-        let mut stream = TcpStream::connect(self.broker.listen()).unwrap();
-        let body = body.to_string();
-        let head: String = head.iter().map(|(k, v)| format!("{k}: {v}\r\n")).collect();
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{head}\r\n{body}",
-            self.broker.listen(),
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (code, serde_json::from_str(body).unwrap_or(Value::Null))
-    }
 }
 
 fn link_of(answer: &Value) -> &str {

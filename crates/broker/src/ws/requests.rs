@@ -26,6 +26,9 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
             | Request::Effect { .. }
             | Request::SnapshotBegin { .. }
             | Request::SnapshotCommit { .. }
+            | Request::UploadBegin { .. }
+            | Request::UploadChunk { .. }
+            | Request::UploadCommit { .. }
     );
     let changes_roster = !is_quiet;
     match carry_out(shared, principal, request).await {
@@ -88,6 +91,11 @@ async fn carry_out<S: Storage, L: Limiter>(
         }
         Request::SnapshotCommit { snapshot } => {
             return snapshots::step(shared, principal, snapshot, Step::Commit).await;
+        }
+        request @ (Request::UploadBegin { .. }
+        | Request::UploadChunk { .. }
+        | Request::UploadCommit { .. }) => {
+            return Ok(snapshots::upload(shared, principal, request).await);
         }
         Request::Epochs => return epochs(shared, mesh).await,
         request @ (Request::CreateInvite { .. }

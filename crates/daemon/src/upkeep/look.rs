@@ -6,6 +6,7 @@ use std::path::Path;
 use heddle_store::{BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem};
 use heddle_wire::ipc::{DoctorView, Finding};
 
+use super::cold_start;
 use crate::config::{Config, HOME_MESH};
 use crate::inbox::damage::{in_words, is_readable};
 
@@ -67,6 +68,7 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     }
     found.push(disk(home));
     found.push(modes(home));
+    found.extend(cold_start::finding(home));
     found
 }
 

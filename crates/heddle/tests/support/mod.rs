@@ -27,6 +27,7 @@ pub mod servers;
 pub mod small_disk;
 pub mod sse;
 pub mod stub_broker;
+pub mod team;
 pub mod vectors;
 
 use std::io::{BufRead, BufReader, Read, Write as _};

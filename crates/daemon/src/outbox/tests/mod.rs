@@ -251,6 +251,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         left: Vec::new(),
         max_age_hours_override: None,
         snapshot_rows: 10_000,
+        cold_start_ms: std::sync::OnceLock::new(),
         arrivals: watch::Sender::new(0),
         events: Events::default(),
         hook_tokens: crate::hooks::Tokens::default(),
