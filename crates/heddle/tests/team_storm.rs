@@ -147,7 +147,7 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
     });
     assert_eq!(acknowledged.len(), each * count, "everybody got through");
     judge((&house, &database), &daemons, &acknowledged);
-    println!(
+    eprintln!(
         "{count} daemons, {} messages, {KILLS} kills, {CRASHES} crashes: each arrived once",
         acknowledged.len()
     );

@@ -13,12 +13,27 @@ use crate::upload::{self, Uploaded};
 
 /// Whether a snapshot begins or is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+enum Step {
     Begin,
     Commit,
 }
 
-pub(super) async fn step<S: Storage, L: Limiter>(
+/// Each to its room: behind a fence, or in parts.
+pub(super) async fn answer<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> Result<ReplyResult, StorageError> {
+    match request {
+        Request::SnapshotBegin { snapshot } => step(shared, principal, snapshot, Step::Begin).await,
+        Request::SnapshotCommit { snapshot } => {
+            step(shared, principal, snapshot, Step::Commit).await
+        }
+        parts => Ok(upload(shared, principal, parts).await),
+    }
+}
+
+async fn step<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
     id: OpId,
@@ -55,7 +70,7 @@ pub(super) async fn step<S: Storage, L: Limiter>(
 }
 
 /// The parts of an upload, in the words of a connection.
-pub(super) async fn upload<S: Storage, L: Limiter>(
+async fn upload<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
     request: Request,
