@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use support::team::Team;
-use support::{Daemon, Home, wait_until_within};
+use support::{Daemon, Home, text_of, wait_until_within};
 
 const SOON: Duration = Duration::from_secs(120);
 const ID: &str = "6ba7b810-9dad-51d1-80b4-00c04fd430c8";
@@ -146,13 +146,23 @@ fn lf_33_a_large_mesh_moves_to_the_team_in_parts_while_both_sides_are_killed() {
         let (url, token) = (team.url(), team.broker.data.join("broker_token"));
         let args = ["mesh", "publish", "home", "--json", "--to", &url];
         let with = ["--token-file", token.to_str().unwrap()];
-        alice.cli(&[&args[..], &with[..]].concat());
-        for round in 0..4 {
+        up = std::thread::scope(|scope| {
+            let publishing = scope.spawn(|| alice.cli(&[&args[..], &with[..]].concat()));
+            wait_until_within(SOON, "the move to be written down", || {
+                text_of(&alice.path().join("config.toml")).contains("[[mesh]]")
+            });
+            // Whoever asked for it dies with the daemon, or is told that it is done: the daemon goes on by itself.
+            up.kill();
+            let again = alice.up();
+            publishing.join().unwrap();
+            again
+        });
+        for round in 0..3 {
             if round % 2 == 0 {
+                team = team.killed();
+            } else {
                 up.kill();
                 up = alice.up();
-            } else {
-                team = team.killed();
             }
         }
         wait_until_within(SOON, "everything to be published", || {

@@ -117,6 +117,13 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
             answer.is_some_and(|answer| answer.status == 200)
         });
     }
+    for (n, daemon) in daemons.iter().enumerate() {
+        let own = format!("\"ring-{n}\"");
+        wait_until_within(PATIENCE, "a daemon to know whom it sends to", || {
+            let list = daemon.http.get("/v1/topic/list?mesh=team");
+            list.status == 200 && list.json().to_string().contains(&own)
+        });
+    }
     let stop = AtomicBool::new(false);
     // The last of them lives on until everything has arrived.
     let (acknowledged, _one): (BTreeSet<String>, _) = std::thread::scope(|scope| {
