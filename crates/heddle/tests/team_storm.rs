@@ -15,13 +15,14 @@ use support::ledger::{inbox_in, outbox, register, status};
 use support::servers::Postgres;
 use support::{Daemon, Home, Http, wait_until_within};
 
-/// How many daemons send how many messages in all, taken from `HEDDLE_STORM_DAEMONS` and `HEDDLE_STORM_MESSAGES`: the
-/// whole size of the team broker's promise is 20 and 20,000, and takes minutes on a busy machine.
+/// How many daemons send how many messages in all while the database crashes how often, taken from
+/// `HEDDLE_STORM_DAEMONS`, `HEDDLE_STORM_MESSAGES` and `HEDDLE_STORM_CRASHES`: the whole size of the team broker's
+/// promise is 20, 20,000 and 10, and takes minutes on a busy machine.
 const DAEMONS: usize = 6;
 const MESSAGES: usize = 1_200;
-/// Of the first broker, and of the database.
+const CRASHES: usize = 5;
+/// Of the first broker.
 const KILLS: usize = 4;
-const CRASHES: usize = 10;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// So long do the clients send, that every death falls among their messages.
 const SENDING: Duration = Duration::from_secs(12);
@@ -86,9 +87,32 @@ fn quiet(daemon: &Daemon) -> bool {
     outbox["pending"] == 0 && outbox["inflight"] == 0
 }
 
+/// Each reads what the one before it sends, which is at the other broker; and everybody knows whom it sends to.
+fn join_the_ring(daemons: &[Daemon]) {
+    for (n, daemon) in daemons.iter().enumerate() {
+        register(daemon, "reader");
+        let before = (n + daemons.len() - 1) % daemons.len();
+        let body = json!({"topic": format!("ring-{before}"), "agent": "reader", "mesh": "team"});
+        wait_until_within(PATIENCE, "the subscription", || {
+            let answer = daemon
+                .http
+                .request("POST", "/v1/topic/subscribe", &[], &body.to_string());
+            answer.is_some_and(|answer| answer.status == 200)
+        });
+    }
+    for (n, daemon) in daemons.iter().enumerate() {
+        let own = format!("\"ring-{n}\"");
+        wait_until_within(PATIENCE, "a daemon to know whom it sends to", || {
+            let list = daemon.http.get("/v1/topic/list?mesh=team");
+            list.status == 200 && list.json().to_string().contains(&own)
+        });
+    }
+}
+
 #[test]
 fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrives_once() {
     let count = size("HEDDLE_STORM_DAEMONS", DAEMONS);
+    let crashes = size("HEDDLE_STORM_CRASHES", CRASHES);
     let each = size("HEDDLE_STORM_MESSAGES", MESSAGES).div_ceil(count);
     let house = Home::new();
     let mut database = Postgres::start();
@@ -105,25 +129,7 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
         })
         .collect();
     let daemons: Vec<Daemon> = homes.iter().map(Home::up).collect();
-    // Each reads what the one before it sends, which is at the other broker.
-    for (n, daemon) in daemons.iter().enumerate() {
-        register(daemon, "reader");
-        let before = (n + count - 1) % count;
-        let body = json!({"topic": format!("ring-{before}"), "agent": "reader", "mesh": "team"});
-        wait_until_within(PATIENCE, "the subscription", || {
-            let answer = daemon
-                .http
-                .request("POST", "/v1/topic/subscribe", &[], &body.to_string());
-            answer.is_some_and(|answer| answer.status == 200)
-        });
-    }
-    for (n, daemon) in daemons.iter().enumerate() {
-        let own = format!("\"ring-{n}\"");
-        wait_until_within(PATIENCE, "a daemon to know whom it sends to", || {
-            let list = daemon.http.get("/v1/topic/list?mesh=team");
-            list.status == 200 && list.json().to_string().contains(&own)
-        });
-    }
+    join_the_ring(&daemons);
     let stop = AtomicBool::new(false);
     // The last of them lives on until everything has arrived.
     let (acknowledged, _one): (BTreeSet<String>, _) = std::thread::scope(|scope| {
@@ -136,9 +142,9 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
             })
             .collect();
         let stopping = Stop(&stop);
-        for round in 0..KILLS.max(CRASHES) {
+        for round in 0..KILLS.max(crashes) {
             std::thread::sleep(Duration::from_millis(700));
-            if round < CRASHES {
+            if round < crashes {
                 database.restart_immediate();
             }
             if round < KILLS {
@@ -155,7 +161,7 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
     assert_eq!(acknowledged.len(), each * count, "everybody got through");
     judge((&house, &database), &daemons, &acknowledged);
     eprintln!(
-        "{count} daemons, {} messages, {KILLS} kills, {CRASHES} crashes: each arrived once",
+        "{count} daemons, {} messages, {KILLS} kills, {crashes} crashes: each arrived once",
         acknowledged.len()
     );
 }
