@@ -1,8 +1,8 @@
 //! The broker: it accepts each message once, keeps the history of its meshes, and delivers.
 //!
-//! Six rooms. [`accept`] is the gate (B0 to B3), [`storage`] and [`limiter`] are what it stands
+//! Seven rooms. [`accept`] is the gate (B0 to B3), [`storage`] and [`limiter`] are what it stands
 //! on, each a trait with its promises and one suite, [`members`] says who belongs to a mesh, [`jobs`]
-//! is upkeep, and [`ws`] is the door.
+//! is upkeep, [`upload`] takes a large mesh in parts, and [`ws`] is the door.
 //! Nothing here listens on a port: the door is given a connection and what is proven about its peer
 //! ([`Claim`]).
 
@@ -16,6 +16,7 @@ mod principal;
 pub mod storage;
 #[cfg(test)]
 mod test_support;
+pub mod upload;
 pub mod ws;
 
 pub use effects::EffectAuthority;

@@ -277,6 +277,11 @@ pub const HOOK_EVENTS_WAITING_MAX: usize = 64;
 /// Size of the audit file; the one before it is kept beside it.
 pub const HOOK_AUDIT_BYTES_MAX: u64 = 4 << 20;
 
+// --- start -----------------------------------------------------------------
+
+/// What a cold start should take, from the process's first step to its open doors (local-first §17.2).
+pub const COLD_START_BUDGET: Duration = Duration::from_millis(400);
+
 // --- sync ------------------------------------------------------------------
 
 /// Refusals of one op after which its mesh's sync pauses.
@@ -289,6 +294,14 @@ pub const PUBLISH_ROWS_AT_ONCE: usize = 200;
 pub const PUBLISH_BYTES_AT_ONCE: usize = 1 << 20;
 /// A mesh with more rows is published as one snapshot: others see all of it or none (LF-34).
 pub const SNAPSHOT_ROWS_MIN: u64 = 10_000;
+/// Rows of one upload at a broker: they become ops in one transaction. A larger mesh is published behind a fence.
+pub const UPLOAD_ROWS_MAX: u64 = 100_000;
+/// And bytes of their envelopes.
+pub const UPLOAD_BYTES_MAX: u64 = 512 << 20;
+/// How long a broker keeps an upload that nobody goes on with.
+pub const UPLOAD_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+/// A commit of an upload accepts all of its rows before it answers.
+pub const UPLOAD_COMMIT_TIMEOUT: Duration = Duration::from_secs(60);
 /// Ops that one transaction applies.
 pub const OPS_APPLIED_AT_ONCE: usize = 100;
 /// Parked ops that are tried again when something new arrived.
@@ -391,6 +404,9 @@ const _: () = {
     assert!(MAX_AGE_HOURS_PERMANENT <= MAX_AGE_HOURS_PERMANENT_CAP);
     assert!(PAGE_ROWS_DEFAULT <= PAGE_ROWS_MAX);
     assert!(LOG_PAGE_MAX <= BATCH_ITEMS_MAX);
+    // Base64 and the rest of the items around it.
+    assert!(BATCH_BYTES_MAX / 3 * 4 + BATCH_ITEMS_MAX * 1024 <= FRAME_BYTES_MAX);
+    assert!(SNAPSHOT_ROWS_MIN < UPLOAD_ROWS_MAX);
     assert!(SYNC_ACTIVE_TICK.as_millis() < SYNC_IDLE_TICK.as_millis());
     // A merged clock stays an exact integer in SQLite and in JSON, and whoever wants to use it up needs
     // more ops than a broker takes in years.

@@ -20,6 +20,8 @@ pub const CONNECTION_POLICY: &str = "concurrent_connection_policy";
 pub const BLOB_RELAY: &str = "blob_relay";
 /// A large mesh is published as one snapshot. A daemon works without it.
 pub const LOG_SNAPSHOT: &str = "log_snapshot";
+/// Such a snapshot is uploaded in parts and shown by its commit. A daemon works without it.
+pub const SNAPSHOT_UPLOAD: &str = "snapshot_upload";
 
 /// One advertised feature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -232,6 +234,13 @@ pub fn advertise(dedupe: DedupeMode, policy: ConnectionPolicy) -> Features {
         ),
         (
             LOG_SNAPSHOT.to_owned(),
+            Feature {
+                version: 1,
+                params: Map::new(),
+            },
+        ),
+        (
+            SNAPSHOT_UPLOAD.to_owned(),
             Feature {
                 version: 1,
                 params: Map::new(),

@@ -60,6 +60,7 @@ pub(crate) async fn share(
         max_age_hours_override: outbox.max_age_hours_override,
         left: home.config.left.clone(),
         snapshot_rows: home.config.daemon.snapshot_rows(),
+        cold_start_ms: std::sync::OnceLock::new(),
         arrivals: watch::Sender::new(last_arrival),
         events: Events::default(),
         hook_tokens: Tokens::default(),

@@ -42,6 +42,8 @@ pub(crate) struct Shared {
     pub(crate) left: Vec<MeshName>,
     /// A mesh with more rows is published as one snapshot.
     pub(crate) snapshot_rows: u64,
+    /// How long the start took; set once the doors are open.
+    pub(crate) cold_start_ms: std::sync::OnceLock<u64>,
     /// The newest arrival in the inbox. A hint: the table is the truth.
     pub(crate) arrivals: watch::Sender<i64>,
     /// What happens beside the messages.

@@ -53,9 +53,8 @@ fn lf_35_a_migration_that_fails_is_taken_back_whole_and_the_way_on_is_said() {
     let told = home.cli(&args).ok().json();
     assert_eq!(told["rolled_back"], json!(true));
     assert_eq!(told["version"], json!(newest - 1));
-    // One that is in the file is not undone, and the answer says what to do instead.
-    let before = (newest - 1).to_string();
-    let refused = home.cli(&["doctor", "--rollback-migration", &before]);
+    // One that much builds on is not undone, and the answer says what to do instead.
+    let refused = home.cli(&["doctor", "--rollback-migration", "1"]);
     assert_eq!(refused.code, 6, "{refused:?}");
     assert!(
         refused.stderr.contains("heddle daemon restore"),
@@ -79,4 +78,43 @@ fn lf_35_a_migration_that_fails_is_taken_back_whole_and_the_way_on_is_said() {
     let daemon = home.up();
     let state = daemon.http.get("/v1/state/get?key=k").expect(200);
     assert_eq!(state["value"], "kept");
+}
+
+/// The step is out of the file and what was written stays; the same Heddle takes it again and goes on.
+#[test]
+fn lf_35_the_newest_step_is_undone_in_place_with_the_daemon_down_and_taken_again_by_a_start() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"key": "k", "value": "kept"});
+    daemon.http.post("/v1/state/set", &body).expect(200);
+    let data = home.path().join("data.db");
+    let newest = version(&Connection::open(&data).unwrap());
+    let number = newest.to_string();
+    let undo = ["doctor", "--rollback-migration", &number, "--json"];
+    let held = home.cli(&undo);
+    assert_eq!(held.code, 3, "a daemon has the file: {held:?}");
+    assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+    daemon.stop();
+    let told = home.cli(&undo).ok().json();
+    assert_eq!(
+        (&told["rolled_back"], &told["undone"], &told["version"]),
+        (&json!(true), &json!(true), &json!(newest - 1))
+    );
+    let raw = Connection::open(&data).unwrap();
+    assert_eq!(version(&raw), newest - 1);
+    let noted: u32 = raw
+        .query_row("SELECT max(version) FROM _migrations", [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(noted, newest - 1);
+    drop(raw);
+    // Again: there is nothing of it any more.
+    let told = home.cli(&undo).ok().json();
+    assert_eq!(told["version"], json!(newest - 1));
+    assert!(told["undone"].is_null());
+    home.cli(&["doctor"]).ok();
+    let daemon = home.up();
+    let state = daemon.http.get("/v1/state/get?key=k").expect(200);
+    assert_eq!(state["value"], "kept");
+    drop(daemon);
+    assert_eq!(version(&Connection::open(&data).unwrap()), newest);
 }

@@ -283,6 +283,42 @@ fn lf_34_a_personal_mesh_moves_to_the_team_with_every_row_and_its_owner_invites_
     }
 }
 
+/// As a kill between the two leaves it: the config says that the mesh has moved, the store does not know yet.
+#[test]
+fn lf_33_a_move_that_was_cut_between_config_and_store_goes_on_at_the_next_start() {
+    let team = Team::on(None);
+    let (alice, up) = alice_with_rows();
+    up.stop();
+    let files = ["data.db", "data.db-wal", "data.db-shm"];
+    let kept: Vec<Option<Vec<u8>>> = files
+        .iter()
+        .map(|name| std::fs::read(alice.path().join(name)).ok())
+        .collect();
+    let up = alice.up();
+    let (url, token) = (team.url(), team.broker.data.join("broker_token"));
+    let args = ["mesh", "publish", "home", "--to", &url, "--token-file"];
+    alice
+        .cli(&[&args[..], &[token.to_str().unwrap()]].concat())
+        .ok();
+    up.stop();
+    for (name, bytes) in files.iter().zip(kept) {
+        let path = alice.path().join(name);
+        match bytes {
+            Some(bytes) => std::fs::write(path, bytes).unwrap(),
+            None => drop(std::fs::remove_file(path)),
+        }
+    }
+    let up = alice.up();
+    wait_until("alice to be there", || is_connected(&alice, "home"));
+    let tables = rusqlite::Connection::open(alice.path().join("data.db")).unwrap();
+    let kind = "SELECT kind FROM mesh WHERE name = 'home'";
+    let kind: String = tables.query_row(kind, [], |row| row.get(0)).unwrap();
+    assert_eq!(kind, "shared_owner", "nobody had to ask for it again");
+    drop(tables);
+    alice.cli(&["state", "set", "later", "2"]).ok();
+    both_go_on(&alice, up);
+}
+
 #[test]
 fn a_mesh_that_others_have_joined_and_one_hosted_elsewhere_do_not_move() {
     let team = Team::on(None);

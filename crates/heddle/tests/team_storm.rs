@@ -15,13 +15,22 @@ use support::ledger::{inbox_in, outbox, register, status};
 use support::servers::Postgres;
 use support::{Daemon, Home, Http, wait_until_within};
 
-const DAEMONS: usize = 4;
-/// Of the first broker, and of the database.
+/// How many daemons send how many messages in all while the database crashes how often, taken from
+/// `HEDDLE_STORM_DAEMONS`, `HEDDLE_STORM_MESSAGES` and `HEDDLE_STORM_CRASHES`: the whole size of the team broker's
+/// promise is 20, 20,000 and 10, and takes minutes on a busy machine.
+const DAEMONS: usize = 6;
+const MESSAGES: usize = 1_200;
+const CRASHES: usize = 5;
+/// Of the first broker.
 const KILLS: usize = 4;
-const CRASHES: usize = 3;
-const PATIENCE: Duration = Duration::from_secs(240);
-/// A pace that leaves everybody time to get somewhere between two deaths.
-const PACE: Duration = Duration::from_millis(20);
+const PATIENCE: Duration = Duration::from_secs(600);
+/// So long do the clients send, that every death falls among their messages.
+const SENDING: Duration = Duration::from_secs(12);
+
+fn size(variable: &str, default: usize) -> usize {
+    let text = std::env::var(variable);
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
 
 fn serve(house: &Home, data: &Path, listen: &str, url: &str) -> BrokerProcess {
     // Somebody else's connection may have been given the port for a moment.
@@ -43,20 +52,23 @@ fn member(listen: &str, data: &Path, name: &str) -> Home {
     home
 }
 
-/// Sends until it is told to stop; what was acknowledged.
-fn client(http: &Http, name: usize, stop: &AtomicBool) -> BTreeSet<String> {
+/// Sends so many, and what of it was acknowledged. Whoever was not answered asks again under the same id.
+fn client(http: &Http, name: usize, count: usize, stop: &AtomicBool) -> BTreeSet<String> {
+    let pace = SENDING / u32::try_from(count.max(1)).unwrap();
     let mut acknowledged = BTreeSet::new();
-    for number in 0.. {
-        if stop.load(Ordering::SeqCst) {
-            break;
-        }
+    for number in 0..count {
         let id = format!("d{name}-{number}");
-        let body = json!({"to": "#storm", "message": id, "client_message_id": id, "mesh": "team"});
-        if let Some(answer) = http.request("POST", "/v1/send", &[], &body.to_string()) {
-            assert!(matches!(answer.status, 200 | 202), "{answer:?}");
-            acknowledged.insert(id);
+        let body = json!({"to": format!("#ring-{name}"), "message": id, "client_message_id": id, "mesh": "team"});
+        while !stop.load(Ordering::SeqCst) {
+            let answer = http.request("POST", "/v1/send", &[], &body.to_string());
+            // Told to come back: nothing was taken.
+            if let Some(answer) = answer.filter(|answer| answer.status != 429) {
+                assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+                acknowledged.insert(id);
+                break;
+            }
         }
-        std::thread::sleep(PACE);
+        std::thread::sleep(pace);
     }
     acknowledged
 }
@@ -75,8 +87,33 @@ fn quiet(daemon: &Daemon) -> bool {
     outbox["pending"] == 0 && outbox["inflight"] == 0
 }
 
+/// Each reads what the one before it sends, which is at the other broker; and everybody knows whom it sends to.
+fn join_the_ring(daemons: &[Daemon]) {
+    for (n, daemon) in daemons.iter().enumerate() {
+        register(daemon, "reader");
+        let before = (n + daemons.len() - 1) % daemons.len();
+        let body = json!({"topic": format!("ring-{before}"), "agent": "reader", "mesh": "team"});
+        wait_until_within(PATIENCE, "the subscription", || {
+            let answer = daemon
+                .http
+                .request("POST", "/v1/topic/subscribe", &[], &body.to_string());
+            answer.is_some_and(|answer| answer.status == 200)
+        });
+    }
+    for (n, daemon) in daemons.iter().enumerate() {
+        let own = format!("\"ring-{n}\"");
+        wait_until_within(PATIENCE, "a daemon to know whom it sends to", || {
+            let list = daemon.http.get("/v1/topic/list?mesh=team");
+            list.status == 200 && list.json().to_string().contains(&own)
+        });
+    }
+}
+
 #[test]
 fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrives_once() {
+    let count = size("HEDDLE_STORM_DAEMONS", DAEMONS);
+    let crashes = size("HEDDLE_STORM_CRASHES", CRASHES);
+    let each = size("HEDDLE_STORM_MESSAGES", MESSAGES).div_ceil(count);
     let house = Home::new();
     let mut database = Postgres::start();
     let url = database.url();
@@ -85,23 +122,14 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
     let mut one = serve(&house, &first, "127.0.0.1:0", &url);
     let two = serve(&house, &second, "127.0.0.1:0", &url);
     let addresses = [(one.listen(), &first), (two.listen(), &second)];
-    let homes: Vec<Home> = (0..DAEMONS)
+    let homes: Vec<Home> = (0..count)
         .map(|n| {
             let (listen, data) = &addresses[n % 2];
             member(listen, data, &format!("m{n}"))
         })
         .collect();
     let daemons: Vec<Daemon> = homes.iter().map(Home::up).collect();
-    for daemon in &daemons {
-        register(daemon, "reader");
-        let body = json!({"topic": "storm", "agent": "reader", "mesh": "team"});
-        wait_until_within(PATIENCE, "the subscription", || {
-            let answer = daemon
-                .http
-                .request("POST", "/v1/topic/subscribe", &[], &body.to_string());
-            answer.is_some_and(|answer| answer.status == 200)
-        });
-    }
+    join_the_ring(&daemons);
     let stop = AtomicBool::new(false);
     // The last of them lives on until everything has arrived.
     let (acknowledged, _one): (BTreeSet<String>, _) = std::thread::scope(|scope| {
@@ -110,13 +138,13 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
             .enumerate()
             .map(|(n, daemon)| {
                 let stop = &stop;
-                scope.spawn(move || client(&daemon.http, n, stop))
+                scope.spawn(move || client(&daemon.http, n, each, stop))
             })
             .collect();
         let stopping = Stop(&stop);
-        for round in 0..KILLS.max(CRASHES) {
+        for round in 0..KILLS.max(crashes) {
             std::thread::sleep(Duration::from_millis(700));
-            if round < CRASHES {
+            if round < crashes {
                 database.restart_immediate();
             }
             if round < KILLS {
@@ -125,17 +153,17 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
                 one = serve(&house, &first, &listen, &url);
             }
         }
-        drop(stopping);
         let clients = clients.into_iter();
         let acknowledged = clients.flat_map(|client| client.join().unwrap()).collect();
+        drop(stopping);
         (acknowledged, one)
     });
-    assert!(
-        acknowledged.len() > 50,
-        "too little happened: {}",
+    assert_eq!(acknowledged.len(), each * count, "everybody got through");
+    judge((&house, &database), &daemons, &acknowledged);
+    eprintln!(
+        "{count} daemons, {} messages, {KILLS} kills, {crashes} crashes: each arrived once",
         acknowledged.len()
     );
-    judge((&house, &database), &daemons, &acknowledged);
 }
 
 /// Acknowledged is a subset of delivered, nothing came twice, and the tables are whole.
@@ -151,17 +179,18 @@ fn judge(
             assert_eq!(states, ["done"], "{id}");
         }
     }
-    for daemon in daemons {
+    for (n, daemon) in daemons.iter().enumerate() {
+        let before = format!("d{}-", (n + daemons.len() - 1) % daemons.len());
+        let meant: BTreeSet<&String> = acknowledged
+            .iter()
+            .filter(|id| id.starts_with(&before))
+            .collect();
         wait_until_within(PATIENCE, "everything to arrive", || {
-            inbox_in(daemon, "team", "reader").len() >= acknowledged.len()
+            inbox_in(daemon, "team", "reader").len() >= meant.len()
         });
         let seen = inbox_in(daemon, "team", "reader");
         assert!(seen.values().all(|count| *count == 1), "a duplicate");
-        let missing: Vec<_> = acknowledged
-            .iter()
-            .filter(|id| !seen.contains_key(*id))
-            .collect();
-        assert_eq!(missing, Vec::<&String>::new());
+        assert_eq!(seen.keys().collect::<BTreeSet<_>>(), meant);
     }
     // Orphans, and holes in the sequence.
     let checked = house.cli(&["broker", "orphan-check", "--json", "--database", &url]);

@@ -210,9 +210,23 @@ fn the_doctor_has_a_verdict_with_and_without_a_daemon_and_names_one_command() {
         .iter()
         .map(|finding| finding["check"].as_str().unwrap())
         .collect();
-    for check in ["store", "data.db", "broker.db", "blobs", "disk", "modes"] {
+    for check in [
+        "store",
+        "data.db",
+        "broker.db",
+        "blobs",
+        "disk",
+        "modes",
+        "cold start",
+    ] {
         assert!(checks.contains(&check), "{running}");
     }
+    let status = home.cli(&["status", "--json"]).ok().json();
+    let took = status["cold_start_ms"].as_u64().unwrap();
+    assert!(
+        running.to_string().contains(&format!("took {took} ms")),
+        "{running}"
+    );
     daemon.stop();
     let path = home.path().join("data.db");
     let before = std::fs::read(&path).unwrap();

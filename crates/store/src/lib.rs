@@ -30,6 +30,7 @@ mod steps;
 mod store;
 mod sync;
 mod unclean;
+mod undo;
 
 pub use agents::AgentRow;
 pub use backup::{
@@ -69,3 +70,4 @@ pub use sync::{
     ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
 };
 pub use unclean::{is_bare, quick_problem};
+pub use undo::{Undone, undo_step};

@@ -88,6 +88,7 @@ const STRAIGHT: &[&str] = &[
     sync::HEAD,
     sync::WAITING_OUT,
     sync::DUE_OPS,
+    sync::UPLOAD_OPS,
     sync::CONFIRM_INFLIGHT,
     sync::CONFIRM_DONE,
     sync::UNQUEUE_OP,

@@ -9,10 +9,10 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::BrokerMessageId;
 use heddle_core::membership::Bar;
-use heddle_core::names::QueueName;
+use heddle_core::names::{MemberName, QueueName};
 use heddle_core::retention::DedupeMode;
 
-use super::batch::{Batch, Slot};
+use super::batch::{Admitted, Batch, Slot};
 use super::effects::Effects;
 use super::reply::{Answer, Refusal};
 use super::{Accept, Limiter, Storage};
@@ -51,34 +51,55 @@ fn queues(messages: &[NewMessage]) -> BTreeSet<QueueName> {
 /// Takes the admitted items out of the batch, in order.
 fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) -> Vec<NewMessage> {
     let accepted_at = accept.clock.wall();
-    let expires_at = expires_at(accept.dedupe, accepted_at);
-    let sender_name = batch.sender_name.clone();
-    let session = batch.session;
+    let origin = Origin {
+        sender_name: batch.sender_name.clone(),
+        session: batch.session,
+        accepted_at,
+        expires_at: expires_at(accept.dedupe, accepted_at),
+    };
     let mut messages = Vec::new();
     batch.decide_admitted(|admitted| {
-        let content = admitted.content;
-        let broker_message_id = BrokerMessageId(accept.ids.ulid());
+        let id = BrokerMessageId(accept.ids.ulid());
         let is_op = admitted.destination == Destination::Log;
-        messages.push(NewMessage {
+        messages.push(origin.message(id, admitted));
+        Slot::Committing { id, is_op }
+    });
+    messages
+}
+
+/// Who sends a batch, and when.
+pub(super) struct Origin {
+    pub(super) sender_name: MemberName,
+    pub(super) session: Option<u64>,
+    pub(super) accepted_at: WallMs,
+    pub(super) expires_at: Option<WallMs>,
+}
+
+impl Origin {
+    pub(super) fn message(
+        &self,
+        broker_message_id: BrokerMessageId,
+        admitted: Admitted,
+    ) -> NewMessage {
+        let content = admitted.content;
+        let is_op = admitted.destination == Destination::Log;
+        NewMessage {
             id: admitted.id,
-            sender_name: sender_name.clone(),
+            sender_name: self.sender_name.clone(),
             broker_message_id,
             wire_fingerprint: content.fingerprint,
             destination: admitted.destination,
             priority: content.priority,
             mentions: content.mentions,
             envelope: content.envelope,
-            accepted_at,
-            expires_at,
+            accepted_at: self.accepted_at,
+            expires_at: self.expires_at,
             limiter: admitted.limiter,
             // Only the log's order has a reader that must hear of a new epoch before it goes on.
             epoch: admitted.epoch.filter(|_| is_op),
-            session,
-        });
-        let id = broker_message_id;
-        Slot::Committing { id, is_op }
-    });
-    messages
+            session: self.session,
+        }
+    }
 }
 
 /// Answers what was in the transaction, and collects what follows from it.
@@ -157,7 +178,7 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
     }
 }
 
-fn expires_at(dedupe: DedupeMode, from: WallMs) -> Option<WallMs> {
+pub(super) fn expires_at(dedupe: DedupeMode, from: WallMs) -> Option<WallMs> {
     match dedupe {
         DedupeMode::Permanent => None,
         DedupeMode::RetentionScoped { days } => {

@@ -11,18 +11,20 @@ mod b3_commit;
 mod batch;
 mod effects;
 mod reply;
+mod stage;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use heddle_core::clock::{Clock, Ids};
+use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::retention::DedupeMode;
 use heddle_wire::broker::{SendItem, Verdict};
 
 pub use batch::Batch;
 pub use effects::Effects;
 pub use reply::{Refusal, refused};
+pub use stage::Staged;
 
 use crate::limiter::Limiter;
 use crate::principal::Principal;
@@ -59,6 +61,17 @@ impl<S: Storage, L: Limiter> Accept<S, L> {
         b0_known::answer(self.storage.as_ref(), &mut batch).await;
         b1_admit::admit(self.limiter.as_ref(), &mut batch).await;
         batch
+    }
+
+    /// B0 and B1 for ops of an upload: they become messages, and are committed later, all at once.
+    pub async fn stage(&self, sender: &Principal, items: Vec<SendItem>) -> Staged {
+        let batch = self.admit(sender, items).await;
+        stage::staged(self, batch)
+    }
+
+    /// When an id that is accepted now may be forgotten.
+    pub fn expires_at(&self, from: WallMs) -> Option<WallMs> {
+        b3_commit::expires_at(self.dedupe, from)
     }
 
     /// B2 and B3: one transaction for what is left of the batch. The store decides each message there

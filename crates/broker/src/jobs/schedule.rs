@@ -45,14 +45,30 @@ async fn one_round<S: Storage, L: Limiter>(
             .await?;
     }
     for swept in sweep(storage, clock, how).await? {
-        tracing::info!(mesh = %swept.name, swept.expired, swept.pruned, swept.counted, "swept");
+        tracing::info!(mesh = %swept.name, swept.expired, swept.pruned, swept.counted, swept.uploads, "swept");
     }
     if round.is_multiple_of(CHECK_EVERY_ROUNDS) && claim_check(shared, how).await? {
         for orphan in orphan_check(storage).await?.orphans {
             tracing::error!(orphan.problem, %orphan.row, "an orphan: run `heddle broker orphan-check`");
         }
+        release_check(shared, how).await?;
     }
     Ok(())
+}
+
+async fn release_check<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    how: &Sweep,
+) -> Result<(), StorageError> {
+    let storage = shared.storage();
+    match storage.meshes().await?.into_iter().next() {
+        Some((mesh, _)) => {
+            storage
+                .release_job(mesh, Job::OrphanCheck, &how.holder)
+                .await
+        }
+        None => Ok(()),
+    }
 }
 
 /// The check is over all meshes; the claim on the first stands for all.

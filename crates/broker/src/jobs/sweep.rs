@@ -1,7 +1,8 @@
-//! The sweep: ids whose time is over, bodies that are old, sessions that ended, traffic to be counted.
+//! The sweep: ids whose time is over, bodies that are old, uploads that were given up, traffic to be counted.
 
 use heddle_core::clock::{Clock, WallMs};
 use heddle_core::ids::MeshId;
+use heddle_core::limits::UPLOAD_KEPT;
 use heddle_core::names::MeshName;
 
 use super::{CLAIM_MS, days_before};
@@ -27,6 +28,8 @@ pub struct MeshSwept {
     pub pruned: usize,
     /// Messages added to the counters.
     pub counted: u64,
+    /// Uploads that nobody went on with.
+    pub uploads: usize,
     /// Somebody else is at it, until then; nothing was done here.
     pub held_by: Option<(String, WallMs)>,
 }
@@ -61,6 +64,7 @@ async fn one<S: Storage>(
         expired: 0,
         pruned: 0,
         counted: 0,
+        uploads: 0,
         held_by,
     };
     if done.held_by.is_some() {
@@ -69,6 +73,9 @@ async fn one<S: Storage>(
     // Counted before their bodies go, because the bodies say when they came.
     done.counted = storage.count_traffic(mesh).await?;
     done.expired = storage.sweep_expired(mesh, now).await?;
+    let kept_ms = i64::try_from(UPLOAD_KEPT.as_millis()).unwrap_or(i64::MAX);
+    let untouched_since = WallMs(now.0.saturating_sub(kept_ms));
+    done.uploads = storage.sweep_uploads(mesh, untouched_since).await?;
     if let Some(days) = how.message_retention_days {
         let before = days_before(now, days);
         done.pruned = storage.prune_messages(mesh, before).await?;
@@ -77,5 +84,6 @@ async fn one<S: Storage>(
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     metrics::counter!("heddle_broker_dedupe_expired_total").increment(number(done.expired));
     metrics::counter!("heddle_broker_messages_pruned_total").increment(number(done.pruned));
+    metrics::counter!("heddle_broker_uploads_swept_total").increment(number(done.uploads));
     Ok(done)
 }

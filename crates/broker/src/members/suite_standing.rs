@@ -5,13 +5,15 @@ use std::sync::Arc;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::{BrokerMessageId, ClientMessageId, MemberId, Party};
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, MemberId, OpId, Party};
 use heddle_core::membership::{Bar, Change, ChangeVerdict, Role};
 use ulid::Ulid;
 
 use super::RevokeVerdict;
 use super::suite::{AT, LATE, claim, name, open, party_of};
-use crate::storage::{Accepted, Destination, LeaseMs, NewMessage, SendId};
+use crate::storage::{
+    Accepted, Destination, LeaseMs, NewMessage, SendId, UploadEnd, UploadPart, UploadVerdict,
+};
 use crate::test_support::{TestStorage, member, mesh, on_every_storage, topic};
 
 const BOB: MemberId = MemberId(Ulid(5_002));
@@ -23,6 +25,7 @@ const MEMBER: Change = Change::Grant(Role::Member);
 on_every_storage!(
     t_30_a_blocked_member_is_not_heard_keeps_what_is_its_own_and_is_heard_after_a_grant,
     t_30_what_a_revoked_member_sends_past_the_first_look_is_refused_in_the_transaction,
+    t_30_an_upload_of_a_blocked_member_is_not_committed,
     an_owner_that_was_granted_may_do_what_owners_do_and_the_mesh_keeps_one,
     a_key_that_is_blocked_is_the_same_member_still,
 );
@@ -211,4 +214,30 @@ async fn a_key_that_is_blocked_is_the_same_member_still<S: TestStorage>(storage:
     let standings = storage.standings(mesh(1)).await.unwrap();
     let blocked: Vec<_> = standings.iter().filter_map(|one| one.blocked_at).collect();
     assert_eq!(blocked, [WallMs(LATE.0)]);
+}
+
+async fn t_30_an_upload_of_a_blocked_member_is_not_committed<S: TestStorage>(storage: Arc<S>) {
+    let storage = storage.as_ref();
+    three(storage).await;
+    let id = OpId::from_bytes([3; 16]);
+    let part = UploadPart {
+        after: 0,
+        through: 1,
+        rows: vec![message(&party_of(BOB), "staged", 900, Destination::Log)],
+        now: AT,
+    };
+    let end = UploadEnd {
+        through: 1,
+        sender_name: name("bob"),
+        at: LATE,
+        expires_at: None,
+    };
+    storage.begin_upload(mesh(1), BOB, id, AT).await.unwrap();
+    storage.stage_upload(mesh(1), BOB, id, part).await.unwrap();
+    change(storage, member("a"), BOB, BLOCK).await;
+    let commit = || storage.commit_upload(mesh(1), BOB, id, end.clone());
+    assert_eq!(commit().await, Ok(UploadVerdict::Barred));
+    change(storage, member("a"), BOB, MEMBER).await;
+    let done = commit().await.unwrap();
+    assert!(matches!(done, UploadVerdict::Committed(shown) if shown.row_count == 1));
 }

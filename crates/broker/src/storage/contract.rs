@@ -19,7 +19,7 @@
 //!
 //! Times and ids are handed in; a store knows no clock.
 //!
-//! The log, members, presence, queues, snapshots, the story of a message and upkeep are traits of their own, with their promises
+//! The log, members, presence, queues, snapshots and their uploads, the story of a message and upkeep are traits of their own, with their promises
 //! beside them; a store is all of them.
 
 use std::future::Future;
@@ -39,13 +39,16 @@ use super::rows::{
 use super::snapshots::Snapshots;
 use super::story::Story;
 use super::upkeep::Upkeep;
+use super::uploads::Uploads;
 use super::wakes::Wakes;
 use crate::members::Members;
 
 /// Shorthand for what every operation returns.
 pub(super) type Answer<T> = Result<T, StorageError>;
 
-pub trait Storage: Log + Members + Presence + Queues + Snapshots + Story + Upkeep + Wakes {
+pub trait Storage:
+    Log + Members + Presence + Queues + Snapshots + Story + Upkeep + Uploads + Wakes
+{
     /// Makes the mesh exist, at epoch 1, and names it; a name that another mesh has gets a number behind
     /// it. True if that changed anything.
     fn ensure_mesh(

@@ -17,6 +17,7 @@ mod story;
 #[cfg(test)]
 mod suite;
 mod upkeep;
+mod uploads;
 mod wakes;
 
 pub use contract::Storage;
@@ -37,4 +38,5 @@ pub use story::{
     WorkStory,
 };
 pub use upkeep::{Checked, Job, Upkeep};
+pub use uploads::{Shown, UploadEnd, UploadPart, UploadVerdict, Uploads};
 pub use wakes::{Hint, Look as HintLook, Wakes};

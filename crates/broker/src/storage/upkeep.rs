@@ -14,7 +14,7 @@ use super::contract::Answer;
 use super::rows::Orphan;
 
 /// A job that one of N brokers does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Job {
     /// Expiry, retention and counts.
     Sweep,

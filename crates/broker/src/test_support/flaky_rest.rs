@@ -13,7 +13,7 @@ use crate::members::{
 use crate::storage::{
     Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, OpenSnapshot, Orphan, PageLimit,
     Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots, Storage, StorageError,
-    Story, Taken, Taker, Upkeep, Wakes,
+    Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict, Uploads, Wakes,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -53,6 +53,42 @@ impl<S: Storage> Snapshots for Flaky<S> {
 
     async fn open_snapshot(&self, mesh: MeshId) -> Answer<Option<OpenSnapshot>> {
         self.inner.open_snapshot(mesh).await
+    }
+}
+
+impl<S: Storage> Uploads for Flaky<S> {
+    async fn begin_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+        now: WallMs,
+    ) -> Answer<UploadVerdict> {
+        self.inner.begin_upload(mesh, by, id, now).await
+    }
+
+    async fn stage_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+        part: UploadPart,
+    ) -> Answer<UploadVerdict> {
+        self.inner.stage_upload(mesh, by, id, part).await
+    }
+
+    async fn commit_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+        end: UploadEnd,
+    ) -> Answer<UploadVerdict> {
+        self.inner.commit_upload(mesh, by, id, end).await
+    }
+
+    async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Answer<usize> {
+        self.inner.sweep_uploads(mesh, before).await
     }
 }
 

@@ -17,6 +17,10 @@ pub(super) fn client_frame(text: &str) -> Result<ClientFrame, &'static str> {
         ClientFrame::Request { body, .. } if list_len(body) > PUSH_WINDOW_MAX => {
             Err("too_many_items")
         }
+        ClientFrame::Request {
+            body: Request::UploadChunk { items, .. },
+            ..
+        } if items.len() > BATCH_ITEMS_MAX => Err("too_many_items"),
         _ => Ok(frame),
     }
 }

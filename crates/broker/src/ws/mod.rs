@@ -143,6 +143,11 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
         &self.shared.accept
     }
 
+    /// Ops of a mesh became readable other than through a connection: its members hear of it.
+    pub fn log_grew(&self, mesh: MeshId) {
+        self.shared.log_grew(mesh);
+    }
+
     /// Does the jobs by the clock until `shutdown`. One call for each broker that serves.
     pub async fn upkeep(&self, shutdown: CancellationToken) {
         let jobs = jobs::run(Arc::clone(&self.shared));

@@ -45,6 +45,15 @@ impl<S: Storage, L> Shared<S, L> {
         });
     }
 
+    /// Many ops became readable at once.
+    pub(super) fn log_grew(&self, mesh: MeshId) {
+        self.hub.log_grew(mesh);
+        self.tell(HintLook {
+            log: true,
+            ..HintLook::at(mesh)
+        });
+    }
+
     pub(super) fn work_came(&self, mesh: MeshId, queue: &QueueName) {
         self.hub.work_came(mesh, queue);
         self.tell(HintLook {

@@ -6,7 +6,6 @@ use heddle_core::membership::{Change, Role};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{EffectCall, ReplyResult, Request};
 
-use super::snapshots::Step;
 use super::{Shared, explain, held, herald, log, people, snapshots, work};
 use crate::accept::{Refusal, refused};
 use crate::effects::nobody_decides;
@@ -26,6 +25,9 @@ pub(super) async fn answer<S: Storage, L: Limiter>(
             | Request::Effect { .. }
             | Request::SnapshotBegin { .. }
             | Request::SnapshotCommit { .. }
+            | Request::UploadBegin { .. }
+            | Request::UploadChunk { .. }
+            | Request::UploadCommit { .. }
     );
     let changes_roster = !is_quiet;
     match carry_out(shared, principal, request).await {
@@ -83,11 +85,12 @@ async fn carry_out<S: Storage, L: Limiter>(
         Request::LogRead { after, limit } => {
             return log::read(shared, principal, after, limit).await;
         }
-        Request::SnapshotBegin { snapshot } => {
-            return snapshots::step(shared, principal, snapshot, Step::Begin).await;
-        }
-        Request::SnapshotCommit { snapshot } => {
-            return snapshots::step(shared, principal, snapshot, Step::Commit).await;
+        request @ (Request::SnapshotBegin { .. }
+        | Request::SnapshotCommit { .. }
+        | Request::UploadBegin { .. }
+        | Request::UploadChunk { .. }
+        | Request::UploadCommit { .. }) => {
+            return snapshots::answer(shared, principal, request).await;
         }
         Request::Epochs => return epochs(shared, mesh).await,
         request @ (Request::CreateInvite { .. }

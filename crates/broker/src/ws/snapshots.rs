@@ -2,22 +2,38 @@
 
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{HistoryId, OpId};
-use heddle_wire::broker::ReplyResult;
+use heddle_wire::broker::{ReplyResult, Request};
 
 use super::Shared;
 use crate::accept::{Refusal, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{SnapshotVerdict, Storage, StorageError};
+use crate::upload::{self, Uploaded};
 
 /// Whether a snapshot begins or is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+enum Step {
     Begin,
     Commit,
 }
 
-pub(super) async fn step<S: Storage, L: Limiter>(
+/// Each to its room: behind a fence, or in parts.
+pub(super) async fn answer<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> Result<ReplyResult, StorageError> {
+    match request {
+        Request::SnapshotBegin { snapshot } => step(shared, principal, snapshot, Step::Begin).await,
+        Request::SnapshotCommit { snapshot } => {
+            step(shared, principal, snapshot, Step::Commit).await
+        }
+        parts => Ok(upload(shared, principal, parts).await),
+    }
+}
+
+async fn step<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
     id: OpId,
@@ -41,7 +57,7 @@ pub(super) async fn step<S: Storage, L: Limiter>(
     Ok(match verdict {
         SnapshotVerdict::Changed => {
             if step == Step::Commit {
-                shared.hub.log_grew(mesh);
+                shared.log_grew(mesh);
             }
             ReplyResult::Ok { changed: true }
         }
@@ -51,6 +67,44 @@ pub(super) async fn step<S: Storage, L: Limiter>(
             no(ErrorCode::InvalidRequest, "this broker has no snapshots")
         }
     })
+}
+
+/// The parts of an upload, in the words of a connection.
+async fn upload<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    principal: &Principal,
+    request: Request,
+) -> ReplyResult {
+    let accept = &shared.accept;
+    let uploaded = match request {
+        Request::UploadBegin { snapshot } => upload::begin(accept, principal, snapshot).await,
+        Request::UploadChunk {
+            snapshot,
+            after,
+            items,
+        } => upload::chunk(accept, principal, snapshot, (after, items)).await,
+        Request::UploadCommit { snapshot, through } => {
+            upload::commit(accept, principal, snapshot, through).await
+        }
+        // Nothing else is handed here.
+        _ => return ReplyResult::Ok { changed: false },
+    };
+    match uploaded {
+        Ok(Uploaded::Open { through, .. }) => ReplyResult::Upload {
+            through: Some(through),
+            first: None,
+        },
+        Ok(Uploaded::Shown { shown, is_fresh }) => {
+            if is_fresh {
+                shared.log_grew(principal.mesh);
+            }
+            ReplyResult::Upload {
+                through: None,
+                first: Some(shown.first),
+            }
+        }
+        Err(refusal) => ReplyResult::Refused(refused(refusal)),
+    }
 }
 
 fn no(code: ErrorCode, detail: &str) -> ReplyResult {

@@ -4,7 +4,9 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
-use heddle_core::negotiate::{BLOB_RELAY, Features, LOG_SNAPSHOT, Refusal, negotiate};
+use heddle_core::negotiate::{
+    BLOB_RELAY, Features, LOG_SNAPSHOT, Refusal, SNAPSHOT_UPLOAD, negotiate,
+};
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
@@ -118,6 +120,7 @@ fn offers(features: &Features) -> Offers {
     Offers {
         blobs: features.contains_key(BLOB_RELAY),
         snapshots: features.contains_key(LOG_SNAPSHOT),
+        uploads: features.contains_key(SNAPSHOT_UPLOAD),
     }
 }
 

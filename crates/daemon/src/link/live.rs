@@ -29,6 +29,8 @@ pub(crate) struct Offers {
     pub(crate) blobs: bool,
     /// It publishes a large mesh as one snapshot.
     pub(crate) snapshots: bool,
+    /// It takes such a snapshot in parts.
+    pub(crate) uploads: bool,
 }
 
 #[derive(Debug, Default)]

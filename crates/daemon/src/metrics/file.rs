@@ -21,6 +21,7 @@ const BYTES_MAX: u64 = 1 << 20;
 pub(crate) async fn run(shared: Arc<Shared>, home: PathBuf, handle: PrometheusHandle) {
     let ready = shared.clock.mono();
     let cold_start = u64::try_from(ready.as_millis()).unwrap_or(u64::MAX);
+    let _ = shared.cold_start_ms.set(cold_start);
     keep(&shared, &home, &handle, ("start", Some(cold_start)), ready).await;
     while !shared.shutdown.is_cancelled() {
         tokio::select! {

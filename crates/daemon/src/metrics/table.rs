@@ -127,6 +127,8 @@ metrics_table! {
     Counter "heddle_broker_rate_limit_free_total" [] "Sends that were free, because their id had been counted in this window";
     Counter "heddle_broker_dedupe_expired_total" [] "Ids forgotten after the retention";
     Counter "heddle_broker_messages_pruned_total" [] "Bodies given back after the retention";
+    Counter "heddle_broker_uploads_committed_total" [] "Snapshots that were uploaded in parts and shown to everybody";
+    Counter "heddle_broker_uploads_swept_total" [] "Uploads that nobody went on with, thrown away by the sweep";
     Counter "heddle_broker_queue_taken_total" [] "Messages of queues handed out under a lease";
     Counter "heddle_broker_log_read_total" [] "Ops of a log that members have read";
     Counter "heddle_broker_blob_parts_total" ["outcome" = "passed" | "absent" | "busy"] "Parts of shared files that members asked other members for";

@@ -9,6 +9,7 @@ mod publish;
 mod pull;
 mod push;
 mod replay;
+mod upload;
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -207,7 +208,12 @@ impl Loop {
         if let Exchange::Later(why) = replay::run(shared, mesh, live).await? {
             return Ok(Exchange::Later(why));
         }
-        Ok(match push::run(shared, mesh, live).await? {
+        // While a publish is uploaded its ops, and those behind them, are not sent one by one.
+        let sent = match upload::run(shared, mesh, live).await? {
+            Some(uploaded) => uploaded,
+            None => push::run(shared, mesh, live).await?,
+        };
+        Ok(match sent {
             Exchange::Done(_) if pulled == Exchange::More => Exchange::More,
             Exchange::Done(pushed) => Exchange::Done(something || pushed),
             other => other,

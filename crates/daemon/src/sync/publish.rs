@@ -1,11 +1,13 @@
 //! A publish that has begun goes on, a few rows a tick, until the last row of before is an op (C21).
 //!
-//! A large one is a snapshot (LF-34): its ops go out between a begin and a commit at the broker, and nobody
-//! else reads any of them before the commit. Nobody has to ask for any of that again: a daemon that was
-//! killed goes on with it at its next start.
+//! A large one is a snapshot (LF-34): the broker gets its ops in parts (`upload.rs`) and shows them all at once. One
+//! that is too large for that, or whose broker takes no parts, goes out between a begin and a commit, and nobody else
+//! reads any of it before the commit. Nobody has to ask for any of that again: a daemon that was killed goes on
+//! with it at its next start.
 
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::OpId;
+use heddle_core::limits::UPLOAD_ROWS_MAX;
 use heddle_core::op::snapshot_id;
 use heddle_store::{Publish, SnapshotStep, StoreError};
 use heddle_wire::broker::{ReplyResult, Request};
@@ -69,11 +71,7 @@ pub(super) async fn commit(
     }
     let snapshot = of(mesh, open);
     match live.request(Request::SnapshotCommit { snapshot }).await {
-        Some(ReplyResult::Ok { .. }) => {
-            let (from, to) = (SnapshotStep::Open, SnapshotStep::Committed);
-            tracing::info!(mesh = %mesh.mesh.name, rows = open.rows_total, "others see all rows of before from now on");
-            shared.store.step_snapshot(id, from, to).await
-        }
+        Some(ReplyResult::Ok { .. }) => shown(shared, mesh, open).await,
         // A broker that was put back from an older copy knows no such snapshot: then it hides nothing
         // either, unless it has begun one again.
         Some(ReplyResult::Refused(refused)) if is_final(&refused.code) => {
@@ -85,7 +83,18 @@ pub(super) async fn commit(
     }
 }
 
-/// Begins the snapshot; false while that cannot be done. A broker without snapshots gets row by row.
+/// The broker has shown it; true if that is news.
+pub(super) async fn shown(
+    shared: &Shared,
+    mesh: &MeshState,
+    publish: Publish,
+) -> Result<bool, StoreError> {
+    let (from, to) = (publish.snapshot, SnapshotStep::Committed);
+    tracing::info!(mesh = %mesh.mesh.name, rows = publish.rows_total, "others see all rows of before from now on");
+    shared.store.step_snapshot(mesh.mesh.mesh, from, to).await
+}
+
+/// Begins the snapshot; false while that cannot be done.
 async fn begin(
     shared: &Shared,
     mesh: &MeshState,
@@ -95,6 +104,20 @@ async fn begin(
     let Some(live) = live else {
         return Ok(false);
     };
+    if live.offers().uploads && publish.rows_total <= UPLOAD_ROWS_MAX {
+        let (from, to) = (SnapshotStep::Wanted, SnapshotStep::Staged);
+        return shared.store.step_snapshot(mesh.mesh.mesh, from, to).await;
+    }
+    fence(shared, mesh, live, publish).await
+}
+
+/// The snapshot behind a fence; false while that cannot be done. A broker without snapshots gets row by row.
+pub(super) async fn fence(
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+    publish: Publish,
+) -> Result<bool, StoreError> {
     let to = if live.offers().snapshots {
         let snapshot = of(mesh, publish);
         match live.request(Request::SnapshotBegin { snapshot }).await {
@@ -109,13 +132,10 @@ async fn begin(
         SnapshotStep::None
     };
     let id = mesh.mesh.mesh;
-    shared
-        .store
-        .step_snapshot(id, SnapshotStep::Wanted, to)
-        .await
+    shared.store.step_snapshot(id, publish.snapshot, to).await
 }
 
-fn of(mesh: &MeshState, publish: Publish) -> OpId {
+pub(super) fn of(mesh: &MeshState, publish: Publish) -> OpId {
     snapshot_id(mesh.mesh.mesh, publish.through_lamport)
 }
 

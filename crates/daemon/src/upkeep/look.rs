@@ -8,6 +8,7 @@ use heddle_store::{
 };
 use heddle_wire::ipc::{DoctorView, Finding};
 
+use super::cold_start;
 use crate::config::{Config, HOME_MESH};
 use crate::effects::PolicyFile;
 use crate::inbox::damage::{in_words, is_readable};
@@ -72,6 +73,7 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     found.push(effects_policy(home));
     found.push(disk(home));
     found.push(modes(home));
+    found.extend(cold_start::finding(home));
     found
 }
 

@@ -2,6 +2,7 @@
 //!
 //! The functions that take a [`Home`] are for a home in which no daemon runs: its lock is the proof.
 
+mod cold_start;
 mod companions;
 mod look;
 
@@ -10,11 +11,10 @@ use std::path::Path;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{MemberName, MeshName, NameError};
-use heddle_store::{
-    BackedUp, BackupError, Blobs, MeshHint, RepairHints, Repaired, Restored, Steps,
-};
+use heddle_store::{BackedUp, BackupError, Blobs, MeshHint, RepairHints, Repaired, Restored};
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
+pub use heddle_store::{Steps, Undone};
 pub use look::{findings, look, trouble};
 
 use companions::Taken;
@@ -116,6 +116,12 @@ fn hints(home: &Home, login: &str) -> Result<RepairHints, BackupError> {
         home: MeshName::parse(HOME_MESH).map_err(unnamed)?,
         person,
     })
+}
+
+/// Undoes the newest step of the schema, if nothing needs it. The lock on the home is the proof that nobody has the
+/// file open.
+pub fn undo_step(home: &Home, number: u32) -> Result<Undone, BackupError> {
+    heddle_store::undo_step(&home.data(), number)
 }
 
 /// Which steps of the schema a store has taken.

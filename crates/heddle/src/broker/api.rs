@@ -1,4 +1,5 @@
-//! The HTTP door of a team broker (local-first §9): `POST /api/my/meshes` and `POST /api/my/meshes/SLUG/invites`.
+//! The HTTP door of a team broker (local-first §9): `POST /api/my/meshes`, `POST /api/my/meshes/SLUG/invites` and
+//! `POST /api/my/meshes/SLUG/snapshot/…`.
 //!
 //! The operator, who holds the admin token, makes meshes and invitations. Whoever holds the daemons' token may bring
 //! a mesh of its own and own it here. Every call may come again: it changes nothing then.
@@ -22,6 +23,7 @@ use serde::de::DeserializeOwned;
 use super::door::{Door, Entry, Page, is_bearer, page};
 use super::invites::{InviteError, InviteSpec, Source, make, mesh_named, refuse_keyless};
 use super::pages::Pages;
+use super::snapshot;
 use crate::cli::parse_seconds;
 
 pub const PREFIX: &str = "/api/";
@@ -43,9 +45,9 @@ impl From<InviteError> for Box<Problem> {
     }
 }
 
-type Answered = Result<Page, Box<Problem>>;
+pub(super) type Answered = Result<Page, Box<Problem>>;
 
-fn no(code: ErrorCode, why: impl Into<String>) -> Box<Problem> {
+pub(super) fn no(code: ErrorCode, why: impl Into<String>) -> Box<Problem> {
     Box::new(Problem::new(code, why.into()))
 }
 
@@ -54,7 +56,7 @@ fn storage(error: StorageError) -> Problem {
         .next("Nothing is half done: send it again in a moment.")
 }
 
-fn broken(error: StorageError) -> Box<Problem> {
+pub(super) fn broken(error: StorageError) -> Box<Problem> {
     Box::new(storage(error))
 }
 
@@ -73,7 +75,7 @@ pub async fn answer<S: Storage, L: Limiter>(
     }
 }
 
-fn shown(status: StatusCode, body: &impl Serialize, kind: &'static str) -> Page {
+pub(super) fn shown(status: StatusCode, body: &impl Serialize, kind: &'static str) -> Page {
     let text = serde_json::to_string(body).unwrap_or_default();
     let mut page = page(status, &format!("{text}\n"));
     let headers = page.headers_mut();
@@ -93,27 +95,53 @@ async fn route<S: Storage, L: Limiter>(
     }
     let caller = caller(door, pages, headers.get(AUTHORIZATION))?;
     let path = request.uri().path().to_owned();
-    let slug = path.strip_prefix(MESHES).and_then(|rest| match rest {
-        "" => Some(None),
-        rest => rest.strip_prefix('/')?.strip_suffix("/invites").map(Some),
-    });
-    let Some(slug) = slug else {
+    let Some(what) = Route::of(&path) else {
         return Err(no(ErrorCode::NotFound, format!("there is no {path}")));
     };
     if request.method() != Method::POST {
         return Err(no(ErrorCode::MethodNotAllowed, "only POST").next_is("Send a POST."));
     }
-    match slug {
-        None => register(door, caller, read(request).await?).await,
-        Some(_) if caller != Caller::Operator => Err(no(
+    let slug = |text: &str| {
+        let name = MeshName::parse(text);
+        name.map_err(|error| no(ErrorCode::InvalidRequest, error.to_string()))
+    };
+    let is_operator = caller == Caller::Operator;
+    match what {
+        Route::Meshes => register(door, caller, read(request, REQUEST_BYTES_MAX).await?).await,
+        Route::Invites(_) if !is_operator => Err(no(
             ErrorCode::Unauthorized,
             "only the operator, with the admin token, invites here",
         )
         .next_is("Send the content of admin_token; an owner of the mesh invites with `heddle mesh invite`.")),
-        Some(slug) => {
-            let slug = MeshName::parse(slug)
-                .map_err(|error| no(ErrorCode::InvalidRequest, error.to_string()))?;
-            invite(door, slug, request).await
+        Route::Snapshot(..) if !is_operator => Err(no(
+            ErrorCode::Unauthorized,
+            "only the operator, with the admin token, uploads here",
+        )
+        .next_is("Send the content of admin_token; an owner's home uploads by itself with `heddle mesh publish`.")),
+        Route::Invites(text) => invite(door, slug(text)?, request).await,
+        Route::Snapshot(text, step) => snapshot::answer(door, slug(text)?, step, request).await,
+    }
+}
+
+/// What a path is about.
+enum Route<'p> {
+    Meshes,
+    Invites(&'p str),
+    Snapshot(&'p str, snapshot::Step<'p>),
+}
+
+impl<'p> Route<'p> {
+    fn of(path: &'p str) -> Option<Self> {
+        let rest = path.strip_prefix(MESHES)?;
+        if rest.is_empty() {
+            return Some(Self::Meshes);
+        }
+        match rest.strip_prefix('/')?.split_once('/')? {
+            (slug, "invites") => Some(Self::Invites(slug)),
+            (slug, rest) => {
+                let step = snapshot::Step::of(rest.strip_prefix("snapshot/")?)?;
+                Some(Self::Snapshot(slug, step))
+            }
         }
     }
 }
@@ -149,8 +177,11 @@ fn caller<S, L>(
     }
 }
 
-async fn read<T: DeserializeOwned>(request: Request<Incoming>) -> Result<T, Box<Problem>> {
-    let body = Limited::new(request.into_body(), REQUEST_BYTES_MAX).collect();
+pub(super) async fn read<T: DeserializeOwned>(
+    request: Request<Incoming>,
+    bytes_max: usize,
+) -> Result<T, Box<Problem>> {
+    let body = Limited::new(request.into_body(), bytes_max).collect();
     let body = tokio::time::timeout(HELLO_TIMEOUT, body).await;
     let body = body.map_err(|_| no(ErrorCode::RequestTimeout, "the body did not come in time"))?;
     let body = body.map_err(|_| no(ErrorCode::PayloadTooLarge, "the body is too large"))?;
@@ -169,7 +200,7 @@ async fn invite<S: Storage, L: Limiter>(
     };
     let (key, host) = (text("idempotency-key"), text(HOST.as_str()));
     let secret = text(AUTHORIZATION.as_str()).unwrap_or_default();
-    let body: BrokerInviteBody = read(request).await?;
+    let body: BrokerInviteBody = read(request, REQUEST_BYTES_MAX).await?;
     let invalid = |why: String| no(ErrorCode::InvalidRequest, why);
     let role = body.role.as_deref().unwrap_or(Role::Member.as_str());
     let role = Role::parse(role).ok_or_else(|| invalid("a role is owner or member".to_owned()))?;

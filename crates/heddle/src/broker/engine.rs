@@ -109,7 +109,7 @@ fn cannot_use(error: &OpenError) -> CliError {
         ),
         OpenError::Unreachable(_) => (
             exit::UNREACHABLE,
-            "Start the database, or correct host, port, user and password; then start again.",
+            "Start the database, or correct host, port, user and password (--database-ca FILE names a certificate of your own); then start again.",
         ),
         OpenError::Unfit(_) => (
             exit::REFUSED,

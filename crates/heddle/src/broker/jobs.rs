@@ -27,6 +27,7 @@ struct SweptMesh {
     mesh: String,
     expired: usize,
     pruned: usize,
+    uploads: usize,
     counted: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     held_by: Option<String>,
@@ -41,6 +42,7 @@ impl From<MeshSwept> for SweptMesh {
             mesh: swept.name.to_string(),
             expired: swept.expired,
             pruned: swept.pruned,
+            uploads: swept.uploads,
             counted: swept.counted,
             held_by,
             held_until: held_until.map(WallMs::to_rfc3339),
@@ -86,8 +88,8 @@ fn sweep_text(answer: &SweepAnswer) -> String {
                 mesh.mesh
             ),
             _ => format!(
-                "{}: {} ids forgotten, {} bodies deleted, {} messages counted\n",
-                mesh.mesh, mesh.expired, mesh.pruned, mesh.counted
+                "{}: {} ids forgotten, {} bodies deleted, {} messages counted, {} abandoned uploads thrown away\n",
+                mesh.mesh, mesh.expired, mesh.pruned, mesh.counted, mesh.uploads
             ),
         });
     }

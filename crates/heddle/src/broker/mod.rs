@@ -17,6 +17,7 @@ mod members;
 mod pages;
 mod serve;
 mod settings;
+mod snapshot;
 mod tls;
 
 pub use invite::{invite, local_url};

@@ -1,9 +1,10 @@
-//! `heddle doctor --rollback-migration N`: what became of a step of the schema, and the way back from it.
+//! `heddle doctor --rollback-migration N`: undoes a step of the schema, for whoever goes back to the Heddle of before.
 //!
-//! A step that fails is taken back whole by the start that tried it, so there is nothing left to undo; one
-//! that succeeded is not undone, because rows of after it need it: a backup from before it is the way back.
+//! A step that fails is taken back whole by the start that tried it, so there is nothing left to undo. The newest one
+//! that succeeded is undone in place, with the daemon down, while nothing needs it; where something does, a backup from
+//! before it is the way back.
 
-use heddle_daemon::upkeep;
+use heddle_daemon::upkeep::{self, Steps, Undone};
 use serde_json::{Value, json};
 
 use super::Context;
@@ -35,14 +36,7 @@ pub fn run(context: &Context, version: &str) -> Result<(), CliError> {
         return Err(CliError::new(exit::NOT_FOUND, unknown).next("Nothing was changed."));
     }
     if number <= steps.version {
-        let name = steps.taken.iter().find(|(step, _)| *step == number);
-        let name = name.map_or(String::new(), |(_, name)| format!(" ({name})"));
-        let taken = format!(
-            "migration {number}{name} is in data.db, whole; it is not undone, because what was written since needs it"
-        );
-        return Err(CliError::new(exit::REFUSED, taken).next(
-            "Keep what is there with `heddle doctor --backup FILE`, then put a backup from before it back with `heddle daemon restore FILE`.",
-        ));
+        return undo(context, number, &steps);
     }
     let answer = json!({
         "file": data,
@@ -60,6 +54,67 @@ pub fn run(context: &Context, version: &str) -> Result<(), CliError> {
             ..CliError::quiet()
         }),
     }
+}
+
+/// Takes the newest step out of the file again.
+fn undo(context: &Context, number: u32, steps: &Steps) -> Result<(), CliError> {
+    if let Some(problem) = &steps.problem {
+        return Err(
+            CliError::new(exit::FAILED, format!("data.db is damaged: {problem}"))
+                .next("Put a backup back with `heddle daemon restore FILE`; nothing was changed."),
+        );
+    }
+    let home = super::upkeep::claim(context)?;
+    let undone = upkeep::undo_step(&home, number).map_err(|error| {
+        CliError::new(exit::FAILED, error.to_string())
+            .next("data.db is as it was before; `heddle doctor` says more.")
+    })?;
+    let (name, version) = match undone {
+        Undone::Done { name, version } => (name, version),
+        Undone::NotTheLast { version } => {
+            let last = format!(
+                "migrations are undone from the newest on, and data.db is at version {version}"
+            );
+            return Err(CliError::new(exit::REFUSED, last).next(format!(
+                "Begin with `heddle doctor --rollback-migration {version}`, or put a backup from before it back with `heddle daemon restore FILE`; nothing was changed."
+            )));
+        }
+        Undone::InUse { name } => {
+            let used = format!(
+                "migration {number} ({name}) is not undone: what was written since needs it"
+            );
+            return Err(needed(used));
+        }
+        Undone::NoWayBack { name } => {
+            let none = format!(
+                "migration {number} ({name}) has changed rows of before it and cannot be undone in place"
+            );
+            return Err(needed(none));
+        }
+    };
+    let answer = json!({
+        "file": home.data(),
+        "migration": number,
+        "name": name,
+        "version": version,
+        "known": steps.known,
+        "rolled_back": true,
+        "undone": true,
+    });
+    context.print(&answer, |answer: &Value| {
+        format!(
+            "migration {} ({}) is undone: data.db is at version {}, as the Heddle of before left it\n  Start that one now; this one would take the step again at its next start.\n",
+            answer["migration"],
+            answer["name"].as_str().unwrap_or_default(),
+            answer["version"]
+        )
+    })
+}
+
+fn needed(why: String) -> CliError {
+    CliError::new(exit::REFUSED, why).next(
+        "Keep what is there with `heddle doctor --backup FILE`, then put a backup from before it back with `heddle daemon restore FILE`.",
+    )
 }
 
 fn describe(answer: &Value) -> String {

@@ -58,7 +58,7 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
 }
 
 /// The lock on the home, which a running daemon has.
-fn claim(context: &Context) -> Result<Home, CliError> {
+pub(super) fn claim(context: &Context) -> Result<Home, CliError> {
     let now = SystemClock::start().wall();
     Home::claim_data(&context.home, now).map_err(|error| match error {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, error.to_string())

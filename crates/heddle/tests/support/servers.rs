@@ -1,7 +1,7 @@
 //! A PostgreSQL and a Redis of a test's own, which it may stop, restart and slow down.
 
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -19,15 +19,27 @@ pub struct Postgres {
     bin: PathBuf,
     port: u16,
     child: Option<Child>,
+    /// Certificate and key; then nobody gets in over TCP without TLS.
+    tls: Option<(PathBuf, PathBuf)>,
 }
 
 impl Postgres {
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// Only TLS gets in, with this certificate and key.
+    pub fn start_tls(certificate: &Path, key: &Path) -> Self {
+        Self::start_with(Some((certificate, key)))
+    }
+
+    fn start_with(tls: Option<(&Path, &Path)>) -> Self {
         let folder = tempfile::Builder::new().prefix("hdlpg").tempdir().unwrap();
         let mut server = Self {
             bin: binaries(),
             port: free_port(),
             child: None,
+            tls: None,
             folder,
         };
         server.own_folder();
@@ -47,8 +59,35 @@ impl Postgres {
             .output()
             .unwrap();
         assert!(made.status.success(), "{made:?}");
+        if let Some((certificate, key)) = tls {
+            server.take_tls(certificate, key);
+        }
         server.run();
         server
+    }
+
+    /// The key must be its user's own.
+    fn take_tls(&mut self, certificate: &Path, key: &Path) {
+        let copy = |from: &Path, name: &str| -> PathBuf {
+            let to = self.folder.path().join(name);
+            std::fs::copy(from, &to).unwrap();
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(&to, mode).unwrap();
+            to
+        };
+        let (certificate, key) = (copy(certificate, "tls.pem"), copy(key, "tls.key"));
+        if rustix::process::geteuid().is_root() {
+            let mut own = Command::new("chown");
+            let owned = own.arg("postgres:").args([&certificate, &key]).status();
+            assert!(owned.unwrap().success());
+        }
+        let who = "local all all trust\nhostssl all all 127.0.0.1/32 trust\n";
+        std::fs::write(self.data().join("pg_hba.conf"), who).unwrap();
+        self.tls = Some((certificate, key));
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     pub fn url(&self) -> String {
@@ -124,6 +163,11 @@ impl Postgres {
             ))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
+        if let Some((certificate, key)) = &self.tls {
+            let told = |name: &str, file: &Path| format!("{name}={}", file.display());
+            command.args(["-c", "ssl=on", "-c", &told("ssl_cert_file", certificate)]);
+            command.args(["-c", &told("ssl_key_file", key)]);
+        }
         self.child = Some(command.spawn().unwrap());
         wait_until_within(Duration::from_secs(60), "the database", || {
             let mut ready = Command::new(self.bin.join("pg_isready"));

@@ -77,6 +77,25 @@ impl Team {
         let code = head.split(' ').nth(1).unwrap().parse().unwrap();
         (code, serde_json::from_str(body).unwrap_or(Value::Null))
     }
+
+    /// Killed, and up again on the same address and tables.
+    pub fn killed(self) -> Self {
+        let Self {
+            house,
+            database,
+            broker,
+        } = self;
+        let (listen, data) = (broker.listen(), broker.data.clone());
+        broker.kill();
+        let url = database.as_ref().map(Postgres::url);
+        let more: Vec<&str> = url.iter().flat_map(|url| ["--database", url]).collect();
+        let broker = BrokerProcess::start(&house, &data, &listen, &more);
+        Self {
+            house,
+            database,
+            broker,
+        }
+    }
 }
 
 pub fn link_of(answer: &Value) -> &str {

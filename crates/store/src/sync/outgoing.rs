@@ -49,6 +49,14 @@ pub(crate) const DUE_OPS: &str = "
     WHERE q.mesh_id = ?1 AND q.due_mono_ms <= ?2
     ORDER BY q.arrival LIMIT ?3";
 
+// Of a publish that is uploaded: everything before its last op, whenever it is due.
+pub(crate) const UPLOAD_OPS: &str = "
+    SELECT o.arrival, o.row_id, o.agent, o.client_message_id, o.payload, o.attempts, o.enqueued_at
+    FROM op_outbox q JOIN outbox o ON o.arrival = q.arrival
+    WHERE q.mesh_id = ?1 AND q.arrival > ?2 AND q.arrival <= coalesce((
+        SELECT sent_through FROM mesh_publish WHERE mesh_id = ?1), 9223372036854775807)
+    ORDER BY q.arrival LIMIT ?3";
+
 // Two statements for one move: a row leaves `pending` through `inflight` only (OB-09).
 pub(crate) const CONFIRM_INFLIGHT: &str =
     "UPDATE outbox SET status = 'inflight' WHERE arrival = ?1 AND status = 'pending'";
@@ -106,6 +114,23 @@ impl Store {
         Ok(ops)
     }
 
+    /// Ops of a publish behind a cursor, which is the arrival of the last one that the broker has laid aside.
+    /// One that is damaged is passed over: it waits for its turn in the ordinary way.
+    pub async fn upload_ops(
+        &self,
+        mesh: MeshId,
+        after: u64,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<DueOp>, StoreError> {
+        self.read(move |connection| {
+            let after = i64::try_from(after).unwrap_or(i64::MAX);
+            let limits = (items_max, bytes_max);
+            Ok(some(connection, UPLOAD_OPS, mesh, after, limits)?.0)
+        })
+        .await
+    }
+
     /// Writes what became of ops. True if one of them has paused its mesh.
     pub async fn settle_ops(&self, mesh: MeshId, moves: Vec<OpSettle>) -> Result<bool, StoreError> {
         let is_counted = |settle: &OpSettle| matches!(settle.next, OpMove::Refused { .. });
@@ -136,9 +161,20 @@ fn due(
     bytes_max: usize,
 ) -> Result<Due, StoreError> {
     let now_ms = i64::try_from(now.as_millis()).unwrap_or(NEVER - 1);
+    some(connection, DUE_OPS, mesh, now_ms, (items_max, bytes_max))
+}
+
+/// As many as both bounds allow, and at least one if there is one; and those that cannot be read.
+fn some(
+    connection: &Connection,
+    sql: &str,
+    mesh: MeshId,
+    bound: i64,
+    (items_max, bytes_max): (usize, usize),
+) -> Result<Due, StoreError> {
     let limit = i64::try_from(items_max.max(1)).unwrap_or(i64::MAX);
-    let mut statement = connection.prepare_cached(DUE_OPS)?;
-    let mut rows = statement.query(params![mesh.0.to_bytes(), now_ms, limit])?;
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), bound, limit])?;
     let (mut ops, mut damaged, mut bytes) = (Vec::new(), Vec::new(), 0_usize);
     while let Some(row) = rows.next()? {
         match read_op(row) {

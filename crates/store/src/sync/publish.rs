@@ -41,26 +41,36 @@ pub enum SnapshotStep {
     None,
     /// Nothing is sent before the broker has begun it.
     Wanted,
-    /// Others see nothing of it yet.
+    /// Its ops go to the broker one by one, behind a fence: others see nothing of it yet.
     Open,
+    /// Its ops go to the broker in parts, and lie apart there.
+    Staged,
     Committed,
 }
 
 impl SnapshotStep {
-    pub const ALL: [Self; 4] = [Self::None, Self::Wanted, Self::Open, Self::Committed];
+    const ALL: [Self; 5] = [
+        Self::None,
+        Self::Wanted,
+        Self::Open,
+        Self::Staged,
+        Self::Committed,
+    ];
 
-    pub fn as_str(self) -> &'static str {
+    /// As the table holds it: a word, and whether it is an upload.
+    fn cells(self) -> (&'static str, bool) {
         match self {
-            Self::None => "none",
-            Self::Wanted => "wanted",
-            Self::Open => "open",
-            Self::Committed => "committed",
+            Self::None => ("none", false),
+            Self::Wanted => ("wanted", false),
+            Self::Open => ("open", false),
+            Self::Staged => ("open", true),
+            Self::Committed => ("committed", false),
         }
     }
 
     /// Others do not have all of it yet.
     pub fn is_under_way(self) -> bool {
-        matches!(self, Self::Wanted | Self::Open)
+        matches!(self, Self::Wanted | Self::Open | Self::Staged)
     }
 }
 
@@ -75,7 +85,7 @@ pub enum BegunPublish {
 }
 
 pub(crate) const FIND: &str = "
-    SELECT mesh_id, through_lamport, rows_total, rows_done, started_at, finished_at, snapshot
+    SELECT mesh_id, through_lamport, rows_total, rows_done, started_at, finished_at, snapshot, is_upload
     FROM mesh_publish WHERE mesh_id = ?1";
 
 pub(crate) const BEGIN: &str = "
@@ -106,7 +116,8 @@ pub(crate) const FINISH: &str = "
 
 // A step back would hide what others have seen, or send what they must not see yet.
 pub(crate) const SNAPSHOT: &str = "
-    UPDATE mesh_publish SET snapshot = ?3 WHERE mesh_id = ?1 AND snapshot = ?2";
+    UPDATE mesh_publish SET snapshot = ?4, is_upload = ?5
+    WHERE mesh_id = ?1 AND snapshot = ?2 AND is_upload = ?3";
 
 pub(crate) const UNSENT: &str = "
     SELECT arrival FROM op_outbox WHERE mesh_id = ?1 AND arrival <= (
@@ -143,7 +154,9 @@ impl Store {
     ) -> Result<bool, StoreError> {
         self.write(move |connection| {
             let mut step = connection.prepare_cached(SNAPSHOT)?;
-            let changed = step.execute(params![mesh.0.to_bytes(), from.as_str(), to.as_str()])?;
+            let ((from, was_upload), (to, is_upload)) = (from.cells(), to.cells());
+            let key = mesh.0.to_bytes();
+            let changed = step.execute(params![key, from, was_upload, to, is_upload])?;
             Ok(changed > 0)
         })
         .await
@@ -202,9 +215,9 @@ fn begin(
         total,
         now.0,
         if u64::try_from(total).unwrap_or(0) > rows_max {
-            SnapshotStep::Wanted.as_str()
+            SnapshotStep::Wanted.cells().0
         } else {
-            SnapshotStep::None.as_str()
+            SnapshotStep::None.cells().0
         },
     ])?;
     match find(connection, mesh)? {
@@ -229,13 +242,13 @@ fn find(connection: &Connection, mesh: MeshId) -> Result<Option<Publish>, StoreE
         rows_done: cells.count()?,
         started_at: cells.wall()?,
         finished_at: cells.wall_or_null()?,
-        snapshot: snapshot_step(&cells.get::<String>()?)?,
+        snapshot: snapshot_step(&cells.get::<String>()?, cells.get()?)?,
     }))
 }
 
-fn snapshot_step(text: &str) -> Result<SnapshotStep, StoreError> {
+fn snapshot_step(text: &str, is_upload: bool) -> Result<SnapshotStep, StoreError> {
     let steps = SnapshotStep::ALL.into_iter();
-    let mut found = steps.filter(|step| step.as_str() == text);
+    let mut found = steps.filter(|step| step.cells() == (text, is_upload));
     found
         .next()
         .ok_or_else(|| StoreError::Corrupt(format!("mesh_publish: no snapshot is {text:?}")))

@@ -17,6 +17,7 @@ use super::held::{HeldCursor, HeldItem};
 use super::log::LogItem;
 use super::members::MemberEntry;
 use super::queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
+use super::upload::UploadItem;
 use crate::problem::Problem;
 
 /// What a daemon sends.
@@ -204,6 +205,25 @@ pub enum Request {
         #[serde(with = "op_id")]
         snapshot: OpId,
     },
+    /// Begins the upload of a snapshot, or goes on with it. For owners, at a broker with the feature
+    /// `snapshot_upload`; the answer is `upload`, as for the next two.
+    UploadBegin {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+    },
+    /// Some more ops, in order, behind the cursor of the last answer.
+    UploadChunk {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+        after: u64,
+        items: Vec<UploadItem>,
+    },
+    /// Everything up to this cursor becomes ops of the log at once.
+    UploadCommit {
+        #[serde(with = "op_id")]
+        snapshot: OpId,
+        through: u64,
+    },
     /// Some bytes of a large file, from a member that is connected and may have them. To a broker with
     /// the feature `blob_relay` only; the answer is `blob_part`, or `absent`.
     BlobRead {
@@ -341,6 +361,15 @@ pub enum ReplyResult {
     /// The authority says no, in its own words.
     EffectRefused {
         problem: Box<Problem>,
+    },
+    /// How far an upload is.
+    Upload {
+        /// Everything up to here is with the broker; absent once it is shown.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        through: Option<u64>,
+        /// The place of its first op, once everybody sees it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        first: Option<HistoryId>,
     },
     /// What a `blob_read` asked for, as a member gave it. Whether it is true, the hash of the whole says.
     BlobPart {

@@ -16,6 +16,7 @@ mod log;
 mod members;
 mod queue;
 mod register;
+mod upload;
 
 pub use blob::{BlobPlace, PartBytes};
 pub use decode::NotAFrame;
@@ -36,6 +37,10 @@ pub use members::MemberEntry;
 pub use queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
 pub use register::{
     BrokerInviteBody, RegisterMeshAnswer, RegisterMeshBody, RegisterOwner, RegisterTopic,
+};
+pub use upload::{
+    EnvelopeBytes, SnapshotAnswer, SnapshotBeginBody, SnapshotChunkBody, SnapshotCommitBody,
+    UploadItem,
 };
 
 /// The version of these frames.

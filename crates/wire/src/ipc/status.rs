@@ -68,6 +68,9 @@ pub struct StatusView {
     pub pid: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
+    /// How long the start took, from the process's first step to its open doors; 400 should do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cold_start_ms: Option<u64>,
     /// `ok`, `degraded` or `down`.
     #[serde(default)]
     pub verdict: String,

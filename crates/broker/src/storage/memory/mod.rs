@@ -14,6 +14,7 @@ mod snapshots;
 mod story;
 mod tables;
 mod upkeep;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};

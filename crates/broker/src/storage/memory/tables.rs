@@ -17,6 +17,7 @@ use super::super::rows::{
 };
 use super::super::snapshots::Kept;
 use super::super::story::{Levels, LimiterNote};
+use super::super::uploads::Upload;
 use super::queues::Queue;
 use crate::accept::b2_resolve::{Resolution, barred, resolve};
 
@@ -75,6 +76,8 @@ pub(super) struct Tables {
     pub(super) upkeep: super::upkeep::Notes,
     pub(super) book: super::members::Book,
     pub(super) snapshot: Option<Kept>,
+    /// Of each member: how far it is, and its staged rows.
+    pub(super) uploads: BTreeMap<MemberId, (Upload, Vec<NewMessage>)>,
 }
 
 impl Tables {
@@ -97,6 +100,7 @@ impl Tables {
             upkeep: super::upkeep::Notes::default(),
             book: super::members::Book::default(),
             snapshot: None,
+            uploads: BTreeMap::new(),
         }
     }
 

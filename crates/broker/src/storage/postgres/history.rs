@@ -14,6 +14,8 @@ use super::sql::{query, query_opt};
 
 const EPOCH: &str = "SELECT epoch FROM mesh WHERE mesh_id = $1";
 
+const NEXT: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = $1";
+
 const AFTER: &str = "
 SELECT h.epoch, h.seq, h.broker_message_id, m.envelope
 FROM message_history h
@@ -49,6 +51,16 @@ pub(super) async fn epoch<C: GenericClient>(client: &C, mesh: MeshId) -> Result<
         None => Err(StorageError::UnknownMesh(mesh).into()),
         Some(row) => Columns::of(&row).number(),
     }
+}
+
+/// Where the next message goes.
+pub(super) async fn next<C: GenericClient>(
+    client: &C,
+    mesh: MeshId,
+) -> Result<HistoryId, JobError> {
+    let row = query_opt(client, NEXT, &[&mesh_key(mesh)]).await?;
+    let row = row.ok_or(StorageError::UnknownMesh(mesh))?;
+    Columns::of(&row).history_id()
 }
 
 pub(super) async fn after<C: GenericClient>(

@@ -6,6 +6,7 @@
 //! statements that must agree, or `self.reader()` for one.
 
 mod accept;
+mod claims;
 mod columns;
 mod connect;
 mod deliveries;
@@ -34,6 +35,7 @@ mod tests;
 mod tls;
 mod traffic;
 mod upkeep;
+mod uploads;
 mod wires;
 
 use std::sync::Arc;
@@ -53,6 +55,7 @@ use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
 };
+use claims::Claims;
 use connect::Pools;
 pub use connect::PostgresOptions;
 use error::JobError;
@@ -90,6 +93,7 @@ pub struct PostgresStorage {
     pools: Arc<Pools>,
     lines: Arc<Lines>,
     wires: Arc<Wires>,
+    claims: Claims,
     migrated: Migrated,
 }
 
@@ -110,6 +114,7 @@ impl PostgresStorage {
             lines: Lines::new(pools.writers.clone()),
             wires: Wires::start(config, tls, format!("heddle_{schema}")),
             pools: Arc::new(pools),
+            claims: Claims::default(),
             migrated,
         })
     }
@@ -136,6 +141,7 @@ impl PostgresStorage {
     /// Finishes what is in line and closes the connections.
     pub async fn stop(&self) {
         self.lines.stop().await;
+        self.claims.give_all_back();
         self.wires.stop().await;
         self.pools.writers.close();
         self.pools.readers.close();

@@ -8,6 +8,8 @@ use super::super::snapshots::{Kept, OpenSnapshot, SnapshotVerdict, Snapshots, be
 use super::PostgresStorage;
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
+use super::history;
+use super::roster::require_mesh;
 use super::sql::{execute, query_opt};
 
 const FIND: &str = "
@@ -19,8 +21,6 @@ VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (mesh_id) DO UPDATE SET snapshot_id = excluded.snapshot_id,
     member_id = excluded.member_id, behind_epoch = excluded.behind_epoch,
     behind_seq = excluded.behind_seq, is_open = excluded.is_open";
-
-const END: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = $1";
 
 async fn find<C: GenericClient>(client: &C, mesh: MeshId) -> Result<Option<Kept>, JobError> {
     let Some(row) = query_opt(client, FIND, &[&mesh_key(mesh)]).await? else {
@@ -55,9 +55,7 @@ async fn keep<C: GenericClient>(
 
 /// The last place that the log of a mesh has now.
 async fn end<C: GenericClient>(client: &C, mesh: MeshId) -> Result<HistoryId, JobError> {
-    let row = query_opt(client, END, &[&mesh_key(mesh)]).await?;
-    let row = row.ok_or(StorageError::UnknownMesh(mesh))?;
-    let next = Columns::of(&row).history_id()?;
+    let next = history::next(client, mesh).await?;
     Ok(HistoryId {
         epoch: next.epoch,
         seq: next.seq.saturating_sub(1),
@@ -100,6 +98,7 @@ impl Snapshots for PostgresStorage {
 
     async fn open_snapshot(&self, mesh: MeshId) -> Result<Option<OpenSnapshot>, StorageError> {
         let client = self.reader().await?;
+        require_mesh(&client, mesh).await?;
         let open = find(&client, mesh).await?.filter(|kept| kept.is_open);
         Ok(open.map(|kept| kept.open))
     }

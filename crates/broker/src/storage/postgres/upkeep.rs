@@ -1,13 +1,13 @@
 //! Upkeep in SQL: small steps in the mesh's line, each decided under its lock.
 
-use deadpool_postgres::Transaction;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::names::MeshName;
 
 use super::super::error::StorageError;
 use super::super::rows::Orphan;
-use super::super::upkeep::{Job, Upkeep, is_claimed};
+use super::super::upkeep::{Job, Upkeep};
+use super::claims::Wanted;
 use super::columns::{Columns, mesh_key};
 use super::error::JobError;
 use super::roster::require_mesh;
@@ -15,15 +15,6 @@ use super::sql::{count, execute, query, query_opt};
 use super::{PostgresStorage, orphans, retention, traffic};
 
 const MESHES: &str = "SELECT mesh_id, name FROM mesh ORDER BY mesh_id";
-
-const CLAIM: &str = "SELECT holder, claimed_until FROM job_claim WHERE mesh_id = $1 AND job = $2";
-
-const TAKE_CLAIM: &str = "
-INSERT INTO job_claim (mesh_id, job, holder, claimed_until) VALUES ($1, $2, $3, $4)
-ON CONFLICT (mesh_id, job) DO UPDATE SET holder = excluded.holder,
-    claimed_until = excluded.claimed_until";
-
-const RELEASE: &str = "DELETE FROM job_claim WHERE mesh_id = $1 AND job = $2 AND holder = $3";
 
 /// Rows forgotten in one step, which has to stay short for everybody else.
 const SWEEP_ROWS_MAX: i64 = 500;
@@ -47,36 +38,6 @@ SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = $1)
     + (SELECT count(*) FROM queue_item WHERE mesh_id = $1)
     + (SELECT count(*) FROM log_row WHERE mesh_id = $1)
     + (SELECT count(*) FROM mention_index WHERE mesh_id = $1)";
-
-/// A claim that somebody wants.
-struct Wanted {
-    mesh: MeshId,
-    job: Job,
-    holder: String,
-    now: WallMs,
-    until: WallMs,
-}
-
-async fn claim(
-    transaction: &Transaction<'_>,
-    wanted: &Wanted,
-) -> Result<Option<(String, WallMs)>, JobError> {
-    let (key, job) = (mesh_key(wanted.mesh), wanted.job.as_str());
-    if let Some(row) = query_opt(transaction, CLAIM, &[&key, &job]).await? {
-        let mut columns = Columns::of(&row);
-        let (other, ends) = (columns.text()?, columns.wall()?);
-        if other != wanted.holder && is_claimed(ends, wanted.now) {
-            return Ok(Some((other, ends)));
-        }
-    }
-    execute(
-        transaction,
-        TAKE_CLAIM,
-        &[&key, &job, &wanted.holder, &wanted.until.0],
-    )
-    .await?;
-    Ok(None)
-}
 
 impl Upkeep for PostgresStorage {
     async fn meshes(&self) -> Result<Vec<(MeshId, MeshName)>, StorageError> {
@@ -105,20 +66,11 @@ impl Upkeep for PostgresStorage {
             now,
             until,
         };
-        self.write(mesh, wanted, |tx, wanted| Box::pin(claim(tx, wanted)))
-            .await
+        self.claim(wanted).await
     }
 
     async fn release_job(&self, mesh: MeshId, job: Job, holder: &str) -> Result<(), StorageError> {
-        let input = (mesh, job, holder.to_owned());
-        self.write(mesh, input, |tx, (mesh, job, holder)| {
-            Box::pin(async move {
-                let key = mesh_key(*mesh);
-                execute(tx, RELEASE, &[&key, &job.as_str(), holder]).await?;
-                Ok(())
-            })
-        })
-        .await
+        self.release(mesh, job, holder).await
     }
 
     async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Result<usize, StorageError> {

@@ -32,6 +32,7 @@ mod story;
 mod tests;
 mod traffic;
 mod upkeep;
+mod uploads;
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};

@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 6] = [
+pub(super) const MIGRATIONS: [Migration; 7] = [
     Migration {
         version: 1,
         name: "broker",
@@ -37,6 +37,11 @@ pub(super) const MIGRATIONS: [Migration; 6] = [
         version: 6,
         name: "blocked",
         sql: super::schema_members::BLOCKED,
+    },
+    Migration {
+        version: 7,
+        name: "upload",
+        sql: super::uploads::SCHEMA,
     },
 ];
 

@@ -161,6 +161,7 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
             retention::STATEMENTS,
             log::STATEMENTS,
             snapshots::STATEMENTS,
+            uploads::STATEMENTS,
         ];
         for sql in others.into_iter().flatten().copied().chain(hot_in_accept()) {
             let mut lines = explained(connection, "EXPLAIN QUERY PLAN", 3, sql)?;

@@ -11,6 +11,7 @@ mod script_more;
 mod snapshots;
 mod stories;
 mod upkeep;
+mod uploads;
 
 use crate::test_support::{memory, postgres, sqlite};
 

@@ -3,7 +3,7 @@
 use heddle_core::ids::{HistoryId, OpId};
 
 use crate::storage::{OpenSnapshot, SnapshotVerdict};
-use crate::test_support::{TestStorage, member, memory, mesh, mesh_name, sqlite};
+use crate::test_support::{TestStorage, member, memory, mesh, mesh_name, postgres, sqlite};
 
 fn id(number: u128) -> OpId {
     OpId::from_bytes(number.to_be_bytes())
@@ -48,4 +48,5 @@ async fn lf_34<S: TestStorage>(storage: &S) {
 async fn lf_34_a_snapshot_is_begun_once_committed_once_and_of_one_member() {
     lf_34(memory().as_ref()).await;
     lf_34(&sqlite().storage).await;
+    lf_34(&postgres().await).await;
 }

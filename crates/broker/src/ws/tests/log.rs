@@ -3,7 +3,7 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, OpId};
 use heddle_core::membership::MemberKey;
-use heddle_wire::broker::{ReplyResult, Request, SendItem};
+use heddle_wire::broker::{EnvelopeBytes, ReplyResult, Request, SendItem, UploadItem};
 
 use super::client::Client;
 use super::house::House;
@@ -120,4 +120,87 @@ async fn lf_34_others_read_nothing_of_a_snapshot_before_its_commit_and_then_all_
     let all = (1, shown(&["before", "one", "two", "three"]));
     assert_eq!(read(&mut b, HistoryId::ZERO).await, all);
     assert!(!changed(a.request(commit).await));
+}
+
+fn staged(at: u64, id: &str) -> UploadItem {
+    let item = op(id, 1);
+    UploadItem {
+        at,
+        agent: item.agent,
+        client_message_id: item.client_message_id,
+        envelope: EnvelopeBytes(item.envelope.get().as_bytes().to_vec()),
+    }
+}
+
+fn stand(reply: ReplyResult) -> (Option<u64>, Option<String>) {
+    match reply {
+        ReplyResult::Upload { through, first } => (through, first.map(|at| at.to_string())),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn lf_34_an_upload_goes_on_after_a_lost_connection_and_hides_nothing_of_others() {
+    let house = House::new().await;
+    let owner = principal("a");
+    let key = MemberKey::from_seed([1; 32]).public();
+    let name = &owner.member_name;
+    let enrolled = house
+        .storage
+        .enrol_owner(mesh(1), owner.member, name, key, WallMs(1));
+    enrolled.await.unwrap();
+    let (mut a, serving_a) = house.enter("a", &["one"]).await;
+    let (mut b, _serving_b) = house.enter("b", &["one"]).await;
+    let snapshot = snapshot(7);
+    let begin = Request::UploadBegin { snapshot };
+    let chunk = |after, items| Request::UploadChunk {
+        snapshot,
+        after,
+        items,
+    };
+    let commit = |through| Request::UploadCommit { snapshot, through };
+    for body in [begin.clone(), chunk(0, vec![staged(1, "x")]), commit(0)] {
+        let ReplyResult::Refused(refused) = b.request(body).await else {
+            panic!("a guest publishes nothing");
+        };
+        assert_eq!(refused.code, "not_owner");
+    }
+    assert_eq!(stand(a.request(begin.clone()).await), (Some(0), None));
+    let first = chunk(0, vec![staged(3, "one"), staged(5, "two")]);
+    assert_eq!(stand(a.request(first.clone()).await), (Some(5), None));
+    // What falls back behind itself is refused; nothing of it was taken.
+    let ReplyResult::Refused(refused) = a.request(chunk(5, vec![staged(5, "two")])).await else {
+        panic!("places must rise");
+    };
+    assert_eq!(refused.code, "invalid_request");
+    drop(a);
+    serving_a.abort();
+    // Meanwhile a guest goes on, and is read at once.
+    b.send(1, vec![op("guest", 1)]).await;
+    b.verdict_epoch().await;
+    let some = vec![("1.1".to_owned(), "guest".to_owned())];
+    assert_eq!(read(&mut b, HistoryId::ZERO).await, (1, some));
+    let (mut a, _serving_a) = house.enter("a", &["one"]).await;
+    assert_eq!(stand(a.request(begin).await), (Some(5), None));
+    assert_eq!(
+        stand(a.request(first).await),
+        (Some(5), None),
+        "again is nothing"
+    );
+    let rest = chunk(5, vec![staged(6, "three")]);
+    assert_eq!(stand(a.request(rest).await), (Some(6), None));
+    let place = Some("1.2".to_owned());
+    assert_eq!(stand(a.request(commit(6)).await), (None, place.clone()));
+    b.log_grew().await;
+    let ids = |page: (u64, Vec<(String, String)>)| -> Vec<String> {
+        page.1.into_iter().map(|(_, id)| id).collect()
+    };
+    let all = ["guest", "one", "two", "three"];
+    assert_eq!(ids(read(&mut b, HistoryId::ZERO).await), all);
+    assert_eq!(stand(a.request(commit(6)).await), (None, place));
+    // Sent by itself afterwards, each is known.
+    a.send(2, vec![op("one", 1), op("three", 1)]).await;
+    let (_, verdicts) = a.verdict_epoch().await;
+    let codes: Vec<&str> = verdicts.iter().map(refused_code).collect();
+    assert_eq!(codes, ["duplicate", "duplicate"]);
 }

@@ -15,4 +15,5 @@ mod presence;
 mod requests;
 mod sending;
 mod standing;
+mod threats;
 mod work;

@@ -31,6 +31,7 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Effect { answer } => format!("{answer:?}"),
         ReplyResult::EffectRefused { problem } => problem.code,
         ReplyResult::Members { members } => format!("{} members", members.len()),
+        ReplyResult::Upload { through, first } => format!("{through:?} {first:?}"),
         ReplyResult::BlobPart { data } => format!("{} bytes", data.0.len()),
     }
 }

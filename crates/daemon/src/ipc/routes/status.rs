@@ -77,6 +77,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         http: Some(format!("http://127.0.0.1:{}", ipc.tcp_port)),
         pid: Some(std::process::id()),
         agent: Some(ipc.default_agent.to_string()),
+        cold_start_ms: ipc.shared.cold_start_ms.get().copied(),
         verdict: String::new(),
         next: String::new(),
     };

@@ -201,6 +201,12 @@ struct World {
     age: AgeClock,
 }
 
+fn only(mesh: Arc<MeshState>) -> Meshes {
+    let meshes = Meshes::default();
+    assert!(meshes.push(mesh));
+    meshes
+}
+
 async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -> World {
     let store = Store::open(StoreOptions {
         path: folder.join("data.db"),
@@ -218,8 +224,8 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         now: wall,
     };
     let mesh = store.ensure_mesh(new).await.unwrap();
-    let mesh = MeshState::load(mesh, "fake".to_owned(), &store).await;
-    let mesh = Arc::new(mesh.unwrap());
+    let mesh = MeshState::load(mesh, "fake".to_owned(), &store);
+    let mesh = Arc::new(mesh.await.unwrap());
     let clock = Arc::new(TestClock {
         manual: ManualClock::at(wall),
         boot,
@@ -241,16 +247,13 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         file_deleted: tokio::sync::Notify::new(),
         clock: clock.clone(),
         ids: ids.clone(),
-        meshes: {
-            let meshes = Meshes::default();
-            assert!(meshes.push(mesh));
-            meshes
-        },
+        meshes: only(mesh),
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         left: Vec::new(),
         max_age_hours_override: None,
         snapshot_rows: 10_000,
+        cold_start_ms: std::sync::OnceLock::new(),
         arrivals: watch::Sender::new(0),
         events: Events::default(),
         hook_tokens: crate::hooks::Tokens::default(),

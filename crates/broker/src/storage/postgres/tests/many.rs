@@ -9,7 +9,7 @@ use heddle_core::ids::HistoryId;
 use super::super::{PostgresOptions, PostgresStorage};
 use super::{furnish, message, two};
 use crate::storage::{
-    Accepted, Hint, HintLook, LeaseMs, Presence as _, SendId, Storage as _, StorageError,
+    Accepted, Hint, HintLook, Job, LeaseMs, Presence as _, SendId, Storage as _, StorageError,
     Upkeep as _, Wakes as _,
 };
 use crate::test_support::{member, mesh, postgres_options};
@@ -237,4 +237,46 @@ async fn br_09_connections_that_are_cut_leave_only_unknown_answers_and_retries_f
     let history = brokers[0].history_after(mesh(1), HistoryId::ZERO, 999);
     assert_eq!(history.await.unwrap().len(), 200);
     assert_eq!(brokers[0].orphan_check(mesh(1)).await, Ok(Vec::new()));
+}
+
+/// The claim of a broker that died is free with its connection, not with the end that it meant; one that lives
+/// and takes longer than it meant keeps it.
+#[tokio::test]
+async fn a_job_of_many_brokers_is_done_by_one_and_free_when_that_one_dies() {
+    let [first, second] = two(&postgres_options().await).await;
+    let claim = |broker: &PostgresStorage, who: &'static str, now: i64, until: i64| {
+        let broker = broker.clone();
+        async move {
+            let claimed = broker.claim_job(mesh(1), Job::Sweep, who, WallMs(now), WallMs(until));
+            claimed.await.unwrap().map(|(holder, _)| holder)
+        }
+    };
+    assert_eq!(claim(&first, "one", 1, 100).await, None);
+    assert_eq!(claim(&second, "two", 2, 100).await, Some("one".to_owned()));
+    assert_eq!(
+        claim(&second, "two", 500, 600).await,
+        Some("one".to_owned()),
+        "it is still at it"
+    );
+    assert_eq!(claim(&first, "one", 500, 600).await, None, "renewed");
+    first.release_job(mesh(1), Job::Sweep, "one").await.unwrap();
+    assert_eq!(claim(&second, "two", 510, 1_000).await, None, "given back");
+    second
+        .release_job(mesh(1), Job::Sweep, "two")
+        .await
+        .unwrap();
+    assert_eq!(claim(&first, "one", 520, 3_000_000).await, None);
+    // It dies with the claim in its hands.
+    first.stop().await;
+    drop(first);
+    // The server hears of it by the end of the connection.
+    let mut is_free = false;
+    for _ in 0..600 {
+        is_free = claim(&second, "two", 530, 1_000).await.is_none();
+        if is_free {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(is_free, "the end it meant is far away");
 }

@@ -1,0 +1,221 @@
+//! The upload of a snapshot (local-first §9.3): rows that lie apart until the last of them is there, and become
+//! ops of the log in one transaction.
+//!
+//! **Never half.** What is staged is in no table that anybody reads. The commit takes all of it through the one
+//! accept, in the order in which it came; a crash leaves everything staged or everything accepted (LF-34).
+//!
+//! **Idempotent and resumable.** A part names the cursor behind which it goes. One that does not fit changes
+//! nothing and is told where the upload stands; so is whoever begins it again. A commit that comes again gets
+//! the first answer.
+//!
+//! **Of one member.** Each member has one upload; another begun in its place throws its staged rows away.
+//!
+//! **Not for ever.** An upload that nobody touched since a time is swept, with all of its rows.
+
+use std::future::Future;
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{HistoryId, MemberId, MeshId, OpId};
+use heddle_core::limits::{UPLOAD_BYTES_MAX, UPLOAD_ROWS_MAX};
+use heddle_core::names::MemberName;
+
+use super::contract::Answer;
+use super::rows::{Accepted, NewMessage};
+
+/// Staged rows that a commit hands to the accept at once.
+pub(super) const COMMIT_ROWS_AT_ONCE: usize = 512;
+
+/// Some rows, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadPart {
+    /// Where the upload stands for whoever sends it.
+    pub after: u64,
+    /// Where it stands with these rows; some in between may have been left out.
+    pub through: u64,
+    pub rows: Vec<NewMessage>,
+    pub now: WallMs,
+}
+
+/// What makes the staged rows messages of now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UploadEnd {
+    /// Everything up to here must have been staged.
+    pub through: u64,
+    pub sender_name: MemberName,
+    pub at: WallMs,
+    pub expires_at: Option<WallMs>,
+}
+
+/// What a commit has shown to everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shown {
+    /// The place of the first op; where the next one would have gone if every one was known already.
+    pub first: HistoryId,
+    pub row_count: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UploadVerdict {
+    /// It is open, and has everything up to this cursor.
+    Through(u64),
+    /// Everybody sees it, since now.
+    Committed(Shown),
+    /// The same, since before.
+    Shown(Shown),
+    /// Nothing of this id is here: it was swept, replaced, or never begun.
+    Unknown,
+    /// It would be larger than an upload may be; nothing was taken.
+    TooLarge,
+    /// The member is not heard any more.
+    Barred,
+}
+
+pub trait Uploads: Send + Sync + 'static {
+    fn begin_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+        now: WallMs,
+    ) -> impl Future<Output = Answer<UploadVerdict>> + Send;
+
+    fn stage_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+        part: UploadPart,
+    ) -> impl Future<Output = Answer<UploadVerdict>> + Send;
+
+    fn commit_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        id: OpId,
+        end: UploadEnd,
+    ) -> impl Future<Output = Answer<UploadVerdict>> + Send;
+
+    /// Throws uploads away that were not touched since a time; how many were still open.
+    fn sweep_uploads(
+        &self,
+        mesh: MeshId,
+        before: WallMs,
+    ) -> impl Future<Output = Answer<usize>> + Send;
+}
+
+/// An upload as a store holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Upload {
+    pub(super) id: OpId,
+    pub(super) through: u64,
+    pub(super) row_count: u64,
+    pub(super) byte_count: u64,
+    pub(super) touched_at: WallMs,
+    pub(super) shown: Option<Shown>,
+}
+
+impl Upload {
+    fn verdict(&self) -> UploadVerdict {
+        self.shown
+            .map_or(UploadVerdict::Through(self.through), UploadVerdict::Shown)
+    }
+}
+
+/// What a store does about a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Todo {
+    /// Nothing but to answer.
+    Answer(UploadVerdict),
+    /// To keep this in the place of what is there, and what the step brings.
+    Keep(Upload),
+}
+
+/// A begin. IMPORTANT: where it keeps something, staged rows of the member go.
+pub(super) fn begun(kept: Option<Upload>, id: OpId, now: WallMs) -> Todo {
+    match kept {
+        Some(kept) if kept.id == id => Todo::Answer(kept.verdict()),
+        _ => Todo::Keep(Upload {
+            id,
+            through: 0,
+            row_count: 0,
+            byte_count: 0,
+            touched_at: now,
+            shown: None,
+        }),
+    }
+}
+
+/// A part: kept behind what is there, or not at all.
+pub(super) fn staged(kept: Option<Upload>, id: OpId, part: &UploadPart) -> Todo {
+    let Some(kept) = kept.filter(|kept| kept.id == id) else {
+        return Todo::Answer(UploadVerdict::Unknown);
+    };
+    if kept.shown.is_some() || part.after != kept.through || part.through <= part.after {
+        return Todo::Answer(kept.verdict());
+    }
+    let bytes = part.rows.iter().map(|row| row.envelope.len());
+    let next = Upload {
+        through: part.through,
+        row_count: kept.row_count + count(part.rows.len()),
+        byte_count: kept.byte_count + bytes.map(count).sum::<u64>(),
+        touched_at: part.now,
+        ..kept
+    };
+    if next.row_count > UPLOAD_ROWS_MAX || next.byte_count > UPLOAD_BYTES_MAX {
+        return Todo::Answer(UploadVerdict::TooLarge);
+    }
+    Todo::Keep(next)
+}
+
+/// A commit: the upload whose rows are to be accepted now, or the answer.
+pub(super) fn committed(
+    kept: Option<Upload>,
+    id: OpId,
+    end: &UploadEnd,
+) -> Result<Upload, UploadVerdict> {
+    match kept.filter(|kept| kept.id == id) {
+        None => Err(UploadVerdict::Unknown),
+        Some(kept) if kept.shown.is_some() || kept.through != end.through => Err(kept.verdict()),
+        Some(kept) => Ok(kept),
+    }
+}
+
+fn count(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}
+
+/// What the accept made of staged rows so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    first: Option<HistoryId>,
+    row_count: u64,
+    is_barred: bool,
+}
+
+impl Outcome {
+    /// One that is known, or that the tables refuse, is passed over: its sender hears about it by itself.
+    pub(super) fn add(&mut self, accepted: &[Accepted]) {
+        for one in accepted {
+            match one {
+                Accepted::Created { history_id, .. } => {
+                    self.first.get_or_insert(*history_id);
+                    self.row_count += 1;
+                }
+                Accepted::Barred(_) => self.is_barred = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// All rows are of one member: it is barred with the first or not at all.
+    pub(super) fn is_barred(&self) -> bool {
+        self.is_barred
+    }
+
+    pub(super) fn shown(self, next: HistoryId) -> Shown {
+        Shown {
+            first: self.first.unwrap_or(next),
+            row_count: self.row_count,
+        }
+    }
+}

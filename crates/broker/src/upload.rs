@@ -1,0 +1,156 @@
+//! The upload of a snapshot by the owner of a mesh: one room for the WebSocket and for the HTTP door.
+//!
+//! What it promises is written at [`crate::storage::Uploads`].
+
+use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::OpId;
+use heddle_wire::broker::{SendItem, UploadItem};
+use serde_json::value::RawValue;
+
+use crate::accept::{Accept, Refusal, Staged};
+use crate::limiter::Limiter;
+use crate::principal::Principal;
+use crate::storage::{Shown, Storage, StorageError, UploadEnd, UploadPart, UploadVerdict};
+
+/// How far an upload is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Uploaded {
+    /// Everything up to this cursor is here.
+    Open { through: u64, left_out: u64 },
+    /// Everybody sees it; since now, if `is_fresh`.
+    Shown { shown: Shown, is_fresh: bool },
+}
+
+pub async fn begin<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    by: &Principal,
+    id: OpId,
+) -> Result<Uploaded, Refusal> {
+    owner(accept, by).await?;
+    let now = accept.clock.wall();
+    let begun = accept.storage.begin_upload(by.mesh, by.member, id, now);
+    answer(begun.await, 0)
+}
+
+/// Some more rows behind a cursor. As many of them as there is budget for are taken.
+pub async fn chunk<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    by: &Principal,
+    id: OpId,
+    (after, items): (u64, Vec<UploadItem>),
+) -> Result<Uploaded, Refusal> {
+    owner(accept, by).await?;
+    let mut last = after;
+    for item in &items {
+        if item.at <= last {
+            return Err(no(
+                ErrorCode::InvalidRequest,
+                "the places of the items must rise",
+            ));
+        }
+        last = item.at;
+    }
+    let places: Vec<u64> = items.iter().map(|item| item.at).collect();
+    let items: Option<Vec<SendItem>> = items.into_iter().map(sent).collect();
+    let items = items.ok_or_else(|| no(ErrorCode::InvalidRequest, "an envelope is not JSON"))?;
+    let staged = accept.stage(by, items).await;
+    let Staged {
+        messages, waits, ..
+    } = staged;
+    let through = match (staged.taken.checked_sub(1), waits) {
+        (Some(end), _) => places.get(end).copied().unwrap_or(after),
+        (None, Some(refusal)) => return Err(refusal),
+        (None, None) => after,
+    };
+    let part = UploadPart {
+        after,
+        through,
+        rows: messages,
+        now: accept.clock.wall(),
+    };
+    let left_out = u64::try_from(staged.left_out).unwrap_or(u64::MAX);
+    let kept = accept.storage.stage_upload(by.mesh, by.member, id, part);
+    answer(kept.await, left_out)
+}
+
+/// All of it becomes ops of the log, in one transaction.
+pub async fn commit<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    by: &Principal,
+    id: OpId,
+    through: u64,
+) -> Result<Uploaded, Refusal> {
+    owner(accept, by).await?;
+    let at = accept.clock.wall();
+    let end = UploadEnd {
+        through,
+        sender_name: by.member_name.clone(),
+        at,
+        expires_at: accept.expires_at(at),
+    };
+    let done = accept.storage.commit_upload(by.mesh, by.member, id, end);
+    answer(done.await, 0)
+}
+
+/// Rows that others get as one are for an owner to send.
+async fn owner<S: Storage, L: Limiter>(
+    accept: &Accept<S, L>,
+    by: &Principal,
+) -> Result<(), Refusal> {
+    let found = accept.storage.credentials(by.mesh, by.member).await;
+    let standing = found.map_err(Refusal::from)?.standing;
+    if standing.is_some_and(|standing| standing.is_owner()) {
+        return Ok(());
+    }
+    Err(no(
+        ErrorCode::NotOwner,
+        "only an owner publishes a snapshot",
+    ))
+}
+
+fn sent(item: UploadItem) -> Option<SendItem> {
+    let text = String::from_utf8(item.envelope.0).ok()?;
+    Some(SendItem {
+        agent: item.agent,
+        client_message_id: item.client_message_id,
+        epoch: None,
+        envelope: RawValue::from_string(text).ok()?,
+    })
+}
+
+fn answer(
+    verdict: Result<UploadVerdict, StorageError>,
+    left_out: u64,
+) -> Result<Uploaded, Refusal> {
+    match verdict.map_err(Refusal::from)? {
+        UploadVerdict::Through(through) => Ok(Uploaded::Open { through, left_out }),
+        UploadVerdict::Committed(shown) => {
+            metrics::counter!("heddle_broker_uploads_committed_total").increment(1);
+            Ok(Uploaded::Shown {
+                shown,
+                is_fresh: true,
+            })
+        }
+        UploadVerdict::Shown(shown) => Ok(Uploaded::Shown {
+            shown,
+            is_fresh: false,
+        }),
+        UploadVerdict::Unknown => Err(no(
+            ErrorCode::NotFound,
+            "there is no such upload; begin it again",
+        )),
+        UploadVerdict::TooLarge => Err(no(
+            ErrorCode::PayloadTooLarge,
+            "the upload is larger than one may be",
+        )),
+        UploadVerdict::Barred => Err(no(
+            ErrorCode::MemberRevoked,
+            "the sender is not heard in the mesh",
+        )),
+    }
+}
+
+fn no(code: ErrorCode, detail: &str) -> Refusal {
+    let detail = detail.to_owned();
+    Refusal { code, detail }
+}
