@@ -19,6 +19,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(14, "snapshot", include_str!("v14_snapshot.sql")),
     step(15, "invite", include_str!("v15_invite.sql")),
     step(16, "outbox_missing", include_str!("v16_outbox_missing.sql")),
+    step(17, "dead_is_done", include_str!("v17_dead_is_done.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 6] = [
+pub(super) const MIGRATIONS: [Migration; 7] = [
     Migration {
         version: 1,
         name: "broker",
@@ -38,7 +38,15 @@ pub(super) const MIGRATIONS: [Migration; 6] = [
         name: "blocked",
         sql: super::schema_members::BLOCKED,
     },
+    Migration {
+        version: 7,
+        name: "taken_at",
+        sql: TAKEN_AT,
+    },
 ];
+
+// For receipts. Null: nobody noted when the latest lease began.
+const TAKEN_AT: &str = "ALTER TABLE queue_item ADD COLUMN taken_at INTEGER;";
 
 const BROKER: &str = "
 CREATE TABLE mesh (
