@@ -33,6 +33,9 @@ pub struct Feature {
 
 pub type Features = BTreeMap<String, Feature>;
 
+/// What stands for the protocol itself where a close names a feature.
+pub const PROTOCOL: &str = "protocol";
+
 /// Why a daemon will not work with a broker. The number is the WebSocket close code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloseCode {
@@ -112,6 +115,38 @@ impl Refusal {
             self.feature
         )
     }
+}
+
+/// What a broker advertises, as it stands in its welcome. What we need and cannot read is refused as a parameter
+/// that makes no sense; anything else that we cannot read is not offered.
+pub fn read_features(advertised: &Value) -> Result<Features, Refusal> {
+    let refuse = |feature, detail: String| Refusal {
+        code: CloseCode::FeatureParamInvalid,
+        feature,
+        detail,
+    };
+    let named = match advertised {
+        Value::Null => return Ok(Features::new()),
+        Value::Object(named) => named,
+        _ => {
+            return Err(refuse(DEDUPE, "the features are not an object".to_owned()));
+        }
+    };
+    let mut features = Features::new();
+    for (name, value) in named {
+        let required = [DEDUPE, CONNECTION_POLICY];
+        match (
+            Feature::deserialize(value),
+            required.iter().find(|one| *one == name),
+        ) {
+            (Ok(feature), _) => {
+                features.insert(name.clone(), feature);
+            }
+            (Err(error), Some(required)) => return Err(refuse(*required, error.to_string())),
+            (Err(_), None) => {}
+        }
+    }
+    Ok(features)
 }
 
 /// Decides whether this daemon can work with a broker that advertises these features.
@@ -308,6 +343,57 @@ mod tests {
             let low = json!({"mode": "retention_scoped", "dedupe_retention_days": days, "request_fingerprint": true});
             assert_eq!(code(&features(2, low)), 4012);
         }
+    }
+
+    #[test]
+    fn br_19_features_of_the_wrong_type_are_a_parameter_that_makes_no_sense() {
+        let good = serde_json::to_value(advertise(
+            DedupeMode::Permanent,
+            ConnectionPolicy::PreferNewest,
+        ));
+        let good = good.unwrap();
+        assert!(negotiate(&read_features(&good).unwrap()).is_ok());
+        for bad in [
+            json!([]),
+            json!("all"),
+            json!(2),
+            json!(true),
+            json!([good]),
+        ] {
+            assert_eq!(
+                read_features(&bad).unwrap_err().code.number(),
+                4011,
+                "{bad}"
+            );
+        }
+        for name in [DEDUPE, CONNECTION_POLICY] {
+            for bad in [
+                json!("2"),
+                json!([]),
+                json!({}),
+                json!({"version": "2"}),
+                json!({"version": -2}),
+                json!({"version": 2.5}),
+                json!({"version": 2, "params": []}),
+                json!({"version": 2, "params": null}),
+            ] {
+                let mut all = good.clone();
+                all[name] = bad.clone();
+                let refusal = read_features(&all).unwrap_err();
+                assert_eq!(
+                    (refusal.code.number(), refusal.feature),
+                    (4011, name),
+                    "{bad}"
+                );
+            }
+        }
+        // What we can do without is not offered then.
+        let mut all = good;
+        all[BLOB_RELAY] = json!("1");
+        let features = read_features(&all).unwrap();
+        assert!(!features.contains_key(BLOB_RELAY) && negotiate(&features).is_ok());
+        // None at all is not offered, either.
+        assert_eq!(code(&read_features(&Value::Null).unwrap()), 4010);
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl OutboxStatus {
         match self {
             Self::Pending => matches!(next, Self::Inflight | Self::Dead | Self::Aborted),
             Self::Inflight => matches!(next, Self::Pending | Self::Done | Self::Dead),
-            Self::Dead => next == Self::Aborted,
+            // Done: a requeue that asks first may learn that the broker had it all along (C5, DR-05).
+            Self::Dead => matches!(next, Self::Aborted | Self::Done),
             Self::Done | Self::Aborted => false,
         }
     }

@@ -144,6 +144,13 @@ pub fn pressure(measured: Measured, budget: Option<u64>) -> Pressure {
     }
 }
 
+/// Whether a message of so many bytes may still be taken, where the outbox holds `used` of its budget: not from the
+/// step on at which new sends are refused, and never beyond the budget.
+pub fn has_room(used: u64, more: u64, budget: u64) -> bool {
+    let measured = Measured { used, free: None };
+    pressure(measured, Some(budget)) < Pressure::Refusing && used.saturating_add(more) <= budget
+}
+
 /// Pages of a log from which it is moved into its file: by an idle writer, and by a busy one.
 ///
 /// A log takes its own room and, when it is moved, as much again in the file. On a disk of a few megabytes
@@ -190,6 +197,21 @@ mod tests {
         assert_eq!(of(1000, Some(250)), Pressure::High);
         assert_eq!(of(1000, Some(50)), Pressure::Refusing);
         assert_eq!(of(1000, Some(0)), Pressure::InboundOnly);
+    }
+
+    #[test]
+    fn a_budget_is_never_passed_and_nothing_is_taken_from_95_percent_on() {
+        for (used, more, expected) in [
+            (0, 1000, true),
+            (0, 1001, false),
+            (949, 51, true),
+            (949, 52, false),
+            (950, 1, false),
+            (u64::MAX, 1, false),
+            (1, u64::MAX, false),
+        ] {
+            assert_eq!(has_room(used, more, 1000), expected, "{used} + {more}");
+        }
     }
 
     #[test]

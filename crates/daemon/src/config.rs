@@ -241,6 +241,26 @@ mod tests {
         let config: Config = toml::from_str("[outbox]\nmax_age_hours_override = 100").unwrap();
         assert_eq!(config.outbox.max_age_hours_override, Some(100));
     }
+
+    /// serde names the keys that it knows when it meets one that it does not.
+    #[test]
+    fn every_setting_is_documented() {
+        let pages = include_str!("../../../docs/OPERATIONS.md");
+        let settings = pages.split("## Settings").nth(1).unwrap();
+        let settings = settings.split("\n## ").next().unwrap();
+        for section in ["daemon", "outbox", "inbox", "broker", "log"] {
+            assert!(settings.contains(&format!("`[{section}]`")), "{section}");
+            let text = format!("[{section}]\nnobody_knows_this = 1");
+            let error = toml::from_str::<Config>(&text).unwrap_err().to_string();
+            let known = error.split("expected").nth(1).unwrap();
+            let keys: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+            assert!(!keys.is_empty(), "{error}");
+            for key in keys {
+                assert!(settings.contains(&format!("`{key}`")), "[{section}] {key}");
+            }
+        }
+    }
+
     #[test]
     fn meshes_have_names_of_their_own_and_a_url() {
         let check = |text: &str| toml::from_str::<Config>(text).unwrap().check();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{BrokerId, MemberId, Party};
+use heddle_core::ids::{BrokerId, HistoryId, MemberId, Party};
 use heddle_core::membership::MemberKey;
 use heddle_core::names::AgentName;
 use heddle_store::{Mesh, Store};
@@ -27,6 +27,17 @@ use crate::sync::Sync;
 /// A rate limit that refuses for longer than this is more than a burst.
 const REFUSED_LONG: Duration = Duration::from_secs(15);
 
+/// A broker that was heard so long ago is asked again before something is said to be of now.
+const HEARD_MS_MAX: i64 = 1_000;
+/// How long it has for that.
+const ALIVE_WITHIN: Duration = Duration::from_secs(3);
+
+/// Whether a row's or a broker's last word is the limiter's.
+pub(crate) fn is_limited(why: &str) -> bool {
+    let codes = [ErrorCode::RateLimited, ErrorCode::LimiterUnavailable];
+    codes.iter().any(|code| why.starts_with(code.as_str()))
+}
+
 /// What the connector of our own broker calls it.
 const OWN_BROKER: &str = "embedded";
 
@@ -36,6 +47,13 @@ pub(crate) struct Identity {
     pub(crate) key: Option<Arc<MemberKey>>,
     /// The only broker that it is shown to.
     pub(crate) pinned: Option<BrokerId>,
+}
+
+/// What a broker was told by this home, and what its store knows of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Older {
+    pub(crate) held: HistoryId,
+    pub(crate) here: HistoryId,
 }
 
 pub(crate) struct MeshState {
@@ -69,6 +87,8 @@ pub(crate) struct MeshState {
     pub(crate) fetch: Fetch,
     /// Why the broker takes nothing for now, and since when.
     refused: Mutex<Option<(String, Duration)>>,
+    /// Our store is an earlier copy of itself, as this process found out.
+    older: Mutex<Option<Older>>,
     /// Whether we are let in, and whom our own broker has lost.
     pub(crate) standing: Standing,
 }
@@ -107,6 +127,7 @@ impl MeshState {
             sync: Sync::default(),
             fetch: Fetch::default(),
             refused: Mutex::new(None),
+            older: Mutex::new(None),
             standing: Standing::remembering(document.missed),
         })
     }
@@ -182,7 +203,9 @@ impl MeshState {
             own_member: self.mesh.member,
             own_name: &self.mesh.member_name,
             own_agents: &agents,
-            stale: (!self.is_connected()).then_some(Stale { as_of: roster.1 }),
+            stale: (!self.is_answering()).then(|| Stale {
+                as_of: self.heard().max(roster.1),
+            }),
         })
     }
 
@@ -197,28 +220,40 @@ impl MeshState {
         self.with_known(|known| known.called(self.mesh.member, &self.mesh.member_name))
     }
 
-    /// When the broker last said what the roster is.
-    pub(crate) fn last_heard(&self) -> Option<String> {
-        read(&self.roster).1.map(WallMs::to_rfc3339)
+    /// Up to when the roster is known to be true: the broker tells every change, so up to when it was last heard.
+    pub(crate) fn as_of(&self) -> Option<String> {
+        let told = read(&self.roster).1;
+        self.heard().max(told).map(WallMs::to_rfc3339)
     }
 
-    /// Up to when the roster is known to be true: now while the broker tells every change, else when it
-    /// was last heard of.
-    pub(crate) fn as_of(&self, now: WallMs) -> Option<String> {
-        let heard = read(&self.roster).1;
-        let known = if self.is_connected() {
-            heard.max(Some(now))
-        } else {
-            heard
+    /// Asks the broker for a sign of life, unless it gave one a moment ago: what is then said to be of now is.
+    pub(crate) async fn look_alive(&self, now: WallMs) {
+        let Some(live) = self.live() else {
+            return;
         };
-        known.map(WallMs::to_rfc3339)
+        let age_ms = live.heard().map(|at| now.0.saturating_sub(at.0));
+        if !age_ms.is_some_and(|age| (0..HEARD_MS_MAX).contains(&age)) {
+            let _ = live.request_within(Request::Roster, ALIVE_WITHIN).await;
+        }
     }
 
-    /// The link is gone, or what is kept beside the roster has changed: up to now everything we hold was
-    /// true (C29).
-    pub(crate) async fn note_lost(&self, shared: &Shared) {
+    /// When anything last came over the connection of now.
+    fn heard(&self) -> Option<WallMs> {
+        self.live()?.heard()
+    }
+
+    /// The link is gone: up to when the broker was last heard everything we hold was true (C29).
+    pub(crate) async fn note_lost(&self, shared: &Shared, heard: Option<WallMs>) {
         let roster = read(&self.roster).0.clone();
-        self.set_roster(shared, roster).await;
+        self.keep_roster(shared, roster, heard.unwrap_or(shared.clock.wall()))
+            .await;
+    }
+
+    /// What is kept beside the roster has changed.
+    pub(crate) async fn note_changed(&self, shared: &Shared) {
+        let (roster, as_of) = read(&self.roster).clone();
+        self.keep_roster(shared, roster, as_of.unwrap_or(shared.clock.wall()))
+            .await;
     }
 
     /// The broker of this very process hosts it.
@@ -227,7 +262,10 @@ impl MeshState {
     }
 
     pub(crate) async fn set_roster(&self, shared: &Shared, roster: Roster) {
-        let now = shared.clock.wall();
+        self.keep_roster(shared, roster, shared.clock.wall()).await;
+    }
+
+    async fn keep_roster(&self, shared: &Shared, roster: Roster, now: WallMs) {
         let document = {
             let mut held = write(&self.roster);
             if self.is_hosted_here() {
@@ -270,6 +308,33 @@ impl MeshState {
         self.live.borrow().is_some()
     }
 
+    /// Connected, and the broker answers what it is asked.
+    pub(crate) fn is_answering(&self) -> bool {
+        self.live().is_some_and(|live| !live.is_silent())
+    }
+
+    /// Why nothing can be asked or sent now, in a sentence about the mesh; `None` where it can.
+    pub(crate) fn out_of_reach(&self) -> Option<String> {
+        let name = &self.mesh.name;
+        let Some(live) = self.live() else {
+            let why = self.last_error();
+            let why = why.map_or_else(String::new, |why| format!(": {why}"));
+            return Some(format!("mesh {name} has no connection to its broker{why}"));
+        };
+        live.is_silent().then(|| self.unanswered())
+    }
+
+    fn unanswered(&self) -> String {
+        let heard = self.heard().map_or_else(
+            || "nothing was heard of it so far".to_owned(),
+            |at| format!("it was last heard at {}", at.to_rfc3339()),
+        );
+        format!(
+            "the broker of mesh {} does not answer: the connection is open, but {heard}",
+            self.mesh.name
+        )
+    }
+
     /// What the broker says to rows that it does not take for now; `None`: it takes them.
     pub(crate) fn set_refused(&self, why: Option<String>, now: Duration) {
         let mut refused = lock(&self.refused);
@@ -286,6 +351,21 @@ impl MeshState {
         let (why, since) = refused.as_ref()?;
         let is_long = now.saturating_sub(*since) >= REFUSED_LONG;
         (is_long || !why.starts_with(ErrorCode::RateLimited.as_str())).then(|| why.clone())
+    }
+
+    pub(crate) fn set_older(&self, older: Older) {
+        *lock(&self.older) = Some(older);
+    }
+
+    pub(crate) fn older(&self) -> Option<Older> {
+        *lock(&self.older)
+    }
+
+    /// What the limiter says while it lets nothing more in, however short that is.
+    pub(crate) fn limited(&self) -> Option<String> {
+        let refused = lock(&self.refused);
+        let (why, _) = refused.as_ref()?;
+        is_limited(why).then(|| why.clone())
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
@@ -326,18 +406,11 @@ impl MeshState {
         }
     }
 
+    /// One truth for every door: the status says the same.
     fn not_connected(&self) -> Problem {
-        let why = self
-            .last_error()
-            .map(|e| format!(" ({e})"))
-            .unwrap_or_default();
-        Problem::new(
-            ErrorCode::NotConnected,
-            format!(
-                "mesh {} has no connection to its broker{why}",
-                self.mesh.name
-            ),
-        )
+        // It may have been heard again since a question to it ran out of time.
+        let why = self.out_of_reach().unwrap_or_else(|| self.unanswered());
+        Problem::new(ErrorCode::NotConnected, why)
     }
 
     /// Makes sure that this home has the mailbox; true when it is new.

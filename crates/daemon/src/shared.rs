@@ -126,14 +126,8 @@ impl Shared {
                 ));
             }
             degraded.extend(mesh.trouble());
-            if !mesh.is_connected() {
-                degraded.push(format!(
-                    "mesh {} has no connection to its broker{}",
-                    mesh.mesh.name,
-                    mesh.last_error()
-                        .map(|e| format!(": {e}"))
-                        .unwrap_or_default()
-                ));
+            if let Some(why) = mesh.out_of_reach() {
+                degraded.push(why);
             } else if let Some(why) = mesh.refused(self.clock.mono()) {
                 degraded.push(format!(
                     "the broker of mesh {} takes nothing for now ({why}); what was accepted waits and is tried again",

@@ -175,3 +175,19 @@ fn v10_4_5_1_row_11_v10_4_11_aborted_and_mismatch_answers_409() {
     let world = with_row_in("aborted");
     refused(&world, "second", "outbox_aborted_fingerprint_mismatch");
 }
+
+#[test]
+fn ob_11_every_409_carries_exactly_the_first_eight_bytes_of_the_daemons_fingerprint() {
+    for status in ["pending", "inflight", "done", "dead", "aborted"] {
+        let world = with_row_in(status);
+        let (answer, before) = again(&world, "second");
+        let problem = answer.expect(409);
+        let whole = before["request_fingerprint"].as_str().unwrap();
+        assert_eq!(whole.len(), 64, "{before}");
+        assert_eq!(
+            problem["daemon_fingerprint_prefix"],
+            whole[..16],
+            "{status}"
+        );
+    }
+}

@@ -89,7 +89,7 @@ fn the_levels_are_climbed_one_by_one_and_per_recipient() {
     }
     let words = home.cli(&["explain", "m"]).ok().stdout;
     for word in [
-        "m is acked",
+        "m is delivered; acked for 1 of 2",
         "try 1",
         "committed",
         "/ann",
@@ -257,6 +257,53 @@ fn the_story_of_a_queue_message_says_where_it_waits() {
         .get("/v1/explain/m?wait=delivered&timeout_seconds=0")
         .expect(200);
     assert_eq!(waited["reached"], false, "nobody has taken it");
+    let taken = home.cli(&["queue", "take", "work", "--json"]).ok().json();
+    let story = explain(&daemon, "m");
+    assert_eq!(
+        levels(&story),
+        ["local", "committed", "delivered"],
+        "{story}"
+    );
+    let delivered = &story["receipts"][2];
+    assert_eq!(delivered["recipient"], "@tester/tester", "{story}");
+    assert_eq!(delivered["at"], story["broker"]["queue"]["taken_at"]);
+    let words = home.cli(&["explain", "m"]).ok().stdout;
+    assert!(words.starts_with("m is delivered\n"), "{words}");
+    let item = &taken["items"][0];
+    let fence = item["fence"].to_string();
+    let ack = json!({"queue": "work", "items": [{"id": item["id"], "fence": item["fence"]}]});
+    daemon.http.post("/v1/queue/ack", &ack).expect(200);
+    let story = explain(&daemon, "m");
+    let all = ["local", "committed", "delivered", "acked"];
+    assert_eq!(levels(&story), all, "{fence}: {story}");
+    // What is given back is with nobody, and was delivered to nobody.
+    home.cli(&["send", "queue:work", "job", "--id", "n", "--wait"])
+        .ok();
+    let taken = home.cli(&["queue", "take", "work", "--json"]).ok().json();
+    let item = &taken["items"][0];
+    let back = json!({"queue": "work", "items": [{"id": item["id"], "fence": item["fence"]}]});
+    daemon.http.post("/v1/queue/release", &back).expect(200);
+    assert_eq!(levels(&explain(&daemon, "n")), ["local", "committed"]);
+}
+
+#[test]
+fn an_id_of_the_broker_finds_the_message_and_an_empty_one_is_refused() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["send", "@tester", "x", "--id", "m", "--wait"])
+        .ok();
+    let broker = explain(&daemon, "m")["broker"].clone();
+    for name in ["broker_message_id", "history_id"] {
+        let id = broker[name].as_str().unwrap();
+        assert_eq!(explain(&daemon, id)["id"], "m", "{id}");
+        assert!(home.cli(&["explain", id]).ok().stdout.starts_with("m is"));
+    }
+    daemon.http.get("/v1/explain/9.99").expect(404);
+    for empty in ["", " "] {
+        let ran = home.cli(&["explain", empty]);
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.stderr.contains("next:"), "{ran:?}");
+    }
 }
 
 #[test]

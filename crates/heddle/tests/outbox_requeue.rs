@@ -213,8 +213,9 @@ fn c5_without_the_broker_a_requeue_is_refused_unless_forced() {
     assert_eq!(row(&daemon, "b")["status"], "pending");
 }
 
+/// A requeue of what the broker has committed makes the row `done` instead, whatever it was before.
 #[test]
-fn c5_a_dead_row_that_the_broker_holds_is_not_sent_twice() {
+fn c5_dr_05_a_dead_row_that_the_broker_holds_becomes_done_and_is_not_sent_twice() {
     let (broker, home, daemon) = on_stub();
     // Committed under this id before; then the broker says no for another reason.
     send(&daemon, "a").expect(202);
@@ -224,17 +225,57 @@ fn c5_a_dead_row_that_the_broker_holds_is_not_sent_twice() {
     wait_until("the lost ack", || broker.send_count() >= 2);
     broker.script(refuse("not_a_member"));
     wait_for(&daemon, "b", "dead");
-    let ran = home.cli(&[
+    let sent = broker.send_count();
+    let requeue = [
         "daemon", "outbox", "requeue", "--id", "b", "--auto", "--json",
-    ]);
-    assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(
-        ran.stderr.contains("the broker has this message"),
-        "{ran:?}"
-    );
-    assert!(ran.json()["broker_message_id"].is_string());
+    ];
+    let answer = home.cli(&requeue).ok().json();
+    assert_eq!(answer["new"], Value::Null, "{answer}");
+    assert_eq!(answer["old"]["status"], "done", "{answer}");
+    assert!(answer["old"]["broker_message_id"].is_string(), "{answer}");
+    assert!(answer["old"]["history_id"].is_string(), "{answer}");
     let rows = daemon.http.get("/v1/outbox").expect(200);
     assert_eq!(rows["rows"].as_array().unwrap().len(), 2, "{rows}");
+    assert_eq!(broker.send_count(), sent, "OB-13: nothing was sent again");
+    // The caller's own retry hears the same, and there is nothing left to requeue.
+    let again = send(&daemon, "b").expect(200);
+    assert_eq!(again["duplicate"], true);
+    assert_eq!(home.cli(&requeue).code, 3);
+    let log = row(&daemon, "b")["attempts_log"].clone();
+    let last = log.as_array().unwrap().last().unwrap().clone();
+    assert_eq!(last["outcome"], "committed", "{log}");
+    drop(daemon);
+    let daemon = home.up();
+    assert_eq!(row(&daemon, "b")["status"], "done");
+}
+
+/// Of a payload that was pruned nothing can be sent; whether it arrived can still be known.
+#[test]
+fn c5_a_pruned_dead_row_that_the_broker_holds_becomes_done() {
+    let (broker, home, daemon) = on_stub();
+    broker.script(Script::CommitAndHangUp);
+    send(&daemon, "b").expect(202);
+    wait_until("the lost ack", || broker.send_count() >= 1);
+    broker.script(refuse("not_a_member"));
+    wait_for(&daemon, "b", "dead");
+    send(&daemon, "c").expect(202);
+    wait_for(&daemon, "c", "dead");
+    home.cli(&[
+        "daemon",
+        "outbox",
+        "prune",
+        "--older-than",
+        "0s",
+        "--confirm",
+    ])
+    .ok();
+    let requeue = |id: &str| home.cli(&["daemon", "outbox", "requeue", "--id", id, "--auto"]);
+    requeue("b").ok();
+    assert_eq!(row(&daemon, "b")["status"], "done");
+    let ran = requeue("c");
+    assert_ne!(ran.code, 0, "{ran:?}");
+    assert!(ran.stderr.contains("prune"), "{ran:?}");
+    assert_eq!(row(&daemon, "c")["status"], "dead");
 }
 
 #[test]

@@ -117,6 +117,52 @@ fn c33_ob_10_prune_gives_payloads_back_and_every_id_answers_as_before() {
     }
 }
 
+#[test]
+fn c33_dead_rows_are_retired_when_an_operator_says_so_and_their_ids_stay_taken() {
+    let (broker, home, daemon) = on_stub();
+    send(&daemon, "done").expect(202);
+    wait_for(&daemon, "done", "done");
+    broker.script(refuse("unknown_recipient"));
+    for id in ["one", "two"] {
+        send(&daemon, id).expect(202);
+        wait_for(&daemon, id, "dead");
+    }
+    let status = || daemon.http.get("/v1/status").expect(200);
+    assert_eq!(status()["next"], "heddle daemon outbox --failed");
+    let prune = ["daemon", "outbox", "prune", "--older-than", "0s"];
+    // One of them has given its payload back before.
+    let first = json!({"status": ["dead"], "older_than_seconds": 0, "confirm": true});
+    assert_eq!(
+        daemon.http.post("/v1/outbox/prune", &first).expect(200)["rows"],
+        2
+    );
+    let retire = |more: &[&str]| home.cli(&[&prune[..], &["--retire"], more].concat());
+    for wrong in [&[][..], &["--status", "done"], &["--status", "dead,done"]] {
+        assert_eq!(retire(wrong).code, 2, "{wrong:?}");
+    }
+    let would = retire(&["--status", "dead"]).ok().stdout;
+    assert!(would.contains("would retire 2 dead rows"), "{would}");
+    assert_eq!(status()["outbox"]["dead"], 2);
+    retire(&["--status", "dead", "--confirm"]).ok();
+    let told = status();
+    assert_eq!(
+        (&told["outbox"]["dead"], &told["outbox"]["aborted"]),
+        (&json!(0), &json!(2))
+    );
+    assert_eq!(told["verdict"], "ok", "{told}");
+    for (message, end) in [("first", "match"), ("second", "mismatch")] {
+        let problem = send_to(&daemon, "#ops", "one", message).expect(409);
+        assert_eq!(
+            problem["conflict"],
+            format!("outbox_aborted_fingerprint_{end}")
+        );
+    }
+    assert_eq!(row(&daemon, "one")["aborted_by"], "operator");
+    assert_eq!(row(&daemon, "done")["status"], "done");
+    let ran = home.cli(&["daemon", "outbox", "requeue", "--id", "one", "--auto"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+}
+
 // --- the disk budget (DESIGN §6, C47) ---------------------------------------------------------
 
 #[test]

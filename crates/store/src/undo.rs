@@ -33,6 +33,22 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "dead_is_done",
+        needed: "SELECT 0",
+        sql: "DROP TRIGGER outbox_moves;
+            CREATE TRIGGER outbox_moves BEFORE UPDATE OF status ON outbox
+            WHEN NOT (
+                (OLD.status = 'pending'
+                    AND (NEW.status = 'inflight' OR NEW.status = 'dead' OR NEW.status = 'aborted'))
+                OR (OLD.status = 'inflight'
+                    AND (NEW.status = 'pending' OR NEW.status = 'done' OR NEW.status = 'dead'))
+                OR (OLD.status = 'dead' AND NEW.status = 'aborted')
+            )
+            BEGIN
+                SELECT RAISE(ABORT, 'an outbox row may not move like this');
+            END",
+    },
+    WayBack {
         name: "upload",
         needed: "SELECT EXISTS (SELECT 1 FROM mesh_publish WHERE is_upload = 1)",
         sql: "ALTER TABLE mesh_publish DROP COLUMN is_upload",

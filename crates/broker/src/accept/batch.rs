@@ -187,7 +187,7 @@ fn read_destination(envelope: &Envelope) -> Result<Destination, String> {
 }
 
 /// One that cannot be anybody is passed over, like one that is nobody: it gets no row.
-fn read_mentions(mentions: &[String]) -> Vec<Party> {
+pub(crate) fn read_mentions(mentions: &[String]) -> Vec<Party> {
     let mut parties: Vec<Party> = mentions
         .iter()
         .filter_map(|text| read_party(text))

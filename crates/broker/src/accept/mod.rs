@@ -22,6 +22,7 @@ use heddle_core::retention::DedupeMode;
 use heddle_wire::broker::{SendItem, Verdict};
 
 pub use batch::Batch;
+pub(crate) use batch::read_mentions;
 pub use effects::Effects;
 pub use reply::{Refusal, refused};
 pub use stage::Staged;

@@ -2,12 +2,22 @@
 
 use crate::storage::{Checked, Orphan, Storage, StorageError};
 
-/// Looks at every row of the effects; names each row that lacks another. Writes nothing.
+/// Looks at every row of the effects; names each row that lacks another, or is another than was accepted. Writes
+/// nothing.
 pub async fn orphan_check<S: Storage>(storage: &S) -> Result<Checked, StorageError> {
     let mut checked = Checked::default();
     for (mesh, name) in storage.meshes().await? {
         checked.row_count += storage.effect_rows(mesh).await?;
-        let orphans = storage.orphan_check(mesh).await?;
+        let mut orphans = storage.orphan_check(mesh).await?;
+        for one in super::contents::check(storage, mesh).await? {
+            // The tables may have told of the same message by another name.
+            let is_told = orphans
+                .iter()
+                .any(|told| told.problem == one.problem && one.row.ends_with(&told.row));
+            if !is_told {
+                orphans.push(one);
+            }
+        }
         checked
             .orphans
             .extend(orphans.into_iter().map(|orphan| Orphan {

@@ -4,6 +4,7 @@
 //! from doing the same work; a claim that is held elsewhere is passed over and told.
 
 mod check;
+mod contents;
 mod schedule;
 mod sweep;
 #[cfg(test)]

@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_core::clock::{Clock, ManualClock, WallMs};
+use heddle_wire::broker::SendItem;
+use serde_json::value::to_raw_value;
 
 use super::{Sweep, orphan_check, sweep};
 use crate::storage::{Job, Upkeep};
-use crate::test_support::{Dump, Gate, TestStorage, mesh, on_every_storage, refused_code, sqlite};
+use crate::test_support::{
+    Dump, Gate, TestStorage, envelope, mesh, on_every_storage, refused_code, send_item, sqlite,
+};
 
 on_every_storage!(
     a_sweep_forgets_prunes_and_counts_and_a_second_one_finds_nothing,
@@ -132,4 +136,39 @@ async fn a_serving_broker_sweeps_by_itself_and_stops_when_told() {
     assert_eq!(storage.traffic(mesh(1)).await.unwrap().len(), 1);
     shutdown.cancel();
     upkeep.await.unwrap();
+}
+
+/// Every column that says what was accepted, and the index of mentions: rows that are there, but are others.
+#[tokio::test]
+async fn br_14_the_orphan_check_finds_what_is_another_than_was_accepted() {
+    #[rustfmt::skip]
+    let table = [
+        ("DELETE FROM mention_index", "mention_without_index"),
+        ("UPDATE mention_index SET agent = 'two'", "mention_without_index"),
+        ("UPDATE client_message_dedupe SET wire_fingerprint = zeroblob(32)", "message_differs_from_dedupe"),
+        ("UPDATE message SET envelope = replace(envelope, 'hello', 'HELLO')", "message_differs_from_dedupe"),
+        ("UPDATE message SET client_message_id = 'other'", "message_differs_from_dedupe"),
+        ("UPDATE message SET destination_ref = 'other'", "message_differs_from_dedupe"),
+        ("UPDATE message SET envelope = '{'", "message_unreadable"),
+    ];
+    for (sql, expected) in table {
+        let sqlite = sqlite();
+        let gate = Gate::open(Arc::new(sqlite.storage.clone())).await;
+        gate.subscribe_all(&["a/one", "b/one"]).await;
+        let envelope = to_raw_value(&envelope("#ops", "hello", &["b/one"])).unwrap();
+        let item = SendItem {
+            envelope,
+            ..send_item("one", "m", "#ops", "hello")
+        };
+        gate.batch("a", vec![item]).await;
+        assert_eq!(orphan_check(gate.storage()).await.unwrap().orphans, []);
+        sqlite.storage.batch(sql.to_owned()).await;
+        let found = orphan_check(gate.storage()).await.unwrap().orphans;
+        let problems: Vec<&str> = found.iter().map(|orphan| orphan.problem).collect();
+        assert!(problems.contains(&expected), "{sql}: {found:?}");
+        assert!(
+            found.iter().all(|orphan| orphan.row.starts_with("home: ")),
+            "{found:?}"
+        );
+    }
 }

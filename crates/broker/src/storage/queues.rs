@@ -42,6 +42,8 @@ pub struct Taker {
     pub agent: Party,
     pub now: LeaseMs,
     pub until: LeaseMs,
+    /// The same moment on the wall, for receipts; it decides nothing.
+    pub at: WallMs,
 }
 
 /// A piece of work as a store keeps it.
@@ -50,6 +52,8 @@ pub(super) struct Item {
     pub(super) delivery_count: u64,
     pub(super) holder: Option<Party>,
     pub(super) leased_until: Option<LeaseMs>,
+    /// When the latest lease began; of leases before this was noted nobody knows.
+    pub(super) taken_at: Option<WallMs>,
     pub(super) acked_at: Option<WallMs>,
 }
 

@@ -221,6 +221,10 @@ pub struct Ack {
 pub struct HistoryRow {
     pub history_id: HistoryId,
     pub broker_message_id: BrokerMessageId,
+    /// The id that led here was forgotten.
+    pub is_expired: bool,
+    /// Who sent it, and under which id, as its message says; `None` once that was pruned.
+    pub id: Option<(Party, ClientMessageId)>,
     /// `None` once the message was pruned.
     pub envelope: Option<Box<str>>,
 }

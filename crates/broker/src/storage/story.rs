@@ -122,6 +122,8 @@ pub struct WorkStory {
     /// Of the latest lease, with its name now.
     pub holder: Option<(Party, MemberName)>,
     pub leased_until: Option<LeaseMs>,
+    /// When the latest lease began.
+    pub taken_at: Option<WallMs>,
     pub acked_at: Option<WallMs>,
 }
 

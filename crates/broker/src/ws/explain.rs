@@ -109,6 +109,7 @@ fn queue_state(work: WorkStory, now: LeaseMs) -> QueueState {
             .holder
             .map(|(party, member_name)| Sender { party, member_name }),
         lease_left_ms: left,
+        taken_at: work.taken_at.map(|at| at.0),
         acked_at: work.acked_at.map(|at| at.0),
     }
 }

@@ -109,7 +109,8 @@ where
     let welcome = ServerFrame::Welcome {
         epoch: storage.epoch(principal.mesh).await.map_err(refuse)?,
         generation: session.generation,
-        features: advertise(shared.config.dedupe, shared.config.policy),
+        features: serde_json::to_value(advertise(shared.config.dedupe, shared.config.policy))
+            .unwrap_or_default(),
         roster: herald::roster(shared, principal.mesh)
             .await
             .map_err(refuse)?,

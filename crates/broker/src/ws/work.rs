@@ -24,6 +24,7 @@ pub(super) async fn take<S: Storage, L: Limiter>(
         agent,
         now,
         until: now.after(lease_ms),
+        at: shared.accept.clock.wall(),
     };
     let limit = PageLimit {
         rows_max: usize::try_from(max).map_or(BATCH_ITEMS_MAX, |max| max.min(BATCH_ITEMS_MAX)),
@@ -100,6 +101,7 @@ pub(super) async fn renew<S: Storage, L: Limiter>(
         agent,
         now,
         until: now.after(lease_ms.clamp(1, QUEUE_LEASE_MS_MAX)),
+        at: shared.accept.clock.wall(),
     };
     let items = leased(items);
     let renewed = shared.storage().queue_renew(mesh, queue, taker, items);

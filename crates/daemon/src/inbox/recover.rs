@@ -5,17 +5,21 @@
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
+use heddle_core::envelope::Priority;
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::BATCH_ITEMS_MAX;
-use heddle_store::{LostInbox, RecoveredRow};
+use heddle_store::{LostInbox, RecoveredRow, StoreError};
 use heddle_wire::broker::{HeldCursor, HeldItem, ReplyResult, Request};
 
 use super::receive;
 use crate::link::Live;
-use crate::mesh::MeshState;
+use crate::mesh::{MeshState, Older};
 use crate::shared::Shared;
 
 /// After a failure of our own store, or a broker that did not answer.
 const RETRY: Duration = Duration::from_secs(30);
+/// Looks at one priority, while messages come in, before it is left at that.
+const LOOKS_MAX: usize = 16;
 /// Questions without an answer, after which the broker is taken for one that does not know this one.
 const UNANSWERED_MAX: u32 = 3;
 
@@ -29,6 +33,9 @@ enum Asked {
 
 /// Beside a connection: ends when nothing is left to ask for.
 pub(crate) async fn run(shared: &Shared, mesh: &MeshState, live: &Live) {
+    if let Err(error) = notice_older(shared, mesh, live).await {
+        tracing::warn!(%error, "it could not be found out whether the store is an older one");
+    }
     let mut unanswered = 0;
     loop {
         match ask(shared, mesh, live).await {
@@ -42,6 +49,57 @@ pub(crate) async fn run(shared: &Shared, mesh: &MeshState, live: &Live) {
                 tokio::time::sleep(RETRY).await;
             }
         }
+    }
+}
+
+/// Whether the broker was told of more than is here. What is acknowledged was kept before (IN-02), so a store that
+/// has not heard of it is an earlier copy of itself: somebody put it back.
+async fn notice_older(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<(), StoreError> {
+    let id = mesh.mesh.mesh;
+    let lost = shared.store.inbox_lost(id).await?;
+    if lost.is_some_and(|lost| !lost.is_over) {
+        return Ok(());
+    }
+    for priority in Priority::ALL {
+        let mut here = shared.store.delivery_cursor(id).await?;
+        for _ in 0..LOOKS_MAX {
+            let Some(held) = held_beyond(live, priority, here).await else {
+                return Ok(());
+            };
+            // Asked after: what came and was acknowledged meanwhile is here by now.
+            let now = shared.store.delivery_cursor(id).await?;
+            if held > now {
+                tracing::warn!(mesh = %mesh.mesh.name, %held, here = %now, "data.db is older than what its broker gave it");
+                shared.store.inbox_ask_again(id).await?;
+                mesh.set_older(Older { held, here: now });
+                return Ok(());
+            }
+            if held <= here {
+                break;
+            }
+            here = now;
+        }
+    }
+    Ok(())
+}
+
+/// The first place behind `here` that this home has acknowledged, or one before it if there is none of this priority;
+/// `None` where the broker does not say, or has none at all.
+async fn held_beyond(live: &Live, priority: Priority, here: HistoryId) -> Option<HistoryId> {
+    let after = HeldCursor {
+        priority: priority.rank(),
+        // Every agent of the next place comes behind this.
+        history_id: HistoryId {
+            seq: here.seq.saturating_add(1),
+            ..here
+        },
+        agent: String::new(),
+    };
+    match live.request(Request::Held { after, limit: 1 }).await? {
+        ReplyResult::Held { items, .. } => {
+            Some(items.first().map_or(here, |item| item.delivery.history_id))
+        }
+        _ => None,
     }
 }
 
@@ -110,6 +168,22 @@ fn row(shared: &Shared, item: HeldItem) -> Option<RecoveredRow> {
         acked_at: item.acked_at.map(WallMs),
     })
 }
+
+/// What to say of a store that is an earlier copy; `None` where it is not.
+pub(crate) async fn older(shared: &Shared, mesh: &MeshState) -> Result<Option<String>, StoreError> {
+    let Some(Older { held, here }) = mesh.older() else {
+        return Ok(None);
+    };
+    let name = mesh.mesh.name.as_str();
+    let lost = shared.store.inbox_lost(mesh.mesh.mesh).await?;
+    let back = lost.map_or_else(String::new, |lost| format!(" ({})", in_words(name, &lost)));
+    Ok(Some(format!(
+        "data.db is an earlier copy of itself: the broker of mesh {name} gave this home messages up to {held} at least, and it knew of none behind {here}. They are asked for again{back}; whatever else was written here since is missing"
+    )))
+}
+
+/// What a person can do about that.
+pub(crate) const OLDER_NEXT: &str = "If the newer data.db is still there, stop with `heddle down` and put it back with `heddle daemon restore FILE`. Otherwise go on with this one: the broker knows every id of the time since, so whatever is sent again under its old id lands once. After the next `heddle down` and `heddle up` this is not said any more.";
 
 /// What became of a lost inbox, for the status.
 pub(crate) fn in_words(name: &str, lost: &LostInbox) -> String {

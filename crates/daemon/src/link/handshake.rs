@@ -5,14 +5,16 @@ use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
 use heddle_core::negotiate::{
-    BLOB_RELAY, Features, LOG_SNAPSHOT, Refusal, SNAPSHOT_UPLOAD, negotiate,
+    BLOB_RELAY, CloseCode, Features, LOG_SNAPSHOT, PROTOCOL, Refusal, SNAPSHOT_UPLOAD, negotiate,
+    read_features,
 };
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
-use tokio_tungstenite::tungstenite::Message;
+use serde_json::Value;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::LinkStream;
 use super::live::Offers;
@@ -43,7 +45,7 @@ async fn greet(
     mesh: &MeshState,
     ws: &mut LinkStream,
 ) -> Result<Welcomed, SessionEnd> {
-    let signature = match next_frame(ws).await? {
+    let signature = match greeting(ws).await? {
         ServerFrame::Challenge {
             protocol: BROKER_PROTOCOL,
             nonce,
@@ -53,7 +55,7 @@ async fn greet(
             sign(mesh, broker, &nonce)?
         }
         ServerFrame::Challenge { protocol, .. } => {
-            return Err(SessionEnd::Refused(format!(
+            return Err(SessionEnd::Unfit(format!(
                 "it speaks protocol {protocol}, this daemon speaks {BROKER_PROTOCOL}; update the older of the two"
             )));
         }
@@ -78,18 +80,19 @@ async fn greet(
         roster,
         epoch,
         ..
-    } = next_frame(ws).await?
+    } = greeting(ws).await?
     else {
         return Err(lost("the broker did not answer the hello with a welcome"));
     };
     tracing::debug!(?features, "broker features");
     let heard = shared.store.hear_epoch(mesh.mesh.mesh, epoch).await;
     heard.map_err(|error| lost(&error.to_string()))?;
-    match negotiate(&features) {
-        Ok(negotiated) => {
+    let agreed = read_features(&features).and_then(|read| Ok((negotiate(&read)?, read)));
+    match agreed {
+        Ok((negotiated, features)) => {
             // The window handshake: an outbox that could outlive the broker's memory may not run.
             let hours = max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
-                .map_err(|error| SessionEnd::Refused(error.to_string()))?;
+                .map_err(|error| SessionEnd::Unfit(error.to_string()))?;
             mesh.set_max_age_hours(shared, hours).await;
             Ok(Welcomed {
                 roster,
@@ -98,15 +101,43 @@ async fn greet(
         }
         Err(refusal) => {
             tracing::warn!(?features, %refusal, "negotiation failed");
-            close(ws, &refusal).await;
-            Err(SessionEnd::Refused(format!(
-                "{} {} ({})",
-                refusal.code.number(),
-                refusal.close_reason(),
-                refusal.detail
-            )))
+            Err(refuse(ws, &refusal).await)
         }
     }
+}
+
+/// Closes with the code and its JSON reason, and says the same here.
+async fn refuse(ws: &mut LinkStream, refusal: &Refusal) -> SessionEnd {
+    close(ws, refusal).await;
+    SessionEnd::Unfit(format!(
+        "{} {} ({})",
+        refusal.code.number(),
+        refusal.close_reason(),
+        refusal.detail
+    ))
+}
+
+/// A frame of the greeting. One that names itself as such, but cannot be read, comes from a broker of another make:
+/// asking it again would not change that.
+async fn greeting(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
+    let text = next_text(ws).await?;
+    let error = match ServerFrame::parse(&text) {
+        Ok(frame) => return Ok(frame),
+        Err(error) => error,
+    };
+    let kind = serde_json::from_str::<Value>(&text).ok();
+    let kind = kind.as_ref().and_then(|frame| frame.get("type")?.as_str());
+    if !matches!(kind, Some("challenge" | "welcome")) {
+        return Err(lost(&error.to_string()));
+    }
+    let refusal = Refusal {
+        code: CloseCode::FeatureParamInvalid,
+        feature: PROTOCOL,
+        detail: format!(
+            "the broker's greeting cannot be read: {error}; update the older of the two"
+        ),
+    };
+    Err(refuse(ws, &refusal).await)
 }
 
 async fn say(ws: &mut LinkStream, hello: &ClientFrame) -> Result<(), SessionEnd> {
@@ -168,13 +199,16 @@ async fn close(ws: &mut LinkStream, refusal: &Refusal) {
 }
 
 pub(crate) async fn next_frame(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
+    let text = next_text(ws).await?;
+    ServerFrame::parse(&text).map_err(|error| lost(&error.to_string()))
+}
+
+async fn next_text(ws: &mut LinkStream) -> Result<Utf8Bytes, SessionEnd> {
     loop {
         match ws.next().await {
             None => return Err(lost("the broker closed the connection")),
             Some(Err(error)) => return Err(lost(&error.to_string())),
-            Some(Ok(Message::Text(text))) => {
-                return ServerFrame::parse(&text).map_err(|error| lost(&error.to_string()));
-            }
+            Some(Ok(Message::Text(text))) => return Ok(text),
             Some(Ok(Message::Close(frame))) => return Err(super::session::closed(frame.as_ref())),
             Some(Ok(_)) => {}
         }

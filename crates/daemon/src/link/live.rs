@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use heddle_core::clock::WallMs;
 use heddle_core::limits::{REPLY_TIMEOUT, VERDICT_TIMEOUT};
 use heddle_wire::broker::{
     AckItem, ClientFrame, PartBytes, ReplyResult, Request, SendItem, Verdict,
@@ -20,6 +22,10 @@ pub(crate) struct Live {
     outgoing: mpsc::Sender<String>,
     waiting: Mutex<Waiting>,
     offers: Offers,
+    /// When anything last came from the broker, in milliseconds on the wall; 0 before that.
+    heard: AtomicI64,
+    /// A question was not answered in time, and nothing came since.
+    is_silent: AtomicBool,
 }
 
 /// What the broker can beyond what every broker must.
@@ -55,7 +61,24 @@ impl Live {
             outgoing,
             waiting: Mutex::default(),
             offers: Offers::default(),
+            heard: AtomicI64::new(0),
+            is_silent: AtomicBool::new(false),
         }
+    }
+
+    /// Something came.
+    pub(crate) fn hear(&self, now: WallMs) {
+        self.heard.store(now.0, Ordering::Relaxed);
+        self.is_silent.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn heard(&self) -> Option<WallMs> {
+        Some(WallMs(self.heard.load(Ordering::Relaxed))).filter(|at| at.0 > 0)
+    }
+
+    /// Whether the broker leaves questions unanswered: it hangs, though the connection is open.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.is_silent.load(Ordering::Relaxed)
     }
 
     pub(crate) fn with(self, offers: Offers) -> Self {
@@ -74,6 +97,7 @@ impl Live {
 
     /// The same, with the epoch that the answer carries.
     pub(crate) async fn send_ops(&self, items: Vec<SendItem>) -> Option<Answered> {
+        let before = self.heard.load(Ordering::Relaxed);
         let (batch, answer) = {
             let mut waiting = lock(&self.waiting);
             if waiting.is_gone {
@@ -87,6 +111,7 @@ impl Live {
         self.write(&ClientFrame::Send { batch, items }).await;
         let verdicts = tokio::time::timeout(VERDICT_TIMEOUT, answer).await;
         lock(&self.waiting).verdicts.remove(&batch);
+        self.note_silence(verdicts.is_err(), before);
         verdicts.ok()?.ok()
     }
 
@@ -100,6 +125,7 @@ impl Live {
         body: Request,
         time: Duration,
     ) -> Option<ReplyResult> {
+        let before = self.heard.load(Ordering::Relaxed);
         let (request, answer) = {
             let mut waiting = lock(&self.waiting);
             if waiting.is_gone {
@@ -113,7 +139,16 @@ impl Live {
         self.write(&ClientFrame::Request { request, body }).await;
         let reply = tokio::time::timeout(time, answer).await;
         lock(&self.waiting).replies.remove(&request);
+        self.note_silence(reply.is_err(), before);
         reply.ok()?.ok()
+    }
+
+    /// A question ran out of time. Somebody else may have been to answer it: only where nothing at all came
+    /// meanwhile does the broker hang.
+    fn note_silence(&self, has_timed_out: bool, heard_before: i64) {
+        if has_timed_out && self.heard.load(Ordering::Relaxed) == heard_before {
+            self.is_silent.store(true, Ordering::Relaxed);
+        }
     }
 
     pub(crate) async fn ack(&self, items: Vec<AckItem>) {

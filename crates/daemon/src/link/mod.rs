@@ -1,7 +1,7 @@
 //! The connection to a mesh's broker: made through a [`Connector`], remade for ever.
 //!
 //! A lost connection pauses the whole mesh with a jittered, growing wait; a broker that cannot be
-//! worked with (close codes 4010–4012) stops the daemon, because waiting would not help.
+//! worked with (close codes 4010–4012) stops its mesh, and the daemon where no other mesh is left to serve.
 
 mod connector;
 mod handshake;
@@ -25,6 +25,7 @@ pub(crate) use live::Live;
 pub(crate) use register::Registration;
 pub(crate) use session::SessionEnd;
 
+use crate::membership::Barred;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
 
@@ -41,13 +42,24 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             Err(error) => error.to_string(),
             Ok(stream) => match session::run(&shared, &mesh, stream).await {
                 SessionEnd::Stopped => return,
-                SessionEnd::Refused(why) => {
+                SessionEnd::Broken(why) => {
                     mesh.set_error(why.clone());
-                    shared.fail(format!(
-                        "the broker of mesh {} cannot be used: {why}",
-                        mesh.mesh.name
-                    ));
+                    shared.fail(format!("mesh {}: {why}", mesh.mesh.name));
                     return;
+                }
+                SessionEnd::Unfit(why) => {
+                    mesh.set_error(why.clone());
+                    mesh.standing.bar(Some(Barred::unfit(&why)));
+                    if shared.meshes.iter().all(|one| one.standing.is_unfit()) {
+                        shared.fail(format!(
+                            "the broker of mesh {} cannot be used: {why}",
+                            mesh.mesh.name
+                        ));
+                        return;
+                    }
+                    // The other meshes go on. Only its operator can change this one, and may.
+                    failures = u32::MAX;
+                    format!("the broker cannot be used: {why}")
                 }
                 SessionEnd::NotLetIn(barred) => {
                     // Only a person can change that; asking often would not.

@@ -29,8 +29,10 @@ const DELIVER_FRAMES_MAX: usize = 16;
 pub(crate) enum SessionEnd {
     /// The daemon stops.
     Stopped,
-    /// The broker cannot be worked with; trying again would not help.
-    Refused(String),
+    /// The broker cannot be worked with; trying again soon would not help.
+    Unfit(String),
+    /// Something of our own is broken, and only a start mends it.
+    Broken(String),
     /// Another process connected under this identity. Coming back at once would throw it out again.
     Replaced(String),
     /// The broker does not know this home as a member, or not any more.
@@ -88,7 +90,7 @@ pub(super) async fn run(
         ended = &mut draining => match ended {
             Ok(()) => SessionEnd::Stopped,
             // Rows that it had taken are in flight with nobody to settle them: only a start mends that.
-            Err(_) => SessionEnd::Refused("the drain ended unexpectedly".to_owned()),
+            Err(_) => SessionEnd::Broken("the drain ended unexpectedly".to_owned()),
         },
     };
     mesh.set_live(None);
@@ -100,7 +102,7 @@ pub(super) async fn run(
             why: why.clone(),
         });
     }
-    mesh.note_lost(shared).await;
+    mesh.note_lost(shared, live.heard()).await;
     if !draining.is_finished() {
         let _ = draining.await;
     }
@@ -138,6 +140,7 @@ async fn read_frames(
             Ok(Some(Err(error))) => return lost(&error.to_string()),
             Ok(Some(Ok(message))) => message,
         };
+        live.hear(shared.clock.wall());
         let text = match message {
             Message::Text(text) => text,
             Message::Close(frame) => {
@@ -205,11 +208,11 @@ async fn write_frames(
     }
 }
 
-/// Why a broker closed: the close codes that no retry can heal stop the daemon.
+/// Why a broker closed: the close codes that no retry can heal stop the mesh.
 pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
     let why = close_reason(frame);
     match frame.map(|frame| u16::from(frame.code)) {
-        Some(4010..=4012) => SessionEnd::Refused(why),
+        Some(4010..=4012) => SessionEnd::Unfit(why),
         // Tried again soon: the other may be an earlier connection of ours that the broker takes for alive.
         Some(code) if code == CloseCode::RefusedForOlder.number() => handshake::lost(&format!(
             "another process uses this home's identity and was there first ({why}); stop one of the two"

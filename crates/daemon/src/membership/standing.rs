@@ -18,6 +18,8 @@ const MISSED_MAX: usize = 1_000;
 pub(crate) struct Barred {
     pub(crate) why: String,
     pub(crate) next: &'static str,
+    /// The broker cannot be worked with, whoever asks.
+    pub(crate) is_unfit: bool,
 }
 
 impl Barred {
@@ -25,6 +27,16 @@ impl Barred {
         Self {
             why: format!("this home was shut out of the mesh; ask its owner ({why})"),
             next: "Nothing is sent or received there any more. Ask the owner of the mesh; to stop trying, take its [[mesh]] out of config.toml, write left = [\"NAME\"] at the top of it, and restart with `heddle down` and `heddle up`.",
+            is_unfit: false,
+        }
+    }
+
+    /// Close codes 4010 to 4012, and protocols that do not meet.
+    pub(crate) fn unfit(why: &str) -> Self {
+        Self {
+            why: format!("its broker cannot be used: {why}"),
+            next: "This mesh stands still, the others go on; what was accepted for it waits. Its operator has to update or reconfigure that broker (dedupe_retention_days of at least 7, say); it is tried again every minute, and at once after `heddle down` and `heddle up`.",
+            is_unfit: true,
         }
     }
 
@@ -34,6 +46,7 @@ impl Barred {
                 "the broker does not take this home's key; it may have forgotten this member, or the key file is another one ({why})"
             ),
             next: JOIN_AGAIN,
+            is_unfit: false,
         }
     }
 
@@ -42,6 +55,7 @@ impl Barred {
             why: "another broker answers at this address; this home keeps its name to itself"
                 .to_owned(),
             next: JOIN_AGAIN,
+            is_unfit: false,
         }
     }
 }
@@ -84,6 +98,10 @@ impl Standing {
 
     pub(crate) fn barred(&self) -> Option<Barred> {
         lock(&self.barred).clone()
+    }
+
+    pub(crate) fn is_unfit(&self) -> bool {
+        self.barred().is_some_and(|barred| barred.is_unfit)
     }
 
     pub(crate) fn bar(&self, barred: Option<Barred>) {

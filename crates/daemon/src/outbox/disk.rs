@@ -1,4 +1,5 @@
-//! The disk budget: measured every second and after each prune, asked with one atomic load.
+//! The disk budget: measured every second and after each prune, asked with one atomic load. Where a budget is set,
+//! what is accepted between two looks is counted as well: a burst is no way around it.
 //!
 //! Under pressure the payloads of rows that were delivered are given back first, oldest first: nobody
 //! needs them any more, and their ids stay. So draining alone recovers. Where little is free, the store's file
@@ -14,16 +15,19 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{DISK_FREE_ENOUGH, PRUNE_ROWS_MAX, PRUNE_ROWS_MIN};
 use heddle_core::outbox_status::OutboxStatus;
-use heddle_core::pressure::{FileSystem, Measured, Pressure, limit_bytes, pressure};
-use heddle_store::PruneFilter;
+use heddle_core::pressure::{FileSystem, Measured, Pressure, has_room, limit_bytes, pressure};
+use heddle_store::{PruneFilter, StoreError};
 use heddle_wire::ipc::PressureEvent;
 use heddle_wire::problem::Problem;
+use tokio::sync::Notify;
 
 use super::prune;
 use crate::events::Event;
 use crate::shared::{Shared, lock};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// After a refusal by count.
+const LOOK_SOON: Duration = Duration::from_millis(100);
 /// Stretches of the outbox that one look goes through for payloads to give back.
 const STRETCHES_MAX: usize = 16;
 /// Free bytes for each row that one transaction of a prune empties: its log then takes a small part of them.
@@ -36,7 +40,6 @@ pub(crate) struct Disk {
     budget: Option<u64>,
     level: AtomicU8,
     used: AtomicU64,
-    limit: AtomicU64,
     /// Free on the file system; the most there can be where that is not known.
     free: AtomicU64,
     /// Not even a log has room: what a budget allows is no matter.
@@ -47,6 +50,35 @@ pub(crate) struct Disk {
     is_bounded: AtomicBool,
     /// Where the search for payloads to give back goes on.
     given_back_to: std::sync::Mutex<i64>,
+    /// With a budget: the payloads up to an arrival, and their bytes.
+    counted: std::sync::Mutex<(i64, u64)>,
+    /// With a budget: bytes that accepts have asked for, of which `settled` are in the store, or never will be.
+    reserved: AtomicU64,
+    settled: AtomicU64,
+    /// What the last look found, less what had been settled by then: with `reserved` it is what is held now.
+    base: AtomicU64,
+    /// Somebody was refused by count: a look is due.
+    look: Notify,
+}
+
+/// Bytes that an accept is about to write.
+pub(crate) struct Reserved<'d> {
+    disk: &'d Disk,
+    bytes: u64,
+}
+
+impl Reserved<'_> {
+    /// Nothing is written after all.
+    pub(crate) fn give_back(self) {
+        self.disk.reserved.fetch_sub(self.bytes, Ordering::AcqRel);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        self.disk.settled.fetch_add(self.bytes, Ordering::AcqRel);
+    }
 }
 
 impl Disk {
@@ -56,17 +88,58 @@ impl Disk {
             budget: budget_mb.map(|mb| mb.saturating_mul(1 << 20)),
             level: AtomicU8::new(0),
             used: AtomicU64::new(0),
-            limit: AtomicU64::new(u64::MAX),
             free: AtomicU64::new(u64::MAX),
             is_full: AtomicBool::new(false),
             is_bare: AtomicBool::new(false),
             is_bounded: AtomicBool::new(false),
             given_back_to: std::sync::Mutex::new(0),
+            counted: std::sync::Mutex::new((0, 0)),
+            reserved: AtomicU64::new(0),
+            settled: AtomicU64::new(0),
+            base: AtomicU64::new(0),
+            look: Notify::new(),
         }
     }
 
     pub(crate) fn level(&self) -> Pressure {
-        Pressure::from_index(self.level.load(Ordering::Relaxed))
+        let measured = Pressure::from_index(self.level.load(Ordering::Relaxed));
+        if self.budget.is_none() {
+            return measured;
+        }
+        let used = self.held_with(self.reserved.load(Ordering::Acquire));
+        measured.max(pressure(Measured { used, free: None }, self.budget))
+    }
+
+    /// What the outbox holds, where so many bytes have been reserved in all.
+    fn held_with(&self, reserved: u64) -> u64 {
+        self.base.load(Ordering::Acquire).wrapping_add(reserved)
+    }
+
+    /// Counts a message against the budget before it is written; `None` where there is no budget.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Option<Reserved<'_>>, Problem> {
+        let Some(budget) = self.budget else {
+            return Ok(None);
+        };
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let before = self.reserved.fetch_add(bytes, Ordering::AcqRel);
+        let reserved = Reserved { disk: self, bytes };
+        if has_room(self.held_with(before), bytes, budget) {
+            return Ok(Some(reserved));
+        }
+        reserved.give_back();
+        self.look.notify_one();
+        Err(self.refusal())
+    }
+
+    /// Ends when somebody was refused by count, but not at once again: a look may go through the whole outbox.
+    async fn asked_for(&self) {
+        tokio::time::sleep(LOOK_SOON).await;
+        self.look.notified().await;
+    }
+
+    fn refusal(&self) -> Problem {
+        let problem = Problem::new(ErrorCode::InsufficientStorage, self.figures());
+        problem.next("Let the outbox drain, or give payloads back with `heddle daemon outbox prune --confirm`; known ids are still answered.")
     }
 
     /// Why nothing new is taken, where the pressure has come to that. One atomic load when it has not.
@@ -74,8 +147,7 @@ impl Disk {
         if self.level.load(Ordering::Relaxed) < from.index() {
             return None;
         }
-        let problem = Problem::new(ErrorCode::InsufficientStorage, self.figures());
-        Some(problem.next("Let the outbox drain, or give payloads back with `heddle daemon outbox prune --confirm`; known ids are still answered."))
+        Some(self.refusal())
     }
 
     /// Whether so much more may come in that nobody here asked for: what people send goes first.
@@ -121,12 +193,11 @@ impl Disk {
             _ => (bytes.saturating_add(1 << 19) >> 20).to_string(),
         };
         let used = self.used.load(Ordering::Relaxed);
-        let limit = self.limit.load(Ordering::Relaxed);
         match self.budget {
-            Some(_) if !self.is_full.load(Ordering::Relaxed) => format!(
+            Some(budget) if !self.is_full.load(Ordering::Relaxed) => format!(
                 "the outbox holds {} MB of the {} MB that its budget allows",
-                mb(used),
-                mb(limit)
+                mb(self.held_with(self.reserved.load(Ordering::Acquire))),
+                mb(budget)
             ),
             // Others may have filled it: what the store holds says little.
             _ => format!(
@@ -147,6 +218,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = shared.disk.asked_for() => {}
             () = shared.shutdown.cancelled() => {}
         }
     }
@@ -155,6 +227,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 /// Measures now.
 pub(crate) async fn refresh(shared: &Shared) {
     let disk = &shared.disk;
+    // Before the measure: whatever is settled by now is in it.
+    let settled = disk.settled.load(Ordering::Acquire);
     let usage = match shared.store.usage().await {
         Ok(usage) => usage,
         Err(error) => {
@@ -169,15 +243,16 @@ pub(crate) async fn refresh(shared: &Shared) {
         used,
         free: around.map(|around| around.room().saturating_add(usage.spare_bytes)),
     };
-    // The budget is the outbox's. The whole file is quickly measured; only when that is too much is it
-    // worth asking how much of it the outbox holds.
-    if disk.budget.is_some() && pressure(measured, disk.budget) >= Pressure::High {
-        match shared.store.outbox_payload_bytes().await {
-            Ok(bytes) => measured.used = bytes.min(used),
+    // The budget is the outbox's, whatever else is in the file.
+    if disk.budget.is_some() {
+        match held_by_outbox(shared).await {
+            Ok(bytes) => measured.used = bytes,
             Err(error) => tracing::warn!(%error, "the outbox's size cannot be measured"),
         }
     }
     let used = measured.used;
+    disk.base
+        .store(used.wrapping_sub(settled), Ordering::Release);
     let limit = limit_bytes(measured, disk.budget).unwrap_or(u64::MAX);
     let is_full = around.is_some_and(FileSystem::is_full);
     let level = match pressure(measured, disk.budget) {
@@ -190,7 +265,6 @@ pub(crate) async fn refresh(shared: &Shared) {
         around.map_or(u64::MAX, |around| around.free),
         Ordering::Relaxed,
     );
-    disk.limit.store(limit, Ordering::Relaxed);
     let before = Pressure::from_index(disk.level.swap(level.index(), Ordering::Relaxed));
     // A gauge is a double; files beyond 2^53 bytes are not met.
     #[allow(clippy::cast_precision_loss)]
@@ -206,6 +280,25 @@ pub(crate) async fn refresh(shared: &Shared) {
             "the outbox's disk pressure has changed"
         );
     }
+}
+
+/// Bytes of the outbox's payloads. What came since the last look is added to what was counted before, which may
+/// have shrunk meanwhile; where that would matter, all of it is counted anew.
+async fn held_by_outbox(shared: &Shared) -> Result<u64, StoreError> {
+    let disk = &shared.disk;
+    let (after, before) = *lock(&disk.counted);
+    let (bytes, through) = shared.store.outbox_payload_bytes(after).await?;
+    let mut counted = (through, before.saturating_add(bytes));
+    let measured = Measured {
+        used: counted.1,
+        free: None,
+    };
+    if after > 0 && pressure(measured, disk.budget) >= Pressure::High {
+        let (bytes, through) = shared.store.outbox_payload_bytes(0).await?;
+        counted = (through, bytes);
+    }
+    *lock(&disk.counted) = counted;
+    Ok(counted.1)
 }
 
 fn say_high(shared: &Shared, level: Pressure, used: u64, limit: u64) {
@@ -225,9 +318,10 @@ async fn give_back(shared: &Shared) {
     let filter = PruneFilter {
         statuses: vec![OutboxStatus::Done],
         before: WallMs(i64::MAX),
+        with_empty: false,
     };
     let after = *lock(&shared.disk.given_back_to);
-    match prune::run(shared, filter, after, STRETCHES_MAX, true).await {
+    match prune::run(shared, filter, after, STRETCHES_MAX, prune::Prune::Empty).await {
         Ok(pruned) => {
             let is_bare = pruned.rows == 0 && pruned.next.is_none();
             shared.disk.is_bare.store(is_bare, Ordering::Relaxed);

@@ -1,4 +1,5 @@
-//! Prune: payloads are given back in small transactions; nothing else about a row changes (C33).
+//! Prune: payloads are given back in small transactions; nothing else about a row changes (C33), unless an operator
+//! retires dead rows.
 
 use heddle_core::limits::PRUNE_BYTES_MAX;
 use heddle_store::{PruneFilter, StoreError};
@@ -14,7 +15,16 @@ pub(crate) struct Pruned {
     pub(crate) next: Option<i64>,
 }
 
-/// Goes through at most so many stretches of the outbox behind `after`. Without `confirmed` it only counts.
+/// What becomes of the rows that are found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prune {
+    Count,
+    Empty,
+    /// Dead ones are aborted, too.
+    Retire,
+}
+
+/// Goes through at most so many stretches of the outbox behind `after`.
 ///
 /// Even giving back needs room in the log, for the pages that held a row's head: on a disk with little room
 /// a transaction takes few rows, and the log is moved into the file between two of them.
@@ -23,7 +33,7 @@ pub(crate) async fn run(
     filter: PruneFilter,
     after: i64,
     stretches_max: usize,
-    confirmed: bool,
+    what: Prune,
 ) -> Result<Pruned, StoreError> {
     let mut pruned = Pruned {
         next: Some(after),
@@ -32,9 +42,11 @@ pub(crate) async fn run(
     for _ in 0..stretches_max {
         let Some(after) = pruned.next else { break };
         let look = shared.store.prune_look(filter.clone(), after).await?;
-        if confirmed {
-            for chunk in chunks(&look.rows, shared.disk.prune_rows_max()) {
-                empty(shared, chunk).await?;
+        for chunk in chunks(&look.rows, shared.disk.prune_rows_max()) {
+            match what {
+                Prune::Count => {}
+                Prune::Empty => empty(shared, chunk).await?,
+                Prune::Retire => retire(shared, chunk).await?,
             }
         }
         pruned.rows += look.rows.len() as u64;
@@ -46,6 +58,16 @@ pub(crate) async fn run(
         pruned.next = look.next;
     }
     Ok(pruned)
+}
+
+async fn retire(shared: &Shared, chunk: &[(i64, usize)]) -> Result<(), StoreError> {
+    let arrivals = chunk.iter().map(|(arrival, _)| *arrival).collect();
+    let at = shared.clock.wall();
+    shared
+        .store
+        .retire(arrivals, "operator", at)
+        .await
+        .map(drop)
 }
 
 /// One transaction; on a full disk row by row, because even giving back needs a little room in the log.

@@ -52,6 +52,9 @@ pub(crate) async fn requeue(
         }
         None => ClientMessageId::minted(shared.ids.ulid()),
     };
+    if old.payload.is_empty() {
+        return only_look(shared, mesh, &old).await;
+    }
     let request = from_wire::send_request(&patched(&old, body.patch_payload)?)?;
     let sealed = seal(mesh, &request)?;
     if let Some(committed) = last_look(shared, mesh, &old, body.force).await? {
@@ -90,7 +93,9 @@ fn not_requeueable(status: OutboxStatus) -> Problem {
     let next = match status {
         OutboxStatus::Inflight => "Wait for the broker's verdict; then look again.",
         OutboxStatus::Done => "The broker has it; there is nothing to requeue.",
-        _ => "Requeue its successor instead; the row names it.",
+        _ => {
+            "Requeue its successor instead, if the row names one; without one, send the message anew under a new id."
+        }
     };
     Problem::new(
         ErrorCode::IdempotencyKeyReused,
@@ -128,6 +133,20 @@ pub(crate) async fn look(mesh: &MeshState, row: &OutboxRow) -> Result<Option<Row
     }
 }
 
+/// Of a row whose payload was pruned nothing can be sent; whether it arrived can still be known.
+async fn only_look(shared: &Shared, mesh: &MeshState, old: &OutboxRow) -> Result<Outcome, Problem> {
+    match last_look(shared, mesh, old, true).await? {
+        Some(old) => Ok(Outcome { old, new: None }),
+        None => Err(Problem::new(
+            ErrorCode::PayloadPruned,
+            format!(
+                "row {} gave up its payload in a prune; there is nothing to requeue",
+                old.row
+            ),
+        )),
+    }
+}
+
 /// Asks the broker for the old id. `Some` is the old row, settled as done.
 async fn last_look(
     shared: &Shared,
@@ -145,7 +164,7 @@ async fn last_look(
     }
 }
 
-/// A dead row, or one that is on its way by now, whose message the broker holds.
+/// A row that somebody else has moved since it was looked at, and whose message the broker holds.
 fn has_arrived(done: &RowMove) -> Problem {
     let mut problem = Problem::new(
         ErrorCode::IdempotencyKeyReused,
@@ -165,13 +184,29 @@ fn has_arrived(done: &RowMove) -> Problem {
     problem
 }
 
-/// The look was a transmission: the row passes through `inflight`. A dead row stays dead, because
-/// `dead` has no way to `done`; its requeue is refused instead.
+/// The look was a transmission: a waiting row passes through `inflight`. A dead one is done at once: it is
+/// never on its way again.
 async fn settle_as_done(
     shared: &Shared,
     old: &OutboxRow,
     done: RowMove,
 ) -> Result<OutboxRow, Problem> {
+    if old.status == OutboxStatus::Dead
+        && let RowMove::Done {
+            broker_message_id,
+            history_id,
+        } = &done
+    {
+        let place = (*broker_message_id, *history_id);
+        let at = shared.clock.wall();
+        let settled = shared
+            .store
+            .settle_dead_as_done(old.row, old.attempts, place, at);
+        if settled.await.map_err(|error| store_problem(&error))? {
+            return find_row(shared, old.row).await;
+        }
+        return Err(has_arrived(&done));
+    }
     let taken = shared.store.take_one(old.row).await;
     let Some(taken) = taken.map_err(|error| store_problem(&error))? else {
         return Err(has_arrived(&done));
@@ -197,15 +232,6 @@ pub(crate) async fn find_row(shared: &Shared, row: RowId) -> Result<OutboxRow, P
 
 /// The old request, with the patch's fields in place of its own (C19: the rest travels along).
 fn patched(old: &OutboxRow, patch: Option<Value>) -> Result<SendBody, Problem> {
-    if old.payload.is_empty() {
-        return Err(Problem::new(
-            ErrorCode::PayloadPruned,
-            format!(
-                "row {} gave up its payload in a prune; there is nothing to requeue",
-                old.row
-            ),
-        ));
-    }
     let envelope = Envelope::parse(&old.payload)
         .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
     let body = SendBody {

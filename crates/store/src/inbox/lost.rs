@@ -1,16 +1,17 @@
-//! An inbox that was lost with a damaged file: which meshes must be asked again, and what came back.
+//! An inbox that was lost with a damaged file, or with the newer one of two: which meshes must be asked again, and
+//! what came back.
 //!
 //! The mark is made in the transaction that leaves the rows behind, and the place to go on from moves with
 //! the rows that came: a crash anywhere asks for at most one page twice, and what is there already stays.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{IdKey, MeshId};
+use heddle_core::ids::{HistoryId, IdKey, MeshId};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use crate::cells::history_cells;
 use crate::error::StoreError;
-use crate::inbox::cursor::last_arrival;
-use crate::inbox::receive::Received;
-use crate::inbox::receive::store_item;
+use crate::inbox::cursor::{last_arrival, read_cursor};
+use crate::inbox::receive::{RAISE_CURSOR, Received, store_item};
 use crate::inbox::row::NewInboxRow;
 use crate::store::Store;
 
@@ -41,16 +42,16 @@ pub(crate) const LOST: &str = "
 pub(crate) const MARK_LEVELS: &str = "
     UPDATE inbox SET shown_at = ?2, acked_at = ?3 WHERE arrival = ?1";
 
-pub(crate) const COUNT_RECOVERED: &str = "
-    INSERT INTO delivery (mesh_id, history_epoch, history_seq, item_count) VALUES (?1, 0, 0, ?2)
-    ON CONFLICT (mesh_id) DO UPDATE SET item_count = item_count + excluded.item_count";
-
 pub(crate) const MOVE_LOST: &str = "
     UPDATE inbox_lost SET cursor = ?2, is_over = ?3, recovered = recovered + ?4, gone = gone + ?5
     WHERE mesh_id = ?1";
 
 const PASS_HOOKS: &str = "
     UPDATE inbox_state SET hooks_through = ?2 WHERE hooks_through = ?1";
+
+pub(crate) const ASK_AGAIN: &str = "
+    INSERT INTO inbox_lost (mesh_id) VALUES (?1)
+    ON CONFLICT (mesh_id) DO UPDATE SET cursor = NULL, is_over = 0, recovered = 0, gone = 0";
 
 /// Every mesh of the file has lost its part of the inbox.
 pub(crate) fn mark_all(new: &Connection) -> rusqlite::Result<()> {
@@ -75,6 +76,16 @@ impl Store {
                 })
                 .optional()?;
             Ok(found)
+        })
+        .await
+    }
+
+    /// The broker gave more than is here: all that it still holds is to be asked for.
+    pub async fn inbox_ask_again(&self, mesh: MeshId) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            let mut statement = connection.prepare_cached(ASK_AGAIN)?;
+            statement.execute([mesh.0.to_bytes()])?;
+            Ok(())
         })
         .await
     }
@@ -105,10 +116,14 @@ impl Store {
                 }
             }
             let count = i64::try_from(arrivals.len()).unwrap_or(i64::MAX);
+            // The cursor is what this home has heard of: it rises to what came back.
+            let highest = page.iter().map(|item| item.row.history_id).max();
+            let highest = highest.max(Some(read_cursor(connection, mesh)?));
+            let (epoch, seq) = history_cells(highest.unwrap_or(HistoryId::ZERO));
             let mesh = mesh.0.to_bytes();
             connection
-                .prepare_cached(COUNT_RECOVERED)?
-                .execute(params![mesh, count])?;
+                .prepare_cached(RAISE_CURSOR)?
+                .execute(params![mesh, epoch, seq, count])?;
             connection.prepare_cached(MOVE_LOST)?.execute(params![
                 mesh,
                 next,

@@ -1,15 +1,14 @@
 //! Finding items by parts of a text, for scripts that put no space between words: read and compared, newest
 //! first, within bounds.
 
-use heddle_core::names::{AgentName, MemberName, TopicName};
-use rusqlite::params;
+use heddle_core::names::TopicName;
 
 use crate::error::StoreError;
 use crate::inbox::index::BodyOf;
 use crate::inbox::page::{InboxFilter, InboxRows};
 use crate::inbox::query::SearchQuery;
 use crate::inbox::row::{InboxRow, inbox_columns, read_row};
-use crate::inbox::search::SEARCH;
+use crate::inbox::search::{SEARCH, matching};
 use crate::store::Store;
 
 /// Items that one search reads, and how many bytes of them.
@@ -39,18 +38,7 @@ impl Store {
         self.read(move |connection| {
             let sql = if query.has_words() { SEARCH } else { SCAN };
             let mut statement = connection.prepare_cached(sql)?;
-            let mut rows = statement.query(params![
-                query.as_str(),
-                before.unwrap_or(i64::MAX),
-                filter.mesh.map(|mesh| mesh.0.to_bytes()),
-                filter.agent.as_ref().map(AgentName::as_str),
-                filter.since.map(|since| since.0),
-                filter.topic.as_ref().map(TopicName::as_str),
-                filter.from_member.as_ref().map(MemberName::as_str),
-                filter.from_agent.as_ref().map(AgentName::as_str),
-                SCAN_ROWS_MAX,
-                filter.after.unwrap_or(0),
-            ])?;
+            let mut rows = matching(&mut statement, &query, before, (&filter, SCAN_ROWS_MAX))?;
             let mut page = InboxRows::default();
             let (mut read, mut scanned, mut bytes) = (0, 0_usize, 0_usize);
             while let Some(row) = rows.next()? {

@@ -1,6 +1,6 @@
 //! Finding items by their words, newest first.
 
-use rusqlite::params;
+use rusqlite::{Rows, Statement, params};
 
 use heddle_core::names::{AgentName, MemberName, TopicName};
 
@@ -36,20 +36,31 @@ impl Store {
     ) -> Result<InboxRows, StoreError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(SEARCH)?;
-            let rows = statement.query(params![
-                query.as_str(),
-                before.unwrap_or(i64::MAX),
-                filter.mesh.map(|mesh| mesh.0.to_bytes()),
-                filter.agent.as_ref().map(AgentName::as_str),
-                filter.since.map(|since| since.0),
-                filter.topic.as_ref().map(TopicName::as_str),
-                filter.from_member.as_ref().map(MemberName::as_str),
-                filter.from_agent.as_ref().map(AgentName::as_str),
-                one_more(filter.limit),
-                filter.after.unwrap_or(0),
-            ])?;
+            let limit = one_more(filter.limit);
+            let rows = matching(&mut statement, &query, before, (&filter, limit))?;
             take_page(rows, &filter)
         })
         .await
     }
+}
+
+/// Runs a search or a scan: both take the same parameters.
+pub(super) fn matching<'s>(
+    statement: &'s mut Statement<'_>,
+    query: &SearchQuery,
+    before: Option<i64>,
+    (filter, limit): (&InboxFilter, i64),
+) -> rusqlite::Result<Rows<'s>> {
+    statement.query(params![
+        query.as_str(),
+        before.unwrap_or(i64::MAX),
+        filter.mesh.map(|mesh| mesh.0.to_bytes()),
+        filter.agent.as_ref().map(AgentName::as_str),
+        filter.since.map(|since| since.0),
+        filter.topic.as_ref().map(TopicName::as_str),
+        filter.from_member.as_ref().map(MemberName::as_str),
+        filter.from_agent.as_ref().map(AgentName::as_str),
+        limit,
+        filter.after.unwrap_or(0),
+    ])
 }

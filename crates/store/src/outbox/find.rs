@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use heddle_core::ids::{ClientMessageId, IdKey, MeshId, RowId};
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, IdKey, MeshId, RowId};
 use heddle_core::names::AgentName;
 use rusqlite::Connection;
 
+use crate::cells::history_cells;
 use crate::error::StoreError;
 use crate::outbox::row::{OutboxRow, look_up, read_rows, select_row};
 use crate::outbox::senders::senders;
@@ -20,11 +21,22 @@ pub enum OutboxFind {
         mesh: Option<MeshId>,
         agent: Option<AgentName>,
     },
+    /// What the broker called it. Goes through the whole outbox: nobody but a person asks so.
+    BrokerMessageId(BrokerMessageId),
+    /// Where it stands in a mesh's history; every mesh has one of its own. The same price.
+    HistoryId(HistoryId),
 }
 
 pub(crate) const BY_ROW_ID: &str = select_row!(with_payload, "FROM outbox WHERE row_id = ?1");
 
 const BY_ID_KEY_WITH_PAYLOAD: &str = select_row!(with_payload, "FROM outbox WHERE id_key = ?1");
+
+const BY_BROKER_ID: &str = select_row!(with_payload, "FROM outbox WHERE broker_message_id = ?1");
+
+const BY_PLACE: &str = select_row!(
+    with_payload,
+    "FROM outbox WHERE history_epoch = ?1 AND history_seq = ?2"
+);
 
 pub(crate) const BY_PREDECESSOR: &str =
     select_row!(without_payload, "FROM outbox WHERE superseded_by = ?1");
@@ -36,6 +48,13 @@ impl Store {
             OutboxFind::Row(row) => read_rows(connection, BY_ROW_ID, [row.0.to_bytes()]),
             OutboxFind::ClientMessageId { id, mesh, agent } => {
                 find_by_client_id(connection, &id, mesh, agent.as_ref())
+            }
+            OutboxFind::BrokerMessageId(id) => {
+                read_rows(connection, BY_BROKER_ID, [id.0.to_bytes()])
+            }
+            OutboxFind::HistoryId(place) => {
+                let (epoch, seq) = history_cells(place);
+                read_rows(connection, BY_PLACE, [epoch, seq])
             }
         })
         .await

@@ -26,12 +26,12 @@ pub(crate) use {
     insert::{INSERT, INSERT_IF_FREE},
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
-    prune::{EMPTY, LOOK},
+    prune::{EMPTY, LOOK, RETIRE},
     recover::{NOTE_INTERRUPTED, RECOVER_INFLIGHT, RECOVER_OPS, RECOVER_PENDING},
     requeue::ABORT,
     row::BY_ID_KEY,
     senders::{NOTE_SENDER, SENDERS},
-    settle::{DEAD, DONE, PARK as PARK_INFLIGHT, RETRY},
+    settle::{DEAD, DEAD_IS_DONE, DONE, PARK as PARK_INFLIGHT, RETRY},
     take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, WINDOW},
 };
 

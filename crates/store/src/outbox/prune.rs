@@ -1,5 +1,6 @@
 //! Prune: gives the bytes of payloads back and nothing else. Ids, fingerprints, states and chains stay
-//! for ever (C33, OB-10).
+//! for ever (C33, OB-10). Dead rows can be retired besides, where an operator says so: they are aborted then,
+//! without a successor, and their ids stay taken.
 //!
 //! The pages that become free are used again by later writes; the file itself does not shrink. `usage`
 //! therefore counts the pages in use.
@@ -19,6 +20,8 @@ pub struct PruneFilter {
     pub statuses: Vec<OutboxStatus>,
     /// Accepted before this time.
     pub before: WallMs,
+    /// Also rows that have no payload any more.
+    pub with_empty: bool,
 }
 
 /// A stretch of the outbox, looked through.
@@ -42,7 +45,7 @@ const PAGES_MAX: u32 = u32::MAX - 1;
 
 pub(crate) const LOOK: &str = "
     SELECT arrival, length(payload) FROM outbox
-    WHERE arrival > ?1 AND arrival <= ?2 AND length(payload) > 0 AND enqueued_at < ?3
+    WHERE arrival > ?1 AND arrival <= ?2 AND (?7 OR length(payload) > 0) AND enqueued_at < ?3
         AND ((?4 AND status = 'done') OR (?5 AND status = 'dead') OR (?6 AND status = 'aborted'))
     ORDER BY arrival";
 
@@ -50,6 +53,10 @@ pub(crate) const LOOK: &str = "
 pub(crate) const EMPTY: &str = "
     UPDATE outbox SET payload = x'' WHERE arrival = ?1 AND length(payload) > 0
         AND (status = 'done' OR status = 'dead' OR status = 'aborted')";
+
+pub(crate) const RETIRE: &str = "
+    UPDATE outbox SET status = 'aborted', aborted_at = ?2, aborted_by = ?3, payload = x''
+    WHERE arrival = ?1 AND status = 'dead'";
 
 // The length of a blob stands in the head of its row: its pages are not read.
 pub(crate) const PAYLOAD_BYTES: &str = "
@@ -77,6 +84,7 @@ impl Store {
                 wants(OutboxStatus::Done),
                 wants(OutboxStatus::Dead),
                 wants(OutboxStatus::Aborted),
+                filter.with_empty,
             ])?;
             let mut found = Vec::new();
             while let Some(row) = rows.next()? {
@@ -104,10 +112,28 @@ impl Store {
         .await
     }
 
-    /// Bytes of all payloads that were not given back. Goes through the whole outbox, a stretch at a
-    /// time: for when a closer look is worth it.
-    pub async fn outbox_payload_bytes(&self) -> Result<u64, StoreError> {
-        let (mut after, mut bytes) = (0_i64, 0_u64);
+    /// Retires these rows as far as they are dead, in one transaction, and empties their payloads; how many that were.
+    pub async fn retire(
+        &self,
+        arrivals: Vec<i64>,
+        by: &'static str,
+        at: WallMs,
+    ) -> Result<u64, StoreError> {
+        self.write(move |connection| {
+            let mut statement = connection.prepare_cached(RETIRE)?;
+            let mut retired = 0;
+            for arrival in arrivals {
+                retired += statement.execute(params![arrival, at.0, by])?;
+            }
+            Ok(u64::try_from(retired).unwrap_or(u64::MAX))
+        })
+        .await
+    }
+
+    /// Bytes of the payloads behind this arrival that were not given back, and the last arrival that was looked
+    /// at. From 0 on it goes through the whole outbox, a stretch at a time.
+    pub async fn outbox_payload_bytes(&self, mut after: i64) -> Result<(u64, i64), StoreError> {
+        let mut bytes = 0_u64;
         loop {
             let (through, stretch) = self
                 .read(move |connection| {
@@ -121,7 +147,7 @@ impl Store {
             bytes = bytes.saturating_add(u64::try_from(stretch).unwrap_or(0));
             match through {
                 Some(through) => after = through,
-                None => return Ok(bytes),
+                None => return Ok((bytes, after)),
             }
         }
     }

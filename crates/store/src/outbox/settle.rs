@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
-use heddle_core::drain::RowMove;
-use heddle_core::ids::RowId;
+use heddle_core::drain::{COMMITTED, RowMove};
+use heddle_core::ids::{BrokerMessageId, HistoryId, RowId};
 use rusqlite::{Connection, params};
 
 use crate::cells::history_cells;
@@ -29,6 +29,12 @@ pub(crate) const DONE: &str = "
     UPDATE outbox SET status = 'done', attempts = attempts + 1, last_error = NULL,
         delivered_at = ?2, broker_message_id = ?3, history_epoch = ?4, history_seq = ?5
     WHERE row_id = ?1 AND status = 'inflight'";
+
+// A last look found at the broker what had been given up here.
+pub(crate) const DEAD_IS_DONE: &str = "
+    UPDATE outbox SET status = 'done', attempts = attempts + 1, last_error = NULL,
+        delivered_at = ?2, broker_message_id = ?3, history_epoch = ?4, history_seq = ?5
+    WHERE row_id = ?1 AND status = 'dead'";
 
 pub(crate) const DEAD: &str = "
     UPDATE outbox SET status = 'dead', attempts = attempts + 1, last_error = ?2
@@ -72,6 +78,25 @@ impl Store {
         }
         Ok(())
     }
+
+    /// A dead row that the broker turns out to hold is done (DR-05); false where it is not dead any more.
+    pub async fn settle_dead_as_done(
+        &self,
+        row: RowId,
+        attempts: u32,
+        place: (BrokerMessageId, HistoryId),
+        at: WallMs,
+    ) -> Result<bool, StoreError> {
+        self.write(move |connection| {
+            let moved = execute_done(connection, DEAD_IS_DONE, (row, at), place)?;
+            if moved == 1 {
+                let number = attempts.saturating_add(1);
+                attempts::note(connection, row, number, at, (COMMITTED, ""))?;
+            }
+            Ok(moved == 1)
+        })
+        .await
+    }
 }
 
 /// How many rows it moved: one or none.
@@ -82,14 +107,8 @@ fn settle_one(connection: &Connection, settle: &Settle) -> Result<usize, StoreEr
             broker_message_id,
             history_id,
         } => {
-            let (epoch, seq) = history_cells(*history_id);
-            connection.prepare_cached(DONE)?.execute(params![
-                row,
-                settle.at.0,
-                broker_message_id.0.to_bytes(),
-                epoch,
-                seq
-            ])?
+            let place = (*broker_message_id, *history_id);
+            execute_done(connection, DONE, (settle.row, settle.at), place)?
         }
         RowMove::Dead { reason } => connection
             .prepare_cached(DEAD)?
@@ -107,6 +126,19 @@ fn settle_one(connection: &Connection, settle: &Settle) -> Result<usize, StoreEr
         note_attempt(connection, settle)?;
     }
     Ok(moved)
+}
+
+fn execute_done(
+    connection: &Connection,
+    sql: &'static str,
+    (row, at): (RowId, WallMs),
+    (message, place): (BrokerMessageId, HistoryId),
+) -> Result<usize, StoreError> {
+    let (epoch, seq) = history_cells(place);
+    let row = row.0.to_bytes();
+    let message = message.0.to_bytes();
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement.execute(params![row, at.0, message, epoch, seq])?)
 }
 
 /// The usual way, delivered at once, leaves no trace beyond the row itself.

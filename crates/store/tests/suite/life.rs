@@ -354,6 +354,7 @@ fn filter(statuses: &[OutboxStatus], before: WallMs) -> PruneFilter {
     PruneFilter {
         statuses: statuses.to_vec(),
         before,
+        with_empty: false,
     }
 }
 

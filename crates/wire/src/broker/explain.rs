@@ -79,6 +79,9 @@ pub struct QueueState {
     /// What is left of the lease, if it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
+    /// When the latest lease began; absent where nobody noted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taken_at: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub acked_at: Option<i64>,
 }

@@ -6,7 +6,6 @@ use heddle_core::ids::{
 };
 use heddle_core::membership::{PublicKey, Signature};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
-use heddle_core::negotiate::Features;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -259,7 +258,9 @@ pub enum ServerFrame {
         epoch: u64,
         /// Rises with every connection of this member; an old one never touches a newer one.
         generation: u64,
-        features: Features,
+        /// As it came: what cannot be read of it decides who is refused, and how (`core::negotiate`).
+        #[serde(default)]
+        features: serde_json::Value,
         roster: Roster,
     },
     /// The invitation was taken up, now or before; the answer to a claim.

@@ -1,5 +1,6 @@
 //! `GET /v1/explain/{id}`: the whole story of an id across both layers, and its receipts.
 
+use heddle_core::error_code::ErrorCode;
 use serde::{Deserialize, Serialize};
 
 use super::outbox::{AttemptView, OutboxRow};
@@ -56,7 +57,8 @@ pub struct ExplainView {
     pub broker: Option<BrokerView>,
     /// Oldest first; of many the first five and the last twenty.
     pub attempts: Vec<AttemptView>,
-    /// What the limiter said when the broker let the message in; null where nobody noted it.
+    /// What the limiter said: when the broker let the message in, or that it does not yet; null where nobody
+    /// noted it.
     pub limiter: Option<LimiterView>,
     pub deliveries: Vec<DeliveryView>,
     /// Recipients beyond the ones listed.
@@ -107,14 +109,59 @@ pub struct QueueStateView {
     pub delivery_count: u64,
     pub holder: Option<String>,
     pub lease_left_seconds: Option<u64>,
+    /// When the latest lease began; null where nobody noted it.
+    #[serde(default)]
+    pub taken_at: Option<String>,
     pub acked_at: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimiterView {
-    pub window: u64,
-    /// False: the id had been counted in this window already, so this was free.
+    /// `counted`: let in, for one of the budget. `free`: let in, and the id had been counted in this window
+    /// already. `refused`: not let in so far.
+    #[serde(default)]
+    pub decision: String,
+    /// In which it was let in; null while it is not.
+    #[serde(default)]
+    pub window: Option<u64>,
     pub counted: bool,
+    /// How often it was refused, of the attempts that are listed.
+    #[serde(default)]
+    pub refused: u64,
+    #[serde(default)]
+    pub last_refused_at: Option<String>,
+    /// The limiter's own words, of the last refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+impl LimiterView {
+    /// From what the broker noted when it let the message in, and from the attempts before.
+    pub fn of(noted: Option<(u64, bool)>, attempts: &[AttemptView]) -> Option<Self> {
+        let is_refusal = |attempt: &&AttemptView| {
+            let code = ErrorCode::parse(&attempt.outcome);
+            matches!(
+                code,
+                Some(ErrorCode::RateLimited | ErrorCode::LimiterUnavailable)
+            )
+        };
+        let refusals: Vec<&AttemptView> = attempts.iter().filter(is_refusal).collect();
+        let decision = match noted {
+            Some((_, true)) => "counted",
+            Some((_, false)) => "free",
+            None if refusals.is_empty() => return None,
+            None => "refused",
+        };
+        let last = refusals.last();
+        Some(Self {
+            decision: decision.to_owned(),
+            window: noted.map(|(window, _)| window),
+            counted: noted.is_some_and(|(_, counted)| counted),
+            refused: u64::try_from(refusals.len()).unwrap_or(u64::MAX),
+            last_refused_at: last.map(|attempt| attempt.at.clone()),
+            detail: last.map(|attempt| attempt.detail.clone()),
+        })
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -123,6 +170,25 @@ pub struct DeliveryView {
     pub delivered_at: Option<String>,
     pub shown_at: Option<String>,
     pub acked_at: Option<String>,
+}
+
+impl QueueStateView {
+    /// With a consumer it is delivered; with one that has given it back, or whose time is over, it is not.
+    fn receipts(&self) -> Vec<ReceiptView> {
+        let of = |level: Level, at: &Option<String>| {
+            at.as_ref().map(|at| ReceiptView {
+                level: level.as_str().to_owned(),
+                at: at.clone(),
+                recipient: self.holder.clone(),
+            })
+        };
+        let is_held = self.status == "leased" || self.status == "acked";
+        let taken = of(Level::Delivered, &self.taken_at).filter(|_| is_held);
+        taken
+            .into_iter()
+            .chain(of(Level::Acked, &self.acked_at))
+            .collect()
+    }
 }
 
 impl DeliveryView {
@@ -162,6 +228,38 @@ impl ExplainView {
         }
     }
 
+    /// The highest level that holds for everybody, as far as this home knows.
+    pub fn level_of_all(&self) -> Level {
+        let Some(broker) = &self.broker else {
+            return Level::Local;
+        };
+        if let Some(queue) = &broker.queue {
+            return match queue.status.as_str() {
+                "acked" => Level::Acked,
+                "leased" => Level::Delivered,
+                _ => Level::Committed,
+            };
+        }
+        if self.may_have_others() || self.deliveries_left_off > 0 || self.deliveries.is_empty() {
+            return Level::Committed;
+        }
+        let holds = |level: &Level| self.deliveries.iter().all(|d| d.at(*level).is_some());
+        let above = [Level::Acked, Level::Shown, Level::Delivered];
+        above.into_iter().find(holds).unwrap_or(Level::Committed)
+    }
+
+    /// The highest level that holds for anybody, and for how many recipients it does.
+    pub fn level_of_some(&self) -> Option<(Level, usize)> {
+        let count = |level: Level| {
+            let reached = self.deliveries.iter().filter(|d| d.at(level).is_some());
+            reached.count()
+        };
+        [Level::Acked, Level::Shown, Level::Delivered]
+            .into_iter()
+            .map(|level| (level, count(level)))
+            .find(|(_, count)| *count > 0)
+    }
+
     /// A direct message has one recipient; of a topic the list must be whole.
     fn may_have_others(&self) -> bool {
         self.deliveries_partial && !self.outbox.to.starts_with('@')
@@ -195,13 +293,8 @@ impl ExplainView {
             if let Some(at) = at.or(self.outbox.delivered_at.as_ref()) {
                 receipts.push(alone(Level::Committed, at));
             }
-            if let Some(queue) = &broker.queue
-                && let Some(at) = &queue.acked_at
-            {
-                receipts.push(ReceiptView {
-                    recipient: queue.holder.clone(),
-                    ..alone(Level::Acked, at)
-                });
+            if let Some(queue) = &broker.queue {
+                receipts.extend(queue.receipts());
             }
         }
         for level in [Level::Delivered, Level::Shown, Level::Acked] {

@@ -78,6 +78,9 @@ pub struct PruneBody {
     /// Without it nothing is changed, and the answer says what would be.
     #[serde(default)]
     pub confirm: bool,
+    /// With the status `dead` alone: they are aborted besides, and are not told as dead any more. Their ids stay taken.
+    #[serde(default)]
+    pub retire: bool,
     /// The cursor of the answer before.
     #[serde(default)]
     pub cursor: Option<String>,

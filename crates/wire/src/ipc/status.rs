@@ -32,9 +32,16 @@ pub struct MeshStatus {
     /// Why it is not connected, where it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
+    /// What the limiter of its broker says while it lets nothing more in; what was accepted waits, and goes out by
+    /// itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited: Option<String>,
     /// Why its broker does not let this home in, where it does not: waiting would not change that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// That the store is an earlier copy of itself, where its broker shows that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub older: Option<String>,
     /// Members that this home has seen and that its own broker does not know any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members_lost: Vec<String>,
@@ -102,8 +109,9 @@ impl Verdict {
 impl StatusView {
     /// The verdict, and the one command to run next. The first row that fits counts.
     pub fn judge(&self) -> (Verdict, &'static str) {
-        let needs_a_person =
-            |mesh: &MeshStatus| mesh.refused.is_some() || !mesh.members_lost.is_empty();
+        let needs_a_person = |mesh: &MeshStatus| {
+            mesh.refused.is_some() || mesh.older.is_some() || !mesh.members_lost.is_empty()
+        };
         let table = [
             // What does not mend itself has its own sentences.
             (

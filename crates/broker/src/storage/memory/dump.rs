@@ -133,7 +133,7 @@ impl Tables {
             lines.push(format!("queue {mesh} {name} {}", queue.fence));
             for (at, work) in &queue.items {
                 lines.push(format!(
-                    "work {mesh} {name} {at} {} {} {} {} {} {}",
+                    "work {mesh} {name} {at} {} {} {} {} {} {} {}",
                     work.priority.rank(),
                     work.fence,
                     work.delivery_count,
@@ -143,6 +143,7 @@ impl Tables {
                     work.leased_until
                         .map_or("-1".to_owned(), |until| until.0.to_string()),
                     shown(work.acked_at),
+                    shown(work.taken_at),
                 ));
             }
         }

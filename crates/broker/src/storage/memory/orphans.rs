@@ -56,8 +56,16 @@ impl Found {
             let mut history = tables.history.iter();
             let place = history.find(|(_, place)| place.broker_message_id == *message_id);
             let is_expired = place.is_some_and(|(_, place)| place.is_expired);
-            if !is_expired && !tables.dedupe.contains_key(&key) {
-                self.add("message_without_dedupe", message_id.to_string());
+            match tables.dedupe.get(&key) {
+                Some(row) if row.consumed.broker_message_id == *message_id => {
+                    let is_same = row.destination == message.destination
+                        && row.consumed.first_seen_at == message.accepted_at;
+                    if !is_same {
+                        self.add("message_differs_from_dedupe", message_id.to_string());
+                    }
+                }
+                _ if is_expired => {}
+                _ => self.add("message_without_dedupe", message_id.to_string()),
             }
             match place {
                 None => self.add("message_without_history", message_id.to_string()),

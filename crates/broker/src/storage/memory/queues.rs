@@ -28,6 +28,7 @@ pub(super) struct Work {
     pub(super) delivery_count: u64,
     pub(super) holder: Option<Party>,
     pub(super) leased_until: Option<LeaseMs>,
+    pub(super) taken_at: Option<WallMs>,
     pub(super) acked_at: Option<WallMs>,
 }
 
@@ -54,6 +55,7 @@ impl Queue {
             delivery_count: 0,
             holder: None,
             leased_until: None,
+            taken_at: None,
             acked_at: None,
         };
         self.items.insert(at, work);
@@ -102,6 +104,7 @@ impl Tables {
             work.delivery_count += 1;
             work.holder = Some(taker.agent.clone());
             work.leased_until = Some(taker.until);
+            work.taken_at = Some(taker.at);
             taken.push(Taken {
                 delivery,
                 fence: work.fence,

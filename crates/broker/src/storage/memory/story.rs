@@ -90,6 +90,7 @@ impl Tables {
             delivery_count: work.delivery_count,
             holder: holder.and_then(|party| Some((party.clone(), self.name_of(party.member)?))),
             leased_until: work.leased_until,
+            taken_at: work.taken_at,
             acked_at: work.acked_at,
         })
     }

@@ -335,6 +335,15 @@ impl Tables {
             .map(|(history_id, place)| HistoryRow {
                 history_id: *history_id,
                 broker_message_id: place.broker_message_id,
+                is_expired: place.is_expired,
+                id: self.messages.get(&place.broker_message_id).map(|message| {
+                    let SendId {
+                        sender,
+                        client_message_id,
+                        ..
+                    } = message.id.clone();
+                    (sender, client_message_id)
+                }),
                 envelope: self
                     .messages
                     .get(&place.broker_message_id)

@@ -133,6 +133,17 @@ impl<'r> Columns<'r> {
         self.parsed(ClientMessageId::parse)
     }
 
+    /// Sender and client id of a row that may be missing.
+    pub(super) fn maybe_send_id(&mut self) -> Read<Option<(Party, ClientMessageId)>> {
+        match self.maybe_party()? {
+            Some(sender) => Ok(Some((sender, self.client_message_id()?))),
+            None => {
+                self.pass(1);
+                Ok(None)
+            }
+        }
+    }
+
     pub(super) fn role(&mut self) -> Read<Role> {
         self.parsed(|text| Role::parse(text).ok_or_else(|| format!("{text:?} is no role")))
     }

@@ -30,7 +30,7 @@ const TABLES: [(&str, &str); 17] = [
     ("queue", "SELECT mesh_id, ' ', queue, ' ', fence FROM queue"),
     ("work", "SELECT mesh_id, ' ', queue, ' ', epoch, '.', seq, ' ', priority, ' ', fence, ' ', delivery_count, ' ',
         holder_member, CASE WHEN holder_member IS NULL THEN '-' ELSE '/' END, coalesce(holder_agent, ''), ' ',
-        coalesce(leased_until, -1), ' ', coalesce(acked_at, -1) FROM queue_item"),
+        coalesce(leased_until, -1), ' ', coalesce(acked_at, -1), ' ', coalesce(taken_at, -1) FROM queue_item"),
     ("standing", "SELECT mesh_id, ' ', member_id, ' ', role, ' ', enrolled_at, ' ', invite_id, CASE WHEN invite_id IS NULL THEN '-' ELSE '' END, ' ',
         coalesce(revoked_at, -1), ' ', coalesce(blocked_at, -1) FROM member_standing"),
     ("key", "SELECT mesh_id, ' ', encode(public_key, 'hex'), ' ', member_id, ' ', added_at, ' ', coalesce(retired_at, -1)

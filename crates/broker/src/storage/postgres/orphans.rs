@@ -25,7 +25,7 @@ enum Shown {
 }
 
 #[rustfmt::skip]
-const QUERIES: [(&str, Shown, &str); 14] = [
+const QUERIES: [(&str, Shown, &str); 15] = [
     ("dedupe_without_history", Shown::Id, "
 SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
 WHERE d.mesh_id = $1 AND NOT EXISTS (SELECT 1 FROM message_history h
@@ -40,6 +40,12 @@ SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_
 WHERE d.mesh_id = $1 AND EXISTS (SELECT 1 FROM message_history h
     WHERE h.mesh_id = d.mesh_id AND h.epoch = d.epoch AND h.seq = d.seq AND h.is_expired
       AND h.broker_message_id = d.broker_message_id)"),
+    ("message_differs_from_dedupe", Shown::Message, "
+SELECT m.broker_message_id FROM client_message_dedupe d
+JOIN message m ON m.mesh_id = d.mesh_id AND m.broker_message_id = d.broker_message_id
+WHERE d.mesh_id = $1 AND (d.sender_member <> m.sender_member OR d.sender_agent <> m.sender_agent
+    OR d.client_message_id <> m.client_message_id OR d.destination_kind <> m.destination_kind
+    OR d.destination_ref <> m.destination_ref OR d.first_seen_at <> m.accepted_at)"),
     ("message_without_dedupe", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = $1 AND NOT EXISTS (SELECT 1 FROM client_message_dedupe d
@@ -56,7 +62,8 @@ WHERE m.mesh_id = $1 AND m.destination_kind = 'dm'
   AND EXISTS (SELECT 1 FROM message_history h
     WHERE h.mesh_id = m.mesh_id AND h.broker_message_id = m.broker_message_id)
   AND NOT EXISTS (SELECT 1 FROM delivery_queue q
-    WHERE q.mesh_id = m.mesh_id AND q.broker_message_id = m.broker_message_id)"),
+    WHERE q.mesh_id = m.mesh_id AND q.broker_message_id = m.broker_message_id
+      AND q.agent = split_part(m.destination_ref, '/', 2))"),
     ("queue_message_without_item", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = $1 AND m.destination_kind = 'queue'

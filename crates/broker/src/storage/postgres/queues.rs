@@ -46,12 +46,13 @@ const KEEP_FENCE: &str = "UPDATE queue SET fence = $3 WHERE mesh_id = $1 AND que
 
 const LEASE: &str = "
 UPDATE queue_item i SET fence = k.fence, delivery_count = i.delivery_count + 1, holder_member = $3,
-    holder_agent = $4, leased_until = $5
+    holder_agent = $4, leased_until = $5, taken_at = $9
 FROM unnest($6::bigint[], $7::bigint[], $8::bigint[]) AS k (epoch, seq, fence)
 WHERE i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
 
 const ITEMS: &str = "
-SELECT i.epoch, i.seq, i.fence, i.delivery_count, i.holder_member, i.holder_agent, i.leased_until, i.acked_at
+SELECT i.epoch, i.seq, i.fence, i.delivery_count, i.holder_member, i.holder_agent, i.leased_until, i.taken_at,
+    i.acked_at
 FROM unnest($3::bigint[], $4::bigint[]) AS k (epoch, seq)
 JOIN queue_item i ON i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
 
@@ -75,6 +76,7 @@ fn read_item(columns: &mut Columns<'_>) -> Result<Item, JobError> {
         delivery_count: columns.number()?,
         holder: columns.maybe_party()?,
         leased_until: columns.maybe_number()?.map(LeaseMs),
+        taken_at: columns.maybe_wall()?,
         acked_at: columns.maybe_wall()?,
     })
 }
@@ -131,7 +133,15 @@ async fn take(
         transaction,
         LEASE,
         &[
-            &key, &queue, &member, &agent, &until, &epochs, &seqs, &fences,
+            &key,
+            &queue,
+            &member,
+            &agent,
+            &until,
+            &epochs,
+            &seqs,
+            &fences,
+            &taker.at.0,
         ],
     )
     .await?;

@@ -138,6 +138,7 @@ async fn work(
         delivery_count: item.delivery_count,
         holder,
         leased_until: item.leased_until,
+        taken_at: item.taken_at,
         acked_at: item.acked_at,
     }))
 }

@@ -145,6 +145,17 @@ impl<'r, 's> Columns<'r, 's> {
         self.parsed(ClientMessageId::parse)
     }
 
+    /// Sender and client id of a row that may be missing.
+    pub(super) fn maybe_send_id(&mut self) -> Read<Option<(Party, ClientMessageId)>> {
+        match self.maybe_party()? {
+            Some(sender) => Ok(Some((sender, self.client_message_id()?))),
+            None => {
+                self.next += 1;
+                Ok(None)
+            }
+        }
+    }
+
     pub(super) fn history_id(&mut self) -> Read<HistoryId> {
         Ok(HistoryId {
             epoch: self.number()?,

@@ -12,7 +12,8 @@ const LINE: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = ?1";
 const KEEP: &str = "UPDATE mesh SET next_seq = ?2 WHERE mesh_id = ?1";
 
 const AFTER: &str = "
-SELECT h.epoch, h.seq, h.broker_message_id, m.envelope
+SELECT h.epoch, h.seq, h.broker_message_id, h.is_expired, m.sender_member, m.sender_agent,
+    m.client_message_id, m.envelope
 FROM message_history h
 LEFT JOIN message m ON m.mesh_id = h.mesh_id AND m.broker_message_id = h.broker_message_id
 WHERE h.mesh_id = ?1 AND (h.epoch, h.seq) > (?2, ?3)
@@ -88,6 +89,8 @@ pub(super) fn after(
             Ok(HistoryRow {
                 history_id: columns.history_id()?,
                 broker_message_id: columns.broker_message_id()?,
+                is_expired: columns.flag()?,
+                id: columns.maybe_send_id()?,
                 envelope: columns.envelope()?,
             })
         },

@@ -23,7 +23,7 @@ enum Shown {
 }
 
 #[rustfmt::skip]
-const QUERIES: [(&str, Shown, &str); 14] = [
+const QUERIES: [(&str, Shown, &str); 15] = [
     ("dedupe_without_history", Shown::Id, "
 SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_dedupe d
 WHERE d.mesh_id = ?1 AND NOT EXISTS (SELECT 1 FROM message_history h
@@ -38,6 +38,12 @@ SELECT d.sender_member, d.sender_agent, d.client_message_id FROM client_message_
 WHERE d.mesh_id = ?1 AND EXISTS (SELECT 1 FROM message_history h
     WHERE h.mesh_id = d.mesh_id AND h.epoch = d.epoch AND h.seq = d.seq AND h.is_expired = 1
       AND h.broker_message_id = d.broker_message_id)"),
+    ("message_differs_from_dedupe", Shown::Message, "
+SELECT m.broker_message_id FROM client_message_dedupe d
+JOIN message m ON m.mesh_id = d.mesh_id AND m.broker_message_id = d.broker_message_id
+WHERE d.mesh_id = ?1 AND (d.sender_member <> m.sender_member OR d.sender_agent <> m.sender_agent
+    OR d.client_message_id <> m.client_message_id OR d.destination_kind <> m.destination_kind
+    OR d.destination_ref <> m.destination_ref OR d.first_seen_at <> m.accepted_at)"),
     ("message_without_dedupe", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = ?1 AND m.broker_message_id NOT IN (
@@ -53,8 +59,8 @@ SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = ?1 AND m.destination_kind = 'dm'
   AND m.broker_message_id IN (
     SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)
-  AND m.broker_message_id NOT IN (
-    SELECT q.broker_message_id FROM delivery_queue q WHERE q.mesh_id = ?1)"),
+  AND (m.broker_message_id, substr(m.destination_ref, instr(m.destination_ref, '/') + 1)) NOT IN (
+    SELECT q.broker_message_id, q.agent FROM delivery_queue q WHERE q.mesh_id = ?1)"),
     ("queue_message_without_item", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = ?1 AND m.destination_kind = 'queue'

@@ -37,11 +37,11 @@ const KEEP_FENCE: &str = "UPDATE queue SET fence = ?3 WHERE mesh_id = ?1 AND que
 
 const LEASE: &str = "
 UPDATE queue_item SET fence = ?5, delivery_count = ?9, holder_member = ?6, holder_agent = ?7,
-    leased_until = ?8
+    leased_until = ?8, taken_at = ?10
 WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4";
 
 const ITEM: &str = "
-SELECT fence, delivery_count, holder_member, holder_agent, leased_until, acked_at FROM queue_item
+SELECT fence, delivery_count, holder_member, holder_agent, leased_until, taken_at, acked_at FROM queue_item
 WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4";
 
 const SETTLE: &str = "
@@ -74,6 +74,7 @@ fn read_item(row: &Row<'_>) -> rusqlite::Result<Item> {
         delivery_count: columns.number()?,
         holder: columns.maybe_party()?,
         leased_until: columns.maybe_number()?.map(LeaseMs),
+        taken_at: columns.maybe_wall()?,
         acked_at: columns.maybe_wall()?,
     })
 }
@@ -135,6 +136,7 @@ fn take(
             taker.agent.agent.as_str(),
             integer(taker.until.0),
             integer(one.delivery_count),
+            taker.at.0,
         ])?;
     }
     if !taken.is_empty() {

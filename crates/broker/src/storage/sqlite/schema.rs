@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 7] = [
+pub(super) const MIGRATIONS: [Migration; 8] = [
     Migration {
         version: 1,
         name: "broker",
@@ -43,7 +43,15 @@ pub(super) const MIGRATIONS: [Migration; 7] = [
         name: "upload",
         sql: super::uploads::SCHEMA,
     },
+    Migration {
+        version: 8,
+        name: "taken_at",
+        sql: TAKEN_AT,
+    },
 ];
+
+// For receipts. Null: nobody noted when the latest lease began.
+const TAKEN_AT: &str = "ALTER TABLE queue_item ADD COLUMN taken_at INTEGER;";
 
 const BROKER: &str = "
 CREATE TABLE mesh (

@@ -55,6 +55,10 @@ async fn br_14_the_orphan_check_finds_every_kind_of_missing_row() {
         ("INSERT INTO mention_index VALUES (x'00000000000000000000000000000001', x'00000000000000000000000000000061', 'one', 1, 99)",
             vec!["mention_without_history"]),
         ("UPDATE mesh SET next_seq = next_seq + 1", vec!["gap_in_history"]),
+        ("UPDATE delivery_queue SET agent = 'two' WHERE seq = 2", vec!["dm_without_delivery"]),
+        ("UPDATE client_message_dedupe SET destination_ref = 'x' WHERE seq = 1", vec!["message_differs_from_dedupe"]),
+        ("UPDATE client_message_dedupe SET first_seen_at = 0 WHERE seq = 1", vec!["message_differs_from_dedupe"]),
+        ("UPDATE message SET sender_agent = 'two' WHERE client_message_id = 'id-1'", vec!["message_differs_from_dedupe"]),
     ];
     for (sql, expected) in table {
         let disk = on_disk();

@@ -31,7 +31,7 @@ async fn a_message_of_a_queue_goes_to_one_consumer_and_its_ack_counts_once() {
         done b/one q 1.2#2 -> stale
         done a/one q 1.2#3 -> apply
         take a/one q now=9000 -> none
-        explain from=a/one id=B -> 1.2 to=q until=2000 window=9 counted=true body acked#3*2 by=a/one(a) acked=5000
+        explain from=a/one id=B -> 1.2 to=q until=2000 window=9 counted=true body acked#3*2 by=a/one(a) taken=7 acked=5000
         ",
     )
     .await;
@@ -61,7 +61,7 @@ async fn a_lease_that_ran_out_is_taken_over_with_a_higher_fence_and_the_old_one_
         release b/one q 1.2#3 -> already
         done b/one q 1.2#3 -> stale
         take a/one q now=30 -> 1.2#4*3
-        explain from=a/one id=B -> 1.2 to=q until=2000 window=9 counted=true body leased#4*3 by=a/one(a) acked=-
+        explain from=a/one id=B -> 1.2 to=q until=2000 window=9 counted=true body leased#4*3 by=a/one(a) taken=7 acked=-
         ",
     )
     .await;

@@ -276,6 +276,7 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
                 agent,
                 now: LeaseMs(now),
                 until: LeaseMs(now + 10),
+                at,
             };
             let limit = PageLimit {
                 rows_max,
@@ -287,7 +288,12 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
         Operation::Settle(queue, agent, Settle::Renew, items) => {
             let now = LeaseMs(u64::try_from(at.0).unwrap_or(0));
             let until = now.after(5);
-            let taker = Taker { agent, now, until };
+            let taker = Taker {
+                agent,
+                now,
+                until,
+                at,
+            };
             let renewed = storage.queue_renew(mesh, &queue, taker, items);
             format!("{:?}", renewed.await)
         }

@@ -67,6 +67,7 @@ impl<S: TestStorage> Script<'_, S> {
             agent: party(rest[0]),
             now,
             until: now.after(number(&fields, "lease", 10) as u64),
+            at: WallMs(number(&fields, "at", 7) as i64),
         };
         let limit = PageLimit {
             rows_max: number(&fields, "max", 100),
@@ -90,6 +91,7 @@ impl<S: TestStorage> Script<'_, S> {
             agent: party(rest[0]),
             now,
             until: now.after(number(&fields, "lease", 10) as u64),
+            at: WallMs(number(&fields, "at", 7) as i64),
         };
         let items = rest[4..].iter().map(|text| leased(text)).collect();
         let queue = queue(rest[1]);
@@ -273,6 +275,7 @@ fn explained(one: &Explanation) -> String {
         if let Some((party, name)) = &work.holder {
             words.push(format!("by={}({name})", short(party)));
         }
+        words.push(format!("taken={}", time(work.taken_at)));
         words.push(format!("acked={}", time(work.acked_at)));
     }
     words.join(" ")

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heddle_core::ids::{HistoryId, MemberId};
 use heddle_core::limits::HELLO_TIMEOUT;
-use heddle_core::negotiate::{ConnectionPolicy, negotiate};
+use heddle_core::negotiate::{ConnectionPolicy, negotiate, read_features};
 use heddle_core::retention::DedupeMode;
 use heddle_wire::broker::{BROKER_PROTOCOL, ServerFrame};
 
@@ -29,7 +29,7 @@ async fn a_hello_is_welcomed_with_features_that_a_daemon_accepts() {
         panic!("{welcome:?}");
     };
     assert_eq!((epoch, generation), (1, 1));
-    let negotiated = negotiate(&features).unwrap();
+    let negotiated = negotiate(&read_features(&features).unwrap()).unwrap();
     assert_eq!(negotiated.dedupe, DedupeMode::RetentionScoped { days: 365 });
     assert_eq!(negotiated.connection_policy, ConnectionPolicy::PreferNewest);
     assert_eq!(roster.members.len(), 1);

@@ -8,10 +8,11 @@ use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::EnvelopeKind;
 use heddle_core::error_code::ErrorCode;
+use heddle_core::names::AgentName;
 use heddle_core::outbox_status::OutboxStatus;
-use heddle_store::OutboxRow as Row;
+use heddle_store::{InboxRow, OutboxRow as Row};
 use heddle_wire::broker::{
-    Explained, QueueState, QueueStatus, ReplyResult, Request as Asked, Sender,
+    Envelope, Explained, QueueState, QueueStatus, ReplyResult, Request as Asked, Sender,
 };
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
@@ -131,13 +132,12 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
         mesh: outbox.mesh.clone(),
         receipts: Vec::new(),
         broker,
+        limiter: {
+            let noted = explained.as_ref().and_then(|told| told.limiter);
+            let noted = noted.map(|noted| (noted.window, noted.counted));
+            LimiterView::of(noted, &outbox.attempts_log)
+        },
         attempts: attempts(&row, &outbox),
-        limiter: explained.as_ref().and_then(|told| {
-            told.limiter.map(|limiter| LimiterView {
-                window: limiter.window,
-                counted: limiter.counted,
-            })
-        }),
         deliveries_left_off: explained
             .as_ref()
             .map_or(0, |told| told.deliveries_left_off),
@@ -235,6 +235,7 @@ fn queue(mesh: Option<&MeshState>, state: &QueueState) -> QueueStateView {
         delivery_count: state.delivery_count,
         holder: state.holder.as_ref().map(|holder| name(mesh, holder)),
         lease_left_seconds: state.lease_left_ms.map(|ms| ms.div_ceil(1000)),
+        taken_at: state.taken_at.map(|ms| WallMs(ms).to_rfc3339()),
         acked_at: state.acked_at.map(|ms| WallMs(ms).to_rfc3339()),
     }
 }
@@ -260,7 +261,8 @@ fn deliveries(mesh: Option<&MeshState>, explained: &Explained) -> Vec<DeliveryVi
     view.collect()
 }
 
-/// What lies in mailboxes of this home is known here, whatever the broker still knows of it.
+/// What lies in mailboxes of this home is known here, whatever the broker still knows of it. And what does not
+/// lie there is not delivered there, though the broker was told so once: by a home whose store is gone since.
 async fn with_own(
     ipc: &Ipc,
     mesh: Option<&MeshState>,
@@ -273,7 +275,15 @@ async fn with_own(
     let agents = mesh.own_agents().into_iter().collect();
     let (sender, id) = (row.sender.clone(), row.client_message_id.clone());
     let own = ipc.shared.store.inbox_copies(row.mesh, sender, id, agents);
-    for copy in own.await.map_err(|error| store_problem(&error))? {
+    let own = own.await.map_err(|error| store_problem(&error))?;
+    // Under the same id another body may lie there, from an earlier life of this home: its story is not ours.
+    let own: Vec<InboxRow> = own.into_iter().filter(|copy| is_of(copy, row)).collect();
+    for one in &mut told {
+        if is_not_here(ipc, mesh, row, (one, &own)).await? {
+            (one.delivered_at, one.shown_at, one.acked_at) = (None, None, None);
+        }
+    }
+    for copy in own {
         let recipient = mesh.address(mesh.mesh.member, &copy.agent);
         let at = told.iter().position(|one| one.recipient == recipient);
         let at = at.unwrap_or_else(|| {
@@ -292,6 +302,42 @@ async fn with_own(
         one.acked_at = one.acked_at.take().or(copy.acked_at.map(time));
     }
     Ok(told)
+}
+
+/// Whether this is what the row sent. A damaged copy is taken for it if it came from the same place.
+fn is_of(copy: &InboxRow, row: &Row) -> bool {
+    let sent = Envelope::parse(&copy.envelope)
+        .ok()
+        .and_then(|envelope| envelope.wire_fingerprint().ok());
+    match sent {
+        Some(fingerprint) => fingerprint == row.wire_fingerprint,
+        None => row.history_id == Some(copy.history_id),
+    }
+}
+
+/// Whether a mailbox of this home, to which the broker says it was delivered, has never had it. What retention
+/// took away was there.
+async fn is_not_here(
+    ipc: &Ipc,
+    mesh: &MeshState,
+    row: &Row,
+    (one, own): (&DeliveryView, &[InboxRow]),
+) -> Result<bool, Problem> {
+    let mut agents = mesh.own_agents().into_iter();
+    let is_to = |agent: &AgentName| mesh.address(mesh.mesh.member, agent) == one.recipient;
+    let Some(agent) = agents.find(is_to) else {
+        return Ok(false);
+    };
+    if one.delivered_at.is_none() || own.iter().any(|copy| copy.agent == agent) {
+        return Ok(false);
+    }
+    let id = row.client_message_id.clone();
+    let known = ipc
+        .shared
+        .store
+        .inbox_knows(row.mesh, vec![row.sender.clone()], id, agent);
+    let is_known = known.await.map_err(|error| store_problem(&error))?;
+    Ok(!is_known)
 }
 
 /// What failed was noted as it happened; an attempt that succeeded at once left only its time.

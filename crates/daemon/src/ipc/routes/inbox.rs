@@ -121,10 +121,10 @@ pub(super) struct Freshness {
 
 impl Freshness {
     pub(super) fn of(mesh: &MeshState) -> Self {
-        let stale = !mesh.is_connected();
+        let stale = !mesh.is_answering();
         Self {
             stale,
-            as_of: if stale { mesh.last_heard() } else { None },
+            as_of: if stale { mesh.as_of() } else { None },
         }
     }
 }

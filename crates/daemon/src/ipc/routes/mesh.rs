@@ -259,7 +259,7 @@ pub(super) async fn lost(shared: &Shared, mesh: &MeshState) -> Vec<String> {
     if let Ok(entries) = members(mesh).await
         && mesh.standing.found(&entries)
     {
-        mesh.note_lost(shared).await;
+        mesh.note_changed(shared).await;
     }
     let missed = mesh.standing.missed();
     missed.iter().map(|one| one.name.to_string()).collect()

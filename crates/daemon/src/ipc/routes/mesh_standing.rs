@@ -82,7 +82,7 @@ async fn forget(ipc: &Ipc, mesh: &MeshState, wanted: &str) -> Option<MeshRevokeA
     let is_it = |one: &Missed| one.name.as_str() == wanted || one.member.to_string() == wanted;
     let one = missed.into_iter().find(is_it)?;
     mesh.standing.forget(is_it);
-    mesh.note_lost(&ipc.shared).await;
+    mesh.note_changed(&ipc.shared).await;
     Some(MeshRevokeAnswer {
         member: one.name.to_string(),
         member_id: one.member.to_string(),

@@ -20,7 +20,7 @@ use super::send::agent;
 use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
-use crate::mesh::MeshState;
+use crate::mesh::{MeshState, is_limited};
 use crate::outbox::{disk, prune, requeue};
 use crate::shared::{Shared, store_problem};
 
@@ -129,13 +129,25 @@ pub(super) async fn prune(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         .ok_or_else(|| from_wire::invalid("older_than_seconds is out of range"))?;
     // Exclusive: with 0 seconds the rows of this very millisecond belong to it too.
     let before = ipc.shared.clock.wall().0.saturating_sub(age_ms);
+    let statuses = prunable(&body.status)?;
+    if body.retire && statuses != [OutboxStatus::Dead] {
+        return Err(from_wire::invalid("only dead rows are retired")
+            .next("Name them with the status dead, and no other.")
+            .into());
+    }
     let filter = PruneFilter {
-        statuses: prunable(&body.status)?,
+        statuses,
         before: WallMs(before.saturating_add(1)),
+        with_empty: body.retire,
+    };
+    let what = match (body.confirm, body.retire) {
+        (false, _) => prune::Prune::Count,
+        (true, false) => prune::Prune::Empty,
+        (true, true) => prune::Prune::Retire,
     };
     let after = body.cursor.as_deref().map_or(Ok(0), parse_cursor)?;
     let stretches = PRUNE_STRETCHES_MAX;
-    let pruned = prune::run(&ipc.shared, filter, after, stretches, body.confirm).await;
+    let pruned = prune::run(&ipc.shared, filter, after, stretches, what).await;
     let pruned = pruned.map_err(|error| store_problem(&error))?;
     if body.confirm {
         disk::refresh(&ipc.shared).await;
@@ -186,7 +198,7 @@ pub(super) async fn requeue(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     })
 }
 
-/// By row id first, then by client id, which several senders may have used (C1).
+/// By row id first, then by client id, which several senders may have used (C1), then by the broker's names.
 pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, Problem> {
     if let Ok(row) = id.parse()
         && let Ok(found) = requeue::find_row(&ipc.shared, row).await
@@ -213,6 +225,10 @@ pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, 
         })
         .await;
     let mut rows = found.map_err(|error| store_problem(&error))?;
+    if rows.is_empty() {
+        rows = find_by_broker(ipc, id).await?;
+        rows.retain(|row| mesh.is_none_or(|mesh| row.mesh == mesh));
+    }
     match (rows.pop(), rows.is_empty()) {
         (None, _) => Err(Problem::new(
             ErrorCode::NotFound,
@@ -227,6 +243,17 @@ pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, 
                 .next("Say which one with ?agent= (and ?mesh=), or use the row's own id."))
         }
     }
+}
+
+/// By the id that the broker gave it, or by its place in the history.
+async fn find_by_broker(ipc: &Ipc, id: &str) -> Result<Vec<Row>, Problem> {
+    let find = match (id.parse(), id.parse()) {
+        (Ok(message), _) => OutboxFind::BrokerMessageId(message),
+        (_, Ok(place)) => OutboxFind::HistoryId(place),
+        _ => return Ok(Vec::new()),
+    };
+    let found = ipc.shared.store.outbox_find(find).await;
+    found.map_err(|error| store_problem(&error))
 }
 
 pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
@@ -263,13 +290,22 @@ fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
     if !matches!(row.status, OutboxStatus::Pending | OutboxStatus::Inflight) {
         return None;
     }
-    if mesh.is_connected() {
-        let why = mesh.refused(shared.clock.mono())?;
-        return Some(format!("the broker takes nothing for now ({why})"));
+    if !mesh.is_connected() {
+        let why = mesh.last_error();
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        return Some(format!("no connection to the broker{why}"));
     }
-    let why = mesh.last_error();
-    let why = why.map_or_else(String::new, |why| format!(": {why}"));
-    Some(format!("no connection to the broker{why}"))
+    if let Some(why) = mesh.out_of_reach() {
+        return Some(why);
+    }
+    let limited = row.last_error.clone().filter(|why| is_limited(why));
+    if let Some(why) = limited {
+        return Some(format!(
+            "the limiter does not let it in for now ({why}); it is tried again by itself"
+        ));
+    }
+    let why = mesh.refused(shared.clock.mono())?;
+    Some(format!("the broker takes nothing for now ({why})"))
 }
 
 /// What is known of a dead row's message.

@@ -18,7 +18,8 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
-    let connected = mesh.is_connected();
+    mesh.look_alive(ipc.shared.clock.wall()).await;
+    let connected = mesh.is_answering();
     let peers = mesh.with_known(|known| {
         let view = |agent: &heddle_wire::broker::RosterAgent| {
             let member = known
@@ -47,6 +48,6 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&PeerList {
         peers,
         stale: !connected,
-        as_of: mesh.as_of(ipc.shared.clock.wall()),
+        as_of: mesh.as_of(),
     })
 }

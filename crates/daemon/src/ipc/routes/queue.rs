@@ -362,7 +362,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     });
     ok(&QueueList {
         queues,
-        stale: !mesh.is_connected(),
-        as_of: mesh.as_of(ipc.shared.clock.wall()),
+        stale: !mesh.is_answering(),
+        as_of: mesh.as_of(),
     })
 }

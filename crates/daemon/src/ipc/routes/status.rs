@@ -29,9 +29,15 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             mesh_id: mesh.mesh.mesh.to_string(),
             member: mesh.called(),
             broker: mesh.broker(),
-            connected: mesh.is_connected(),
-            as_of: mesh.as_of(ipc.shared.clock.wall()),
-            last_error: mesh.last_error(),
+            connected: mesh.is_answering(),
+            as_of: mesh.as_of(),
+            last_error: mesh
+                .last_error()
+                .or_else(|| mesh.out_of_reach().filter(|_| mesh.is_connected())),
+            limited: mesh.limited(),
+            older: recover::older(&ipc.shared, mesh)
+                .await
+                .map_err(|error| store_problem(&error))?,
             refused: mesh.standing.barred().map(|barred| barred.why),
             members_lost: super::mesh::lost(&ipc.shared, mesh).await,
             sync: Some(super::sync::view(&ipc.shared, mesh).await?),
@@ -44,6 +50,12 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     degraded.extend(ipc.effects.trouble());
     degraded.extend(meshes.iter().filter_map(set_aside));
     degraded.extend(meshes.iter().filter_map(members_lost));
+    degraded.extend(meshes.iter().filter_map(|mesh| {
+        Some(format!(
+            "{}; `heddle doctor` says what to do",
+            mesh.older.as_ref()?
+        ))
+    }));
     let unserved = unserved(&ipc).await?;
     degraded.extend(unserved.iter().map(|mesh| {
         format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served")

@@ -93,6 +93,7 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    mesh.look_alive(ipc.shared.clock.wall()).await;
     let topics = mesh.with_known(|known| {
         let view = |topic: &heddle_wire::broker::RosterTopic| TopicView {
             topic: topic.topic.to_string(),
@@ -103,7 +104,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     });
     ok(&TopicList {
         topics,
-        stale: !mesh.is_connected(),
-        as_of: mesh.as_of(ipc.shared.clock.wall()),
+        stale: !mesh.is_answering(),
+        as_of: mesh.as_of(),
     })
 }

@@ -12,9 +12,11 @@ use heddle_wire::problem::Problem;
 
 use super::sync;
 use crate::files::stream;
+use crate::inbox::recover;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
-use crate::shared::Shared;
+use crate::mesh::MeshState;
+use crate::shared::{Shared, store_problem};
 use crate::upkeep;
 
 pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
@@ -26,6 +28,7 @@ pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
     for mesh in &ipc.shared.meshes {
         let sync = sync::view(&ipc.shared, mesh).await?;
         findings.push(sync::finding(mesh, &sync));
+        findings.extend(older_finding(&ipc.shared, mesh).await?);
         if mesh.is_hosted_here() {
             findings.push(super::mesh::members_finding(&ipc.shared, mesh).await);
         }
@@ -38,6 +41,18 @@ pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
         findings,
         ops,
     })
+}
+
+/// A store that is an earlier copy of itself, as the broker of a mesh shows.
+async fn older_finding(shared: &Shared, mesh: &MeshState) -> Result<Option<Finding>, Problem> {
+    let says = recover::older(shared, mesh).await;
+    let says = says.map_err(|error| store_problem(&error))?;
+    Ok(says.map(|says| Finding {
+        check: format!("store and mesh {}", mesh.mesh.name),
+        ok: false,
+        says,
+        next: recover::OLDER_NEXT.to_owned(),
+    }))
 }
 
 fn store_finding(shared: &Shared) -> Finding {

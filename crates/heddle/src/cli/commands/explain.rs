@@ -2,20 +2,27 @@
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{
-    DataStoryView, DeliveryView, EffectStory, ExplainView, OutboxRow, QueueStateView, Story,
+    DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, OutboxRow, QueueStateView,
+    Story,
 };
 
 use crate::cli::text::{printable, table};
-use crate::cli::{CliError, Context};
+use crate::cli::{CliError, Context, exit};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// The id that a send or a change printed, a row's own id, or a key of the data; or an effect's key,
+    /// The id that a send or a change printed, a row's own id, the broker's id of a message or its place in the
+    /// history (1.17), or a key of the data; or an effect's key,
     /// request, registration or attempt (`effect:KEY` where something else has the same id)
     id: String,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    if args.id.trim().is_empty() {
+        return Err(CliError::new(exit::USAGE, "an empty id names nothing").next(
+            "Give the id that the send or the change printed; `heddle daemon outbox list` shows those of sends.",
+        ));
+    }
     let story = context.client().story(&args.id, &context.scope())?;
     context.print(&story, |story| match story {
         Story::Sent(sent) => describe(sent),
@@ -158,12 +165,7 @@ fn describe(story: &ExplainView) -> String {
         }
     }
     if let Some(limiter) = &story.limiter {
-        let cost = if limiter.counted {
-            "used one of the budget"
-        } else {
-            "was free"
-        };
-        line("limiter", format!("{cost} in window {}", limiter.window));
+        line("limiter", limiter_words(limiter));
     }
     if let Some(data) = &story.data {
         line("data", data.says.clone());
@@ -188,11 +190,48 @@ fn verdict(story: &ExplainView) -> String {
             let why = row.last_error.as_deref().unwrap_or("retired by a requeue");
             format!("{id} is {}: {}", row.status, printable(why))
         }
-        _ => match story.receipts.last() {
-            Some(last) => format!("{id} is {}", last.level),
-            None => format!("{id} is {}", row.status),
-        },
+        _ => {
+            let all = story.level_of_all();
+            let mut words = format!("{id} is {}", all.as_str());
+            if let Some((some, count)) = story.level_of_some().filter(|(some, _)| *some > all) {
+                let of = match (story.deliveries_left_off, story.deliveries_partial) {
+                    (0, false) => format!("of {}", story.deliveries.len()),
+                    (0, true) => "of those that this home knows".to_owned(),
+                    (more, _) => format!(
+                        "of {}",
+                        u64::try_from(story.deliveries.len())
+                            .unwrap_or(0)
+                            .saturating_add(more)
+                    ),
+                };
+                words.push_str(&format!("; {} for {count} {of}", some.as_str()));
+            }
+            words
+        }
     }
+}
+
+/// What the limiter said, and how often it said no before.
+fn limiter_words(limiter: &LimiterView) -> String {
+    let mut words = match (limiter.decision.as_str(), limiter.window) {
+        ("refused", _) => String::new(),
+        (_, Some(window)) if limiter.counted => {
+            format!("used one of the budget in window {window}")
+        }
+        (_, Some(window)) => format!("was free in window {window}"),
+        (_, None) => String::new(),
+    };
+    if limiter.refused > 0 {
+        let at = limiter.last_refused_at.as_deref().unwrap_or_default();
+        let detail = limiter.detail.as_deref().unwrap_or_default();
+        let times = match limiter.refused {
+            1 => "refused once".to_owned(),
+            times => format!("refused {times} times"),
+        };
+        let before = if words.is_empty() { "" } else { "; " };
+        words.push_str(&format!("{before}{times}, last at {at}: {detail}"));
+    }
+    words
 }
 
 fn queue_words(queue: &QueueStateView) -> String {

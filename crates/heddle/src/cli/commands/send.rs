@@ -36,7 +36,8 @@ pub struct Args {
     /// Somebody to point out, as @agent; may be repeated
     #[arg(long, value_name = "@AGENT")]
     mention: Vec<String>,
-    /// Wait until it is committed, delivered, shown or acked, for everybody; committed by default
+    /// Wait until it is local (safe on this disk), committed, delivered, shown or acked, for everybody; committed
+    /// by default
     #[arg(
         long, value_name = "LEVEL", num_args = 0..=1, require_equals = true,
         default_missing_value = "committed", value_parser = parse_level
@@ -55,16 +56,35 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let (wait, timeout) = (args.wait, args.timeout);
     let body = body(context, args)?;
     let client = context.client();
-    let mut answer = send(&client, &body)?;
+    let new_sender = new_sender(context);
+    let mut answer = send(&client, &body)
+        .map_err(|error| with_id(error, body.client_message_id.as_deref().unwrap_or_default()))?;
     if let Some(level) = wait
         && Level::parse(&answer.durability) < Some(level)
     {
         answer = wait_for(context, &client, answer, (level, timeout))?;
     }
     let reply_to = body.reply_to_id.as_deref();
-    tell(context, answer, reply_to, |answer| {
+    tell_with(context, answer, (reply_to, new_sender), |answer| {
         describe(&body.to, answer)
     })
+}
+
+/// Whoever speaks for the first time gets a mailbox by that. A slip in its name is worth a word.
+fn new_sender(context: &Context) -> Option<Value> {
+    let name = context.agent.as_deref()?;
+    let name = name.strip_prefix('@').unwrap_or(name);
+    let query: Vec<_> = context.mesh_scope().into_iter().collect();
+    // A daemon that does not answer is found out by the send.
+    let known = context.client().hasty().agents(&query).ok()?;
+    if known.agents.iter().any(|agent| agent.agent == name) {
+        return None;
+    }
+    Some(json!({
+        "kind": "new_mailbox",
+        "message": format!("@{name} has not been here before: it has a mailbox from now on"),
+        "next": "If that was a slip, send again with the right --agent; `heddle agent list` shows who is here.",
+    }))
 }
 
 /// An answer with what else there is to say about the send.
@@ -83,6 +103,16 @@ pub(super) fn tell(
     reply_to: Option<&str>,
     text: impl FnOnce(&SendAnswer) -> String,
 ) -> Result<(), CliError> {
+    tell_with(context, answer, (reply_to, None), text)
+}
+
+/// The same with a further warning.
+fn tell_with(
+    context: &Context,
+    answer: SendAnswer,
+    (reply_to, warning): (Option<&str>, Option<Value>),
+    text: impl FnOnce(&SendAnswer) -> String,
+) -> Result<(), CliError> {
     let is_new = answer.duplicate != Some(true);
     let client = context.client();
     let strange = reply_to
@@ -93,7 +123,7 @@ pub(super) fn tell(
     let lost = lost.map(|view| view.warnings).unwrap_or_default();
     let lost = lost.iter().filter_map(|one| serde_json::to_value(one).ok());
     let told = Told {
-        warnings: strange.into_iter().chain(lost).collect(),
+        warnings: warning.into_iter().chain(strange).chain(lost).collect(),
         answer,
     };
     context.print(&told, |told| text(&told.answer))
@@ -166,6 +196,31 @@ fn send(client: &Client, body: &SendBody) -> Result<SendAnswer, ClientError> {
     }
 }
 
+/// Where nobody knows what became of a send, its id is what makes a second try safe: it is told with the error, the
+/// more so where the caller gave none.
+pub(super) fn with_id(error: ClientError, id: &str) -> CliError {
+    let is_lost = error.is_outcome_unknown();
+    let told = CliError::from(error);
+    if !is_lost {
+        return told;
+    }
+    let why = format!(
+        "{}; whether it took the message with the id {id} is not known",
+        told.message
+    );
+    let next = format!(
+        "Run the same command again with --id {id}: it lands once, whatever happened. `heddle status` says what the daemon does, and `heddle explain {id}` whether it has the message.",
+    );
+    let answer = json!({
+        "code": "unreachable",
+        "client_message_id": id,
+        "detail": why,
+        "retry": "same_id",
+        "next": next,
+    });
+    CliError::new(told.code, why).next(next).answer(answer)
+}
+
 /// Waits for a level, and says how far it came if that is not reached in time.
 fn wait_for(
     context: &Context,
@@ -204,7 +259,7 @@ fn wait_for(
             );
         }
         if left == 0 {
-            let last = story.receipts.last().map_or("local", |last| &last.level);
+            let last = story.level_of_all().as_str();
             return Err(CliError::new(
                 if story.stale {
                     exit::UNREACHABLE

@@ -130,6 +130,12 @@ fn describe(status: &StatusView) -> String {
             mesh.broker,
             sync(mesh)
         ));
+        if let Some(why) = &mesh.limited {
+            text.push_str(&format!(
+                "  limit   mesh {}: {why}; what waits goes out by itself, `heddle daemon outbox list` shows it\n",
+                mesh.mesh
+            ));
+        }
     }
     text.push_str(&format!(
         "  outbox  {} pending, {} in flight, {} done, {} dead, {} aborted\n",

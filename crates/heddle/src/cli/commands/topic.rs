@@ -3,6 +3,7 @@
 use clap::{Args as ClapArgs, Subcommand};
 use heddle_wire::ipc::{SendBody, TopicAnswer, TopicBody, TopicList};
 
+use super::send;
 use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
@@ -81,14 +82,16 @@ fn change(
 
 fn post(context: &Context, topic: &str, text: String, id: Option<String>) -> Result<(), CliError> {
     let topic = topic.strip_prefix('#').unwrap_or(topic);
+    let id = id.unwrap_or_else(|| Context::mint_id().to_string());
     let answer = context.client().send(&SendBody {
         to: format!("#{topic}"),
         message: text,
-        client_message_id: Some(id.unwrap_or_else(|| Context::mint_id().to_string())),
+        client_message_id: Some(id.clone()),
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
         ..SendBody::default()
-    })?;
+    });
+    let answer = answer.map_err(|error| send::with_id(error, &id))?;
     context.print(&answer, |answer| {
         format!(
             "queued for #{topic}, safe on disk ({})\n",

@@ -126,9 +126,11 @@ fn push(context: &Context, args: Push) -> Result<(), CliError> {
     let client = context.client();
     // One more try when the answer was lost: under the same id it is the same push.
     let answer = match client.push(&body) {
-        Err(ClientError::Broken(_)) => client.push(&body)?,
-        other => other?,
+        Err(ClientError::Broken(_)) => client.push(&body),
+        other => other,
     };
+    let id = body.client_message_id.as_deref().unwrap_or_default();
+    let answer = answer.map_err(|error| send::with_id(error, id))?;
     let reply_to = body.reply_to_id.as_deref();
     send::tell(context, answer, reply_to, |answer| {
         send::describe(&to, answer)

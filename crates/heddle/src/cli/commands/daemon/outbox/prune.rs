@@ -1,4 +1,4 @@
-//! `heddle daemon outbox prune`: gives the space of old payloads back.
+//! `heddle daemon outbox prune`: gives the space of old payloads back, and retires dead rows where that is asked for.
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{PruneAnswer, PruneBody};
@@ -14,6 +14,9 @@ pub struct Args {
     /// Only rows of these states: done, dead, aborted
     #[arg(long, value_name = "STATUS", value_delimiter = ',')]
     status: Vec<String>,
+    /// With --status dead: they are aborted besides, so that nobody is told of them any more; their ids stay taken
+    #[arg(long)]
+    retire: bool,
     /// Do it; without this it only says what it would do
     #[arg(long)]
     confirm: bool,
@@ -25,6 +28,7 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
         older_than_seconds: args.older_than,
         status: args.status.clone(),
         confirm: args.confirm,
+        retire: args.retire,
         cursor: None,
     };
     let mut total = PruneAnswer {
@@ -42,7 +46,20 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
         }
         body.cursor = part.cursor;
     }
-    context.print(&total, describe)
+    context.print(&total, if args.retire { retired } else { describe })
+}
+
+fn retired(answer: &PruneAnswer) -> String {
+    let rows = answer.rows;
+    match (rows, answer.confirmed) {
+        (0, _) => "there is no dead row of that age\n".to_owned(),
+        (_, true) => format!("retired {rows} dead rows; their ids stay taken\n"),
+        (_, false) => {
+            format!(
+                "would retire {rows} dead rows; their ids would stay taken\n  next: the same with --confirm\n"
+            )
+        }
+    }
 }
 
 fn describe(answer: &PruneAnswer) -> String {
