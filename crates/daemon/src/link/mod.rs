@@ -48,16 +48,10 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
                     return;
                 }
                 SessionEnd::Unfit(why) => {
-                    mesh.set_error(why.clone());
-                    mesh.standing.bar(Some(Barred::unfit(&why)));
-                    if shared.meshes.iter().all(|one| one.standing.is_unfit()) {
-                        shared.fail(format!(
-                            "the broker of mesh {} cannot be used: {why}",
-                            mesh.mesh.name
-                        ));
+                    if !goes_on_without(&shared, &mesh, &why) {
                         return;
                     }
-                    // The other meshes go on. Only its operator can change this one, and may.
+                    // Only its operator can change it, and may.
                     failures = u32::MAX;
                     format!("the broker cannot be used: {why}")
                 }
@@ -101,4 +95,18 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             () = shared.shutdown.cancelled() => {}
         }
     }
+}
+
+/// The broker of this mesh cannot be worked with. The other meshes go on; where none is left, the daemon ends.
+fn goes_on_without(shared: &Shared, mesh: &MeshState, why: &str) -> bool {
+    mesh.set_error(why.to_owned());
+    mesh.standing.bar(Some(Barred::unfit(why)));
+    let is_alone = shared.meshes.iter().all(|one| one.standing.is_unfit());
+    if is_alone {
+        shared.fail(format!(
+            "the broker of mesh {} cannot be used: {why}",
+            mesh.mesh.name
+        ));
+    }
+    !is_alone
 }

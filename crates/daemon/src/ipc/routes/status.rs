@@ -13,6 +13,7 @@ use crate::config::HOME_MESH;
 use crate::inbox::recover;
 use crate::ipc::reply::{Answered, json, ok, with_body};
 use crate::ipc::{Ipc, body};
+use crate::mesh::MeshState;
 use crate::shared::store_problem;
 
 /// The version of the `/v1` routes.
@@ -24,24 +25,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let figures = figures.map_err(|error| store_problem(&error))?;
     let mut meshes = Vec::new();
     for mesh in ipc.shared.meshes.iter() {
-        meshes.push(MeshStatus {
-            mesh: mesh.mesh.name.to_string(),
-            mesh_id: mesh.mesh.mesh.to_string(),
-            member: mesh.called(),
-            broker: mesh.broker(),
-            connected: mesh.is_answering(),
-            as_of: mesh.as_of(),
-            last_error: mesh
-                .last_error()
-                .or_else(|| mesh.out_of_reach().filter(|_| mesh.is_connected())),
-            limited: mesh.limited(),
-            older: recover::older(&ipc.shared, mesh)
-                .await
-                .map_err(|error| store_problem(&error))?,
-            refused: mesh.standing.barred().map(|barred| barred.why),
-            members_lost: super::mesh::lost(&ipc.shared, mesh).await,
-            sync: Some(super::sync::view(&ipc.shared, mesh).await?),
-        });
+        meshes.push(mesh_status(&ipc, mesh).await?);
     }
     let parked = ipc.shared.store.outbox_parked().await;
     let parked = parked.map_err(|error| store_problem(&error))?;
@@ -94,6 +78,28 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         next: String::new(),
     };
     ok(&view.judged())
+}
+
+/// How this home stands with one mesh.
+async fn mesh_status(ipc: &Ipc, mesh: &MeshState) -> Result<MeshStatus, Problem> {
+    Ok(MeshStatus {
+        mesh: mesh.mesh.name.to_string(),
+        mesh_id: mesh.mesh.mesh.to_string(),
+        member: mesh.called(),
+        broker: mesh.broker(),
+        connected: mesh.is_answering(),
+        as_of: mesh.as_of(),
+        last_error: mesh
+            .last_error()
+            .or_else(|| mesh.out_of_reach().filter(|_| mesh.is_connected())),
+        limited: mesh.limited(),
+        older: recover::older(&ipc.shared, mesh)
+            .await
+            .map_err(|error| store_problem(&error))?,
+        refused: mesh.standing.barred().map(|barred| barred.why),
+        members_lost: super::mesh::lost(&ipc.shared, mesh).await,
+        sync: Some(super::sync::view(&ipc.shared, mesh).await?),
+    })
 }
 
 /// Changes of others that this home does not take: the data differs from theirs until somebody looks.
