@@ -160,10 +160,6 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
     });
     assert_eq!(acknowledged.len(), each * count, "everybody got through");
     judge((&house, &database), &daemons, &acknowledged);
-    eprintln!(
-        "{count} daemons, {} messages, {KILLS} kills, {crashes} crashes: each arrived once",
-        acknowledged.len()
-    );
 }
 
 /// Acknowledged is a subset of delivered, nothing came twice, and the tables are whole.

@@ -114,7 +114,6 @@ impl Tables {
             let (id, is_expired) = (place.broker_message_id, u8::from(place.is_expired));
             lines.push(format!("history {mesh} {at} {id} {is_expired}"));
         }
-        let shown = |at: Option<WallMs>| at.map_or(-1, |at| at.0);
         for (member, rows) in &self.deliveries {
             for (ack, row) in rows {
                 lines.push(format!(
@@ -129,6 +128,14 @@ impl Tables {
                 ));
             }
         }
+        self.dump_queues(mesh, &mut lines);
+        for (party, place) in &self.mentions {
+            lines.push(format!("mention {mesh} {party} {place}"));
+        }
+        lines
+    }
+
+    fn dump_queues(&self, mesh: MeshId, lines: &mut Vec<String>) {
         for (name, queue) in &self.queues {
             lines.push(format!("queue {mesh} {name} {}", queue.fence));
             for (at, work) in &queue.items {
@@ -147,9 +154,10 @@ impl Tables {
                 ));
             }
         }
-        for (party, place) in &self.mentions {
-            lines.push(format!("mention {mesh} {party} {place}"));
-        }
-        lines
     }
+}
+
+/// A time, or that there is none.
+fn shown(at: Option<WallMs>) -> i64 {
+    at.map_or(-1, |at| at.0)
 }

@@ -67,7 +67,7 @@ impl<S: TestStorage> Script<'_, S> {
             agent: party(rest[0]),
             now,
             until: now.after(number(&fields, "lease", 10) as u64),
-            at: WallMs(number(&fields, "at", 7) as i64),
+            at: WallMs(i64::try_from(number(&fields, "at", 7)).unwrap()),
         };
         let limit = PageLimit {
             rows_max: number(&fields, "max", 100),
@@ -91,7 +91,7 @@ impl<S: TestStorage> Script<'_, S> {
             agent: party(rest[0]),
             now,
             until: now.after(number(&fields, "lease", 10) as u64),
-            at: WallMs(number(&fields, "at", 7) as i64),
+            at: WallMs(i64::try_from(number(&fields, "at", 7)).unwrap()),
         };
         let items = rest[4..].iter().map(|text| leased(text)).collect();
         let queue = queue(rest[1]);

@@ -214,12 +214,11 @@ fn verdict(story: &ExplainView) -> String {
 /// What the limiter said, and how often it said no before.
 fn limiter_words(limiter: &LimiterView) -> String {
     let mut words = match (limiter.decision.as_str(), limiter.window) {
-        ("refused", _) => String::new(),
+        ("refused", _) | (_, None) => String::new(),
         (_, Some(window)) if limiter.counted => {
             format!("used one of the budget in window {window}")
         }
         (_, Some(window)) => format!("was free in window {window}"),
-        (_, None) => String::new(),
     };
     if limiter.refused > 0 {
         let at = limiter.last_refused_at.as_deref().unwrap_or_default();
