@@ -6,51 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use support::{Home, Ran};
-
-struct Repository {
-    home: Home,
-    folder: tempfile::TempDir,
-}
-
-impl Repository {
-    fn new() -> Self {
-        let repository = Self {
-            home: Home::new(),
-            folder: tempfile::tempdir().unwrap(),
-        };
-        std::fs::create_dir(repository.path().join(".git")).unwrap();
-        repository
-    }
-
-    fn path(&self) -> &Path {
-        self.folder.path()
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let mut command = self.home.command(args);
-        Ran::from(command.current_dir(self.path()).output().unwrap())
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let words: Vec<&str> = args.iter().chain(&["--json"]).copied().collect();
-        self.run(&words).ok().json()
-    }
-
-    fn append(&self, id: &str, payload: &Value) {
-        let payload = payload.to_string();
-        let words = ["journal", "append", "--type", "plan", "--id", id];
-        let more = ["--action", "update", "--payload", &payload];
-        self.run(&[&words[..], &more[..]].concat()).ok();
-    }
-
-    fn write(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.path().join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
+use support::repository::Repository;
 
 fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -7,49 +7,15 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use support::{Home, Ran};
+use support::Ran;
+use support::repository::Repository;
 
-struct Repository {
-    home: Home,
-    folder: tempfile::TempDir,
+fn show(repository: &Repository, id: &str) -> Ran {
+    repository.run(&["journal", "show", "plan", id, "--json"])
 }
 
-impl Repository {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::create_dir(folder.path().join(".git")).unwrap();
-        let home = Home::new();
-        Self { home, folder }
-    }
-
-    fn at(&self, inside: &str) -> PathBuf {
-        self.folder.path().join(inside)
-    }
-
-    fn run(&self, args: &[&str]) -> Ran {
-        let mut command = self.home.command(args);
-        Ran::from(command.current_dir(self.folder.path()).output().unwrap())
-    }
-
-    fn json(&self, args: &[&str]) -> Value {
-        let words: Vec<&str> = args.iter().chain(&["--json"]).copied().collect();
-        self.run(&words).ok().json()
-    }
-
-    fn put(&self, id: &str, payload: &Value) {
-        let payload = payload.to_string();
-        let words = ["journal", "append", "--type", "plan", "--id", id];
-        let more = ["--action", "update", "--payload", &payload];
-        self.run(&[&words[..], &more[..]].concat()).ok();
-    }
-
-    fn show(&self, id: &str) -> Ran {
-        self.run(&["journal", "show", "plan", id, "--json"])
-    }
-
-    fn segment(&self) -> PathBuf {
-        self.at(".heddle/events/seg-00000000000000000001.jsonl")
-    }
+fn segment(repository: &Repository) -> PathBuf {
+    repository.at(".heddle/events/seg-00000000000000000001.jsonl")
 }
 
 fn write(path: &Path, text: &str) {
@@ -61,10 +27,10 @@ fn write(path: &Path, text: &str) {
 fn a_lost_tail_is_told_by_verify_doctor_and_show_and_no_file_goes_back() {
     let repository = Repository::new();
     repository.run(&["journal", "init"]).ok();
-    repository.put("a", &json!({"n": 1}));
-    let before = std::fs::read(repository.segment()).unwrap();
-    repository.put("a", &json!({"n": 2}));
-    std::fs::write(repository.segment(), before).unwrap();
+    repository.append("a", &json!({"n": 1}));
+    let before = std::fs::read(segment(&repository)).unwrap();
+    repository.append("a", &json!({"n": 2}));
+    std::fs::write(segment(&repository), before).unwrap();
     std::fs::remove_file(repository.at(".heddle/events/revisions.idx")).unwrap();
     let file = repository.at(".heddle/entities/plan/a.json");
     let newest = std::fs::read(&file).unwrap();
@@ -77,7 +43,7 @@ fn a_lost_tail_is_told_by_verify_doctor_and_show_and_no_file_goes_back() {
         assert_eq!(told.json()["counters"]["seq_gaps"], 1, "{told:?}");
         assert_eq!(std::fs::read(&file).unwrap(), newest, "a read wrote");
     }
-    let shown = repository.show("a").ok().json();
+    let shown = show(&repository, "a").ok().json();
     assert!(shown["note"].as_str().unwrap().contains("lost"), "{shown}");
     // The way on: a word, then the files as the journal has them, with the newer one kept.
     let accepted = ["journal", "verify", "--accept-gaps", "the disk was bad"];
@@ -87,11 +53,11 @@ fn a_lost_tail_is_told_by_verify_doctor_and_show_and_no_file_goes_back() {
     assert_eq!(rebuilt["kept_aside"].as_array().map(Vec::len), Some(1));
     repository.run(&["journal", "verify"]).ok();
     // What only the lost record knew is no "not found".
-    let before = std::fs::read(repository.segment()).unwrap();
-    repository.put("late", &json!({"n": 1}));
-    std::fs::write(repository.segment(), before).unwrap();
+    let before = std::fs::read(segment(&repository)).unwrap();
+    repository.append("late", &json!({"n": 1}));
+    std::fs::write(segment(&repository), before).unwrap();
     std::fs::remove_file(repository.at(".heddle/events/revisions.idx")).unwrap();
-    let told = repository.show("late");
+    let told = show(&repository, "late");
     assert_eq!(told.code, 1, "{told:?}");
     assert!(told.stderr.contains("lost"), "{told:?}");
 }
@@ -101,14 +67,14 @@ fn damage_that_was_parked_can_be_acknowledged_and_the_store_is_green_again() {
     let repository = Repository::new();
     repository.run(&["journal", "init"]).ok();
     for n in 1..=4 {
-        repository.put("a", &json!({"n": n}));
-        repository.put("b", &json!({"n": n}));
+        repository.append("a", &json!({"n": n}));
+        repository.append("b", &json!({"n": n}));
     }
     for seq in [1, 4, 7] {
-        let text = std::fs::read_to_string(repository.segment()).unwrap();
+        let text = std::fs::read_to_string(segment(&repository)).unwrap();
         let from = format!("\"seq\":{seq},");
         let to = format!("\"sEq\":{seq},");
-        std::fs::write(repository.segment(), text.replace(&from, &to)).unwrap();
+        std::fs::write(segment(&repository), text.replace(&from, &to)).unwrap();
     }
     assert_eq!(repository.run(&["journal", "verify"]).code, 1);
     repository.run(&["doctor", "quarantine"]).ok();
@@ -129,19 +95,19 @@ fn damage_that_was_parked_can_be_acknowledged_and_the_store_is_green_again() {
 fn t_64_a_link_in_the_place_of_an_entity_concerns_that_entity_alone() {
     let repository = Repository::new();
     repository.run(&["journal", "init"]).ok();
-    repository.put("a", &json!({"n": 1}));
-    repository.put("b", &json!({"n": 1}));
+    repository.append("a", &json!({"n": 1}));
+    repository.append("b", &json!({"n": 1}));
     let target = repository.at("outside.json");
     write(&target, r#"{"n": 666}"#);
     let file = repository.at(".heddle/entities/plan/a.json");
     std::fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink(&target, &file).unwrap();
-    assert_eq!(repository.show("a").ok().json()["payload"]["n"], 1);
-    assert_eq!(repository.show("b").ok().json()["payload"]["n"], 1);
+    assert_eq!(show(&repository, "a").ok().json()["payload"]["n"], 1);
+    assert_eq!(show(&repository, "b").ok().json()["payload"]["n"], 1);
     let told = repository.run(&["journal", "verify", "--json"]);
     assert_eq!(told.code, 1, "{told:?}");
     assert_eq!(told.json()["divergent"][0]["item_id"], "a", "{told:?}");
-    repository.put("a", &json!({"n": 2}));
+    repository.append("a", &json!({"n": 2}));
     assert_eq!(
         std::fs::read_to_string(&target).unwrap(),
         r#"{"n": 666}"#,
@@ -164,14 +130,14 @@ fn a_store_that_was_rolled_back_begins_with_its_own_files_and_never_with_the_old
         (&told["mode"], &told["backfilled"]),
         (&json!("dual"), &json!(2))
     );
-    repository.put("a", &json!({"title": "newer work"}));
+    repository.append("a", &json!({"title": "newer work"}));
     let delete = ["journal", "append", "--type", "plan", "--id", "gone"];
     repository
         .run(&[&delete[..], &["--action", "delete"]].concat())
         .ok();
     repository.run(&["journal", "rollback"]).ok();
     // Off: every verb says so, and the files are shown.
-    let shown = repository.show("a").ok().json();
+    let shown = show(&repository, "a").ok().json();
     assert_eq!(shown["payload"]["title"], "newer work");
     assert!(
         shown["note"].as_str().unwrap().contains("is off"),
@@ -190,13 +156,13 @@ fn a_store_that_was_rolled_back_begins_with_its_own_files_and_never_with_the_old
         assert_eq!(told.code, 2, "{told:?}");
         assert!(told.stderr.contains("heddle journal migrate"), "{told:?}");
     }
-    assert!(!repository.segment().exists(), "a verb began a journal");
+    assert!(!segment(&repository).exists(), "a verb began a journal");
     repository.json(&["journal", "migrate"]);
     assert_eq!(
-        repository.show("a").ok().json()["payload"]["title"],
+        show(&repository, "a").ok().json()["payload"]["title"],
         "newer work"
     );
-    assert_eq!(repository.show("gone").code, 4, "deleted, and back again");
+    assert_eq!(show(&repository, "gone").code, 4, "deleted, and back again");
     repository.run(&["journal", "verify"]).ok();
 }
 
@@ -222,7 +188,10 @@ fn migrate_never_lowers_a_mode_and_takes_the_older_store_in_behind_an_init() {
         (&again["mode"], &again["backfilled"]),
         (&json!("primary"), &json!(0))
     );
-    assert_eq!(repository.show("a").ok().json()["payload"]["title"], "old");
+    assert_eq!(
+        show(&repository, "a").ok().json()["payload"]["title"],
+        "old"
+    );
 }
 
 /// Without `--agent` and `HEDDLE_AGENT` the person writes: the login's name, or the one that the home's config gives.
@@ -240,9 +209,7 @@ fn who_writes_is_the_person_of_the_home_and_never_a_tool() {
             "session_start",
         ];
         let mut command = repository.home.command(&words);
-        command
-            .current_dir(repository.folder.path())
-            .env_remove("USER");
+        command.current_dir(repository.path()).env_remove("USER");
         command.envs(user.map(|name| ("USER", name)));
         command.envs(agent.map(|name| ("HEDDLE_AGENT", name)));
         Ran::from(command.output().unwrap()).ok();

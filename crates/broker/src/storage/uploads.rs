@@ -15,12 +15,14 @@
 use std::future::Future;
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{HistoryId, MemberId, MeshId, OpId};
+use heddle_core::envelope::Priority;
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::{BrokerMessageId, HistoryId, MemberId, MeshId, OpId};
 use heddle_core::limits::{UPLOAD_BYTES_MAX, UPLOAD_ROWS_MAX};
 use heddle_core::names::MemberName;
 
 use super::contract::Answer;
-use super::rows::{Accepted, NewMessage};
+use super::rows::{Accepted, Destination, NewMessage, SendId};
 
 /// Staged rows that a commit hands to the accept at once.
 pub(super) const COMMIT_ROWS_AT_ONCE: usize = 512;
@@ -44,6 +46,33 @@ pub struct UploadEnd {
     pub sender_name: MemberName,
     pub at: WallMs,
     pub expires_at: Option<WallMs>,
+}
+
+impl UploadEnd {
+    /// A staged row as a message of now.
+    pub(super) fn message(
+        &self,
+        id: SendId,
+        wire_fingerprint: Fingerprint,
+        broker_message_id: BrokerMessageId,
+        envelope: Box<str>,
+    ) -> NewMessage {
+        NewMessage {
+            id,
+            sender_name: self.sender_name.clone(),
+            wire_fingerprint,
+            broker_message_id,
+            destination: Destination::Log,
+            priority: Priority::Next,
+            mentions: Vec::new(),
+            envelope,
+            accepted_at: self.at,
+            expires_at: self.expires_at,
+            limiter: None,
+            epoch: None,
+            session: None,
+        }
+    }
 }
 
 /// What a commit has shown to everybody.

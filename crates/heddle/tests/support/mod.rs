@@ -24,6 +24,7 @@ pub mod mcp;
 pub mod outbox;
 pub mod pushing_broker;
 pub mod queue;
+pub mod repository;
 pub mod servers;
 pub mod small_disk;
 pub mod sse;

@@ -2,12 +2,11 @@
 
 use deadpool_postgres::Transaction;
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::Priority;
 use heddle_core::ids::{MemberId, MeshId, OpId, Party};
 use tokio_postgres::Row;
 
 use super::super::error::StorageError;
-use super::super::rows::{Destination, NewMessage, SendId};
+use super::super::rows::{NewMessage, SendId};
 use super::super::uploads::{
     COMMIT_ROWS_AT_ONCE, Outcome, Shown, Todo, Upload, UploadEnd, UploadPart, UploadVerdict,
     Uploads, begun, committed, staged,
@@ -208,21 +207,10 @@ fn message(row: &Row, which: Which, end: &UploadEnd) -> Result<NewMessage, JobEr
         member: which.by,
         agent: columns.agent()?,
     };
-    Ok(NewMessage {
-        id: SendId::new(which.mesh, sender, columns.client_message_id()?),
-        sender_name: end.sender_name.clone(),
-        wire_fingerprint: columns.fingerprint()?,
-        broker_message_id: columns.broker_message_id()?,
-        destination: Destination::Log,
-        priority: Priority::Next,
-        mentions: Vec::new(),
-        envelope: columns.envelope()?,
-        accepted_at: end.at,
-        expires_at: end.expires_at,
-        limiter: None,
-        epoch: None,
-        session: None,
-    })
+    let id = SendId::new(which.mesh, sender, columns.client_message_id()?);
+    let fingerprint = columns.fingerprint()?;
+    let broker_message_id = columns.broker_message_id()?;
+    Ok(end.message(id, fingerprint, broker_message_id, columns.envelope()?))
 }
 
 impl Uploads for PostgresStorage {

@@ -1,13 +1,12 @@
 //! Uploads in SQL: a head for each member, its staged rows, and the migration that makes their tables.
 
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::Priority;
 use heddle_core::ids::{MemberId, MeshId, OpId, Party};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::error::StorageError;
-use super::super::rows::{Destination, NewMessage, SendId};
+use super::super::rows::{NewMessage, SendId};
 use super::super::uploads::{
     COMMIT_ROWS_AT_ONCE, Outcome, Shown, Todo, Upload, UploadEnd, UploadPart, UploadVerdict,
     Uploads, begun, committed, staged,
@@ -222,23 +221,33 @@ impl Room<'_> {
                 member: self.by,
                 agent: columns.agent()?,
             };
-            Ok(NewMessage {
-                id: SendId::new(self.mesh, sender, columns.client_message_id()?),
-                sender_name: end.sender_name.clone(),
-                wire_fingerprint: columns.fingerprint()?,
-                broker_message_id: columns.broker_message_id()?,
-                destination: Destination::Log,
-                priority: Priority::Next,
-                mentions: Vec::new(),
-                envelope: columns.text()?.into(),
-                accepted_at: end.at,
-                expires_at: end.expires_at,
-                limiter: None,
-                epoch: None,
-                session: None,
-            })
+            let id = SendId::new(self.mesh, sender, columns.client_message_id()?);
+            let fingerprint = columns.fingerprint()?;
+            let broker_message_id = columns.broker_message_id()?;
+            Ok(end.message(id, fingerprint, broker_message_id, columns.text()?.into()))
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+impl SqliteStorage {
+    async fn in_room<F>(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+        step: F,
+    ) -> Result<UploadVerdict, StorageError>
+    where
+        F: FnOnce(&Room<'_>) -> Result<UploadVerdict, JobError> + Send + 'static,
+    {
+        self.write(mesh, move |connection| {
+            step(&Room {
+                connection,
+                mesh,
+                by,
+            })
+        })
+        .await
     }
 }
 
@@ -250,15 +259,8 @@ impl Uploads for SqliteStorage {
         id: OpId,
         now: WallMs,
     ) -> Result<UploadVerdict, StorageError> {
-        self.write(mesh, move |connection| {
-            let room = Room {
-                connection,
-                mesh,
-                by,
-            };
-            room.begin(id, now)
-        })
-        .await
+        self.in_room(mesh, by, move |room| room.begin(id, now))
+            .await
     }
 
     async fn stage_upload(
@@ -268,15 +270,8 @@ impl Uploads for SqliteStorage {
         id: OpId,
         part: UploadPart,
     ) -> Result<UploadVerdict, StorageError> {
-        self.write(mesh, move |connection| {
-            let room = Room {
-                connection,
-                mesh,
-                by,
-            };
-            room.stage(id, &part)
-        })
-        .await
+        self.in_room(mesh, by, move |room| room.stage(id, &part))
+            .await
     }
 
     async fn commit_upload(
@@ -286,15 +281,8 @@ impl Uploads for SqliteStorage {
         id: OpId,
         end: UploadEnd,
     ) -> Result<UploadVerdict, StorageError> {
-        self.write(mesh, move |connection| {
-            let room = Room {
-                connection,
-                mesh,
-                by,
-            };
-            room.commit(id, &end)
-        })
-        .await
+        self.in_room(mesh, by, move |room| room.commit(id, &end))
+            .await
     }
 
     async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {

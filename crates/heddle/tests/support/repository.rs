@@ -1,0 +1,57 @@
+//! A repository of a test's own, with a home beside it: `heddle` run inside it, as a person does.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::{Home, Ran};
+
+pub struct Repository {
+    pub home: Home,
+    folder: tempfile::TempDir,
+}
+
+impl Repository {
+    /// It has a `.git`, and no journal yet.
+    pub fn new() -> Self {
+        let repository = Self {
+            home: Home::new(),
+            folder: tempfile::tempdir().unwrap(),
+        };
+        std::fs::create_dir(repository.at(".git")).unwrap();
+        repository
+    }
+
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn at(&self, inside: &str) -> PathBuf {
+        self.path().join(inside)
+    }
+
+    pub fn run(&self, args: &[&str]) -> Ran {
+        let mut command = self.home.command(args);
+        Ran::from(command.current_dir(self.path()).output().unwrap())
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        let words: Vec<&str> = args.iter().chain(&["--json"]).copied().collect();
+        self.run(&words).ok().json()
+    }
+
+    /// A plan of that id, as it is from now on.
+    pub fn append(&self, id: &str, payload: &Value) {
+        let payload = payload.to_string();
+        let words = ["journal", "append", "--type", "plan", "--id", id];
+        let more = ["--action", "update", "--payload", &payload];
+        self.run(&[&words[..], &more[..]].concat()).ok();
+    }
+
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.at(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
