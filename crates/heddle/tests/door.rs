@@ -214,29 +214,39 @@ fn l_01_requests_beyond_the_limit_are_refused_at_once_and_the_others_finish() {
     let home = Home::new();
     let daemon = home.up();
     let body = json!({"to": "@tester", "message": "m"}).to_string();
+    let hold = || {
+        let mut stream = UnixStream::connect(daemon.http.socket()).unwrap();
+        let head = format!(
+            "POST /v1/send HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
+    };
     // 64 requests whose bodies have not quite arrived are in flight.
-    let mut held: Vec<UnixStream> = (0..64)
-        .map(|_| {
-            let mut stream = UnixStream::connect(daemon.http.socket()).unwrap();
-            let head = format!("POST /v1/send HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-            stream.write_all(head.as_bytes()).unwrap();
-            stream
-        })
-        .collect();
+    let mut held: Vec<UnixStream> = (0..64).map(|_| hold()).collect();
     wait_until("the door to be full", || {
-        daemon.http.get("/v1/peers").status == 429
+        let is_full = daemon.http.get("/v1/peers").status == 429;
+        // The question may have had a place when one of them came.
+        held.extend((!is_full).then(hold));
+        is_full
     });
     let start = Instant::now();
     let refused = daemon.http.get("/v1/peers");
     assert!(start.elapsed() < Duration::from_millis(500));
     assert_eq!(refused.expect(429)["code"], "daemon_busy");
     assert!(refused.head.to_lowercase().contains("retry-after"));
+    let mut finished = 0;
     for stream in &mut held {
-        stream.write_all(body.as_bytes()).unwrap();
+        // Who was refused has gone.
+        let _ = stream.write_all(body.as_bytes());
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.starts_with("HTTP/1.1 202"), "{answer}");
+        let _ = stream.read_to_string(&mut answer);
+        let is_refused = answer.is_empty() || answer.starts_with("HTTP/1.1 429");
+        assert!(is_refused || answer.starts_with("HTTP/1.1 202"), "{answer}");
+        finished += usize::from(!is_refused);
     }
+    assert_eq!(finished, 64);
 }
 
 #[test]

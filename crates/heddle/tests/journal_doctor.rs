@@ -5,7 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde_json::json;
 use support::repository::Repository;
 
 fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {

@@ -20,8 +20,8 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(15, "invite", include_str!("v15_invite.sql")),
     step(16, "outbox_missing", include_str!("v16_outbox_missing.sql")),
     step(17, "effects_used", include_str!("v17_effects_used.sql")),
-    step(18, "upload", include_str!("v18_upload.sql")),
-    step(19, "dead_is_done", include_str!("v19_dead_is_done.sql")),
+    step(18, "dead_is_done", include_str!("v18_dead_is_done.sql")),
+    step(19, "upload", include_str!("v19_upload.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {
