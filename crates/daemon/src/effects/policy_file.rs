@@ -1,11 +1,13 @@
 //! `effects.toml` as it stands: read whenever something is decided, so that what a person has written counts
 //! from the next question on.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use heddle_registrar::policy::Policy;
+use rustix::fs::OFlags;
 
 /// A policy file beyond this is not one.
 const POLICY_BYTES_MAX: u64 = 1 << 20;
@@ -42,10 +44,18 @@ impl PolicyFile {
     /// A file that is not there says nothing: then a person is asked.
     pub fn read(&self) -> Result<Policy, PolicyFileError> {
         let wrong = |why: String| PolicyFileError(why);
-        let file = match File::open(&self.path) {
+        let mut options = OpenOptions::new();
+        // A pipe in its place must not hold the daemon up.
+        options.read(true);
+        options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+        let file = match options.open(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Policy::default()),
             opened => opened.map_err(|error| wrong(error.to_string()))?,
         };
+        let is_file = file.metadata().is_ok_and(|about| about.is_file());
+        if !is_file {
+            return Err(wrong("it is no regular file".to_owned()));
+        }
         let mut text = String::new();
         let read = file.take(POLICY_BYTES_MAX + 1).read_to_string(&mut text);
         let read = read.map_err(|error| wrong(error.to_string()))?;
@@ -74,5 +84,15 @@ mod tests {
         let long = format!("# {}", "x".repeat(1 << 20));
         std::fs::write(&path, long).unwrap();
         assert!(file.read().unwrap_err().to_string().contains("larger"));
+    }
+
+    #[test]
+    fn a_pipe_in_its_place_is_told_and_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("effects.toml");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).unwrap();
+        let error = PolicyFile::new(path).read().unwrap_err().to_string();
+        assert!(error.contains("regular file"), "{error}");
     }
 }

@@ -30,6 +30,11 @@ fn row(command: &Command, round: i64, attempt_id: &str, step: Step) -> StepRow {
     }
 }
 
+/// Whether this is who began it. The attempt's id is no secret: it stands in the status, for everybody.
+fn is_of(begun: Option<&StepRow>, command: &Command, attempt_id: &str) -> bool {
+    begun.is_some_and(|row| row.attempt_id == attempt_id && row.by == command.by)
+}
+
 /// Takes the run. Whoever comes second is told that it is taken: one attempt runs a round, ever.
 pub(super) fn start(facts: &Facts, command: &Command, attempt_id: &str) -> Stepped {
     match after(facts.stage(), Move::Start) {
@@ -42,16 +47,14 @@ pub(super) fn start(facts: &Facts, command: &Command, attempt_id: &str) -> Stepp
     }
 }
 
-/// Only the attempt that took the run may say how it ended; the same end again is the same answer.
+/// Only who took the run may say how it ended; the same end again is the same answer.
 pub(super) fn finish(
     facts: &Facts,
     command: &Command,
     attempt_id: &str,
     outcome: &Outcome,
 ) -> Stepped {
-    let is_runner = facts
-        .runner()
-        .is_some_and(|runner| runner.attempt_id == attempt_id);
+    let is_runner = is_of(facts.runner(), command, attempt_id);
     match after(facts.stage(), Move::Finish) {
         Some(_) if is_runner => {
             let outcome = outcome.clone();
@@ -95,7 +98,7 @@ pub(super) fn not_started(
         return Stepped::prior(Code::ReplayDuplicate);
     }
     match (under_way(facts), after(facts.stage(), Move::NotStarted)) {
-        (Some((runner, round)), Some(_)) if runner.attempt_id == attempt_id => {
+        (Some((runner, round)), Some(_)) if is_of(Some(runner), command, attempt_id) => {
             let why = why.to_owned();
             let step = Step::NotStarted { why };
             Stepped::fresh(vec![Row::Step(row(command, round, attempt_id, step))])
@@ -204,8 +207,7 @@ pub(super) fn compensation_done(
     attempt_id: &str,
     outcome: &Outcome,
 ) -> Stepped {
-    let begun = facts.compensator();
-    let is_runner = begun.is_some_and(|row| row.attempt_id == attempt_id);
+    let is_runner = is_of(facts.compensator(), command, attempt_id);
     let round = facts.compensation_round();
     let by = if outcome.is_good() {
         Move::CompensationDone

@@ -179,7 +179,10 @@ async fn rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner<S: Storage>(w: 
         .start(key("k"), attempt.clone(), &worker())
         .await;
     started.unwrap();
-    let told = w.registrar.finish(key("k"), attempt, ended(1), &by).await;
+    let told = w
+        .registrar
+        .finish(key("k"), attempt, ended(1), &worker())
+        .await;
     told.unwrap();
     let verdict = w
         .registrar

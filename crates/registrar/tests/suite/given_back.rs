@@ -5,7 +5,7 @@ use heddle_registrar::command::{Applied, Kind};
 use heddle_registrar::life::Stage;
 use heddle_registrar::storage::Storage;
 
-use crate::world::{World, agent, ended, key, person, prior, refused};
+use crate::world::{World, agent, ended, key, person, prior, refused, worker};
 
 fn stands(applied: &Applied, kind: Kind, stage: Stage) {
     assert_eq!((applied.kind, applied.facts.stage()), (kind, stage));
@@ -37,6 +37,24 @@ async fn what_could_not_be_started_may_be_run_again<S: Storage>(w: World<S>) {
     let done = w.registrar.finish(key("k"), "a2".into(), ended(0), &by);
     stands(&done.await.unwrap(), Kind::Fresh, Stage::Finished);
     refused(&not_started("a2").await, Code::StepRefused);
+}
+
+/// The attempt's id is in the status, for everybody to read.
+async fn nobody_else_says_how_a_run_ended<S: Storage>(w: World<S>) {
+    w.registered("k").await;
+    let (by, other) = (agent(), worker());
+    let started = w.registrar.start(key("k"), "a".into(), &by).await;
+    started.unwrap();
+    let forged = w.registrar.finish(key("k"), "a".into(), ended(0), &other);
+    refused(&forged.await.unwrap(), Code::StepRefused);
+    let forged = w
+        .registrar
+        .not_started(key("k"), "a".into(), "nope".into(), &other);
+    refused(&forged.await.unwrap(), Code::StepRefused);
+    let done = w.registrar.finish(key("k"), "a".into(), ended(4), &by);
+    stands(&done.await.unwrap(), Kind::Fresh, Stage::Finished);
+    let forged = w.registrar.finish(key("k"), "a".into(), ended(4), &other);
+    refused(&forged.await.unwrap(), Code::StepRefused);
 }
 
 /// To the failed verification; then the first compensation, whose runner dies.
@@ -147,6 +165,7 @@ async fn every_id_leads_to_its_key<S: Storage>(w: World<S>) {
 }
 
 on_every_store!(
+    nobody_else_says_how_a_run_ended,
     what_could_not_be_started_may_be_run_again,
     rg_13_a_lost_compensation_begins_again_only_on_a_persons_word,
     a_compensation_that_could_not_be_started_may_begin_again,
