@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::embedding::Embedding;
-use super::kernel::{differences, product, products};
+use super::kernel::{differences, picked_products, products};
 use super::sketch::{BITS, Sketcher, WORDS};
 use super::top::Top;
 use crate::limits::VECTOR_TWO_STAGE_ROWS_MIN;
@@ -170,11 +170,13 @@ impl Matrix {
             within >= wanted
         });
         let reach = reach.unwrap_or(BITS);
-        for (at, differing) in found.iter().enumerate() {
-            if *differing as usize <= reach {
-                let row = &self.rows[at * self.dim..(at + 1) * self.dim];
-                top.offer(distance(product(row, query)), &self.labels[at]);
-            }
+        let rows = found.iter().enumerate();
+        let is_near = |(at, differing): (usize, &u32)| (*differing as usize <= reach).then_some(at);
+        let picked: Vec<usize> = rows.filter_map(is_near).collect();
+        let mut found = vec![0.0; picked.len()];
+        picked_products(&self.rows, &picked, query, &mut found);
+        for (product, at) in found.into_iter().zip(picked) {
+            top.offer(distance(product), &self.labels[at]);
         }
     }
 }
@@ -194,6 +196,7 @@ fn move_last<T: Copy>(rows: &mut Vec<T>, at: usize, last: usize, width: usize) {
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::kernel::product;
     use super::*;
     use crate::vector::{Hit, hashed};
 
