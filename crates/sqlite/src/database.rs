@@ -1,7 +1,7 @@
 //! The handle: opens a file, queues writes and reads, and stops its threads.
 
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -16,7 +16,7 @@ use crate::options::Options;
 use crate::poison::Poison;
 use crate::queue::{Queue, Refused};
 use crate::readers::{self, Desk, ReadQueue, Reader};
-use crate::reply::Reply;
+use crate::reply::{Reply, wait};
 use crate::threads::Threads;
 use crate::ticket::{Promise, Ticket, Undo, Verdict};
 use crate::writer::settle;
@@ -155,11 +155,10 @@ impl Database {
         if self.inner.writes.line.leads_here() {
             return Err(WriteError::Busy);
         }
-        let (reply, answer) = Reply::to_thread();
+        let (reply, answer) = Reply::new();
         self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
         self.inner.writes.line.call();
-        let answer: Result<_, mpsc::RecvError> = answer.recv();
-        answer.unwrap_or_else(|_| Err(self.unanswered()))
+        wait(answer).unwrap_or_else(|_| Err(self.unanswered()))
     }
 
     async fn wait_for<T, E, F>(
@@ -173,7 +172,7 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::to_task();
+        let (reply, answer) = Reply::new();
         self.queue_write(promise, undo, job, reply)?;
         see_to_it(&self.inner.writes);
         let answer: Result<_, oneshot::error::RecvError> = answer.await;
@@ -218,7 +217,7 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::to_task();
+        let (reply, answer) = Reply::new();
         self.queue_read(job, reply)?;
         answer.await.unwrap_or(Err(ReadError::Stopped))
     }
@@ -247,9 +246,9 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::to_thread();
+        let (reply, answer) = Reply::new();
         self.queue_read(job, reply)?;
-        answer.recv().unwrap_or(Err(ReadError::Stopped))
+        wait(answer).unwrap_or(Err(ReadError::Stopped))
     }
 
     fn queue_read<T, E, F>(

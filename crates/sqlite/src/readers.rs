@@ -141,23 +141,26 @@ where
         Ok(result) => result.map_err(ReadError::Job),
         Err(payload) => Err(ReadError::Panicked(panic_text(&*payload))),
     };
-    let fault = answer
-        .is_err()
-        .then(|| Fault::last_of(connection))
-        .flatten();
+    let after = end_snapshot(connection, answer.is_err(), poison);
+    (answer, after)
+}
+
+/// Apart from the above so that there is one of it, and not one for each kind of read.
+fn end_snapshot(connection: &Connection, has_failed: bool, poison: &Poison) -> After {
+    let fault = has_failed.then(|| Fault::last_of(connection)).flatten();
     if let Some(Fault::Damage(reason)) = &fault {
         // Before the caller hears of it: no write may follow on a file known to be damaged (LF-39).
         poison.set(reason);
     }
     let ended = run(connection, "ROLLBACK").is_ok();
-    let after = if ended && fault.is_none() {
+    if ended && fault.is_none() {
         After::Keep
     } else {
         After::Discard
-    };
-    (answer, after)
+    }
 }
 
+#[inline(never)]
 fn run(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
 }

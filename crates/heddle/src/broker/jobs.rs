@@ -15,7 +15,7 @@ use super::effects;
 use super::engine::open_database;
 use super::jobs_place::{Errand, Place, send};
 use crate::cli::{CliError, Context, exit};
-use crate::system::SystemClock;
+use crate::system::{Runtime, SystemClock};
 
 #[derive(Serialize)]
 struct SweepAnswer {
@@ -204,11 +204,9 @@ struct MigrateAnswer {
 
 /// Brings the tables of a database up to date, as a start would.
 pub fn migrate(context: &Context, options: &PostgresOptions) -> Result<(), CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
-    let migrated = runtime.block_on(async {
+    let runtime =
+        Runtime::single().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    let migrated = runtime.run(async {
         let storage = open_database(options).await?;
         let migrated = storage.migrated();
         let effects = effects::migrate(&storage, &options.schema).await;

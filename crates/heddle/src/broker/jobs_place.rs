@@ -9,6 +9,7 @@ use heddle_broker::storage::{PostgresOptions, SqliteStorage, Storage, StorageErr
 use super::engine::open_database;
 use super::jobs::{cannot_open, damaged};
 use crate::cli::{CliError, Context, exit};
+use crate::system::Runtime;
 
 /// `--data FOLDER` or `--database URL`.
 pub enum Place {
@@ -27,14 +28,12 @@ pub trait Errand {
 }
 
 pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E::Answer, CliError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    let runtime =
+        Runtime::single().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
     match place {
         Place::Folder(data) => {
             let (storage, path) = open_file(context, data)?;
-            let done = runtime.block_on(errand.run(&storage));
+            let done = runtime.run(errand.run(&storage));
             let damage = storage.is_poisoned();
             storage.stop();
             done.map_err(|error| match damage {
@@ -43,7 +42,7 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
                     .next("If a daemon or a broker is busy there, try again in a moment."),
             })
         }
-        Place::Database(options) => runtime.block_on(async {
+        Place::Database(options) => runtime.run(async {
             let storage = open_database(options).await?;
             let done = errand.run(&storage).await;
             storage.stop().await;

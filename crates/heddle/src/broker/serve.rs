@@ -27,7 +27,7 @@ use super::pages::Pages;
 use super::settings::{broker_config, options};
 use super::tls::{TlsFiles, acceptor};
 use crate::cli::{CliError, Context, exit};
-use crate::system::{SystemClock, SystemIds};
+use crate::system::{Runtime, SystemClock, SystemIds};
 
 /// How long stopping may take before the rest is left to the tables.
 const STOP_WAIT: Duration = Duration::from_secs(8);
@@ -64,14 +64,10 @@ pub fn serve(context: &Context, options: &ServeOptions) -> Result<(), CliError> 
     let tls = options.tls.as_ref().map(acceptor).transpose()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let log = crate::up::log_start(context, Arc::clone(&clock), crate::up::Words::StandardError)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| failed(&error))?;
-    let result = runtime.block_on(run(context, options, (clock, tls), &log));
+    let runtime = Runtime::many().map_err(|error| failed(&error))?;
+    let result = runtime.run(run(context, options, (clock, tls), &log));
     log.finish();
-    // What still blocks now (a stuck disk) must not keep the process.
-    runtime.shutdown_background();
+    runtime.leave();
     result
 }
 

@@ -17,17 +17,15 @@ use rmcp::transport::io::stdio_pipes;
 pub use profile::Profile;
 
 use crate::cli::{CliError, Context, exit};
+use crate::system::Runtime;
 use server::Server;
 use session::Session;
 
 /// Serves until the client closes its end.
 pub fn serve(context: &Context, profile: Profile, may_start: bool) -> Result<(), CliError> {
     let session = Session::new(context, may_start)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| failed(&error))?;
-    runtime.block_on(async {
+    let runtime = Runtime::single().map_err(|error| failed(&error))?;
+    runtime.run(async {
         let server = Server::new(session, profile);
         match server.serve(stdio_pipes()).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|e| failed(&e)),

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_broker::limiter::LocalLimiter;
+use heddle_broker::limiter::{AnyLimiter, LocalLimiter};
 use heddle_broker::members::Members as _;
 use heddle_broker::storage::{
     DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
@@ -35,7 +35,9 @@ const PIPE_BYTES: usize = 256 << 10;
 /// The broker's share of the time for stopping.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-type EmbeddedBroker = Broker<SqliteStorage, LocalLimiter>;
+/// With the limiter of any broker, though it is always the local one here: one more kind of broker would be
+/// compiled for it.
+type EmbeddedBroker = Broker<SqliteStorage, AnyLimiter>;
 
 pub struct Embedded {
     broker: Arc<EmbeddedBroker>,
@@ -71,7 +73,7 @@ impl Embedded {
         let was_shared = was_shared(&storage).await;
         let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
         let config = &prepared.home().config.broker;
-        let limiter = LocalLimiter::new(Arc::clone(&clock), budget(config));
+        let limiter = AnyLimiter::Local(LocalLimiter::new(Arc::clone(&clock), budget(config)));
         let broker = Broker::new(
             Arc::new(storage.clone()),
             Arc::new(limiter),

@@ -23,7 +23,7 @@ pub use log::last_words;
 pub use log::{Log, Words, file_path as log_file_path, start as log_start};
 
 use crate::cli::{CliError, Context, exit};
-use crate::system::{SystemClock, SystemIds};
+use crate::system::{Runtime, SystemClock, SystemIds};
 
 /// Which broker the mesh `home` has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,17 +48,11 @@ impl Flavour {
 pub fn foreground(context: &Context, flavour: Flavour, words: Words) -> Result<(), CliError> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let log = log::start(context, Arc::clone(&clock), words)?;
-    // At least two: a task that leads a commit waits for the disk where it stands.
-    let workers = std::thread::available_parallelism().map_or(2, |cores| cores.get().max(2));
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(workers)
-        .enable_all()
-        .build()
-        .map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
-    let result = runtime.block_on(run(context, flavour, clock, &log));
+    let runtime =
+        Runtime::many().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    let result = runtime.run(run(context, flavour, clock, &log));
     log.finish();
-    // What still blocks now (a stuck disk) must not keep the process.
-    runtime.shutdown_background();
+    runtime.leave();
     result
 }
 

@@ -1,6 +1,8 @@
 //! The read pool: sees what was answered, holds one snapshot, cannot write.
 
 use std::sync::mpsc;
+use std::task::Poll;
+use std::time::Duration;
 
 use heddle_sqlite::{ReadError, WriteError};
 
@@ -90,4 +92,26 @@ fn a_full_read_queue_is_busy_at_once() {
         go_on.send(()).unwrap();
         assert_eq!(block_on(waiting), Ok(()));
     });
+}
+
+/// tokio tells a task that has used up its turn to come back, however often it asks without leaving.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocking_call_inside_a_task_that_has_used_up_its_turn_is_answered() {
+    let home = Home::new();
+    let database = home.open();
+    let asked = tokio::spawn(async move {
+        let is_used_up = std::future::poll_fn(|context| {
+            for _ in 0..10_000 {
+                let turn = std::pin::pin!(tokio::task::coop::consume_budget());
+                if turn.poll(context).is_pending() {
+                    return Poll::Ready(true);
+                }
+            }
+            Poll::Ready(false)
+        });
+        let is_used_up = is_used_up.await;
+        (is_used_up, database.write_blocking(insert("one")))
+    });
+    let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
+    assert_eq!(asked.unwrap().unwrap(), (true, Ok(())));
 }
