@@ -53,7 +53,8 @@ pub(super) fn differences<const N: usize>(rows: &[u64], query: &[u64; N], found:
 #[inline(always)]
 #[allow(
     clippy::inline_always,
-    reason = "it must become part of a loop with wider instructions"
+    clippy::needless_range_loop,
+    reason = "it must become part of a loop with wider instructions, and numbers known to the compiler lead there"
 )]
 pub(super) fn product(a: &[f32], b: &[f32]) -> f32 {
     let (a_whole, a_rest) = a.as_chunks::<LANES>();
@@ -79,13 +80,19 @@ pub(super) fn product(a: &[f32], b: &[f32]) -> f32 {
         *sum += a * b;
     }
     let halves: [f32; LANES / 2] = folded(lanes);
-    let [a, b, c, d, e, f, g, h]: [f32; WIDTH] = folded(halves);
-    ((a + e) + (c + g)) + ((b + f) + (d + h))
+    let eight: [f32; WIDTH] = folded(halves);
+    let four: [f32; WIDTH / 2] = folded(eight);
+    let [even, odd]: [f32; WIDTH / 4] = folded(four);
+    even + odd
 }
 
 /// The upper half added to the lower one.
 #[inline(always)]
-#[allow(clippy::inline_always, reason = "as above")]
+#[allow(
+    clippy::inline_always,
+    clippy::needless_range_loop,
+    reason = "as above"
+)]
 fn folded<const N: usize, const HALF: usize>(lanes: [f32; N]) -> [f32; HALF] {
     let mut half = [0.0; HALF];
     for lane in 0..HALF {
