@@ -16,12 +16,12 @@ use heddle_wire::ipc::{
 };
 use serde_json::json;
 
-use super::answer::{finish, is_left, not_started, told_as, verifier, with_answer};
+use super::answer::{finish, is_left, named, not_started, told_as, verifier, with_answer};
 use super::check_url::{self, Url};
 use super::record::Record;
 use super::report::{self, Untold};
 use super::verify::{self, Checks, Verdict};
-use super::{EffectArgs, Resolve, lock, process};
+use super::{EffectArgs, Resolve, command_hash, lock, process};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
@@ -81,7 +81,10 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         record: Record::open(context),
     };
     match run.to_the_end() {
-        Ok(view) => finish(context, &view, &run.record, args.verify_later),
+        Ok(view) => {
+            let own = command_hash(&args.command);
+            finish(context, &view, &run.record, (args.verify_later, own))
+        }
         Err(error) => Err(with_answer(error)),
     }
 }
@@ -197,6 +200,7 @@ impl Run<'_> {
             request_id: None,
             attempt_id: self.args.attempt.clone(),
             verify: self.plan(),
+            command_hash: command_hash(&self.args.command),
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
@@ -243,6 +247,7 @@ impl Run<'_> {
         let body = EffectStartBody {
             key: self.args.effect.key.clone(),
             attempt_id: attempt_id.clone(),
+            command_hash: command_hash(&self.args.command),
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
@@ -277,7 +282,8 @@ impl Run<'_> {
         let mut verified = if self.is_left(&finished) {
             finished
         } else {
-            self.verdict(&finished)?
+            // The verdict of who ran it counts; only where that cannot be told there is none.
+            self.verdict(&finished)?.unwrap_or(finished)
         };
         drop(held);
         verified.duplicate = false;
@@ -349,14 +355,16 @@ impl Run<'_> {
         if view.resolved.as_deref() == Some("failed") {
             return false;
         }
-        self.args.verify_later || !has_own && (is_left(view) || verifier(view).is_some())
+        let registered = verifier(view);
+        let is_other = registered.is_some() && registered != self.plan().and_then(|it| named(&it));
+        self.args.verify_later || is_other || !has_own && is_left(view)
     }
 
     /// For a run that ended without a verdict. The lock keeps two from judging at once.
     fn verify(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
         match lock::take(&view.lock)? {
             None => Ok(None),
-            Some(_held) => self.verdict(view).map(Some),
+            Some(_held) => self.verdict(view),
         }
     }
 
@@ -368,13 +376,18 @@ impl Run<'_> {
         }
     }
 
-    fn verdict(&self, view: &EffectView) -> Result<EffectView, CliError> {
+    /// None where it is not ours to give: then whose it is gives it.
+    fn verdict(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
         let verdict = Verdict::of(self.checks(), view);
         let sent = verify::send(self.context, &self.args.effect.key, &verdict);
         let verified = match sent {
             // Somebody was faster, and thought otherwise: theirs stands.
-            Err(error) if error.is(ErrorCode::EffectStepRefused) => return self.status(),
-            sent => sent?,
+            Err(error) if error.is(ErrorCode::EffectStepRefused) => {
+                return self.status().map(Some);
+            }
+            Err(error) if error.is(ErrorCode::ApprovalRefused) => return Ok(None),
+            Err(error) => return Err(report::not_judged(error, view, verdict.passed())),
+            Ok(verified) => verified,
         };
         if !verified.duplicate {
             let details = json!({
@@ -384,6 +397,6 @@ impl Run<'_> {
             });
             self.note(&verified.status, details);
         }
-        Ok(verified)
+        Ok(Some(verified))
     }
 }
