@@ -255,7 +255,7 @@ fn only_whose_it_is_begins_what_was_registered_and_with_its_command() {
     let args = run("k", &["--nonce", &granted, "--agent", "planner"], &script);
     kill_at(&home, Moment::After, "/v1/effect/register", &args);
     let own = format!("echo y >> {}", side.display());
-    let stranger = home.cli_as("worker", &run("k", &[], &own));
+    let stranger = home.cli_as("worker", &run("k", &["--wait", "0s"], &own));
     assert_eq!(
         (stranger.code, code(&stranger).as_str()),
         (6, "APPROVAL_REFUSED")

@@ -4,6 +4,7 @@
 //! (and registers), one whose run nobody took (and takes it), one whose outcome is unknown (and says so),
 //! or one that ended (and prints what was stored).
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -28,6 +29,8 @@ use crate::cli::{CliError, Context};
 
 const POLL: Duration = Duration::from_millis(100);
 const POLLS_PER_SECOND: u64 = 10;
+/// How long whose it is may take to begin what they have just registered, before somebody else is refused.
+const GRACE_POLLS: u64 = 5 * POLLS_PER_SECOND;
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct RunArgs {
@@ -79,6 +82,7 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         args,
         client: context.client(),
         record: Record::open(context),
+        judges_not: Cell::new(false),
     };
     match run.to_the_end() {
         Ok(view) => {
@@ -94,6 +98,8 @@ struct Run<'a> {
     args: &'a RunArgs,
     client: Client,
     record: Record,
+    /// Its verdict is somebody else's to give, as we were told.
+    judges_not: Cell<bool>,
 }
 
 impl Run<'_> {
@@ -107,15 +113,25 @@ impl Run<'_> {
         let (mut view, mut has_run) = (first.clone(), false);
         let told = |view, has_run| if has_run { view } else { told_as(view, &first) };
         let mut polls_left = self.args.wait.saturating_mul(POLLS_PER_SECOND);
+        let (mut refused, mut grace) = (None, polls_left.min(GRACE_POLLS));
         loop {
             let next = match view.status.as_str() {
                 "registered" if self.args.command.is_empty() => return Ok(view),
-                "registered" => {
-                    let ran = self.take_and_run(&view)?;
-                    has_run |= ran.is_some();
-                    ran
-                }
+                // Not ours to begin; whose it is may be about to.
+                "registered" if refused.is_some() => None,
+                "registered" => match self.take_and_run(&view) {
+                    Err(error) if error.is(ErrorCode::ApprovalRefused) => {
+                        refused = Some(error);
+                        None
+                    }
+                    ran => {
+                        let ran = ran?;
+                        has_run |= ran.is_some();
+                        ran
+                    }
+                },
                 "finished" if self.is_left(&view) => return Ok(told(view, has_run)),
+                "finished" if self.judges_not.get() => None,
                 "finished" => self.verify(&view)?,
                 "running" => None,
                 _ => return Ok(told(view, has_run)),
@@ -124,6 +140,12 @@ impl Run<'_> {
                 view = next;
                 continue;
             }
+            if view.status == "registered"
+                && let Some(error) = refused.take_if(|_| grace == 0)
+            {
+                return Err(error);
+            }
+            grace = grace.saturating_sub(1);
             // Somebody else is at it.
             if polls_left == 0 {
                 return Ok(told(view, has_run));
@@ -293,7 +315,15 @@ impl Run<'_> {
 
     /// The run may have been taken, but nothing was started: whoever decides is told, as far as possible.
     fn start_not_heard(&self, attempt_id: &str, error: ClientError) -> CliError {
-        if let ClientError::Broken(_) | ClientError::Silent | ClientError::Problem(_) = &error {
+        let is_refused = match &error {
+            ClientError::Problem(problem) => matches!(
+                problem.known_code(),
+                Some(ErrorCode::ApprovalRefused | ErrorCode::ReplayBindingMismatch)
+            ),
+            ClientError::Broken(_) | ClientError::Silent => false,
+            _ => true,
+        };
+        if !is_refused {
             let body = self.end(
                 attempt_id,
                 process::not_started("the answer to the start was lost".to_owned()),
@@ -385,7 +415,10 @@ impl Run<'_> {
             Err(error) if error.is(ErrorCode::EffectStepRefused) => {
                 return self.status().map(Some);
             }
-            Err(error) if error.is(ErrorCode::ApprovalRefused) => return Ok(None),
+            Err(error) if error.is(ErrorCode::ApprovalRefused) => {
+                self.judges_not.set(true);
+                return Ok(None);
+            }
             Err(error) => return Err(report::not_judged(error, view, verdict.passed())),
             Ok(verified) => verified,
         };
