@@ -208,8 +208,6 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
             (Stage::Issued, Some(envelope)) => envelope.status(now).to_owned(),
             (stage, _) => stage.as_str().to_owned(),
         },
-        duplicate: false,
-        code: None,
         operation: effect.map(|e| e.operation.clone()).unwrap_or_default(),
         target: effect.map(|e| e.target.clone()).unwrap_or_default(),
         artifact_hash: effect.map(|e| e.artifact_hash.clone()).unwrap_or_default(),
@@ -253,9 +251,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         verify_detail: verdict.map(|(_, detail)| detail),
         compensation: compensation(facts),
         steps: facts.steps.iter().map(step).collect(),
-        attempts: Vec::new(),
-        waited: None,
-        lock: String::new(),
+        ..EffectView::default()
     })
 }
 

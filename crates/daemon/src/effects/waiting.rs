@@ -75,35 +75,7 @@ impl Effects {
                     )),
                 }
             }
-            (Err(problem), _) if is_passing(&problem) => {
-                let asked = match &call {
-                    EffectCall::Status { key } => self.not_asked_yet(mesh, key).await?,
-                    EffectCall::Story { id } => self.not_asked_yet(mesh, id).await?,
-                    _ => None,
-                };
-                match (&call, asked) {
-                    (EffectCall::Status { .. }, Some(view)) => {
-                        return Ok(EffectAnswer::View(Box::new(view)));
-                    }
-                    (EffectCall::Story { id }, Some(view)) => {
-                        let story = story::waiting(id, view);
-                        return Ok(EffectAnswer::Story(Box::new(story)));
-                    }
-                    _ => {}
-                }
-                let kept = self.kept(mesh, call.key()).await?;
-                let next = if kept.is_empty() {
-                    "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
-                } else {
-                    "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
-                };
-                let problem = problem.with("waiting", kept);
-                // An authority that can be reached and decides nothing says itself what to do.
-                match problem.known_code() {
-                    Some(ErrorCode::StorageUnavailable) => Err(problem),
-                    _ => Err(problem.next(next)),
-                }
-            }
+            (Err(problem), _) if is_passing(&problem) => self.unheard(mesh, &call, problem).await,
             (Err(problem), _) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
                 self.with_last_word(mesh, call.key(), problem).await
             }
@@ -112,6 +84,41 @@ impl Effects {
                 Ok(EffectAnswer::View(view))
             }
             (asked, _) => asked,
+        }
+    }
+
+    /// Nobody who decides has answered: what this home knows by itself, or that it knows nothing.
+    async fn unheard(
+        &self,
+        mesh: &MeshState,
+        call: &EffectCall,
+        problem: Problem,
+    ) -> Result<EffectAnswer, Problem> {
+        match call {
+            EffectCall::Status { key } => {
+                if let Some(view) = self.not_asked_yet(mesh, key).await? {
+                    return Ok(EffectAnswer::View(Box::new(view)));
+                }
+            }
+            EffectCall::Story { id } => {
+                if let Some(view) = self.not_asked_yet(mesh, id).await? {
+                    let story = story::waiting(id, view);
+                    return Ok(EffectAnswer::Story(Box::new(story)));
+                }
+            }
+            _ => {}
+        }
+        let kept = self.kept(mesh, call.key()).await?;
+        let next = if kept.is_empty() {
+            "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
+        } else {
+            "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
+        };
+        let problem = problem.with("waiting", kept);
+        // An authority that can be reached and decides nothing says itself what to do.
+        match problem.known_code() {
+            Some(ErrorCode::StorageUnavailable) => Err(problem),
+            _ => Err(problem.next(next)),
         }
     }
 
