@@ -197,6 +197,13 @@ fn status_list_and_surface_check_say_what_is() {
         (Some("S2"), Some("closed"))
     );
     assert!(status["registration"].is_object() && status["compensation"].is_null());
+    assert_eq!(status["attempts"][0]["state"], "S2");
+    let words = home.cli(&["effect", "status", "done"]).ok().stdout;
+    for said in ["state: S2, committed", "S2, it registered the effect"] {
+        assert!(words.contains(said), "{said}: {words}");
+    }
+    let words = home.cli(&["effect", "status", "asked"]).stdout;
+    assert!(words.contains("state: S0, issued"), "{words}");
     let list = home.cli(&["effect", "list", "--json"]).ok().json();
     assert_eq!(list["effects"].as_array().unwrap().len(), 2);
     let surface = home.cli(&["effect", "surface-check", "--json"]).ok().json();

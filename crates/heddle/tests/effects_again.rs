@@ -103,9 +103,11 @@ fn what_cannot_be_executed_after_all_gives_its_run_back() {
     assert_eq!(steps, ["started", "not_started"]);
     // A mistyped one again: the registration stands, and so does the approval.
     assert_eq!(home.cli(&run("k", &[], &["/no/such/file"])).code, 2);
-    let done = home
-        .cli_as("worker", &run("k", &[], &["/bin/echo", "done"]))
-        .ok();
+    // It is still whose it was.
+    let better = run("k", &[], &["/bin/echo", "done"]);
+    let stranger = run("k", &["--wait", "0s"], &["/bin/echo", "done"]);
+    assert_eq!(home.cli_as("worker", &stranger).code, 6);
+    let done = home.cli(&better).ok();
     assert_eq!(
         (said(&done).as_str(), done.json()["stdout"].as_str()),
         ("closed", Some("done\n"))

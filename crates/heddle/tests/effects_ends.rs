@@ -205,3 +205,82 @@ fn what_a_command_leaves_behind_holds_nobody_up() {
     std::fs::write(&stop, "").unwrap();
     assert_eq!(said(&made_up.ok()), "compensated");
 }
+
+/// A verifier that ends this process the first time, and agrees.
+fn deadly(home: &Home, pid: &serde_json::Value) -> String {
+    let been = home.path().with_file_name("been");
+    format!(
+        "[ -e {0} ] || {{ touch {0}; kill -9 {pid}; }}",
+        been.display()
+    )
+}
+
+#[test]
+fn a_verdict_that_could_not_be_told_hides_nothing_of_what_ran() {
+    let home = Home::new();
+    let daemon = home.up();
+    let held = Held::new(&home, 0);
+    std::fs::write(&held.go, "").unwrap();
+    let verify = deadly(&home, &daemon.ready["pid"]);
+    let args = run("k", &["--verify", &verify], &held.script);
+    let ran = home.cli(&args);
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert_eq!(told(&ran), expected("finished", 0));
+    for word in [
+        "the command ran and ended with exit code 0",
+        "not recorded yet",
+        "heddle effect status k",
+    ] {
+        assert!(ran.stderr.contains(word), "{word}: {ran:?}");
+    }
+    drop(daemon);
+    let _daemon = home.up();
+    let again = home.cli(&args).ok();
+    assert_eq!(told(&again), expected("closed", 0));
+    assert_eq!(held.lines(), 1);
+}
+
+#[test]
+fn a_verdict_that_waits_for_its_broker_hides_nothing_of_what_ran() {
+    let mut pair = pair(AUTO);
+    let held = Held::new(&pair.bob, 0);
+    std::fs::write(&held.go, "").unwrap();
+    let alice = pair.up.0.as_ref().unwrap();
+    let verify = deadly(&pair.bob, &alice.ready["pid"]);
+    let ran = pair.bob(&run("k", &["--verify", &verify], &held.script));
+    assert_eq!(ran.code, 5, "{ran:?}");
+    assert_eq!(told(&ran), expected("waiting_for_broker", 0));
+    assert!(ran.stderr.contains("exit code 0"), "{ran:?}");
+    drop(pair.up.0.take());
+    pair.up.0 = Some(pair.alice.up());
+    let at_alice = || pair.alice.cli(&["effect", "status", "k", "--json"]);
+    wait_until("the verdict to be told", || said(&at_alice()) == "closed");
+    assert_eq!(held.lines(), 1);
+}
+
+#[test]
+fn an_end_is_handed_in_for_who_ran_it_whoever_looks() {
+    let home = Home::new();
+    let daemon = home.up();
+    std::fs::write(home.path().join("effects.toml"), AUTO).unwrap();
+    let held = Held::new(&home, 7);
+    let args = run("k", &["--agent", "planner"], &held.script);
+    let child = held.begin(&home, &args);
+    daemon.kill();
+    assert_eq!(told(&held.end(child)), expected("not_told", 7));
+    let _daemon = home.up();
+    let looked = home.cli_as("worker", &["effect", "status", "k", "--json"]);
+    assert_eq!(told(&looked), expected("finished", 7));
+}
+
+#[test]
+fn an_end_that_cannot_be_read_is_told_by_status() {
+    let home = Home::new();
+    home.up().stop();
+    let end = home.path().join("effects/0123.end");
+    std::fs::write(&end, "{\"finish\": ").unwrap();
+    let daemon = home.up();
+    let degraded = || daemon.http.get("/v1/status").body;
+    wait_until("it to be told", || degraded().contains("effects/0123.end"));
+    assert!(end.exists(), "it is left where it is");
+}

@@ -1,9 +1,10 @@
 //! What is wrong is seen where people look: a policy that cannot be read, a request that cannot be, a store that was
-//! lost, an artifact that has no end, an effect that is run over HTTP.
+//! lost or is an earlier copy, an artifact that has no end, an effect that is run over HTTP.
 #![cfg(test)]
 
 mod support;
 
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -144,6 +145,85 @@ fn a_home_that_had_effects_does_not_begin_anew_without_a_word() {
     let _daemon = home.up();
     assert!(!home.path().join("effects-begin-anew").exists());
     assert_eq!(home.cli(&["effect", "status", "k"]).code, 4);
+}
+
+/// The files of a store, under another name or back again.
+fn copied(from: &Path, to: &Path) {
+    for end in ["", "-wal", "-shm"] {
+        let file = |of: &Path| PathBuf::from(format!("{}{end}", of.display()));
+        let _ = std::fs::remove_file(file(to));
+        if file(from).exists() {
+            std::fs::copy(file(from), file(to)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn rg_01_an_older_store_is_noticed_and_no_key_runs_again() {
+    let home = Home::new();
+    let daemon = home.up();
+    let (store, copy) = (
+        home.path().join("effects.db"),
+        home.path().with_file_name("copy.db"),
+    );
+    let side = home.path().with_file_name("side");
+    let script = format!("echo x >> {}", side.display());
+    home.cli(&run("first", &[], "true")).ok();
+    daemon.stop();
+    copied(&store, &copy);
+    let daemon = home.up();
+    home.cli(&run("k", &[], &script)).ok();
+    daemon.stop();
+    copied(&copy, &store);
+    // Either of the two that remember is enough.
+    for forgotten in [None, Some("effects.mark")] {
+        if let Some(name) = forgotten {
+            std::fs::remove_file(home.path().join(name)).unwrap();
+        }
+        let daemon = home.up();
+        let again = home.cli(&run("k", &[], &script));
+        assert_ne!(again.code, 0, "{again:?}");
+        assert!(again.stderr.contains("earlier copy"), "{again:?}");
+        assert!(again.stderr.contains("effects-begin-anew"), "{again:?}");
+        assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+        let degraded = status(&daemon)["degraded"].to_string();
+        assert!(
+            degraded.contains("effects.db is an earlier copy"),
+            "{degraded}"
+        );
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{doctor:?}");
+        assert!(doctor.stdout.contains("earlier copy"), "{doctor:?}");
+        // What it knows it tells.
+        home.cli(&["effect", "status", "first"]).ok();
+        daemon.stop();
+        let down = home.cli(&["doctor"]);
+        assert!(down.stdout.contains("earlier copy"), "{down:?}");
+    }
+    // A person's word, once.
+    std::fs::write(home.path().join("effects-begin-anew"), "").unwrap();
+    let daemon = home.up();
+    home.cli(&run("k", &[], &script)).ok();
+    assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\nx\n");
+    daemon.stop();
+    assert!(!home.path().join("effects-begin-anew").exists());
+    let daemon = home.up();
+    assert_eq!(
+        home.cli(&run("k", &[], &script)).ok().json()["duplicate"],
+        true
+    );
+    let degraded = status(&daemon)["degraded"].to_string();
+    assert!(!degraded.contains("effects"), "{degraded}");
+}
+
+#[test]
+fn a_folder_of_locks_that_was_removed_is_made_again() {
+    let home = Home::new();
+    let _daemon = home.up();
+    for key in ["a", "b"] {
+        std::fs::remove_dir_all(home.path().join("effects")).unwrap();
+        home.cli(&run(key, &[], "true")).ok();
+    }
 }
 
 #[test]

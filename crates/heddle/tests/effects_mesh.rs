@@ -138,6 +138,23 @@ fn a_request_waits_for_the_broker_and_nothing_runs_meanwhile() {
         "that it waits is the answer: {status:?}"
     );
     assert_eq!(status.json()["target"], "prod");
+    // The whole story is that it waits, with its mesh said or not.
+    for told in [
+        pair.bob(&["explain", "k", "--json"]),
+        pair.bob.cli(&["explain", "effect:k", "--json"]),
+    ] {
+        let story = told.ok().json();
+        assert_eq!(
+            (&story["effect"]["status"], &story["mesh"]),
+            (&json!("waiting_for_broker"), &json!(MESH))
+        );
+        assert_eq!(story["story"][0]["by"], "bob");
+    }
+    let words = pair.bob(&["explain", "k"]).ok().stdout;
+    assert!(
+        words.contains("when the broker of the mesh is back"),
+        "{words}"
+    );
     // It survives both homes.
     pair.up.1.terminate();
     pair.up.1.wait(std::time::Duration::from_secs(15));

@@ -1,12 +1,12 @@
 //! Whose word counts, and for whom: approvers of other homes, nonces of somebody else, what a person sees of what
-//! they approve, and a policy that changes its mind.
+//! they approve, who begins it with which command, and a policy that changes its mind or is to be talked around.
 #![cfg(test)]
 
 mod support;
 
 use serde_json::{Value, json};
 use support::effect_pair::{MESH, home_of, pair_with, request, run};
-use support::effect_proxy::said;
+use support::effect_proxy::{Moment, kill_at, said};
 use support::team_broker::{Team, link_of};
 use support::{Daemon, Home, Ran};
 
@@ -243,4 +243,146 @@ fn never_stops_what_was_approved_or_registered_before() {
     std::fs::remove_file(&policy).unwrap();
     home.cli_as("planner", &args).ok();
     assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+}
+
+#[test]
+fn only_whose_it_is_begins_what_was_registered_and_with_its_command() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let side = home.path().with_file_name("side");
+    let script = format!("echo x >> {}", side.display());
+    let granted = nonce(&home, &asked(&home, "planner", "k"));
+    let args = run("k", &["--nonce", &granted, "--agent", "planner"], &script);
+    kill_at(&home, Moment::After, "/v1/effect/register", &args);
+    let own = format!("echo y >> {}", side.display());
+    let stranger = home.cli_as("worker", &run("k", &["--wait", "0s"], &own));
+    assert_eq!(
+        (stranger.code, code(&stranger).as_str()),
+        (6, "APPROVAL_REFUSED")
+    );
+    assert!(stranger.stderr.contains("planner"), "{stranger:?}");
+    let other = home.cli_as("planner", &run("k", &[], &own));
+    assert_eq!(
+        (other.code, code(&other).as_str()),
+        (3, "REPLAY_BINDING_MISMATCH")
+    );
+    assert!(other.stderr.contains("another command"), "{other:?}");
+    assert!(!side.exists(), "nothing ran");
+    home.cli(&args).ok();
+    assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+    // What has its result is told, and that it was another command.
+    let told = home.cli_as("planner", &run("k", &[], &own)).ok().json();
+    assert_eq!(
+        (told["duplicate"].as_bool(), told["same_command"].as_bool()),
+        (Some(true), Some(false))
+    );
+    assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+}
+
+#[test]
+fn the_verdict_is_of_who_ran_it_or_may_approve() {
+    let home = Home::new();
+    let _daemon = home.up();
+    for (key, by) in [("own", "planner"), ("person", "")] {
+        let granted = nonce(&home, &asked(&home, "planner", key));
+        let args = run(key, &["--nonce", &granted, "--verify-later"], "true");
+        home.cli_as("planner", &args).ok();
+        let verdict = ["effect", "verify", key, "--fail", "--json"];
+        let stranger = home.cli_as("worker", &verdict);
+        assert_eq!(
+            (stranger.code, code(&stranger).as_str()),
+            (6, "APPROVAL_REFUSED")
+        );
+        assert!(stranger.stderr.contains("planner"), "{stranger:?}");
+        let verdict = ["effect", "verify", key, "--pass", "--json"];
+        let said_by = match by {
+            "" => home.cli(&verdict),
+            agent => home.cli_as(agent, &verdict),
+        };
+        assert_eq!(said(&said_by.ok()), "closed", "{key}");
+    }
+}
+
+#[test]
+fn a_rule_is_not_escaped_by_another_way_to_write_its_name() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let policy = "[[rule]]\noperation = \"pay\"\napproval = \"never\"\n[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
+    std::fs::write(home.path().join("effects.toml"), policy).unwrap();
+    let pay = |operation: &str, target: &str| {
+        let args = ["effect", "run", "--json", "--key", "k", "--op", operation];
+        let args = [&args[..], &["--target", target, "--", "true"]].concat();
+        home.cli_as("planner", &args)
+    };
+    for operation in ["pay", "Pay", "PAY", "\u{ff50}ay"] {
+        let never = pay(operation, "acme");
+        assert_eq!(
+            (never.code, code(&never).as_str()),
+            (6, "APPROVAL_REFUSED"),
+            "{operation}"
+        );
+    }
+    for (operation, target) in [
+        ("p\u{200b}ay", "acme"),
+        ("give", "ac\u{ad}me"),
+        ("pay\u{fe0f}", "a"),
+    ] {
+        let hidden = pay(operation, target);
+        assert_eq!(hidden.code, 2, "{hidden:?}");
+        assert!(hidden.stderr.contains("cannot be seen"), "{hidden:?}");
+    }
+    pay("give", "acme").ok();
+}
+
+#[test]
+fn a_policy_means_what_it_says_of_approvers_and_windows() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let file = home.path().join("effects.toml");
+    let rule = "[[rule]]\noperation = \"*\"\napproval = \"person\"\n";
+    std::fs::write(&file, format!("{rule}approvers = []\n")).unwrap();
+    let refused = home.cli_as("planner", &request("k"));
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("names nobody"), "{refused:?}");
+    std::fs::write(&file, format!("{rule}window_minutes = 5\n")).unwrap();
+    let id = asked(&home, "planner", "k");
+    let long = home.cli(&["effect", "approve", &id, "--window", "6m"]);
+    assert_eq!(long.code, 2, "{long:?}");
+    assert!(long.stderr.contains("5 minutes"), "{long:?}");
+    let granted = home.cli(&["effect", "approve", &id, "--window", "5m"]).ok();
+    // Who granted it may use it as well.
+    assert!(!granted.stdout.contains("only"), "{granted:?}");
+    assert!(granted.stdout.contains("planner, who asked"), "{granted:?}");
+}
+
+#[test]
+fn another_file_than_the_one_that_was_approved_is_told_as_such() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let file = home.path().with_file_name("up.sql");
+    std::fs::write(&file, "hello").unwrap();
+    let artifact = ["--artifact", file.to_str().unwrap()];
+    let mut args = request("k");
+    args.extend(artifact);
+    let asked = home.cli_as("planner", &args).ok().json();
+    let granted = nonce(&home, text(&asked, "request_id"));
+    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    let go = || {
+        let options = [&artifact[..], &["--nonce", &granted]].concat();
+        home.cli_as("planner", &run("k", &options, "true"))
+    };
+    let told = |ran: &Ran, expected: &str| {
+        assert_eq!(code(ran), expected, "{ran:?}");
+        for word in [hash, "Give the file"] {
+            assert!(ran.stderr.contains(word), "{word}: {ran:?}");
+        }
+        // To approve the same request once more would not help.
+        assert!(!ran.stderr.contains("effect approve"), "{ran:?}");
+    };
+    std::fs::write(&file, "hello, world").unwrap();
+    told(&go(), "NONCE_UNBOUND");
+    std::fs::write(&file, "hello").unwrap();
+    go().ok();
+    std::fs::write(&file, "hello, world").unwrap();
+    told(&go(), "REPLAY_BINDING_MISMATCH");
 }

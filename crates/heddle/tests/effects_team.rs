@@ -132,6 +132,10 @@ fn the_brokers_own_file_keeps_what_happened_through_a_restart() {
     // Killed, and back on the same address: the key is used.
     let listen = broker.listen();
     broker.kill();
+    let files = ["effects.db", "effects.db-wal"];
+    for name in files {
+        let _ = std::fs::copy(data.join(name), house.path().with_file_name(name));
+    }
     wait_until("they notice", || {
         effect(&homes[1], PERSON, &["status", "m-1", "--json"]).code == 5
     });
@@ -145,6 +149,17 @@ fn the_brokers_own_file_keeps_what_happened_through_a_restart() {
     let policy = "[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
     std::fs::write(data.join("effects.toml"), policy).unwrap();
     effect(&homes[0], "planner", &run("m-2", "", "true")).ok();
+    assert_eq!(broker.terminate(), 0);
+    // An earlier copy decides nothing.
+    for name in files {
+        let _ = std::fs::remove_file(data.join(name));
+        let _ = std::fs::copy(house.path().with_file_name(name), data.join(name));
+    }
+    let broker = BrokerProcess::start(&house, &data, &listen, &[]);
+    up.iter().for_each(connected);
+    let older = effect(&homes[0], "planner", &run("m-2", "", "true"));
+    assert_ne!(older.code, 0, "{older:?}");
+    assert!(older.stderr.contains("earlier copy"), "{older:?}");
     assert_eq!(broker.terminate(), 0);
     // A lost file is no empty one.
     for name in ["effects.db", "effects.db-wal", "effects.db-shm"] {
@@ -217,6 +232,12 @@ fn rp_10_rg_17_a_broker_on_a_postgres_that_is_not_fit_does_not_start() {
     let unfit = BrokerProcess::try_start(&house, &data, "127.0.0.1:0", &args);
     let unfit = unfit.err().expect("an unfit store");
     assert!(unfit.stderr.contains("REPLAY_SURFACE_NOT_FIT"), "{unfit:?}");
+    // It is not a file that is unfit.
+    assert!(
+        unfit.stderr.contains("schema mesh_effects of PostgreSQL"),
+        "{unfit:?}"
+    );
+    assert!(!unfit.stderr.contains("effects.db: "), "{unfit:?}");
     assert!(
         unfit.stderr.contains(trigger.as_str()),
         "it is named: {unfit:?}"

@@ -277,8 +277,18 @@ fn what_was_registered_with_a_verifier_is_not_closed_without_one() {
     );
     assert!(retried.stderr.contains("grep ok /page"), "{retried:?}");
     assert!(retried.json()["verified"].is_null());
-    let with = home.cli(&run("k", &["--verify", "true"], "true")).ok();
-    assert_eq!(text(&with.json(), "status"), "closed");
+    // Nor with another one than its own; a person's verdict is another matter.
+    let other = home.cli(&run("k", &["--verify", "true"], "true"));
+    assert_eq!(
+        (other.code, text(&other.json(), "status")),
+        (3, "finished"),
+        "{other:?}"
+    );
+    assert!(other.stderr.contains("grep ok /page"), "{other:?}");
+    let verdict = home
+        .cli(&["effect", "verify", "k", "--pass", "--json"])
+        .ok();
+    assert_eq!(text(&verdict.json(), "status"), "closed");
     // The same of one that left its verdict to somebody.
     home.cli(&run("later", &["--verify-later"], "true")).ok();
     let retried = home.cli(&run("later", &[], "true")).ok();

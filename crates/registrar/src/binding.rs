@@ -20,6 +20,8 @@ pub enum BindingError {
     TooLong(&'static str),
     #[error("{0} holds a control character, or begins or ends with a space")]
     Unfit(&'static str),
+    #[error("{0} holds a character that cannot be seen (U+{1:04X})")]
+    Hidden(&'static str, u32),
     #[error("the artifact's hash is not {ARTIFACT_HEX_DIGITS} lower-case hex digits")]
     Hash,
 }
@@ -57,8 +59,31 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// Canonical is NFC, without control characters and without spaces around it.
+    /// Canonical is NFC, without control characters, without spaces around it, and without anything that nobody can
+    /// see: two effects that look the same are the same, to a person and to the policy.
     pub fn new(
+        key: &str,
+        operation: &str,
+        target: &str,
+        artifact_hash: &str,
+        run_id: &str,
+    ) -> Result<Self, BindingError> {
+        let named = [
+            ("the key", key),
+            ("the operation", operation),
+            ("the target", target),
+            ("the run", run_id),
+        ];
+        for (name, text) in named {
+            if let Some(hidden) = text.chars().find(|c| is_hidden(*c)) {
+                return Err(BindingError::Hidden(name, u32::from(hidden)));
+            }
+        }
+        Self::stored(key, operation, target, artifact_hash, run_id)
+    }
+
+    /// As it was written by whichever version: what stands can be read.
+    pub(crate) fn stored(
         key: &str,
         operation: &str,
         target: &str,
@@ -112,6 +137,26 @@ fn fitting(name: &'static str, text: &str) -> Result<String, BindingError> {
         return Err(BindingError::Unfit(name));
     }
     Ok(canonical)
+}
+
+/// A name as the policy compares it: neither case nor a compatible form makes it another one.
+pub fn compared(text: &str) -> String {
+    let folded: String = text.nfkc().flat_map(char::to_lowercase).collect();
+    folded.nfkc().collect()
+}
+
+/// Characters without a picture of their own: format characters (Cf) and the other default-ignorable ones, and the
+/// separators of lines and paragraphs.
+pub(crate) fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{ad}' | '\u{34f}' | '\u{600}'..='\u{605}' | '\u{61c}' | '\u{6dd}' | '\u{70f}'
+            | '\u{890}'..='\u{891}' | '\u{8e2}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// 32 bytes over everything that a registration is bound to.
@@ -197,6 +242,34 @@ mod tests {
         let composed = Effect::new("k", "d\u{e9}ploy", "t", "", "").unwrap();
         let decomposed = Effect::new("k", "de\u{301}ploy", "t", "", "").unwrap();
         assert_eq!(composed, decomposed);
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_refused_at_the_entry_and_read_where_it_stands() {
+        for hidden in [
+            '\u{200b}', '\u{ad}', '\u{202e}', '\u{feff}', '\u{fe0f}', '\u{3164}',
+        ] {
+            let name = format!("p{hidden}ay");
+            for [key, operation, target, run] in [
+                [name.as_str(), "o", "t", "r"],
+                ["k", &name, "t", "r"],
+                ["k", "o", &name, "r"],
+                ["k", "o", "t", &name],
+            ] {
+                let error = Effect::new(key, operation, target, "", run).unwrap_err();
+                assert!(matches!(error, BindingError::Hidden(..)), "{error}");
+                assert!(Effect::stored(key, operation, target, "", run).is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn neither_case_nor_form_makes_another_name() {
+        for same in ["pay", "Pay", "PAY", "\u{ff50}\u{ff41}\u{ff59}"] {
+            assert_eq!(compared(same), "pay");
+        }
+        assert_eq!(compared("De\u{301}ploy"), compared("d\u{c9}PLOY"));
+        assert_ne!(compared("pay"), compared("pays"));
     }
 
     fn six() -> impl Strategy<Value = [String; 6]> {

@@ -44,6 +44,9 @@ pub enum Ask {
     Register(Register),
     Start {
         attempt_id: String,
+        command_hash: Option<String>,
+        /// Who asks could approve it, or nobody is asked.
+        by_right: bool,
     },
     Finish {
         attempt_id: String,
@@ -64,6 +67,8 @@ pub enum Ask {
     Verify {
         passed: bool,
         detail: String,
+        /// Who says it could approve it.
+        by_right: bool,
     },
     Compensate {
         nonce: Option<NonceHash>,
@@ -108,6 +113,8 @@ pub struct Register {
     pub is_fit: bool,
     pub horizon_until: WallMs,
     pub verify: Option<VerifyPlan>,
+    /// SHA-256 of the command that is to be run, where the caller runs one.
+    pub command_hash: Option<String>,
 }
 
 /// How an effect is to be verified. Kept with the registration, so that nobody closes it with less; never

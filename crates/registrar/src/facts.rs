@@ -91,7 +91,7 @@ impl Facts {
         };
         let of_compensation = last.round <= 0;
         match &last.step {
-            Step::Started => Stage::Running,
+            Step::Started { .. } => Stage::Running,
             Step::Resolved { again: false, .. } if of_compensation => Stage::Compensated,
             Step::Resolved { .. } | Step::NotStarted { .. } if of_compensation => {
                 Stage::VerifyFailed
@@ -133,7 +133,34 @@ impl Facts {
         self.steps
             .iter()
             .rev()
-            .find(|row| matches!(row.step, Step::Started))
+            .find(|row| matches!(row.step, Step::Started { .. }))
+    }
+
+    /// Whether the effect is this caller's: they asked for it, granted it, or registered it.
+    pub fn is_of(&self, by: &str) -> bool {
+        let Some(consumed) = &self.consumed else {
+            return false;
+        };
+        let envelope = self.envelope(&consumed.approval);
+        let asked = envelope.is_some_and(|envelope| envelope.row.requested_by == by);
+        let granted = envelope.is_some_and(|envelope| {
+            let mut said = envelope.decisions.iter();
+            said.any(|decision| {
+                let grant = decision.grant.as_ref();
+                decision.by == by && grant.is_some_and(|grant| grant.nonce == consumed.nonce)
+            })
+        });
+        let registration = self.registration.as_ref();
+        asked || granted || registration.is_some_and(|row| row.registered_by() == by)
+    }
+
+    /// The command that it is to be run with: that of the last run, or of the registration.
+    pub fn command_hash(&self) -> Option<String> {
+        let run = self.steps.iter().rev().find_map(|row| match &row.step {
+            Step::Started { command_hash } => command_hash.clone(),
+            _ => None,
+        });
+        run.or_else(|| self.registration.as_ref()?.command_hash())
     }
 
     /// How the command ended, if anybody knows.

@@ -67,6 +67,15 @@ impl Stage {
         }
     }
 
+    /// What the state says of the effect, for people.
+    pub fn means(self) -> &'static str {
+        match self.state() {
+            "S0" => "issued: nothing is registered, and the key is free",
+            "S2" => "committed: the key is used, and its registration stands",
+            _ => "failed its verification: the key stays used, and there is compensation only",
+        }
+    }
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Issued => "issued",

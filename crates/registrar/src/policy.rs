@@ -6,6 +6,8 @@
 use heddle_core::names::{AgentName, MemberName};
 use serde::Deserialize;
 
+use crate::binding::{compared, is_hidden};
+
 const WINDOW_MINUTES_DEFAULT: u32 = 15;
 const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
 const REQUEST_TTL_HOURS_DEFAULT: u32 = 7 * 24;
@@ -53,8 +55,41 @@ pub struct Rule {
     /// Mailboxes that may approve; the person of the home where none is named. `@bob` is the person of
     /// another home of the mesh, `@bob/planner` a mailbox there; the home's own can be named so as well.
     #[serde(default)]
-    pub approvers: Vec<String>,
+    pub approvers: Option<Vec<String>>,
+    /// How long a nonce is good, and at most.
     pub window_minutes: Option<u32>,
+}
+
+impl Rule {
+    /// As they are compared, once: a rule is asked far more often than it is read.
+    fn folded(mut self) -> Self {
+        self.operation = compared(&self.operation);
+        self.target = compared(&self.target);
+        self
+    }
+
+    fn trouble(&self) -> Option<String> {
+        for pattern in [&self.operation, &self.target] {
+            if pattern.chars().any(|c| c.is_control() || is_hidden(c)) {
+                return Some(format!(
+                    "{pattern:?} holds a character that cannot be seen; no effect is called so"
+                ));
+            }
+        }
+        let Some(approvers) = &self.approvers else {
+            return None;
+        };
+        if approvers.is_empty() {
+            return Some(format!(
+                "approvers of {:?} names nobody; leave the line out and the person of the home approves, or say approval = \"never\"",
+                self.operation
+            ));
+        }
+        let bad = approvers.iter().find(|approver| !is_approver(approver))?;
+        let shapes =
+            "name a mailbox of this home (carol), a member (@bob) or its mailbox (@bob/ops)";
+        Some(format!("approvers: {bad:?} is nobody; {shapes}"))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -97,6 +132,8 @@ pub struct Ruled {
     pub approval: Approval,
     approvers: Vec<String>,
     pub window_minutes: u32,
+    /// What a person may not go beyond.
+    pub window_minutes_max: u32,
 }
 
 impl Ruled {
@@ -138,7 +175,8 @@ fn is_approver(text: &str) -> bool {
 
 impl Policy {
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
-        let policy: Self = toml::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
+        let mut policy: Self =
+            toml::from_str(text).map_err(|error| PolicyError(error.to_string()))?;
         if policy.rules.len() > RULES_MAX {
             return Err(PolicyError(format!("more than {RULES_MAX} rules")));
         }
@@ -150,13 +188,8 @@ impl Policy {
             let range = "request_ttl_hours must be at least 1 and end before the horizon";
             return Err(PolicyError(range.to_owned()));
         }
-        let mut approvers = policy.rules.iter().flat_map(|rule| &rule.approvers);
-        if let Some(bad) = approvers.find(|approver| !is_approver(approver)) {
-            let shapes =
-                "name a mailbox of this home (carol), a member (@bob) or its mailbox (@bob/ops)";
-            return Err(PolicyError(format!(
-                "approvers: {bad:?} is nobody; {shapes}"
-            )));
+        if let Some(trouble) = policy.rules.iter().find_map(Rule::trouble) {
+            return Err(PolicyError(trouble));
         }
         let windows = policy.rules.iter().filter_map(|rule| rule.window_minutes);
         for minutes in windows {
@@ -165,11 +198,14 @@ impl Policy {
                 return Err(PolicyError(range));
             }
         }
+        policy.rules = policy.rules.into_iter().map(Rule::folded).collect();
         Ok(policy)
     }
 
     /// What applies to this operation on this target. Where nothing is said, a person is asked.
     pub fn ruled(&self, operation: &str, target: &str) -> Ruled {
+        // IMPORTANT: as a person reads them. `Pay` must not escape a rule for `pay`.
+        let (operation, target) = (&compared(operation), &compared(target));
         let fits = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
             Some(beginning) => text.starts_with(beginning),
             None => pattern == text,
@@ -183,11 +219,13 @@ impl Policy {
                 approval: Approval::Person,
                 approvers: Vec::new(),
                 window_minutes: WINDOW_MINUTES_DEFAULT,
+                window_minutes_max: WINDOW_MINUTES_MAX,
             },
             Some(rule) => Ruled {
                 approval: rule.approval,
-                approvers: rule.approvers.clone(),
+                approvers: rule.approvers.clone().unwrap_or_default(),
                 window_minutes: rule.window_minutes.unwrap_or(WINDOW_MINUTES_DEFAULT),
+                window_minutes_max: rule.window_minutes.unwrap_or(WINDOW_MINUTES_MAX),
             },
         }
     }
@@ -225,6 +263,21 @@ mod tests {
         assert!(rest.may_approve("carol", "alice") && !rest.may_approve("alice", "alice"));
         let never = policy.ruled("pay", "anybody");
         assert!(!never.may_approve("carol", "alice") && !never.may_approve("alice", "alice"));
+    }
+
+    #[test]
+    fn a_rule_is_not_escaped_by_another_way_to_write_its_name() {
+        let file = "[[rule]]\noperation = \"Pay\"\ntarget = \"Prod*\"\napproval = \"never\"\n[[rule]]\noperation = \"*\"\napproval = \"auto\"";
+        let policy = Policy::parse(file).unwrap();
+        for (operation, target) in [
+            ("pay", "prod"),
+            ("PAY", "PROD-eu"),
+            ("\u{ff50}ay", "pro\u{ff44}"),
+        ] {
+            let ruled = policy.ruled(operation, target);
+            assert_eq!(ruled.approval, Approval::Never, "{operation} {target}");
+        }
+        assert_eq!(policy.ruled("pays", "prod").approval, Approval::Auto);
     }
 
     #[test]
@@ -273,6 +326,8 @@ mod tests {
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a/\"]",
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a b\"]",
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a/b/c\"]",
+            "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = []",
+            "[[rule]]\noperation = \"p\u{200b}ay\"\napproval = \"never\"",
             "surprise = 1",
             "horizon_days = 30",
             "request_ttl_hours = 0",

@@ -108,6 +108,22 @@ pub struct RegistrationRow {
     pub registered_at: WallMs,
 }
 
+impl RegistrationRow {
+    fn said(&self, name: &str) -> Option<String> {
+        let receipt: serde_json::Value = serde_json::from_str(&self.receipt).ok()?;
+        Some(receipt[name].as_str()?.to_owned())
+    }
+
+    pub fn registered_by(&self) -> String {
+        self.said("registered_by").unwrap_or_default()
+    }
+
+    /// Of the command that it was registered with, where whoever did it has said so.
+    pub fn command_hash(&self) -> Option<String> {
+        self.said("command_hash")
+    }
+}
+
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
@@ -129,7 +145,11 @@ impl Outcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
 pub enum Step {
-    Started,
+    Started {
+        /// Of the command that is run, where whoever runs it says so.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        command_hash: Option<String>,
+    },
     /// The command could not be started at all: nothing ran, and the round is given back.
     NotStarted {
         why: String,
@@ -159,7 +179,7 @@ pub enum Step {
 impl Step {
     pub fn kind(&self) -> &'static str {
         match self {
-            Self::Started => "started",
+            Self::Started { .. } => "started",
             Self::NotStarted { .. } => "not_started",
             Self::Finished { .. } => "finished",
             Self::Resolved { .. } => "resolved",

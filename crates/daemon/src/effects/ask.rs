@@ -8,6 +8,7 @@ use heddle_wire::ipc::{EffectResolveBody, EffectView};
 use heddle_wire::problem::Problem;
 
 use super::Effects;
+use crate::home::create_private_folder;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
@@ -78,6 +79,12 @@ impl Effects {
     }
 
     fn lock_of(&self, scope: &Scope<'_>, view: &EffectView) -> String {
+        // Somebody may have removed the folder; whoever runs must be able to lock its file.
+        if !self.locks.is_dir()
+            && let Err(error) = create_private_folder(&self.locks)
+        {
+            tracing::warn!(%error, "the folder effects/ is gone and cannot be made again");
+        }
         let lock = self.lock(scope.mesh.mesh.mesh, &view.logical_request_key);
         lock.display().to_string()
     }
@@ -194,7 +201,8 @@ impl Effects {
         }
         // As it stands now, told as the answer to what was asked.
         now.lock = view.lock;
-        (now.duplicate, now.code, now.state) = (view.duplicate, view.code, view.state);
+        (now.duplicate, now.code) = (view.duplicate, view.code);
+        (now.state, now.state_means) = (view.state, view.state_means);
         Ok(now)
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn stepped(step: &Step, round: i64) {
             metrics::counter!("heddle_effect_verdicts_total", "outcome" => outcome).increment(1);
             return;
         }
-        Step::Started => "started",
+        Step::Started { .. } => "started",
         Step::NotStarted { .. } => "not_started",
         Step::Resolved { again: true, .. } => "resolved_again",
         Step::Resolved { failed: true, .. } => "resolved_failed",

@@ -3,8 +3,9 @@
 //! A home asks for its own mesh directly; members elsewhere ask through the broker. The registrar decides,
 //! this translates and counts.
 
+use std::sync::Arc;
+
 use heddle_core::clock::WallMs;
-use heddle_core::data::change_fingerprint;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{AgentName, MemberName};
@@ -12,22 +13,21 @@ use heddle_registrar::Registrar;
 use heddle_registrar::authority::Nonce;
 use heddle_registrar::binding::{BindingError, Effect, LogicalKey};
 use heddle_registrar::code::Code;
-use heddle_registrar::command::{Applied, Call, Kind, VerifyPlan};
+use heddle_registrar::command::{Applied, Call, Kind};
 use heddle_registrar::life::Stage;
 use heddle_registrar::policy::Approval;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
 use heddle_registrar::storage::{Storage, StorageError};
 use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
 use heddle_wire::from_wire;
-use heddle_wire::ipc::{
-    EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectVerifyPlan, EffectView,
-};
+use heddle_wire::ipc::{EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectView};
 use heddle_wire::problem::Problem;
 
+use super::HighWater;
 use super::policy_file::PolicyFile;
-use super::steps::{NOTE_BYTES_MAX, bounded};
+use super::said::{command_hash, fingerprint, plan};
 use super::view::{Asker, answer, view};
-use super::{count, policy_problem, refusal, storage_problem};
+use super::{attempts, count, policy_problem, refusal, storage_problem};
 
 /// What the caller's own id can be; a home's door has checked it, other members have not.
 const CALL_ID_BYTES_MAX: usize = 256;
@@ -38,6 +38,7 @@ pub struct Desk<S> {
     /// Whose mesh it is: asked wherever the policy names nobody else.
     pub(super) person: String,
     policy: PolicyFile,
+    high: Arc<HighWater>,
 }
 
 pub(super) fn invalid(error: BindingError) -> Problem {
@@ -54,12 +55,17 @@ pub(super) fn failed(error: StorageError) -> Problem {
 
 impl<S: Storage> Desk<S> {
     /// `person` is a mailbox of the home, or `@member/member` where nobody calls but members elsewhere.
-    pub fn new(registrar: Registrar<S>, mesh: MeshId, person: String, policy: PolicyFile) -> Self {
+    pub(super) fn new(
+        registrar: Registrar<S>,
+        (mesh, person): (MeshId, String),
+        (policy, high): (PolicyFile, Arc<HighWater>),
+    ) -> Self {
         Self {
             registrar,
             mesh,
             person,
             policy,
+            high,
         }
     }
 
@@ -151,6 +157,11 @@ impl<S: Storage> Desk<S> {
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
         let call = call.without_scope();
+        if call.is_change()
+            && let Some(problem) = self.high.refusal()
+        {
+            return Err(problem);
+        }
         if let Some(id) = id.filter(|_| call.is_change()) {
             if id.is_empty() || id.len() > CALL_ID_BYTES_MAX {
                 return Err(from_wire::invalid("the id of the call cannot be one"));
@@ -164,18 +175,30 @@ impl<S: Storage> Desk<S> {
             }
         }
         self.read_policy(&call).await?;
+        if !call.is_change() {
+            return self.read(call).await;
+        }
+        let answer = self.change(&by, call).await;
+        // IMPORTANT: before anybody is told of it, and so before anything begins.
+        let reached = self.registrar.reached().await.map_err(failed)?;
+        self.high.raise(&reached).await?;
+        answer
+    }
+
+    async fn change(&self, by: &Caller, call: EffectCall) -> Result<EffectAnswer, Problem> {
         match call {
-            EffectCall::Request(body) => self.request(&by, &body).await,
-            EffectCall::Approve(body) => self.approve(&by, &body).await,
-            EffectCall::Deny(body) => self.deny(&by, &body).await,
-            EffectCall::Register(body) => self.register(&by, &body).await,
+            EffectCall::Request(body) => self.request(by, &body).await,
+            EffectCall::Approve(body) => self.approve(by, &body).await,
+            EffectCall::Deny(body) => self.deny(by, &body).await,
+            EffectCall::Register(body) => self.register(by, &body).await,
             call @ (EffectCall::Start(_)
             | EffectCall::Finish(_)
             | EffectCall::Resolve(_)
             | EffectCall::Verify(_)
             | EffectCall::Compensate(_)
-            | EffectCall::Compensated(_)) => self.step(&by, call).await,
-            reading => self.read(reading).await,
+            | EffectCall::Compensated(_)) => self.step(by, call).await,
+            // Nothing else changes anything.
+            other => self.read(other).await,
         }
     }
 
@@ -220,24 +243,28 @@ impl<S: Storage> Desk<S> {
         let applied = applied.map_err(failed)?;
         let newest = applied.facts.envelopes.last();
         let effect = newest.map(|envelope| envelope.row.effect.clone());
-        self.told(by, (key, effect.as_ref()), &applied)
+        let asker = self.asker(by, effect.as_ref());
+        answer(self.registrar.now(), key, &applied, &asker)
     }
 
     /// The answer for who asks about this effect, by the rule that is for it.
-    fn told(
-        &self,
-        by: &Caller,
-        (key, effect): (&LogicalKey, Option<&Effect>),
-        applied: &Applied,
-    ) -> Result<EffectView, Problem> {
+    fn told(&self, by: &Caller, effect: &Effect, applied: &Applied) -> Result<EffectView, Problem> {
+        let asker = Asker {
+            asks: Some(effect),
+            ..self.asker(by, Some(effect))
+        };
+        answer(self.registrar.now(), &effect.key, applied, &asker)
+    }
+
+    fn asker<'a>(&self, by: &'a Caller, effect: Option<&Effect>) -> Asker<'a> {
         let ruled = effect.map(|effect| self.registrar.ruled(effect));
         let ruled = ruled.as_ref();
-        let asker = Asker {
+        Asker {
             name: &by.agent,
             may_approve: ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person)),
             is_forbidden: ruled.is_some_and(|ruled| ruled.approval == Approval::Never),
-        };
-        answer(self.registrar.now(), key, applied, &asker)
+            asks: None,
+        }
     }
 
     async fn request(
@@ -257,7 +284,7 @@ impl<S: Storage> Desk<S> {
         let applied = applied.map_err(failed)?;
         count::requested(&applied);
         if applied.kind == Kind::Refused {
-            self.told(by, (&effect.key, Some(&effect)), &applied)?;
+            self.told(by, &effect, &applied)?;
         }
         let now = (by.agent.as_str(), self.registrar.now());
         requested(now, &effect.key, &applied).map(EffectAnswer::Requested)
@@ -283,11 +310,12 @@ impl<S: Storage> Desk<S> {
             nonce: body.nonce.as_deref().map(Nonce::presented),
             said_attempt: attempt.map(|attempt| attempt.to_string()),
             verify: body.verify.as_ref().map(plan).transpose()?,
+            command_hash: command_hash(body.command_hash.as_ref())?,
         };
         let applied = self.registrar.register(ask, by).await;
         count::registered(&applied);
         let applied = applied.map_err(failed)?;
-        let told = self.told(by, (&effect.key, Some(&effect)), &applied);
+        let told = self.told(by, &effect, &applied);
         told.map(viewed)
     }
 
@@ -296,8 +324,12 @@ impl<S: Storage> Desk<S> {
     pub(super) async fn status(&self, text: &str) -> Result<EffectAnswer, Problem> {
         let key = key(text)?;
         let facts = self.registrar.facts(&key).await.map_err(failed)?;
+        let lines = self.registrar.log(Some(&key), attempts::LINES_MAX).await;
+        let attempts = attempts::attempts(&facts, &lines.map_err(failed)?);
         if facts.consumed.is_some() || !facts.envelopes.is_empty() {
-            return Ok(viewed(view(self.registrar.now(), &key, &facts)?));
+            let mut view = view(self.registrar.now(), &key, &facts)?;
+            view.attempts = attempts;
+            return Ok(viewed(view));
         }
         let detail = format!("{key}: nothing was registered under it, and nobody asked for it");
         Err(Problem::new(ErrorCode::EffectNotFound, detail)
@@ -315,16 +347,6 @@ pub(super) fn refused_reply(problem: Problem) -> ReplyResult {
 
 pub(super) fn viewed(view: EffectView) -> EffectAnswer {
     EffectAnswer::View(Box::new(view))
-}
-
-/// Over everything that was asked, and in no other home's words.
-fn fingerprint(call: &EffectCall) -> Result<[u8; 32], Problem> {
-    let fields = serde_json::to_value(call);
-    let fields = fields.map_err(|error| from_wire::invalid(error.to_string()))?;
-    let digest = change_fingerprint("effect", &fields);
-    digest
-        .map(|digest| digest.0)
-        .map_err(|error| from_wire::invalid(error.to_string()))
 }
 
 /// What was consumed under an older envelope is answered with that one.
@@ -357,17 +379,5 @@ fn requested(
         replay_key: envelope.row.replay_key.to_hex(),
         duplicate: applied.kind == Kind::Prior,
         expires_at: envelope.row.expires_at.to_rfc3339(),
-    })
-}
-
-/// Words that are kept; nobody runs them from there.
-fn plan(plan: &EffectVerifyPlan) -> Result<VerifyPlan, Problem> {
-    for text in plan.command.iter().chain(&plan.url) {
-        bounded("the verifier", text, NOTE_BYTES_MAX)?;
-    }
-    Ok(VerifyPlan {
-        command: plan.command.clone(),
-        url: plan.url.clone(),
-        later: plan.later,
     })
 }

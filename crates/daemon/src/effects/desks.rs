@@ -11,13 +11,14 @@ use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_wire::broker::{EffectCall, ReplyResult};
 
 use super::desk::refused_reply;
-use super::{EffectsError, HomeDesk, PolicyFile, Used};
+use super::{EffectsError, HighWater, HomeDesk, PolicyFile, Used};
 use crate::shared::{read, write};
 
 pub struct HomeDesks {
     storage: Sqlite,
     policy: PolicyFile,
     pub(super) used: Used,
+    high: Arc<HighWater>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     /// Of the mesh that every home has.
@@ -27,14 +28,13 @@ pub struct HomeDesks {
 
 impl HomeDesks {
     pub(super) async fn open(
-        (storage, policy, used): (Sqlite, PolicyFile, Used),
+        (storage, policy, (used, high)): (Sqlite, PolicyFile, (Used, Arc<HighWater>)),
         (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
         (mesh, person): (MeshId, MemberName),
     ) -> Result<Self, EffectsError> {
         let (now, minting) = (Arc::clone(&clock), Arc::clone(&ids));
         let home = desk(
-            storage.clone(),
-            policy.clone(),
+            (storage.clone(), policy.clone(), Arc::clone(&high)),
             (now, minting),
             (mesh, person),
         )
@@ -47,6 +47,7 @@ impl HomeDesks {
             storage,
             policy,
             used,
+            high,
             clock,
             ids,
             home: Arc::new(home),
@@ -58,14 +59,17 @@ impl HomeDesks {
     pub(crate) async fn host(&self, mesh: MeshId, person: MemberName) -> Result<(), EffectsError> {
         let sources = (Arc::clone(&self.clock), Arc::clone(&self.ids));
         let (storage, policy) = (self.storage.clone(), self.policy.clone());
-        let desk = desk(storage, policy, sources, (mesh, person)).await?;
+        let files = (storage, policy, Arc::clone(&self.high));
+        let desk = desk(files, sources, (mesh, person)).await?;
         write(&self.more).insert(mesh, Arc::new(desk));
         Ok(())
     }
 
-    /// Why nothing can be decided now: a policy that cannot be read allows nothing.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.policy.trouble()
+    /// Why nothing can be decided now: a policy that cannot be read allows nothing, and neither does a store that
+    /// is not the newest one.
+    pub(super) fn trouble(&self) -> Vec<String> {
+        let all = self.high.trouble().into_iter();
+        all.chain(self.policy.trouble()).collect()
     }
 
     pub(super) fn home(&self) -> &HomeDesk {
@@ -98,11 +102,11 @@ impl HomeDesks {
 }
 
 async fn desk(
-    storage: Sqlite,
-    policy: PolicyFile,
+    (storage, policy, high): (Sqlite, PolicyFile, Arc<HighWater>),
     (clock, ids): (Arc<dyn Clock>, Arc<dyn Ids>),
     (mesh, person): (MeshId, MemberName),
 ) -> Result<HomeDesk, EffectsError> {
     let registrar = Registrar::open(storage, clock, ids, policy.read()?, mesh).await?;
-    Ok(HomeDesk::new(registrar, mesh, person.to_string(), policy))
+    let person = person.to_string();
+    Ok(HomeDesk::new(registrar, (mesh, person), (policy, high)))
 }

@@ -3,8 +3,10 @@
 //! The file is the call as the runner would have made it. It is handed in only when nobody holds the lock: a
 //! runner that lives tells by itself. Told twice it is one call, because an end that is known is the same answer.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use heddle_core::names::AgentName;
 use heddle_wire::broker::EffectCall;
@@ -21,6 +23,41 @@ const END_BYTES_MAX: u64 = 2 << 20;
 
 /// The name of an end, beside `NAME.lock`.
 pub const END: &str = "end";
+
+/// Ends that cannot be read, by the names of their files.
+#[derive(Debug, Default)]
+pub(super) struct Unread(Mutex<BTreeSet<String>>);
+
+impl Unread {
+    /// True where it was not known before.
+    fn is_new(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.insert(name)
+    }
+
+    fn forget(&self, path: &Path) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.remove(name.as_ref());
+    }
+
+    fn forget_all(&self) {
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        names.clear();
+    }
+
+    pub(super) fn trouble(&self) -> Vec<String> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = names.iter().map(|name| {
+            format!(
+                "effects/{name} cannot be read: it should say how the command of an effect ended. Look at its target, say so with --resolve, and remove the file"
+            )
+        });
+        told.collect()
+    }
+}
 
 fn read(path: &Path) -> Option<EffectCall> {
     let mut text = String::new();
@@ -48,15 +85,22 @@ impl Effects {
         if !path.exists() || self.is_locked(mesh, key) {
             return;
         }
-        let Some(call) = read(&path) else {
+        let call = read(&path).filter(|call| body(call).is_some_and(|body| body.key == key));
+        let agent = call.as_ref().and_then(|call| self.runner(call));
+        let (Some(call), Some(agent)) = (call, agent) else {
             // Half a file is none: a runner that died while it wrote has left its lock to a person.
-            tracing::warn!(path = %path.display(), "the end of a command cannot be read; it is left where it is");
+            if self.unread.is_new(&path) {
+                tracing::warn!(path = %path.display(), "the end of a command cannot be read, or is of another key; it is left where it is");
+            }
             return;
         };
-        if body(&call).is_none_or(|body| body.key != key) {
-            tracing::warn!(path = %path.display(), "the end of a command is of another key; it is left where it is");
-            return;
-        }
+        self.unread.forget(&path);
+        // IMPORTANT: in the name of who ran it, whoever looks: nobody else's word counts.
+        let named = self.named(scope.mesh, &agent);
+        let scope = &Scope {
+            agent: &named,
+            ..*scope
+        };
         let told = self.put(scope, None, call).await;
         match told {
             // Kept with everything else that waits for the broker.
@@ -79,6 +123,14 @@ impl Effects {
         }
     }
 
+    /// Who has run it, as the runner said it.
+    fn runner(&self, call: &EffectCall) -> Option<AgentName> {
+        match call.scope().1 {
+            None => Some(self.speaks.default.clone()),
+            Some(name) => AgentName::parse(&name).ok(),
+        }
+    }
+
     fn ends(&self) -> Vec<PathBuf> {
         let Ok(folder) = std::fs::read_dir(&self.locks) else {
             return Vec::new();
@@ -90,23 +142,27 @@ impl Effects {
 
     /// All that was left here while no daemon ran. True when nothing is left.
     pub(super) async fn hand_in_all(&self, shared: &Shared) -> bool {
-        for path in self.ends() {
-            let Some(call) = read(&path) else {
+        let ends = self.ends();
+        if ends.is_empty() {
+            self.unread.forget_all();
+        }
+        for path in ends {
+            let call = read(&path);
+            let mesh = call
+                .as_ref()
+                .map(|call| shared.mesh(call.scope().0.as_deref()));
+            let (Some(call), Some(Ok(mesh))) = (&call, mesh) else {
+                if self.unread.is_new(&path) {
+                    tracing::warn!(path = %path.display(), "the end of a command cannot be read, or is of no mesh of this home");
+                }
                 continue;
             };
-            let (mesh, agent) = call.scope();
-            let agent = agent.as_deref().map(AgentName::parse);
-            let (Ok(mesh), Ok(agent)) = (shared.mesh(mesh.as_deref()), agent.transpose()) else {
-                continue;
-            };
-            let agent = agent.unwrap_or_else(|| self.speaks.default.clone());
-            let named = self.named(mesh, &agent);
             let scope = Scope {
                 shared,
                 mesh,
-                agent: &named,
+                agent: &self.speaks.default,
             };
-            if let Some(body) = body(&call) {
+            if let Some(body) = body(call) {
                 self.hand_in(&scope, &body.key).await;
             }
         }

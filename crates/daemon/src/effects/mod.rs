@@ -7,11 +7,15 @@
 
 mod alive;
 mod ask;
+mod attempts;
 mod count;
 mod desk;
 mod desks;
+mod differs;
 mod ends;
+mod mark;
 mod policy_file;
+mod said;
 mod steps;
 mod story;
 mod team;
@@ -42,6 +46,9 @@ pub(crate) use ask::Scope;
 pub use desk::Desk;
 pub use desks::HomeDesks;
 pub use ends::END;
+use ends::Unread;
+use mark::HighWater;
+pub(crate) use mark::{OLDER_NEXT, older};
 pub use policy_file::PolicyFile;
 pub use team::{TeamCaller, TeamDesk};
 use used::Used;
@@ -63,6 +70,8 @@ pub(crate) struct Effects {
     may_wait: AtomicBool,
     /// A runner may have left the end of its command in `effects/`. A hint, too.
     may_end: AtomicBool,
+    /// Those among them that cannot be read.
+    unread: Unread,
 }
 
 /// Who speaks in this home.
@@ -76,10 +85,13 @@ pub(crate) struct Speaks {
 
 #[derive(Debug, thiserror::Error)]
 pub enum EffectsError {
-    #[error("effects.db: {0}")]
+    #[error(transparent)]
     Registrar(#[from] RegistrarError),
-    #[error("effects.db: {0}")]
+    #[error(transparent)]
     Storage(#[from] StorageError),
+    /// One of the two above, and which store it is about.
+    #[error("{place}: {source}")]
+    At { place: String, source: Box<Self> },
     #[error(transparent)]
     Policy(#[from] policy_file::PolicyFileError),
     #[error("effects.db is missing or empty, but it was in use. {LOST_NEXT}")]
@@ -91,9 +103,21 @@ pub enum EffectsError {
 }
 
 impl EffectsError {
+    /// With the name of the store that it is about.
+    fn at(self, place: &str) -> Self {
+        match self {
+            Self::Registrar(_) | Self::Storage(_) => Self::At {
+                place: place.to_owned(),
+                source: Box::new(self),
+            },
+            other => other,
+        }
+    }
+
     /// For a caller who finds the authority in this state.
     fn problem(&self) -> Problem {
         match self {
+            Self::At { source, .. } => source.problem(),
             Self::Storage(error) | Self::Registrar(RegistrarError::Storage(error)) => {
                 storage_problem(error)
             }
@@ -112,6 +136,8 @@ fn policy_problem(error: &policy_file::PolicyFileError) -> Problem {
         .next("Mend effects.toml and try again; nothing was decided, and no key was used.")
 }
 
+/// The file of a home, or of a broker without a database.
+const NAME: &str = "effects.db";
 /// A person's word that what was decided before is given up: an empty file of this name.
 const ANEW: &str = "effects-begin-anew";
 /// What to do about a file that was lost.
@@ -131,7 +157,8 @@ fn open_file(folder: &Path, was_used: bool) -> Result<(Sqlite, bool), EffectsErr
             "effects.db begins anew by a person's word; what was decided before is not known any more"
         );
     }
-    Ok((Sqlite::open(file)?, is_lost))
+    let opened = Sqlite::open(file).map_err(EffectsError::from);
+    Ok((opened.map_err(|error| error.at(NAME))?, is_lost))
 }
 
 /// A word counts once.
@@ -152,14 +179,17 @@ impl Effects {
     ) -> Result<Self, EffectsError> {
         let locks = home.path().join("effects");
         let policy = PolicyFile::new(home.path().join("effects.toml"));
-        let was_used = store.effects_used().await?;
+        let was_used = store.effects_used().await?.is_some();
         let (storage, is_anew) = open_file(home.path(), was_used)?;
         if is_anew {
             store.forget_effects().await?;
         }
+        let high = HighWater::open(home.path(), Some(store.clone()), (&storage, NAME), is_anew);
+        let high = Arc::new(high.await?);
         let used = Used::new(store, was_used && !is_anew);
-        let files = (storage, policy, used);
-        let desks = HomeDesks::open(files, (clock, ids), (mesh, person)).await?;
+        let files = (storage, policy, (used, high));
+        let desks = HomeDesks::open(files, (clock, ids), (mesh, person)).await;
+        let desks = desks.map_err(|error| error.at(NAME))?;
         // After the file: from now on its loss is noticed.
         create_private_folder(&locks)?;
         begun_anew(home.path())?;
@@ -171,6 +201,7 @@ impl Effects {
             telling: tokio::sync::Mutex::default(),
             may_wait: AtomicBool::new(true),
             may_end: AtomicBool::new(true),
+            unread: Unread::default(),
         })
     }
 
@@ -214,8 +245,10 @@ impl Effects {
     }
 
     /// What people have to know who ask how the home is.
-    pub(crate) fn trouble(&self) -> Option<String> {
-        self.desks.trouble()
+    pub(crate) fn trouble(&self) -> Vec<String> {
+        let mut all = self.desks.trouble();
+        all.extend(self.unread.trouble());
+        all
     }
 
     pub(crate) fn stop(&self) {

@@ -14,6 +14,7 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 
 use super::desk::{Desk, failed, key, viewed};
+use super::said::command_hash;
 use super::{count, story, view};
 
 /// Kept of what a command prints, of each of its two streams.
@@ -79,7 +80,8 @@ impl<S: Storage> Desk<S> {
         let (key, applied) = match call {
             EffectCall::Start(body) => {
                 let (attempt, key) = (key(&body.attempt_id)?, key(&body.key)?);
-                let started = registrar.start(key.clone(), attempt.to_string(), by);
+                let hash = command_hash(body.command_hash.as_ref())?;
+                let started = registrar.start(key.clone(), attempt.to_string(), hash, by);
                 (key, started.await)
             }
             EffectCall::Finish(body) => {

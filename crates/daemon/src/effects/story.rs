@@ -7,7 +7,7 @@ use heddle_registrar::binding::LogicalKey;
 use heddle_registrar::facts::{Envelope, Facts};
 use heddle_registrar::rows::Ruling;
 use heddle_registrar::storage::{LoggedLine, Storage};
-use heddle_wire::ipc::{EffectEvent, EffectStory};
+use heddle_wire::ipc::{EffectEvent, EffectStory, EffectView};
 use heddle_wire::problem::Problem;
 
 use super::desk::failed;
@@ -59,6 +59,29 @@ pub(super) async fn tell<S: Storage>(
     })
 }
 
+/// Of a request that has not left this home: all that there is to tell of it.
+pub(super) fn waiting(id: &str, view: EffectView) -> EffectStory {
+    let asked = EffectEvent {
+        at: view.requested_at.clone().unwrap_or_default(),
+        what: "requested".to_owned(),
+        by: view.requested_by.clone().unwrap_or_default(),
+        code: String::new(),
+        attempt_id: String::new(),
+        detail: format!(
+            "{} {}: kept here; it is asked for when the broker of the mesh is back",
+            view.operation, view.target
+        ),
+    };
+    EffectStory {
+        id: id.to_owned(),
+        kind: "effect".to_owned(),
+        mesh: String::new(),
+        effect: view,
+        story: vec![asked],
+        left_off: false,
+    }
+}
+
 fn event(at: WallMs, what: &str, by: &str, detail: String) -> (WallMs, EffectEvent) {
     let event = EffectEvent {
         at: at.to_rfc3339(),
@@ -78,7 +101,7 @@ fn of_facts(facts: &Facts) -> Vec<(WallMs, EffectEvent)> {
             "{} under {}; the key is used",
             registration.registration_id, consumed.approval
         );
-        let by = registered_by(&registration.receipt);
+        let by = registration.registered_by();
         let (at, mut registered) = event(registration.registered_at, "registered", &by, detail);
         registered.attempt_id.clone_from(&consumed.attempt_id);
         events.push((at, registered));
@@ -91,14 +114,6 @@ fn of_facts(facts: &Facts) -> Vec<(WallMs, EffectEvent)> {
         events.push((at, taken));
     }
     events
-}
-
-fn registered_by(receipt: &str) -> String {
-    let receipt: serde_json::Value = serde_json::from_str(receipt).unwrap_or_default();
-    receipt["registered_by"]
-        .as_str()
-        .unwrap_or_default()
-        .to_owned()
 }
 
 fn of_envelope(envelope: &Envelope) -> Vec<(WallMs, EffectEvent)> {

@@ -20,7 +20,7 @@ use heddle_wire::broker::{EffectCall, ReplyResult};
 use tokio::sync::Mutex;
 
 use super::desk::{Desk, refused_reply};
-use super::{EffectsError, PolicyFile, begun_anew, open_file};
+use super::{EffectsError, HighWater, NAME, PolicyFile, begun_anew, open_file};
 use crate::home::create_private_folder;
 
 /// Who calls, as the broker has proven it.
@@ -53,6 +53,7 @@ pub struct TeamDesk<S> {
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     policy: PolicyFile,
+    high: Arc<HighWater>,
     /// Made at the first call of each mesh; there are no more than the broker serves.
     desks: Mutex<HashMap<MeshId, Arc<Desk<S>>>>,
 }
@@ -65,8 +66,8 @@ impl TeamDesk<Sqlite> {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
-        let (storage, _) = open_file(folder, false)?;
-        let desk = Self::checked(storage, folder, clock, ids).await?;
+        let (storage, is_anew) = open_file(folder, false)?;
+        let desk = Self::checked((storage, NAME, is_anew), folder, clock, ids).await?;
         create_private_folder(&folder.join("effects"))?;
         begun_anew(folder)?;
         Ok(desk)
@@ -81,8 +82,9 @@ impl TeamDesk<Sqlite> {
 impl TeamDesk<Postgres> {
     /// Brings the tables up to date, and no more.
     pub async fn migrate((pool, schema): (Pool, &str)) -> Result<(), EffectsError> {
-        Postgres::open(pool, schema).await?;
-        Ok(())
+        let opened = Postgres::open(pool, schema).await;
+        let opened = opened.map_err(EffectsError::from);
+        opened.map(drop).map_err(|error| error.at(&name_of(schema)))
     }
 
     /// On the tables of a schema that any number of brokers share.
@@ -92,21 +94,34 @@ impl TeamDesk<Postgres> {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
-        let storage = Postgres::open(pool, schema).await?;
-        Self::checked(storage, folder, clock, ids).await
+        let name = name_of(schema);
+        let storage = Postgres::open(pool, schema).await;
+        let storage = storage.map_err(|error| EffectsError::from(error).at(&name))?;
+        let desk = Self::checked((storage, &name, false), folder, clock, ids).await?;
+        begun_anew(folder)?;
+        Ok(desk)
     }
 }
 
+/// What a schema of the database is called to people.
+fn name_of(schema: &str) -> String {
+    format!("the schema {schema} of PostgreSQL")
+}
+
 impl<S: Storage + Clone> TeamDesk<S> {
-    /// An unfit store or a policy that cannot be read ends the start, as in a home.
+    /// An unfit store or a policy that cannot be read ends the start, as in a home. One that is an earlier copy of
+    /// itself decides nothing.
     async fn checked(
-        storage: S,
+        (storage, name, is_anew): (S, &str, bool),
         folder: &Path,
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
+        let high = HighWater::open(folder, None, (&storage, name), is_anew).await;
+        let high = Arc::new(high.map_err(|error| error.at(name))?);
         let team = Self {
             storage,
+            high,
             clock,
             ids,
             policy: PolicyFile::new(folder.join("effects.toml")),
@@ -114,7 +129,8 @@ impl<S: Storage + Clone> TeamDesk<S> {
         };
         // For no mesh that anybody has: to open it is to check it.
         let nobodys = MeshId(team.ids.ulid());
-        team.open(nobodys).await?;
+        let opened = team.open(nobodys).await;
+        opened.map_err(|error| error.at(name))?;
         Ok(team)
     }
 
@@ -123,12 +139,8 @@ impl<S: Storage + Clone> TeamDesk<S> {
         let policy = self.policy.read()?;
         let storage = self.storage.clone();
         let registrar = Registrar::open(storage, clock, ids, policy, mesh).await?;
-        Ok(Desk::new(
-            registrar,
-            mesh,
-            String::new(),
-            self.policy.clone(),
-        ))
+        let files = (self.policy.clone(), Arc::clone(&self.high));
+        Ok(Desk::new(registrar, (mesh, String::new()), files))
     }
 
     async fn desk(&self, mesh: MeshId) -> Result<Arc<Desk<S>>, EffectsError> {

@@ -34,7 +34,7 @@ impl Used {
         if self.is_said.load(Ordering::Acquire) {
             return Ok(());
         }
-        let said = self.store.use_effects().await;
+        let said = self.store.use_effects(0).await;
         said.map_err(|error| store_problem(&error))?;
         self.is_said.store(true, Ordering::Release);
         Ok(())

@@ -3,18 +3,18 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
+use heddle_registrar::binding::{Effect, LogicalKey, ReplayKey};
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Kind};
 use heddle_registrar::facts::{Envelope, Facts};
 use heddle_registrar::life::Stage;
-use heddle_registrar::rows::{Outcome, Ruling, Step, StepRow};
+use heddle_registrar::rows::{Outcome, RegistrationRow, Ruling, Step, StepRow};
 use heddle_registrar::storage::sqlite::Waiting;
 use heddle_wire::ipc::{EffectDecision, EffectRequestBody, EffectStep, EffectView};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
-use super::refusal;
-use heddle_registrar::binding::{LogicalKey, ReplayKey};
+use super::{differs, refusal};
 
 /// Who is answered.
 pub(super) struct Asker<'a> {
@@ -23,6 +23,8 @@ pub(super) struct Asker<'a> {
     pub(super) may_approve: bool,
     /// The policy says never, to everybody.
     pub(super) is_forbidden: bool,
+    /// The effect that they mean, where they say all of it.
+    pub(super) asks: Option<&'a Effect>,
 }
 
 /// The answer to a command: what stands now, or why not.
@@ -40,6 +42,8 @@ pub(super) fn answer(
     view.code = applied.code.map(|code| code.as_str().to_owned());
     if applied.code == Some(Code::AttemptCollision) {
         "S4".clone_into(&mut view.state);
+        "lost the race: somebody else registered it, and this is what came of that"
+            .clone_into(&mut view.state_means);
     }
     Ok(view)
 }
@@ -52,6 +56,15 @@ fn refused(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) 
         return problem.next(
             "Whoever keeps effects.toml can allow it. Nothing was run, and no key was used.",
         );
+    }
+    if code == Code::ApprovalRefused && facts.consumed.is_some() {
+        return problem.next(format!(
+            "{} does this, or who may approve it; nothing was changed.",
+            whose(facts)
+        ));
+    }
+    if let Some(next) = differs::next(code, facts, asker.asks) {
+        return problem.next(next);
     }
     let is_about_nonce = matches!(
         code,
@@ -101,7 +114,8 @@ fn refused(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) 
 }
 
 /// Why the nonce that was shown is no good here.
-fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, by: &str) -> String {
+fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, asker: &Asker<'_>) -> String {
+    let (by, asks) = (asker.name, asker.asks);
     let Some(nonce) = &facts.nonce else {
         return "there is no good nonce: it is missing, or nobody has granted it".to_owned();
     };
@@ -113,6 +127,10 @@ fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, by: &str) -> String {
     match envelope.ruling() {
         Some(Ruling::Denied | Ruling::Revoked) => "the approval was taken back".to_owned(),
         _ if now >= nonce.grant.expires_at => format!("the approval was good until {until}"),
+        _ if asks.is_some_and(|asks| *asks != envelope.row.effect) => format!(
+            "the approval is for something else: {}",
+            differs::words(&envelope.row.effect, asks)
+        ),
         _ if !nonce.is_held_by(by) => format!(
             "the approval was given to {}, and {by} is somebody else",
             envelope.row.requested_by
@@ -124,18 +142,42 @@ fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, by: &str) -> String {
     }
 }
 
+/// Who has registered it.
+fn whose(facts: &Facts) -> String {
+    let registration = facts.registration.as_ref();
+    registration.map_or_else(String::new, RegistrationRow::registered_by)
+}
+
 fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, asker: &Asker<'_>) -> String {
     let words = match code {
-        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts, asker.name)),
+        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts, asker)),
         Code::ApprovalRefused if asker.is_forbidden => "effects.toml says never",
         Code::ApprovalNeeded if facts.consumed.is_some() => {
             "a person has to approve first what makes up for it"
         }
-        Code::ReplayBindingMismatch => "the key is in use for another effect",
+        Code::ReplayBindingMismatch => {
+            return format!("{key}: {}", differs::sentence(facts, asker.asks));
+        }
         Code::ReplayNonceConsumed => "the nonce was used for another effect",
         Code::ReplayStaleRequest => "the request for approval is too old",
         Code::ApprovalNeeded => "a person has to approve it first",
-        Code::ApprovalRefused => "only who may approve it may say this",
+        Code::ApprovalRefused => match facts.stage() {
+            Stage::Registered => {
+                return format!(
+                    "{key}: {} has registered it, and {} is somebody else",
+                    whose(facts),
+                    asker.name
+                );
+            }
+            Stage::Finished => {
+                return format!(
+                    "{key}: {} has run it, and its verdict is not {}'s to give",
+                    facts.runner().map_or("nobody", |row| row.by.as_str()),
+                    asker.name
+                );
+            }
+            _ => "only who may approve it may say this",
+        },
         Code::NotFound => "nothing is registered under it",
         Code::CallReused => "the Idempotency-Key was used for another request",
         Code::OutcomeUnknown => "its command began, and nobody knows how it ended",
@@ -161,12 +203,11 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
     Ok(EffectView {
         logical_request_key: key.to_string(),
         state: facts.stage().state().to_owned(),
+        state_means: facts.stage().means().to_owned(),
         status: match (facts.stage(), facts.envelopes.last()) {
             (Stage::Issued, Some(envelope)) => envelope.status(now).to_owned(),
             (stage, _) => stage.as_str().to_owned(),
         },
-        duplicate: false,
-        code: None,
         operation: effect.map(|e| e.operation.clone()).unwrap_or_default(),
         target: effect.map(|e| e.target.clone()).unwrap_or_default(),
         artifact_hash: effect.map(|e| e.artifact_hash.clone()).unwrap_or_default(),
@@ -183,6 +224,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         decisions: facts.envelopes.iter().flat_map(decisions).collect(),
         attempt_id: consumed.map(|row| row.attempt_id.clone()),
         registration: receipt.map(stored_value).transpose()?,
+        command_hash: facts.command_hash(),
         runner: facts.runner().map(|row| row.attempt_id.clone()),
         runs_at: match facts.stage() {
             Stage::Compensating => facts.compensator(),
@@ -209,8 +251,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         verify_detail: verdict.map(|(_, detail)| detail),
         compensation: compensation(facts),
         steps: facts.steps.iter().map(step).collect(),
-        waited: None,
-        lock: String::new(),
+        ..EffectView::default()
     })
 }
 
@@ -219,6 +260,7 @@ pub(super) fn waiting(waiting: &Waiting, body: EffectRequestBody) -> EffectView 
     EffectView {
         logical_request_key: body.key,
         state: Stage::Issued.state().to_owned(),
+        state_means: Stage::Issued.means().to_owned(),
         status: "waiting_for_broker".to_owned(),
         operation: body.op,
         target: body.target,
@@ -284,7 +326,7 @@ pub(super) fn step(row: &StepRow) -> EffectStep {
         by: row.by.clone(),
         at: row.at.to_rfc3339(),
         detail: match &row.step {
-            Step::Started | Step::Compensating => String::new(),
+            Step::Started { .. } | Step::Compensating => String::new(),
             Step::NotStarted { why } => format!("nothing ran: {why}"),
             Step::Finished { outcome } | Step::Compensated { outcome } => ended(outcome),
             Step::Resolved {

@@ -15,15 +15,17 @@ use heddle_core::names::AgentName;
 use heddle_registrar::binding::LogicalKey;
 use heddle_registrar::storage::sqlite::Waiting;
 use heddle_wire::broker::{EffectAnswer, EffectCall};
-use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody, EffectView};
+use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody, EffectStory, EffectView};
 use heddle_wire::problem::Problem;
 
 use super::ask::{Scope, is_passing, through_broker};
-use super::{Effects, storage_problem, view};
+use super::{Effects, storage_problem, story, view};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
 
 const LOOK: Duration = Duration::from_secs(1);
+/// Looks that are left out, at most, while ends lie here that nobody can take.
+const LOOKS_LEFT_OUT_MAX: u32 = 63;
 /// Told at a time.
 const CALLS_MAX: usize = 64;
 
@@ -73,20 +75,7 @@ impl Effects {
                     )),
                 }
             }
-            (Err(problem), _) if is_passing(&problem) => {
-                if let EffectCall::Status { key } = &call
-                    && let Some(view) = self.not_asked_yet(mesh, key).await?
-                {
-                    return Ok(EffectAnswer::View(Box::new(view)));
-                }
-                let kept = self.kept(mesh, call.key()).await?;
-                let next = if kept.is_empty() {
-                    "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
-                } else {
-                    "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
-                };
-                Err(problem.with("waiting", kept).next(next))
-            }
+            (Err(problem), _) if is_passing(&problem) => self.unheard(mesh, &call, problem).await,
             (Err(problem), _) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
                 self.with_last_word(mesh, call.key(), problem).await
             }
@@ -95,6 +84,41 @@ impl Effects {
                 Ok(EffectAnswer::View(view))
             }
             (asked, _) => asked,
+        }
+    }
+
+    /// Nobody who decides has answered: what this home knows by itself, or that it knows nothing.
+    async fn unheard(
+        &self,
+        mesh: &MeshState,
+        call: &EffectCall,
+        problem: Problem,
+    ) -> Result<EffectAnswer, Problem> {
+        match call {
+            EffectCall::Status { key } => {
+                if let Some(view) = self.not_asked_yet(mesh, key).await? {
+                    return Ok(EffectAnswer::View(Box::new(view)));
+                }
+            }
+            EffectCall::Story { id } => {
+                if let Some(view) = self.not_asked_yet(mesh, id).await? {
+                    let story = story::waiting(id, view);
+                    return Ok(EffectAnswer::Story(Box::new(story)));
+                }
+            }
+            _ => {}
+        }
+        let kept = self.kept(mesh, call.key()).await?;
+        let next = if kept.is_empty() {
+            "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
+        } else {
+            "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
+        };
+        let problem = problem.with("waiting", kept);
+        // An authority that can be reached and decides nothing says itself what to do.
+        match problem.known_code() {
+            Some(ErrorCode::StorageUnavailable) => Err(problem),
+            _ => Err(problem.next(next)),
         }
     }
 
@@ -193,6 +217,23 @@ impl Effects {
         Ok(views.and_then(|views| views.into_iter().next()))
     }
 
+    /// The story of a request that waits for whichever broker.
+    pub(crate) async fn waits_somewhere(
+        &self,
+        shared: &Shared,
+        id: &str,
+    ) -> Result<Option<EffectStory>, Problem> {
+        let key = id.strip_prefix("effect:").unwrap_or(id);
+        for mesh in &shared.meshes {
+            if let Some(view) = self.not_asked_yet(mesh, key).await? {
+                let mut story = story::waiting(key, view);
+                story.mesh = mesh.mesh.name.to_string();
+                return Ok(Some(story));
+            }
+        }
+        Ok(None)
+    }
+
     /// The verbs about this key that wait.
     async fn kept(&self, mesh: &MeshState, key: Option<&str>) -> Result<Vec<String>, Problem> {
         let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
@@ -249,13 +290,23 @@ pub(super) fn look_again(effects: &Effects) {
 
 /// Tells what waits as soon as a broker is back.
 pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
+    let (mut left_out, mut to_leave_out) = (0, 0);
     loop {
         tokio::select! {
             () = shared.shutdown.cancelled() => return,
             () = tokio::time::sleep(LOOK) => {}
         }
-        if effects.may_end.swap(false, Ordering::Relaxed) && !effects.hand_in_all(&shared).await {
-            look_again(&effects);
+        if left_out < to_leave_out {
+            left_out += 1;
+        } else if effects.may_end.swap(false, Ordering::Relaxed) {
+            left_out = 0;
+            if effects.hand_in_all(&shared).await {
+                to_leave_out = 0;
+            } else {
+                // What stays may stay for long: twice as rarely each time.
+                to_leave_out = (to_leave_out * 2 + 1).min(LOOKS_LEFT_OUT_MAX);
+                look_again(&effects);
+            }
         }
         if !effects.may_wait.swap(false, Ordering::Relaxed) {
             continue;

@@ -29,6 +29,17 @@ impl<S: Storage> Desk<S> {
             let detail = format!("a window lasts from 1 to {WINDOW_MINUTES_MAX} minutes");
             return Err(from_wire::invalid(detail));
         }
+        if let (Some(minutes), Some(most)) =
+            (body.window_minutes, self.window_max(&body.request_id).await)
+            && minutes > most
+        {
+            let detail = format!(
+                "effects.toml allows a window of {most} minutes for this, not of {minutes}"
+            );
+            let next =
+                format!("Say --window {most}m or less, or leave it out; nothing was approved.");
+            return Err(from_wire::invalid(detail).next(next));
+        }
         let purpose = if body.compensation == Some(true) {
             Purpose::Compensate
         } else {
@@ -78,6 +89,14 @@ impl<S: Storage> Desk<S> {
             return Err(self.not_decided(id, by, Code::NotFound).await);
         };
         self.viewed(by, &key, Ok(applied)).map(viewed)
+    }
+
+    /// How long a nonce for this request may be good.
+    async fn window_max(&self, id: &str) -> Option<u32> {
+        let key = self.registrar.key_of(id).await.ok()??;
+        let facts = self.registrar.facts(&key).await.ok()?;
+        let ruled = self.registrar.ruled(&facts.envelope(id)?.row.effect);
+        Some(ruled.window_minutes_max)
     }
 
     /// Why a word does not count, and whose would.

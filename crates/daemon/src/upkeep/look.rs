@@ -70,6 +70,7 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
         });
     }
     found.extend(effects_lost(home));
+    found.extend(effects_older(home));
     found.push(effects_policy(home));
     found.push(disk(home));
     found.push(modes(home));
@@ -95,7 +96,7 @@ fn effects_policy(home: &Path) -> Finding {
 
 /// The store remembers that effects were decided about here; without their file nobody knows which.
 fn effects_lost(home: &Path) -> Option<Finding> {
-    let is_lost = bytes(home, "effects.db") == 0 && had_effects(&home.join("data.db"));
+    let is_lost = bytes(home, "effects.db") == 0 && had_effects(&home.join("data.db")).is_some();
     is_lost.then(|| {
         wrong(
             "effects.db",
@@ -103,6 +104,13 @@ fn effects_lost(home: &Path) -> Option<Finding> {
             crate::effects::LOST_NEXT,
         )
     })
+}
+
+/// Another store than the newest one: the daemon starts with it, and decides about no effect.
+fn effects_older(home: &Path) -> Option<Finding> {
+    let older = crate::effects::older(home).filter(|_| bytes(home, "effects.db") > 0)?;
+    let check = "effects.db and what is remembered of it";
+    Some(wrong(check, older, crate::effects::OLDER_NEXT))
 }
 
 /// What would keep a daemon from starting in this home, as far as a quick look tells.

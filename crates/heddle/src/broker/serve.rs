@@ -15,7 +15,7 @@ use heddle_daemon::home::write_private;
 use heddle_daemon::{Home, HomeError, LocalToken, MetricsPage, is_damage};
 use serde::Serialize;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -126,6 +126,8 @@ struct Serving<'a> {
 
 impl Serving<'_> {
     async fn on<E: Engine>(mut self, storage: E) -> Result<(), CliError> {
+        // Before anybody is told that it is ready: whoever reads that may stop it at once.
+        let signals = Signals::catch()?;
         let options = self.options;
         let ids: Arc<dyn Ids> = Arc::new(SystemIds::new(Arc::clone(&self.clock)));
         let sources = (Arc::clone(&self.clock), Arc::clone(&ids));
@@ -165,7 +167,8 @@ impl Serving<'_> {
             pid: std::process::id(),
         };
         self.context.print(&ready, greeting)?;
-        let ending = until_stopped(&door, listener, (&storage, &self.home.broker_data())).await;
+        let stands_on = (&storage, self.home.broker_data());
+        let ending = until_stopped(&door, listener, stands_on, signals).await;
         let stopped = stop(&door, storage, upkeep).await;
         decider.close().await;
         let _ = std::fs::remove_file(&port_file);
@@ -216,20 +219,42 @@ impl Serving<'_> {
     }
 }
 
+/// Those that end a broker in order.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    /// From here on they end nothing by themselves.
+    fn catch() -> Result<Self, CliError> {
+        let catch = |kind| signal(kind).map_err(|error| failed(&error));
+        Ok(Self {
+            interrupt: catch(SignalKind::interrupt())?,
+            terminate: catch(SignalKind::terminate())?,
+        })
+    }
+
+    async fn any(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
 /// The first signal drains. A store that can keep nothing ends the broker: it must not look alive.
 async fn until_stopped<E: Engine>(
     door: &Arc<Door<E, AnyLimiter>>,
     listener: TcpListener,
-    (storage, data): (&E, &Path),
+    (storage, data): (&E, PathBuf),
+    mut signals: Signals,
 ) -> Result<(), CliError> {
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
     let serving = door::run(Arc::clone(door), listener);
     tokio::select! {
         () = serving => Ok(()),
-        _ = interrupt.recv() => Ok(()),
-        _ = terminate.recv() => Ok(()),
-        why = storage.broken(data) => Err(why),
+        () = signals.any() => Ok(()),
+        why = storage.broken(&data) => Err(why),
     }
 }
 
@@ -262,8 +287,7 @@ async fn stop<E: Engine>(
 ) -> Result<(), CliError> {
     door.stopping.cancel();
     door.connections.close();
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| failed(&error))?;
-    let mut terminate = signal(SignalKind::terminate()).map_err(|error| failed(&error))?;
+    let mut signals = Signals::catch()?;
     let drained = async {
         door.connections.wait().await;
         let _ = upkeep.await;
@@ -276,8 +300,7 @@ async fn stop<E: Engine>(
             }
             Ok(())
         }
-        _ = interrupt.recv() => Err(at_once()),
-        _ = terminate.recv() => Err(at_once()),
+        () = signals.any() => Err(at_once()),
     }
 }
 

@@ -80,7 +80,8 @@ impl<S: Storage> Registrar<S> {
             return Ok(Err(Code::NotFound));
         };
         let mut ruled = self.ruled(&envelope.row.effect);
-        ruled.window_minutes = window_minutes.unwrap_or(ruled.window_minutes);
+        let asked = window_minutes.unwrap_or(ruled.window_minutes);
+        ruled.window_minutes = asked.min(ruled.window_minutes_max);
         let nonce = Nonce::mint(self.ids.as_ref());
         let grant = self.grant(&nonce, purpose, &ruled);
         let applied = self

@@ -18,7 +18,7 @@ use crate::command::{Applied, Ask, Call, Command, Kind, VerifyPlan};
 use crate::facts::Facts;
 use crate::policy::{Policy, Ruled};
 use crate::rows::{AuditRow, CallRow, Grant, Purpose, Ruling};
-use crate::storage::{ListedEffect, LoggedLine, Storage, StorageError};
+use crate::storage::{ListedEffect, LoggedLine, Reached, Storage, StorageError};
 use crate::surface_check::{Criterion, criteria};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -85,6 +85,7 @@ pub struct RegisterAsk {
     pub said_attempt: Option<String>,
     /// Who is to verify it, as whoever registers it says.
     pub verify: Option<VerifyPlan>,
+    pub command_hash: Option<String>,
 }
 
 /// A nonce, for the one who may have it. Shown once.
@@ -157,6 +158,11 @@ impl<S: Storage> Registrar<S> {
     /// Everything about a key. The way to learn what became of a lost answer (C14); writes nothing.
     pub async fn facts(&self, key: &LogicalKey) -> Result<Facts, StorageError> {
         self.storage.facts(self.mesh, key, None).await
+    }
+
+    /// How far the store has come, in all of its meshes.
+    pub async fn reached(&self) -> Result<Reached, StorageError> {
+        self.storage.reached(None).await
     }
 
     pub async fn list(&self, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
@@ -305,7 +311,7 @@ impl<S: Storage> Registrar<S> {
 fn attempt_of(ask: &Ask) -> String {
     match ask {
         Ask::Register(register) => register.attempt_id.clone(),
-        Ask::Start { attempt_id }
+        Ask::Start { attempt_id, .. }
         | Ask::Finish { attempt_id, .. }
         | Ask::NotStarted { attempt_id, .. }
         | Ask::Compensate { attempt_id, .. }

@@ -8,9 +8,13 @@ use crate::binding::{Effect, LogicalKey};
 use crate::code::Code;
 use crate::command::{Applied, Ask, Consent, Kind, Register, Word};
 use crate::life::Stage;
-use crate::policy::{AUTO, Approval};
+use crate::policy::{AUTO, Approval, Ruled};
 use crate::rows::{Outcome, Purpose, Ruling};
 use crate::storage::{Storage, StorageError};
+
+fn may_approve(ruled: Option<&Ruled>, by: &Caller) -> bool {
+    ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person))
+}
 
 impl<S: Storage> Registrar<S> {
     /// Consumes the key and registers, once; every other call gets what that one got.
@@ -52,6 +56,7 @@ impl<S: Storage> Registrar<S> {
             is_fit: true,
             horizon_until: WallMs(self.now().0.saturating_add(horizon)),
             verify: ask.verify,
+            command_hash: ask.command_hash,
         };
         self.apply(key, by, Ask::Register(register)).await
     }
@@ -114,17 +119,22 @@ impl<S: Storage> Registrar<S> {
         &self,
         key: LogicalKey,
         attempt_id: String,
+        command_hash: Option<String>,
         by: &Caller,
     ) -> Result<Applied, StorageError> {
         let facts = self.facts(&key).await?;
-        let is_forbidden = facts.consumed.as_ref().is_some_and(|consumed| {
-            let ruled = self.ruled(&consumed.effect);
-            ruled.approval == Approval::Never
-        });
-        if is_forbidden && facts.stage() == Stage::Registered {
+        let ruled = facts.consumed.as_ref();
+        let ruled = ruled.map(|consumed| self.ruled(&consumed.effect));
+        let is = |approval| ruled.as_ref().is_some_and(|it| it.approval == approval);
+        if is(Approval::Never) && facts.stage() == Stage::Registered {
             return self.refuse(key, by, "start", Code::ApprovalRefused).await;
         }
-        self.apply(key, by, Ask::Start { attempt_id }).await
+        let ask = Ask::Start {
+            attempt_id,
+            command_hash,
+            by_right: is(Approval::Auto) || may_approve(ruled.as_ref(), by),
+        };
+        self.apply(key, by, ask).await
     }
 
     pub async fn finish(
@@ -175,11 +185,9 @@ impl<S: Storage> Registrar<S> {
     ) -> Result<Applied, StorageError> {
         let ask = Ask::Resolve { round, word, note };
         let facts = self.facts(&key).await?;
-        let may = facts.consumed.as_ref().is_some_and(|consumed| {
-            let ruled = self.ruled(&consumed.effect);
-            ruled.may_approve(&by.agent, &by.person)
-        });
-        if facts.consumed.is_some() && !may {
+        let ruled = facts.consumed.as_ref();
+        let ruled = ruled.map(|consumed| self.ruled(&consumed.effect));
+        if ruled.is_some() && !may_approve(ruled.as_ref(), by) {
             return self.refuse(key, by, "resolve", Code::ApprovalRefused).await;
         }
         self.apply(key, by, ask).await
@@ -192,7 +200,15 @@ impl<S: Storage> Registrar<S> {
         detail: String,
         by: &Caller,
     ) -> Result<Applied, StorageError> {
-        self.apply(key, by, Ask::Verify { passed, detail }).await
+        let facts = self.facts(&key).await?;
+        let ruled = facts.consumed.as_ref();
+        let ruled = ruled.map(|consumed| self.ruled(&consumed.effect));
+        let ask = Ask::Verify {
+            passed,
+            detail,
+            by_right: may_approve(ruled.as_ref(), by),
+        };
+        self.apply(key, by, ask).await
     }
 
     /// Begins the one compensation. Whoever may approve needs no nonce from elsewhere.

@@ -56,14 +56,27 @@ fn decide(facts: &Facts, command: &Command) -> Stepped {
             grant,
         } => approve::decide(facts, command, envelope_id, *ruling, *grant),
         Ask::Register(ask) => register::register(facts, command, ask),
-        Ask::Start { attempt_id } => run::start(facts, command, attempt_id),
+        Ask::Start {
+            attempt_id,
+            command_hash,
+            by_right,
+        } => run::start(
+            facts,
+            command,
+            attempt_id,
+            (command_hash.as_ref(), *by_right),
+        ),
         Ask::Finish {
             attempt_id,
             outcome,
         } => run::finish(facts, command, attempt_id, outcome),
         Ask::NotStarted { attempt_id, why } => run::not_started(facts, command, attempt_id, why),
         Ask::Resolve { round, word, note } => run::resolve(facts, command, *round, (*word, note)),
-        Ask::Verify { passed, detail } => run::verify(facts, command, *passed, detail),
+        Ask::Verify {
+            passed,
+            detail,
+            by_right,
+        } => run::verify(facts, command, (*passed, detail), *by_right),
         Ask::Compensate { nonce, attempt_id } => {
             run::compensate(facts, command, *nonce, attempt_id)
         }

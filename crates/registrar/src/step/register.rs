@@ -113,6 +113,9 @@ fn rows(command: &Command, ask: &Register, nonce: &NonceFacts, hash: NonceHash) 
     if let Some(plan) = &ask.verify {
         receipt["verify"] = json!(plan);
     }
+    if let Some(hash) = &ask.command_hash {
+        receipt["command_hash"] = json!(hash);
+    }
     let registration = RegistrationRow {
         key: ask.effect.key.clone(),
         registration_id: ask.registration_id.clone(),

@@ -35,16 +35,42 @@ fn is_of(begun: Option<&StepRow>, command: &Command, attempt_id: &str) -> bool {
     begun.is_some_and(|row| row.attempt_id == attempt_id && row.by == command.by)
 }
 
-/// Takes the run. Whoever comes second is told that it is taken: one attempt runs a round, ever.
-pub(super) fn start(facts: &Facts, command: &Command, attempt_id: &str) -> Stepped {
+/// Takes the run, with the command that it was registered with: whose effect it is, and whoever could have it
+/// registered. Whoever comes second is told that it is taken: one attempt runs a round, ever.
+pub(super) fn start(
+    facts: &Facts,
+    command: &Command,
+    attempt_id: &str,
+    (command_hash, by_right): (Option<&String>, bool),
+) -> Stepped {
     match after(facts.stage(), Move::Start) {
+        Some(_) if !by_right && !facts.is_of(&command.by) => {
+            Stepped::refused(Code::ApprovalRefused)
+        }
+        Some(_) if !is_the_command(facts, command_hash, by_right) => {
+            Stepped::refused(Code::ReplayBindingMismatch)
+        }
         Some(_) => {
-            let started = row(command, facts.round() + 1, attempt_id, Step::Started);
+            let step = Step::Started {
+                command_hash: command_hash.cloned(),
+            };
+            let started = row(command, facts.round() + 1, attempt_id, step);
             Stepped::fresh(vec![Row::Step(started)])
         }
         None if facts.stage() == Stage::Issued => impossible(facts),
         None => Stepped::prior(Code::ReplayDuplicate),
     }
+}
+
+/// What could not be started is run with a better command; what a person gives free, that person chooses.
+fn is_the_command(facts: &Facts, said: Option<&String>, by_right: bool) -> bool {
+    match facts.steps.last().map(|row| &row.step) {
+        Some(Step::NotStarted { .. }) => return true,
+        Some(Step::Resolved { .. }) if by_right => return true,
+        _ => {}
+    }
+    let bound = facts.command_hash();
+    bound.is_none() || bound.as_ref() == said
 }
 
 /// Only who took the run may say how it ended; the same end again is the same answer.
@@ -138,7 +164,13 @@ pub(super) fn resolve(
     Stepped::fresh(vec![Row::Step(resolved)])
 }
 
-pub(super) fn verify(facts: &Facts, command: &Command, passed: bool, detail: &str) -> Stepped {
+/// The verdict is a word of who ran it, whose effect it is, or who may approve it.
+pub(super) fn verify(
+    facts: &Facts,
+    command: &Command,
+    (passed, detail): (bool, &str),
+    by_right: bool,
+) -> Stepped {
     let by = if passed {
         Move::VerifyPass
     } else {
@@ -146,6 +178,10 @@ pub(super) fn verify(facts: &Facts, command: &Command, passed: bool, detail: &st
     };
     let stage = facts.stage();
     if let (Some(_), Some(consumed)) = (after(stage, by), &facts.consumed) {
+        let has_run = facts.runner().is_some_and(|row| row.by == command.by);
+        if !by_right && !has_run && !facts.is_of(&command.by) {
+            return Stepped::refused(Code::ApprovalRefused);
+        }
         let step = Step::Verified {
             passed,
             detail: detail.to_owned(),

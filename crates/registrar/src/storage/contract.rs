@@ -25,7 +25,7 @@ use heddle_core::ids::MeshId;
 
 use super::error::StorageError;
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
 use crate::rows::{AuditRow, CallRow};
@@ -45,6 +45,17 @@ pub struct ListedEffect {
 pub struct LoggedLine {
     pub seq: i64,
     pub row: AuditRow,
+}
+
+/// How far a store has come: it never goes back, unless somebody puts an older one in its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reached {
+    /// Decisions, consumptions and steps, of all meshes.
+    pub rows: u64,
+    /// The newest consumption.
+    pub last: Option<ReplayKey>,
+    /// Whether the consumption that was asked for is there; true where none was.
+    pub has_seen: bool,
 }
 
 pub trait Storage: Send + Sync + 'static {
@@ -92,6 +103,9 @@ pub trait Storage: Send + Sync + 'static {
         key: Option<&LogicalKey>,
         limit: usize,
     ) -> impl Future<Output = Answer<Vec<LoggedLine>>> + Send;
+
+    /// How far it has come, all that was answered included; and whether it has this consumption.
+    fn reached(&self, seen: Option<ReplayKey>) -> impl Future<Output = Answer<Reached>> + Send;
 
     /// What the store shows of itself to the surface check. Leaves nothing behind.
     fn surface(&self) -> impl Future<Output = Answer<Surface>> + Send;

@@ -7,5 +7,5 @@ pub mod postgres;
 pub mod sqlite;
 mod stored;
 
-pub use contract::{ListedEffect, LoggedLine, Storage};
+pub use contract::{ListedEffect, LoggedLine, Reached, Storage};
 pub use error::StorageError;

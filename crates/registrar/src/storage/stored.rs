@@ -15,7 +15,7 @@ fn bad(what: &'static str) -> StorageError {
 /// The cells of an effect, in the order of every table that has them.
 pub(super) fn effect(cells: [String; 5]) -> Result<Effect, StorageError> {
     let [key, operation, target, artifact, run] = cells;
-    Effect::new(&key, &operation, &target, &artifact, &run)
+    Effect::stored(&key, &operation, &target, &artifact, &run)
         .map_err(|error| StorageError::Corrupt(error.to_string()))
 }
 

@@ -83,6 +83,7 @@ async fn a_person_who_runs_it_has_said_yes_unless_a_word_was_asked_for<S: Storag
         nonce: None,
         said_attempt: None,
         verify: None,
+        command_hash: None,
     };
     let own = w.registrar.register(ask("own"), &person()).await.unwrap();
     assert_eq!(own.kind, Kind::Fresh);
@@ -132,7 +133,10 @@ async fn an_approval_whose_window_is_over_is_expired_and_asked_for_anew<S: Stora
 async fn without_a_word_of_its_own_nobody_compensates<S: Storage>(w: World<S>) {
     let attempt = w.registered("k").await.facts.consumed.unwrap().attempt_id;
     let (by, person) = (agent(), person());
-    let started = w.registrar.start(key("k"), attempt.clone(), &by).await;
+    let started = w
+        .registrar
+        .start(key("k"), attempt.clone(), None, &by)
+        .await;
     started.unwrap();
     let told = w.registrar.finish(key("k"), attempt, ended(1), &by).await;
     told.unwrap();
@@ -174,9 +178,12 @@ async fn rp_04_rg_07_a_nonce_is_bound_to_its_owner<S: Storage>(w: World<S>) {
 async fn rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner<S: Storage>(w: World<S>) {
     let attempt = w.registered("k").await.facts.consumed.unwrap().attempt_id;
     let by = agent();
+    // Where nobody is asked, whoever comes may run it.
+    let auto = "[[rule]]\noperation = \"*\"\napproval = \"auto\"";
+    w.registrar.set_policy(Policy::parse(auto).unwrap());
     let started = w
         .registrar
-        .start(key("k"), attempt.clone(), &worker())
+        .start(key("k"), attempt.clone(), None, &worker())
         .await;
     started.unwrap();
     let told = w
@@ -189,6 +196,7 @@ async fn rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner<S: Storage>(w: 
         .verify(key("k"), false, String::new(), &by)
         .await;
     let approval = verdict.unwrap().facts.consumed.unwrap().approval;
+    w.registrar.set_policy(Policy::default());
     let granter = person();
     let granted = w
         .registrar
@@ -213,7 +221,7 @@ async fn never_stops_what_was_approved_or_registered_before<S: Storage>(w: World
     );
     let started = w
         .registrar
-        .start(key("inert"), inert.attempt_id.clone(), &agent())
+        .start(key("inert"), inert.attempt_id.clone(), None, &agent())
         .await;
     refused(&started.unwrap(), Code::ApprovalRefused);
     prior(
@@ -228,7 +236,7 @@ async fn never_stops_what_was_approved_or_registered_before<S: Storage>(w: World
     );
     let started = w
         .registrar
-        .start(key("inert"), inert.attempt_id, &agent())
+        .start(key("inert"), inert.attempt_id, None, &agent())
         .await;
     assert_eq!(started.unwrap().kind, Kind::Fresh);
 }
@@ -268,6 +276,7 @@ async fn the_policy_decides_who_is_asked() {
         nonce: None,
         said_attempt: None,
         verify: None,
+        command_hash: None,
     };
     let requested = w
         .registrar

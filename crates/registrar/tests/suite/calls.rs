@@ -34,6 +34,7 @@ async fn c42_a_refusal_does_not_use_up_the_callers_id<S: Storage>(w: World<S>) {
         nonce,
         said_attempt: None,
         verify: None,
+        command_hash: None,
     };
     let by = calling("id", 1);
     let early = w.registrar.register(ask(None), &by).await.unwrap();
@@ -65,7 +66,12 @@ async fn rg_03_a_step_under_an_id_is_taken_once<S: Storage>(w: World<S>) {
     let start = |id: &str| {
         let by = calling(id, 1);
         let registrar = &w.registrar;
-        async move { registrar.start(key("k"), "a".into(), &by).await.unwrap() }
+        async move {
+            registrar
+                .start(key("k"), "a".into(), None, &by)
+                .await
+                .unwrap()
+        }
     };
     assert_eq!(start("s").await.kind, Kind::Fresh);
     assert_eq!(start("s").await.kind, Kind::Prior);

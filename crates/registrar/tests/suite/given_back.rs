@@ -15,7 +15,7 @@ async fn what_could_not_be_started_may_be_run_again<S: Storage>(w: World<S>) {
     w.registered("k").await;
     let by = agent();
     let start = async |attempt: &str| {
-        let started = w.registrar.start(key("k"), attempt.into(), &by);
+        let started = w.registrar.start(key("k"), attempt.into(), None, &by);
         started.await.unwrap()
     };
     let not_started = async |attempt: &str| {
@@ -43,7 +43,7 @@ async fn what_could_not_be_started_may_be_run_again<S: Storage>(w: World<S>) {
 async fn nobody_else_says_how_a_run_ended<S: Storage>(w: World<S>) {
     w.registered("k").await;
     let (by, other) = (agent(), worker());
-    let started = w.registrar.start(key("k"), "a".into(), &by).await;
+    let started = w.registrar.start(key("k"), "a".into(), None, &by).await;
     started.unwrap();
     let forged = w.registrar.finish(key("k"), "a".into(), ended(0), &other);
     refused(&forged.await.unwrap(), Code::StepRefused);
@@ -61,7 +61,10 @@ async fn nobody_else_says_how_a_run_ended<S: Storage>(w: World<S>) {
 async fn compensating<S: Storage>(w: &World<S>) -> String {
     w.registered("k").await;
     let by = agent();
-    w.registrar.start(key("k"), "a".into(), &by).await.unwrap();
+    w.registrar
+        .start(key("k"), "a".into(), None, &by)
+        .await
+        .unwrap();
     let ended = w.registrar.finish(key("k"), "a".into(), ended(1), &by);
     ended.await.unwrap();
     let verdict = w.registrar.verify(key("k"), false, String::new(), &by);
@@ -90,7 +93,10 @@ async fn rg_13_a_lost_compensation_begins_again_only_on_a_persons_word<S: Storag
     refused(&agent_said.await.unwrap(), Code::ApprovalRefused);
     stands(&resolve(true).await, Kind::Fresh, Stage::VerifyFailed);
     // Nothing but a compensation can follow, and only under a further nonce.
-    let run = w.registrar.start(key("k"), "b".into(), &agent()).await;
+    let run = w
+        .registrar
+        .start(key("k"), "b".into(), None, &agent())
+        .await;
     assert_eq!(run.unwrap().kind, Kind::Prior);
     let next = begin(&w).await;
     assert_ne!(next, lost);
@@ -152,7 +158,7 @@ async fn every_id_leads_to_its_key<S: Storage>(w: World<S>) {
     let consumed = facts.consumed.unwrap();
     let registration = facts.registration.unwrap().registration_id;
     w.registrar
-        .start(key("k"), "runner".into(), &agent())
+        .start(key("k"), "runner".into(), None, &agent())
         .await
         .unwrap();
     for id in [consumed.approval, registration, consumed.attempt_id] {

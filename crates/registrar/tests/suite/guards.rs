@@ -3,11 +3,11 @@
 use heddle_registrar::RegistrarError;
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::postgres::Postgres;
-use heddle_registrar::storage::sqlite::Sqlite;
+use heddle_registrar::storage::sqlite::{Sqlite, Waiting};
 
 use crate::world::{
-    Raw, World, agent, calling, effect, ended, fresh_schema, key, postgres, postgres_url,
-    raw_client, sqlite, with_policy,
+    Raw, START, World, agent, calling, effect, ended, fresh_schema, key, mesh, postgres,
+    postgres_url, raw_client, sqlite, with_policy,
 };
 
 const TABLES: &[(&str, &str)] = &[
@@ -24,7 +24,7 @@ const TABLES: &[(&str, &str)] = &[
 async fn filled<S: Storage>(w: &World<S>) {
     w.registered("k").await;
     w.registrar
-        .start(key("k"), "a".into(), &agent())
+        .start(key("k"), "a".into(), None, &agent())
         .await
         .unwrap();
     w.registrar
@@ -142,14 +142,48 @@ on_both_databases!(
 async fn rg_16_sqlite_insert_or_replace_replaces_nothing() {
     let w = sqlite().await;
     filled(&w).await;
-    for table in ["effect_consume", "effect_registration", "effect_step"] {
-        let sql = format!("INSERT OR REPLACE INTO {table} SELECT * FROM {table}");
-        let error = w.raw.run(&sql).await.unwrap_err();
-        assert!(
-            error.contains("single-use") || error.contains("append-only"),
-            "{error}"
-        );
+    let call = Waiting {
+        key: "k".into(),
+        caller: "planner".into(),
+        call_id: "c".into(),
+        verb: "request".into(),
+        call: "{}".into(),
+        since: START,
+    };
+    let storage = w.registrar.storage();
+    for _ in 0..2 {
+        storage.wait(mesh(), call.clone()).await.unwrap();
+        storage.waited(1, "answered".into(), START).await.unwrap();
     }
+    let logs = [
+        ("_migrations", "name"),
+        ("effect_waiting", "verb"),
+        ("effect_waited", "outcome"),
+    ];
+    for (table, column) in TABLES.iter().chain(&logs) {
+        let before = w.raw.count(table).await;
+        assert!(before > 0, "{table} is empty");
+        for sql in [
+            format!("INSERT OR REPLACE INTO {table} SELECT * FROM {table}"),
+            format!("UPDATE {table} SET {column} = 'other'"),
+            format!("DELETE FROM {table}"),
+        ] {
+            let error = w.raw.run(&sql).await.unwrap_err();
+            assert!(
+                error.contains("single-use") || error.contains("append-only"),
+                "{sql}: {error}"
+            );
+        }
+        assert_eq!(w.raw.count(table).await, before);
+    }
+    // Nor by the number of a row alone.
+    let by_number = "INSERT OR REPLACE INTO effect_consume (rowid, mesh_id, logical_request_key, replay_key,
+        canonical_operation, canonical_target, deployed_artifact_hash, owner_or_approval_binding, run_id,
+        authorization_nonce_hash, attempt_id, consumed_at, horizon_until)
+        SELECT rowid, mesh_id, 'other', zeroblob(32), canonical_operation, canonical_target, deployed_artifact_hash,
+        owner_or_approval_binding, run_id, zeroblob(32), attempt_id, consumed_at, horizon_until FROM effect_consume";
+    let error = w.raw.run(by_number).await.unwrap_err();
+    assert!(error.contains("append-only"), "{error}");
 }
 
 #[tokio::test]
@@ -178,9 +212,19 @@ async fn rg_16_postgres_the_role_may_only_append() {
             );
         }
     }
+    let change = "UPDATE effect_migration SET version = version";
+    let error = client.batch_execute(change).await.unwrap_err();
+    assert_eq!(error.code().unwrap().code(), "42501");
     // And for those whom no right binds, at the trigger.
-    let error = w.raw.run("TRUNCATE effect_audit").await.unwrap_err();
-    assert!(error.contains("append-only"), "{error}");
+    for sql in [
+        "TRUNCATE effect_audit",
+        change,
+        "DELETE FROM effect_migration",
+        "TRUNCATE effect_migration",
+    ] {
+        let error = w.raw.run(sql).await.unwrap_err();
+        assert!(error.contains("append-only"), "{sql}: {error}");
+    }
 }
 
 /// The routing table of RS3B-05 §2, in place of the consume table.
@@ -206,6 +250,8 @@ async fn rp_10_rg_17_sqlite_an_unfit_surface_is_refused_at_start() {
     for spoil in [
         vec!["DROP TABLE effect_consume", ROUTING],
         vec!["DROP TRIGGER effect_consume_once"],
+        vec!["DROP TRIGGER effect_migration_hold"],
+        vec!["DROP TRIGGER effect_audit_once"],
         vec!["DROP INDEX effect_audit_key"],
         vec!["DROP TRIGGER effect_consume_hold"],
         vec!["DROP TRIGGER effect_registration_keep"],
@@ -280,6 +326,7 @@ async fn rp_10_rg_17_postgres_an_unfit_surface_is_refused_at_start() {
         vec!["DROP TRIGGER effect_audit_hold ON effect_audit"],
         vec!["ALTER TABLE effect_step DISABLE TRIGGER effect_step_hold"],
         vec!["DROP INDEX effect_envelope_key"],
+        vec!["DROP TRIGGER effect_migration_hold ON effect_migration"],
         vec!["ALTER TABLE effect_decision DROP CONSTRAINT effect_decision_mesh_id_nonce_hash_key"],
     ] {
         let (url, schema) = (postgres_url(), fresh_schema());

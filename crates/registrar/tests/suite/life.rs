@@ -11,7 +11,7 @@ use crate::world::{World, agent, ended, key, person, prior, refused};
 async fn one_attempt_takes_the_run_and_only_it_may_end_it<S: Storage>(w: World<S>) {
     w.registered("k").await;
     let by = agent();
-    let start = |attempt: &str| w.registrar.start(key("k"), attempt.to_owned(), &by);
+    let start = |attempt: &str| w.registrar.start(key("k"), attempt.to_owned(), None, &by);
     assert_eq!(start("a1").await.unwrap().kind, Kind::Fresh);
     let second = start("a2").await.unwrap();
     prior(&second, Code::ReplayDuplicate);
@@ -60,7 +60,11 @@ async fn one_attempt_takes_the_run_and_only_it_may_end_it<S: Storage>(w: World<S
 
 async fn rg_18_a_step_without_a_registration_is_refused<S: Storage>(w: World<S>) {
     let by = person();
-    let start = w.registrar.start(key("k"), "a".into(), &by).await.unwrap();
+    let start = w
+        .registrar
+        .start(key("k"), "a".into(), None, &by)
+        .await
+        .unwrap();
     refused(&start, Code::NotFound);
     let finish = w
         .registrar
@@ -96,9 +100,16 @@ async fn rg_18_a_step_without_a_registration_is_refused<S: Storage>(w: World<S>)
 async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: World<S>) {
     w.registered("k").await;
     let by = agent();
-    w.registrar.start(key("k"), "a1".into(), &by).await.unwrap();
+    w.registrar
+        .start(key("k"), "a1".into(), None, &by)
+        .await
+        .unwrap();
     // The runner dies here. Nobody else can take the run.
-    let taken = w.registrar.start(key("k"), "a2".into(), &by).await.unwrap();
+    let taken = w
+        .registrar
+        .start(key("k"), "a2".into(), None, &by)
+        .await
+        .unwrap();
     assert_eq!(taken.kind, Kind::Prior);
     let not_yours = w
         .registrar
@@ -122,7 +133,11 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
         .await
         .unwrap();
     refused(&twice, Code::StepRefused);
-    let second = w.registrar.start(key("k"), "a2".into(), &by).await.unwrap();
+    let second = w
+        .registrar
+        .start(key("k"), "a2".into(), None, &by)
+        .await
+        .unwrap();
     assert_eq!((second.kind, second.facts.round()), (Kind::Fresh, 2));
     // Somebody else who saw the first run gone, too, does not give the second one back.
     let late = w
@@ -168,7 +183,10 @@ async fn a_persons_word_is_kept_as_it_was_said<S: Storage>(w: World<S>) {
         ("code", Word::Failed { exit_code: None }, (false, None)),
     ] {
         w.registered(name).await;
-        let started = w.registrar.start(key(name), "a".into(), &agent()).await;
+        let started = w
+            .registrar
+            .start(key(name), "a".into(), None, &agent())
+            .await;
         started.unwrap();
         let by = person();
         let said = w

@@ -16,3 +16,4 @@ mod life;
 mod model;
 mod races;
 mod register;
+mod rights;

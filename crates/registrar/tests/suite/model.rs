@@ -124,13 +124,18 @@ fn command(index: usize, attempt: &Attempt) -> Command {
             nonce: Some(nonce(attempt.nonce)),
             said_attempt: None,
             verify: None,
+            command_hash: None,
             attempt_id,
             registration_id: format!("reg{index}"),
             looked_free: attempt.looked_free,
             is_fit: true,
             horizon_until: WallMs(i64::MAX),
         }),
-        At::Start => Ask::Start { attempt_id },
+        At::Start => Ask::Start {
+            attempt_id,
+            command_hash: None,
+            by_right: false,
+        },
         At::GiveBack => Ask::NotStarted {
             attempt_id,
             why: String::new(),
@@ -142,6 +147,7 @@ fn command(index: usize, attempt: &Attempt) -> Command {
         _ => Ask::Verify {
             passed: true,
             detail: String::new(),
+            by_right: false,
         },
     };
     Command {

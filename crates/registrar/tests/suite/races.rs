@@ -33,6 +33,7 @@ fn register<S: Storage>(w: &World<S>, nth: &str, nonce: &Nonce) -> Command {
             nonce: Some(nonce.hash()),
             said_attempt: None,
             verify: None,
+            command_hash: None,
             attempt_id: format!("att {nth}"),
             registration_id: format!("reg {nth}"),
             // Every one of them looked before anybody committed.
@@ -89,6 +90,7 @@ async fn many_runs_by_the_person_need_no_word_of_anybody_else<S: Storage>(w: Wor
                     nonce: None,
                     said_attempt: None,
                     verify: None,
+                    command_hash: None,
                 };
                 w.registrar.register(ask, &person()).await.unwrap()
             })

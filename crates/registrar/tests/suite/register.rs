@@ -208,6 +208,7 @@ async fn rg_04_c13_the_same_key_for_something_else_is_refused<S: Storage>(w: Wor
         nonce: None,
         said_attempt: None,
         verify: None,
+        command_hash: None,
     };
     let other_approval = w.registrar.register(ask, &agent()).await.unwrap();
     refused(&other_approval, Code::ReplayBindingMismatch);
@@ -266,7 +267,7 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
     let registered = w.registered("k").await;
     let attempt = registered.facts.consumed.clone().unwrap().attempt_id;
     w.registrar
-        .start(key("k"), attempt.clone(), &agent())
+        .start(key("k"), attempt.clone(), None, &agent())
         .await
         .unwrap();
     w.registrar
@@ -285,7 +286,7 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
     assert_eq!(again.facts.stage().state(), "S3");
     let rerun = w
         .registrar
-        .start(key("k"), "a2".into(), &agent())
+        .start(key("k"), "a2".into(), None, &agent())
         .await
         .unwrap();
     assert_eq!(rerun.kind, Kind::Prior);

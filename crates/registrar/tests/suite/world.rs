@@ -270,6 +270,7 @@ impl<S: Storage> World<S> {
             nonce: nonce.cloned(),
             said_attempt: attempt.map(str::to_owned),
             verify: None,
+            command_hash: None,
         };
         self.registrar.register(ask, by).await
     }

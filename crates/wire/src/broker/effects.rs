@@ -160,6 +160,7 @@ mod tests {
         let call = EffectCall::Start(EffectStartBody {
             key: "k".into(),
             attempt_id: "a".into(),
+            command_hash: None,
             mesh: Some("team".into()),
             agent: Some("planner".into()),
         });

@@ -90,6 +90,9 @@ pub struct EffectRegisterBody {
     /// How it is to be verified: kept with the registration, so that no retry closes it with less.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verify: Option<EffectVerifyPlan>,
+    /// SHA-256, in lower-case hex, of the JSON array of `heddle.command.v1` and the words of the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,6 +127,10 @@ pub struct EffectBody {
 pub struct EffectStartBody {
     pub key: String,
     pub attempt_id: String,
+    /// SHA-256, in lower-case hex, of the JSON array of `heddle.command.v1` and the words of the command: that of the
+    /// registration, where it was registered with one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command_hash: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -215,6 +222,18 @@ pub struct EffectStep {
     pub detail: String,
 }
 
+/// One try to register an effect, and how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectAttempt {
+    pub attempt_id: String,
+    pub by: String,
+    pub at: String,
+    /// `S1` (left nothing behind), `S2` (registered it) or `S4` (somebody else was faster); `S0` where it was refused.
+    pub state: String,
+    /// Of a refusal.
+    pub code: String,
+}
+
 /// What somebody with the right said about a request, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectDecision {
@@ -234,6 +253,9 @@ pub struct EffectView {
     pub logical_request_key: String,
     /// S0 to S4 of the specification; S4 is told to who lost a race.
     pub state: String,
+    /// The same in words.
+    #[serde(default)]
+    pub state_means: String,
     /// `registered`, `running`, `unknown`, `finished`, `closed`, `verify_failed`, `compensating`,
     /// `compensation_unknown`, `compensation_failed` or `compensated`. Before the registration (S0) the state
     /// of its approval: `awaiting_approval`, `approved`, `expired`, `denied`, `revoked`; `waiting_for_broker`
@@ -260,6 +282,9 @@ pub struct EffectView {
     pub attempt_id: Option<String>,
     /// The answer of the registration, as it was given the first time.
     pub registration: Option<Value>,
+    /// Of the command that it was registered, or last run, with.
+    #[serde(default)]
+    pub command_hash: Option<String>,
     /// The attempt that has, or had, the run.
     pub runner: Option<String>,
     /// Who took the run, or began the compensation: `@member/agent` where that is another home's.
@@ -283,6 +308,9 @@ pub struct EffectView {
     pub verify_detail: Option<String>,
     pub compensation: Option<Value>,
     pub steps: Vec<EffectStep>,
+    /// Those who tried to register it, newest first; of the status only.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attempts: Vec<EffectAttempt>,
     /// What the authority said to a request that waited here for it, where that was a refusal.
     #[serde(default)]
     pub waited: Option<String>,

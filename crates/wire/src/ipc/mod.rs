@@ -25,10 +25,11 @@ pub use data::{
     StateSetBody, StateView,
 };
 pub use effect::{
-    EffectApproveAnswer, EffectApproveBody, EffectBody, EffectCompensateBody, EffectCriterion,
-    EffectDecision, EffectEndBody, EffectEvent, EffectList, EffectLog, EffectLogLine,
-    EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectResolveBody, EffectStartBody,
-    EffectStep, EffectStory, EffectSurface, EffectVerifyBody, EffectVerifyPlan, EffectView,
+    EffectApproveAnswer, EffectApproveBody, EffectAttempt, EffectBody, EffectCompensateBody,
+    EffectCriterion, EffectDecision, EffectEndBody, EffectEvent, EffectList, EffectLog,
+    EffectLogLine, EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectResolveBody,
+    EffectStartBody, EffectStep, EffectStory, EffectSurface, EffectVerifyBody, EffectVerifyPlan,
+    EffectView,
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,

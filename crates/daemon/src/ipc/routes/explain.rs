@@ -96,9 +96,23 @@ async fn of_other(
     {
         return ok(&story);
     }
-    match effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await {
+    let told = effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await;
+    if told.is_err()
+        && mesh.is_none()
+        && let Some(story) = ipc.effects.waits_somewhere(&ipc.shared, id).await?
+    {
+        return ok(&story);
+    }
+    match told {
         Ok(story) => effect::told(story),
         Err(other) if names_effect => Err(other.into()),
+        // What cannot be known now is not absent (C29).
+        Err(other) if is_unknown && other.known_code() == Some(ErrorCode::NotConnected) => {
+            Err(problem.with("effects", "not_known").next(format!(
+                "No send and nothing of the data has this id. Whether an effect has it, only the broker of its mesh can say, and that is away ({}): ask again when `heddle status` says connected.",
+                other.detail
+            )).into())
+        }
         Err(_) => Err(problem.into()),
     }
 }

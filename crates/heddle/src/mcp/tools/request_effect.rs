@@ -61,7 +61,7 @@ fn run(session: &Session, given: Value) -> Done {
     let own = own.map_or_else(String::new, |agent| format!(", with --agent {agent}"));
     let next = match answer.status.as_str() {
         "awaiting_approval" => format!(
-            "A person runs `heddle effect approve {}` and gives you the nonce, good for you only; then run `heddle effect run --key … --nonce NONCE -- command`{own}.",
+            "A person runs `heddle effect approve {}` and gives you the nonce, good for you and for who approved it; then run `heddle effect run --key … --nonce NONCE -- command`{own}.",
             answer.request_id
         ),
         "approved" => format!("Run it with `heddle effect run --key … -- command`{own}."),

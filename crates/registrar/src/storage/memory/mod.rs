@@ -7,10 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
-use super::contract::{ListedEffect, LoggedLine, Storage};
+use super::contract::{ListedEffect, LoggedLine, Reached, Storage};
 use super::error::StorageError;
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
 use crate::rows::{AuditRow, CallRow};
@@ -129,6 +129,20 @@ impl Storage for Memory {
         lines.reverse();
         lines.truncate(limit);
         Ok(lines)
+    }
+
+    async fn reached(&self, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+        let state = self.lock();
+        let rows = state.meshes.values().map(Tables::rows).sum();
+        let mut consumed = state.meshes.values().flat_map(|tables| &tables.consumed);
+        let has_seen = seen.is_none_or(|seen| consumed.any(|row| row.replay_key == seen));
+        let consumed = state.meshes.values().flat_map(|tables| &tables.consumed);
+        let last = consumed.max_by_key(|row| row.consumed_at);
+        Ok(Reached {
+            rows,
+            last: last.map(|row| row.replay_key),
+            has_seen,
+        })
     }
 
     async fn surface(&self) -> Result<Surface, StorageError> {

@@ -48,6 +48,11 @@ impl Tables {
         }
     }
 
+    /// Those that say how far it has come.
+    pub(super) fn rows(&self) -> u64 {
+        (self.decisions.len() + self.consumed.len() + self.steps.len()) as u64
+    }
+
     pub fn call(&self, caller: &str, id: &str) -> Option<CallRow> {
         let mut rows = self.calls.iter();
         rows.find(|row| row.caller == caller && row.id == id)

@@ -5,12 +5,12 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::{Row, Transaction};
 
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::facts::{Facts, NonceFacts};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
-use crate::storage::contract::{ListedEffect, LoggedLine};
+use crate::storage::contract::{ListedEffect, LoggedLine, Reached};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -56,6 +56,13 @@ const REGISTRATION: &str = "
 const STEPS: &str = "
     SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at
     FROM effect_step WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
+
+/// Effects are rare: to count them is cheap. A number of the sequence would leave holes.
+const REACHED: &str = "
+    SELECT (SELECT count(*) FROM effect_consume) + (SELECT count(*) FROM effect_step)
+         + (SELECT count(*) FROM effect_decision),
+           (SELECT replay_key FROM effect_consume ORDER BY consumed_at DESC LIMIT 1),
+           $1::bytea IS NULL OR EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = $1)";
 
 const KEY_OF: &str = "
     SELECT logical_request_key FROM effect_envelope WHERE mesh_id = $1 AND envelope_id = $2
@@ -286,4 +293,18 @@ pub(super) async fn log(
         })
     });
     lines.collect()
+}
+
+pub(super) async fn reached(
+    transaction: &Transaction<'_>,
+    seen: Option<ReplayKey>,
+) -> Answer<Reached> {
+    let seen = seen.map(|key| key.0.to_vec());
+    let row = transaction.query_one(REACHED, &[&seen]).await?;
+    let (rows, last): (i64, Option<Vec<u8>>) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(Reached {
+        rows: u64::try_from(rows).unwrap_or(0),
+        last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
+        has_seen: row.try_get(2)?,
+    })
 }

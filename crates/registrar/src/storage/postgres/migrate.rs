@@ -9,6 +9,7 @@ use crate::storage::error::StorageError;
 const STEPS: &[(i64, &str)] = &[
     (1, include_str!("schema_v1.sql")),
     (2, include_str!("schema_v2.sql")),
+    (3, include_str!("schema_v3.sql")),
 ];
 
 /// May read and append, and nothing else.

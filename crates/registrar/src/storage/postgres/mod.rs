@@ -13,10 +13,10 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{IsolationLevel, NoTls, Transaction};
 
-use super::contract::{ListedEffect, LoggedLine, Storage};
+use super::contract::{ListedEffect, LoggedLine, Reached, Storage};
 use super::error::StorageError;
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::command::{Applied, Ask, Command};
 use crate::facts::Facts;
 use crate::rows::{AuditRow, CallRow};
@@ -192,6 +192,12 @@ impl Storage for Postgres {
         let mut client = self.connection().await?;
         let transaction = self.begin(&mut client).await?;
         load::log(&transaction, mesh, key, limit).await
+    }
+
+    async fn reached(&self, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::reached(&transaction, seen).await
     }
 
     async fn surface(&self) -> Result<Surface, StorageError> {

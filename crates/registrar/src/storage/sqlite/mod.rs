@@ -1,6 +1,7 @@
 //! The store on SQLite: one file, one writer, so a command never loses a race inside its transaction.
 
 mod load;
+mod reached;
 mod surface;
 mod waiting;
 mod write;
@@ -10,16 +11,17 @@ use std::path::PathBuf;
 use heddle_core::ids::MeshId;
 use heddle_sqlite::{Database, Durability, Migration, OpenError, Options, ReadError, WriteError};
 
-use super::contract::{ListedEffect, LoggedLine, Storage};
+use super::contract::{ListedEffect, LoggedLine, Reached, Storage};
 use super::error::StorageError;
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
 use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::Surface;
 
+pub use reached::look;
 pub use waiting::Waiting;
 
 const MIGRATIONS: &[Migration] = &[
@@ -32,6 +34,11 @@ const MIGRATIONS: &[Migration] = &[
         version: 2,
         name: "calls",
         sql: include_str!("schema_v2.sql"),
+    },
+    Migration {
+        version: 3,
+        name: "append_only",
+        sql: include_str!("schema_v3.sql"),
     },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
@@ -152,6 +159,13 @@ impl Storage for Sqlite {
         let found = self
             .database
             .read(move |connection| load::log(connection, mesh, key.as_ref(), limit));
+        Ok(found.await?)
+    }
+
+    async fn reached(&self, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+        let found = self
+            .database
+            .read(move |connection| reached::reached(connection, seen));
         Ok(found.await?)
     }
 

@@ -23,6 +23,8 @@ const DOMAIN: &str = "SELECT domain FROM effect_surface";
 const MADE: &str = "
     SELECT name || char(10) || sql FROM sqlite_schema
     WHERE sql IS NOT NULL AND (type = 'trigger' OR type = 'index') ORDER BY name";
+/// The list of the steps, which is not of our making.
+const STEPS: &str = "CREATE TABLE _migrations (version INTEGER PRIMARY KEY)";
 const SYNCHRONOUS: &str = "SELECT synchronous FROM pragma_synchronous";
 
 const UPDATES: &[&str] = &[
@@ -88,6 +90,7 @@ fn look(connection: &Connection) -> Answer<Surface> {
 /// What a new file has and this one has not, by name: each as it was made, to the letter.
 fn missing(connection: &Connection) -> Answer<Vec<String>> {
     let fresh = Connection::open_in_memory()?;
+    fresh.execute_batch(STEPS)?;
     for migration in super::MIGRATIONS {
         fresh.execute_batch(migration.sql)?;
     }

@@ -27,13 +27,15 @@ pub struct Waiting {
 
 const WAIT: &str = "
     INSERT INTO effect_waiting (mesh_id, logical_request_key, caller, call_id, verb, call, waits_since)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING";
+    SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT EXISTS (SELECT 1 FROM effect_waiting
+        WHERE mesh_id = ?1 AND caller = ?3 AND call_id = ?4)";
 const WAITING: &str = "
     SELECT w.seq, w.logical_request_key, w.caller, w.call_id, w.verb, w.call, w.waits_since
     FROM effect_waiting w LEFT JOIN effect_waited d USING (seq)
     WHERE w.mesh_id = ?1 AND d.seq IS NULL ORDER BY w.seq LIMIT ?2";
 const WAITED: &str = "
-    INSERT INTO effect_waited (seq, outcome, ended_at) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING";
+    INSERT INTO effect_waited (seq, outcome, ended_at)
+    SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM effect_waited WHERE seq = ?1)";
 const LAST_OUTCOME: &str = "
     SELECT d.outcome FROM effect_waiting w JOIN effect_waited d USING (seq)
     WHERE w.mesh_id = ?1 AND w.logical_request_key = ?2 ORDER BY w.seq DESC LIMIT 1";

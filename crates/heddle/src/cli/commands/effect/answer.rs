@@ -1,6 +1,7 @@
 //! What `heddle effect run` says at its end: the contract's shape, a sentence, the next step.
 
-use heddle_wire::ipc::EffectView;
+use heddle_wire::ipc::{EffectVerifyPlan, EffectView};
+use serde::Deserialize as _;
 use serde_json::json;
 
 use super::process::OUTPUT_BYTES_MAX;
@@ -33,6 +34,10 @@ pub(super) fn not_started(key: &str, why: &str, code: u8) -> CliError {
 /// What others did is told as such, with the code of the first answer. Who registered it and was overtaken has run
 /// nothing, either.
 pub(super) fn told_as(mut view: EffectView, first: &EffectView) -> EffectView {
+    if first.state == "S4" {
+        view.state.clone_from(&first.state);
+        view.state_means.clone_from(&first.state_means);
+    }
     if first.duplicate {
         view.duplicate = true;
         view.code.clone_from(&first.code);
@@ -44,10 +49,12 @@ pub(super) fn told_as(mut view: EffectView, first: &EffectView) -> EffectView {
 }
 
 /// The contract's shape, and what is worth knowing beside it.
-fn answer(view: &EffectView, record: &Record) -> serde_json::Value {
+fn answer(view: &EffectView, record: &Record, own: Option<&String>) -> serde_json::Value {
+    let is_same = own.and_then(|own| Some(view.command_hash.as_ref()? == own));
     json!({
         "logical_request_key": view.logical_request_key,
         "state": view.state,
+        "state_means": view.state_means,
         "status": view.status,
         "duplicate": view.duplicate,
         "attempt_id": view.attempt_id,
@@ -63,6 +70,7 @@ fn answer(view: &EffectView, record: &Record) -> serde_json::Value {
         "request_id": view.request_id,
         "registration": view.registration,
         "runs_at": view.runs_at,
+        "same_command": is_same,
         "journal": record.told(),
     })
 }
@@ -74,16 +82,18 @@ pub(super) fn is_left(view: &EffectView) -> bool {
 
 /// The verifier that it was registered with, in words.
 pub(super) fn verifier(view: &EffectView) -> Option<String> {
-    let plan = plan(view);
-    let named = [
-        ("--verify", &plan["command"]),
-        ("--verify-url", &plan["url"]),
-    ];
-    let named: Vec<String> = named
+    let plan = EffectVerifyPlan::deserialize(plan(view)).ok()?;
+    named(&plan)
+}
+
+/// The verifiers of a plan, in words.
+pub(super) fn named(plan: &EffectVerifyPlan) -> Option<String> {
+    let said = [("--verify", &plan.command), ("--verify-url", &plan.url)];
+    let said: Vec<String> = said
         .iter()
-        .filter_map(|(option, value)| Some(format!("{option} '{}'", value.as_str()?)))
+        .filter_map(|(option, value)| Some(format!("{option} '{}'", value.as_ref()?)))
         .collect();
-    (!named.is_empty()).then(|| named.join(" "))
+    (!said.is_empty()).then(|| said.join(" "))
 }
 
 fn plan(view: &EffectView) -> serde_json::Value {
@@ -92,9 +102,16 @@ fn plan(view: &EffectView) -> serde_json::Value {
 }
 
 /// What the command printed and a person has not seen, on standard error; and that it is not all.
-fn show_streams(context: &Context, view: &EffectView) {
+fn show_streams(context: &Context, view: &EffectView, own: Option<&String>) {
     if context.json {
         return;
+    }
+    if view.duplicate
+        && own.is_some()
+        && view.command_hash.is_some()
+        && view.command_hash.as_ref() != own
+    {
+        ui::note("note: the key belongs to another command; this one was not run");
     }
     if view.duplicate
         && let Some(stderr) = &view.stderr
@@ -106,15 +123,15 @@ fn show_streams(context: &Context, view: &EffectView) {
     }
 }
 
-/// `later` is what the caller said of its verdict.
+/// `later` is what the caller said of its verdict, `own` the digest of its command.
 pub(super) fn finish(
     context: &Context,
     view: &EffectView,
     record: &Record,
-    later: bool,
+    (later, own): (bool, Option<String>),
 ) -> Result<(), CliError> {
-    show_streams(context, view);
-    let answer = answer(view, record);
+    show_streams(context, view, own.as_ref());
+    let answer = answer(view, record, own.as_ref());
     let key = &view.logical_request_key;
     let failed = |code, sentence: String, next: String| {
         Err(CliError::new(code, sentence)
@@ -127,13 +144,13 @@ pub(super) fn finish(
         "finished" => match verifier(view) {
             Some(verifier) => failed(
                 exit::CONFLICT,
-                format!("{key}: its command ended, and it was registered with {verifier}, which was not given now; it is not verified"),
+                format!("{key}: its command ended, and it was registered with {verifier}, and this call names another one or none; it is not verified"),
                 format!("Say the same with its verifier; or give the verdict with `heddle effect verify {key}`."),
             ),
             None => failed(
                 exit::CONFLICT,
-                format!("{key}: its command ended, and somebody is still verifying it"),
-                format!("`heddle effect status {key}` says what came of it."),
+                format!("{key}: its command ended, and its verdict is not there yet"),
+                format!("{} gives it, or who may approve it, with `heddle effect verify {key}`; `heddle effect status {key}` says what came of it.", runner(view)),
             ),
         },
         "unknown" => failed(
@@ -157,6 +174,11 @@ pub(super) fn finish(
             format!("It is not run again. `heddle effect status {key}` shows what it printed, `heddle effect compensate {key}` makes up for it."),
         ),
     }
+}
+
+/// Who has run it.
+fn runner(view: &EffectView) -> &str {
+    view.runs_at.as_deref().unwrap_or("Who has run it")
 }
 
 fn at(view: &EffectView) -> String {

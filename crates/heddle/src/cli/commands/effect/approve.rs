@@ -111,7 +111,7 @@ pub(super) fn approve(context: &Context, args: &ApproveArgs) -> Result<(), CliEr
         );
         match &answer.nonce {
             Some(nonce) => format!(
-                "approved until {}: {what}nonce, shown this once, good for {} only: {nonce}\n",
+                "approved until {}: {what}nonce, shown this once, good for {}, who asked, and for who has approved: {nonce}\n",
                 answer.expires_at, answer.requested_by
             ),
             None => format!(

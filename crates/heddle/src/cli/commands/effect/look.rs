@@ -88,6 +88,6 @@ pub(super) fn surface_check(context: &Context, _: &SurfaceArgs) -> Result<(), Cl
         );
     }
     Err(CliError::new(exit::FAILED, sentence)
-        .next("Put a sound effects.db in its place; nothing is registered in this one after a restart.")
+        .next("Put a sound store in its place: effects.db from a copy, or the schema of a broker's PostgreSQL from its backup. Nothing is registered in this one after a restart.")
         .answer(answer))
 }

@@ -92,6 +92,8 @@ impl Resolve {
     }
 }
 
+const COMMAND_DOMAIN: &str = "heddle.command.v1";
+
 /// What names an effect.
 #[derive(Debug, ClapArgs)]
 struct EffectArgs {
@@ -116,6 +118,18 @@ impl EffectArgs {
     fn artifact_hash(&self) -> Result<Option<String>, CliError> {
         self.artifact.as_deref().map(hash_of).transpose()
     }
+}
+
+/// What binds a key to the command that it is run with: two commands with one digest are one command.
+fn command_hash(words: &[String]) -> Option<String> {
+    if words.is_empty() {
+        return None;
+    }
+    let all: Vec<&str> = std::iter::once(COMMAND_DOMAIN)
+        .chain(words.iter().map(String::as_str))
+        .collect();
+    let text = serde_json::to_string(&all).ok()?;
+    Some(hex(&Sha256::digest(text)))
 }
 
 /// SHA-256 of a file, read in pieces. Of a regular file only, and no further than it was long when it was opened: what
@@ -152,7 +166,22 @@ fn hash_of(path: &Path) -> Result<String, CliError> {
 
 #[cfg(test)]
 mod tests {
-    use super::hash_of;
+    use super::{command_hash, hash_of};
+
+    #[test]
+    fn a_command_is_known_by_its_words_and_by_where_each_ends() {
+        let hash = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            command_hash(&words)
+        };
+        assert_eq!(hash(&[]), None);
+        // sha256 of ["heddle.command.v1","echo","a"]
+        assert_eq!(
+            hash(&["echo", "a"]).unwrap(),
+            "736541db80299b7a80a88a3febbb23db2b5bd435ceace6f9e3a641ecf0e5652f"
+        );
+        assert_ne!(hash(&["echo", "a b"]), hash(&["echo", "a", "b"]));
+    }
 
     #[test]
     fn an_artifact_is_known_by_its_bytes() {

@@ -89,6 +89,54 @@ pub(super) fn compensated(
     told.map_err(|untold| of(untold, body, None))
 }
 
+/// How a command ended, in words.
+fn in_words(exit_code: Option<i32>) -> String {
+    match exit_code {
+        Some(code) => format!("ended with exit code {code}"),
+        None => "was ended by a signal".to_owned(),
+    }
+}
+
+/// The command ran, and whoever decides has heard how it ended; only the verdict did not arrive.
+pub(super) fn not_judged(error: CliError, view: &EffectView, passed: bool) -> CliError {
+    let problem = error.problem.as_ref();
+    let waits = problem.is_some_and(|it| it.extra.get("waiting") == Some(&json!(true)));
+    let key = &view.logical_request_key;
+    let answer = json!({
+        "logical_request_key": key,
+        "state": view.state,
+        "status": if waits { "waiting_for_broker" } else { "finished" },
+        "duplicate": view.duplicate,
+        "attempt_id": view.attempt_id,
+        "exit_code": view.exit_code,
+        "stdout": view.stdout,
+        "stderr": view.stderr,
+        "truncated": view.truncated,
+        // Found here, and recorded nowhere yet.
+        "verified": null,
+        "verdict": passed,
+        "code": problem.map(|problem| problem.code.clone()),
+        "detail": error.message,
+        "waiting": waits,
+    });
+    let next = if waits {
+        format!(
+            "The verdict is kept and told by itself when the broker is back; `heddle effect status {key}` says when."
+        )
+    } else {
+        format!(
+            "Exit code and output are kept with the effect: `heddle effect status {key}` shows them when the daemon is up (`heddle up`). The same call again verifies it and runs nothing."
+        )
+    };
+    let sentence = format!(
+        "{key}: the command ran and {}, but its verdict is not recorded yet: {}",
+        in_words(view.exit_code),
+        error.message
+    );
+    let code = if waits { exit::UNREACHABLE } else { error.code };
+    CliError::new(code, sentence).next(next).answer(answer)
+}
+
 /// The contract's shape, with what the command did: it ran, whoever has heard of it.
 pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -> CliError {
     let (waits, is_left_here) = (untold.waits(), untold.is_left_here());
@@ -114,10 +162,9 @@ pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -
         "detail": why,
         "waiting": waits || is_left_here,
     });
-    let ended = match (&body.not_started, body.exit_code) {
-        (Some(why), _) => format!("the command could not be started ({why})"),
-        (None, Some(code)) => format!("the command ended with exit code {code}"),
-        (None, None) => "the command was ended by a signal".to_owned(),
+    let ended = match &body.not_started {
+        Some(why) => format!("the command could not be started ({why})"),
+        None => format!("the command ran and {}", in_words(body.exit_code)),
     };
     let key = &body.key;
     let (sentence, next) = if waits {

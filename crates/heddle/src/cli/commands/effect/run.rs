@@ -4,6 +4,7 @@
 //! (and registers), one whose run nobody took (and takes it), one whose outcome is unknown (and says so),
 //! or one that ended (and prints what was stored).
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -16,18 +17,20 @@ use heddle_wire::ipc::{
 };
 use serde_json::json;
 
-use super::answer::{finish, is_left, not_started, told_as, verifier, with_answer};
+use super::answer::{finish, is_left, named, not_started, told_as, verifier, with_answer};
 use super::check_url::{self, Url};
 use super::record::Record;
 use super::report::{self, Untold};
 use super::verify::{self, Checks, Verdict};
-use super::{EffectArgs, Resolve, lock, process};
+use super::{EffectArgs, Resolve, command_hash, lock, process};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
 
 const POLL: Duration = Duration::from_millis(100);
 const POLLS_PER_SECOND: u64 = 10;
+/// How long whose it is may take to begin what they have just registered, before somebody else is refused.
+const GRACE_POLLS: u64 = 5 * POLLS_PER_SECOND;
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct RunArgs {
@@ -79,9 +82,13 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         args,
         client: context.client(),
         record: Record::open(context),
+        judges_not: Cell::new(false),
     };
     match run.to_the_end() {
-        Ok(view) => finish(context, &view, &run.record, args.verify_later),
+        Ok(view) => {
+            let own = command_hash(&args.command);
+            finish(context, &view, &run.record, (args.verify_later, own))
+        }
         Err(error) => Err(with_answer(error)),
     }
 }
@@ -91,6 +98,8 @@ struct Run<'a> {
     args: &'a RunArgs,
     client: Client,
     record: Record,
+    /// Its verdict is somebody else's to give, as we were told.
+    judges_not: Cell<bool>,
 }
 
 impl Run<'_> {
@@ -104,15 +113,25 @@ impl Run<'_> {
         let (mut view, mut has_run) = (first.clone(), false);
         let told = |view, has_run| if has_run { view } else { told_as(view, &first) };
         let mut polls_left = self.args.wait.saturating_mul(POLLS_PER_SECOND);
+        let (mut refused, mut grace) = (None, polls_left.min(GRACE_POLLS));
         loop {
             let next = match view.status.as_str() {
                 "registered" if self.args.command.is_empty() => return Ok(view),
-                "registered" => {
-                    let ran = self.take_and_run(&view)?;
-                    has_run |= ran.is_some();
-                    ran
-                }
+                // Not ours to begin; whose it is may be about to.
+                "registered" if refused.is_some() => None,
+                "registered" => match self.take_and_run(&view) {
+                    Err(error) if error.is(ErrorCode::ApprovalRefused) => {
+                        refused = Some(error);
+                        None
+                    }
+                    ran => {
+                        let ran = ran?;
+                        has_run |= ran.is_some();
+                        ran
+                    }
+                },
                 "finished" if self.is_left(&view) => return Ok(told(view, has_run)),
+                "finished" if self.judges_not.get() => None,
                 "finished" => self.verify(&view)?,
                 "running" => None,
                 _ => return Ok(told(view, has_run)),
@@ -121,6 +140,12 @@ impl Run<'_> {
                 view = next;
                 continue;
             }
+            if view.status == "registered"
+                && let Some(error) = refused.take_if(|_| grace == 0)
+            {
+                return Err(error);
+            }
+            grace = grace.saturating_sub(1);
             // Somebody else is at it.
             if polls_left == 0 {
                 return Ok(told(view, has_run));
@@ -197,6 +222,7 @@ impl Run<'_> {
             request_id: None,
             attempt_id: self.args.attempt.clone(),
             verify: self.plan(),
+            command_hash: command_hash(&self.args.command),
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
@@ -243,6 +269,7 @@ impl Run<'_> {
         let body = EffectStartBody {
             key: self.args.effect.key.clone(),
             attempt_id: attempt_id.clone(),
+            command_hash: command_hash(&self.args.command),
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
@@ -277,7 +304,8 @@ impl Run<'_> {
         let mut verified = if self.is_left(&finished) {
             finished
         } else {
-            self.verdict(&finished)?
+            // The verdict of who ran it counts; only where that cannot be told there is none.
+            self.verdict(&finished)?.unwrap_or(finished)
         };
         drop(held);
         verified.duplicate = false;
@@ -287,7 +315,15 @@ impl Run<'_> {
 
     /// The run may have been taken, but nothing was started: whoever decides is told, as far as possible.
     fn start_not_heard(&self, attempt_id: &str, error: ClientError) -> CliError {
-        if let ClientError::Broken(_) | ClientError::Silent | ClientError::Problem(_) = &error {
+        let is_refused = match &error {
+            ClientError::Problem(problem) => matches!(
+                problem.known_code(),
+                Some(ErrorCode::ApprovalRefused | ErrorCode::ReplayBindingMismatch)
+            ),
+            ClientError::Broken(_) | ClientError::Silent => false,
+            _ => true,
+        };
+        if !is_refused {
             let body = self.end(
                 attempt_id,
                 process::not_started("the answer to the start was lost".to_owned()),
@@ -349,14 +385,16 @@ impl Run<'_> {
         if view.resolved.as_deref() == Some("failed") {
             return false;
         }
-        self.args.verify_later || !has_own && (is_left(view) || verifier(view).is_some())
+        let registered = verifier(view);
+        let is_other = registered.is_some() && registered != self.plan().and_then(|it| named(&it));
+        self.args.verify_later || is_other || !has_own && is_left(view)
     }
 
     /// For a run that ended without a verdict. The lock keeps two from judging at once.
     fn verify(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
         match lock::take(&view.lock)? {
             None => Ok(None),
-            Some(_held) => self.verdict(view).map(Some),
+            Some(_held) => self.verdict(view),
         }
     }
 
@@ -368,13 +406,21 @@ impl Run<'_> {
         }
     }
 
-    fn verdict(&self, view: &EffectView) -> Result<EffectView, CliError> {
+    /// None where it is not ours to give: then whose it is gives it.
+    fn verdict(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
         let verdict = Verdict::of(self.checks(), view);
         let sent = verify::send(self.context, &self.args.effect.key, &verdict);
         let verified = match sent {
             // Somebody was faster, and thought otherwise: theirs stands.
-            Err(error) if error.is(ErrorCode::EffectStepRefused) => return self.status(),
-            sent => sent?,
+            Err(error) if error.is(ErrorCode::EffectStepRefused) => {
+                return self.status().map(Some);
+            }
+            Err(error) if error.is(ErrorCode::ApprovalRefused) => {
+                self.judges_not.set(true);
+                return Ok(None);
+            }
+            Err(error) => return Err(report::not_judged(error, view, verdict.passed())),
+            Ok(verified) => verified,
         };
         if !verified.duplicate {
             let details = json!({
@@ -384,6 +430,6 @@ impl Run<'_> {
             });
             self.note(&verified.status, details);
         }
-        Ok(verified)
+        Ok(Some(verified))
     }
 }

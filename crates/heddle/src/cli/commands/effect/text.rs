@@ -31,11 +31,17 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
         "{} · {} {} · {} ({})\n",
         view.logical_request_key, view.operation, view.target, view.status, view.state
     );
+    let state = format!("{}, {}", view.state, view.state_means);
     for (name, value) in [
+        ("state", Some(state.as_str())),
         ("artifact", artifact(&view.artifact_hash).as_deref()),
         ("run", Some(view.run.as_str())),
         ("request", view.request_id.as_deref()),
         ("attempt", view.attempt_id.as_deref()),
+        (
+            "command",
+            view.command_hash.as_deref().and_then(artifact).as_deref(),
+        ),
         ("verdict", view.verify_detail.as_deref()),
         ("not started", view.not_started.as_deref()),
         (
@@ -48,6 +54,15 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
         }
     }
     text += &asked(view);
+    for attempt in &view.attempts {
+        text += &format!(
+            "  {}  attempt {} by {}: {}\n",
+            attempt.at,
+            attempt.attempt_id,
+            attempt.by,
+            tried(&attempt.state, &attempt.code)
+        );
+    }
     if matches!(view.status.as_str(), "unknown" | "compensation_unknown") {
         text += "  nobody knows how its command ended; a person who has looked says so with --resolve\n";
     }
@@ -80,6 +95,16 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
         text += &format!("({})\n", cut());
     }
     text
+}
+
+/// How a try to register it ended.
+fn tried(state: &str, code: &str) -> String {
+    match state {
+        "S1" => "S1, it left nothing behind (or is on its way)".to_owned(),
+        "S2" => "S2, it registered the effect".to_owned(),
+        "S4" => "S4, somebody else was faster".to_owned(),
+        _ => format!("refused ({code})"),
+    }
 }
 
 fn artifact(hash: &str) -> Option<String> {

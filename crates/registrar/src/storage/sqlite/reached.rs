@@ -1,0 +1,44 @@
+//! How far this file has come, for those who remember how far it was.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
+
+use crate::binding::ReplayKey;
+use crate::storage::contract::Reached;
+use crate::storage::error::StorageError;
+use crate::storage::stored;
+
+/// Rows are numbered from 1 and never deleted, so the last number is how many there are.
+const ROWS: &str = "
+    SELECT (SELECT coalesce(max(rowid), 0) FROM effect_consume)
+         + (SELECT coalesce(max(seq), 0) FROM effect_step)
+         + (SELECT count(*) FROM effect_decision)";
+const LAST: &str = "SELECT replay_key FROM effect_consume ORDER BY rowid DESC LIMIT 1";
+const SEEN: &str = "SELECT EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = ?1)";
+
+pub(super) fn reached(
+    connection: &Connection,
+    seen: Option<ReplayKey>,
+) -> Result<Reached, StorageError> {
+    let rows: i64 = connection.query_row(ROWS, [], |row| row.get(0))?;
+    let last: Option<Vec<u8>> = connection
+        .query_row(LAST, [], |row| row.get(0))
+        .optional()?;
+    let has_seen = match seen {
+        None => true,
+        Some(key) => connection.query_row(SEEN, [key.0], |row| row.get(0))?,
+    };
+    Ok(Reached {
+        rows: u64::try_from(rows).unwrap_or(0),
+        last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
+        has_seen,
+    })
+}
+
+/// The same of a file that somebody else may have open; reads only.
+pub fn look(file: &Path, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    reached(&connection, seen)
+}
