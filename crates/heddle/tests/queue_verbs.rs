@@ -4,8 +4,8 @@
 mod support;
 
 use serde_json::json;
-use support::Home;
 use support::queue::{LONG, QUEUE, committed, push, settle, take_one};
+use support::{Home, wait_until};
 
 #[test]
 fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
@@ -69,10 +69,27 @@ fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
     assert_eq!(ran.json(), json!({"items": [], "exists": true}));
     let ran = home.cli(&["queue", "ack", QUEUE, "1.99", "--fence", "1"]);
     assert_eq!(ran.code, 4, "{ran:?}");
+    // Work that nobody took has no lease that could be settled, and that is what is said.
+    let push = ["queue", "push", QUEUE, "never taken", "--id", "b"];
+    home.cli(&push).ok();
+    let place =
+        || home.cli(&["explain", "b", "--json"]).ok().json()["broker"]["history_id"].clone();
+    wait_until("its place", || place().is_string());
+    let place = place();
+    let ran = home.cli(&[
+        "queue",
+        "ack",
+        QUEUE,
+        place.as_str().unwrap(),
+        "--fence",
+        "1",
+    ]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.stderr.contains("nobody has taken it yet"), "{ran:?}");
     let ran = home.cli(&["queue", "list", "--json"]).ok();
     assert_eq!(
         ran.json()["queues"],
-        json!([{"queue": QUEUE, "mesh": "home", "ready": 0, "leased": 0}])
+        json!([{"queue": QUEUE, "mesh": "home", "ready": 1, "leased": 0}])
     );
 }
 
