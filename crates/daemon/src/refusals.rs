@@ -28,8 +28,10 @@ struct Refused {
     since: Duration,
     /// When it last said so.
     last: Duration,
-    /// It has taken others since.
+    /// It has taken others since it last said so.
     takes_some: bool,
+    /// It has taken others since there have been such rows.
+    took_some: bool,
 }
 
 impl Refused {
@@ -63,13 +65,15 @@ impl Refusals {
             (None, None) => None,
             (None, Some(before)) => Some(Refused {
                 takes_some: true,
+                took_some: true,
                 ..before
             }),
             (Some(why), before) => Some(Refused {
                 why,
-                since: before.map_or(now, |before| before.since),
+                since: before.as_ref().map_or(now, |before| before.since),
                 last: now,
                 takes_some: false,
+                took_some: before.is_some_and(|before| before.took_some),
             }),
         };
     }
@@ -79,11 +83,11 @@ impl Refusals {
         *lock(&self.0) = None;
     }
 
-    /// Why the broker does not take what waits, as long as that is worth a word; and whether it takes something.
+    /// Why the broker does not take what waits, as long as that is worth a word; and whether it took others.
     pub(crate) fn told(&self, now: Duration) -> Option<(String, bool)> {
         let refused = lock(&self.0);
         let refused = refused.as_ref().filter(|refused| refused.is_told(now))?;
-        Some((refused.why.clone(), refused.takes_some))
+        Some((refused.why.clone(), refused.took_some))
     }
 
     /// What the limiter says while it lets nothing more in, however short that is, or lets in less than waits.
@@ -116,6 +120,7 @@ mod tests {
             assert_eq!(refusals.told(at(now + 1)), None, "{now}");
         }
         refusals.note(Some(LIMIT.to_owned()), at(60));
+        assert_eq!(refusals.told(at(60)), Some((LIMIT.to_owned(), true)));
         refusals.note(None, at(61));
         assert_eq!(refusals.told(at(61)), Some((LIMIT.to_owned(), true)));
         assert_eq!(refusals.limited(at(61)), Some(LIMIT.to_owned()));

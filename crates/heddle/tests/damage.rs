@@ -243,4 +243,24 @@ fn dr_06_a_letter_that_the_disk_has_changed_is_not_sent_and_is_told() {
     assert!(why.contains("is not what was accepted"), "{why}");
     assert_eq!(broker.sends_of("hurt").len(), sent, "it was sent");
     daemon.wait_log("an outbox row waits until it is mended");
+
+    // Nor does a requeue send it, unless it is told what was meant.
+    let requeue = [
+        "daemon",
+        "outbox",
+        "requeue",
+        "--id",
+        "hurt",
+        "--new-client-id",
+        "mended",
+    ];
+    let ran = home.cli(&requeue);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("--patch-payload"), "{ran:?}");
+    let patch = home.path().join("patch.json");
+    std::fs::write(&patch, r#"{"message": "transfer one hundred to alice"}"#).unwrap();
+    let patch = ["--patch-payload", patch.to_str().unwrap()];
+    home.cli(&[&requeue[..], &patch[..]].concat()).ok();
+    wait_for(&daemon, "mended", "done");
+    assert!(broker.sends_of("mended")[0].contains("transfer one hundred to alice"));
 }

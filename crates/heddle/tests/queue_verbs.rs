@@ -69,27 +69,10 @@ fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
     assert_eq!(ran.json(), json!({"items": [], "exists": true}));
     let ran = home.cli(&["queue", "ack", QUEUE, "1.99", "--fence", "1"]);
     assert_eq!(ran.code, 4, "{ran:?}");
-    // Work that nobody took has no lease that could be settled, and that is what is said.
-    let push = ["queue", "push", QUEUE, "never taken", "--id", "b"];
-    home.cli(&push).ok();
-    let place =
-        || home.cli(&["explain", "b", "--json"]).ok().json()["broker"]["history_id"].clone();
-    wait_until("its place", || place().is_string());
-    let place = place();
-    let ran = home.cli(&[
-        "queue",
-        "ack",
-        QUEUE,
-        place.as_str().unwrap(),
-        "--fence",
-        "1",
-    ]);
-    assert_eq!(ran.code, 3, "{ran:?}");
-    assert!(ran.stderr.contains("nobody has taken it yet"), "{ran:?}");
     let ran = home.cli(&["queue", "list", "--json"]).ok();
     assert_eq!(
         ran.json()["queues"],
-        json!([{"queue": QUEUE, "mesh": "home", "ready": 1, "leased": 0}])
+        json!([{"queue": QUEUE, "mesh": "home", "ready": 0, "leased": 0}])
     );
 }
 
@@ -164,4 +147,21 @@ fn the_list_counts_what_is_ready_and_what_is_leased() {
     take_one(&daemon, "one", 1);
     assert_eq!(counts(), (1, 1));
     support::wait_until("the end of the lease", || counts() == (2, 0));
+}
+
+#[test]
+fn work_that_nobody_took_has_no_lease_to_settle_and_that_is_what_is_said() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let push = ["queue", "push", QUEUE, "never taken", "--id", "b"];
+    home.cli(&push).ok();
+    let place = || {
+        let told = home.cli(&["explain", "b", "--json"]).ok().json();
+        told["broker"]["history_id"].as_str().map(str::to_owned)
+    };
+    wait_until("its place", || place().is_some());
+    let place = place().unwrap();
+    let ran = home.cli(&["queue", "ack", QUEUE, &place, "--fence", "1"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.stderr.contains("nobody has taken it yet"), "{ran:?}");
 }

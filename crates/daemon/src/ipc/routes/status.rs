@@ -46,7 +46,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     }));
     if parked > 0 {
         degraded.push(format!(
-            "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
+            "{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
         ));
     }
     let view = StatusView {
