@@ -80,8 +80,9 @@ fn cut(text: &str) -> String {
     text.chars().take(WORDS_MAX).collect()
 }
 
-/// Refusals that no retry can heal. IMPORTANT: closed list; 429 and 5xx never belong here (C6).
-pub const PERMANENT: [ErrorCode; 8] = [
+/// Refusals that no retry can heal. IMPORTANT: closed list; 429 and 5xx never belong here (C6), nor does what somebody
+/// can lift while the row waits, as a block of its sender. PROTOCOL §6 names the same ones.
+pub const PERMANENT: [ErrorCode; 7] = [
     ErrorCode::IdempotencyKeyReused,
     ErrorCode::InvalidRequest,
     ErrorCode::PayloadTooLarge,
@@ -89,7 +90,6 @@ pub const PERMANENT: [ErrorCode; 8] = [
     ErrorCode::AmbiguousRecipient,
     ErrorCode::NotAMember,
     ErrorCode::MemberRevoked,
-    ErrorCode::MemberBlocked,
 ];
 
 pub fn drain(answer: BrokerAnswer) -> RowMove {
@@ -143,6 +143,17 @@ mod tests {
         ));
     }
 
+    #[test]
+    fn dr_03_the_protocol_names_the_same_list() {
+        let protocol = include_str!("../../../docs/PROTOCOL.md");
+        let (_, list) = protocol
+            .split_once("outbox row are a closed list:")
+            .unwrap();
+        let (list, _) = list.split_once('.').unwrap();
+        let named: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(named, PERMANENT.map(ErrorCode::as_str));
+    }
+
     /// DR-03 as a table: answer, where the row goes, whether the mesh waits.
     #[test]
     fn dr_03_the_answer_map_is_complete() {
@@ -153,6 +164,8 @@ mod tests {
             ("unknown_recipient", true),
             ("ambiguous_recipient", true),
             ("not_a_member", true),
+            ("member_revoked", true),
+            ("member_blocked", false),
             ("rate_limited", false),
             ("limiter_unavailable", false),
             ("storage_unavailable", false),

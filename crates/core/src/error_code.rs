@@ -80,7 +80,7 @@ error_codes! {
     NotOwner, "not_owner", 403, Caller, Never, "Only an owner of the mesh may do this", "Ask an owner of the mesh; `heddle mesh info` shows who that is.";
     MemberRevoked, "member_revoked", 403, Caller, Never, "This home was shut out of the mesh", "Ask an owner of the mesh; a home that was shut out cannot come back under the same key.";
     MemberKeyLost, "member_key_lost", 403, Caller, Never, "This home's key in the mesh is gone", "Put the folder keys/ back from a backup and join again, or join from another home (HEDDLE_HOME or --home); nothing was changed.";
-    MemberBlocked, "member_blocked", 403, Caller, NewId, "This home is blocked in the mesh", "Ask an owner of the mesh to lift that with `heddle mesh grant NAME member`; mail waits for you meanwhile.";
+    MemberBlocked, "member_blocked", 403, Caller, SameId, "This home is blocked in the mesh", "Ask an owner of the mesh to lift that with `heddle mesh grant NAME member`; mail waits for you meanwhile.";
     LastOwner, "last_owner", 409, Conflict, Never, "A mesh has an owner", "Make somebody else an owner first with `heddle mesh grant NAME owner`; the home that hosts a mesh stays its owner.";
     InviteInvalid, "invite_invalid", 403, Caller, Never, "The invitation does not count", "Ask whoever invited you for a new link, and pass it on whole.";
     InviteExpired, "invite_expired", 403, Caller, Never, "The invitation has expired", "Ask whoever invited you for a new link.";

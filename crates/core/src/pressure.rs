@@ -61,6 +61,36 @@ pub struct Measured {
     pub free: Option<u64>,
 }
 
+/// What becomes of a message on this disk beside its row in the outbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Copies {
+    /// Our own broker keeps one.
+    pub at_broker: bool,
+    /// Mailboxes of this home that may get one each.
+    pub inboxes: u64,
+}
+
+impl Copies {
+    /// Bytes of the disk that each byte of a new message takes in the end: in the outbox, in the log on the way
+    /// there, and its copies.
+    fn of_new(self) -> u64 {
+        2 + u64::from(self.at_broker) + self.inboxes
+    }
+}
+
+/// What accepted messages will still take of the disk, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Owed {
+    pub broker: u64,
+    pub inbox: u64,
+}
+
+impl Owed {
+    pub fn all(self) -> u64 {
+        self.broker.saturating_add(self.inbox)
+    }
+}
+
 /// A file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileSystem {
@@ -93,7 +123,37 @@ impl FileSystem {
         }
     }
 
-    /// By how much a database file may grow until the next look; `None` where nobody counts.
+    /// Bytes of new messages that may be accepted until the next look, so that each of them and everything that
+    /// was accepted before can go all of its way. The store can use again what it has to spare; a broker cannot.
+    pub fn new_max(self, spare: u64, owed: Owed, copies: Copies) -> u64 {
+        if self.is_full() {
+            return 0;
+        }
+        let room = self.free.saturating_sub(self.log_room());
+        let room_of_all = room.saturating_add(spare).saturating_sub(owed.all());
+        let new = room_of_all / copies.of_new();
+        if copies.at_broker {
+            // Once in its file, and as much in logs.
+            new.min(room.saturating_sub(owed.broker) / 2)
+        } else {
+            new
+        }
+    }
+
+    /// By how much the file of our own broker may grow until the next look. What is left to logs stays but for the
+    /// little that marks and sessions need.
+    pub fn broker_growth_max(self) -> Option<u64> {
+        let on_top = if self.free < self.log_room() / 2 {
+            0
+        } else {
+            self.log_room() / 16
+        };
+        // Most of the room: what was accepted is counted, and must not be refused there.
+        let bytes = self.room() / 4 * 3 + on_top;
+        self.is_short().then_some(bytes)
+    }
+
+    /// By how much the store's file may grow until the next look; `None` where nobody counts.
     ///
     /// What grows is written twice, to the log and then to the file: half of the room, so that whatever was
     /// committed can be moved into the file. A log that cannot be moved would never give its room back. A
@@ -231,6 +291,7 @@ mod tests {
             free: DISK_FREE_ENOUGH,
         };
         assert_eq!((large.room(), large.growth_max()), (DISK_FREE_ENOUGH, None));
+        assert_eq!(large.broker_growth_max(), None);
         assert_eq!(large.words_max(7), Some(u64::MAX));
         let tiny = |free| FileSystem { size: 6 * mb, free };
         let kept = tiny(0).log_room();
@@ -241,6 +302,14 @@ mod tests {
             // Once in the log, once in the file, and the logs have half of their room still.
             assert!(2 * growth + kept.min(free) / 2 <= free, "{free}");
             assert!(growth > 0 || free < 4, "{free}");
+            // A message that has room at the door has room at the broker, when it lies in the outbox and its log.
+            let home = Copies {
+                at_broker: true,
+                inboxes: 1,
+            };
+            let message = disk.new_max(0, Owed::default(), home);
+            let then = tiny(free - 2 * message).broker_growth_max().unwrap();
+            assert!(then >= message, "{free}: {then}");
             assert_eq!(disk.is_full(), free < kept / 4);
             assert!(disk.words_max(0).unwrap_or(0) <= disk.room() / 8);
             assert_eq!(disk.words_max(mb).is_none(), free <= kept, "{free}");
@@ -251,6 +320,45 @@ mod tests {
         };
         assert_eq!(huge.log_room(), LOG_ROOM_MAX);
         assert_eq!(FileSystem { size: 0, free: 0 }.log_room(), LOG_ROOM_MIN);
+    }
+
+    #[test]
+    fn no_more_is_taken_than_can_go_all_of_its_way() {
+        let mb = 1 << 20;
+        let home = Copies {
+            at_broker: true,
+            inboxes: 1,
+        };
+        let disk = |free| FileSystem {
+            size: 24 * mb,
+            free,
+        };
+        let kept = disk(0).log_room();
+        for free in [0, kept - 1, kept, kept + 1, 4 * mb, 9 * mb, 24 * mb] {
+            for spare in [0, mb, 20 * mb] {
+                for owed in [0, 60_000, mb, 8 * mb] {
+                    let owed = Owed {
+                        broker: owed,
+                        inbox: owed,
+                    };
+                    let new = disk(free).new_max(spare, owed, home);
+                    if new == 0 {
+                        continue;
+                    }
+                    // The store's two copies, as far as it has nothing to spare for them; the broker's; a log.
+                    let store = (2 * new + owed.inbox).saturating_sub(spare);
+                    let all = store + new + owed.broker + new;
+                    assert!(all + kept <= free, "{free} {spare} {owed:?}: {new}");
+                }
+            }
+        }
+        let free = |free| disk(free).new_max(0, Owed::default(), home);
+        assert_eq!((free(kept), free(kept + 400)), (0, 100));
+        // Elsewhere the broker's copy is not ours to count, nor are other people's inboxes.
+        let away = disk(kept + 400).new_max(0, Owed::default(), Copies::default());
+        assert_eq!(away, 200);
+        let many = Copies { inboxes: 7, ..home };
+        assert_eq!(disk(kept + 400).new_max(0, Owed::default(), many), 40);
     }
 
     #[test]

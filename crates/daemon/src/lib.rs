@@ -21,6 +21,7 @@ mod meshes;
 mod metrics;
 mod open_store;
 mod outbox;
+mod refusals;
 mod roster;
 mod run;
 mod share;

@@ -9,6 +9,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, HistoryId, MemberId, Party};
+use heddle_core::limits::REPLY_TIMEOUT;
 use heddle_core::membership::MemberKey;
 use heddle_core::names::AgentName;
 use heddle_store::{Mesh, Store};
@@ -20,23 +21,15 @@ use crate::files::fetch::Fetch;
 use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
 use crate::membership::{Remembered, Standing};
+use crate::refusals::Refusals;
 use crate::roster::{Known, Stale};
 use crate::shared::{Shared, lock, read, store_problem, write};
 use crate::sync::Sync;
-
-/// A rate limit that refuses for longer than this is more than a burst.
-const REFUSED_LONG: Duration = Duration::from_secs(15);
 
 /// A broker that was heard so long ago is asked again before something is said to be of now.
 const HEARD_MS_MAX: i64 = 1_000;
 /// How long it has for that.
 const ALIVE_WITHIN: Duration = Duration::from_secs(3);
-
-/// Whether a row's or a broker's last word is the limiter's.
-pub(crate) fn is_limited(why: &str) -> bool {
-    let codes = [ErrorCode::RateLimited, ErrorCode::LimiterUnavailable];
-    codes.iter().any(|code| why.starts_with(code.as_str()))
-}
 
 /// What the connector of our own broker calls it.
 const OWN_BROKER: &str = "embedded";
@@ -85,8 +78,8 @@ pub(crate) struct MeshState {
     pub(crate) sync: Sync,
     /// The bytes of others' files.
     pub(crate) fetch: Fetch,
-    /// Why the broker takes nothing for now, and since when.
-    refused: Mutex<Option<(String, Duration)>>,
+    /// Why the broker does not take what waits.
+    pub(crate) refusals: Refusals,
     /// Our store is an earlier copy of itself, as this process found out.
     older: Mutex<Option<Older>>,
     /// Whether we are let in, and whom our own broker has lost.
@@ -126,7 +119,7 @@ impl MeshState {
             receipts: Receipts::default(),
             sync: Sync::default(),
             fetch: Fetch::default(),
-            refused: Mutex::new(None),
+            refusals: Refusals::default(),
             older: Mutex::new(None),
             standing: Standing::remembering(document.missed),
         })
@@ -207,6 +200,19 @@ impl MeshState {
                 as_of: self.heard().max(roster.1),
             }),
         })
+    }
+
+    /// Mailboxes of this home that one message may come to: those of a topic, or the one that is written to.
+    pub(crate) fn mailboxes_of_one(&self) -> u64 {
+        let of_topics = self.with_known(|known| {
+            let own = |agents: &Vec<RosterAgent>| {
+                let own = agents.iter().filter(|one| one.member == known.own_member);
+                own.count()
+            };
+            let topics = known.roster.topics.iter();
+            topics.map(|topic| own(&topic.subscribers)).max()
+        });
+        of_topics.unwrap_or(0).max(1) as u64
     }
 
     /// `@member/agent` for people.
@@ -335,37 +341,12 @@ impl MeshState {
         )
     }
 
-    /// What the broker says to rows that it does not take for now; `None`: it takes them.
-    pub(crate) fn set_refused(&self, why: Option<String>, now: Duration) {
-        let mut refused = lock(&self.refused);
-        *refused = match (why, refused.take()) {
-            (None, _) => None,
-            (Some(why), Some((_, since))) => Some((why, since)),
-            (Some(why), None) => Some((why, now)),
-        };
-    }
-
-    /// The same as long as it is worth a word: a full rate window passes by itself in seconds.
-    pub(crate) fn refused(&self, now: Duration) -> Option<String> {
-        let refused = lock(&self.refused);
-        let (why, since) = refused.as_ref()?;
-        let is_long = now.saturating_sub(*since) >= REFUSED_LONG;
-        (is_long || !why.starts_with(ErrorCode::RateLimited.as_str())).then(|| why.clone())
-    }
-
     pub(crate) fn set_older(&self, older: Older) {
         *lock(&self.older) = Some(older);
     }
 
     pub(crate) fn older(&self) -> Option<Older> {
         *lock(&self.older)
-    }
-
-    /// What the limiter says while it lets nothing more in, however short that is.
-    pub(crate) fn limited(&self) -> Option<String> {
-        let refused = lock(&self.refused);
-        let (why, _) = refused.as_ref()?;
-        is_limited(why).then(|| why.clone())
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {
@@ -393,10 +374,19 @@ impl MeshState {
 
     /// Asks the broker. Refusals become problems of the same code.
     pub(crate) async fn ask(&self, request: Request) -> Result<ReplyResult, Problem> {
+        self.ask_within(request, REPLY_TIMEOUT).await
+    }
+
+    /// The same for somebody who has less time.
+    pub(crate) async fn ask_within(
+        &self,
+        request: Request,
+        time: Duration,
+    ) -> Result<ReplyResult, Problem> {
         let Some(live) = self.live() else {
             return Err(self.not_connected());
         };
-        match live.request(request).await {
+        match live.request_within(request, time).await {
             Some(ReplyResult::Refused(refused)) => {
                 let code = ErrorCode::parse(&refused.code).unwrap_or(ErrorCode::Internal);
                 Err(Problem::new(code, refused.detail))

@@ -128,9 +128,14 @@ impl Shared {
             degraded.extend(mesh.trouble());
             if let Some(why) = mesh.out_of_reach() {
                 degraded.push(why);
-            } else if let Some(why) = mesh.refused(self.clock.mono()) {
+            } else if let Some((why, takes_some)) = mesh.refusals.told(self.clock.mono()) {
+                let takes = if takes_some {
+                    "less than is sent"
+                } else {
+                    "nothing for now"
+                };
                 degraded.push(format!(
-                    "the broker of mesh {} takes nothing for now ({why}); what was accepted waits and is tried again",
+                    "the broker of mesh {} takes {takes} ({why}); what was accepted waits and is tried again",
                     mesh.mesh.name
                 ));
             }

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use support::broker_process::BrokerProcess;
+use support::outbox::{refuse, row, send_to, wait_for};
+use support::stub_broker::{Script, StubBroker};
 use support::{Daemon, Home, wait_until};
 
 const PAGE_BYTES: usize = 4096;
@@ -201,4 +203,64 @@ fn lf_38_a_broker_file_damaged_before_a_crash_is_checked_by_the_start_behind_it(
     damage(&path, middle_leaf(&path, "message_history"));
     let ran = home.try_up().err().expect("it must not start");
     says_what_to_do_with_a_damaged_broker(&ran.stderr);
+}
+
+#[test]
+fn dr_06_a_letter_that_the_disk_has_changed_is_not_sent_and_is_told() {
+    let broker = StubBroker::start();
+    broker.script(refuse("storage_unavailable"));
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+    send_to(&daemon, "#ops", "hurt", "transfer one hundred to alice").expect(202);
+    send_to(&daemon, "#ops", "whole", "nothing to see").expect(202);
+    daemon.stop();
+    let data = home.path().join("data.db");
+    let mut bytes = std::fs::read(&data).unwrap();
+    let needle = b"transfer one hundred";
+    let places: Vec<usize> = (0..bytes.len() - needle.len())
+        .filter(|at| bytes[*at..].starts_with(needle))
+        .collect();
+    assert!(!places.is_empty());
+    for at in places {
+        bytes[at + 9..at + 12].copy_from_slice(b"two");
+    }
+    std::fs::write(&data, bytes).unwrap();
+    let sent = broker.sends_of("hurt").len();
+
+    broker.script(Script::Commit);
+    let daemon = home.up();
+    wait_for(&daemon, "whole", "done");
+    wait_until("the word", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["degraded"]
+            .to_string()
+            .contains("1 damaged outbox row")
+    });
+    let hurt = row(&daemon, "hurt");
+    assert_eq!(hurt["status"], "pending", "{hurt}");
+    let why = hurt["last_error"].as_str().unwrap();
+    assert!(why.contains("is not what was accepted"), "{why}");
+    assert_eq!(broker.sends_of("hurt").len(), sent, "it was sent");
+    daemon.wait_log("an outbox row waits until it is mended");
+
+    // Nor does a requeue send it, unless it is told what was meant.
+    let requeue = [
+        "daemon",
+        "outbox",
+        "requeue",
+        "--id",
+        "hurt",
+        "--new-client-id",
+        "mended",
+    ];
+    let ran = home.cli(&requeue);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("--patch-payload"), "{ran:?}");
+    let patch = home.path().join("patch.json");
+    std::fs::write(&patch, r#"{"message": "transfer one hundred to alice"}"#).unwrap();
+    let patch = ["--patch-payload", patch.to_str().unwrap()];
+    home.cli(&[&requeue[..], &patch[..]].concat()).ok();
+    wait_for(&daemon, "mended", "done");
+    assert!(broker.sends_of("mended")[0].contains("transfer one hundred to alice"));
 }

@@ -166,23 +166,40 @@ fn v6_15_5_features_of_the_wrong_type_close_with_4011_and_end_the_daemon() {
     let mut policy = good_features();
     policy["concurrent_connection_policy"] = json!([]);
     for advertised in [json!([]), json!("all"), as_text, policy] {
-        let broker = StubBroker::start();
-        broker.features(advertised.clone());
-        let home = Home::new();
-        home.config(&broker.config());
-        let (code, words) = match home.try_up() {
-            Ok(mut daemon) => {
-                let code = daemon.wait(std::time::Duration::from_secs(20)).unwrap();
-                daemon.wait_log("feature_param_invalid");
-                (code, daemon.log())
-            }
-            Err(ran) => (ran.code, ran.stderr),
-        };
-        assert_ne!(code, 0, "{advertised}: {words}");
-        assert!(words.contains("feature_param_invalid"), "{words}");
-        wait_until("the close code", || broker.close_codes() == [4011]);
-        assert_eq!(broker.send_count(), 0);
+        ends_with_4011(|broker| broker.features(advertised.clone()));
     }
+}
+
+#[test]
+fn v6_15_5_a_greeting_that_is_none_closes_with_4011_and_ends_the_daemon() {
+    let other = r#"{"type":"verdicts","batch":1,"items":[]}"#;
+    let challenge = r#"{"type":"challenge","protocol":1,"nonce":"n"}"#;
+    for text in ["hello, who is there?", "{}", "[1,", other] {
+        ends_with_4011(|broker| broker.greets(Some(text), None));
+        ends_with_4011(|broker| broker.greets(None, Some(text)));
+    }
+    ends_with_4011(|broker| broker.greets(None, Some(challenge)));
+}
+
+/// A daemon whose only broker greets as it is told ends, says why, and has sent nothing.
+#[track_caller]
+fn ends_with_4011(tell: impl FnOnce(&StubBroker)) {
+    let broker = StubBroker::start();
+    tell(&broker);
+    let home = Home::new();
+    home.config(&broker.config());
+    let (code, words) = match home.try_up() {
+        Ok(mut daemon) => {
+            let code = daemon.wait(std::time::Duration::from_secs(20)).unwrap();
+            daemon.wait_log("feature_param_invalid");
+            (code, daemon.log())
+        }
+        Err(ran) => (ran.code, ran.stderr),
+    };
+    assert_ne!(code, 0, "{words}");
+    assert!(words.contains("feature_param_invalid"), "{words}");
+    wait_until("the close code", || broker.close_codes() == [4011]);
+    assert_eq!(broker.send_count(), 0);
 }
 
 #[test]
@@ -244,6 +261,19 @@ fn c29_a_broker_that_hangs_is_told_alike_by_every_door() {
     wait_until("it to stand still", || {
         std::fs::read_to_string(&stat).unwrap().contains(") T ")
     });
+    // It has been asked for the time that the caller had, and it is the broker that is told of.
+    let send = [
+        "send",
+        "@tester",
+        "x",
+        "--id",
+        "waits",
+        "--wait",
+        "--timeout",
+        "1",
+    ];
+    let waited = home.cli(&send);
+    let explained = home.cli(&["explain", "waits"]);
     let ran = home.cli(&["topic", "create", "ops"]);
     // It has been asked in vain for seconds: what was on its way has come by now.
     send_to(&daemon, "@tester", "later", "x").expect(202);
@@ -252,6 +282,10 @@ fn c29_a_broker_that_hangs_is_told_alike_by_every_door() {
     let queues = daemon.http.get("/v1/queue/list").expect(200);
     kill_process(pid, Signal::CONT).unwrap();
     assert_eq!(ran.code, 5, "{ran:?}");
+    assert_eq!(waited.code, 5, "{waited:?}");
+    let silent = "the broker of mesh home does not answer";
+    assert!(waited.stderr.contains(silent), "{waited:?}");
+    assert!(explained.ok().stdout.contains(silent));
     let mesh = &told["meshes"][0];
     assert_eq!(mesh["connected"], false, "{told}");
     assert_eq!(

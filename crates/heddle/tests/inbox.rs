@@ -164,6 +164,31 @@ fn the_human_inbox_refuses_nonsense_and_filters_as_the_contract_says() {
 // --- sessions and receipts -----------------------------------------------------------------------
 
 #[test]
+fn a_session_that_only_peeked_is_still_given_what_a_sibling_acknowledges() {
+    let home = Home::new();
+    let daemon = home.up();
+    for n in 0..2 {
+        send(&daemon, &format!("p{n}"), &format!("{n}"));
+    }
+    wait_until("two", || items(&daemon, "/v1/inbox").len() == 2);
+    let read = |session: &str| texts(&daemon, &format!("/v1/inbox?session={session}"));
+    assert_eq!(read("peeks"), ["0", "1"]);
+    // Another session of the same agent reads both and is done with them.
+    let ack = json!({"ids": ["1", "2"]});
+    daemon.http.post("/v1/inbox/ack", &ack).expect(200);
+    assert_eq!(
+        read("peeks"),
+        ["0", "1"],
+        "its own read was no more than a peek"
+    );
+    assert_eq!(read("late"), [] as [&str; 0], "all was done before it came");
+    // Its own step behind them is what takes them from it.
+    let seen = json!({"session": "peeks", "through": "2"});
+    daemon.http.post("/v1/inbox/seen", &seen).expect(200);
+    assert_eq!(read("peeks"), [] as [&str; 0]);
+}
+
+#[test]
 fn two_sessions_of_an_agent_each_read_everything_once_also_across_a_kill() {
     let home = Home::new();
     let daemon = home.up();

@@ -88,6 +88,21 @@ fn v10_4_11_c6_rl_09_a_rate_limit_is_waited_out_and_every_attempt_is_told() {
 }
 
 #[test]
+fn dr_03_what_a_blocked_member_sent_waits_until_the_block_is_lifted() {
+    let (broker, _home, daemon) = on_stub();
+    broker.script(refuse("member_blocked"));
+    send(&daemon, "blocked").expect(202);
+    wait_until("a refusal", || {
+        row(&daemon, "blocked")["last_error"]
+            .to_string()
+            .contains("member_blocked")
+    });
+    assert_eq!(row(&daemon, "blocked")["status"], "pending");
+    broker.script(Script::Commit);
+    wait_for(&daemon, "blocked", "done");
+}
+
+#[test]
 fn v10_4_11_permanent_refusals_of_b1_and_b2_kill_and_requeue_mends_them() {
     let (broker, home, daemon) = on_stub();
     for code in ["payload_too_large", "invalid_request", "unknown_recipient"] {

@@ -4,8 +4,8 @@
 mod support;
 
 use serde_json::json;
-use support::Home;
 use support::queue::{LONG, QUEUE, committed, push, settle, take_one};
+use support::{Home, wait_until};
 
 #[test]
 fn the_verbs_show_how_to_go_on_and_what_they_print_can_be_run() {
@@ -147,4 +147,21 @@ fn the_list_counts_what_is_ready_and_what_is_leased() {
     take_one(&daemon, "one", 1);
     assert_eq!(counts(), (1, 1));
     support::wait_until("the end of the lease", || counts() == (2, 0));
+}
+
+#[test]
+fn work_that_nobody_took_has_no_lease_to_settle_and_that_is_what_is_said() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let push = ["queue", "push", QUEUE, "never taken", "--id", "b"];
+    home.cli(&push).ok();
+    let place = || {
+        let told = home.cli(&["explain", "b", "--json"]).ok().json();
+        told["broker"]["history_id"].as_str().map(str::to_owned)
+    };
+    wait_until("its place", || place().is_some());
+    let place = place().unwrap();
+    let ran = home.cli(&["queue", "ack", QUEUE, &place, "--fence", "1"]);
+    assert_eq!(ran.code, 3, "{ran:?}");
+    assert!(ran.stderr.contains("nobody has taken it yet"), "{ran:?}");
 }

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use support::small_disk::SmallDisk;
 use support::stub_broker::{Script, StubBroker};
 use support::{Home, wait_until};
 
@@ -192,4 +193,39 @@ fn half_sent_requests_do_not_lock_out_who_looks_after_the_daemon() {
     drop(half);
     home.cli(&["down"]).ok();
     assert_eq!(daemon.wait(std::time::Duration::from_secs(15)), Some(0));
+}
+
+/// A start that failed is not mended by another start.
+#[test]
+fn a_start_that_failed_has_its_own_next_command() {
+    let home = Home::new();
+    let disk = SmallDisk::over(&home.path(), 8);
+    home.up().stop();
+    check(&home, 0, "down", "heddle up");
+    let fails = |words: &str| {
+        assert_ne!(home.cli(&["up"]).code, 0);
+        check(&home, 0, "down", "heddle doctor");
+        let said = home.cli(&["status"]).stdout;
+        assert!(said.contains(words), "{said}");
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{doctor:?}");
+        let name = words.split(' ').next().unwrap();
+        assert!(doctor.stdout.contains(name), "{doctor:?}");
+    };
+    home.config("[outbox\n");
+    fails("config.toml");
+    std::fs::remove_file(home.path().join("config.toml")).unwrap();
+
+    let broker = home.path().join("broker.db");
+    let whole = std::fs::read(&broker).unwrap();
+    let mut damaged = whole.clone();
+    damaged[..4096].fill(7);
+    std::fs::write(&broker, damaged).unwrap();
+    fails("broker.db is damaged");
+    std::fs::write(&broker, whole).unwrap();
+
+    disk.fill();
+    fails("disk is full");
+    disk.free();
+    check(&home, 0, "down", "heddle up");
 }

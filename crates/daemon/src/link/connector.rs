@@ -47,6 +47,8 @@ pub struct Hosted {
 pub type Hosting<'a> =
     Pin<Box<dyn Future<Output = Result<Arc<dyn Connector>, ConnectError>> + Send + 'a>>;
 
+pub type Bounding<'a> = Pin<Box<dyn Future<Output = Result<(), ConnectError>> + Send + 'a>>;
+
 pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<bool, ConnectError>> + Send + 'a>>;
 
 /// Makes a fresh connection each time it is asked. Must not hang: it bounds its own waits.
@@ -76,6 +78,12 @@ pub trait Connector: Send + Sync + 'static {
     /// Whether a broker of this home's own holds something for this home that it has not given yet. `None` where
     /// that cannot be known.
     fn holds_any(&self) -> Option<Looking<'_>> {
+        None
+    }
+
+    /// The disk that this home lies on has become short, or is not any more: a broker of this home's own keeps its
+    /// file within `growth` from now on, and its log as short as `free` bytes want it.
+    fn bound(&self, _growth: Option<u64>, _free: u64) -> Option<Bounding<'_>> {
         None
     }
 

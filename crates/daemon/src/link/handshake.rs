@@ -11,7 +11,6 @@ use heddle_core::negotiate::{
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
-use serde_json::Value;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
@@ -45,7 +44,7 @@ async fn greet(
     mesh: &MeshState,
     ws: &mut LinkStream,
 ) -> Result<Welcomed, SessionEnd> {
-    let signature = match greeting(ws).await? {
+    let signature = match greeting(ws, "challenge").await? {
         ServerFrame::Challenge {
             protocol: BROKER_PROTOCOL,
             nonce,
@@ -59,7 +58,7 @@ async fn greet(
                 "it speaks protocol {protocol}, this daemon speaks {BROKER_PROTOCOL}; update the older of the two"
             )));
         }
-        _ => return Err(lost("the broker did not begin with a challenge")),
+        other => return Err(unexpected(ws, &other, "challenge").await),
     };
     let seen = seen(shared, mesh).await;
     let seen = seen.map_err(|error| lost(&error.to_string()))?;
@@ -75,14 +74,14 @@ async fn greet(
         signature,
     };
     say(ws, &hello).await?;
-    let ServerFrame::Welcome {
-        features,
-        roster,
-        epoch,
-        ..
-    } = greeting(ws).await?
-    else {
-        return Err(lost("the broker did not answer the hello with a welcome"));
+    let (features, roster, epoch) = match greeting(ws, "welcome").await? {
+        ServerFrame::Welcome {
+            features,
+            roster,
+            epoch,
+            ..
+        } => (features, roster, epoch),
+        other => return Err(unexpected(ws, &other, "welcome").await),
     };
     tracing::debug!(?features, "broker features");
     let heard = shared.store.hear_epoch(mesh.mesh.mesh, epoch).await;
@@ -117,27 +116,34 @@ async fn refuse(ws: &mut LinkStream, refusal: &Refusal) -> SessionEnd {
     ))
 }
 
-/// A frame of the greeting. One that names itself as such, but cannot be read, comes from a broker of another make:
-/// asking it again would not change that.
-async fn greeting(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
-    let text = next_text(ws).await?;
-    let error = match ServerFrame::parse(&text) {
-        Ok(frame) => return Ok(frame),
-        Err(error) => error,
+/// A frame of the greeting. One that cannot be read comes from a broker of another make, or from something that is
+/// none: asking it again would not change that.
+async fn greeting(ws: &mut LinkStream, expected: &str) -> Result<ServerFrame, SessionEnd> {
+    let why = match next_text(ws).await? {
+        Some(text) => match ServerFrame::parse(&text) {
+            Ok(frame) => return Ok(frame),
+            Err(error) => error.to_string(),
+        },
+        None => "it is binary".to_owned(),
     };
-    let kind = serde_json::from_str::<Value>(&text).ok();
-    let kind = kind.as_ref().and_then(|frame| frame.get("type")?.as_str());
-    if !matches!(kind, Some("challenge" | "welcome")) {
-        return Err(lost(&error.to_string()));
-    }
-    let refusal = Refusal {
+    let why = format!("the broker's greeting cannot be read as a {expected}: {why}");
+    Err(refuse(ws, &invalid(why)).await)
+}
+
+/// Something that a broker says, but not now.
+async fn unexpected(ws: &mut LinkStream, frame: &ServerFrame, expected: &str) -> SessionEnd {
+    let said = serde_json::to_value(frame).unwrap_or_default();
+    let said = said["type"].as_str().unwrap_or("nothing").to_owned();
+    let why = format!("the broker said {said} where a {expected} is due");
+    refuse(ws, &invalid(why)).await
+}
+
+fn invalid(why: String) -> Refusal {
+    Refusal {
         code: CloseCode::FeatureParamInvalid,
         feature: PROTOCOL,
-        detail: format!(
-            "the broker's greeting cannot be read: {error}; update the older of the two"
-        ),
-    };
-    Err(refuse(ws, &refusal).await)
+        detail: format!("{why}; check the address, and update the older of the two"),
+    }
 }
 
 async fn say(ws: &mut LinkStream, hello: &ClientFrame) -> Result<(), SessionEnd> {
@@ -200,15 +206,18 @@ async fn close(ws: &mut LinkStream, refusal: &Refusal) {
 
 pub(crate) async fn next_frame(ws: &mut LinkStream) -> Result<ServerFrame, SessionEnd> {
     let text = next_text(ws).await?;
+    let text = text.ok_or_else(|| lost("the broker sent something that is no text"))?;
     ServerFrame::parse(&text).map_err(|error| lost(&error.to_string()))
 }
 
-async fn next_text(ws: &mut LinkStream) -> Result<Utf8Bytes, SessionEnd> {
+/// The text of the next frame; `None` where it is none.
+async fn next_text(ws: &mut LinkStream) -> Result<Option<Utf8Bytes>, SessionEnd> {
     loop {
         match ws.next().await {
             None => return Err(lost("the broker closed the connection")),
             Some(Err(error)) => return Err(lost(&error.to_string())),
-            Some(Ok(Message::Text(text))) => return Ok(text),
+            Some(Ok(Message::Text(text))) => return Ok(Some(text)),
+            Some(Ok(Message::Binary(_))) => return Ok(None),
             Some(Ok(Message::Close(frame))) => return Err(super::session::closed(frame.as_ref())),
             Some(Ok(_)) => {}
         }

@@ -14,6 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::shared::lock;
 
+/// A question that may wait for less says nothing about a broker that is only slow.
+const SILENT_FROM: Duration = Duration::from_secs(2);
+
 /// The verdicts of a batch, and the epoch of now where the batch held an op.
 type Answered = (Vec<Verdict>, Option<u64>);
 
@@ -136,10 +139,14 @@ impl Live {
             waiting.replies.insert(request, sender);
             (request, receiver)
         };
-        self.write(&ClientFrame::Request { request, body }).await;
-        let reply = tokio::time::timeout(time, answer).await;
+        // The line to a broker that does not read may be full: writing counts.
+        let reply = tokio::time::timeout(time, async {
+            self.write(&ClientFrame::Request { request, body }).await;
+            answer.await
+        });
+        let reply = reply.await;
         lock(&self.waiting).replies.remove(&request);
-        self.note_silence(reply.is_err(), before);
+        self.note_silence(reply.is_err() && time >= SILENT_FROM, before);
         reply.ok()?.ok()
     }
 

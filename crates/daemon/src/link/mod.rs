@@ -18,7 +18,8 @@ use heddle_core::limits::BACKOFF_MS_MAX;
 
 pub(crate) use connector::is_here;
 pub use connector::{
-    ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, UrlConnector, ws_config,
+    Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, UrlConnector,
+    ws_config,
 };
 pub(crate) use handshake::next_frame;
 pub(crate) use live::Live;

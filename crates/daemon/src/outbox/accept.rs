@@ -38,14 +38,14 @@ pub(crate) async fn accept(
     let body = BodyDigest::of(request.body.as_bytes());
     let fingerprint = request_fingerprint_with(&request, body);
     let id = client_message_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
-    // With a disk budget: held until the row is in the store.
+    // Room for it and its copies: held until the row is in the store.
     let mut reserved = None;
     // Resolved from memory, but not yet refused: a known id is answered whatever the roster says.
     let fresh = match shared.disk.refusal_for(Pressure::Refusing) {
         Some(problem) => Err(Box::new(problem)),
         None => seal_with(mesh, &request, body)
             .and_then(|sealed| {
-                reserved = shared.disk.reserve(sealed.payload.len())?;
+                reserved = Some(shared.disk.reserve(sealed.payload.len())?);
                 Ok(new_row(shared, &request, sealed))
             })
             .map_err(Box::new),

@@ -1,5 +1,7 @@
-//! The disk budget: measured every second and after each prune, asked with one atomic load. Where a budget is set,
-//! what is accepted between two looks is counted as well: a burst is no way around it.
+//! The disk: measured every second, after each prune, and whenever much was accepted since; asked with an atomic
+//! load. What is accepted between two looks is counted, with the copies that will be made of it on this disk (our own
+//! broker's, an inbox's) and of what was accepted before: a burst is no way around the disk, nor around a budget, and
+//! whatever was accepted has the room for all of its way.
 //!
 //! Under pressure the payloads of rows that were delivered are given back first, oldest first: nobody
 //! needs them any more, and their ids stay. So draining alone recovers. Where little is free, the store's file
@@ -15,19 +17,22 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{DISK_FREE_ENOUGH, PRUNE_ROWS_MAX, PRUNE_ROWS_MIN};
 use heddle_core::outbox_status::OutboxStatus;
-use heddle_core::pressure::{FileSystem, Measured, Pressure, has_room, limit_bytes, pressure};
+use heddle_core::pressure::{FileSystem, Measured, Pressure, limit_bytes, pressure};
 use heddle_store::{PruneFilter, StoreError};
-use heddle_wire::ipc::PressureEvent;
+use heddle_wire::ipc::{DiskView, PressureEvent};
 use heddle_wire::problem::Problem;
 use tokio::sync::Notify;
 
+use super::count::{Count, Reserved};
+use super::owed::{self, Owes};
 use super::prune;
 use crate::events::Event;
 use crate::shared::{Shared, lock};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After a refusal by count.
+/// After a refusal by count, where a look counts the whole outbox; and where it does not.
 const LOOK_SOON: Duration = Duration::from_millis(100);
+const LOOK_AT_ONCE: Duration = Duration::from_millis(10);
 /// Stretches of the outbox that one look goes through for payloads to give back.
 const STRETCHES_MAX: usize = 16;
 /// Free bytes for each row that one transaction of a prune empties: its log then takes a small part of them.
@@ -44,7 +49,7 @@ pub(crate) struct Disk {
     free: AtomicU64,
     /// Not even a log has room: what a budget allows is no matter.
     is_full: AtomicBool,
-    /// The last look found no payload to give back.
+    /// The last look found no payload to give back, neither by itself nor for a prune.
     is_bare: AtomicBool,
     /// Whether the store's file is held back from growing.
     is_bounded: AtomicBool,
@@ -52,40 +57,20 @@ pub(crate) struct Disk {
     given_back_to: std::sync::Mutex<i64>,
     /// With a budget: the payloads up to an arrival, and their bytes.
     counted: std::sync::Mutex<(i64, u64)>,
-    /// With a budget: bytes that accepts have asked for, of which `settled` are in the store, or never will be.
-    reserved: AtomicU64,
-    settled: AtomicU64,
-    /// What the last look found, less what had been settled by then: with `reserved` it is what is held now.
-    base: AtomicU64,
+    /// What accepts have asked for since.
+    counted_new: Count,
+    /// What the outbox had still to send at the last looks.
+    owes: std::sync::Mutex<Owes>,
     /// Somebody was refused by count: a look is due.
     look: Notify,
 }
 
-/// Bytes that an accept is about to write.
-pub(crate) struct Reserved<'d> {
-    disk: &'d Disk,
-    bytes: u64,
-}
-
-impl Reserved<'_> {
-    /// Nothing is written after all.
-    pub(crate) fn give_back(self) {
-        self.disk.reserved.fetch_sub(self.bytes, Ordering::AcqRel);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        self.disk.settled.fetch_add(self.bytes, Ordering::AcqRel);
-    }
-}
-
 impl Disk {
     pub(crate) fn new(folder: PathBuf, budget_mb: Option<u64>) -> Self {
+        let budget = budget_mb.map(|mb| mb.saturating_mul(1 << 20));
         Self {
             folder,
-            budget: budget_mb.map(|mb| mb.saturating_mul(1 << 20)),
+            budget,
             level: AtomicU8::new(0),
             used: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
@@ -94,52 +79,62 @@ impl Disk {
             is_bounded: AtomicBool::new(false),
             given_back_to: std::sync::Mutex::new(0),
             counted: std::sync::Mutex::new((0, 0)),
-            reserved: AtomicU64::new(0),
-            settled: AtomicU64::new(0),
-            base: AtomicU64::new(0),
+            counted_new: Count::new(budget),
+            owes: std::sync::Mutex::default(),
             look: Notify::new(),
         }
     }
 
     pub(crate) fn level(&self) -> Pressure {
         let measured = Pressure::from_index(self.level.load(Ordering::Relaxed));
+        let measured = match self.counted_new.too_large() {
+            None => measured,
+            Some(_) => measured.max(Pressure::High),
+        };
         if self.budget.is_none() {
             return measured;
         }
-        let used = self.held_with(self.reserved.load(Ordering::Acquire));
+        let used = self.counted_new.held();
         measured.max(pressure(Measured { used, free: None }, self.budget))
     }
 
-    /// What the outbox holds, where so many bytes have been reserved in all.
-    fn held_with(&self, reserved: u64) -> u64 {
-        self.base.load(Ordering::Acquire).wrapping_add(reserved)
-    }
-
-    /// Counts a message against the budget before it is written; `None` where there is no budget.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<Option<Reserved<'_>>, Problem> {
-        let Some(budget) = self.budget else {
-            return Ok(None);
-        };
+    /// Counts a message and the copies that will be made of it before it is written.
+    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Problem> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let before = self.reserved.fetch_add(bytes, Ordering::AcqRel);
-        let reserved = Reserved { disk: self, bytes };
-        if has_room(self.held_with(before), bytes, budget) {
-            return Ok(Some(reserved));
+        let (reserved, is_look_due) = self.counted_new.reserve(bytes);
+        if is_look_due {
+            self.look.notify_one();
         }
-        reserved.give_back();
-        self.look.notify_one();
-        Err(self.refusal())
+        reserved.ok_or_else(|| self.refusal())
     }
 
-    /// Ends when somebody was refused by count, but not at once again: a look may go through the whole outbox.
+    /// Ends when much was counted since the last look, but not at once again: a look may go through the whole outbox.
     async fn asked_for(&self) {
-        tokio::time::sleep(LOOK_SOON).await;
+        let soon = match self.budget {
+            Some(_) => LOOK_SOON,
+            None => LOOK_AT_ONCE,
+        };
+        tokio::time::sleep(soon).await;
         self.look.notified().await;
     }
 
     fn refusal(&self) -> Problem {
         let problem = Problem::new(ErrorCode::InsufficientStorage, self.figures());
-        problem.next("Let the outbox drain, or give payloads back with `heddle daemon outbox prune --confirm`; known ids are still answered.")
+        let next = if self.is_by_budget() {
+            "Let the outbox drain (`heddle daemon outbox list` says what it waits for), give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`, or raise disk_budget_mb in config.toml; known ids are still answered."
+        } else {
+            "Free some space on this disk, or give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`; then send it again with the same id. Known ids are still answered."
+        };
+        problem.next(next)
+    }
+
+    /// Whether it is the budget that is used up, and not the disk.
+    fn is_by_budget(&self) -> bool {
+        let level = Pressure::from_index(self.level.load(Ordering::Relaxed));
+        let is_disk = self.is_full.load(Ordering::Relaxed)
+            || self.counted_new.too_large().is_some()
+            || self.budget.is_none();
+        !is_disk || (self.budget.is_some() && level == Pressure::Fine)
     }
 
     /// Why nothing new is taken, where the pressure has come to that. One atomic load when it has not.
@@ -178,12 +173,40 @@ impl Disk {
             Pressure::Refusing => "new sends are refused",
             Pressure::InboundOnly => "only what comes in is still kept",
         };
-        let next = if self.is_bare.load(Ordering::Relaxed) {
-            "What delivered messages held is given back already, their ids stay: free some space"
-        } else {
-            "Run `heddle daemon outbox prune --confirm`, or free some space"
+        let consequence = match self.counted_new.too_large() {
+            Some(bytes) if self.level() == Pressure::High => format!(
+                "a message of {} KB and its copies find no room",
+                bytes.div_ceil(1 << 10)
+            ),
+            _ => consequence.to_owned(),
+        };
+        let next = match (self.is_bare.load(Ordering::Relaxed), self.is_by_budget()) {
+            (false, _) => {
+                "Run `heddle daemon outbox prune --older-than 0s --confirm`, or free some space"
+            }
+            (true, false) => {
+                "What delivered messages held is given back already, their ids stay: free some space"
+            }
+            (true, true) => {
+                "Messages hold it that still wait: `heddle daemon outbox list` says what for; or raise disk_budget_mb in config.toml"
+            }
         };
         Some(format!("{}; {consequence}. {next}", self.figures()))
+    }
+
+    /// The same for whoever decides what is to be done next.
+    pub(crate) fn view(&self) -> Option<DiskView> {
+        let level = self.level();
+        (level > Pressure::Fine).then(|| DiskView {
+            pressure: level.as_str().to_owned(),
+            by: if self.is_by_budget() {
+                "budget"
+            } else {
+                "disk"
+            }
+            .to_owned(),
+            can_prune: !self.is_bare.load(Ordering::Relaxed),
+        })
     }
 
     fn figures(&self) -> String {
@@ -196,7 +219,7 @@ impl Disk {
         match self.budget {
             Some(budget) if !self.is_full.load(Ordering::Relaxed) => format!(
                 "the outbox holds {} MB of the {} MB that its budget allows",
-                mb(self.held_with(self.reserved.load(Ordering::Acquire))),
+                mb(self.counted_new.held()),
                 mb(budget)
             ),
             // Others may have filled it: what the store holds says little.
@@ -228,7 +251,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 pub(crate) async fn refresh(shared: &Shared) {
     let disk = &shared.disk;
     // Before the measure: whatever is settled by now is in it.
-    let settled = disk.settled.load(Ordering::Acquire);
+    let settled = disk.counted_new.settled();
     let usage = match shared.store.usage().await {
         Ok(usage) => usage,
         Err(error) => {
@@ -238,10 +261,13 @@ pub(crate) async fn refresh(shared: &Shared) {
     };
     let used = usage.used_bytes;
     let around = file_system(&disk.folder).await;
+    let (copies, owed) = owed::look(shared, around, &disk.owes, settled.disk).await;
     bound_growth(shared, around).await;
+    let room = around.map(|around| around.room().saturating_add(usage.spare_bytes));
+    // What messages on their way will still take is as good as taken.
     let mut measured = Measured {
-        used,
-        free: around.map(|around| around.room().saturating_add(usage.spare_bytes)),
+        used: used.saturating_add(owed.all()),
+        free: room.map(|room| room.saturating_sub(owed.all())),
     };
     // The budget is the outbox's, whatever else is in the file.
     if disk.budget.is_some() {
@@ -251,8 +277,8 @@ pub(crate) async fn refresh(shared: &Shared) {
         }
     }
     let used = measured.used;
-    disk.base
-        .store(used.wrapping_sub(settled), Ordering::Release);
+    let new_max = around.map(|around| around.new_max(usage.spare_bytes, owed, copies));
+    disk.counted_new.looked(settled, used, new_max);
     let limit = limit_bytes(measured, disk.budget).unwrap_or(u64::MAX);
     let is_full = around.is_some_and(FileSystem::is_full);
     let level = match pressure(measured, disk.budget) {
@@ -323,7 +349,12 @@ async fn give_back(shared: &Shared) {
     let after = *lock(&shared.disk.given_back_to);
     match prune::run(shared, filter, after, STRETCHES_MAX, prune::Prune::Empty).await {
         Ok(pruned) => {
-            let is_bare = pruned.rows == 0 && pruned.next.is_none();
+            let has_dead = shared
+                .store
+                .outbox_has_dead_payloads()
+                .await
+                .unwrap_or(true);
+            let is_bare = pruned.rows == 0 && pruned.next.is_none() && !has_dead;
             shared.disk.is_bare.store(is_bare, Ordering::Relaxed);
             // From the beginning again: rows in between may be done by then.
             *lock(&shared.disk.given_back_to) = pruned.next.unwrap_or(0);
@@ -355,6 +386,26 @@ async fn bound_growth(shared: &Shared, around: Option<FileSystem>) {
             .is_bounded
             .store(growth.is_some(), Ordering::Relaxed),
         Err(error) => tracing::warn!(%error, "the growth of the store's file could not be bounded"),
+    }
+    bound_broker(shared, around).await;
+}
+
+/// The same for the file of our own broker, which lies on the same disk.
+async fn bound_broker(shared: &Shared, around: Option<FileSystem>) {
+    let growth = around.and_then(FileSystem::broker_growth_max);
+    let free = around.map_or(u64::MAX, |around| around.free);
+    for mesh in &shared.meshes {
+        let Some(connector) = mesh.connector() else {
+            continue;
+        };
+        let Some(bounding) = connector.bound(growth, free) else {
+            continue;
+        };
+        if let Err(error) = bounding.await {
+            tracing::warn!(%error, "the growth of the broker's file could not be bounded");
+        }
+        // Every mesh that is hosted here lies in that one file.
+        return;
     }
 }
 

@@ -15,7 +15,7 @@ use heddle_core::drain::{BrokerAnswer, RowMove, drain};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_store::{DueRow, Settle};
-use heddle_wire::broker::{SendItem, Verdict};
+use heddle_wire::broker::{Envelope, SendItem, Verdict};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
@@ -51,7 +51,12 @@ pub(crate) async fn run(
                     batches.push(transmit(&shared, &mesh, &live, rows));
                     continue;
                 }
-                Ok(Taken::Nothing { next }) => wait = wait.min(next),
+                Ok(Taken::Nothing { next }) => {
+                    if next.is_none() && batches.is_empty() {
+                        mesh.refusals.has_drained();
+                    }
+                    wait = next.map_or(wait, |next| wait.min(next));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "the outbox cannot be read");
                     wait = STORE_WAIT;
@@ -110,7 +115,10 @@ impl Pause {
 
 pub(crate) enum Taken {
     Rows(Vec<DueRow>),
-    Nothing { next: Duration },
+    /// And when something is due again; `None` where nothing waits.
+    Nothing {
+        next: Option<Duration>,
+    },
 }
 
 pub(crate) async fn take(
@@ -132,7 +140,7 @@ pub(crate) async fn take(
     }
     let next = shared.store.next_due(id).await?;
     Ok(Taken::Nothing {
-        next: next.map_or(IDLE_LOOK, |due| due.saturating_sub(now)),
+        next: next.map(|due| due.saturating_sub(now)),
     })
 }
 
@@ -149,17 +157,17 @@ pub(crate) async fn transmit(
     let mut moves = Vec::with_capacity(rows.len());
     for mut row in rows {
         match item(&mut row) {
-            Some(item) => {
+            Ok(item) => {
                 items.push(item);
                 sent.push(row);
             }
-            // Our own frozen bytes do not parse: the row was damaged after accept. Nothing was sent, so
+            // Our own frozen bytes have changed: the row was damaged after accept. Nothing was sent, so
             // nothing was refused, and only a refusal or age kills.
-            None => moves.push(settle(
+            Err(why) => moves.push(settle(
                 shared,
                 &row,
                 RowMove::Park {
-                    reason: "damaged: the stored payload cannot be read".to_owned(),
+                    reason: format!("damaged: {why}"),
                 },
             )),
         }
@@ -189,7 +197,7 @@ pub(crate) async fn transmit(
         }
         moves.push(settle(shared, row, next));
     }
-    mesh.set_refused(refused, shared.clock.mono());
+    mesh.refusals.note(refused, shared.clock.mono());
     let elapsed = shared.clock.mono().saturating_sub(started);
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;
@@ -232,13 +240,21 @@ pub(crate) async fn settle_until_done(shared: &Shared, moves: Vec<Settle>) {
     }
 }
 
-fn item(row: &mut DueRow) -> Option<SendItem> {
-    let text = String::from_utf8(std::mem::take(&mut row.payload)).ok()?;
-    Some(SendItem {
+/// The row as it is sent. A disk that changed a letter of it since it was accepted must not have the last word: what
+/// the broker gets is what the caller was promised, or nothing.
+fn item(row: &mut DueRow) -> Result<SendItem, &'static str> {
+    const UNREADABLE: &str = "the stored payload cannot be read";
+    let text = String::from_utf8(std::mem::take(&mut row.payload)).map_err(|_| UNREADABLE)?;
+    let envelope = Envelope::parse(text.as_bytes()).map_err(|_| UNREADABLE)?;
+    let found = envelope.wire_fingerprint().map_err(|_| UNREADABLE)?;
+    if found != row.wire_fingerprint {
+        return Err("the stored payload is not what was accepted");
+    }
+    Ok(SendItem {
         agent: row.agent.clone(),
         client_message_id: row.client_message_id.clone(),
         epoch: None,
-        envelope: RawValue::from_string(text).ok()?,
+        envelope: RawValue::from_string(text).map_err(|_| UNREADABLE)?,
     })
 }
 

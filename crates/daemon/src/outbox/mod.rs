@@ -2,8 +2,10 @@
 
 pub(crate) mod accept;
 pub(crate) mod age;
+mod count;
 pub(crate) mod disk;
 pub(crate) mod drain;
+mod owed;
 pub(crate) mod prune;
 pub(crate) mod requeue;
 #[cfg(test)]

@@ -230,19 +230,41 @@ pub(crate) async fn find_row(shared: &Shared, row: RowId) -> Result<OutboxRow, P
         .ok_or_else(|| Problem::new(ErrorCode::NotFound, format!("no outbox row {row}")))
 }
 
+/// The envelope of a row, if it still is what was accepted.
+fn whole(row: &OutboxRow) -> Option<Envelope> {
+    let envelope = Envelope::parse(&row.payload).ok()?;
+    let found = envelope.wire_fingerprint().ok()?;
+    (found == row.wire_fingerprint).then_some(envelope)
+}
+
+fn damaged(row: &OutboxRow) -> Problem {
+    from_wire::invalid(format!(
+        "the stored payload of row {} is not what was accepted; it is not sent like this",
+        row.row
+    ))
+    .next("Say again what was meant: --patch-payload FILE, with {\"message\": \"…\"} in the file (and meta and reply_to_id, where it had any).")
+}
+
 /// The old request, with the patch's fields in place of its own (C19: the rest travels along).
 fn patched(old: &OutboxRow, patch: Option<Value>) -> Result<SendBody, Problem> {
-    let envelope = Envelope::parse(&old.payload)
-        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
-    let body = SendBody {
+    let mut body = SendBody {
         to: old.to.clone(),
-        message: envelope.body,
         priority: Some(old.priority.as_str().to_owned()),
-        meta: envelope.meta,
-        reply_to_id: (!envelope.reply_to.is_empty()).then_some(envelope.reply_to),
         mentions: old.mentions.clone(),
         ..SendBody::default()
     };
+    match whole(old) {
+        Some(envelope) => {
+            body.message = envelope.body;
+            body.meta = envelope.meta;
+            body.reply_to_id = (!envelope.reply_to.is_empty()).then_some(envelope.reply_to);
+        }
+        // Nothing of it can be trusted: what was meant must be said again.
+        None if patch
+            .as_ref()
+            .is_some_and(|patch| patch.get("message").is_some()) => {}
+        None => return Err(damaged(old)),
+    }
     let Some(patch) = patch else {
         return Ok(body);
     };

@@ -3,6 +3,7 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use heddle_core::pressure::FileSystem;
 use heddle_store::{
     BackupError, Checkup, MeshCheck, check_up, had_effects, is_bare, problem_in, quick_problem,
 };
@@ -29,6 +30,7 @@ pub fn look(home: &Path) -> DoctorView {
         next: "`heddle up` starts one.".to_owned(),
     }];
     if bytes(home, "data.db") == 0 && left(home).is_none() {
+        findings.extend(config(home).err());
         findings.push(fine(
             "data.db",
             "there is none yet; the first start makes it",
@@ -41,6 +43,14 @@ pub fn look(home: &Path) -> DoctorView {
         findings,
         ops: Vec::new(),
     }
+}
+
+/// The settings, or what is wrong with them.
+fn config(home: &Path) -> Result<Config, Finding> {
+    Config::load(&home.join("config.toml")).map_err(|error| {
+        let next = "Correct the file; the next start would refuse it.";
+        wrong("config.toml", error.to_string(), next)
+    })
 }
 
 /// What the files say. `with_sync`: also how the tables say that the sync stands, for want of a daemon
@@ -115,6 +125,35 @@ fn effects_older(home: &Path) -> Option<Finding> {
 
 /// What would keep a daemon from starting in this home, as far as a quick look tells.
 pub fn trouble(home: &Path) -> Option<String> {
+    let is_damaged = |name: &str| {
+        let problem = (bytes(home, name) > 0).then(|| quick_problem(&home.join(name)));
+        problem
+            .flatten()
+            .map(|why| format!("{name} is damaged: {why}"))
+    };
+    let config = Config::load(&home.join("config.toml")).err();
+    config
+        // Its first line names the file and the place; the doctor shows the rest.
+        .map(|error| {
+            error
+                .to_string()
+                .lines()
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .or_else(|| store_trouble(home))
+        .or_else(|| is_damaged("broker.db"))
+        .or_else(|| {
+            let around = around(home).ok()?;
+            let kb = around.free >> 10;
+            around
+                .is_full()
+                .then(|| format!("the disk is full: {kb} KB are free"))
+        })
+}
+
+fn store_trouble(home: &Path) -> Option<String> {
     let data = home.join("data.db");
     if bytes(home, "data.db") > 0 && (left(home).is_none() || !is_bare(&data)) {
         if let Some(problem) = quick_problem(&data) {
@@ -245,12 +284,9 @@ fn blobs(checkup: &Checkup) -> Finding {
 
 /// What the settings do not name is not served, and would be missed by nobody.
 fn served(home: &Path, checkup: &Checkup) -> Finding {
-    let config = match Config::load(&home.join("config.toml")) {
+    let config = match config(home) {
         Ok(config) => config,
-        Err(error) => {
-            let next = "Correct the file; the next start would refuse it.";
-            return wrong("meshes", error.to_string(), next);
-        }
+        Err(finding) => return finding,
     };
     let is_named = |name: &str| {
         let mut named = config
@@ -344,17 +380,51 @@ fn old_files(checkup: &Checkup) -> Option<Finding> {
     Some(finding)
 }
 
+/// The file system that a home lies on.
+fn around(home: &Path) -> std::io::Result<FileSystem> {
+    let stat = rustix::fs::statvfs(home)?;
+    Ok(FileSystem {
+        size: stat.f_blocks.saturating_mul(stat.f_frsize),
+        free: stat.f_bavail.saturating_mul(stat.f_frsize),
+    })
+}
+
 fn disk(home: &Path) -> Finding {
-    let free = match rustix::fs::statvfs(home) {
-        Ok(stat) => stat.f_bavail.saturating_mul(stat.f_frsize),
+    let free = match around(home) {
+        Ok(around) => around.free,
         Err(error) => return wrong("disk", error.to_string(), "Check the disk."),
     };
     let mb = free >> 20;
     if free < FREE_BYTES_MIN {
-        let next = "Free some space; `heddle daemon outbox prune --confirm` gives back what was delivered.";
-        return wrong("disk", format!("only {mb} MB are free"), next);
+        let next = "Free some space on this disk; `heddle daemon outbox prune --older-than 0s --confirm` gives back what messages hold that will not be sent any more.";
+        return wrong(
+            "disk",
+            format!("only {mb} MB are free; {}", held(home)),
+            next,
+        );
     }
     fine("disk", format!("{mb} MB are free"))
+}
+
+/// What holds the room of a home, the largest first.
+fn held(home: &Path) -> String {
+    let folder = |name: &str| {
+        let files = std::fs::read_dir(home.join(name)).into_iter().flatten();
+        let files = files.filter_map(|file| file.ok()?.metadata().ok());
+        files.map(|file| file.len()).sum::<u64>()
+    };
+    let with_log = |name: &str| bytes(home, name) + bytes(home, &format!("{name}-wal"));
+    let mut held = [
+        ("data.db (messages, memory, files)", with_log("data.db")),
+        (
+            "broker.db (the history of its meshes)",
+            with_log("broker.db"),
+        ),
+        ("the logs", folder("logs")),
+    ];
+    held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    let held = held.map(|(name, bytes)| format!("{name} {} MB", bytes.div_ceil(1 << 20)));
+    format!("of this home {}", held.join(", "))
 }
 
 /// Everything in the home but what a person has written there is for its owner alone (LF-37).

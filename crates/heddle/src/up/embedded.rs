@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use heddle_broker::limiter::{AnyLimiter, LocalLimiter};
 use heddle_broker::members::Members as _;
+use heddle_broker::storage::sqlite::OpenError;
 use heddle_broker::storage::{
     DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
 };
@@ -16,7 +17,7 @@ use heddle_broker::{Broker, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::AgentName;
 use heddle_daemon::link::{
-    ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, ws_config,
+    Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, ws_config,
 };
 use heddle_daemon::{Durability, HomeDesks, Prepared};
 use heddle_wire::broker::{EffectCall, ReplyResult};
@@ -59,7 +60,10 @@ impl Embedded {
     ) -> Result<Self, CliError> {
         let file = prepared.home().broker_data();
         let storage = SqliteStorage::open_checked(options(&file, durability));
-        let storage = storage.map_err(|error| cannot_open(&file, &error))?;
+        let storage = storage.map_err(|error| match error {
+            OpenError::Damaged(why) => damaged(&why),
+            error => cannot_open(&file, &error),
+        })?;
         let hosted = Hosted {
             mesh: prepared.mesh().clone(),
             key: prepared.public_key(),
@@ -142,6 +146,17 @@ impl Embedded {
         let storage = self.storage;
         let _ = tokio::task::spawn_blocking(move || storage.stop()).await;
     }
+}
+
+/// The broker's file of a home has a verb of its own that brings it back.
+fn damaged(why: &str) -> CliError {
+    let message = format!("broker.db is damaged: {why}; nothing was changed");
+    CliError::new(exit::FAILED, message).next(
+        "First put the last backup in its place: `heddle daemon restore FILE --only broker`, where FILE is what \
+         `heddle doctor --backup FILE` made; the damaged file is kept. Without one, move broker.db away and start again: a \
+         new one is made, everything in data.db stays, guests have to join anew, and work that waited in a queue is only \
+         in the damaged file.",
+    )
 }
 
 fn failed(error: String) -> CliError {
@@ -278,6 +293,14 @@ impl Connector for InProcess {
                 .await;
             let waiting = waiting.map_err(|error| ConnectError(error.to_string()))?;
             Ok(!waiting.is_empty())
+        }))
+    }
+
+    fn bound(&self, growth: Option<u64>, free: u64) -> Option<Bounding<'_>> {
+        self.storage.bound_log(free);
+        Some(Box::pin(async move {
+            let bounded = self.storage.bound_growth(growth).await;
+            bounded.map_err(|error| ConnectError(error.to_string()))
         }))
     }
 

@@ -34,6 +34,11 @@ impl SmallDisk {
         assert!(ran.unwrap().success());
     }
 
+    pub fn free_bytes(&self) -> u64 {
+        let stat = rustix::fs::statvfs(&self.0).unwrap();
+        stat.f_bavail * stat.f_frsize
+    }
+
     fn ballast(&self) -> PathBuf {
         self.0.join("ballast")
     }

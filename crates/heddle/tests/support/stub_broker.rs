@@ -34,6 +34,8 @@ pub enum Script {
 struct State {
     script: Script,
     features: Value,
+    /// What it says in place of the challenge and of the welcome.
+    greeting: [Option<String>; 2],
     /// Every transmission: client id and the envelope's exact text.
     sends: Vec<(String, String)>,
     committed: BTreeMap<String, (String, u64, String)>,
@@ -71,6 +73,7 @@ impl StubBroker {
             state: Arc::new(Mutex::new(State {
                 script: Script::Commit,
                 features: good_features(),
+                greeting: [None, None],
                 sends: Vec::new(),
                 committed: BTreeMap::new(),
                 close_codes: Vec::new(),
@@ -124,6 +127,12 @@ impl StubBroker {
         self.state.lock().unwrap().features = features;
     }
 
+    /// Says this in place of its challenge, or of its welcome.
+    pub fn greets(&self, challenge: Option<&str>, welcome: Option<&str>) {
+        self.state.lock().unwrap().greeting =
+            [challenge, welcome].map(|text| text.map(str::to_owned));
+    }
+
     /// The envelopes that came in under this id, in order.
     pub fn sends_of(&self, id: &str) -> Vec<String> {
         let state = self.state.lock().unwrap();
@@ -154,10 +163,8 @@ impl StubBroker {
         let Ok(mut ws) = accept_hdr(stream, note) else {
             return;
         };
-        say(
-            &mut ws,
-            &json!({"type": "challenge", "protocol": 1, "nonce": "n"}),
-        );
+        let challenge = json!({"type": "challenge", "protocol": 1, "nonce": "n"});
+        self.greet(&mut ws, 0, &challenge);
         while let Ok(message) = ws.read() {
             match message {
                 Message::Text(text) => {
@@ -184,7 +191,7 @@ impl StubBroker {
                     "type": "welcome", "epoch": 1, "generation": 1,
                     "features": self.state.lock().unwrap().features, "roster": roster(frame),
                 });
-                say(ws, &welcome);
+                self.greet(ws, 1, &welcome);
             }
             "send" => return self.take_batch(ws, frame, text),
             "request" => {
@@ -196,6 +203,14 @@ impl StubBroker {
             _ => {}
         }
         true
+    }
+
+    /// The frame, or what the test says in its place.
+    fn greet(&self, ws: &mut WebSocket<TcpStream>, step: usize, frame: &Value) {
+        match self.state.lock().unwrap().greeting[step].clone() {
+            Some(text) => drop(ws.send(Message::text(text))),
+            None => say(ws, frame),
+        }
     }
 
     fn take_batch(&self, ws: &mut WebSocket<TcpStream>, frame: &Value, text: &str) -> bool {

@@ -29,7 +29,7 @@ pub(crate) use {
     receive::{HAS_KEY, INSERT, RAISE_CURSOR},
     retention::{FORGET_HOOKS, LEAVE_IDS, LOOK, MARK_PRUNED, PRUNE_CUTOFF, TAKE},
     search::SEARCH,
-    session::{MOVE, OLDEST_UNREAD, SESSION},
+    session::{ENTER, MOVE, OLDEST_UNREAD, SESSION},
 };
 
 pub(crate) use damage::damaged;

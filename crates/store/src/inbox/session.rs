@@ -40,7 +40,35 @@ pub(crate) const MOVE: &str = "
     ON CONFLICT (mesh_id, agent, session)
     DO UPDATE SET read_through = excluded.read_through, used_at = excluded.used_at";
 
+pub(crate) const ENTER: &str = "
+    INSERT INTO inbox_session (mesh_id, agent, session, read_through, created_at, used_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT DO NOTHING";
+
 impl Store {
+    /// From now on the session is known, at the place where it begins, so that what a sibling acknowledges is not
+    /// hidden from it. It is given nothing by this; one that is known already stays as it is.
+    pub async fn inbox_enter(
+        &self,
+        key: SessionKey,
+        now: WallMs,
+    ) -> Result<SessionCursor, StoreError> {
+        self.write_relaxed(move |connection| {
+            let found = read(connection, &key)?;
+            connection.prepare_cached(ENTER)?.execute(params![
+                key.mesh.0.to_bytes(),
+                key.agent.as_str(),
+                key.session.as_str(),
+                found.read_through,
+                now.0,
+            ])?;
+            Ok(SessionCursor {
+                created_at: found.created_at.or(Some(now)),
+                ..found
+            })
+        })
+        .await
+    }
+
     /// A session that is new begins with what nobody has acknowledged yet.
     pub async fn inbox_session(&self, key: SessionKey) -> Result<SessionCursor, StoreError> {
         self.read(move |connection| read(connection, &key)).await

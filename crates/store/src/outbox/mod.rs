@@ -26,7 +26,7 @@ pub(crate) use {
     insert::{INSERT, INSERT_IF_FREE},
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
-    prune::{EMPTY, LOOK, RETIRE},
+    prune::{EMPTY, HAS_DEAD, INFLIGHT_BYTES, LOOK, PENDING_BYTES, RETIRE},
     recover::{NOTE_INTERRUPTED, RECOVER_INFLIGHT, RECOVER_OPS, RECOVER_PENDING},
     requeue::ABORT,
     row::BY_ID_KEY,

@@ -6,9 +6,10 @@
 //! therefore counts the pages in use.
 
 use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
 use heddle_core::limits::PRUNE_LOOK_MAX;
 use heddle_core::outbox_status::OutboxStatus;
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -40,9 +41,6 @@ pub struct Usage {
     pub spare_bytes: u64,
 }
 
-/// As many as SQLite can count.
-const PAGES_MAX: u32 = u32::MAX - 1;
-
 pub(crate) const LOOK: &str = "
     SELECT arrival, length(payload) FROM outbox
     WHERE arrival > ?1 AND arrival <= ?2 AND (?7 OR length(payload) > 0) AND enqueued_at < ?3
@@ -62,6 +60,19 @@ pub(crate) const RETIRE: &str = "
 pub(crate) const PAYLOAD_BYTES: &str = "
     SELECT max(arrival), ifnull(sum(length(payload)), 0)
     FROM (SELECT arrival, payload FROM outbox WHERE arrival > ?1 ORDER BY arrival LIMIT 5000)";
+
+// A prune would give something back. Delivered rows are given back under pressure without one.
+pub(crate) const HAS_DEAD: &str = "
+    SELECT EXISTS (SELECT 1 FROM outbox WHERE status = 'dead' AND length(payload) > 0)
+        OR EXISTS (SELECT 1 FROM outbox WHERE status = 'aborted' AND length(payload) > 0)";
+
+// Two indexes, so two statements.
+pub(crate) const PENDING_BYTES: &str = "
+    SELECT count(*), ifnull(sum(length(payload)), 0) FROM outbox INDEXED BY outbox_due
+    WHERE mesh_id = ?1 AND status = 'pending'";
+
+pub(crate) const INFLIGHT_BYTES: &str = "
+    SELECT count(*), ifnull(sum(length(payload)), 0) FROM outbox WHERE mesh_id = ?1 AND status = 'inflight'";
 
 impl Store {
     /// Looks through one stretch behind `after` (0 to begin with).
@@ -172,32 +183,32 @@ impl Store {
     /// From now on the file grows by no more than this: what would need more finds the disk full. `None`
     /// lets it grow as it likes. It never shrinks.
     pub async fn bound_growth(&self, bytes: Option<u64>) -> Result<(), StoreError> {
-        self.write_relaxed(move |connection| {
-            let pages_max = match bytes {
-                None => PAGES_MAX,
-                Some(bytes) => pages_within(connection, bytes)?,
-            };
-            connection.pragma_update_and_check(None, "max_page_count", pages_max, |_| Ok(()))?;
-            Ok(())
+        self.write_relaxed(move |connection| Ok(heddle_sqlite::bound_growth(connection, bytes)?))
+            .await
+    }
+
+    /// Whether rows that will not be sent any more still have payloads.
+    pub async fn outbox_has_dead_payloads(&self) -> Result<bool, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(HAS_DEAD)?;
+            Ok(statement.query_row([], |row| row.get(0))?)
         })
         .await
     }
-}
 
-/// Pages of a file that is so much longer than it is on the disk now. Its log may already hold more pages;
-/// they have their place in it still before them.
-fn pages_within(connection: &Connection, growth: u64) -> Result<u32, StoreError> {
-    let value = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let page_bytes = u64::try_from(value("page_size")?).unwrap_or(0).max(1);
-    let length = connection
-        .path()
-        .and_then(|path| std::fs::metadata(path).ok());
-    let pages = match length {
-        Some(metadata) => metadata.len() / page_bytes,
-        None => u64::try_from(value("page_count")?).unwrap_or(u64::MAX),
-    };
-    let pages = pages.saturating_add(growth / page_bytes);
-    Ok(u32::try_from(pages)
-        .unwrap_or(PAGES_MAX)
-        .clamp(1, PAGES_MAX))
+    /// What a mesh has still to send, in rows and bytes of their payloads.
+    pub async fn outbox_waiting(&self, mesh: MeshId) -> Result<(u64, u64), StoreError> {
+        self.read(move |connection| {
+            let mut waiting = (0, 0);
+            for sql in [PENDING_BYTES, INFLIGHT_BYTES] {
+                let mut statement = connection.prepare_cached(sql)?;
+                let (rows, bytes): (i64, i64) = statement
+                    .query_row([mesh.0.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                waiting.0 += u64::try_from(rows).unwrap_or(0);
+                waiting.1 += u64::try_from(bytes).unwrap_or(0);
+            }
+            Ok(waiting)
+        })
+        .await
+    }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
+use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{ClientMessageId, MeshId, RowId};
 use heddle_core::limits::DUE_WINDOW_ROWS;
 use heddle_core::names::AgentName;
@@ -29,6 +30,8 @@ pub struct DueRow {
     pub agent: AgentName,
     pub client_message_id: ClientMessageId,
     pub payload: Vec<u8>,
+    /// What the payload was when it was accepted.
+    pub wire_fingerprint: Fingerprint,
     pub attempts: u32,
     pub enqueued_at: WallMs,
     pub priority: Priority,
@@ -38,7 +41,7 @@ macro_rules! select_due {
     ($tail:literal) => {
         concat!(
             "SELECT arrival, row_id, agent, client_message_id, priority, payload, attempts,
-                 enqueued_at
+                 enqueued_at, wire_fingerprint
              FROM outbox ",
             $tail
         )
@@ -271,6 +274,7 @@ fn read_due_row(row: &Row<'_>) -> Result<(i64, DueRow), StoreError> {
             payload: cells.get()?,
             attempts: cells.get()?,
             enqueued_at: cells.wall()?,
+            wire_fingerprint: cells.fingerprint()?,
         },
     ))
 }

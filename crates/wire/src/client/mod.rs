@@ -52,6 +52,13 @@ impl Client {
         self
     }
 
+    /// The same, for a question that the daemon answers within this time, whoever else it asks meanwhile.
+    #[must_use]
+    pub fn within(mut self, time: Duration) -> Self {
+        self.patience = time + HASTY_TIMEOUT;
+        self
+    }
+
     /// The same, for a question that the daemon itself takes this much longer to answer.
     #[must_use]
     fn waiting(mut self, longer: Duration) -> Self {

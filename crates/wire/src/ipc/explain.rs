@@ -71,6 +71,9 @@ pub struct ExplainView {
     pub chain: Vec<OutboxRow>,
     /// True where the broker could not be asked: what stands here is what this home knows.
     pub stale: bool,
+    /// Why it could not, in words about the broker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stale_why: Option<String>,
     /// Of an op: what it is about, and what became of it in the data of this home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<DataStoryView>>,

@@ -57,7 +57,8 @@ pub use queue::{
 };
 pub use send::{SendAnswer, SendBody, SendStatus};
 pub use status::{
-    Compat, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict, Version,
+    Compat, DiskView, Health, InboxFigures, MeshStatus, OutboxFigures, Span, StatusView, Verdict,
+    Version,
 };
 pub use story::{DataArrivalView, DataRequestView, DataRowView, DataStoryView, Story};
 pub use sync::{

@@ -36,6 +36,9 @@ pub struct MeshStatus {
     /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limited: Option<String>,
+    /// Whether its broker leaves messages waiting, for so long that it is told in `degraded`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_up: bool,
     /// Why its broker does not let this home in, where it does not: waiting would not change that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -50,6 +53,17 @@ pub struct MeshStatus {
     pub sync: Option<SyncView>,
 }
 
+/// How short of room this home is, where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DiskView {
+    /// `high`, `refusing` or `inbound_only`.
+    pub pressure: String,
+    /// `disk`, or `budget` where `disk_budget_mb` is what is used up.
+    pub by: String,
+    /// Whether a prune would give something back.
+    pub can_prune: bool,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusView {
     pub running: bool,
@@ -61,6 +75,8 @@ pub struct StatusView {
     pub durability: String,
     /// What is wrong, in sentences; empty when all is well.
     pub degraded: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskView>,
     /// Meshes whose data is in the store and that `config.toml` does not name: they are not served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unserved: Vec<String>,
@@ -118,6 +134,30 @@ impl StatusView {
                 !self.unserved.is_empty() || self.meshes.iter().any(needs_a_person),
                 Verdict::Degraded,
                 "heddle doctor",
+            ),
+            (
+                self.disk.as_ref().is_some_and(|disk| disk.can_prune),
+                Verdict::Degraded,
+                "heddle daemon outbox prune --older-than 0s --confirm",
+            ),
+            // The doctor says what holds the room of the disk, the list what a message waits for.
+            (
+                self.disk.as_ref().is_some_and(|disk| disk.by == "disk"),
+                Verdict::Degraded,
+                "heddle doctor",
+            ),
+            (
+                self.disk.is_some(),
+                Verdict::Degraded,
+                "heddle daemon outbox list",
+            ),
+            // Nothing else is wrong: the list says what each of them waits for.
+            (
+                !self.degraded.is_empty()
+                    && self.degraded.len()
+                        == self.meshes.iter().filter(|mesh| mesh.held_up).count(),
+                Verdict::Degraded,
+                "heddle daemon outbox list",
             ),
             (
                 !self.degraded.is_empty(),
@@ -191,6 +231,8 @@ pub struct Compat {
 mod tests {
     use super::*;
 
+    const PRUNE: &str = "heddle daemon outbox prune --older-than 0s --confirm";
+
     #[test]
     fn the_verdict_is_the_worst_that_holds() {
         let well: StatusView = serde_json::from_str(
@@ -215,6 +257,19 @@ mod tests {
             degraded.judge(),
             (Verdict::Degraded, "heddle logs --level warn")
         );
+        for (by, can_prune, next) in [
+            ("disk", false, "heddle doctor"),
+            ("budget", false, "heddle daemon outbox list"),
+            ("disk", true, PRUNE),
+            ("budget", true, PRUNE),
+        ] {
+            degraded.disk = Some(DiskView {
+                pressure: "refusing".to_owned(),
+                by: by.to_owned(),
+                can_prune,
+            });
+            assert_eq!(degraded.judge(), (Verdict::Degraded, next), "{by}");
+        }
         assert_eq!(well.judged().verdict, "ok");
     }
 }

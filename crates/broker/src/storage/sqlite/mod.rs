@@ -34,10 +34,13 @@ mod traffic;
 mod upkeep;
 mod uploads;
 
+use std::sync::Arc;
+
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
-use heddle_sqlite::{Database, WriteError};
+use heddle_core::pressure::log_pages;
+use heddle_sqlite::{Database, LogBounds, WriteError};
 pub use heddle_sqlite::{Durability, OpenError, Options, Stats};
 use rusqlite::Connection;
 
@@ -54,13 +57,18 @@ use error::JobError;
 #[derive(Clone)]
 pub struct SqliteStorage {
     database: Database,
+    log_bounds: Arc<LogBounds>,
 }
 
 impl SqliteStorage {
     /// Opens the file, creates it if it is missing, and brings its schema up to date. Blocks.
     pub fn open(options: Options) -> Result<Self, OpenError> {
+        let log_bounds = Arc::clone(&options.log_bounds);
         let database = Database::open(options, &schema::MIGRATIONS)?;
-        Ok(Self { database })
+        Ok(Self {
+            database,
+            log_bounds,
+        })
     }
 
     /// The same for the one that holds the folder: a damaged file is refused with its bytes unchanged.
@@ -81,6 +89,21 @@ impl SqliteStorage {
 
     pub fn stats(&self) -> Stats {
         self.database.stats()
+    }
+
+    /// The log stays as short as a disk with this much room wants it.
+    pub fn bound_log(&self, free_bytes: u64) {
+        let (idle_pages, hard_pages) = log_pages(free_bytes);
+        self.log_bounds.set(idle_pages, hard_pages);
+    }
+
+    /// From now on the file grows by no more than this: a message that needs more is told that the disk is full.
+    /// `None` lets it grow as it likes.
+    pub async fn bound_growth(&self, bytes: Option<u64>) -> Result<(), StorageError> {
+        let bounded = self.database.write_relaxed(move |connection| {
+            Ok::<_, JobError>(heddle_sqlite::bound_growth(connection, bytes)?)
+        });
+        Ok(bounded.await?)
     }
 
     /// A write on a mesh that exists.

@@ -33,6 +33,10 @@ use crate::shared::store_problem;
 
 /// How long one request waits for a level at most; who wants more asks again.
 const WAIT_SECONDS_MAX: u64 = 30;
+/// How long the broker has for its part of a story: what this home knows is worth more than a long silence.
+const ASK_WITHIN: Duration = Duration::from_secs(3);
+/// And where next to no time is left.
+const ASK_WITHIN_MIN: Duration = Duration::from_millis(200);
 const LOOK_AGAIN_FIRST: Duration = Duration::from_millis(10);
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(500);
 
@@ -63,11 +67,17 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
         Ok(row) => row,
         Err(problem) => return of_other(&ipc, whose, &id, problem).await,
     };
-    let mut view = story(&ipc, row).await?;
+    let started = ipc.shared.clock.mono();
     let Some(level) = level else {
-        return ok(&view);
+        return ok(&story(&ipc, row, ASK_WITHIN).await?);
     };
-    let deadline = ipc.shared.clock.mono() + Duration::from_secs(seconds);
+    let deadline = started + Duration::from_secs(seconds);
+    // Whoever waits is answered when the time is over, whatever the broker does.
+    let left = || {
+        let left = deadline.saturating_sub(ipc.shared.clock.mono());
+        left.clamp(ASK_WITHIN_MIN, ASK_WITHIN)
+    };
+    let mut view = story(&ipc, row, left()).await?;
     let mut pause = LOOK_AGAIN_FIRST;
     while !view.has_reached(level) && !view.is_over() && ipc.shared.clock.mono() < deadline {
         tokio::select! {
@@ -75,7 +85,7 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
             () = ipc.shared.shutdown.cancelled() => break,
         }
         pause = (pause * 2).min(LOOK_AGAIN_MAX);
-        view = story(&ipc, find(&ipc, &id, &scope).await?).await?;
+        view = story(&ipc, find(&ipc, &id, &scope).await?, left()).await?;
     }
     view.reached = Some(view.has_reached(level));
     ok(&view)
@@ -125,20 +135,20 @@ fn parse_level(text: &str) -> Result<Level, Problem> {
     })
 }
 
-async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
+async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Problem> {
     let outbox = told(ipc, &row).await?;
     let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
     let mesh = mesh.map(AsRef::as_ref);
-    let asked = ask(mesh, &row).await;
+    let asked = ask(mesh, &row, within).await;
     // A row that is done was committed, whether or not the broker can be asked now.
     let known = || known_here(&outbox);
     // Another request under this id, of an earlier life of this home: its story is not ours.
     let is_foreign = |told: &Explained| told.wire_fingerprint != row.wire_fingerprint.to_hex();
-    let (broker, explained, stale) = match asked {
-        Asking::Explained(told) if is_foreign(&told) => (known(), None, false),
-        Asking::Explained(told) => (Some(broker(mesh, &told)), Some(told), false),
-        Asking::Absent => (known(), None, false),
-        Asking::Unreachable => (known(), None, true),
+    let (broker, explained, stale_why) = match asked {
+        Asking::Explained(told) if is_foreign(&told) => (known(), None, None),
+        Asking::Explained(told) => (Some(broker(mesh, &told)), Some(told), None),
+        Asking::Absent => (known(), None, None),
+        Asking::Unreachable(why) => (known(), None, Some(why)),
     };
     let mut view = ExplainView {
         id: outbox.client_message_id.clone(),
@@ -167,7 +177,8 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
             attempts_log: Vec::new(),
             ..outbox
         },
-        stale,
+        stale: stale_why.is_some(),
+        stale_why,
         data: None,
         reached: None,
     };
@@ -190,21 +201,32 @@ async fn story(ipc: &Ipc, row: Row) -> Result<ExplainView, Problem> {
 enum Asking {
     Explained(Box<Explained>),
     Absent,
-    Unreachable,
+    Unreachable(String),
 }
 
-async fn ask(mesh: Option<&MeshState>, row: &Row) -> Asking {
+async fn ask(mesh: Option<&MeshState>, row: &Row, within: Duration) -> Asking {
     let Some(mesh) = mesh else {
-        return Asking::Unreachable;
+        return Asking::Unreachable("its mesh is not served by this home any more".to_owned());
     };
-    let asked = mesh.ask(Asked::Explain {
+    // One that has left questions unanswered is given a moment, in case it is back.
+    let within = if mesh.is_answering() {
+        within
+    } else {
+        ASK_WITHIN_MIN.min(within)
+    };
+    let asked = Asked::Explain {
         agent: row.sender.agent.clone(),
         client_message_id: row.client_message_id.clone(),
-    });
+    };
+    let asked = mesh.ask_within(asked, within);
     match asked.await {
         Ok(ReplyResult::Explained(explained)) => Asking::Explained(explained),
         Ok(ReplyResult::Absent) => Asking::Absent,
-        Ok(_) | Err(_) => Asking::Unreachable,
+        Ok(_) => Asking::Unreachable(format!(
+            "the broker of mesh {} gave another answer than was asked for",
+            mesh.mesh.name
+        )),
+        Err(problem) => Asking::Unreachable(problem.detail),
     }
 }
 

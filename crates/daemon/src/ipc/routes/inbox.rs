@@ -9,7 +9,7 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{MeshId, Party};
 use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::names::{AgentName, SessionName};
-use heddle_store::{AckedItems, InboxFilter, InboxRow, InboxRows, SessionKey};
+use heddle_store::{AckedItems, InboxFilter, InboxRow, InboxRows, SessionCursor, SessionKey};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{InboxItem, InboxPage};
 use heddle_wire::problem::Problem;
@@ -55,8 +55,7 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     // Read before the rows: behind it, nothing can have been missed.
     let last_arrival = store.last_arrival().await.map_err(|e| store_problem(&e))?;
     if let Some(session) = &session {
-        let cursor = store.inbox_session(session.clone()).await;
-        let cursor = cursor.map_err(|error| store_problem(&error))?;
+        let cursor = place_of(&ipc.shared, session).await?;
         filter.after = filter.after.max(Some(cursor.read_through));
         if !query.all {
             filter.acked = cursor
@@ -83,6 +82,28 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         as_of: freshness.as_of,
         warnings: warnings::take(&ipc, mesh, &owner).await,
     })
+}
+
+/// Where the session stands. One that reads for the first time is known from then on, also if it only peeks: what a
+/// sibling acknowledges afterwards is still there for it.
+async fn place_of(shared: &Shared, session: &SessionKey) -> Result<SessionCursor, Problem> {
+    let store = &shared.store;
+    let found = store.inbox_session(session.clone()).await;
+    let found = found.map_err(|error| store_problem(&error))?;
+    if found.created_at.is_some() {
+        return Ok(found);
+    }
+    match store
+        .inbox_enter(session.clone(), shared.clock.wall())
+        .await
+    {
+        Ok(entered) => Ok(entered),
+        // A full disk is no reason not to read.
+        Err(error) => {
+            tracing::warn!(%error, "a session that reads could not be noted");
+            Ok(found)
+        }
+    }
 }
 
 /// The session that reads, if one is named. Advancing moves it behind everything, so what a filter

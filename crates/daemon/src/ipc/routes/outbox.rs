@@ -20,8 +20,9 @@ use super::send::agent;
 use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
-use crate::mesh::{MeshState, is_limited};
+use crate::mesh::MeshState;
 use crate::outbox::{disk, prune, requeue};
+use crate::refusals::is_limited;
 use crate::shared::{Shared, store_problem};
 
 #[derive(Debug, Deserialize)]
@@ -304,7 +305,7 @@ fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
             "the limiter does not let it in for now ({why}); it is tried again by itself"
         ));
     }
-    let why = mesh.refused(shared.clock.mono())?;
+    let (why, _) = mesh.refusals.told(shared.clock.mono())?;
     Some(format!("the broker takes nothing for now ({why})"))
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     }));
     if parked > 0 {
         degraded.push(format!(
-            "{parked} damaged outbox rows wait until they are mended (the log names them); the others go on"
+            "{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
         ));
     }
     let view = StatusView {
@@ -66,6 +66,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         },
         durability: ipc.durability.to_owned(),
         degraded,
+        disk: ipc.shared.disk.view(),
         unserved,
         version: ipc.version.to_owned(),
         home: Some(ipc.home.display().to_string()),
@@ -92,7 +93,9 @@ async fn mesh_status(ipc: &Ipc, mesh: &MeshState) -> Result<MeshStatus, Problem>
         last_error: mesh
             .last_error()
             .or_else(|| mesh.out_of_reach().filter(|_| mesh.is_connected())),
-        limited: mesh.limited(),
+        limited: mesh.refusals.limited(ipc.shared.clock.mono()),
+        held_up: mesh.out_of_reach().is_none()
+            && mesh.refusals.told(ipc.shared.clock.mono()).is_some(),
         older: recover::older(&ipc.shared, mesh)
             .await
             .map_err(|error| store_problem(&error))?,

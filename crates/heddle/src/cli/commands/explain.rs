@@ -176,7 +176,11 @@ fn describe(story: &ExplainView) -> String {
     text.push_str(&recipients(story));
     text.push_str(&chain(story));
     if story.stale {
-        text.push_str("  The broker cannot be asked now; this is what this home knows.\n");
+        let why = story.stale_why.as_deref().map(printable);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        text.push_str(&format!(
+            "  The broker cannot be asked now{why}. This is what this home knows.\n"
+        ));
     }
     text
 }

@@ -1,6 +1,7 @@
 //! `heddle send TO TEXT`: one durable send; the same id again is always safe.
 
 use std::io::Read;
+use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
@@ -235,7 +236,8 @@ fn wait_for(
         let timeout = step.to_string();
         let mut query = context.scope();
         query.extend([("wait", level.as_str()), ("timeout_seconds", &timeout)]);
-        let story = client.explain(id, &query)?;
+        let patient = client.clone().within(Duration::from_secs(step));
+        let story = patient.explain(id, &query)?;
         left -= step;
         if story.has_reached(level) {
             return Ok(reached(&story, level, answer));
@@ -259,20 +261,26 @@ fn wait_for(
             );
         }
         if left == 0 {
-            let last = story.level_of_all().as_str();
-            return Err(CliError::new(
-                if story.stale {
-                    exit::UNREACHABLE
-                } else {
-                    exit::FAILED
-                },
-                format!("{id} is {last}, not yet {} for everybody", level.as_str()),
-            )
-            .next(format!(
-                "Nothing is lost, it goes on by itself; see `heddle explain {id}`."
-            )));
+            return Err(not_yet(&story, id, level));
         }
     }
+}
+
+/// The time is over.
+fn not_yet(story: &ExplainView, id: &str, level: Level) -> CliError {
+    let last = story.level_of_all().as_str();
+    let mut why = format!("{id} is {last}, not yet {} for everybody", level.as_str());
+    if let Some(broker) = &story.stale_why {
+        why.push_str(&format!(": {broker}"));
+    }
+    let code = if story.stale {
+        exit::UNREACHABLE
+    } else {
+        exit::FAILED
+    };
+    CliError::new(code, why).next(format!(
+        "Nothing is lost, it goes on by itself; see `heddle explain {id}`."
+    ))
 }
 
 fn reached(story: &ExplainView, level: Level, answer: SendAnswer) -> SendAnswer {
@@ -289,7 +297,8 @@ fn reached(story: &ExplainView, level: Level, answer: SendAnswer) -> SendAnswer 
 pub(super) fn describe(to: &str, answer: &SendAnswer) -> String {
     let id = &answer.client_message_id;
     match (answer.duplicate, answer.durability.as_str()) {
-        (Some(true), _) => format!("already sent to {to} ({id})\n"),
+        (Some(true), "local" | "committed") => format!("already sent to {to} ({id})\n"),
+        (Some(true), level) => format!("{level} to {to}, as it was sent before ({id})\n"),
         (_, "local") => format!("queued for {to}, safe on disk ({id})\n"),
         (_, "committed") => format!("sent to {to} ({id})\n"),
         (_, level) => format!("{level} to {to} ({id})\n"),

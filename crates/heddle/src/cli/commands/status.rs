@@ -36,6 +36,8 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
                         unknown(context, false, &why, "heddle up")
                     }
                     Some(trouble) => {
+                        // SQLite says what it found on lines of its own.
+                        let trouble = trouble.replace('\n', " ");
                         let why = format!("no daemon is running, and {trouble}");
                         unknown(context, false, &why, "heddle doctor")
                     }

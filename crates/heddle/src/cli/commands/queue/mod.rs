@@ -216,10 +216,10 @@ fn tell(
         Some(QueueVerdict::StaleFence) => refused(
             exit::CONFLICT,
             format!(
-                "fence {fence} decides nothing about {id} of queue:{queue} any more: it was settled, or taken again, or another agent took it"
+                "fence {fence} decides nothing about {id} of queue:{queue}: nobody has taken it yet, or it was settled, or taken again, or another agent took it"
             ),
             format!(
-                "Stop working on it; `heddle queue take {queue}` gets the next. Where another agent took it, name that one with --agent."
+                "Stop working on it; `heddle queue take {queue}` gets the next, with the fence that settles it. Where another agent took it, name that one with --agent."
             ),
         ),
         Some(QueueVerdict::Unknown) | None => refused(
