@@ -130,6 +130,7 @@ fn hot_in_accept() -> impl Iterator<Item = &'static str> {
     let lists = [
         accept::STATEMENTS,
         effects::STATEMENTS,
+        grants::STATEMENTS,
         history::STATEMENTS,
         look::STATEMENTS,
     ];

@@ -1,4 +1,4 @@
-//! What a set must know before it is decided: eight look-ups, sent together.
+//! What a set must know before it is decided: nine look-ups, sent together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,7 @@ use super::super::super::error::StorageError;
 use super::super::super::rows::{Consumed, Destination, NewMessage};
 use super::super::columns::{Columns, member_key, mesh_key, message_key};
 use super::super::error::JobError;
+use super::super::grants::{self, GrantMap};
 use super::super::look::{CONSUMED_COLUMNS, IdArrays, consumed_of};
 use super::super::sql::query;
 
@@ -57,6 +58,8 @@ pub(super) struct Facts {
     pub(super) generations: BTreeMap<MemberId, u64>,
     /// Those of them that may not speak.
     pub(super) barred: BTreeMap<MemberId, Bar>,
+    /// By sender and recipient, where that is not everything.
+    pub(super) grants: GrantMap,
 }
 
 pub(super) async fn look(
@@ -92,6 +95,7 @@ pub(super) async fn look(
         query(transaction, TAKEN, &[&key, &minted]),
         query(transaction, LAST_OP, &[&key]),
         query(transaction, SENDERS, &[&key, &senders]),
+        query(transaction, grants::OF_SENDERS, &[&key, &senders]),
     ])
     .await?;
     let [
@@ -103,6 +107,7 @@ pub(super) async fn look(
         taken,
         last_op,
         senders,
+        granted,
     ] = answers
         .try_into()
         .map_err(|_| JobError::BadRow("each question has an answer".to_owned()))?;
@@ -121,6 +126,7 @@ pub(super) async fn look(
         },
         generations,
         barred,
+        grants: grants::map(&granted)?,
     })
 }
 

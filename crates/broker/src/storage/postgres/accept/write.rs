@@ -1,4 +1,4 @@
-//! The effects of a set as rows: ten statements at most, sent together.
+//! The effects of a set as rows: eleven statements at most, sent together.
 
 use deadpool_postgres::Transaction;
 use futures_util::future::{BoxFuture, try_join_all};
@@ -34,6 +34,19 @@ INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, bro
 SELECT s.mesh_id, s.member_id, $2, n.seq, s.agent, n.priority, n.id
 FROM unnest($3::text[], $4::bigint[], $5::smallint[], $6::bytea[]) AS n (topic, seq, priority, id)
 JOIN topic_subscription s ON s.mesh_id = $1 AND s.topic = n.topic";
+
+// The same where somebody has not granted a sender as much.
+const GRANTED_DELIVERIES: &str = "
+INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, broker_message_id)
+SELECT s.mesh_id, s.member_id, $2, n.seq, s.agent, n.priority, n.id
+FROM unnest($3::text[], $4::bigint[], $5::smallint[], $6::bytea[]) AS n (topic, seq, priority, id)
+JOIN topic_subscription s ON s.mesh_id = $1 AND s.topic = n.topic
+WHERE NOT EXISTS (SELECT 1 FROM unnest($7::bytea[], $8::bigint[]) AS w (member_id, seq)
+    WHERE w.member_id = s.member_id AND w.seq = n.seq)";
+
+const WITHHELD: &str = "
+INSERT INTO delivery_withheld (mesh_id, epoch, member_id, seq)
+SELECT $1, $2, n.* FROM unnest($3::bytea[], $4::bigint[]) AS n";
 
 const DM_DELIVERIES: &str = "
 INSERT INTO delivery_queue (mesh_id, epoch, member_id, agent, seq, priority, broker_message_id)
@@ -99,6 +112,7 @@ struct Rows<'m> {
     queues: FanOut<'m>,
     log: FanOut<'m>,
     mentions: FanOut<'m>,
+    withheld: FanOut<'m>,
 }
 
 pub(super) async fn write(
@@ -188,12 +202,20 @@ impl<'s> Statements<'s> {
 
     fn fan_out(&self, rows: &'s Rows<'_>) -> Vec<Sent<'s>> {
         let (topics, direct, queues) = (&rows.topics, &rows.direct, &rows.queues);
-        let (log, mentions) = (&rows.log, &rows.mentions);
-        let lists: [(&'static str, bool, Vec<&(dyn ToSql + Sync)>); 5] = [
+        let (log, mentions, withheld) = (&rows.log, &rows.mentions, &rows.withheld);
+        let mut to_topics: Vec<&(dyn ToSql + Sync)> =
+            vec![&topics.name, &topics.seq, &topics.priority, &topics.id];
+        let mut to_topics_sql = TOPIC_DELIVERIES;
+        if !withheld.seq.is_empty() {
+            to_topics_sql = GRANTED_DELIVERIES;
+            to_topics.extend([&withheld.member as &(dyn ToSql + Sync), &withheld.seq]);
+        }
+        let lists: [(&'static str, bool, Vec<&(dyn ToSql + Sync)>); 6] = [
+            (to_topics_sql, topics.seq.is_empty(), to_topics),
             (
-                TOPIC_DELIVERIES,
-                topics.seq.is_empty(),
-                vec![&topics.name, &topics.seq, &topics.priority, &topics.id],
+                WITHHELD,
+                withheld.seq.is_empty(),
+                vec![&withheld.member, &withheld.seq],
             ),
             (
                 DM_DELIVERIES,
@@ -238,6 +260,10 @@ impl<'m> Rows<'m> {
                 self.topics.name.push(topic.as_str());
                 &mut self.topics
             }
+            // Accepted, and delivered to nobody.
+            Destination::Dm(party) if placed.withheld.contains(&party.member) => {
+                return self.add_rest(placed);
+            }
             Destination::Dm(party) => {
                 self.direct.name.push(party.agent.as_str());
                 self.direct.member.push(member_key(party.member));
@@ -256,6 +282,16 @@ impl<'m> Rows<'m> {
         list.seq.push(seq);
         list.priority.push(rank(new.priority));
         list.id.push(message_key(new.broker_message_id));
+        self.add_rest(placed);
+    }
+
+    /// Mentions, and who gets nothing.
+    fn add_rest(&mut self, placed: &Placed<'m>) {
+        let seq = integer(placed.at.seq);
+        for member in &placed.withheld {
+            self.withheld.member.push(member_key(*member));
+            self.withheld.seq.push(seq);
+        }
         for party in &placed.mentions {
             self.mentions.member.push(member_key(party.member));
             self.mentions.name.push(party.agent.as_str());
