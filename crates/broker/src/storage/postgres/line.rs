@@ -33,7 +33,7 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How long a group may take, whatever the server or the network do.
 const GROUP_WAIT: Duration = Duration::from_secs(30);
 
-const LOCK: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1 FOR UPDATE";
+pub(super) const LOCK: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1 FOR UPDATE";
 
 /// A piece of work in line.
 pub(super) enum Waiting {
@@ -198,6 +198,9 @@ impl Lines {
             drop(Object::take(client));
             return Err(JobError::TimedOut(GROUP_WAIT.as_secs()));
         };
+        if done.is_err() && !is_undone(&client).await {
+            drop(Object::take(client));
+        }
         done
     }
 
@@ -205,6 +208,12 @@ impl Lines {
     fn lock(&self) -> MutexGuard<'_, HashMap<MeshId, Line>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Leaves nothing open on a connection that somebody else gets next.
+async fn is_undone(client: &Object) -> bool {
+    let undone = timeout(GROUP_WAIT, client.batch_execute("ROLLBACK")).await;
+    matches!(undone, Ok(Ok(())))
 }
 
 fn answer(group: Vec<Waiting>, committed: Result<(), JobError>) {
@@ -220,6 +229,12 @@ async fn transact(
     group: &mut [Waiting],
     undo: Undo,
 ) -> Result<(), JobError> {
+    let is_plain = group.iter().all(|work| matches!(work, Waiting::Accept(_)));
+    if is_plain && undo == Undo::Group {
+        let accepted = accept::at_once(client, mesh, &messages_of(group)).await?;
+        hand_out(group, accepted);
+        return Ok(());
+    }
     let transaction = client.transaction().await?;
     let key = mesh_key(mesh);
     if !sql::exists(&transaction, LOCK, &[&key]).await? {
@@ -250,21 +265,26 @@ async fn accept_all(
     group: &mut [Waiting],
     undo: Undo,
 ) -> Result<(), JobError> {
-    let messages: Vec<&NewMessage> = group
-        .iter()
-        .flat_map(|work| match work {
-            Waiting::Accept(job) => job.messages.as_slice(),
-            Waiting::Job(_) => &[],
-        })
-        .collect();
-    let accepted = accept::accept(transaction, mesh, &messages, undo).await?;
+    let accepted = accept::accept(transaction, mesh, &messages_of(group), undo).await?;
+    hand_out(group, accepted);
+    Ok(())
+}
+
+fn messages_of(group: &[Waiting]) -> Vec<&NewMessage> {
+    let messages = group.iter().flat_map(|work| match work {
+        Waiting::Accept(job) => job.messages.as_slice(),
+        Waiting::Job(_) => &[],
+    });
+    messages.collect()
+}
+
+fn hand_out(group: &mut [Waiting], accepted: Vec<Accepted>) {
     let mut accepted = accepted.into_iter();
     for work in group {
         if let Waiting::Accept(job) = work {
             job.accepted = accepted.by_ref().take(job.messages.len()).collect();
         }
     }
-    Ok(())
 }
 
 /// Where an answer will be.

@@ -56,9 +56,11 @@ const OF_RECIPIENT: &str = "
 SELECT peer_id, may_dm, may_topic FROM member_grant WHERE mesh_id = ?1 AND member_id = ?2
 ORDER BY peer_id";
 
-/// The statements above, for the test that looks at their plans.
+/// What an accept runs, and the rest, for the test that looks at their plans.
 #[cfg(test)]
-pub(super) const STATEMENTS: &[&str] = &[MEMBER, GRANTED, KEEP, FORGET, OF_SENDER, OF_RECIPIENT];
+pub(super) const IN_ACCEPT: &[&str] = &[OF_SENDER];
+#[cfg(test)]
+pub(super) const STATEMENTS: &[&str] = &[MEMBER, GRANTED, KEEP, FORGET, OF_RECIPIENT];
 
 fn capabilities(columns: &mut Columns<'_, '_>) -> rusqlite::Result<Capabilities> {
     Ok(Capabilities {

@@ -1,7 +1,7 @@
 //! The effects of a set as rows: eleven statements at most, sent together.
 
-use deadpool_postgres::Transaction;
-use futures_util::future::{BoxFuture, try_join_all};
+use deadpool_postgres::{GenericClient, Object};
+use futures_util::future::{BoxFuture, try_join, try_join_all};
 use heddle_core::ids::MeshId;
 use tokio_postgres::types::ToSql;
 
@@ -115,8 +115,41 @@ struct Rows<'m> {
     withheld: FanOut<'m>,
 }
 
-pub(super) async fn write(
-    transaction: &Transaction<'_>,
+/// Everything that may be run here.
+pub(super) const STATEMENTS: [&str; 12] = [
+    DEDUPE,
+    MESSAGE,
+    HISTORY,
+    TOPIC_DELIVERIES,
+    GRANTED_DELIVERIES,
+    WITHHELD,
+    DM_DELIVERIES,
+    NEW_QUEUES,
+    QUEUE_ITEMS,
+    LOG_ROWS,
+    MENTIONS,
+    KEEP,
+];
+
+/// Writes, and commits: one trip to the server.
+///
+/// IMPORTANT: a statement that fails undoes the transaction at once, and the commit behind it, which is sent already, is
+/// then a rollback. So its answer counts only where nothing before it has failed.
+pub(super) async fn write_and_commit(
+    client: &Object,
+    mesh: MeshId,
+    decided: &Decided<'_>,
+) -> Result<(), JobError> {
+    let commit = async { Ok(client.batch_execute("COMMIT").await?) };
+    if decided.placed.is_empty() {
+        return commit.await;
+    }
+    let ((), ()) = try_join(write(client, mesh, decided), commit).await?;
+    Ok(())
+}
+
+pub(super) async fn write<C: GenericClient>(
+    transaction: &C,
     mesh: MeshId,
     decided: &Decided<'_>,
 ) -> Result<(), JobError> {
@@ -143,14 +176,14 @@ pub(super) async fn write(
     Ok(())
 }
 
-struct Statements<'s> {
-    transaction: &'s Transaction<'s>,
+struct Statements<'s, C> {
+    transaction: &'s C,
     head: [&'s (dyn ToSql + Sync); 2],
 }
 
 type Sent<'s> = BoxFuture<'s, Result<u64, JobError>>;
 
-impl<'s> Statements<'s> {
+impl<'s, C: GenericClient> Statements<'s, C> {
     fn send(
         &self,
         sql: &'static str,
