@@ -215,11 +215,11 @@ impl Link {
         match payload.len() {
             length @ 0..126 => bytes.push(0x80 | u8::try_from(length).or_fail("length")?),
             length @ 126..65_536 => {
-                bytes.push(0x80 | 126);
+                bytes.push(0x80 | 0x7e);
                 bytes.extend_from_slice(&u16::try_from(length).or_fail("length")?.to_be_bytes());
             }
             length => {
-                bytes.push(0x80 | 127);
+                bytes.push(0x80 | 0x7f);
                 bytes.extend_from_slice(&u64::try_from(length).or_fail("length")?.to_be_bytes());
             }
         }

@@ -261,6 +261,10 @@ async fn answer<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> 
         Operation::Epochs => format!("{:?}", storage.epochs(mesh).await),
         Operation::Bump => format!("{:?}", storage.bump_epoch(mesh).await),
         Operation::Roster => format!("{:?}", storage.roster(mesh).await),
+        Operation::Grant(who, peer, what) => {
+            format!("{:?}", storage.change_grant(mesh, who, peer, what).await)
+        }
+        Operation::Grants(member) => format!("{:?}", storage.grants(mesh, member).await),
         other => answer_more(storage, mesh, other).await,
     }
 }
@@ -322,10 +326,6 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
         Operation::Mentions(party, after) => {
             format!("{:?}", storage.mentions_after(mesh, &party, after, 5).await)
         }
-        Operation::Grant(who, peer, what) => {
-            format!("{:?}", storage.change_grant(mesh, who, peer, what).await)
-        }
-        Operation::Grants(member) => format!("{:?}", storage.grants(mesh, member).await),
         Operation::Sweep(now) => format!("{:?}", storage.sweep_expired(mesh, WallMs(now)).await),
         Operation::Prune(before) => {
             format!("{:?}", storage.prune_messages(mesh, WallMs(before)).await)

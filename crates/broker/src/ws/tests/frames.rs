@@ -34,11 +34,11 @@ fn head(first: u8, length: u64) -> Vec<u8> {
     match length {
         0..126 => bytes.push(MASKED | u8::try_from(length).unwrap()),
         126..65_536 => {
-            bytes.push(MASKED | 126);
+            bytes.push(MASKED | 0x7e);
             bytes.extend_from_slice(&u16::try_from(length).unwrap().to_be_bytes());
         }
         _ => {
-            bytes.push(MASKED | 127);
+            bytes.push(MASKED | 0x7f);
             bytes.extend_from_slice(&length.to_be_bytes());
         }
     }
@@ -140,7 +140,7 @@ async fn t_25_a_message_in_fragments_for_ever_ends_at_the_bound_or_at_the_deadli
     let house = House::new().await;
     let mut raw = Raw::enter(&house).await;
     raw.to.write_all(&frame(TEXT, b"{")).await.unwrap();
-    let part = frame(CONTINUATION, &[b' '; 32 << 10]);
+    let part = frame(CONTINUATION, &vec![b' '; 32 << 10]);
     let parts_max = 2 * FRAME_BYTES_MAX / (32 << 10);
     for written in 0.. {
         assert!(written < parts_max, "more is taken than a message may have");

@@ -13,7 +13,7 @@ use crate::test_support::{member, mesh, party, send_item};
 
 /// Each of them hears of all the others: what goes over the pipes grows with the square, so that a debug build has
 /// enough of it with these.
-const HOMES: usize = 120;
+const HOMES: usize = 60;
 /// Frames that tell of the roster, beside the welcome. Without bringing them together each home would hear of every other.
 const ROSTERS_MAX: usize = 8;
 
