@@ -20,6 +20,7 @@ const STOP_WAIT_MAX: Duration = Duration::from_secs(20);
 const PROTOCOL: i32 = 196_608;
 /// The user that Debian's package makes; the server refuses to run as root.
 const USER: &str = "postgres";
+const AS_USER: [&str; 3] = ["--reuid=postgres", "--regid=postgres", "--init-groups"];
 
 pub struct Postgres {
     running: Running,
@@ -46,37 +47,14 @@ impl Postgres {
             }
         }
         let data = folder.file("db");
-        let mut init = Command::new("setpriv");
-        let as_user = ["--reuid=postgres", "--regid=postgres", "--init-groups"];
-        if is_root {
-            init.args(as_user);
-        }
-        let made = init
-            .arg("--")
-            .arg(programs.join("initdb"))
-            .args([
-                "-U",
-                "heddle",
-                "--auth=trust",
-                "--no-locale",
-                "--encoding=UTF8",
-                "-D",
-            ])
-            .arg(&data)
-            .current_dir("/")
-            .output()?;
-        if !made.status.success() {
-            let said = String::from_utf8_lossy(&made.stderr).into_owned();
-            return Err(BenchError::new(format!("initdb: {said}")));
-        }
+        let as_user: &[&str] = if is_root { &AS_USER } else { &[] };
+        make(&programs, &data, as_user)?;
         let port = TcpListener::bind(("127.0.0.1", 0))
             .await?
             .local_addr()?
             .port();
         let mut server = bound("setpriv")?;
-        if is_root {
-            server.args(as_user);
-        }
+        server.args(as_user);
         // A change of user takes the kernel's promise away that it ends with us; this renews it.
         server
             .args(["--pdeathsig", "KILL", "--"])
@@ -159,6 +137,30 @@ impl Postgres {
         process::interrupt(self.running.pid());
         self.running.ended_within(STOP_WAIT_MAX).await.map(drop)
     }
+}
+
+/// An empty database.
+fn make(programs: &Path, data: &Path, as_user: &[&str]) -> Outcome<()> {
+    let made = Command::new("setpriv")
+        .args(as_user)
+        .arg("--")
+        .arg(programs.join("initdb"))
+        .args([
+            "-U",
+            "heddle",
+            "--auth=trust",
+            "--no-locale",
+            "--encoding=UTF8",
+            "-D",
+        ])
+        .arg(data)
+        .current_dir("/")
+        .output()?;
+    if made.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&made.stderr).into_owned();
+    Err(BenchError::new(format!("initdb: {said}")))
 }
 
 /// The folder of the newest server.

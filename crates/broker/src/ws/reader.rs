@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
-use heddle_core::limits::PING_INTERVAL;
 use heddle_wire::broker::{AckItem, ClientFrame, PartBytes, Request, SendItem};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::config::IDLE_WORDS_MAX;
@@ -32,14 +31,13 @@ pub(super) async fn run<R>(
 where
     R: Stream<Item = tungstenite::Result<Message>> + Unpin,
 {
-    let mut idle = IdleWords::default();
     loop {
         let Ok(heard) = timeout(ping_deadline, frames.next()).await else {
             return Ending::PeerSilent;
         };
         session.hear();
         let work = match frame(heard) {
-            Ok(None) if idle.are_too_many() => {
+            Ok(None) if session.idle_word() > IDLE_WORDS_MAX => {
                 return malformed(Ending::Malformed("too_many_pings"));
             }
             Ok(None) => continue,
@@ -55,30 +53,6 @@ where
         if lane.send(work).await.is_err() {
             return Ending::Internal;
         }
-    }
-}
-
-/// Pings and pongs of late. Each costs us an answer and brings nothing: more of them than any peer needs are an attack
-/// (T-25).
-#[derive(Default)]
-struct IdleWords {
-    since: Option<Instant>,
-    count: u32,
-}
-
-impl IdleWords {
-    fn are_too_many(&mut self) -> bool {
-        let now = Instant::now();
-        match self.since {
-            Some(since) if now.duration_since(since) < PING_INTERVAL => self.count += 1,
-            _ => {
-                *self = Self {
-                    since: Some(now),
-                    count: 1,
-                }
-            }
-        }
-        self.count > IDLE_WORDS_MAX
     }
 }
 
