@@ -11,6 +11,7 @@
     reason = "a binary exports nothing; pub is for its other rooms"
 )]
 
+mod broker;
 mod buffered;
 mod converse;
 mod error;

@@ -38,6 +38,8 @@ pub struct Options {
 pub enum Workload {
     /// P1 to P7: the durable accept of a message
     Accept,
+    /// P8, P9 and P25: a broker on SQLite and on PostgreSQL, two of them
+    Broker,
     /// P10 and P11: from a sender to another agent's inbox
     EndToEnd,
     /// P20, P27 and P28: one send per process

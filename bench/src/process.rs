@@ -110,6 +110,11 @@ pub fn interrupt(pid: u32) {
     signal(pid, rustix::process::Signal::INT);
 }
 
+/// As a service manager would.
+pub fn terminate(pid: u32) {
+    signal(pid, rustix::process::Signal::TERM);
+}
+
 fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = i32::try_from(pid).ok();
     if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {

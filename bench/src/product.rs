@@ -60,7 +60,8 @@ fn traced_up(tracer: &Command, binary: &Path, home: &Path) -> Outcome<Command> {
     Ok(command)
 }
 
-fn seal(mut command: Command, home: &Path) -> Command {
+/// Nothing of the caller's environment but the home.
+pub fn seal(mut command: Command, home: &Path) -> Command {
     command
         .env_clear()
         .env("HEDDLE_HOME", home)

@@ -1,6 +1,7 @@
 //! Peers: other people's servers with the same promise, started privately from Debian packages.
 
 pub mod nats;
+pub mod postgres;
 pub mod redis;
 
 use std::sync::atomic::{AtomicU64, Ordering};

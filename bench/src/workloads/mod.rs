@@ -1,6 +1,7 @@
 //! The workloads, one file each. Adding one touches its file and a few lines here.
 
 mod accept;
+mod broker;
 mod cli;
 mod compare;
 mod end_to_end;
@@ -18,8 +19,9 @@ use crate::scratch::Scratch;
 /// Fewer rounds say nothing on a shared machine.
 const ROUNDS_MIN: usize = 5;
 /// What `all` means, in this order.
-const ALL: [Workload; 5] = [
+const ALL: [Workload; 6] = [
     Workload::Accept,
+    Workload::Broker,
     Workload::EndToEnd,
     Workload::Cli,
     Workload::Vectors,
@@ -43,6 +45,7 @@ async fn one(workload: Workload, options: &Options, binary: &Path) -> Outcome<()
     let machine = Machine::look()?;
     let mut report = match workload {
         Workload::Accept => accept::run(options, binary, &scratch).await?,
+        Workload::Broker => broker::run(options, binary, &scratch).await?,
         Workload::EndToEnd => end_to_end::run(options, binary, &scratch).await?,
         Workload::Cli => cli::run(options, binary, &scratch).await?,
         Workload::Vectors => vectors::run(options, &scratch)?,

@@ -77,7 +77,7 @@ error_codes! {
     RefusedByHook, "refused_by_hook", 403, Caller, SameId, "This home's own pre-send hook refused the message", "Change the message as the hook asks and send it again; nothing was accepted and no id was consumed.";
     NotAMember, "not_a_member", 403, Caller, NewId, "The sender is not a member of the mesh", "Ask for an invitation to the mesh, then join it.";
     NotTheOwner, "not_the_owner", 403, Caller, Never, "Only its owner may change this", "Act as its owner with --agent, or ask the owner.";
-    NotOwner, "not_owner", 403, Caller, Never, "Only an owner of the mesh may do this", "Ask an owner of the mesh; `heddle mesh info` shows who that is.";
+    NotOwner, "not_owner", 403, Caller, Never, "Only an owner of the mesh may do this", "Ask an owner of the mesh; `heddle mesh info` shows who that is. To keep what a member sends from this home alone, use `heddle block NAME`.";
     MemberRevoked, "member_revoked", 403, Caller, Never, "This home was shut out of the mesh", "Ask an owner of the mesh; a home that was shut out cannot come back under the same key.";
     MemberKeyLost, "member_key_lost", 403, Caller, Never, "This home's key in the mesh is gone", "Put the folder keys/ back from a backup and join again, or join from another home (HEDDLE_HOME or --home); nothing was changed.";
     MemberBlocked, "member_blocked", 403, Caller, SameId, "This home is blocked in the mesh", "Ask an owner of the mesh to lift that with `heddle mesh grant NAME member`; mail waits for you meanwhile.";

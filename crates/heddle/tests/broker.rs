@@ -99,6 +99,48 @@ fn serve_listens_on_this_machine_only() {
     assert!(!data.exists(), "refused before anything was made");
 }
 
+/// Whatever page it is, and whatever it presents: a browser names the page that opens a connection, a daemon never does.
+#[test]
+fn t_24_no_page_of_a_browser_opens_a_connection() {
+    let (home, data) = world();
+    let broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
+    let bearer = format!("authorization: Bearer {}", broker.token());
+    let upgrade = |more: &[&str]| {
+        let mut stream = std::net::TcpStream::connect(broker.listen()).unwrap();
+        let more: String = more.iter().map(|line| format!("{line}\r\n")).collect();
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: {}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n{more}\r\n",
+            broker.listen()
+        );
+        std::io::Write::write_all(&mut stream, request.as_bytes()).unwrap();
+        let mut answer = [0; 12];
+        std::io::Read::read_exact(&mut stream, &mut answer).unwrap();
+        String::from_utf8_lossy(&answer[9..]).into_owned()
+    };
+    let own = format!("origin: http://{}", broker.listen());
+    let pages = [
+        "Origin: http://evil.example",
+        "ORIGIN: https://evil.example:8443",
+        "origin: null",
+        "origin: http://localhost",
+        "origin: http://127.0.0.1",
+        "origin: file://",
+        "origin:",
+        own.as_str(),
+    ];
+    for page in pages {
+        assert_eq!(upgrade(&[page]), "403", "{page}");
+        assert_eq!(upgrade(&[&bearer, page]), "403", "{page}, with the token");
+        assert_eq!(
+            upgrade(&[page, "origin: http://other"]),
+            "403",
+            "{page}, twice"
+        );
+    }
+    assert_eq!(upgrade(&[&bearer]), "101", "a daemon");
+}
+
 #[test]
 fn t_01_without_the_token_nobody_gets_past_the_upgrade_or_unsigned_past_the_hello() {
     let (home, data) = world();

@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::broker_process::BrokerProcess;
 use support::files::noise;
 use support::gate_proxy::GateProxy;
+use support::servers::Postgres;
 use support::{Daemon, Home, wait_until_within};
 
 const SOON: Duration = Duration::from_secs(60);
@@ -127,6 +129,64 @@ fn a_large_file_of_one_home_has_the_same_bytes_in_another_either_way() {
             "heddle_blob_parts_served_total{outcome=\"given\"}"
         ) >= 20
     );
+}
+
+/// Many brokers on one database, behind any load balancer: whoever is connected where.
+#[test]
+fn a_file_that_a_home_at_one_broker_shares_is_read_in_a_home_at_another() {
+    let database = Postgres::start();
+    let house = Home::new();
+    let broker = |name: &str| {
+        let data = house.path().parent().unwrap().join(name);
+        let more = ["--database", &database.url()];
+        BrokerProcess::start(&house, &data, "127.0.0.1:0", &more)
+    };
+    let brokers = [broker("one"), broker("two")];
+    let enter = |name: &str, broker: &BrokerProcess| {
+        let (url, tables) = (format!("ws://{}/", broker.listen()), database.url());
+        let args = [
+            "--json",
+            "--mesh",
+            "team",
+            "broker",
+            "invite",
+            "--database",
+            &tables,
+        ];
+        let invited = house
+            .cli(&[&args[..], &["--url", &url]].concat())
+            .ok()
+            .json();
+        let home = home_of(name);
+        let up = home.up();
+        let link = invited["link"].as_str().unwrap();
+        home.cli(&["mesh", "join", link, "--as", "team"]).ok();
+        (home, up)
+    };
+    let (anna, anna_up) = enter("anna", &brokers[0]);
+    let (bert, _bert_up) = enter("bert", &brokers[1]);
+    let bytes = noise(21, LARGE);
+    let file = anna.path().parent().unwrap().join("to_share.bin");
+    std::fs::write(&file, &bytes).unwrap();
+    let args = [
+        "--mesh",
+        "team",
+        "file",
+        "share",
+        file.to_str().unwrap(),
+        "--as",
+        "x",
+        "--json",
+    ];
+    let shared = anna.cli(&args).ok().json();
+    assert_eq!(get(&bert, "team", shared["id"].as_str().unwrap()), bytes);
+    let given = metric(
+        &anna_up,
+        "heddle_blob_parts_served_total{outcome=\"given\"}",
+    );
+    assert!(given >= 20, "{given}");
+    let left = database.sql("SELECT count(*) FROM mesh.blob_part");
+    assert_eq!(left, ["0"], "nothing is kept on the way");
 }
 
 #[test]

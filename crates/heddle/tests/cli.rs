@@ -272,7 +272,7 @@ fn t_41_a_hostile_body_does_not_drive_the_terminal() {
 }
 
 #[test]
-fn v6_15_5_dr_09_br_19_a_broker_that_cannot_be_trusted_stops_the_daemon_with_nothing_sent() {
+fn t_33_v6_15_5_dr_09_br_19_a_broker_that_cannot_be_trusted_stops_the_daemon_with_nothing_sent() {
     let scoped = |days: i64| json!({"mode": "retention_scoped", "dedupe_retention_days": days, "request_fingerprint": true});
     let cases = [
         (json!({}), 4010),

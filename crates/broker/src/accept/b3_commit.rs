@@ -131,8 +131,14 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
         Accepted::Created {
             history_id,
             recipients,
+            withheld,
             is_new_queue,
         } => {
+            if withheld > 0 {
+                let dropped = u64::try_from(withheld).unwrap_or(u64::MAX);
+                metrics::counter!("heddle_broker_messages_dropped_by_grant_total")
+                    .increment(dropped);
+            }
             effects.wake(&recipients);
             effects.roster |= is_new_queue;
             Answer::Created {

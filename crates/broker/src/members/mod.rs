@@ -4,6 +4,7 @@
 //! `ws/enrol`. What is decided without a store stands in `core::membership`.
 
 mod contract;
+mod grants;
 mod rows;
 #[cfg(test)]
 mod suite;
@@ -11,4 +12,5 @@ mod suite;
 mod suite_standing;
 
 pub use contract::Members;
+pub use grants::{Granted, Grants};
 pub use rows::{Credentials, EnrolVerdict, Enrolment, NewInvite, RevokeVerdict, Standing};

@@ -19,7 +19,7 @@
 //!
 //! Times and ids are handed in; a store knows no clock.
 //!
-//! The log, members, presence, queues, snapshots and their uploads, the story of a message and upkeep are traits of their own, with their promises
+//! The log, members and what they grant each other, presence, queues, snapshots and their uploads, parts of files between brokers, the story of a message and upkeep are traits of their own, with their promises
 //! beside them; a store is all of them.
 
 use std::future::Future;
@@ -30,6 +30,7 @@ use heddle_core::names::{MemberName, MeshName, TopicName};
 
 use super::error::StorageError;
 use super::log::Log;
+use super::parts::Parts;
 use super::presence::Presence;
 use super::queues::Queues;
 use super::rows::{
@@ -41,13 +42,13 @@ use super::story::Story;
 use super::upkeep::Upkeep;
 use super::uploads::Uploads;
 use super::wakes::Wakes;
-use crate::members::Members;
+use crate::members::{Grants, Members};
 
 /// Shorthand for what every operation returns.
 pub(super) type Answer<T> = Result<T, StorageError>;
 
 pub trait Storage:
-    Log + Members + Presence + Queues + Snapshots + Story + Upkeep + Uploads + Wakes
+    Grants + Log + Members + Parts + Presence + Queues + Snapshots + Story + Upkeep + Uploads + Wakes
 {
     /// Makes the mesh exist, at epoch 1, and names it; a name that another mesh has gets a number behind
     /// it. True if that changed anything.
@@ -118,7 +119,8 @@ pub trait Storage:
 
     /// B2 and B3 for a batch: one answer for each message, in order. Deliveries go to the agents
     /// that the transaction sees subscribed (the sender too, if it is one of them), or to the one
-    /// agent of a direct message, each once (BR-03); mentions to those that exist. A message to a
+    /// agent of a direct message, each once (BR-03), but not to a member that has not granted the sender
+    /// what the message needs (`Grants`); mentions to those that exist. A message to a
     /// queue gets one row there, and the queue is made if it is missing. An op goes to the log, which
     /// always exists; one that names another epoch than the running one is not accepted.
     fn accept(

@@ -117,6 +117,8 @@ pub enum Accepted {
         history_id: HistoryId,
         /// The members that got a delivery row, each once.
         recipients: Arc<[MemberId]>,
+        /// Members that would have got one, but have not granted the sender as much.
+        withheld: usize,
         /// It made its queue.
         is_new_queue: bool,
     },

@@ -12,6 +12,8 @@ use heddle_core::ids::{MemberId, MeshId};
 use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 
+use super::parts::{PartAsk, PartOutcome, PartPlace};
+
 /// What one broker tells the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Hint {
@@ -29,6 +31,15 @@ pub enum Hint {
         member: MemberId,
         bar: Bar,
     },
+    /// A home at the broker that says so wants bytes of a file from this member. In no table: if the hint is lost,
+    /// the home asks again.
+    PartAsked {
+        ask: PartAsk,
+        holder: MemberId,
+        part: PartPlace,
+    },
+    /// What became of such a question.
+    PartGiven { ask: PartAsk, outcome: PartOutcome },
     /// Nobody knows what was missed: everything is worth a look.
     Missed,
 }

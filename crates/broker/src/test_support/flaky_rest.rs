@@ -2,18 +2,20 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{BrokerId, HistoryId, InviteId, MemberId, MeshId, OpId, Party};
-use heddle_core::membership::{Change, ChangeVerdict, PublicKey};
+use heddle_core::membership::{Capabilities, Change, ChangeVerdict, GrantChange, PublicKey};
 use heddle_core::names::{MemberName, MeshName, QueueName};
 use heddle_core::work::{Settle, Settled};
 
 use super::Flaky;
 use crate::members::{
-    Credentials, EnrolVerdict, Enrolment, Members, NewInvite, RevokeVerdict, Standing,
+    Credentials, EnrolVerdict, Enrolment, Granted, Grants, Members, NewInvite, RevokeVerdict,
+    Standing,
 };
 use crate::storage::{
     Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, OpenSnapshot, Orphan, PageLimit,
-    Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots, Storage, StorageError,
-    Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict, Uploads, Wakes,
+    Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots, Storage,
+    StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict, Uploads,
+    Wakes,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -162,6 +164,26 @@ impl<S: Storage> Members for Flaky<S> {
     ) -> Answer<ChangeVerdict> {
         let inner = &self.inner;
         inner.change_standing(mesh, by, member, change, at).await
+    }
+}
+
+impl<S: Storage> Grants for Flaky<S> {
+    async fn change_grant(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+        peer: MemberId,
+        change: GrantChange,
+    ) -> Answer<Granted> {
+        self.inner.change_grant(mesh, member, peer, change).await
+    }
+
+    async fn grants(
+        &self,
+        mesh: MeshId,
+        member: MemberId,
+    ) -> Answer<Vec<(MemberId, Capabilities)>> {
+        self.inner.grants(mesh, member).await
     }
 }
 
@@ -322,3 +344,5 @@ impl<S: Storage> Upkeep for Flaky<S> {
 }
 
 impl<S: Storage> Wakes for Flaky<S> {}
+
+impl<S: Storage> Parts for Flaky<S> {}

@@ -3,6 +3,9 @@
 //! A member asks for a part and names who may have it; that member is asked, and its answer is passed on.
 //! Nobody waits in a lane meanwhile: an open question is an entry of a small table, answered once, by the
 //! one who was asked. Whether the bytes are the right ones is for the asker to find out: it knows the hash.
+//!
+//! Asker and holder may be at different brokers of one store: then each of them has an entry, and what passes between
+//! the brokers is an [`Errand`] (`ws/errands`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::hub::Session;
 use super::writer::WeakOutbox;
+use crate::storage::{PartAsk, PartOutcome};
 
 /// Which connection: a member's, by its generation.
 type Seat = (MeshId, MemberId, u64);
@@ -34,118 +38,208 @@ struct Table {
 
 /// A part that somebody was asked for.
 struct Open {
-    asker: Seat,
-    request: u64,
-    to: WeakOutbox,
-    holder: Seat,
+    asker: Asker,
+    /// `None`: another broker was told to ask.
+    holder: Option<Seat>,
     length: u32,
     since: Duration,
-    /// The asker's place for one part on its way; given back when the answer is written.
-    permit: OwnedSemaphorePermit,
 }
 
-impl Open {
-    fn answer(self, result: ReplyResult) {
-        let request = self.request;
-        let reply = ServerFrame::Reply { request, result };
-        // Its box is full or gone: it asks again after its own time.
-        let _ = self.to.offer(&reply, Some(self.permit));
-    }
+/// Where the answer goes.
+enum Asker {
+    Here {
+        seat: Seat,
+        request: u64,
+        to: WeakOutbox,
+        /// The asker's place for one part on its way; given back when the answer is written.
+        permit: OwnedSemaphorePermit,
+    },
+    /// To the broker that asked for it.
+    Elsewhere(PartAsk),
+}
+
+/// What another broker is to be told; the bytes first.
+#[derive(Debug)]
+pub(super) struct Errand {
+    pub(super) ask: PartAsk,
+    pub(super) result: Result<Vec<u8>, PartOutcome>,
 }
 
 /// How a question went.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Went {
-    Passed,
+    Passed(PartBytes),
     Absent,
     Busy,
 }
 
+impl Open {
+    #[must_use]
+    fn answer(self, went: Went) -> Option<Errand> {
+        match self.asker {
+            Asker::Here {
+                request,
+                to,
+                permit,
+                ..
+            } => {
+                count(&went);
+                let result = result_of(went);
+                // Its box is full or gone: it asks again after its own time.
+                let _ = to.offer(&ServerFrame::Reply { request, result }, Some(permit));
+                None
+            }
+            Asker::Elsewhere(ask) => {
+                let result = match went {
+                    Went::Passed(data) => Ok(data.0),
+                    Went::Absent => Err(PartOutcome::Absent),
+                    Went::Busy => Err(PartOutcome::Busy),
+                };
+                Some(Errand { ask, result })
+            }
+        }
+    }
+
+    fn is_of(&self, gone: Seat) -> bool {
+        let asks = matches!(&self.asker, Asker::Here { seat, .. } if *seat == gone);
+        asks || self.holder == Some(gone)
+    }
+}
+
 impl Relays {
-    /// Asks `holder` on behalf of `asker`. The answer goes to `to`, now or when there is one.
+    /// Asks `holder` on behalf of `asker`. The answer goes to `to`, now or when there is one. Where the holder is at
+    /// another broker, the question that is to be told there.
+    #[must_use]
     pub(super) fn ask(
         &self,
         asker: &Session,
-        request: u64,
-        to: WeakOutbox,
-        holder: Option<Arc<Session>>,
+        (request, to): (u64, WeakOutbox),
+        holder: Found,
         part: BlobPlace,
         now: Duration,
-    ) {
+    ) -> Option<PartAsk> {
+        self.end_late(now);
         let Ok(permit) = Arc::clone(&asker.parts).try_acquire_owned() else {
-            let _ = to.offer(&reply(request, busy()), None);
-            return count(Went::Busy);
+            let result = busy();
+            let _ = to.offer(&ServerFrame::Reply { request, result }, None);
+            count(&Went::Busy);
+            return None;
         };
-        let open = |holder: Seat| Open {
-            asker: seat(asker),
-            request,
-            to,
-            holder,
+        let open = Open {
+            asker: Asker::Here {
+                seat: seat(asker),
+                request,
+                to,
+                permit,
+            },
+            holder: None,
             length: part.length,
             since: now,
-            permit,
         };
-        let Some(holder) = holder else {
-            open(seat(asker)).answer(ReplyResult::Absent);
-            return count(Went::Absent);
+        match holder {
+            Found::Nowhere => drop(open.answer(Went::Absent)),
+            Found::Here(holder) => drop(self.put_to(&holder, open, part)),
+            Found::Elsewhere => {
+                return Some(PartAsk {
+                    mesh: asker.mesh,
+                    asker: asker.member,
+                    generation: asker.generation,
+                    number: self.lock().insert(open),
+                });
+            }
+        }
+        None
+    }
+
+    /// The same on behalf of a member at another broker.
+    #[must_use]
+    pub(super) fn ask_for_other(
+        &self,
+        ask: PartAsk,
+        holder: &Session,
+        part: BlobPlace,
+        now: Duration,
+    ) -> Option<Errand> {
+        self.end_late(now);
+        let open = Open {
+            asker: Asker::Elsewhere(ask),
+            holder: None,
+            length: part.length,
+            since: now,
         };
-        let open = open(seat(&holder));
+        self.put_to(holder, open, part)
+    }
+
+    fn put_to(&self, holder: &Session, mut open: Open, part: BlobPlace) -> Option<Errand> {
+        let asked = Some(seat(holder));
+        open.holder = asked;
         let mut table = self.lock();
-        let late = table.take(|one| now.saturating_sub(one.since) >= BLOB_PART_TIMEOUT);
-        let asked = table.open.values().filter(|one| one.holder == open.holder);
-        if asked.count() >= BLOB_ASKED_MAX {
+        let questions = table.open.values().filter(|one| one.holder == asked);
+        if questions.count() >= BLOB_ASKED_MAX {
             drop(table);
-            open.answer(busy());
-            return count(Went::Busy);
+            return open.answer(Went::Busy);
         }
-        table.next += 1;
-        let ask = table.next;
-        table.open.insert(ask, open);
+        let ask = table.insert(open);
         drop(table);
-        if !holder.offer(&ServerFrame::BlobAsked { ask, part })
-            && let Some(open) = self.lock().open.remove(&ask)
-        {
-            open.answer(busy());
-            count(Went::Busy);
+        if holder.offer(&ServerFrame::BlobAsked { ask, part }) {
+            return None;
         }
-        for open in late {
-            open.answer(ReplyResult::Absent);
-        }
+        let open = self.lock().open.remove(&ask)?;
+        open.answer(Went::Busy)
     }
 
     /// What a member answered. Only the one that was asked is heard, and only once.
-    pub(super) fn answer(&self, holder: &Session, ask: u64, data: Option<PartBytes>) {
-        let mut table = self.lock();
-        let is_asked = table
-            .open
-            .get(&ask)
-            .is_some_and(|open| open.holder == seat(holder));
-        let Some(open) = is_asked.then(|| table.open.remove(&ask)).flatten() else {
+    #[must_use]
+    pub(super) fn answer(
+        &self,
+        holder: &Session,
+        ask: u64,
+        data: Option<PartBytes>,
+    ) -> Option<Errand> {
+        let open = self.take_if(ask, |open| open.holder == Some(seat(holder)))?;
+        open.settle(data)
+    }
+
+    /// Whether a question to another broker is still open here.
+    pub(super) fn awaits(&self, ask: &PartAsk) -> bool {
+        let table = self.lock();
+        let open = table.open.get(&ask.number);
+        open.is_some_and(|open| open.is_asked_elsewhere(ask))
+    }
+
+    /// What another broker had for one of our questions.
+    pub(super) fn given(&self, ask: &PartAsk, result: Result<Option<Vec<u8>>, PartOutcome>) {
+        let Some(open) = self.take_if(ask.number, |open| open.is_asked_elsewhere(ask)) else {
             return;
         };
-        drop(table);
-        let most = open.length as usize;
-        match data.filter(|data| !data.0.is_empty() && data.0.len() <= most) {
-            Some(data) => {
-                open.answer(ReplyResult::BlobPart { data });
-                count(Went::Passed);
-            }
-            None => {
-                open.answer(ReplyResult::Absent);
-                count(Went::Absent);
-            }
-        }
+        drop(match result {
+            Err(PartOutcome::Busy) => open.answer(Went::Busy),
+            Err(_) => open.answer(Went::Absent),
+            Ok(data) => open.settle(data.map(PartBytes)),
+        });
     }
 
     /// A connection ends: what it was asked for comes from nobody, and what it asked for is of no use.
-    pub(super) fn leave(&self, session: &Session) {
+    #[must_use]
+    pub(super) fn leave(&self, session: &Session) -> Vec<Errand> {
         let gone = seat(session);
-        let left = self
-            .lock()
-            .take(|one| one.holder == gone || one.asker == gone);
-        for open in left {
-            open.answer(ReplyResult::Absent);
+        let left = self.lock().take(|one| one.is_of(gone));
+        let answered = left.into_iter().map(|open| open.answer(Went::Absent));
+        answered.flatten().collect()
+    }
+
+    /// Whoever asked from elsewhere has its own clock.
+    fn end_late(&self, now: Duration) {
+        let is_late = |one: &Open| now.saturating_sub(one.since) >= BLOB_PART_TIMEOUT;
+        let late = self.lock().take(is_late);
+        for open in late {
+            drop(open.answer(Went::Absent));
         }
+    }
+
+    fn take_if(&self, ask: u64, is_it: impl Fn(&Open) -> bool) -> Option<Open> {
+        let mut table = self.lock();
+        let found = table.open.get(&ask).is_some_and(is_it);
+        found.then(|| table.open.remove(&ask)).flatten()
     }
 
     /// Nothing that can panic half way runs under this lock.
@@ -154,7 +248,37 @@ impl Relays {
     }
 }
 
+/// Where the member that is asked has its connection.
+pub(super) enum Found {
+    Here(Arc<Session>),
+    /// At another broker of the same store.
+    Elsewhere,
+    Nowhere,
+}
+
+impl Open {
+    fn is_asked_elsewhere(&self, ask: &PartAsk) -> bool {
+        let asker = (ask.mesh, ask.asker, ask.generation);
+        let is_asker = matches!(&self.asker, Asker::Here { seat, .. } if *seat == asker);
+        is_asker && self.holder.is_none()
+    }
+
+    /// More than was asked for, or nothing at all, is nothing.
+    #[must_use]
+    fn settle(self, data: Option<PartBytes>) -> Option<Errand> {
+        let most = self.length as usize;
+        let data = data.filter(|data| !data.0.is_empty() && data.0.len() <= most);
+        self.answer(data.map_or(Went::Absent, Went::Passed))
+    }
+}
+
 impl Table {
+    fn insert(&mut self, open: Open) -> u64 {
+        self.next += 1;
+        self.open.insert(self.next, open);
+        self.next
+    }
+
     fn take(&mut self, which: impl Fn(&Open) -> bool) -> Vec<Open> {
         let asks: Vec<u64> = self
             .open
@@ -172,8 +296,12 @@ fn seat(session: &Session) -> Seat {
     (session.mesh, session.member, session.generation)
 }
 
-fn reply(request: u64, result: ReplyResult) -> ServerFrame {
-    ServerFrame::Reply { request, result }
+fn result_of(went: Went) -> ReplyResult {
+    match went {
+        Went::Passed(data) => ReplyResult::BlobPart { data },
+        Went::Absent => ReplyResult::Absent,
+        Went::Busy => busy(),
+    }
 }
 
 fn busy() -> ReplyResult {
@@ -183,9 +311,9 @@ fn busy() -> ReplyResult {
     })
 }
 
-fn count(went: Went) {
+fn count(went: &Went) {
     let outcome = match went {
-        Went::Passed => "passed",
+        Went::Passed(_) => "passed",
         Went::Absent => "absent",
         Went::Busy => "busy",
     };

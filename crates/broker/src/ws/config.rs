@@ -45,6 +45,8 @@ impl Default for BrokerConfig {
 
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
+/// Pings and pongs of one peer within a ping interval.
+pub(super) const IDLE_WORDS_MAX: u32 = 500;
 /// Frames read and not yet begun. Beyond them the reader waits, and so does the peer.
 pub(super) const WORK_QUEUED_MAX: usize = 4;
 /// Batches and acks of one connection in the store's line at once.

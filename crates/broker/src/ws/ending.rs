@@ -32,6 +32,8 @@ pub enum Ending {
     HelloTimeout,
     /// Not a frame, or not one that may come here. Nobody of ours sends it.
     Malformed(&'static str),
+    /// Not the protocol below the frames: unmasked, compressed, out of turn.
+    NotWebSocket,
     /// Not text.
     Unsupported,
     TooLarge,
@@ -47,6 +49,7 @@ impl Ending {
         Some(match self {
             Self::PeerClosed | Self::PeerSilent | Self::SlowReader => return None,
             Self::Shutdown => (1001, "shutting_down"),
+            Self::NotWebSocket => (1002, "not_websocket"),
             Self::Unsupported => (1003, "not_text"),
             Self::Malformed(reason) => (1008, reason),
             Self::IdentityMismatch => (1008, "identity_mismatch"),
@@ -105,6 +108,7 @@ mod tests {
             Ending::ClaimRefused,
             Ending::HelloTimeout,
             Ending::Malformed("too_many_acks"),
+            Ending::NotWebSocket,
             Ending::Unsupported,
             Ending::TooLarge,
             Ending::StorageUnavailable,

@@ -58,7 +58,8 @@ impl<S: Storage, L: Limiter> Drop for Registration<S, L> {
     fn drop(&mut self) {
         let hub = &self.shared.hub;
         hub.leave(&self.session);
-        self.shared.relays.leave(&self.session);
+        let unanswered = self.shared.relays.leave(&self.session);
+        self.shared.tell_refused(unanswered);
         if !hub.online(self.session.mesh).contains(&self.session.member) {
             self.shared.roster_changed(self.session.mesh, None);
         }

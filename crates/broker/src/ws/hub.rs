@@ -2,7 +2,7 @@
 //! the tables when it is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use heddle_core::ids::{MemberId, MeshId};
@@ -40,6 +40,8 @@ pub(super) struct Session {
     reads_log: AtomicBool,
     /// Something came from the peer since somebody last asked.
     heard: AtomicBool,
+    /// Pings and pongs of the peer since somebody last forgot them.
+    idle_words: AtomicU32,
     /// Why the member is heard no more; then it is replaced by nobody.
     barred: OnceLock<Bar>,
     /// Set when a newer connection takes over, or the member was shut out or blocked.
@@ -62,6 +64,7 @@ impl Session {
             outbox: OnceLock::new(),
             reads_log: AtomicBool::new(false),
             heard: AtomicBool::new(false),
+            idle_words: AtomicU32::new(0),
             barred: OnceLock::new(),
             replaced: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -96,6 +99,16 @@ impl Session {
     /// The peer lives.
     pub(super) fn hear(&self) {
         self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// One more ping or pong; how many of late. Each costs us an answer and brings nothing: more of them than any peer
+    /// needs are an attack (T-25).
+    pub(super) fn idle_word(&self) -> u32 {
+        self.idle_words.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn forget_idle_words(&self) {
+        self.idle_words.store(0, Ordering::Relaxed);
     }
 
     /// From now on it hears when the log grows.

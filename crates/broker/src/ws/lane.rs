@@ -75,10 +75,14 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
             Work::Request {
                 request,
                 body: Request::BlobRead { member, part },
-            } => return self.relay(request, member, part),
+            } => return self.relay(request, member, part).await,
             Work::Request { request, body } => return self.answer(request, body).await,
             Work::Part { ask, data } => {
-                return self.shared.relays.answer(&self.session, ask, data);
+                let errand = self.shared.relays.answer(&self.session, ask, data);
+                if let Some(errand) = errand {
+                    self.shared.run_errand(errand).await;
+                }
+                return;
             }
         };
         // IMPORTANT: polled here and now, because the first poll takes the place in line. The set
@@ -128,13 +132,15 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
         })
     }
 
-    /// Bytes of a file from another member. Nothing waits here: the answer comes when it comes.
-    fn relay(&self, request: u64, member: MemberId, part: BlobPlace) {
-        let holder = self.shared.hub.newest(self.principal.mesh, member);
-        let now = self.shared.accept.clock.mono();
-        let to = self.outbox.weak();
-        let relays = &self.shared.relays;
-        relays.ask(&self.session, request, to, holder, part, now);
+    /// Bytes of a file from another member. The answer is not waited for: it comes when it comes.
+    async fn relay(&self, request: u64, member: MemberId, part: BlobPlace) {
+        let shared = &self.shared;
+        let holder = shared.find_holder(self.principal.mesh, member).await;
+        let now = shared.accept.clock.mono();
+        let to = (request, self.outbox.weak());
+        if let Some(ask) = shared.relays.ask(&self.session, to, holder, part, now) {
+            shared.ask_elsewhere(ask, member, part);
+        }
     }
 
     async fn answer(&self, request: u64, body: Request) {

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use heddle_core::ids::{MemberId, MeshId};
 use heddle_core::limits::SESSION_LEASE;
 use heddle_core::membership::Bar;
@@ -103,6 +105,9 @@ impl<S: Storage, L> Shared<S, L> {
                 }
             }
             Hint::Cut { mesh, member, bar } => self.hub.cut(mesh, member, bar),
+            Hint::PartAsked { ask, holder, part } => self.asked_elsewhere(ask, holder, part),
+            // Taken up by whoever hears it, because it takes time.
+            Hint::PartGiven { .. } => {}
             Hint::Missed => self.hub.look_at_everything(None),
         }
     }
@@ -117,9 +122,15 @@ pub(super) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
     together.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // After an outage everybody has the length of a lease to renew, before anybody counts as gone.
     let mut patient_until = Duration::ZERO;
+    // As many as there are open questions here, which are bounded.
+    let mut fetching = FuturesUnordered::new();
     loop {
         tokio::select! {
-            hint = shared.storage().heard() => shared.take(hint),
+            Some(()) = fetching.next() => {}
+            hint = shared.storage().heard() => match hint {
+                Hint::PartGiven { ask, outcome } => fetching.push(shared.fetch(ask, outcome)),
+                hint => shared.take(hint),
+            },
             _ = together.tick() => {
                 let now = shared.accept.clock.mono();
                 for mesh in shared.hub.meshes() {

@@ -16,7 +16,7 @@ use crate::members::{NewInvite, RevokeVerdict, Standing};
 use crate::principal::Principal;
 use crate::storage::{Storage, StorageError};
 
-fn no(code: ErrorCode, detail: &str) -> ReplyResult {
+pub(super) fn no(code: ErrorCode, detail: &str) -> ReplyResult {
     ReplyResult::Refused(refused(Refusal {
         code,
         detail: detail.to_owned(),

@@ -27,6 +27,7 @@ pub(super) async fn run<S: Storage, L: Limiter>(
         .run_until_cancelled(async {
             loop {
                 sleep(shared.config.ping_interval).await;
+                session.forget_idle_words();
                 if session.was_heard() {
                     renew(&shared, &session).await;
                 }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
 
+use super::config::IDLE_WORDS_MAX;
 use super::decode;
 use super::ending::Ending;
 use super::hub::Session;
@@ -36,6 +37,9 @@ where
         };
         session.hear();
         let work = match frame(heard) {
+            Ok(None) if session.idle_word() > IDLE_WORDS_MAX => {
+                return malformed(Ending::Malformed("too_many_pings"));
+            }
             Ok(None) => continue,
             Ok(Some(ClientFrame::Send { batch, items })) => Work::Send { batch, items },
             Ok(Some(ClientFrame::Ack { items })) => Work::Ack(items),
@@ -78,7 +82,7 @@ fn ending_of(error: &tungstenite::Error) -> Ending {
         tungstenite::Error::Protocol(
             tungstenite::error::ProtocolError::ResetWithoutClosingHandshake,
         ) => Ending::PeerClosed,
-        tungstenite::Error::Protocol(_) => malformed(Ending::Malformed("not_websocket")),
+        tungstenite::Error::Protocol(_) => malformed(Ending::NotWebSocket),
         _ => Ending::PeerClosed,
     }
 }

@@ -6,7 +6,7 @@ use heddle_core::membership::{Change, Role};
 use heddle_core::names::AgentName;
 use heddle_wire::broker::{EffectCall, ReplyResult, Request};
 
-use super::{Shared, explain, held, herald, log, people, snapshots, work};
+use super::{Shared, explain, grants, held, herald, log, people, snapshots, work};
 use crate::accept::{Refusal, refused};
 use crate::effects::nobody_decides;
 use crate::limiter::Limiter;
@@ -97,6 +97,8 @@ async fn carry_out<S: Storage, L: Limiter>(
         | Request::RevokeMember { .. }
         | Request::BlockMember { .. }
         | Request::GrantMember { .. }
+        | Request::ChangeGrant(_)
+        | Request::Grants
         | Request::Members) => return about_members(shared, principal, request).await,
         Request::QueueCounts => return work::counts(shared, mesh).await,
         Request::Held { after, limit } => {
@@ -146,6 +148,8 @@ async fn about_members<S: Storage, L: Limiter>(
             Some(role) => people::change(shared, principal, member, Change::Grant(role)).await,
             None => Ok(people::unknown_role()),
         },
+        Request::ChangeGrant(ask) => grants::change(shared, principal, &ask).await,
+        Request::Grants => grants::list(shared, principal).await,
         // Nothing else is handed here.
         _ => people::members(shared, principal).await,
     }

@@ -4,6 +4,7 @@
 //! begins with a label of its own, so that a signature for one purpose is good for no other.
 
 mod admit;
+mod grant;
 mod invite;
 mod key;
 mod name;
@@ -11,6 +12,7 @@ mod proof;
 mod standing;
 
 pub use admit::{Denied, Proof, Proven, admit};
+pub use grant::{Capabilities, Capability, GrantChange};
 pub use invite::{Invite, LINK_PREFIX, LinkError, SignedInvite};
 pub use key::{KeyError, MemberKey, PublicKey, Signature};
 pub use name::free_name;

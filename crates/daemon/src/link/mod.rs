@@ -13,7 +13,7 @@ mod tls;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_core::backoff::backoff;
+use heddle_core::backoff::reconnect;
 use heddle_core::limits::BACKOFF_MS_MAX;
 
 pub(crate) use connector::is_here;
@@ -87,7 +87,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
         mesh.set_error(why);
         let wait = match failures {
             u32::MAX => Duration::from_millis(BACKOFF_MS_MAX),
-            failures => backoff(failures, shared.ids.below(u64::MAX)),
+            failures => reconnect(failures, shared.ids.below(u64::MAX)),
         };
         failures = failures.saturating_add(1);
         tokio::select! {

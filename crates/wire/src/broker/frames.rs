@@ -14,7 +14,7 @@ use super::effects::{EffectAnswer, EffectCall};
 use super::explain::{Explained, ReceiptLevel};
 use super::held::{HeldCursor, HeldItem};
 use super::log::LogItem;
-use super::members::MemberEntry;
+use super::members::{GrantAsk, GrantEntry, MemberEntry};
 use super::queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
 use super::upload::UploadItem;
 use crate::problem::Problem;
@@ -184,6 +184,10 @@ pub enum Request {
     },
     /// Who is enrolled in the mesh.
     Members,
+    /// This member lets another one send it more, or less.
+    ChangeGrant(GrantAsk),
+    /// From whom this member withholds something.
+    Grants,
     /// A call to whoever decides about the effects of the mesh.
     Effect {
         /// The mailbox of this member that speaks.
@@ -355,6 +359,11 @@ pub enum ReplyResult {
     },
     Members {
         members: Vec<MemberEntry>,
+    },
+    /// What the peer of a `change_grant` has now.
+    Granted(GrantEntry),
+    Grants {
+        grants: Vec<GrantEntry>,
     },
     Effect {
         answer: Box<EffectAnswer>,

@@ -22,3 +22,24 @@ pub struct MemberEntry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
 }
+
+/// A member lets another one send it more, or less.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantAsk {
+    pub peer: MemberId,
+    /// False: taken back.
+    pub grant: bool,
+    /// `dm`, `topic`.
+    pub capabilities: Vec<String>,
+}
+
+/// What a peer may send to the member that asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrantEntry {
+    pub peer: MemberId,
+    /// What it may: `dm`, `topic`.
+    pub capabilities: Vec<String>,
+    /// The call has changed it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub changed: bool,
+}

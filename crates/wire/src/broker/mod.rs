@@ -33,7 +33,7 @@ pub use frames::{
 pub use frozen::{FrozenDestination, FrozenEnvelope};
 pub use held::{HeldCursor, HeldItem};
 pub use log::LogItem;
-pub use members::MemberEntry;
+pub use members::{GrantAsk, GrantEntry, MemberEntry};
 pub use queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
 pub use register::{
     BrokerInviteBody, RegisterMeshAnswer, RegisterMeshBody, RegisterOwner, RegisterTopic,

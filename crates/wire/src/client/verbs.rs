@@ -10,14 +10,15 @@ use crate::ipc::{
     ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeyBody, KnownAnswer,
     MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer,
     MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
-    MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow, PeerList,
-    PruneAnswer, PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,
-    QueueTakeBody, QueueTaken, ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer,
-    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
-    ShownAnswer, ShownBody, StatePage, StateSetBody, StateView, StatusView, Story, TaskAnswer,
-    TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
-    VectorStoreBody, Version, WarningsView,
+    MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow,
+    PeerGrantBody, PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody, QueueList,
+    QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer,
+    ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage,
+    SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage,
+    StateSetBody, StateView, StatusView, Story, TaskAnswer, TaskCancelBody, TaskClaimBody,
+    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
+    VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody, Version,
+    WarningsView,
 };
 
 /// Reading every file of a home, or writing a copy of it, may take this long.
@@ -291,6 +292,19 @@ impl Client {
 
     pub fn grant(&self, body: &MeshGrantBody) -> Result<MeshStandingAnswer, ClientError> {
         self.post("/v1/mesh/grant", None, body)
+    }
+
+    /// What this home lets a peer send it: `grant`, `revoke` or `block`.
+    pub fn peer_grant(
+        &self,
+        verb: &str,
+        body: &PeerGrantBody,
+    ) -> Result<PeerGrantView, ClientError> {
+        self.post(&format!("/v1/peers/{verb}"), None, body)
+    }
+
+    pub fn peer_grants(&self, query: &[(&str, &str)]) -> Result<PeerGrantList, ClientError> {
+        self.get("/v1/peers/grants", query)
     }
 
     pub fn create_mesh(&self, body: &MeshCreateBody) -> Result<MeshCreateAnswer, ClientError> {

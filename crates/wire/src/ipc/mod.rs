@@ -5,6 +5,7 @@ mod data;
 mod effect;
 mod explain;
 mod file;
+mod grant;
 mod inbox;
 mod mesh;
 mod outbox;
@@ -38,6 +39,7 @@ pub use file::{
     EVENT_FILE_SHARED, FileDeleteBody, FilePage, FileShareAnswer, FileShareBody, FileSharedEvent,
     FileView, SweepAnswer, SweepBody,
 };
+pub use grant::{PeerGrantBody, PeerGrantList, PeerGrantView};
 pub use inbox::{
     AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, KnownAnswer, SearchPage,
     SeenAnswer, SeenBody, ShownAnswer, ShownBody,

@@ -34,6 +34,13 @@ impl Tables {
                 lines.push(format!("subscription {mesh} {topic} {agent}"));
             }
         }
+        for ((peer, member), granted) in &self.grants {
+            let (dm, topic) = (u8::from(granted.dm), u8::from(granted.topic));
+            lines.push(format!("grant {mesh} {peer} {member} {dm} {topic}"));
+        }
+        for (at, member) in &self.withheld {
+            lines.push(format!("withheld {mesh} {at} {member}"));
+        }
         for (at, previous) in &self.log {
             lines.push(format!("log {mesh} {at} {previous}"));
         }

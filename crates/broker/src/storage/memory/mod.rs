@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod dump;
+mod grants;
 mod log;
 mod members;
 mod orphans;
@@ -26,6 +27,7 @@ use heddle_core::names::{MemberName, MeshName, TopicName};
 use super::contract::Storage;
 use super::error::StorageError;
 use super::mesh_names;
+use super::parts::Parts;
 use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
@@ -81,6 +83,8 @@ impl MemoryStorage {
 }
 
 impl Wakes for MemoryStorage {}
+
+impl Parts for MemoryStorage {}
 
 impl Storage for MemoryStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {

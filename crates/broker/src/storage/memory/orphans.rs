@@ -137,7 +137,8 @@ fn missing_fan_out(
             };
             let rows = tables.deliveries.get(&party.member);
             let is_there = rows.is_some_and(|rows| rows.contains_key(&row));
-            (!is_there).then_some("dm_without_delivery")
+            let is_withheld = tables.withheld.contains(&(history_id, party.member));
+            (!is_there && !is_withheld).then_some("dm_without_delivery")
         }
         Destination::Queue(queue) => {
             let queue = tables.queues.get(queue);

@@ -7,6 +7,7 @@ use std::ops::Bound;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, Party};
+use heddle_core::membership::Capabilities;
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 
 use super::super::error::StorageError;
@@ -71,6 +72,10 @@ pub(super) struct Tables {
     pub(super) log: BTreeMap<HistoryId, HistoryId>,
     pub(super) deliveries: BTreeMap<MemberId, BTreeMap<Ack, DeliveryRow>>,
     pub(super) mentions: BTreeSet<(Party, HistoryId)>,
+    /// What senders were granted by whom, where that is not everything.
+    pub(super) grants: BTreeMap<(MemberId, MemberId), Capabilities>,
+    /// Who got no delivery for want of a grant.
+    pub(super) withheld: BTreeSet<(HistoryId, MemberId)>,
     /// The newest lease time that was handed in.
     pub(super) lease_time: LeaseMs,
     pub(super) upkeep: super::upkeep::Notes,
@@ -96,6 +101,8 @@ impl Tables {
             log: BTreeMap::new(),
             deliveries: BTreeMap::new(),
             mentions: BTreeSet::new(),
+            grants: BTreeMap::new(),
+            withheld: BTreeSet::new(),
             lease_time: LeaseMs::default(),
             upkeep: super::upkeep::Notes::default(),
             book: super::members::Book::default(),
@@ -246,7 +253,14 @@ impl Tables {
                 is_expired: false,
             },
         );
+        let (sender, kind) = (new.id.sender.member, new.destination.kind());
+        let (recipients, refusing): (BTreeSet<Party>, BTreeSet<Party>) = recipients
+            .into_iter()
+            .partition(|party| self.granted(sender, party.member).allow(kind));
         let members: BTreeSet<MemberId> = recipients.iter().map(|party| party.member).collect();
+        let withheld: BTreeSet<MemberId> = refusing.iter().map(|party| party.member).collect();
+        let rows = withheld.iter().map(|member| (history_id, *member));
+        self.withheld.extend(rows);
         for Party { member, agent } in recipients {
             let rows = self.deliveries.entry(member).or_default();
             let row = DeliveryRow {
@@ -273,6 +287,7 @@ impl Tables {
         Accepted::Created {
             history_id,
             recipients: members.into_iter().collect(),
+            withheld: withheld.len(),
             is_new_queue,
         }
     }

@@ -8,7 +8,7 @@ use super::PostgresStorage;
 
 /// A table's name in the dump, and its columns. Ids are joined by `/` to parties and by `.` to places.
 #[rustfmt::skip]
-const TABLES: [(&str, &str); 17] = [
+const TABLES: [(&str, &str); 19] = [
     ("mesh", "SELECT mesh_id, ' ', name, ' ', epoch, ' ', next_seq, ' ', lease_ms FROM mesh"),
     ("member", "SELECT mesh_id, ' ', member_id, ' ', name, ' ', generation, ' ', coalesce(seen_at, -1)
         FROM member"),
@@ -37,6 +37,8 @@ const TABLES: [(&str, &str); 17] = [
         FROM member_key"),
     ("invite", "SELECT mesh_id, ' ', invite_id, ' ', encode(digest, 'hex'), ' ', inviter, ' ', role, ' ', uses_max, ' ',
         used, ' ', created_at, ' ', expires_at FROM invite"),
+    ("grant", "SELECT mesh_id, ' ', peer_id, ' ', member_id, ' ', may_dm::int::bigint, ' ', may_topic::int::bigint FROM member_grant"),
+    ("withheld", "SELECT mesh_id, ' ', epoch, '.', seq, ' ', member_id FROM delivery_withheld"),
     ("mention", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq FROM mention_index"),
 ];
 
@@ -51,6 +53,13 @@ impl PostgresStorage {
         }
         lines.sort_unstable();
         lines
+    }
+
+    /// Rows of a table that is no part of the dump.
+    pub(crate) async fn count_of(&self, table: &str) -> i64 {
+        let client = self.writer().await.unwrap();
+        let sql = format!("SELECT count(*) FROM {table}");
+        client.query_one(&sql, &[]).await.unwrap().get(0)
     }
 
     /// Runs statements as they are, for tests that break something.

@@ -2,10 +2,12 @@
 //! means that something was missed.
 
 use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::limits::BLOB_PART_BYTES_MAX;
 use heddle_core::membership::Bar;
 use heddle_core::names::QueueName;
 use serde_json::{Value, json};
 
+use super::super::parts::{PartAsk, PartOutcome, PartPlace};
 use super::super::wakes::{Hint, Look};
 
 /// A notification holds 8,000 bytes.
@@ -36,6 +38,13 @@ fn shape(hint: &Hint) -> Value {
         } => json!({
             "mesh": mesh.to_string(), "session": member.to_string(), "generation": generation,
         }),
+        Hint::PartAsked { ask, holder, part } => json!({
+            "mesh": ask.mesh.to_string(), "part": part_ask(ask), "holder": holder.to_string(),
+            "sha256": part.sha256.to_string(), "offset": part.offset, "length": part.length,
+        }),
+        Hint::PartGiven { ask, outcome } => json!({
+            "mesh": ask.mesh.to_string(), "part": part_ask(ask), "outcome": outcome_text(*outcome),
+        }),
         Hint::Look(look) => json!({
             "mesh": look.mesh.to_string(),
             "members": texts(&mut look.members.iter().map(ToString::to_string)),
@@ -43,6 +52,48 @@ fn shape(hint: &Hint) -> Value {
             "roster": look.roster, "log": look.log, "all": look.all,
         }),
     }
+}
+
+fn part_ask(ask: &PartAsk) -> Value {
+    json!([ask.asker.to_string(), ask.generation, ask.number])
+}
+
+const OUTCOMES: [PartOutcome; 3] = [PartOutcome::Left, PartOutcome::Absent, PartOutcome::Busy];
+
+fn outcome_text(outcome: PartOutcome) -> &'static str {
+    match outcome {
+        PartOutcome::Left => "left",
+        PartOutcome::Absent => "absent",
+        PartOutcome::Busy => "busy",
+    }
+}
+
+/// A question for bytes of a file, or what became of one.
+fn read_part(mesh: MeshId, value: &Value) -> Option<Hint> {
+    let asker = value.get("part")?;
+    let ask = PartAsk {
+        mesh,
+        asker: asker.get(0)?.as_str()?.parse().ok()?,
+        generation: asker.get(1)?.as_u64()?,
+        number: asker.get(2)?.as_u64()?,
+    };
+    if let Some(outcome) = value.get("outcome") {
+        let text = outcome.as_str()?;
+        let outcome = OUTCOMES
+            .into_iter()
+            .find(|one| outcome_text(*one) == text)?;
+        return Some(Hint::PartGiven { ask, outcome });
+    }
+    let length = u32::try_from(value.get("length")?.as_u64()?).ok()?;
+    Some(Hint::PartAsked {
+        ask,
+        holder: value.get("holder")?.as_str()?.parse().ok()?,
+        part: PartPlace {
+            sha256: value.get("sha256")?.as_str()?.parse().ok()?,
+            offset: value.get("offset")?.as_u64()?,
+            length: Some(length).filter(|length| (1..=BLOB_PART_BYTES_MAX).contains(length))?,
+        },
+    })
 }
 
 pub(super) fn decode(text: &str) -> Hint {
@@ -71,6 +122,9 @@ fn read(text: &str) -> Option<Hint> {
             member: member("session")?,
             generation: value.get("generation")?.as_u64()?,
         });
+    }
+    if value.get("part").is_some() {
+        return read_part(mesh, &value);
     }
     let list = |key: &str| {
         value
@@ -123,7 +177,24 @@ mod tests {
             member: member(3),
             bar: Bar::Blocked,
         };
-        for hint in [small, session, cut, blocked, Hint::Missed] {
+        let ask = PartAsk {
+            mesh,
+            asker: member(4),
+            generation: 5,
+            number: 6,
+        };
+        let asked = Hint::PartAsked {
+            ask,
+            holder: member(3),
+            part: PartPlace {
+                sha256: heddle_core::file::ContentHash::of(b"x"),
+                offset: 1 << 40,
+                length: BLOB_PART_BYTES_MAX,
+            },
+        };
+        let given = OUTCOMES.map(|outcome| Hint::PartGiven { ask, outcome });
+        let all = [small, session, cut, blocked, asked, Hint::Missed];
+        for hint in all.into_iter().chain(given) {
             assert_eq!(decode(&encode(&hint)), hint);
         }
         let large = Hint::Look(Look {

@@ -6,6 +6,7 @@
 //! order is seq order (C4), and a write sees everything that was committed before it.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,13 +27,13 @@ use super::sql;
 /// Work of one mesh that waits for its commit. More is told to come back.
 const WAITING_MAX: usize = 4096;
 /// What one transaction takes, so that it stays short.
-const GROUP_JOBS_MAX: usize = 256;
+pub(super) const GROUP_JOBS_MAX: usize = 256;
 const GROUP_MESSAGES_MAX: usize = 1024;
 const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How long a group may take, whatever the server or the network do.
 const GROUP_WAIT: Duration = Duration::from_secs(30);
 
-const LOCK: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1 FOR UPDATE";
+pub(super) const LOCK: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1 FOR UPDATE";
 
 /// A piece of work in line.
 pub(super) enum Waiting {
@@ -56,11 +57,27 @@ impl Waiting {
     }
 }
 
+/// The writes of one mesh that wait, in order.
+#[derive(Default)]
+struct Line {
+    /// Each with the number of groups that were taken before it came.
+    waiting: VecDeque<(u64, Waiting)>,
+    groups_taken: u64,
+}
+
+impl Line {
+    fn push(&mut self, work: Waiting) {
+        self.waiting.push_back((self.groups_taken, work));
+    }
+}
+
 /// The lines of all meshes. A mesh has an entry as long as somebody leads it.
 pub(super) struct Lines {
     pool: Pool,
-    waiting: Mutex<HashMap<MeshId, VecDeque<Waiting>>>,
+    waiting: Mutex<HashMap<MeshId, Line>>,
     leaders: TaskTracker,
+    /// The most groups that a write ever saw taken until its own was, that one included.
+    groups_waited_max: AtomicU64,
 }
 
 impl Lines {
@@ -69,7 +86,13 @@ impl Lines {
             pool,
             waiting: Mutex::default(),
             leaders: TaskTracker::new(),
+            groups_waited_max: AtomicU64::new(0),
         })
+    }
+
+    #[cfg(test)]
+    pub(super) fn groups_waited_max(&self) -> u64 {
+        self.groups_waited_max.load(Ordering::Relaxed)
     }
 
     /// Waits until every line is empty, and takes nothing more.
@@ -85,14 +108,14 @@ impl Lines {
         }
         let mut lines = self.lock();
         if let Some(line) = lines.get_mut(&mesh) {
-            if line.len() >= WAITING_MAX {
+            if line.waiting.len() >= WAITING_MAX {
                 let why = "too many writes of this mesh wait".to_owned();
                 return Err(StorageError::Unavailable(why));
             }
-            line.push_back(work);
+            line.push(work);
             return Ok(());
         }
-        lines.insert(mesh, VecDeque::from([work]));
+        lines.entry(mesh).or_default().push(work);
         drop(lines);
         let this = Arc::clone(self);
         self.leaders.spawn(async move { this.lead(mesh).await });
@@ -111,7 +134,9 @@ impl Lines {
         let line = lines.get_mut(&mesh)?;
         let mut group = Vec::new();
         let (mut messages, mut bytes) = (0, 0);
-        while let Some(work) = line.front() {
+        line.groups_taken += 1;
+        let taken = line.groups_taken;
+        while let Some((before, work)) = line.waiting.front() {
             let (more_messages, more_bytes) = work.size();
             messages += more_messages;
             bytes += more_bytes;
@@ -121,7 +146,9 @@ impl Lines {
             if !fits && !group.is_empty() {
                 break;
             }
-            group.extend(line.pop_front());
+            self.groups_waited_max
+                .fetch_max(taken - before, Ordering::Relaxed);
+            group.extend(line.waiting.pop_front().map(|(_, work)| work));
         }
         if group.is_empty() {
             lines.remove(&mesh);
@@ -171,13 +198,22 @@ impl Lines {
             drop(Object::take(client));
             return Err(JobError::TimedOut(GROUP_WAIT.as_secs()));
         };
+        if done.is_err() && !is_undone(&client).await {
+            drop(Object::take(client));
+        }
         done
     }
 
     /// Nothing that can panic half way runs under this lock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<MeshId, VecDeque<Waiting>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<MeshId, Line>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Leaves nothing open on a connection that somebody else gets next.
+async fn is_undone(client: &Object) -> bool {
+    let undone = timeout(GROUP_WAIT, client.batch_execute("ROLLBACK")).await;
+    matches!(undone, Ok(Ok(())))
 }
 
 fn answer(group: Vec<Waiting>, committed: Result<(), JobError>) {
@@ -193,6 +229,12 @@ async fn transact(
     group: &mut [Waiting],
     undo: Undo,
 ) -> Result<(), JobError> {
+    let is_plain = group.iter().all(|work| matches!(work, Waiting::Accept(_)));
+    if is_plain && undo == Undo::Group {
+        let accepted = accept::at_once(client, mesh, &messages_of(group)).await?;
+        hand_out(group, accepted);
+        return Ok(());
+    }
     let transaction = client.transaction().await?;
     let key = mesh_key(mesh);
     if !sql::exists(&transaction, LOCK, &[&key]).await? {
@@ -223,21 +265,26 @@ async fn accept_all(
     group: &mut [Waiting],
     undo: Undo,
 ) -> Result<(), JobError> {
-    let messages: Vec<&NewMessage> = group
-        .iter()
-        .flat_map(|work| match work {
-            Waiting::Accept(job) => job.messages.as_slice(),
-            Waiting::Job(_) => &[],
-        })
-        .collect();
-    let accepted = accept::accept(transaction, mesh, &messages, undo).await?;
+    let accepted = accept::accept(transaction, mesh, &messages_of(group), undo).await?;
+    hand_out(group, accepted);
+    Ok(())
+}
+
+fn messages_of(group: &[Waiting]) -> Vec<&NewMessage> {
+    let messages = group.iter().flat_map(|work| match work {
+        Waiting::Accept(job) => job.messages.as_slice(),
+        Waiting::Job(_) => &[],
+    });
+    messages.collect()
+}
+
+fn hand_out(group: &mut [Waiting], accepted: Vec<Accepted>) {
     let mut accepted = accepted.into_iter();
     for work in group {
         if let Waiting::Accept(job) = work {
             job.accepted = accepted.by_ref().take(job.messages.len()).collect();
         }
     }
-    Ok(())
 }
 
 /// Where an answer will be.

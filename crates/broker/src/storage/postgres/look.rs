@@ -81,14 +81,14 @@ pub(super) fn consumed_of(columns: &mut Columns<'_>) -> Result<Option<Consumed>,
 pub(super) async fn known<C: GenericClient>(
     client: &C,
     mesh: MeshId,
-    ids: &[SendId],
+    ids: &[&SendId],
 ) -> Result<Vec<Look>, JobError> {
     let key = mesh_key(mesh);
     if ids.is_empty() {
         require_mesh(client, mesh).await?;
         return Ok(Vec::new());
     }
-    let arrays = IdArrays::of(ids.iter());
+    let arrays = IdArrays::of(ids.iter().copied());
     let sql = format!("{CONSUMED_COLUMNS} {KNOWN_IN_MESH}");
     let rows = query(client, &sql, &arrays.params(&key)).await?;
     if rows.is_empty() {

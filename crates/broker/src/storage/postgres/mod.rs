@@ -13,15 +13,18 @@ mod deliveries;
 #[cfg(test)]
 mod dump;
 mod error;
+mod grants;
 mod held;
 mod hint_text;
 mod history;
 mod job;
 mod line;
 mod look;
+mod looks;
 mod members;
 mod migrate;
 mod orphans;
+mod parts;
 mod presence;
 mod queues;
 mod retention;
@@ -61,6 +64,7 @@ pub use connect::PostgresOptions;
 use error::JobError;
 use job::{Running, Write};
 use line::{Lines, Waiting};
+use looks::Looks;
 pub use migrate::Migrated;
 use tls::Tls;
 use wires::Wires;
@@ -92,6 +96,7 @@ pub enum OpenError {
 pub struct PostgresStorage {
     pools: Arc<Pools>,
     lines: Arc<Lines>,
+    looks: Arc<Looks>,
     wires: Arc<Wires>,
     claims: Claims,
     migrated: Migrated,
@@ -112,6 +117,7 @@ impl PostgresStorage {
         drop(client);
         Ok(Self {
             lines: Lines::new(pools.writers.clone()),
+            looks: Looks::new(pools.readers.clone()),
             wires: Wires::start(config, tls, format!("heddle_{schema}")),
             pools: Arc::new(pools),
             claims: Claims::default(),
@@ -140,6 +146,7 @@ impl PostgresStorage {
 
     /// Finishes what is in line and closes the connections.
     pub async fn stop(&self) {
+        self.looks.stop().await;
         self.lines.stop().await;
         self.claims.give_all_back();
         self.wires.stop().await;
@@ -310,8 +317,7 @@ impl Storage for PostgresStorage {
     }
 
     async fn known(&self, mesh: MeshId, ids: Vec<SendId>) -> Result<Vec<Look>, StorageError> {
-        let client = self.reader().await?;
-        Ok(look::known(&client, mesh, &ids).await?)
+        self.looks.known(mesh, ids).await
     }
 
     async fn status(&self, mesh: MeshId, id: SendId) -> Result<Option<Consumed>, StorageError> {

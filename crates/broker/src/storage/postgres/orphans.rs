@@ -63,7 +63,10 @@ WHERE m.mesh_id = $1 AND m.destination_kind = 'dm'
     WHERE h.mesh_id = m.mesh_id AND h.broker_message_id = m.broker_message_id)
   AND NOT EXISTS (SELECT 1 FROM delivery_queue q
     WHERE q.mesh_id = m.mesh_id AND q.broker_message_id = m.broker_message_id
-      AND q.agent = split_part(m.destination_ref, '/', 2))"),
+      AND q.agent = split_part(m.destination_ref, '/', 2))
+  AND NOT EXISTS (SELECT 1 FROM delivery_withheld w JOIN message_history h
+      ON h.mesh_id = w.mesh_id AND h.epoch = w.epoch AND h.seq = w.seq
+    WHERE w.mesh_id = m.mesh_id AND h.broker_message_id = m.broker_message_id)"),
     ("queue_message_without_item", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = $1 AND m.destination_kind = 'queue'

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use heddle_core::envelope::DestinationKind;
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
-use heddle_core::membership::Bar;
+use heddle_core::membership::{Bar, Capabilities};
 use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
 
 use super::super::error::StorageError;
@@ -12,6 +13,7 @@ use super::super::rows::{Accepted, Destination, NewMessage};
 use super::columns::{Columns, member_key, mesh_key};
 use super::effects::Effects;
 use super::error::JobError;
+use super::grants;
 use super::history::Line;
 use super::look::{Consumption, is_registered};
 use super::queues;
@@ -112,8 +114,23 @@ struct Accept<'c> {
     effects: Effects<'c>,
     /// Destinations resolved so far; nothing changes them while the batch runs. `None`: does not exist.
     recipients: BTreeMap<Destination, Option<Arc<[MemberId]>>>,
-    /// The sender that was looked at last, and what keeps it from being heard.
-    sender: Option<(MemberId, Option<Bar>)>,
+    /// The sender that was looked at last.
+    sender: Option<Sender>,
+}
+
+/// Who sends, as the transaction sees it.
+struct Sender {
+    member: MemberId,
+    /// What keeps it from being heard.
+    bar: Option<Bar>,
+    /// Members that have granted it less than everything.
+    refusing: BTreeMap<MemberId, Capabilities>,
+}
+
+/// Who gets a delivery, and who would have.
+struct Recipients {
+    members: Arc<[MemberId]>,
+    withheld: Vec<MemberId>,
 }
 
 impl Accept<'_> {
@@ -125,7 +142,7 @@ impl Accept<'_> {
             new.wire_fingerprint,
             recipients.is_some(),
         );
-        let bar = self.bar(new.id.sender.member)?;
+        let bar = self.look_at(new.id.sender.member)?;
         if let Some(bar) = barred(row.resolution, bar) {
             return Ok(Accepted::Barred(bar));
         }
@@ -135,7 +152,10 @@ impl Accept<'_> {
             {
                 Ok(Accepted::OtherEpoch(self.line.epoch))
             }
-            (Resolution::Commit, None, Some(recipients)) => self.commit(new, recipients),
+            (Resolution::Commit, None, Some(recipients)) => {
+                let recipients = self.allowed(recipients, new.destination.kind());
+                self.commit(new, recipients)
+            }
             (Resolution::Duplicate, Some(consumed), _) => Ok(Accepted::Duplicate(consumed)),
             (Resolution::Conflict, Some(consumed), _) => Ok(Accepted::Conflict(consumed)),
             _ => Ok(Accepted::UnknownRecipient),
@@ -143,23 +163,51 @@ impl Accept<'_> {
     }
 
     /// What keeps a sender from being heard. A batch comes from one member.
-    fn bar(&mut self, sender: MemberId) -> rusqlite::Result<Option<Bar>> {
-        match self.sender {
-            Some((known, bar)) if known == sender => return Ok(bar),
-            _ => {}
+    fn look_at(&mut self, member: MemberId) -> rusqlite::Result<Option<Bar>> {
+        if let Some(known) = self.sender.as_ref().filter(|one| one.member == member) {
+            return Ok(known.bar);
         }
+        let bar = self.bar(member)?;
+        self.sender = Some(Sender {
+            member,
+            bar,
+            refusing: grants::of_sender(self.connection, self.mesh, member)?,
+        });
+        Ok(bar)
+    }
+
+    /// Who of the recipients gets a message of this kind, and who has not granted as much to its sender.
+    fn allowed(&self, all: Arc<[MemberId]>, kind: DestinationKind) -> Recipients {
+        let refusing = self.sender.as_ref().map(|sender| &sender.refusing);
+        let Some(refusing) = refusing.filter(|refusing| !refusing.is_empty()) else {
+            return Recipients {
+                members: all,
+                withheld: Vec::new(),
+            };
+        };
+        let granted = |member: &MemberId| {
+            let row = refusing.get(member);
+            row.is_none_or(|granted| granted.allow(kind))
+        };
+        let (members, withheld): (Vec<MemberId>, _) =
+            all.iter().copied().partition(|member| granted(member));
+        Recipients {
+            members: members.into(),
+            withheld,
+        }
+    }
+
+    fn bar(&self, sender: MemberId) -> rusqlite::Result<Option<Bar>> {
         let key = params![mesh_key(self.mesh), member_key(sender)];
         let mut statement = self.connection.prepare_cached(BAR)?;
         let found = statement.query_row(key, |row| row.get::<_, bool>(0));
-        let bar = found.optional()?.map(|is_revoked| {
+        Ok(found.optional()?.map(|is_revoked| {
             if is_revoked {
                 Bar::Revoked
             } else {
                 Bar::Blocked
             }
-        });
-        self.sender = Some((sender, bar));
-        Ok(bar)
+        }))
     }
 
     fn recipients(
@@ -193,18 +241,15 @@ impl Accept<'_> {
     }
 
     /// Writes the effects. What is undone leaves its place to the next (C4).
-    fn commit(
-        &mut self,
-        new: &NewMessage,
-        recipients: Arc<[MemberId]>,
-    ) -> rusqlite::Result<Accepted> {
+    fn commit(&mut self, new: &NewMessage, recipients: Recipients) -> rusqlite::Result<Accepted> {
         let history_id = self.line.next();
+        let Recipients { members, withheld } = recipients;
         let is_new_queue = match self.undo {
-            Undo::Batch => self.write(new, history_id)?,
+            Undo::Batch => self.write(new, history_id, &withheld)?,
             Undo::Message => {
                 let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
                 run("SAVEPOINT heddle_message")?;
-                match self.write(new, history_id) {
+                match self.write(new, history_id, &withheld) {
                     Ok(is_new_queue) => {
                         run("RELEASE heddle_message")?;
                         is_new_queue
@@ -221,18 +266,24 @@ impl Accept<'_> {
         self.line.advance();
         Ok(Accepted::Created {
             history_id,
-            recipients,
+            recipients: members,
+            withheld: withheld.len(),
             is_new_queue,
         })
     }
 
     /// The effects, and the queue of a message to one that is not there yet. True if it was made.
-    fn write(&mut self, new: &NewMessage, at: HistoryId) -> rusqlite::Result<bool> {
+    fn write(
+        &mut self,
+        new: &NewMessage,
+        at: HistoryId,
+        withheld: &[MemberId],
+    ) -> rusqlite::Result<bool> {
         let is_new_queue = match &new.destination {
             Destination::Queue(queue) => queues::create(self.connection, self.mesh, queue)?,
             Destination::Topic(_) | Destination::Dm(_) | Destination::Log => false,
         };
-        self.effects.write(new, at)?;
+        self.effects.write(new, at, withheld)?;
         Ok(is_new_queue)
     }
 }

@@ -8,7 +8,7 @@ use super::SqliteStorage;
 
 /// A table's name in the dump, and its columns. Ids are joined by `/` to parties and by `.` to places.
 #[rustfmt::skip]
-const TABLES: [(&str, &str); 17] = [
+const TABLES: [(&str, &str); 19] = [
     ("mesh", "SELECT mesh_id, ' ', name, ' ', epoch, ' ', next_seq, ' ', lease_ms FROM mesh"),
     ("member", "SELECT mesh_id, ' ', member_id, ' ', name, ' ', generation, ' ', coalesce(seen_at, -1)
         FROM member"),
@@ -37,6 +37,8 @@ const TABLES: [(&str, &str); 17] = [
         FROM member_key"),
     ("invite", "SELECT mesh_id, ' ', invite_id, ' ', lower(hex(digest)), ' ', inviter, ' ', role, ' ', uses_max, ' ',
         used, ' ', created_at, ' ', expires_at FROM invite"),
+    ("grant", "SELECT mesh_id, ' ', peer_id, ' ', member_id, ' ', may_dm, ' ', may_topic FROM member_grant"),
+    ("withheld", "SELECT mesh_id, ' ', epoch, '.', seq, ' ', member_id FROM delivery_withheld"),
     ("mention", "SELECT mesh_id, ' ', member_id, '/', agent, ' ', epoch, '.', seq FROM mention_index"),
 ];
 

@@ -1,7 +1,7 @@
 //! The five effects of an accepted message as rows: dedupe, message, history, deliveries (or its place
 //! in a queue or in the log), mentions.
 
-use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::super::rows::{Destination, NewMessage};
@@ -29,6 +29,17 @@ INSERT OR FAIL INTO delivery_queue (mesh_id, member_id, is_delivered, priority, 
 SELECT mesh_id, member_id, 0, ?6, ?3, ?4, agent, ?5 FROM topic_subscription
 WHERE mesh_id = ?1 AND topic = ?2";
 
+// The same where somebody has not granted its sender as much.
+const GRANTED_DELIVERIES: &str = "
+INSERT OR FAIL INTO delivery_queue (mesh_id, member_id, is_delivered, priority, epoch, seq, agent,
+    broker_message_id)
+SELECT s.mesh_id, s.member_id, 0, ?6, ?3, ?4, s.agent, ?5 FROM topic_subscription s
+WHERE s.mesh_id = ?1 AND s.topic = ?2 AND NOT EXISTS (SELECT 1 FROM delivery_withheld w
+    WHERE w.mesh_id = s.mesh_id AND w.epoch = ?3 AND w.seq = ?4 AND w.member_id = s.member_id)";
+
+const WITHHELD: &str = "
+INSERT INTO delivery_withheld (mesh_id, epoch, seq, member_id) VALUES (?1, ?2, ?3, ?4)";
+
 const DM_DELIVERY: &str = "
 INSERT INTO delivery_queue (mesh_id, member_id, is_delivered, priority, epoch, seq, agent,
     broker_message_id)
@@ -51,6 +62,8 @@ pub(super) const STATEMENTS: &[&str] = &[
     MESSAGE,
     HISTORY,
     TOPIC_DELIVERIES,
+    GRANTED_DELIVERIES,
+    WITHHELD,
     DM_DELIVERY,
     QUEUE_ITEM,
     MENTION,
@@ -77,7 +90,12 @@ impl<'c> Effects<'c> {
     }
 
     /// Writes all of them, or fails half way: then the caller undoes what is there.
-    pub(super) fn write(&mut self, new: &NewMessage, at: HistoryId) -> rusqlite::Result<()> {
+    pub(super) fn write(
+        &mut self,
+        new: &NewMessage,
+        at: HistoryId,
+        withheld: &[MemberId],
+    ) -> rusqlite::Result<()> {
         let reference = new.destination.to_string();
         self.write_dedupe(new, at, &reference)?;
         self.write_message(new, &reference)?;
@@ -87,7 +105,8 @@ impl<'c> Effects<'c> {
             integer(at.seq),
             message_key(new.broker_message_id)
         ])?;
-        self.write_deliveries(new, at)?;
+        self.write_withheld(at, withheld)?;
+        self.write_deliveries(new, at, withheld)?;
         self.write_mentions(new, at)
     }
 
@@ -131,16 +150,37 @@ impl<'c> Effects<'c> {
         ])
     }
 
-    fn write_deliveries(&self, new: &NewMessage, at: HistoryId) -> rusqlite::Result<usize> {
+    /// IMPORTANT: before the deliveries, which leave these members out.
+    fn write_withheld(&self, at: HistoryId, withheld: &[MemberId]) -> rusqlite::Result<()> {
+        let (epoch, seq) = (integer(at.epoch), integer(at.seq));
+        for member in withheld {
+            let row = params![self.mesh, epoch, seq, member_key(*member)];
+            self.connection.prepare_cached(WITHHELD)?.execute(row)?;
+        }
+        Ok(())
+    }
+
+    fn write_deliveries(
+        &self,
+        new: &NewMessage,
+        at: HistoryId,
+        withheld: &[MemberId],
+    ) -> rusqlite::Result<usize> {
         let (epoch, seq) = (integer(at.epoch), integer(at.seq));
         let message_id = message_key(new.broker_message_id);
         let priority = new.priority.rank();
         match &new.destination {
             Destination::Topic(topic) => {
-                let mut statement = self.connection.prepare_cached(TOPIC_DELIVERIES)?;
+                let sql = if withheld.is_empty() {
+                    TOPIC_DELIVERIES
+                } else {
+                    GRANTED_DELIVERIES
+                };
+                let mut statement = self.connection.prepare_cached(sql)?;
                 let topic = topic.as_str();
                 statement.execute(params![self.mesh, topic, epoch, seq, message_id, priority])
             }
+            Destination::Dm(party) if withheld.contains(&party.member) => Ok(0),
             Destination::Dm(party) => {
                 let mut statement = self.connection.prepare_cached(DM_DELIVERY)?;
                 statement.execute(params![

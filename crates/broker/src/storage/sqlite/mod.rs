@@ -11,6 +11,7 @@ mod dump;
 mod effects;
 mod error;
 mod expiry;
+mod grants;
 mod health;
 mod held;
 mod history;
@@ -46,6 +47,7 @@ use rusqlite::Connection;
 
 use super::contract::Storage;
 use super::error::StorageError;
+use super::parts::Parts;
 use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
@@ -147,6 +149,8 @@ impl SqliteStorage {
 }
 
 impl Wakes for SqliteStorage {}
+
+impl Parts for SqliteStorage {}
 
 impl Storage for SqliteStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {

@@ -60,7 +60,10 @@ WHERE m.mesh_id = ?1 AND m.destination_kind = 'dm'
   AND m.broker_message_id IN (
     SELECT h.broker_message_id FROM message_history h WHERE h.mesh_id = ?1)
   AND (m.broker_message_id, substr(m.destination_ref, instr(m.destination_ref, '/') + 1)) NOT IN (
-    SELECT q.broker_message_id, q.agent FROM delivery_queue q WHERE q.mesh_id = ?1)"),
+    SELECT q.broker_message_id, q.agent FROM delivery_queue q WHERE q.mesh_id = ?1)
+  AND m.broker_message_id NOT IN (
+    SELECT h.broker_message_id FROM delivery_withheld w JOIN message_history h
+      ON h.mesh_id = w.mesh_id AND h.epoch = w.epoch AND h.seq = w.seq WHERE w.mesh_id = ?1)"),
     ("queue_message_without_item", Shown::Message, "
 SELECT m.broker_message_id FROM message m
 WHERE m.mesh_id = ?1 AND m.destination_kind = 'queue'

@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 8] = [
+pub(super) const MIGRATIONS: [Migration; 9] = [
     Migration {
         version: 1,
         name: "broker",
@@ -47,6 +47,11 @@ pub(super) const MIGRATIONS: [Migration; 8] = [
         version: 8,
         name: "taken_at",
         sql: TAKEN_AT,
+    },
+    Migration {
+        version: 9,
+        name: "grants",
+        sql: super::grants::SCHEMA,
     },
 ];
 

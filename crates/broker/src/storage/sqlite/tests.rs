@@ -130,6 +130,7 @@ fn hot_in_accept() -> impl Iterator<Item = &'static str> {
     let lists = [
         accept::STATEMENTS,
         effects::STATEMENTS,
+        grants::IN_ACCEPT,
         history::STATEMENTS,
         look::STATEMENTS,
     ];
@@ -159,6 +160,7 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
         let mut found = Vec::new();
         let others = [
             deliveries::STATEMENTS,
+            grants::STATEMENTS,
             held::STATEMENTS,
             queues::STATEMENTS,
             story::STATEMENTS,

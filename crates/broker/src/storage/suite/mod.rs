@@ -1,6 +1,7 @@
 //! The contract suite: the same cases, as data, over every implementation.
 
 mod cases;
+mod grants;
 mod log;
 mod priorities;
 mod queues;

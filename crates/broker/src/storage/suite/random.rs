@@ -4,6 +4,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::membership::{Capabilities, GrantChange};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
 use heddle_core::work::Settle;
 use proptest::prelude::*;
@@ -46,6 +47,8 @@ enum Operation {
     Epochs,
     Bump,
     Roster,
+    Grant(MemberId, MemberId, GrantChange),
+    Grants(MemberId),
 }
 
 fn members() -> impl Strategy<Value = MemberId> {
@@ -164,7 +167,17 @@ fn more_operations(mesh: MeshId) -> impl Strategy<Value = Operation> {
         (0..9_i64).prop_map(Operation::Sweep),
         (0..200_i64).prop_map(Operation::Prune),
         Just(Operation::Count),
+        members().prop_map(Operation::Grants),
     ]
+}
+
+fn grants() -> impl Strategy<Value = Operation> {
+    let some = (any::<bool>(), any::<bool>()).prop_map(|(dm, topic)| Capabilities { dm, topic });
+    let change = prop_oneof![
+        some.clone().prop_map(GrantChange::Grant),
+        some.prop_map(GrantChange::Revoke),
+    ];
+    (members(), members(), change).prop_map(|(who, peer, what)| Operation::Grant(who, peer, what))
 }
 
 fn operations(mesh: MeshId) -> impl Strategy<Value = Operation> {
@@ -189,6 +202,7 @@ fn operations(mesh: MeshId) -> impl Strategy<Value = Operation> {
         2 => (members(), names).prop_map(|(id, name)| Operation::Member(id, name)),
         1 => more_operations(mesh),
         1 => work_operations(),
+        1 => grants(),
         3 => parties().prop_map(Operation::Agent),
         1 => topics().prop_map(Operation::Topic),
         3 => (topics(), parties()).prop_map(|(t, p)| Operation::Subscribe(t, p)),
@@ -247,6 +261,10 @@ async fn answer<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> 
         Operation::Epochs => format!("{:?}", storage.epochs(mesh).await),
         Operation::Bump => format!("{:?}", storage.bump_epoch(mesh).await),
         Operation::Roster => format!("{:?}", storage.roster(mesh).await),
+        Operation::Grant(who, peer, what) => {
+            format!("{:?}", storage.change_grant(mesh, who, peer, what).await)
+        }
+        Operation::Grants(member) => format!("{:?}", storage.grants(mesh, member).await),
         other => answer_more(storage, mesh, other).await,
     }
 }

@@ -7,6 +7,7 @@
 //!                                                    priority=now, at=7 (accepted), expires=9 or never
 //! send … ; send … -> created 1.1 ; duplicate 1.1     one batch
 //! known from=a/one id=A -> 1.1 fp=1                  or absent
+//! grant b a dm -> dm,topic new                       b lets a send more; also revoke b a topic, grants b
 //! deliveries a after=1.1/one rows=2 bytes=9 -> 1.2/one 1.3/two   after_now=, after_low= likewise
 //! ack a 1.1/one 1.2/two -> 2
 //! history after=1.1 rows=9 -> 1.2=A                  rows -> dedupe=1 message=1 …
@@ -71,6 +72,7 @@ impl<S: TestStorage> Script<'_, S> {
             "known" => self.known(&rest).await,
             "orphans" => self.orphans().await,
             "ack" => self.ack(&rest).await,
+            "grant" | "revoke" | "grants" => self.grants(verb, &rest).await,
             "log" | "epochs" | "bump" => self.log(verb, &rest).await,
             "take" | "done" | "release" | "longer" | "shown" | "acked" | "explain" | "mentions"
             | "counts" | "held" | "sweep" | "prune" | "count" | "renew" | "end" | "expire"

@@ -16,7 +16,7 @@ fn part() -> BlobPlace {
     }
 }
 
-async fn ask(client: &mut Client, request: u64, from: &str) {
+pub(super) async fn ask(client: &mut Client, request: u64, from: &str) {
     let body = Request::BlobRead {
         member: member(from),
         part: part(),
@@ -24,7 +24,7 @@ async fn ask(client: &mut Client, request: u64, from: &str) {
     client.say(&ClientFrame::Request { request, body }).await;
 }
 
-async fn asked(client: &mut Client) -> u64 {
+pub(super) async fn asked(client: &mut Client) -> u64 {
     loop {
         if let ServerFrame::BlobAsked { ask, part: wanted } = client.frame().await {
             assert_eq!(wanted, part());
@@ -33,7 +33,7 @@ async fn asked(client: &mut Client) -> u64 {
     }
 }
 
-async fn reply(client: &mut Client) -> (u64, ReplyResult) {
+pub(super) async fn reply(client: &mut Client) -> (u64, ReplyResult) {
     loop {
         if let ServerFrame::Reply { request, result } = client.frame().await {
             return (request, result);
@@ -41,7 +41,7 @@ async fn reply(client: &mut Client) -> (u64, ReplyResult) {
     }
 }
 
-fn words(result: &ReplyResult) -> String {
+pub(super) fn words(result: &ReplyResult) -> String {
     match result {
         ReplyResult::BlobPart { data } => String::from_utf8(data.0.clone()).unwrap(),
         ReplyResult::Absent => "absent".to_owned(),

@@ -191,7 +191,7 @@ async fn a_lost_wake_up_costs_time_and_no_message() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn c16_a_slow_reader_loses_its_connection_and_no_message_and_holds_up_nobody() {
+async fn c16_t_26_a_slow_reader_loses_its_connection_and_no_message_and_holds_up_nobody() {
     const COUNT: usize = 300;
     let house = House::new().await;
     register_b(&house).await;

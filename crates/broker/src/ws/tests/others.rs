@@ -7,6 +7,9 @@ use std::time::Duration;
 use heddle_core::clock::WallMs;
 use heddle_core::limits::SESSION_LEASE;
 
+use heddle_wire::broker::{ClientFrame, PartBytes};
+
+use super::blobs;
 use super::house::{House, end};
 use crate::storage::{LeaseMs, PostgresStorage, Presence as _};
 use crate::test_support::{member, mesh, postgres_options, send_item};
@@ -46,6 +49,53 @@ async fn a_newer_connection_at_another_broker_replaces_the_older_one() {
     let (_old, serving) = here.enter("a", &["one"]).await;
     let (_new, _serving) = there.enter("a", &["one"]).await;
     assert_eq!(end(serving).await, Ending::Replaced);
+}
+
+/// A file's bytes come from a member at another broker, bounded and once, as from one at the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_goes_from_a_member_at_one_broker_to_a_member_at_another() {
+    let [here, there] = two().await;
+    let (mut ann, _serving) = here.enter("a", &["one"]).await;
+    let (mut bob, holding) = there.enter("b", &["one"]).await;
+    let (mut eve, _listening) = there.enter("c", &["one"]).await;
+    blobs::ask(&mut ann, 1, "b").await;
+    let number = blobs::asked(&mut bob).await;
+    let give = |data: &str| ClientFrame::BlobPart {
+        ask: number,
+        data: Some(PartBytes(data.as_bytes().to_vec())),
+    };
+    // Somebody who was not asked is not heard, wherever it is.
+    eve.say(&give("evil")).await;
+    blobs::ask(&mut eve, 9, "nobody").await;
+    assert_eq!(blobs::words(&blobs::reply(&mut eve).await.1), "absent");
+    bob.say(&give("good")).await;
+    let (request, result) = blobs::reply(&mut ann).await;
+    assert_eq!((request, blobs::words(&result).as_str()), (1, "good"));
+    let left = here.storage.count_of("blob_part").await;
+    assert_eq!(left, 0, "nothing is kept");
+    // Nothing, and more than was asked for, are nothing.
+    for data in ["", "too long"] {
+        blobs::ask(&mut ann, 2, "b").await;
+        let ask = blobs::asked(&mut bob).await;
+        let data = Some(PartBytes(data.as_bytes().to_vec()));
+        bob.say(&ClientFrame::BlobPart { ask, data }).await;
+        assert_eq!(blobs::words(&blobs::reply(&mut ann).await.1), "absent");
+    }
+    // A holder that leaves in the middle answers nothing; and one that is nowhere is known to be.
+    blobs::ask(&mut ann, 3, "b").await;
+    blobs::asked(&mut bob).await;
+    drop(bob);
+    let _ = holding.await;
+    for request in [3, 4] {
+        let (answered, result) = blobs::reply(&mut ann).await;
+        assert_eq!(
+            (answered, blobs::words(&result).as_str()),
+            (request, "absent")
+        );
+        if request == 3 {
+            blobs::ask(&mut ann, 4, "b").await;
+        }
+    }
 }
 
 /// C16: the lease of a session whose broker was killed runs out by the time that the others share.

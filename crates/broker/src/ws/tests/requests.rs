@@ -31,6 +31,8 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Effect { answer } => format!("{answer:?}"),
         ReplyResult::EffectRefused { problem } => problem.code,
         ReplyResult::Members { members } => format!("{} members", members.len()),
+        ReplyResult::Granted(entry) => format!("{entry:?}"),
+        ReplyResult::Grants { grants } => format!("{} grants", grants.len()),
         ReplyResult::Upload { through, first } => format!("{through:?} {first:?}"),
         ReplyResult::BlobPart { data } => format!("{} bytes", data.0.len()),
     }

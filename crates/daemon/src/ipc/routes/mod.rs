@@ -19,6 +19,7 @@ mod mesh;
 mod mesh_standing;
 mod openapi;
 mod outbox;
+mod peer_grants;
 mod peers;
 mod publish;
 mod queue;

@@ -12,7 +12,7 @@ use crate::ipc::{Ipc, body};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
-    mesh: Option<String>,
+    pub(super) mesh: Option<String>,
 }
 
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {

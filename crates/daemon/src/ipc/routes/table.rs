@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::{
     agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, mesh,
-    mesh_standing, outbox, peers, publish, queue, send, status, sync, table_data, topic, upkeep,
+    mesh_standing, outbox, peer_grants, peers, publish, queue, send, status, sync, table_data,
+    topic, upkeep,
 };
 use crate::ipc::Ipc;
 use heddle_wire::ipc::{
@@ -18,11 +19,11 @@ use heddle_wire::ipc::{
     DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KnownAnswer, MeshBlockBody,
     MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer, MeshInviteBody,
     MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView, MeshRevokeAnswer,
-    MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow, PeerList, PruneAnswer,
-    PruneBody, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody,
-    QueueTaken, RequeueAnswer, RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody,
-    SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatusView, TopicAnswer, TopicBody,
-    TopicList, TopicPostBody, Version,
+    MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow, PeerGrantBody,
+    PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
+    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody,
+    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
+    ShownBody, StatusView, TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Looks at a type and adds what it finds to the named schemas.
@@ -283,6 +284,34 @@ fn people() -> Vec<Route> {
         )
         .asks::<peers::ListQuery>()
         .gives::<PeerList>(200),
+        get(
+            "/v1/peers/grants",
+            peer_grants::list,
+            "From whom this home withholds something",
+        )
+        .asks::<peers::ListQuery>()
+        .gives::<PeerGrantList>(200),
+        post(
+            "/v1/peers/grant",
+            peer_grants::grant,
+            "Let a peer send this home more",
+        )
+        .takes::<PeerGrantBody>()
+        .gives::<PeerGrantView>(200),
+        post(
+            "/v1/peers/revoke",
+            peer_grants::revoke,
+            "Let a peer send this home less",
+        )
+        .takes::<PeerGrantBody>()
+        .gives::<PeerGrantView>(200),
+        post(
+            "/v1/peers/block",
+            peer_grants::block,
+            "Let nothing of a peer reach this home",
+        )
+        .takes::<PeerGrantBody>()
+        .gives::<PeerGrantView>(200),
         get(
             "/v1/events",
             events::events,

@@ -2,6 +2,7 @@
 
 mod advanced;
 mod agent;
+mod block;
 mod broker;
 mod completions;
 mod daemon;
@@ -12,6 +13,7 @@ mod explain;
 mod export;
 mod file;
 mod forget;
+mod grant;
 mod guard;
 mod inbox;
 pub mod journal;
@@ -25,6 +27,7 @@ mod recall;
 mod release;
 mod remember;
 mod reserve;
+mod revoke;
 mod send;
 mod state;
 mod status;
@@ -101,6 +104,12 @@ verbs! {
     Agent => agent,
     /// Show who is in the mesh
     Peers => peers,
+    /// Let a peer send this home more; without a peer, show from whom something is withheld
+    Grant => grant,
+    /// Let a peer send this home less
+    Revoke => revoke,
+    /// Let nothing of a peer reach this home
+    Block => block,
     /// Serve an agent's MCP client: tools over standard input and output
     Mcp => mcp,
     /// Show, invite to and join meshes; the clock of their data and how their sync stands

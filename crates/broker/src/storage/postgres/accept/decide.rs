@@ -18,6 +18,8 @@ pub(super) struct Placed<'m> {
     pub(super) mentions: Vec<&'m Party>,
     /// Of an op: the one before it.
     pub(super) previous: HistoryId,
+    /// Those that get no delivery, because they have not granted as much to its sender.
+    pub(super) withheld: Vec<MemberId>,
 }
 
 pub(super) struct Decided<'m> {
@@ -107,8 +109,29 @@ impl<'m> Set<'m> {
         }
     }
 
+    /// Who gets it, and who has not granted as much to its sender.
+    fn allowed(
+        &self,
+        new: &NewMessage,
+        recipients: Arc<[MemberId]>,
+    ) -> (Arc<[MemberId]>, Vec<MemberId>) {
+        if self.facts.grants.is_empty() {
+            return (recipients, Vec::new());
+        }
+        let (sender, kind) = (new.id.sender.member, new.destination.kind());
+        let granted = |member: &MemberId| {
+            let row = self.facts.grants.get(&(sender, *member));
+            row.is_none_or(|granted| granted.allow(kind))
+        };
+        let (allowed, withheld): (Vec<MemberId>, _) =
+            recipients.iter().copied().partition(|one| granted(one));
+        (allowed.into(), withheld)
+    }
+
     /// What does not stay leaves its place to the next (C4).
     fn place(&mut self, new: &'m NewMessage, recipients: Arc<[MemberId]>) -> Accepted {
+        let (recipients, withheld) = self.allowed(new, recipients);
+        let withheld_count = withheld.len();
         if !self.facts.taken.insert(new.broker_message_id) {
             return Accepted::Failed(format!("{} is taken", new.broker_message_id));
         }
@@ -138,10 +161,12 @@ impl<'m> Set<'m> {
             at,
             mentions: new.mentions.iter().filter(exists).collect(),
             previous,
+            withheld,
         });
         Accepted::Created {
             history_id: at,
             recipients,
+            withheld: withheld_count,
             is_new_queue,
         }
     }

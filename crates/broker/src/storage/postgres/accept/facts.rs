@@ -1,20 +1,23 @@
-//! What a set must know before it is decided: eight look-ups, sent together.
+//! What a set must know before it is decided: nine look-ups, sent together.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use deadpool_postgres::Transaction;
-use futures_util::future::try_join_all;
+use deadpool_postgres::{GenericClient, Object};
+use futures_util::future::{try_join_all, try_join3};
 use heddle_core::ids::{BrokerMessageId, HistoryId, MemberId, MeshId, Party};
 use heddle_core::membership::Bar;
 use heddle_core::names::{QueueName, TopicName};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::super::super::error::StorageError;
 use super::super::super::rows::{Consumed, Destination, NewMessage};
 use super::super::columns::{Columns, member_key, mesh_key, message_key};
 use super::super::error::JobError;
+use super::super::grants::{self, GrantMap};
+use super::super::line::LOCK;
 use super::super::look::{CONSUMED_COLUMNS, IdArrays, consumed_of};
-use super::super::sql::query;
+use super::super::sql::{exists, query};
 
 const LINE: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = $1";
 
@@ -57,10 +60,56 @@ pub(super) struct Facts {
     pub(super) generations: BTreeMap<MemberId, u64>,
     /// Those of them that may not speak.
     pub(super) barred: BTreeMap<MemberId, Bar>,
+    /// By sender and recipient, where that is not everything.
+    pub(super) grants: GrantMap,
 }
 
-pub(super) async fn look(
-    transaction: &Transaction<'_>,
+/// Begins a transaction with the lock of the mesh's row, and looks: one trip to the server.
+///
+/// IMPORTANT: the server runs what it is sent in order, and each statement sees what was committed before it ran: the
+/// look-ups see everything that was committed before the lock was given (C4). They are sent in this order because every
+/// statement is prepared already ([`statements`]).
+pub(super) async fn begin(
+    client: &Object,
+    mesh: MeshId,
+    messages: &[&NewMessage],
+) -> Result<Facts, JobError> {
+    let begin = async { Ok(client.batch_execute("BEGIN").await?) };
+    let key = mesh_key(mesh);
+    let lock = [&key as &(dyn ToSql + Sync)];
+    let lock = exists(client, LOCK, &lock);
+    let ((), is_there, facts) = try_join3(begin, lock, look(client, mesh, messages)).await?;
+    if is_there {
+        Ok(facts)
+    } else {
+        Err(StorageError::UnknownMesh(mesh).into())
+    }
+}
+
+/// Everything that [`begin`] runs.
+pub(super) fn statements() -> [String; 10] {
+    let consumed = consumed_sql();
+    let plain = [
+        LOCK,
+        LINE,
+        TOPICS,
+        AGENTS,
+        QUEUES,
+        TAKEN,
+        LAST_OP,
+        SENDERS,
+        grants::OF_SENDERS,
+    ];
+    let mut all = plain.into_iter().map(str::to_owned).chain([consumed]);
+    std::array::from_fn(|_| all.next().unwrap_or_default())
+}
+
+fn consumed_sql() -> String {
+    format!("{CONSUMED_COLUMNS} ORDER BY k.place")
+}
+
+pub(super) async fn look<C: GenericClient>(
+    transaction: &C,
     mesh: MeshId,
     messages: &[&NewMessage],
 ) -> Result<Facts, JobError> {
@@ -81,7 +130,7 @@ pub(super) async fn look(
         .collect();
     let senders: BTreeSet<MemberId> = messages.iter().map(|new| new.id.sender.member).collect();
     let senders: Vec<Vec<u8>> = senders.into_iter().map(member_key).collect();
-    let consumed_sql = format!("{CONSUMED_COLUMNS} ORDER BY k.place");
+    let consumed_sql = consumed_sql();
     let with_ids = ids.params(&key);
     let answers = try_join_all([
         query(transaction, LINE, &[&key]),
@@ -92,6 +141,7 @@ pub(super) async fn look(
         query(transaction, TAKEN, &[&key, &minted]),
         query(transaction, LAST_OP, &[&key]),
         query(transaction, SENDERS, &[&key, &senders]),
+        query(transaction, grants::OF_SENDERS, &[&key, &senders]),
     ])
     .await?;
     let [
@@ -103,6 +153,7 @@ pub(super) async fn look(
         taken,
         last_op,
         senders,
+        granted,
     ] = answers
         .try_into()
         .map_err(|_| JobError::BadRow("each question has an answer".to_owned()))?;
@@ -121,6 +172,7 @@ pub(super) async fn look(
         },
         generations,
         barred,
+        grants: grants::map(&granted)?,
     })
 }
 

@@ -5,7 +5,7 @@ mod decide;
 mod facts;
 mod write;
 
-use deadpool_postgres::Transaction;
+use deadpool_postgres::{Object, Transaction};
 use heddle_core::ids::MeshId;
 
 use super::super::rows::{Accepted, NewMessage};
@@ -51,6 +51,25 @@ pub(super) async fn accept(
             .await?;
     }
     Ok(answers)
+}
+
+/// The same for a whole transaction of its own, in two trips to the server: what stands in line behind it waits for
+/// trips more than for work. After an error the connection may be in the middle of a transaction: the caller undoes it.
+pub(super) async fn at_once(
+    client: &Object,
+    mesh: MeshId,
+    messages: &[&NewMessage],
+) -> Result<Vec<Accepted>, JobError> {
+    for sql in facts::statements() {
+        client.prepare_cached(&sql).await?;
+    }
+    for sql in write::STATEMENTS {
+        client.prepare_cached(sql).await?;
+    }
+    let facts = facts::begin(client, mesh, messages).await?;
+    let decided = decide::decide(messages, facts);
+    write::write_and_commit(client, mesh, &decided).await?;
+    Ok(decided.answers)
 }
 
 async fn set(

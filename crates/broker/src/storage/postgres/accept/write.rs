@@ -1,7 +1,7 @@
-//! The effects of a set as rows: ten statements at most, sent together.
+//! The effects of a set as rows: eleven statements at most, sent together.
 
-use deadpool_postgres::Transaction;
-use futures_util::future::{BoxFuture, try_join_all};
+use deadpool_postgres::{GenericClient, Object};
+use futures_util::future::{BoxFuture, try_join, try_join_all};
 use heddle_core::ids::MeshId;
 use tokio_postgres::types::ToSql;
 
@@ -34,6 +34,19 @@ INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, bro
 SELECT s.mesh_id, s.member_id, $2, n.seq, s.agent, n.priority, n.id
 FROM unnest($3::text[], $4::bigint[], $5::smallint[], $6::bytea[]) AS n (topic, seq, priority, id)
 JOIN topic_subscription s ON s.mesh_id = $1 AND s.topic = n.topic";
+
+// The same where somebody has not granted a sender as much.
+const GRANTED_DELIVERIES: &str = "
+INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, broker_message_id)
+SELECT s.mesh_id, s.member_id, $2, n.seq, s.agent, n.priority, n.id
+FROM unnest($3::text[], $4::bigint[], $5::smallint[], $6::bytea[]) AS n (topic, seq, priority, id)
+JOIN topic_subscription s ON s.mesh_id = $1 AND s.topic = n.topic
+WHERE NOT EXISTS (SELECT 1 FROM unnest($7::bytea[], $8::bigint[]) AS w (member_id, seq)
+    WHERE w.member_id = s.member_id AND w.seq = n.seq)";
+
+const WITHHELD: &str = "
+INSERT INTO delivery_withheld (mesh_id, epoch, member_id, seq)
+SELECT $1, $2, n.* FROM unnest($3::bytea[], $4::bigint[]) AS n";
 
 const DM_DELIVERIES: &str = "
 INSERT INTO delivery_queue (mesh_id, epoch, member_id, agent, seq, priority, broker_message_id)
@@ -99,10 +112,44 @@ struct Rows<'m> {
     queues: FanOut<'m>,
     log: FanOut<'m>,
     mentions: FanOut<'m>,
+    withheld: FanOut<'m>,
 }
 
-pub(super) async fn write(
-    transaction: &Transaction<'_>,
+/// Everything that may be run here.
+pub(super) const STATEMENTS: [&str; 12] = [
+    DEDUPE,
+    MESSAGE,
+    HISTORY,
+    TOPIC_DELIVERIES,
+    GRANTED_DELIVERIES,
+    WITHHELD,
+    DM_DELIVERIES,
+    NEW_QUEUES,
+    QUEUE_ITEMS,
+    LOG_ROWS,
+    MENTIONS,
+    KEEP,
+];
+
+/// Writes, and commits: one trip to the server.
+///
+/// IMPORTANT: a statement that fails undoes the transaction at once, and the commit behind it, which is sent already, is
+/// then a rollback. So its answer counts only where nothing before it has failed.
+pub(super) async fn write_and_commit(
+    client: &Object,
+    mesh: MeshId,
+    decided: &Decided<'_>,
+) -> Result<(), JobError> {
+    let commit = async { Ok(client.batch_execute("COMMIT").await?) };
+    if decided.placed.is_empty() {
+        return commit.await;
+    }
+    let ((), ()) = try_join(write(client, mesh, decided), commit).await?;
+    Ok(())
+}
+
+pub(super) async fn write<C: GenericClient>(
+    transaction: &C,
     mesh: MeshId,
     decided: &Decided<'_>,
 ) -> Result<(), JobError> {
@@ -129,14 +176,14 @@ pub(super) async fn write(
     Ok(())
 }
 
-struct Statements<'s> {
-    transaction: &'s Transaction<'s>,
+struct Statements<'s, C> {
+    transaction: &'s C,
     head: [&'s (dyn ToSql + Sync); 2],
 }
 
 type Sent<'s> = BoxFuture<'s, Result<u64, JobError>>;
 
-impl<'s> Statements<'s> {
+impl<'s, C: GenericClient> Statements<'s, C> {
     fn send(
         &self,
         sql: &'static str,
@@ -188,12 +235,20 @@ impl<'s> Statements<'s> {
 
     fn fan_out(&self, rows: &'s Rows<'_>) -> Vec<Sent<'s>> {
         let (topics, direct, queues) = (&rows.topics, &rows.direct, &rows.queues);
-        let (log, mentions) = (&rows.log, &rows.mentions);
-        let lists: [(&'static str, bool, Vec<&(dyn ToSql + Sync)>); 5] = [
+        let (log, mentions, withheld) = (&rows.log, &rows.mentions, &rows.withheld);
+        let mut to_topics: Vec<&(dyn ToSql + Sync)> =
+            vec![&topics.name, &topics.seq, &topics.priority, &topics.id];
+        let mut to_topics_sql = TOPIC_DELIVERIES;
+        if !withheld.seq.is_empty() {
+            to_topics_sql = GRANTED_DELIVERIES;
+            to_topics.extend([&withheld.member as &(dyn ToSql + Sync), &withheld.seq]);
+        }
+        let lists: [(&'static str, bool, Vec<&(dyn ToSql + Sync)>); 6] = [
+            (to_topics_sql, topics.seq.is_empty(), to_topics),
             (
-                TOPIC_DELIVERIES,
-                topics.seq.is_empty(),
-                vec![&topics.name, &topics.seq, &topics.priority, &topics.id],
+                WITHHELD,
+                withheld.seq.is_empty(),
+                vec![&withheld.member, &withheld.seq],
             ),
             (
                 DM_DELIVERIES,
@@ -238,6 +293,10 @@ impl<'m> Rows<'m> {
                 self.topics.name.push(topic.as_str());
                 &mut self.topics
             }
+            // Accepted, and delivered to nobody.
+            Destination::Dm(party) if placed.withheld.contains(&party.member) => {
+                return self.add_rest(placed);
+            }
             Destination::Dm(party) => {
                 self.direct.name.push(party.agent.as_str());
                 self.direct.member.push(member_key(party.member));
@@ -256,6 +315,16 @@ impl<'m> Rows<'m> {
         list.seq.push(seq);
         list.priority.push(rank(new.priority));
         list.id.push(message_key(new.broker_message_id));
+        self.add_rest(placed);
+    }
+
+    /// Mentions, and who gets nothing.
+    fn add_rest(&mut self, placed: &Placed<'m>) {
+        let seq = integer(placed.at.seq);
+        for member in &placed.withheld {
+            self.withheld.member.push(member_key(*member));
+            self.withheld.seq.push(seq);
+        }
         for party in &placed.mentions {
             self.mentions.member.push(member_key(party.member));
             self.mentions.name.push(party.agent.as_str());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::HistoryId;
 
+use super::super::line::GROUP_JOBS_MAX;
 use super::super::{PostgresOptions, PostgresStorage};
 use super::{furnish, message, two};
 use crate::storage::{
@@ -75,6 +76,15 @@ async fn l_22_br_07_a_thousand_racing_retries_of_one_id_are_one_message() {
         }
     }
     assert_eq!((created, places.len()), (1, 1));
+    // No pile-up: whoever comes stands in line for as many groups as its broker's 500 fill, and for the one that is
+    // under way; each group is one transaction with a fixed number of statements
+    // (`a_set_takes_the_same_number_of_statements_however_large_it_is`), and the lock of the mesh's row is handed
+    // from broker to broker in the order in which they asked. So a wait is bounded in commits, on any machine.
+    let groups_max = 500_usize.div_ceil(GROUP_JOBS_MAX);
+    for broker in &brokers {
+        let waited = broker.lines.groups_waited_max();
+        assert!((1..=groups_max as u64).contains(&waited), "{waited}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

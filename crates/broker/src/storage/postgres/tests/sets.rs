@@ -39,6 +39,43 @@ async fn a_set_takes_the_same_number_of_statements_however_large_it_is() {
     assert!(counts[3] <= 20, "{counts:?}");
 }
 
+/// B0 of many senders: those that ask while a look-up is under way are answered together.
+#[tokio::test]
+async fn br_04_look_ups_that_come_together_are_one_statement_and_each_gets_its_own() {
+    let storage = postgres().await;
+    furnish(&storage).await;
+    let held = (0..50_u128).map(|n| message(&format!("held-{n}"), 1, n + 1));
+    storage.accept(mesh(1), held.collect()).await.unwrap();
+    // All readers are taken: whoever asks now waits, the first for a connection, the others for the first.
+    let mut readers = Vec::new();
+    for _ in 0..8 {
+        readers.push(storage.reader().await.unwrap());
+    }
+    let before = storage.looks.statements();
+    let mut asking = Vec::new();
+    for n in 0..200_u128 {
+        let name = if n < 50 {
+            format!("held-{n}")
+        } else {
+            format!("free-{n}")
+        };
+        let ask = storage.known(mesh(1), vec![message(&name, 1, 1).id]);
+        asking.push(Box::pin(ask));
+    }
+    for ask in &mut asking {
+        assert!(futures_util::poll!(ask.as_mut()).is_pending());
+    }
+    drop(readers);
+    for (n, ask) in asking.into_iter().enumerate() {
+        let looks = ask.await.unwrap();
+        assert_eq!(looks.len(), 1);
+        assert_eq!(looks[0].consumed.is_some(), n < 50, "{n}");
+        assert!(looks[0].sender_registered);
+    }
+    let statements = storage.looks.statements() - before;
+    assert!(statements <= 2, "the first, and all others: {statements}");
+}
+
 async fn refuse_rows_of(storage: &PostgresStorage, table: &str, when: &str) {
     let sql = format!(
         "CREATE OR REPLACE FUNCTION broken() RETURNS trigger LANGUAGE plpgsql AS

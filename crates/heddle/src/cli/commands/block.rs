@@ -1,0 +1,16 @@
+//! `heddle block PEER`: nothing that a peer sends reaches this home.
+
+use clap::Args as ClapArgs;
+
+use super::grant::change;
+use crate::cli::{CliError, Context};
+
+#[derive(Debug, ClapArgs)]
+pub struct Args {
+    /// A member's name or id
+    peer: String,
+}
+
+pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    change(context, "block", args.peer, &[])
+}
