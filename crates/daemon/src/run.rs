@@ -464,7 +464,9 @@ impl Daemon {
                 () = self.shared.shutdown.cancelled() => return,
                 () = tokio::time::sleep(LOOK) => {}
             }
-            if lock(&self.shared.links).iter().any(JoinHandle::is_finished) {
+            let has_ended = lock(&self.shared.links).iter().any(JoinHandle::is_finished);
+            // IMPORTANT: asked last. A link that ended because it was told to has been told so before.
+            if has_ended && !self.shared.shutdown.is_cancelled() {
                 self.shared
                     .fail("the link to the broker ended unexpectedly".to_owned());
             }
