@@ -41,6 +41,7 @@ struct Figures {
     parse: Series,
     replay: Series,
     rebuild: Series,
+    files: Series,
     ops: [Series; 3],
     trivial: Series,
     show: Series,
@@ -211,7 +212,21 @@ fn replays(store: &Store, figures: &mut Figures) -> Outcome<()> {
     let start = Instant::now();
     store.journal.reconcile().or_fail("rebuild")?;
     figures.rebuild.push(us(start));
+    figures.files.push(bare_files(&store.folder.join("files"))?);
     Ok(())
+}
+
+/// As many files of that size as there are entities, and nothing else: what the file system asks for.
+fn bare_files(folder: &Path) -> Outcome<f64> {
+    std::fs::create_dir(folder)?;
+    let content = vec![b'x'; PAYLOAD_BYTES + 60];
+    let start = Instant::now();
+    for n in 0..EVENTS {
+        File::create_new(folder.join(format!("pln_{n}.json")))?.write_all(&content)?;
+    }
+    let took = us(start);
+    std::fs::remove_dir_all(folder)?;
+    Ok(took)
 }
 
 /// P17: a process that shows one entity of the large store, and one that does nothing.
@@ -278,6 +293,13 @@ fn report(figures: &Figures) -> Report {
         f.rebuild.over(&f.parse),
         at_most(5.0),
     ));
+    report.row(
+        row("", "100,000 bare files, one thread", us, &f.files).compared(
+            "rebuild ÷ it",
+            f.rebuild.over(&f.files),
+            None,
+        ),
+    );
     report.row(row("", "one operation among 1,000 entities", us, &f.ops[0]));
     for (what, series) in [("10,000", &f.ops[1]), ("100,000", &f.ops[2])] {
         let what = format!("one operation among {what} entities");

@@ -8,10 +8,20 @@ use crate::format::{BLOB_BYTES_MAX, is_sha256};
 use crate::layout::Layout;
 
 pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    hex(&Sha256::digest(bytes))
+}
+
+/// Of the first piece, and of both together, in one pass.
+pub(crate) fn sha256_hex_two(first: &[u8], second: &[u8]) -> [String; 2] {
+    let mut hash = Sha256::new();
+    hash.update(first);
+    let of_first = hash.clone().finalize();
+    hash.update(second);
+    [hex(&of_first), hex(&hash.finalize())]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Writes a blob once; when this returns it survives a power cut under its name.

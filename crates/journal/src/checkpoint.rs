@@ -6,7 +6,6 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::blobs;
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
 use crate::federation::{Federated, Origin, Provenance, Source};
@@ -20,6 +19,7 @@ use crate::record::{PayloadRef, Text};
 use crate::reduce::Head;
 use crate::replay::{Body, Entity, Replay, Unknown};
 use crate::segments;
+use crate::{ahead, blobs};
 
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
 const SEAL: &str = ",\"sha256\":\"";
@@ -97,13 +97,19 @@ pub enum Trust {
 }
 
 pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest<'_>, String> {
+    parse_hashed(bytes).map(|(manifest, _)| manifest)
+}
+
+/// With the SHA-256 of the whole file, which costs no second pass.
+fn parse_hashed(bytes: &[u8]) -> Result<(Manifest<'_>, String), String> {
     let at = bytes.len().checked_sub(SEAL_BYTES).ok_or("too short")?;
     let (body, seal) = bytes.split_at(at);
     let digits = seal
         .strip_prefix(SEAL.as_bytes())
         .and_then(|rest| rest.strip_suffix(b"\"}\n"))
         .ok_or("its seal is missing")?;
-    if digits != blobs::sha256_hex(body).as_bytes() {
+    let [of_body, whole] = blobs::sha256_hex_two(body, seal);
+    if digits != of_body.as_bytes() {
         return Err("its seal does not match".to_owned());
     }
     let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
@@ -111,7 +117,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest<'_>, String> {
     if manifest.v != ENVELOPE_VERSION {
         return Err(format!("version {} is unknown", manifest.v));
     }
-    Ok(manifest)
+    Ok((manifest, whole))
 }
 
 /// The bytes of a manifest, one entity a line.
@@ -143,12 +149,21 @@ pub(crate) fn sealed(
 impl Journal {
     /// Reads a checkpoint whole and checks it: seal, content, reference in the journal, blobs.
     pub fn trust(&self, head_seq: u64) -> Result<Trust, JournalError> {
+        self.trusted(head_seq, |_| ())
+    }
+
+    /// The same, and what is to be done with one that is sound.
+    fn trusted(
+        &self,
+        head_seq: u64,
+        take: impl FnOnce(&Manifest<'_>),
+    ) -> Result<Trust, JournalError> {
         let bytes = match self.manifest_bytes(head_seq) {
             Ok(bytes) => bytes,
             Err(error) => return Ok(Trust::Rejected(error.to_string())),
         };
-        let manifest = match parse(&bytes) {
-            Ok(manifest) => manifest,
+        let (manifest, sha256) = match parse_hashed(&bytes) {
+            Ok(parsed) => parsed,
             Err(reason) => return Ok(Trust::Rejected(reason)),
         };
         if manifest.head_seq != head_seq {
@@ -164,21 +179,19 @@ impl Journal {
                 return Ok(Trust::Rejected(reason));
             }
         }
-        Ok(match reference {
-            Reference::Found(reference) if reference.sha256 == blobs::sha256_hex(&bytes) => {
-                Trust::Verified
-            }
+        match reference {
+            Reference::Found(reference) if reference.sha256 == sha256 => {}
             // Between the two halves of a redaction that did not end: its job knows both.
-            Reference::Found(reference)
-                if self.is_scrubbed(&reference.sha256, &blobs::sha256_hex(&bytes)) =>
-            {
-                Trust::Verified
+            Reference::Found(reference) if self.is_scrubbed(&reference.sha256, &sha256) => {}
+            Reference::Found(_) => {
+                return Ok(Trust::Rejected("the journal knows another file".to_owned()));
             }
-            Reference::Found(_) => Trust::Rejected("the journal knows another file".to_owned()),
             // A clone brings no segments: the seal must do.
-            Reference::NoSegment => Trust::Verified,
-            Reference::Missing => Trust::Orphan,
-        })
+            Reference::NoSegment => {}
+            Reference::Missing => return Ok(Trust::Orphan),
+        }
+        take(&manifest);
+        Ok(Trust::Verified)
     }
 
     /// The blobs that a checkpoint names; None where it cannot be read.
@@ -236,7 +249,7 @@ impl Journal {
         Ok(all)
     }
 
-    /// The state, from the newest sound checkpoint but `skip` of them, or from the first record.
+    /// The state, from the newest sound checkpoint but `skip` of them, or from the first record: `usize::MAX` is that.
     pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
         // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
         let meta = meta::read(self.disk(), &self.layout)?;
@@ -245,21 +258,23 @@ impl Journal {
         let mut from = None;
         let mut rejected = 0;
         let mut to_skip = skip;
-        for head_seq in checkpoints.iter().rev().copied() {
-            match self.trust(head_seq)? {
-                Trust::Verified if to_skip > 0 => to_skip -= 1,
-                Trust::Verified => {
-                    let bytes = self.manifest_bytes(head_seq)?;
-                    let manifest = parse(&bytes).map_err(|reason| JournalError::Damaged {
-                        path: self.layout.checkpoint(head_seq),
-                        reason,
-                    })?;
+        // From the first record on no checkpoint matters.
+        let candidates = checkpoints.iter().rev().filter(|_| skip != usize::MAX);
+        for head_seq in candidates.copied() {
+            let is_wanted = to_skip == 0;
+            let trust = self.trusted(head_seq, |manifest| {
+                if is_wanted {
                     // One that cannot be read costs a candidate too many, never a rebuild.
                     let own = self.origin().ok().flatten();
-                    load(&manifest, own.as_ref(), &mut replay);
+                    load(manifest, own.as_ref(), &mut replay);
+                }
+            });
+            match trust? {
+                Trust::Verified if is_wanted => {
                     from = Some(head_seq);
                     break;
                 }
+                Trust::Verified => to_skip -= 1,
                 Trust::Orphan => {}
                 Trust::Rejected(_) => rejected += 1,
             }
@@ -274,17 +289,14 @@ impl Journal {
         if let Some(first) = segments.first().filter(|first| **first > wanted) {
             replay.gaps.find(wanted, first - 1);
         }
-        for first in &segments[begin.min(segments.len())..] {
-            let bytes = segments::read(self.disk(), &self.layout, *first)?;
-            replay.segment(*first, &bytes, 0);
-        }
+        ahead::replay_all(self, &segments[begin.min(segments.len())..], &mut replay)?;
         let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
         if last > replay.head_seq {
             replay.gaps.find(replay.head_seq + 1, last);
         }
         let active = segments::live(self.disk(), &self.layout)?.last().copied();
         let torn = match active {
-            Some(first) => segments::tail(self.disk(), &self.layout, first)?.torn,
+            Some(first) => segments::tail(self.disk(), &self.layout, first, None)?.torn,
             None => None,
         };
         replay.finish(active.zip(torn).map(|(first, torn)| (first, torn.start)));

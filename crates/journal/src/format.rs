@@ -33,6 +33,10 @@ pub const BATCH_BYTES_MAX: usize = 16 << 20;
 pub const SEGMENT_ROLL_BYTES: u64 = 10 << 20;
 /// No segment that we wrote is larger; one that is was not written by us and is refused.
 pub const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// A segment that has reached this gets blank room ahead: newlines, which are lines of nothing.
+pub const ROOM_FROM_BYTES: u64 = 64 << 10;
+/// The most of it, and never more than the segment holds.
+pub const ROOM_BYTES_MAX: u64 = 1 << 20;
 /// What the tail check reads first; it doubles until the last complete batch is inside.
 pub const TAIL_WINDOW_BYTES: u64 = 8 << 10;
 
@@ -54,7 +58,8 @@ const _: () = assert!(
 );
 const _: () = assert!(INLINE_PAYLOAD_BYTES_MAX < BLOB_BYTES_MAX);
 const _: () = assert!(LINE_BYTES_MAX + 2 < BATCH_BYTES_MAX);
-const _: () = assert!(SEGMENT_ROLL_BYTES + (BATCH_BYTES_MAX as u64) < SEGMENT_BYTES_MAX);
+const _: () =
+    assert!(SEGMENT_ROLL_BYTES + (BATCH_BYTES_MAX as u64) + ROOM_BYTES_MAX < SEGMENT_BYTES_MAX);
 const _: () = assert!(TAIL_WINDOW_BYTES < SEGMENT_ROLL_BYTES);
 
 /// `seg-00000000000000000001.jsonl`, named by the first seq that it holds, for ever.
@@ -157,6 +162,8 @@ mod tests {
             ("batch", BATCH_BYTES_MAX as u64),
             ("segment is rolled at", SEGMENT_ROLL_BYTES),
             ("segment is refused above", SEGMENT_BYTES_MAX),
+            ("room ahead, from a segment of", ROOM_FROM_BYTES),
+            ("room ahead, at most", ROOM_BYTES_MAX),
         ] {
             let row = format!("| {name} | {value} |");
             assert!(text.contains(&row), "FORMAT.md lacks `{row}`");

@@ -162,7 +162,8 @@ impl Journal {
             return Ok(None);
         };
         let path = self.layout.segment(segment);
-        let byte = self.disk().len(&path).at(&path)?.unwrap_or(0);
+        let length = self.disk().len(&path).at(&path)?.unwrap_or(0);
+        let byte = segments::end(self.disk(), &path, length)?;
         Ok(Some(Position { segment, byte }))
     }
 
@@ -258,6 +259,7 @@ impl<'j> Session<'j> {
             self.roll()?;
         }
         let mut plan = Plan::default();
+        self.index = self.revisions();
         plan.add(&mut self, own)?;
         let own_slots = 0..plan.slots.len();
         let mut guests = Vec::new();
@@ -271,6 +273,7 @@ impl<'j> Session<'j> {
                 Err(error) => self.tell(&ticket, &Answer::Refused(error.to_string())),
             }
         }
+        self.index = None;
         let written = if plan.drafts.is_empty() {
             None
         } else {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::Mode;
 use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
-use crate::format::{SEGMENT_ROLL_BYTES, WHO_BYTES_MAX};
+use crate::format::{ROOM_BYTES_MAX, ROOM_FROM_BYTES, SEGMENT_ROLL_BYTES, WHO_BYTES_MAX};
 use crate::layout::Layout;
 use crate::registry::Registry;
 
@@ -48,6 +48,9 @@ pub struct Settings {
     /// A larger state is written anew only when as much was recorded since: checkpoints cost in proportion to what is
     /// written, never with its square.
     pub every_roll_bytes: u64,
+    /// A segment from this size on gets blank room ahead: a sync into it has no new length to write down.
+    pub room_from_bytes: u64,
+    pub room_bytes_max: u64,
 }
 
 impl Default for Settings {
@@ -58,6 +61,8 @@ impl Default for Settings {
             lock_wait: Duration::from_secs(10),
             chunk_records: 100,
             every_roll_bytes: 32 << 20,
+            room_from_bytes: ROOM_FROM_BYTES,
+            room_bytes_max: ROOM_BYTES_MAX,
         }
     }
 }
@@ -79,6 +84,8 @@ pub struct Journal {
     pub(crate) writer: String,
     /// One request of this writer waits at a time: its records are known by the writer's name.
     pub(crate) line: std::sync::Mutex<()>,
+    /// Looked up once: a folder does not move to another file system while it is open.
+    network: std::sync::OnceLock<bool>,
 }
 
 impl Journal {
@@ -158,6 +165,7 @@ impl Journal {
             mode: config.mode,
             who,
             line: std::sync::Mutex::new(()),
+            network: std::sync::OnceLock::new(),
         })
     }
 
@@ -209,6 +217,12 @@ impl Journal {
 
     pub(crate) fn disk(&self) -> &dyn Disk {
         &*self.world.disk
+    }
+
+    pub(crate) fn is_on_network(&self) -> bool {
+        let root = self.layout.root();
+        let look = || self.disk().network_name(root).is_some();
+        *self.network.get_or_init(look)
     }
 
     pub(crate) fn boot(&self) -> Option<String> {

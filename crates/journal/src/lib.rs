@@ -7,6 +7,7 @@
 //! [`lines`], with [`reduce`] as the one decision for live and replay.
 
 pub mod action;
+mod ahead;
 mod blobs;
 pub mod checkpoint;
 mod cursor;
@@ -41,10 +42,12 @@ pub mod replay;
 mod reserve;
 mod restore;
 mod revisions;
+mod room;
 pub mod seen;
 pub mod segments;
 mod session;
 mod snapshot;
+mod text;
 mod unsynced;
 mod verify;
 

@@ -29,20 +29,48 @@ pub enum Void {
 /// What the scan of a piece of a segment reports, in file order.
 pub trait Sink<'a> {
     fn batch(&mut self, batch: &[Counted<'a>]);
+    /// The same for who keeps the records.
+    fn take_batch(&mut self, batch: &mut Vec<Counted<'a>>) {
+        self.batch(batch);
+        batch.clear();
+    }
     fn damage(&mut self, damage: Damage);
+}
+
+const BLANK: [u8; 64] = [b'\n'; 64];
+
+/// How many newlines there are before the first other byte.
+pub fn blank_len(bytes: &[u8]) -> usize {
+    // A segment may end with a long run of them: the room for what comes next.
+    let whole = bytes.chunks_exact(BLANK.len());
+    let at = whole.take_while(|piece| **piece == BLANK).count() * BLANK.len();
+    let rest = bytes[at..].iter().position(|b| *b != b'\n');
+    rest.map_or(bytes.len(), |more| at + more)
+}
+
+/// Nothing but newlines: what counts for nothing, and may be written over.
+pub fn is_blank(bytes: &[u8]) -> bool {
+    blank_len(bytes) == bytes.len()
+}
+
+/// Behind the last byte that is no newline; 0 where there is none.
+pub fn filled_len(bytes: &[u8]) -> usize {
+    let whole = bytes.rchunks_exact(BLANK.len());
+    let blank = whole.take_while(|piece| **piece == BLANK).count() * BLANK.len();
+    let left = &bytes[..bytes.len() - blank];
+    let last = left.iter().rposition(|b| *b != b'\n');
+    last.map_or(0, |at| at + 1)
 }
 
 /// Scans `bytes`, which begin at `base` of their segment and end where the segment ends.
 pub fn scan<'a>(bytes: &'a [u8], base: u64, sink: &mut impl Sink<'a>) {
     let mut pending: Vec<Counted<'a>> = Vec::new();
-    let mut at = 0;
+    let mut at = blank_len(bytes);
     while at < bytes.len() {
         let end = memchr::memchr(b'\n', &bytes[at..]).map_or(bytes.len(), |length| at + length);
-        if end > at {
-            let place = base + at as u64..base + end as u64;
-            take(&bytes[at..end], place, &mut pending, sink);
-        }
-        at = end + 1;
+        let place = base + at as u64..base + end as u64;
+        take(&bytes[at..end], place, &mut pending, sink);
+        at = end + blank_len(&bytes[end..]);
     }
     void(&mut pending, sink);
 }
@@ -77,8 +105,7 @@ fn take<'a>(
     let is_last = record.batch.i + 1 == record.batch.n;
     pending.push(Counted { record, crc, place });
     if is_last {
-        sink.batch(pending);
-        pending.clear();
+        sink.take_batch(pending);
     }
 }
 
@@ -175,6 +202,25 @@ pub(crate) mod tests {
             let after = kept(&later).seqs;
             assert_eq!(after[..before.len()], before, "cut at {cut}");
             assert_eq!(after.last(), Some(&2));
+        }
+    }
+
+    #[test]
+    fn blank_room_is_measured_from_both_sides() {
+        for (head, blank) in [
+            (0, 0),
+            (0, 1),
+            (1, 0),
+            (3, 63),
+            (64, 64),
+            (5, 65),
+            (200, 1000),
+        ] {
+            let bytes = [vec![b'x'; head], vec![b'\n'; blank]].concat();
+            assert_eq!(filled_len(&bytes), head, "{head} {blank}");
+            assert_eq!(is_blank(&bytes), head == 0);
+            let turned = [vec![b'\n'; blank], vec![b'x'; head]].concat();
+            assert_eq!(blank_len(&turned), blank, "{head} {blank}");
         }
     }
 

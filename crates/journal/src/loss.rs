@@ -48,7 +48,7 @@ impl Journal {
         let Some(active) = live.last() else {
             return Ok(None);
         };
-        let tail = segments::tail(self.disk(), &self.layout, *active)?;
+        let tail = segments::tail(self.disk(), &self.layout, *active, None)?;
         let head = self.next_after(&live, &tail)? - 1;
         let last = self.witnessed(&meta, &checkpoints, head)?;
         Ok((last > head).then_some([head + 1, last]))

@@ -24,6 +24,9 @@ pub struct Meta {
     pub next_seq: u64,
     /// Everything before it is in the projections.
     pub applied: Position,
+    /// The length of that segment, blank room included; None: written by a build that made none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reach: Option<u64>,
     #[serde(default)]
     pub mode: Mode,
     /// Which start of the machine wrote this (C43).
@@ -61,6 +64,7 @@ impl Meta {
             v: META_VERSION,
             next_seq,
             applied,
+            reach: None,
             mode,
             boot,
             clean: false,

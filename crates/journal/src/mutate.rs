@@ -13,7 +13,9 @@ use crate::federation::owner_of;
 use crate::format::{INLINE_PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, is_item_id};
 use crate::journal::{Journal, Who};
 use crate::registry::TypeClass;
+use crate::revisions::Kept;
 use crate::session::{Draft, Session, Written};
+use crate::text::to_text;
 
 /// What a caller wants to become true of one entity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -78,7 +80,8 @@ pub(crate) struct Plan {
 #[derive(Clone)]
 struct Ahead {
     rev: u64,
-    document: Option<Value>,
+    /// The document's text; None: deleted.
+    text: Option<String>,
 }
 
 impl Journal {
@@ -154,7 +157,12 @@ impl<'j> Committed<'j> {
             session.apply(&written)?;
             let took = clock.mono().saturating_sub(begun);
             session.phases.project.note(took);
+            session.make_room();
             session.write_meta(false)?;
+            if session.bytes >= session.journal.settings.roll_bytes {
+                // Off the answer's path. Where it fails, the next mutation finds the segment full and meets the reason.
+                let _ = session.roll();
+            }
         }
         for (item_type, item_id, document) in self.ephemeral.drain(..) {
             session
@@ -172,8 +180,8 @@ impl Drop for Committed<'_> {
     }
 }
 
-/// The action, the revision, the document.
-type Planned = (Action, Option<u64>, Option<Value>);
+/// The action, the revision, the document's text.
+type Planned = (Action, Option<u64>, Option<Box<RawValue>>);
 
 impl Plan {
     /// Nothing of a request is added when any of it is refused.
@@ -231,7 +239,7 @@ impl Plan {
         let journal = session.journal;
         check_words(journal, change)?;
         let mode = journal.mode;
-        let (action, rev, document) = if change.is_of_entity(mode) {
+        let (action, rev, raw) = if change.is_of_entity(mode) {
             match self.entity(session, change)? {
                 Some(planned) => planned,
                 None => {
@@ -246,9 +254,9 @@ impl Plan {
             check_event(action, change, mode)?;
             (action, None, None)
         };
-        let (payload, blob) = match &document {
+        let (payload, blob) = match raw {
             None => (None, None),
-            Some(document) => stored(journal, document)?,
+            Some(raw) => stored_raw(journal, raw)?,
         };
         self.slots.push(Some(self.drafts.len()));
         self.drafts.push(Draft {
@@ -280,50 +288,68 @@ impl Plan {
         let rev = ahead
             .as_ref()
             .map_or(kept.map_or(0, |k| k.head.rev), |a| a.rev);
-        let held = match &ahead {
-            Some(ahead) => ahead.document.clone(),
-            None => {
-                let kept = kept.filter(|k| !k.head.is_deleted && !k.is_divergent);
-                let held = journal.projection(item_type, item_id)?.and_then(Result::ok);
-                // A file that was changed by hand is not what the journal holds: the change is recorded.
-                held.zip(kept)
-                    .filter(|(held, kept)| journal.is_ours(item_type, held, kept))
-                    .map(|(held, _)| held)
-            }
-        };
         let is_live = match &ahead {
-            Some(ahead) => ahead.document.is_some(),
+            Some(ahead) => ahead.text.is_some(),
             None => kept.is_some_and(|k| !k.head.is_deleted),
         };
-        let wanted = change.document.clone();
-        let wanted = wanted
-            .map(|document| journal.registry.load(item_type, document))
-            .transpose()?;
-        let action = match (change.action, &wanted, is_live) {
+        let loaded = change.document.as_ref();
+        let loaded = loaded.map(|document| journal.registry.load_kept(item_type, document));
+        let loaded = loaded.transpose()?;
+        let wanted = loaded.as_deref();
+        let action = match (change.action, wanted, is_live) {
             (Some(action), ..) => action,
             (None, Some(_), true) => Action::Update,
             (None, Some(_), false) => Action::Create,
             (None, None, _) => Action::Delete,
         };
-        check_entity(journal, action, wanted.as_ref(), is_live, change)?;
-        if let (Action::Update, Some(held), Some(wanted)) = (action, &held, &wanted)
-            && journal.registry.same_but_ephemeral(item_type, held, wanted)
-        {
-            if held != wanted {
-                self.ephemeral.push((key.0, key.1, wanted.clone()));
+        check_entity(journal, action, wanted, is_live, change)?;
+        let raw = wanted.map(to_raw).transpose()?;
+        if let (Action::Update, Some(wanted), Some(raw)) = (action, wanted, &raw) {
+            let held = match &ahead {
+                Some(Ahead { text, .. }) => text
+                    .as_ref()
+                    .and_then(|text| serde_json::from_str(text).ok()),
+                None => held(journal, (item_type, item_id), kept, (wanted, raw.get()))?,
+            };
+            let registry = &journal.registry;
+            if let Some(held) = held
+                && registry.same_but_ephemeral(item_type, &held, wanted)
+            {
+                if held != *wanted {
+                    self.ephemeral.push((key.0, key.1, wanted.clone()));
+                }
+                return Ok(None);
             }
-            return Ok(None);
         }
         if change.action.is_none() {
             self.unannotated += 1;
         }
         let next = Ahead {
             rev: rev + 1,
-            document: wanted.clone(),
+            text: raw.as_ref().map(|raw| raw.get().to_owned()),
         };
         self.ahead.insert(key, next);
-        Ok(Some((action, Some(rev + 1), wanted)))
+        Ok(Some((action, Some(rev + 1), raw)))
     }
+}
+
+/// The document that the journal holds, as its file has it; None where the wanted one differs from it for certain.
+fn held(
+    journal: &Journal,
+    (item_type, item_id): (&str, &str),
+    kept: Option<Kept>,
+    (wanted, text): (&Value, &str),
+) -> Result<Option<Value>, JournalError> {
+    let Some(kept) = kept.filter(|k| !k.head.is_deleted && !k.is_divergent) else {
+        return Ok(None);
+    };
+    // Another mark is another document, and its file need not be read; the same mark proves nothing.
+    if kept.document != 0 && kept.document != journal.mark_of(item_type, wanted, text) {
+        return Ok(None);
+    }
+    let held = journal.projection(item_type, item_id)?.and_then(Result::ok);
+    // A file that was changed by hand is not what the journal holds: the change is recorded.
+    Ok(held.filter(|held| journal.is_ours(item_type, held, &kept)))
 }
 
 fn check_words(journal: &Journal, change: &Change) -> Result<(), JournalError> {
@@ -428,12 +454,18 @@ type Stored = (Option<Box<RawValue>>, Option<(String, u64)>);
 
 /// Inline, or in a blob that is on the disk before the record that names it.
 pub(crate) fn stored(journal: &Journal, document: &Value) -> Result<Stored, JournalError> {
-    let text = document.to_string();
+    stored_raw(journal, to_raw(document)?)
+}
+
+fn to_raw(document: &Value) -> Result<Box<RawValue>, JournalError> {
+    RawValue::from_string(to_text(document)).map_err(JournalError::refused)
+}
+
+fn stored_raw(journal: &Journal, raw: Box<RawValue>) -> Result<Stored, JournalError> {
+    let text = raw.get();
     if text.len() > INLINE_PAYLOAD_BYTES_MAX {
         let sha256 = blobs::put(journal.disk(), &journal.layout, text.as_bytes())?;
         return Ok((None, Some((sha256, text.len() as u64))));
     }
-    RawValue::from_string(text)
-        .map(|raw| (Some(raw), None))
-        .map_err(JournalError::refused)
+    Ok((Some(raw), None))
 }

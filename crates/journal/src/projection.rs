@@ -1,5 +1,6 @@
 //! Projections: one JSON file an entity, always behind the journal, never before it.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::replay::{Body, Entity, Known, Replay};
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
 use crate::session::{Session, Written};
+use crate::text::to_text;
 
 /// A pretty document is longer than its payload; by how much is the nesting's affair.
 pub(crate) const PROJECTION_BYTES_MAX: u64 = 8 * BLOB_BYTES_MAX as u64;
@@ -35,6 +37,13 @@ impl Known for Indexed<'_, '_> {
             }
         }
     }
+}
+
+/// A document as its file has it.
+pub(crate) fn pretty(document: &Value) -> Result<Vec<u8>, JournalError> {
+    let mut bytes = serde_json::to_vec_pretty(document).map_err(JournalError::refused)?;
+    bytes.push(b'\n');
+    Ok(bytes)
 }
 
 /// What became of a projection.
@@ -62,8 +71,16 @@ impl Projected {
 impl Journal {
     /// What tells a projection that was changed by hand from the one that was written.
     pub(crate) fn mark(&self, item_type: &str, document: &Value) -> u32 {
-        let masked = self.registry.masked(item_type, document);
-        crc32c::crc32c(masked.to_string().as_bytes()).max(1)
+        self.mark_of(item_type, document, &to_text(document))
+    }
+
+    /// The same where the document's text is at hand.
+    pub(crate) fn mark_of(&self, item_type: &str, document: &Value, text: &str) -> u32 {
+        let crc = match self.registry.without_ephemeral(item_type, document) {
+            Cow::Borrowed(_) => crc32c::crc32c(text.as_bytes()),
+            Cow::Owned(masked) => crc32c::crc32c(to_text(&masked).as_bytes()),
+        };
+        crc.max(1)
     }
 
     /// Whether a file is the one that was written; true where nobody knows.
@@ -112,8 +129,7 @@ impl Journal {
         document: &Value,
     ) -> Result<(), JournalError> {
         let path = self.layout.entity(item_type, item_id);
-        let mut bytes = serde_json::to_vec_pretty(document).map_err(JournalError::refused)?;
-        bytes.push(b'\n');
+        let bytes = pretty(document)?;
         match replace(self.disk(), &path, &bytes, false) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let family = self.layout.family(item_type);
@@ -194,9 +210,14 @@ impl<'j> Session<'j> {
         item_type: &str,
         item_id: &str,
     ) -> Result<Option<Kept>, JournalError> {
-        if let Some(Ok(kept)) = self.revisions().map(|r| r.get(item_type, item_id)) {
+        let found = match &self.index {
+            Some(index) => Some(index.get(item_type, item_id)),
+            None => self.revisions().map(|index| index.get(item_type, item_id)),
+        };
+        if let Some(Ok(kept)) = found {
             return Ok(kept);
         }
+        self.index = None;
         self.reconcile_full()?;
         let revisions = self.revisions().ok_or_else(|| JournalError::Damaged {
             path: self.journal.layout.revisions(),

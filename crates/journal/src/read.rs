@@ -53,7 +53,7 @@ impl Known for &Revisions<'_> {
 }
 
 impl Journal {
-    /// One small file, one listing, one length: whatever the size of the store.
+    /// One small file, one listing, one length, a few bytes: whatever the size of the store.
     pub fn freshness(&self) -> Result<Freshness, JournalError> {
         let found = meta::read(self.disk(), &self.layout)?;
         let live = segments::live(self.disk(), &self.layout)?;
@@ -76,8 +76,13 @@ impl Journal {
             return Ok(Freshness::Behind(None));
         }
         let path = self.layout.segment(active);
-        let bytes = self.disk().len(&path).at(&path)?.unwrap_or(0);
-        if (meta.applied.segment, meta.applied.byte) == (active, bytes) {
+        let length = self.disk().len(&path).at(&path)?.unwrap_or(0);
+        let end = meta.applied.byte;
+        let is_level = meta.applied.segment == active
+            && (length == end
+                || meta.reach == Some(length)
+                    && segments::is_blank_from(self.disk(), &path, end, length)?);
+        if is_level {
             Ok(Freshness::Fresh)
         } else {
             Ok(Freshness::Behind(Some(meta)))

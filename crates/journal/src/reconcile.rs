@@ -3,14 +3,16 @@
 //! A file that is older than the journal is written anew. One that no record explains is somebody's work, or what
 //! the journal lost: it is moved aside only where the index proves that it is not newer, or where a person asked.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 
 use serde_json::Value;
 
-use crate::error::JournalError;
+use crate::ahead;
+use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
-use crate::projection::Projected;
+use crate::projection::{Projected, pretty};
 use crate::record::Record;
 use crate::replay::{Body, Entity};
 use crate::revisions::{Kept, Revisions};
@@ -56,6 +58,10 @@ impl<'j> Past<'j> {
         self.marks = Some(marks);
         Ok(is_held)
     }
+}
+
+fn died() -> JournalError {
+    JournalError::refused("a thread that wrote projections died")
 }
 
 fn name(item_type: &str, item_id: &str) -> String {
@@ -107,7 +113,89 @@ fn body_of(record: &Record<'_>) -> Option<Body> {
     }
 }
 
+/// Fewer than this are written one after the other.
+const BULK_MIN: usize = 512;
+
+type Named<'e> = (&'e str, &'e str, &'e Entity);
+
 impl Journal {
+    /// The names in the folders of these entities.
+    fn names_there(&self, all: &[Named<'_>]) -> Result<HashSet<(String, String)>, JournalError> {
+        let mut there = HashSet::new();
+        let mut families: Vec<&str> = all.iter().map(|(item_type, ..)| *item_type).collect();
+        families.dedup();
+        for family in families {
+            let folder = self.layout.family(family);
+            for entry in self.disk().list(&folder).at(&folder)? {
+                there.insert((family.to_owned(), entry.name));
+            }
+        }
+        Ok(there)
+    }
+
+    /// Entities without a file get theirs at once, by as many threads as there are cores: nothing is there to compare with.
+    fn project_absent<'e>(
+        &self,
+        absent: &[Named<'e>],
+    ) -> Result<HashMap<(&'e str, &'e str), Projected>, JournalError> {
+        let mut families: Vec<&str> = absent.iter().map(|(item_type, ..)| *item_type).collect();
+        families.dedup();
+        for family in families {
+            let folder = self.layout.family(family);
+            self.disk().create_dir(&folder).at(&folder)?;
+        }
+        let write = |some: &[Named<'e>]| -> Result<Vec<_>, JournalError> {
+            let one = |(item_type, item_id, entity): &Named<'e>| {
+                let projected = self.project_new(item_type, item_id, entity)?;
+                Ok(projected.map(|projected| ((*item_type, *item_id), projected)))
+            };
+            some.iter()
+                .filter_map(|named| one(named).transpose())
+                .collect()
+        };
+        let workers = if absent.len() < BULK_MIN {
+            1
+        } else {
+            ahead::workers()
+        };
+        if workers == 1 {
+            return Ok(write(absent)?.into_iter().collect());
+        }
+        let share = absent.len().div_ceil(workers);
+        std::thread::scope(|scope| {
+            let shares: Vec<_> = absent
+                .chunks(share)
+                .map(|some| scope.spawn(|| write(some)))
+                .collect();
+            let mut all = HashMap::with_capacity(absent.len());
+            for share in shares {
+                let written = share.join().map_err(|_| died())?;
+                all.extend(written?);
+            }
+            Ok(all)
+        })
+    }
+
+    /// None where a file is there after all: a file system may take two names for one.
+    fn project_new(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        entity: &Entity,
+    ) -> Result<Option<Projected>, JournalError> {
+        let Ok(document) = self.document(item_type, &entity.body) else {
+            return Ok(Some(Projected::Divergent));
+        };
+        let path = self.layout.entity(item_type, item_id);
+        let written = self.disk().write_new(&path, &pretty(&document)?);
+        match written {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(None),
+            written => written.at(&path)?,
+        }
+        let mark = self.mark(item_type, &document);
+        Ok(Some(Projected::Level(mark)))
+    }
+
     /// The file is compared, and only one that is not level is touched.
     fn project_if_other(
         &self,
@@ -170,12 +258,30 @@ impl Session<'_> {
         let rebuilt = journal.rebuild(0)?;
         let is_whole = rebuilt.replay.gaps.open().is_empty();
         let old = self.revisions();
+        let before_of = |item_type: &str, item_id: &str| {
+            let old = old.as_ref();
+            old.and_then(|old| old.get(item_type, item_id).ok().flatten())
+        };
+        let all = rebuilt.replay.entities();
+        let there = journal.names_there(&all)?;
+        let mut absent = all.clone();
+        absent.retain(|(item_type, item_id, entity)| {
+            let file = ((*item_type).to_owned(), format!("{item_id}.json"));
+            let is_ahead = || {
+                let before = before_of(item_type, item_id);
+                before.is_some_and(|kept| kept.head.rev > entity.head.rev)
+            };
+            !entity.head.is_deleted && !there.contains(&file) && !is_ahead()
+        });
+        let written = journal.project_absent(&absent)?;
         let mut past = Past::of(journal);
         let mut entries = Vec::new();
-        for (item_type, item_id, entity) in rebuilt.replay.entities() {
-            let before = old
-                .as_ref()
-                .and_then(|old| old.get(item_type, item_id).ok().flatten());
+        for (item_type, item_id, entity) in all {
+            if let Some(projected) = written.get(&(item_type, item_id)) {
+                entries.push((item_type, item_id, projected.kept(entity.head)));
+                continue;
+            }
+            let before = before_of(item_type, item_id);
             let is_ahead = before.filter(|kept| kept.head.rev > entity.head.rev);
             let kept = if let Some(kept) = is_ahead {
                 // Never regress: what the journal lost stays visible, and verify reports it.

@@ -164,8 +164,13 @@ impl<K: Known> Replay<K> {
 
     /// Where the next bytes come from and what seq may come first.
     pub fn segment(&mut self, first_seq: u64, bytes: &[u8], base: u64) {
-        self.segment = first_seq;
+        self.begin_segment(first_seq);
         scan(bytes, base, self);
+    }
+
+    /// What is told from now on comes from this segment.
+    pub fn begin_segment(&mut self, first_seq: u64) {
+        self.segment = first_seq;
     }
 
     pub fn get(&self, item_type: &str, item_id: &str) -> Option<&Entity> {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::disk::{Disk, replace};
+use crate::disk::{Disk, Reader, replace};
 use crate::error::{At, JournalError};
 use crate::reduce::Head;
 
@@ -51,6 +51,7 @@ impl Kept {
 pub struct Revisions<'d> {
     disk: &'d dyn Disk,
     path: PathBuf,
+    file: Box<dyn Reader>,
     capacity: u64,
     count: u64,
 }
@@ -141,7 +142,8 @@ fn header(capacity: u64, count: u64) -> [u8; SLOT_BYTES] {
 impl<'d> Revisions<'d> {
     /// None where there is none or where it cannot be believed: rebuild it.
     pub fn open(disk: &'d dyn Disk, path: &Path) -> Option<Self> {
-        let bytes = disk.read_at(path, 0, SLOT_BYTES).ok()?;
+        let file = disk.open_read(path).ok()?;
+        let bytes = file.read_at(0, SLOT_BYTES).ok()?;
         let is_ours = bytes.len() == SLOT_BYTES
             && &bytes[..8] == MAGIC
             && crc32c::crc32c(&bytes[..44]) == word(&bytes[44..48]);
@@ -150,13 +152,14 @@ impl<'d> Revisions<'d> {
         }
         let (capacity, count) = (long(&bytes[8..16]), long(&bytes[16..24]));
         let fits = capacity.is_power_of_two() && capacity <= CAPACITY_MAX && count < capacity;
-        let length = disk.len(path).ok()??;
+        let length = file.length().ok()?;
         if !fits || length != (capacity + 1) * SLOT_BYTES_U64 {
             return None;
         }
         Some(Self {
             disk,
             path: path.to_owned(),
+            file,
             capacity,
             count,
         })
@@ -223,6 +226,7 @@ impl<'d> Revisions<'d> {
         Ok(Self {
             disk,
             path: path.to_owned(),
+            file: disk.open_read(path).at(path)?,
             capacity,
             count,
         })
@@ -241,8 +245,8 @@ impl<'d> Revisions<'d> {
             let run = PROBE_SLOTS.min(self.capacity - at);
             let wanted_bytes = usize::try_from(run).unwrap_or(1) * SLOT_BYTES;
             let bytes = self
-                .disk
-                .read_at(&self.path, (at + 1) * SLOT_BYTES_U64, wanted_bytes)
+                .file
+                .read_at((at + 1) * SLOT_BYTES_U64, wanted_bytes)
                 .at(&self.path)?;
             for slot in bytes.chunks(SLOT_BYTES) {
                 match decode(slot) {

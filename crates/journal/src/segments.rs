@@ -1,13 +1,15 @@
 //! Which segments there are, and where the last one ends. The folder decides, never the cache (C25).
 
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
 use crate::format::{SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
 use crate::layout::Layout;
-use crate::lines::{Counted, Damage, Sink, scan};
+use crate::lines::{Counted, Damage, Sink, filled_len, is_blank, scan};
+use crate::meta::Meta;
+use crate::record::decode;
 
 /// First seqs of the live segments, rising. The last one is the active segment.
 pub fn live(disk: &dyn Disk, layout: &Layout) -> Result<Vec<u64>, JournalError> {
@@ -61,10 +63,87 @@ pub fn read_from(
     disk.read_at(&path, byte, wanted).at(&path).map(Some)
 }
 
+/// How much is looked at behind the place that the cache calls the end. A writer fills room from its first byte on.
+const PROBE_BYTES: u64 = 64;
+/// Read at once while the end is looked for from behind.
+const BACK_BYTES: u64 = 64 << 10;
+
+/// Where what was written ends, behind the newline of its last line; blank room may follow.
+pub fn end(disk: &dyn Disk, path: &Path, length: u64) -> Result<u64, JournalError> {
+    let mut to = length;
+    while to > 0 {
+        let from = to.saturating_sub(BACK_BYTES);
+        let piece = disk.read_at(path, from, usize::try_from(to - from).unwrap_or(0));
+        let filled = filled_len(&piece.at(path)?) as u64;
+        if filled > 0 {
+            return Ok((from + filled + 1).min(length));
+        }
+        to = from;
+    }
+    Ok(0)
+}
+
+/// The end that the cache names, where it is still the end: the file is as long as the cache says, blank behind that place, and
+/// the line before it is the record that the cache saw last. Its batch was whole when the cache was written.
+fn cached_tail(
+    disk: &dyn Disk,
+    path: &Path,
+    reach: u64,
+    cache: &Meta,
+) -> Result<Option<Tail>, JournalError> {
+    let bytes = cache.applied.byte;
+    if cache.reach != Some(reach) || bytes > reach {
+        return Ok(None);
+    }
+    let start = bytes.saturating_sub(TAIL_WINDOW_BYTES);
+    let wanted = usize::try_from(reach.min(bytes + PROBE_BYTES) - start).unwrap_or(0);
+    let piece = disk.read_at(path, start, wanted).at(path)?;
+    let held = usize::try_from(bytes - start).unwrap_or(0).min(piece.len());
+    let (before, behind) = piece.split_at(held);
+    if piece.len() != wanted || !is_blank(behind) {
+        return Ok(None);
+    }
+    let before = &before[..filled_len(before)];
+    // A line that is longer than the window is looked for the long way.
+    let from = memchr::memrchr(b'\n', before).map(|at| at + 1);
+    let line = match (from, start) {
+        (Some(from), _) => &before[from..],
+        (None, 0) => before,
+        (None, _) => return Ok(None),
+    };
+    let last = decode(line).ok().map(|(record, _)| record);
+    let last = last.filter(|last| {
+        last.batch.i + 1 == last.batch.n && last.seq.checked_add(1) == Some(cache.next_seq)
+    });
+    Ok(last.map(|last| Tail {
+        bytes,
+        reach,
+        last_seq: Some(last.seq),
+        torn: None,
+    }))
+}
+
+/// Whether room begins at a byte; also where the file ends there.
+pub fn is_blank_from(
+    disk: &dyn Disk,
+    path: &Path,
+    byte: u64,
+    length: u64,
+) -> Result<bool, JournalError> {
+    let Some(rest) = length.checked_sub(byte) else {
+        return Ok(false);
+    };
+    let probe = usize::try_from(rest.min(PROBE_BYTES)).unwrap_or(0);
+    Ok(probe == 0 || is_blank(&disk.read_at(path, byte, probe).at(path)?))
+}
+
 /// The end of a segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tail {
+    /// Where the next record goes.
     pub bytes: u64,
+    /// The length of the file: up to here there is blank room.
+    pub reach: u64,
     /// The seq of the last record that counts; None where none does.
     pub last_seq: Option<u64>,
     /// What lies behind it and counts for nothing.
@@ -72,15 +151,27 @@ pub struct Tail {
 }
 
 /// Reads the last few KB of a segment, more only where a batch is longer than that.
-pub fn tail(disk: &dyn Disk, layout: &Layout, first_seq: u64) -> Result<Tail, JournalError> {
+/// `cache` is of this boot and of this segment.
+pub fn tail(
+    disk: &dyn Disk,
+    layout: &Layout,
+    first_seq: u64,
+    cache: Option<&Meta>,
+) -> Result<Tail, JournalError> {
     let path = layout.segment(first_seq);
-    let bytes = disk.len(&path).at(&path)?.unwrap_or(0);
-    if bytes > SEGMENT_BYTES_MAX {
+    let reach = disk.len(&path).at(&path)?.unwrap_or(0);
+    if reach > SEGMENT_BYTES_MAX {
         return Err(JournalError::Damaged {
             path,
             reason: "larger than a segment can be".to_owned(),
         });
     }
+    if let Some(cache) = cache
+        && let Some(tail) = cached_tail(disk, &path, reach, cache)?
+    {
+        return Ok(tail);
+    }
+    let bytes = end(disk, &path, reach)?;
     let mut window = TAIL_WINDOW_BYTES;
     loop {
         let start = bytes.saturating_sub(window);
@@ -103,6 +194,7 @@ pub fn tail(disk: &dyn Disk, layout: &Layout, first_seq: u64) -> Result<Tail, Jo
             let first = rest.iter().position(|b| *b != b'\n');
             return Ok(Tail {
                 bytes,
+                reach,
                 last_seq: end.last_seq,
                 torn: first.map(|at| start + (from + at) as u64..bytes),
             });

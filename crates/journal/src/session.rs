@@ -15,6 +15,7 @@ use crate::phases::Phases;
 use crate::record::{Batch, PayloadRef, Record};
 use crate::recovery::{Found, MetaState, Reconcile, Steps, decide};
 use crate::registry::JOURNAL;
+use crate::revisions::Revisions;
 use crate::segments::{self, Tail};
 use crate::{blobs, checkpoint};
 
@@ -51,9 +52,13 @@ pub(crate) struct Session<'j> {
     pub(crate) active: u64,
     /// Where the active segment ends.
     pub(crate) bytes: u64,
+    /// The length of its file: between the two there is blank room.
+    pub(crate) reach: u64,
     pub(crate) next_seq: u64,
     pub(crate) unannotated: u64,
     pub(crate) phases: Phases,
+    /// The revision index while a mutation is planned, and only then: whoever writes another one puts it under the name.
+    pub(crate) index: Option<Revisions<'j>>,
     _guard: Box<dyn LockGuard>,
 }
 
@@ -152,7 +157,14 @@ impl Journal {
         meta: &MetaFound,
     ) -> Result<(Session<'_>, Tail, u64), JournalError> {
         let active = *segments.last().unwrap_or(&1);
-        let tail = segments::tail(self.disk(), &self.layout, active)?;
+        let cache = meta
+            .good()
+            .filter(|meta| meta.applied.segment == active && meta.survives(self.boot().as_deref()));
+        let mut tail = segments::tail(self.disk(), &self.layout, active, cache)?;
+        if tail.reach > tail.bytes && self.is_on_network() {
+            // No lock is to be relied on there: an append at the very end cannot meet another.
+            tail.bytes = tail.reach;
+        }
         let tail_next = self.next_after(segments, &tail)?;
         // Without a cache the checkpoints are the only ones to know that a seq was given already.
         let known = match meta.good() {
@@ -166,12 +178,14 @@ impl Journal {
             journal: self,
             active,
             bytes: tail.bytes,
+            reach: tail.reach,
             next_seq: tail_next.max(known + 1),
             unannotated: meta.good().map_or(0, |meta| meta.unannotated),
             phases: meta
                 .good()
                 .map(|meta| meta.phases.clone())
                 .unwrap_or_default(),
+            index: None,
             _guard: guard,
         };
         Ok((session, tail, tail_next))
@@ -195,7 +209,7 @@ impl Journal {
             return Ok((last + 1).max(active));
         }
         for earlier in segments.iter().rev().skip(1) {
-            let tail = segments::tail(self.disk(), &self.layout, *earlier)?;
+            let tail = segments::tail(self.disk(), &self.layout, *earlier, None)?;
             if let Some(last) = tail.last_seq {
                 return Ok((last + 1).max(active));
             }
@@ -413,33 +427,6 @@ impl Session<'_> {
         })
     }
 
-    /// Never tried again on the same handle: the next session opens anew and validates the tail.
-    pub(crate) fn append(&mut self, buffer: &[u8]) -> Result<(), JournalError> {
-        let clock = &self.journal.world.clock;
-        let path = self.journal.layout.segment(self.active);
-        let begun = clock.mono();
-        let mut file = self.journal.disk().open_append(&path).at(&path)?;
-        let written = file.append(buffer).at(&path)?;
-        if written != buffer.len() {
-            return Err(JournalError::ShortWrite {
-                path,
-                written,
-                wanted: buffer.len(),
-            });
-        }
-        let appended = clock.mono();
-        if self.journal.settings.sync {
-            file.sync().map_err(|source| {
-                self.mark_unsynced();
-                JournalError::SyncFailed { path, source }
-            })?;
-        }
-        self.phases.append.note(appended.saturating_sub(begun));
-        let synced = clock.mono().saturating_sub(appended);
-        self.phases.sync.note(synced);
-        Ok(())
-    }
-
     pub(crate) fn write_meta(&self, clean: bool) -> Result<(), JournalError> {
         self.write_meta_as(clean, self.journal.mode)
     }
@@ -449,6 +436,7 @@ impl Session<'_> {
         let journal = self.journal;
         let mut fresh = Meta::new(self.next_seq, self.end(), mode, journal.boot());
         fresh.clean = clean;
+        fresh.reach = Some(self.reach);
         fresh.unannotated = self.unannotated;
         fresh.phases = self.phases.clone();
         meta::write(journal.disk(), &journal.layout, &fresh)
@@ -468,6 +456,7 @@ impl Session<'_> {
         create_segment(self.journal, self.next_seq)?;
         self.active = self.next_seq;
         self.bytes = 0;
+        self.reach = 0;
         Ok(())
     }
 }

@@ -6,6 +6,29 @@ use std::path::Path;
 
 use heddle_journal::disk::{Disk, MemDisk, RealDisk, replace};
 
+/// Blank room is written into by one at a time, and nothing but newlines is ever written over.
+fn room(disk: &dyn Disk, file: &Path) {
+    disk.write_new(file, b"one\n\n\n\n\n").unwrap();
+    let again = disk.write_new(file, b"other").unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::AlreadyExists);
+    let mut first = disk.open_room(file, 4).unwrap();
+    let second = disk.open_room(file, 4).unwrap_err();
+    assert_eq!(second.kind(), ErrorKind::WouldBlock);
+    assert_eq!(first.append(b"two").unwrap(), 3);
+    first.sync().unwrap();
+    drop(first);
+    // One that came past the lock, with an older look at the end.
+    let mut late = disk.open_room(file, 4).unwrap();
+    let over = late.append(b"xxx").unwrap_err();
+    assert_eq!(over.kind(), ErrorKind::AlreadyExists);
+    drop(late);
+    let mut longer = disk.open_room(file, 7).unwrap();
+    assert_eq!(longer.append(b"three").unwrap(), 5);
+    assert_eq!(disk.read(file, 100).unwrap(), b"one\ntwothree");
+    drop(longer);
+    disk.remove(file).unwrap();
+}
+
 /// Runs the cases in a folder that exists.
 fn contract(disk: &dyn Disk, root: &Path) {
     let dir = root.join("a/b");
@@ -49,12 +72,19 @@ fn contract(disk: &dyn Disk, root: &Path) {
     assert_eq!(disk.read_at(&file, 4, 3).unwrap(), b"two");
     assert_eq!(disk.read_at(&file, 8, 100).unwrap(), b"three");
     assert_eq!(disk.read_at(&file, 99, 5).unwrap(), b"");
+    assert_eq!(disk.open_read(&file).unwrap().length().unwrap(), 13);
+    let piece = disk.open_read(&file).unwrap().read_at(8, 100);
+    assert_eq!(piece.unwrap(), b"three");
+    room(disk, &dir.join("room"));
     disk.write_at(&file, 4, b"TWO").unwrap();
     assert_eq!(disk.len(&file).unwrap(), Some(13));
     disk.write(&file, b"new").unwrap();
     assert_eq!(disk.read(&file, 100).unwrap(), b"new");
-    replace(disk, &file, b"whole", true).unwrap();
-    assert_eq!(disk.read(&file, 100).unwrap(), b"whole");
+    for must_survive in [false, true] {
+        replace(disk, &file, b"whole", must_survive).unwrap();
+        assert_eq!(disk.read(&file, 100).unwrap(), b"whole");
+        assert_eq!(disk.len(&dir.join(".f.tmp")).unwrap(), None);
+    }
     disk.rename(&file, &dir.join("g")).unwrap();
     let names = |dir: &Path| {
         disk.list(dir)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use heddle_journal::disk::{Appender, Disk, Entry, LockGuard, MemDisk};
+use heddle_journal::disk::{Appender, Disk, Entry, LockGuard, MemDisk, Reader};
 use heddle_journal::{Change, Journal, JournalError};
 use serde_json::{Value, json};
 use support::model::rebuilt;
@@ -324,14 +324,39 @@ fn row_19_t_63_a_wedged_lock_refuses_loudly_and_says_who_holds_it() {
 #[derive(Debug)]
 struct Counting {
     disk: MemDisk,
+    read: Arc<Count>,
+}
+
+#[derive(Debug, Default)]
+struct Count {
     bytes: AtomicU64,
     calls: AtomicU64,
 }
 
-impl Counting {
-    fn count(&self, bytes: usize) {
+impl Count {
+    fn add(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Counting {
+    fn count(&self, bytes: usize) {
+        self.read.add(bytes);
+    }
+}
+
+#[derive(Debug)]
+struct CountingReader(Box<dyn Reader>, Arc<Count>);
+
+impl Reader for CountingReader {
+    fn length(&self) -> Io<u64> {
+        self.0.length()
+    }
+    fn read_at(&self, offset: u64, bytes: usize) -> Io<Vec<u8>> {
+        let bytes = self.0.read_at(offset, bytes)?;
+        self.1.add(bytes.len());
+        Ok(bytes)
     }
 }
 
@@ -366,8 +391,19 @@ impl Disk for Counting {
     fn open_append(&self, path: &Path) -> Io<Box<dyn Appender>> {
         self.disk.open_append(path)
     }
+    fn open_room(&self, path: &Path, at: u64) -> Io<Box<dyn Appender>> {
+        self.disk.open_room(path, at)
+    }
+    fn open_read(&self, path: &Path) -> Io<Box<dyn Reader>> {
+        self.count(0);
+        let file = self.disk.open_read(path)?;
+        Ok(Box::new(CountingReader(file, self.read.clone())))
+    }
     fn write(&self, path: &Path, bytes: &[u8]) -> Io<()> {
         self.disk.write(path, bytes)
+    }
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> Io<()> {
+        self.disk.write_new(path, bytes)
     }
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> Io<()> {
         self.disk.write_at(path, offset, bytes)
@@ -396,14 +432,13 @@ impl Disk for Counting {
 fn cost(disk: &MemDisk) -> [(u64, u64); 2] {
     let counting = Arc::new(Counting {
         disk: disk.clone(),
-        bytes: AtomicU64::new(0),
-        calls: AtomicU64::new(0),
+        read: Arc::default(),
     });
     let world = world(counting.clone(), 1, 60);
     let journal = Journal::open(world, Path::new(ROOT), who()).unwrap();
     let told = || {
-        let calls = counting.calls.swap(0, Ordering::Relaxed);
-        (calls, counting.bytes.swap(0, Ordering::Relaxed))
+        let calls = counting.read.calls.swap(0, Ordering::Relaxed);
+        (calls, counting.read.bytes.swap(0, Ordering::Relaxed))
     };
     assert_eq!(journal.show("plan", "p7").unwrap().payload["n"], 7);
     let cold = told();

@@ -16,7 +16,7 @@ pub enum Crash {
     LoseNames,
     /// All, but the last append ends after this many bytes.
     CutLastAppend(usize),
-    /// All, but this sector (of 512 or 4096 bytes) of the last append is zeros.
+    /// All, but this sector (of 512 or 4096 bytes) of the last append is as it was before: zeros where there was none.
     Hole { sector_bytes: u64, index: u64 },
     /// Each write and each name by a draw of its own: kept, lost, or cut at a sector.
     Random(u64),
@@ -63,7 +63,7 @@ pub(super) fn content(inode: &Inode, is_last: bool, how: &Crash, draw: &mut Draw
                 sector_bytes,
                 index,
             } if is_last_write => {
-                punch(&mut bytes, *offset, *sector_bytes, *index);
+                punch(&mut bytes, *offset, *sector_bytes, *index, &data);
             }
             Crash::Random(_) => match draw.below(4) {
                 0 => continue,
@@ -73,7 +73,7 @@ pub(super) fn content(inode: &Inode, is_last: bool, how: &Crash, draw: &mut Draw
                 }
                 2 => {
                     let sectors = (bytes.len() as u64).div_ceil(512) + 1;
-                    punch(&mut bytes, *offset, 512, draw.below(sectors));
+                    punch(&mut bytes, *offset, 512, draw.below(sectors), &data);
                 }
                 _ => {}
             },
@@ -84,14 +84,17 @@ pub(super) fn content(inode: &Inode, is_last: bool, how: &Crash, draw: &mut Draw
     data
 }
 
-/// Zeros one sector of a write, aligned as the file is.
-fn punch(bytes: &mut [u8], offset: u64, sector_bytes: u64, index: u64) {
+/// Takes one sector of a write back, aligned as the file is.
+fn punch(bytes: &mut [u8], offset: u64, sector_bytes: u64, index: u64, before: &[u8]) {
     let first = offset / sector_bytes + index;
     let from = (first * sector_bytes).saturating_sub(offset);
     let to = ((first + 1) * sector_bytes).saturating_sub(offset);
     let clip = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
     let (from, to) = (clip(from), clip(to));
-    bytes[from..to].fill(0);
+    let base = usize::try_from(offset).unwrap_or(usize::MAX);
+    for (at, byte) in bytes[from..to].iter_mut().enumerate() {
+        *byte = before.get(base + from + at).copied().unwrap_or(0);
+    }
 }
 
 pub(super) fn put(data: &mut Vec<u8>, offset: u64, bytes: &[u8], truncates: bool) {

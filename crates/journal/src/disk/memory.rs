@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::image::{Crash, Draw, Inode, NameOp, apply, concerns, content, put};
-use super::{Appender, Disk, Entry, LockGuard};
+use super::memory_files::{MemAppender, MemLock, MemReader, MemRoom};
+use super::{Appender, Disk, Entry, LockGuard, Reader};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Op {
@@ -36,13 +37,13 @@ pub enum Fault {
 }
 
 #[derive(Debug, Clone, Default)]
-struct State {
-    inodes: Vec<Inode>,
+pub(super) struct State {
+    pub(super) inodes: Vec<Inode>,
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
     name_ops: Vec<NameOp>,
-    last_append: Option<usize>,
-    locked: BTreeSet<PathBuf>,
+    pub(super) last_append: Option<usize>,
+    pub(super) locked: BTreeSet<PathBuf>,
     ops: u64,
     faults: BTreeMap<u64, Fault>,
     is_stopped: bool,
@@ -58,7 +59,7 @@ impl MemDisk {
         Self::default()
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +183,7 @@ impl MemDisk {
 
 impl State {
     /// Counts an operation; a fault may end it here. An append may be told to be short.
-    fn step(&mut self, op: Op, path: &Path) -> io::Result<Option<usize>> {
+    pub(super) fn step(&mut self, op: Op, path: &Path) -> io::Result<Option<usize>> {
         if self.is_stopped {
             return Err(io::Error::other("the machine has stopped"));
         }
@@ -209,6 +210,15 @@ impl State {
         }
     }
 
+    pub(super) fn piece(&self, ino: usize, offset: u64, bytes: usize) -> Vec<u8> {
+        let data = &self.inodes[ino].data;
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(data.len());
+        let to = from.saturating_add(bytes).min(data.len());
+        data[from..to].to_vec()
+    }
+
     fn find(&self, path: &Path) -> io::Result<usize> {
         let found = self.names.get(path).copied();
         found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
@@ -231,13 +241,13 @@ impl State {
         ino
     }
 
-    fn store(&mut self, ino: usize, offset: u64, bytes: &[u8], truncates: bool) {
+    pub(super) fn store(&mut self, ino: usize, offset: u64, bytes: &[u8], truncates: bool) {
         let inode = &mut self.inodes[ino];
         put(&mut inode.data, offset, bytes, truncates);
         inode.pending.push((offset, bytes.to_vec(), truncates));
     }
 
-    fn settle(&mut self, ino: usize) {
+    pub(super) fn settle(&mut self, ino: usize) {
         let inode = &mut self.inodes[ino];
         for (offset, bytes, truncates) in inode.pending.drain(..) {
             put(&mut inode.durable, offset, &bytes, truncates);
@@ -282,12 +292,8 @@ impl Disk for MemDisk {
 
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
         let state = self.state();
-        let data = &state.inodes[state.find(path)?].data;
-        let from = usize::try_from(offset)
-            .unwrap_or(usize::MAX)
-            .min(data.len());
-        let to = from.saturating_add(bytes).min(data.len());
-        Ok(data[from..to].to_vec())
+        let ino = state.find(path)?;
+        Ok(state.piece(ino, offset, bytes))
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -327,6 +333,28 @@ impl Disk for MemDisk {
         }))
     }
 
+    fn open_room(&self, path: &Path, at: u64) -> io::Result<Box<dyn Appender>> {
+        let mut state = self.state();
+        let ino = state.find(path)?;
+        if !state.locked.insert(path.to_owned()) {
+            return Err(io::Error::from(io::ErrorKind::WouldBlock));
+        }
+        Ok(Box::new(MemRoom {
+            lock: MemLock {
+                disk: self.clone(),
+                path: path.to_owned(),
+            },
+            ino,
+            at,
+        }))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Box<dyn Reader>> {
+        let ino = self.state().find(path)?;
+        let disk = self.clone();
+        Ok(Box::new(MemReader { disk, ino }))
+    }
+
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         state.step(Op::Write, path)?;
@@ -336,6 +364,18 @@ impl Disk for MemDisk {
             None => state.link(path, false),
         };
         state.store(ino, 0, bytes, true);
+        Ok(())
+    }
+
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.state();
+        state.step(Op::Write, path)?;
+        state.parent_exists(path)?;
+        if state.names.contains_key(path) {
+            return Err(io::Error::from(io::ErrorKind::AlreadyExists));
+        }
+        let ino = state.link(path, false);
+        state.store(ino, 0, bytes, false);
         Ok(())
     }
 
@@ -414,49 +454,5 @@ impl Disk for MemDisk {
             disk: self.clone(),
             path: path.to_owned(),
         })))
-    }
-}
-
-#[derive(Debug)]
-struct MemAppender {
-    disk: MemDisk,
-    path: PathBuf,
-    ino: usize,
-}
-
-impl Appender for MemAppender {
-    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut state = self.disk.state();
-        let short = state.step(Op::Append, &self.path)?;
-        let written = short.unwrap_or(bytes.len()).min(bytes.len());
-        let end = state.inodes[self.ino].data.len() as u64;
-        state.store(self.ino, end, &bytes[..written], false);
-        state.last_append = Some(self.ino);
-        Ok(written)
-    }
-
-    fn sync(&mut self) -> io::Result<()> {
-        let mut state = self.disk.state();
-        state.step(Op::Sync, &self.path)?;
-        state.settle(self.ino);
-        Ok(())
-    }
-}
-
-#[derive(Debug)]
-struct MemLock {
-    disk: MemDisk,
-    path: PathBuf,
-}
-
-impl LockGuard for MemLock {
-    fn sign(&mut self, _owner: &str) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl Drop for MemLock {
-    fn drop(&mut self) {
-        self.disk.state().locked.remove(&self.path);
     }
 }

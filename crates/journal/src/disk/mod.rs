@@ -5,6 +5,7 @@
 //!
 //! Promises:
 //! - `append` writes all of its buffer in one call or says how much it wrote; it never retries.
+//! - Nothing but newlines is ever written over by an appender, also not where two of them are at it.
 //! - What `sync` confirmed survives a power cut; a name survives once `sync_dir` of its folder confirmed.
 //! - `rename` is atomic: after a crash the name means the old file or the new one.
 //! - A lock is the kernel's: it ends with the process that holds it, and cannot be taken by force.
@@ -12,6 +13,7 @@
 
 mod image;
 mod memory;
+mod memory_files;
 mod real;
 
 use std::fmt::Debug;
@@ -44,8 +46,16 @@ pub trait Disk: Send + Sync + Debug {
     fn create(&self, path: &Path) -> io::Result<()>;
     /// To the end of a file that is there.
     fn open_append(&self, path: &Path) -> io::Result<Box<dyn Appender>>;
+    /// Into the blank room that a file ends with, from `at` on. `WouldBlock` where somebody else is at it, and its
+    /// `append` says `AlreadyExists` where anything but newlines stands there.
+    fn open_room(&self, path: &Path, at: u64) -> io::Result<Box<dyn Appender>>;
+    /// For many small reads of one file, whatever its name means by then.
+    fn open_read(&self, path: &Path) -> io::Result<Box<dyn Reader>>;
     /// The whole content of a file, made or replaced in place: for temporary names only.
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
+    /// A file that was not there, with its content. A crash may leave a part of it: for names whose content is
+    /// compared before it is believed.
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()>;
     /// In place, of a file that is there.
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()>;
     fn sync(&self, path: &Path) -> io::Result<()>;
@@ -53,6 +63,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Everything below this folder, names and data.
     fn sync_all(&self, path: &Path) -> io::Result<()>;
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// As `rename`, for what need not survive a power cut: a file system that takes a rename for a promise, and writes
+    /// the data at once, is spared it.
+    fn put_in_place(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.rename(from, to)
+    }
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// None when somebody else holds it.
     fn try_lock(&self, path: &Path) -> io::Result<Option<Box<dyn LockGuard>>>;
@@ -72,6 +87,12 @@ pub trait Appender: Send + Debug {
     fn sync(&mut self) -> io::Result<()>;
 }
 
+pub trait Reader: Send + Debug {
+    fn length(&self) -> io::Result<u64>;
+    /// Up to `bytes` from `offset` on; fewer at the end of the file.
+    fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>>;
+}
+
 /// Dropping it gives the lock back.
 pub trait LockGuard: Send + Debug {
     /// Who holds it, for people; decides nothing.
@@ -84,14 +105,12 @@ pub fn replace(disk: &dyn Disk, path: &Path, bytes: &[u8], must_survive: bool) -
     let name = name.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let temporary = path.with_file_name(format!(".{name}.tmp"));
     disk.write(&temporary, bytes)?;
-    if must_survive {
-        disk.sync(&temporary)?;
+    if !must_survive {
+        return disk.put_in_place(&temporary, path);
     }
+    disk.sync(&temporary)?;
     disk.rename(&temporary, path)?;
-    if must_survive && let Some(dir) = path.parent() {
-        disk.sync_dir(dir)?;
-    }
-    Ok(())
+    path.parent().map_or(Ok(()), |dir| disk.sync_dir(dir))
 }
 
 /// Reads a file that may be missing.
@@ -106,6 +125,13 @@ pub fn read_if_there(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Opt
 /// Something other than a plain file with one name stands there: a link, a folder, a pipe (T-64).
 pub fn is_not_plain(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::InvalidInput
+}
+
+pub(crate) fn not_blank() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::AlreadyExists,
+        "somebody else wrote here without the lock; was its file removed?",
+    )
 }
 
 pub(crate) fn not_plain() -> io::Error {

@@ -1,13 +1,14 @@
 //! The machine's own disk, opened with care: no links followed, modes 0600 and 0700.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::{Appender, Disk, Entry, LockGuard, not_plain};
+use super::{Appender, Disk, Entry, LockGuard, Reader, not_blank, not_plain};
+use crate::lines::is_blank;
 
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealDisk;
@@ -24,19 +25,48 @@ fn options() -> OpenOptions {
 
 /// A regular file with one name, and nothing else (T-64).
 fn checked(file: File) -> io::Result<File> {
+    plain(&file).map(|_| file)
+}
+
+fn plain(file: &File) -> io::Result<Metadata> {
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.nlink() > 1 {
         return Err(not_plain());
     }
-    Ok(file)
+    Ok(metadata)
 }
 
 fn open_read(path: &Path) -> io::Result<File> {
+    open_sized(path).map(|(file, _)| file)
+}
+
+/// With its length: a call less for who needs it.
+fn open_sized(path: &Path) -> io::Result<(File, u64)> {
     match options().read(true).open(path) {
         // A link; and a socket cannot be opened at all.
         Err(error) if is_no_file(&error) => Err(not_plain()),
-        opened => checked(opened?),
+        opened => {
+            let file = opened?;
+            let length = plain(&file)?.len();
+            Ok((file, length))
+        }
     }
+}
+
+/// Up to `bytes` from `offset` on.
+fn read_piece(file: &File, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; bytes];
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
 }
 
 fn is_no_file(error: &io::Error) -> bool {
@@ -76,32 +106,24 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-        let file = open_read(path)?;
-        let length = file.metadata()?.len();
+        let (mut file, length) = open_sized(path)?;
         if length > limit {
             return Err(io::Error::from(io::ErrorKind::FileTooLarge));
         }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-        file.take(limit).read_to_end(&mut bytes)?;
+        let wanted = usize::try_from(length).map_err(io::Error::other)?;
+        let mut bytes = Vec::with_capacity(wanted);
+        // As long as it was when it was opened: what grows meanwhile is the next look's.
+        Read::by_ref(&mut file)
+            .take(length)
+            .read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
     fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
-        let file = open_read(path)?;
-        let rest = file.metadata()?.len().saturating_sub(offset);
+        let (file, length) = open_sized(path)?;
+        let rest = length.saturating_sub(offset);
         let wanted = bytes.min(usize::try_from(rest).unwrap_or(usize::MAX));
-        let mut buffer = vec![0; wanted];
-        let mut filled = 0;
-        while filled < buffer.len() {
-            match file.read_at(&mut buffer[filled..], offset + filled as u64) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        buffer.truncate(filled);
-        Ok(buffer)
+        read_piece(&file, offset, wanted)
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
@@ -129,16 +151,37 @@ impl Disk for RealDisk {
         Ok(Box::new(RealAppender(file)))
     }
 
+    fn open_room(&self, path: &Path, at: u64) -> io::Result<Box<dyn Appender>> {
+        let file = checked(options().read(true).write(true).open(path)?)?;
+        // Another writer would come through the lock; one that came past it must not meet us in the same bytes.
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Box::new(RealRoom { file, at }))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Box<dyn Reader>> {
+        Ok(Box::new(RealReader(open_read(path)?)))
+    }
+
     fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let file = checked(
-            options()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)?,
-        )?;
-        file.set_len(0)?;
+        let mut options = options();
+        let file = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
+        // Only what is left of another time is cut: a file system takes a cut for a rewrite, and syncs at the close.
+        if plain(&file)?.len() > 0 {
+            file.set_len(0)?;
+        }
         (&file).write_all(bytes)
+    }
+
+    fn write_new(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let file = options().write(true).create_new(true).open(path)?;
+        (&file).write_all(bytes).inspect_err(|_| {
+            // Half a file is worse than none.
+            let _ = std::fs::remove_file(path);
+        })
     }
 
     fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -162,6 +205,14 @@ impl Disk for RealDisk {
         std::fs::rename(from, to)
     }
 
+    fn put_in_place(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if !is_exchanged(from, to) {
+            return self.rename(from, to);
+        }
+        // What stood there has the temporary name now.
+        self.remove(from)
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         std::fs::remove_file(path)
     }
@@ -174,7 +225,7 @@ impl Disk for RealDisk {
                 .create(true)
                 .truncate(false)
                 .open(path)?;
-            let file = checked(file)?;
+            let held = plain(&file)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -185,7 +236,6 @@ impl Disk for RealDisk {
             let named = std::fs::symlink_metadata(path)
                 .map(|m| (m.dev(), m.ino()))
                 .ok();
-            let held = file.metadata()?;
             if named == Some((held.dev(), held.ino())) {
                 return Ok(Some(Box::new(RealLock(file))));
             }
@@ -220,6 +270,20 @@ fn network_by(magic: u32) -> Option<&'static str> {
     .map(|(_, name)| *name)
 }
 
+/// Two plain files trade names, atomically; false where that cannot be, and nothing happened. (ext4 writes the data of a
+/// file that is renamed over another before it goes on; for each of a thousand projections that is a wait.)
+#[cfg(target_os = "linux")]
+fn is_exchanged(from: &Path, to: &Path) -> bool {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    std::fs::symlink_metadata(to).is_ok_and(|there| there.is_file())
+        && renameat_with(CWD, from, CWD, to, RenameFlags::EXCHANGE).is_ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn is_exchanged(_from: &Path, _to: &Path) -> bool {
+    false
+}
+
 #[cfg(target_os = "linux")]
 fn sync_file_system(folder: &File) -> io::Result<()> {
     Ok(rustix::fs::syncfs(folder)?)
@@ -249,11 +313,61 @@ impl Appender for RealAppender {
     }
 }
 
+/// Read at once of the place where a batch goes.
+const LOOK_BYTES: usize = 32 << 10;
+
+/// Holds a lock on the file itself, until it is closed.
+#[derive(Debug)]
+struct RealRoom {
+    file: File,
+    at: u64,
+}
+
+impl Appender for RealRoom {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut looked = 0;
+        while looked < bytes.len() {
+            let piece = LOOK_BYTES.min(bytes.len() - looked);
+            let there = read_piece(&self.file, self.at + looked as u64, piece)?;
+            if !is_blank(&there) {
+                return Err(not_blank());
+            }
+            looked += piece;
+        }
+        let written = self.file.write_at(bytes, self.at)?;
+        self.at += written as u64;
+        Ok(written)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+}
+
+#[derive(Debug)]
+struct RealReader(File);
+
+impl Reader for RealReader {
+    fn length(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, bytes: usize) -> io::Result<Vec<u8>> {
+        read_piece(&self.0, offset, bytes)
+    }
+}
+
 #[derive(Debug)]
 struct RealLock(File);
 
 impl LockGuard for RealLock {
     fn sign(&mut self, owner: &str) -> io::Result<()> {
+        // A writer that comes back finds itself signed.
+        let mut signed = [0; 256];
+        let length = self.0.read_at(&mut signed, 0)?;
+        if signed[..length] == *owner.as_bytes() {
+            return Ok(());
+        }
         self.0.set_len(0)?;
         self.0.write_all_at(owner.as_bytes(), 0)
     }

@@ -2,6 +2,7 @@
 
 pub mod schema;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -145,22 +146,46 @@ impl Registry {
         item_type.load(document)
     }
 
+    /// The same of a document that stays its owner's; it is copied only where it is of an older version.
+    pub fn load_kept<'v>(
+        &self,
+        name: &str,
+        document: &'v Value,
+    ) -> Result<Cow<'v, Value>, DocumentFault> {
+        let item_type = self
+            .get(name)
+            .ok_or_else(|| DocumentFault::UnknownType(name.to_owned()))?;
+        let object = document.as_object().ok_or(DocumentFault::NotAnObject)?;
+        if item_type.version_of(object)? < item_type.schema_version {
+            return item_type.load(document.clone()).map(Cow::Owned);
+        }
+        let valid = item_type.schema.validate(document);
+        valid.map_err(DocumentFault::Invalid)?;
+        Ok(Cow::Borrowed(document))
+    }
+
     /// Equal but for the fields that change without an event.
     pub fn same_but_ephemeral(&self, name: &str, left: &Value, right: &Value) -> bool {
         if left == right {
             return true;
         }
-        self.masked(name, left) == self.masked(name, right)
+        self.without_ephemeral(name, left) == self.without_ephemeral(name, right)
     }
 
-    pub fn masked(&self, name: &str, document: &Value) -> Value {
-        let mut masked = document.clone();
-        if let (Some(object), Some(item_type)) = (masked.as_object_mut(), self.get(name)) {
-            for field in &item_type.ephemeral {
-                object.remove(field);
-            }
+    /// A document without the fields that change without an event; itself where it has none of them.
+    pub fn without_ephemeral<'v>(&self, name: &str, document: &'v Value) -> Cow<'v, Value> {
+        let (Some(object), Some(item_type)) = (document.as_object(), self.get(name)) else {
+            return Cow::Borrowed(document);
+        };
+        let mut ephemeral = item_type.ephemeral.iter();
+        if !ephemeral.any(|field| object.contains_key(field)) {
+            return Cow::Borrowed(document);
         }
-        masked
+        let mut masked = object.clone();
+        for field in &item_type.ephemeral {
+            masked.remove(field);
+        }
+        Cow::Owned(Value::Object(masked))
     }
 }
 

@@ -1,5 +1,7 @@
 //! A light validator: the part of JSON Schema that item types use, and nothing beyond it.
 
+use std::fmt;
+
 use serde_json::{Map, Value};
 
 /// A schema that was checked when it was read; an unknown keyword is refused there, not ignored here.
@@ -44,7 +46,7 @@ impl Schema {
 
     /// The first thing that is wrong with a document, as a sentence.
     pub fn validate(&self, document: &Value) -> Result<(), String> {
-        validate("$", &self.0, document)
+        validate(&At::Root, &self.0, document)
     }
 }
 
@@ -120,10 +122,33 @@ fn is_type(value: &Value, name: &str) -> bool {
     }
 }
 
-fn validate(at: &str, schema: &Value, value: &Value) -> Result<(), String> {
-    if let Some(names) = schema.get("type").and_then(types)
-        && !names.iter().any(|name| is_type(value, name))
-    {
+/// Where in a document; spelled out only when something is wrong there.
+enum At<'a> {
+    Root,
+    Field(&'a At<'a>, &'a str),
+    Item(&'a At<'a>, usize),
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => f.write_str("$"),
+            Self::Field(outer, name) => write!(f, "{outer}.{name}"),
+            Self::Item(outer, index) => write!(f, "{outer}[{index}]"),
+        }
+    }
+}
+
+fn validate(at: &At<'_>, schema: &Value, value: &Value) -> Result<(), String> {
+    let is_fitting = match schema.get("type") {
+        Some(Value::String(one)) => is_type(value, one),
+        Some(Value::Array(all)) => all
+            .iter()
+            .any(|n| n.as_str().is_some_and(|n| is_type(value, n))),
+        _ => true,
+    };
+    if !is_fitting {
+        let names = schema.get("type").and_then(types).unwrap_or_default();
         return Err(format!("{at} must be {}", names.join(" or ")));
     }
     if let Some(choices) = schema.get("enum").and_then(Value::as_array)
@@ -137,16 +162,16 @@ fn validate(at: &str, schema: &Value, value: &Value) -> Result<(), String> {
             Some(inner) => items
                 .iter()
                 .enumerate()
-                .try_for_each(|(i, item)| validate(&format!("{at}[{i}]"), inner, item)),
+                .try_for_each(|(i, item)| validate(&At::Item(at, i), inner, item)),
             None => Ok(()),
         },
         Value::String(text) => {
-            let length = text.chars().count() as u64;
+            let length = || text.chars().count() as u64;
             let bound = |keyword| schema.get(keyword).and_then(Value::as_u64);
-            if bound("minLength").is_some_and(|least| length < least) {
+            if bound("minLength").is_some_and(|least| length() < least) {
                 return Err(format!("{at} is too short"));
             }
-            if bound("maxLength").is_some_and(|most| length > most) {
+            if bound("maxLength").is_some_and(|most| length() > most) {
                 return Err(format!("{at} is too long"));
             }
             Ok(())
@@ -165,8 +190,9 @@ fn validate(at: &str, schema: &Value, value: &Value) -> Result<(), String> {
     }
 }
 
-fn validate_object(at: &str, schema: &Value, object: &Map<String, Value>) -> Result<(), String> {
-    for name in schema.get("required").and_then(strings).unwrap_or_default() {
+fn validate_object(at: &At<'_>, schema: &Value, object: &Map<String, Value>) -> Result<(), String> {
+    let required = schema.get("required").and_then(Value::as_array);
+    for name in required.into_iter().flatten().filter_map(Value::as_str) {
         if !object.contains_key(name) {
             return Err(format!("{at} lacks {name:?}"));
         }
@@ -175,7 +201,7 @@ fn validate_object(at: &str, schema: &Value, object: &Map<String, Value>) -> Res
     let is_closed = schema.get("additionalProperties") == Some(&Value::Bool(false));
     for (name, value) in object {
         match properties.and_then(|known| known.get(name)) {
-            Some(inner) => validate(&format!("{at}.{name}"), inner, value)?,
+            Some(inner) => validate(&At::Field(at, name), inner, value)?,
             None if is_closed => return Err(format!("{at} has no field {name:?}")),
             None => {}
         }

@@ -22,6 +22,8 @@ pub const GENESIS: usize = 2_000;
 pub const REDACT: usize = 400;
 pub const REDACT_BLOB: usize = 400;
 pub const IMPORT: usize = 1_000;
+pub const ROOM: usize = 2_500;
+pub const ROOM_ELSE: usize = 600;
 const _: () = assert!(
     APPEND
         + BATCHES
@@ -34,6 +36,8 @@ const _: () = assert!(
         + REDACT
         + REDACT_BLOB
         + IMPORT
+        + ROOM
+        + ROOM_ELSE
         >= 20_000
 );
 
@@ -194,9 +198,24 @@ pub fn live(world: &World) -> BTreeMap<String, Value> {
 
 /// Every crash point of the steps, every damage; the number of images.
 pub fn enumerate(prepare: &[Step], steps: &[Step], roll_bytes: u64, cut_everywhere: bool) -> usize {
+    let settings = Settings {
+        roll_bytes,
+        ..quick()
+    };
+    enumerate_with(&settings, prepare, steps, cut_everywhere)
+}
+
+/// The same of a writer with these settings; who judges has the usual ones.
+pub fn enumerate_with(
+    settings: &Settings,
+    prepare: &[Step],
+    steps: &[Step],
+    cut_everywhere: bool,
+) -> usize {
     let base = MemDisk::new();
     let mut prepared = Model::default();
-    run(&small(init(&base), roll_bytes), prepare, &mut prepared);
+    let first = init(&base).with_settings(settings.clone());
+    run(&first, prepare, &mut prepared);
     let mut images = 0;
     let mut stop = 1;
     loop {
@@ -204,11 +223,8 @@ pub fn enumerate(prepare: &[Step], steps: &[Step], roll_bytes: u64, cut_everywhe
         let before = disk.ops();
         disk.fault_at(before + stop, Fault::Stop);
         let mut model = prepared.clone();
-        run(
-            &small(open(&disk, 1, 5).unwrap(), roll_bytes),
-            steps,
-            &mut model,
-        );
+        let journal = open(&disk, 1, 5).unwrap();
+        run(&journal.with_settings(settings.clone()), steps, &mut model);
         for how in damages(&disk, stop, cut_everywhere) {
             judge(
                 &disk.crash(&how),

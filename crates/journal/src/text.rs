@@ -1,0 +1,117 @@
+//! A document as text, byte for byte as `serde_json` writes it, with long strings looked through many bytes at a time.
+//!
+//! Every mutation is answered behind this, and most of a document is strings in which nothing is escaped.
+
+use serde_json::Value;
+
+/// Looked at together; a multiple of what a processor compares at once.
+const PIECE_BYTES: usize = 32;
+
+pub(crate) fn to_text(document: &Value) -> String {
+    let mut text = String::with_capacity(128);
+    write_value(document, &mut text);
+    text
+}
+
+fn write_value(value: &Value, text: &mut String) {
+    match value {
+        Value::String(string) => write_string(string, text),
+        Value::Array(items) => {
+            text.push('[');
+            for (index, item) in items.iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                write_value(item, text);
+            }
+            text.push(']');
+        }
+        Value::Object(fields) => {
+            text.push('{');
+            for (index, (name, field)) in fields.iter().enumerate() {
+                if index > 0 {
+                    text.push(',');
+                }
+                write_string(name, text);
+                text.push(':');
+                write_value(field, text);
+            }
+            text.push('}');
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => text.push_str(&value.to_string()),
+    }
+}
+
+fn write_string(string: &str, text: &mut String) {
+    text.reserve(string.len() + 2);
+    text.push('"');
+    let mut rest = string;
+    loop {
+        let (plain, behind) = rest.split_at(plain_len(rest.as_bytes()));
+        text.push_str(plain);
+        let Some(escaped) = behind.chars().next() else {
+            break;
+        };
+        write_escaped(escaped, text);
+        rest = &behind[escaped.len_utf8()..];
+    }
+    text.push('"');
+}
+
+fn is_escaped(byte: u8) -> bool {
+    byte < 0x20 || byte == b'"' || byte == b'\\'
+}
+
+/// How many bytes there are before the first that is escaped; that one is ASCII.
+fn plain_len(bytes: &[u8]) -> usize {
+    let is_plain =
+        |piece: &&[u8]| !(piece.iter()).fold(false, |found, byte| found | is_escaped(*byte));
+    let pieces = bytes.chunks_exact(PIECE_BYTES).take_while(is_plain);
+    let at = pieces.count() * PIECE_BYTES;
+    let rest = bytes[at..].iter().position(|byte| is_escaped(*byte));
+    rest.map_or(bytes.len(), |more| at + more)
+}
+
+fn write_escaped(escaped: char, text: &mut String) {
+    let short = match escaped {
+        '"' => "\\\"",
+        '\\' => "\\\\",
+        '\u{8}' => "\\b",
+        '\u{c}' => "\\f",
+        '\n' => "\\n",
+        '\r' => "\\r",
+        '\t' => "\\t",
+        other => return text.push_str(&format!("\\u{:04x}", u32::from(other))),
+    };
+    text.push_str(short);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn it_is_what_serde_json_writes() {
+        let mut documents = vec![
+            json!(null),
+            json!([]),
+            json!({}),
+            json!({"a": [1, -2, 0.5, 1e300, u64::MAX, true, null], "": {"b": {}}}),
+            json!({"é\"\n": ["日本語", "\u{7f}\u{80}\u{2028}", "\\", "\""]}),
+        ];
+        for code in 0..0x80_u8 {
+            let one = char::from(code);
+            for before in [0, 1, 30, 31, 32, 33, 63, 64, 100] {
+                documents.push(json!(format!("{}{one}", "x".repeat(before))));
+                documents.push(json!(format!("{}{one}{one}é{one}", "é".repeat(before))));
+            }
+        }
+        for document in documents {
+            assert_eq!(
+                to_text(&document),
+                serde_json::to_string(&document).unwrap()
+            );
+        }
+    }
+}
