@@ -79,9 +79,7 @@ fn starts(words: &[String], places: &[(&str, &str)], home: &Path) {
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
     let ready: Value = serde_json::from_str(&line).unwrap_or_default();
-    if ready.get("listen").is_none() {
-        panic!("{words:?}: {line} {:?}", child.wait_with_output());
-    }
+    assert!(ready.get("listen").is_some(), "{words:?}: {line}");
     // It is the database of the environment that it uses.
     let tables =
         "SELECT count(*) FROM pg_tables WHERE schemaname = 'mesh' AND tablename = 'delivery_queue'";
