@@ -32,20 +32,16 @@ fn join(host: &Home, guest: &Home) -> String {
     joined["mesh"].as_str().unwrap().to_owned()
 }
 
-/// Shares the bytes as `docs/large.bin`; the file's id.
-fn share(home: &Home, bytes: &[u8]) -> Value {
-    let file = home.path().parent().unwrap().join("to_share.bin");
-    std::fs::write(&file, bytes).unwrap();
+/// Shares the bytes as `docs/large.bin` in a mesh of the home; what the CLI says of it.
+fn share(home: &Home, mesh: &str, bytes: &[u8]) -> Value {
+    let path = home.path().parent().unwrap().join("to_share.bin");
+    std::fs::write(&path, bytes).unwrap();
+    let (file, name) = (path.to_str().unwrap(), "docs/large.bin");
     let args = [
-        "file",
-        "share",
-        file.to_str().unwrap(),
-        "--as",
-        "docs/large.bin",
-        "--json",
+        "--mesh", mesh, "file", "share", file, "--as", name, "--json",
     ];
     let shared = home.cli(&args).ok().json();
-    std::fs::remove_file(&file).unwrap();
+    std::fs::remove_file(&path).unwrap();
     shared
 }
 
@@ -100,7 +96,7 @@ fn a_large_file_of_one_home_has_the_same_bytes_in_another_either_way() {
     let _guest_up = guest.up();
     // Shared before anybody joined: the published row brings its bytes along as well.
     let bytes = noise(7, LARGE);
-    let before = share(&host, &bytes);
+    let before = share(&host, "home", &bytes);
     let mesh = join(&host, &guest);
     let id = before["id"].as_str().unwrap();
     assert_eq!(get(&guest, &mesh, id), bytes);
@@ -109,19 +105,7 @@ fn a_large_file_of_one_home_has_the_same_bytes_in_another_either_way() {
     assert!(!places(&guest, hash).1.exists(), "no part is left over");
     // And from the guest to the host.
     let bytes = noise(8, LARGE + 12_345);
-    let file = guest.path().parent().unwrap().join("x");
-    std::fs::write(&file, &bytes).unwrap();
-    let args = [
-        "--mesh",
-        &mesh,
-        "file",
-        "share",
-        file.to_str().unwrap(),
-        "--as",
-        "x",
-        "--json",
-    ];
-    let shared = guest.cli(&args).ok().json();
+    let shared = share(&guest, &mesh, &bytes);
     assert_eq!(get(&host, "home", shared["id"].as_str().unwrap()), bytes);
     assert!(
         metric(
@@ -166,19 +150,7 @@ fn a_file_that_a_home_at_one_broker_shares_is_read_in_a_home_at_another() {
     let (anna, anna_up) = enter("anna", &brokers[0]);
     let (bert, _bert_up) = enter("bert", &brokers[1]);
     let bytes = noise(21, LARGE);
-    let file = anna.path().parent().unwrap().join("to_share.bin");
-    std::fs::write(&file, &bytes).unwrap();
-    let args = [
-        "--mesh",
-        "team",
-        "file",
-        "share",
-        file.to_str().unwrap(),
-        "--as",
-        "x",
-        "--json",
-    ];
-    let shared = anna.cli(&args).ok().json();
+    let shared = share(&anna, "team", &bytes);
     assert_eq!(get(&bert, "team", shared["id"].as_str().unwrap()), bytes);
     let given = metric(
         &anna_up,
@@ -205,7 +177,7 @@ fn a_home_killed_in_the_middle_of_a_file_shows_no_half_and_goes_on_where_it_was(
     std::fs::write(&config, text.replace(&broker, &gate.listen)).unwrap();
 
     let bytes = noise(9, LARGE);
-    let shared = share(&host, &bytes);
+    let shared = share(&host, "home", &bytes);
     let (id, hash) = (
         shared["id"].as_str().unwrap(),
         shared["sha256"].as_str().unwrap(),
@@ -249,7 +221,7 @@ fn bytes_that_are_not_the_file_are_refused_and_the_right_ones_are_taken_later() 
     let mesh = join(&host, &guest);
     guest_up.kill();
     let bytes = noise(11, LARGE);
-    let shared = share(&host, &bytes);
+    let shared = share(&host, "home", &bytes);
     let (id, hash) = (
         shared["id"].as_str().unwrap(),
         shared["sha256"].as_str().unwrap(),

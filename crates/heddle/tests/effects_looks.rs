@@ -196,6 +196,10 @@ fn rg_01_an_older_store_is_noticed_and_no_key_runs_again() {
         assert!(doctor.stdout.contains("earlier copy"), "{doctor:?}");
         // What it knows it tells.
         home.cli(&["effect", "status", "first"]).ok();
+        // What came after it, it cannot deny.
+        let later = home.cli(&["effect", "status", "k"]);
+        assert!(later.stderr.contains("earlier copy"), "{later:?}");
+        assert!(!later.stderr.contains("nobody asked"), "{later:?}");
         daemon.stop();
         let down = home.cli(&["doctor"]);
         assert!(down.stdout.contains("earlier copy"), "{down:?}");

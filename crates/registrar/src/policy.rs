@@ -75,6 +75,13 @@ impl Rule {
                     "{pattern:?} holds a character that cannot be seen; no effect is called so"
                 ));
             }
+            // Taken for itself, it would fit nothing, and a rule further down would speak instead.
+            let beginning = pattern.strip_suffix('*').unwrap_or(pattern);
+            if pattern.is_empty() || beginning.contains('*') {
+                return Some(format!(
+                    "{pattern:?} fits no effect; write a whole name, a beginning followed by one *, or * alone"
+                ));
+            }
         }
         let Some(approvers) = &self.approvers else {
             return None;
@@ -328,6 +335,10 @@ mod tests {
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a/b/c\"]",
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = []",
             "[[rule]]\noperation = \"p\u{200b}ay\"\napproval = \"never\"",
+            "[[rule]]\noperation = \"deploy\"\ntarget = \"*-prod\"\napproval = \"never\"",
+            "[[rule]]\noperation = \"deploy\"\ntarget = \"p*d\"\napproval = \"never\"",
+            "[[rule]]\noperation = \"deploy**\"\napproval = \"never\"",
+            "[[rule]]\noperation = \"\"\napproval = \"never\"",
             "surprise = 1",
             "horizon_days = 30",
             "request_ttl_hours = 0",

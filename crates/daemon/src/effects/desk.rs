@@ -331,6 +331,10 @@ impl<S: Storage> Desk<S> {
             view.attempts = attempts;
             return Ok(viewed(view));
         }
+        // An earlier copy knows nothing of what came after it: that is no answer.
+        if let Some(problem) = self.high.refusal() {
+            return Err(problem);
+        }
         let detail = format!("{key}: nothing was registered under it, and nobody asked for it");
         Err(Problem::new(ErrorCode::EffectNotFound, detail)
             .with("logical_request_key", key.as_str())
