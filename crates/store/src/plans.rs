@@ -256,7 +256,10 @@ fn no_hot_statement_scans_or_sorts() {
     let connection = fresh_schema();
     for sql in STRAIGHT {
         let plan = plan(&connection, sql);
-        let straight = |line: &String| !line.contains("SCAN") && !line.contains("TEMP B-TREE");
+        // A constant row is the one of a question that names no table.
+        let straight = |line: &String| {
+            line == "SCAN CONSTANT ROW" || !line.contains("SCAN") && !line.contains("TEMP B-TREE")
+        };
         assert!(plan.iter().all(straight), "{sql}\n{plan:?}");
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use heddle_core::age::AgeClock;
 use heddle_core::clock::{BootTime, Clock, Ids, ManualClock, ManualIds, WallMs};
-use heddle_core::envelope::{EnvelopeKind, Priority};
+use heddle_core::envelope::{Address, EnvelopeKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, RowId};
 use heddle_core::names::{AgentName, MemberName, MeshName};
@@ -21,7 +21,10 @@ use heddle_store::{
     AcceptKey, Accepted, Durability, NewMesh, NewOutboxRow, OutboxFind, OutboxRow, Store,
     StoreOptions,
 };
-use heddle_wire::broker::{ClientFrame, Refused, ReplyResult, Request, Verdict};
+use heddle_wire::broker::{
+    ClientFrame, Envelope, FrozenDestination, FrozenEnvelope, Refused, ReplyResult, Request,
+    Verdict,
+};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use ulid::Ulid;
@@ -38,6 +41,18 @@ const HOUR: Duration = Duration::from_secs(3600);
 const DAY_MS: i64 = 86_400_000;
 const START: WallMs = WallMs(1_794_000_000_000);
 const PRINT: Fingerprint = Fingerprint([7; 32]);
+
+/// What every row here is sent as, and its fingerprint.
+fn sealed() -> (Vec<u8>, Fingerprint) {
+    let destination = FrozenDestination {
+        kind: Address::parse("#ops").unwrap().kind(),
+        reference: "ops",
+    };
+    let envelope = FrozenEnvelope::message(destination, Priority::Next, "words");
+    let payload = envelope.bytes().unwrap();
+    let print = Envelope::parse(&payload).unwrap().wire_fingerprint();
+    (payload, print.unwrap())
+}
 
 /// A manual clock on a machine that can tell how long it has been up.
 struct TestClock {
@@ -174,7 +189,7 @@ impl FakeBroker {
 
     fn commit(&self, id: &str) -> Verdict {
         let mut committed = self.committed.lock().unwrap();
-        committed.insert(id.to_owned(), PRINT);
+        committed.insert(id.to_owned(), sealed().1);
         Verdict::Created {
             broker_message_id: BrokerMessageId(Ulid::nil()),
             history_id: HistoryId {
@@ -287,14 +302,15 @@ impl World {
             client_message_id: ClientMessageId::parse(id).unwrap(),
             request_fingerprint: PRINT,
         };
+        let (payload, wire_fingerprint) = sealed();
         let new = NewOutboxRow {
             row: RowId(self.ids.ulid()),
             kind: EnvelopeKind::Message,
             to: "#ops".to_owned(),
             mentions: Vec::new(),
             priority,
-            payload: b"{}".to_vec(),
-            wire_fingerprint: PRINT,
+            payload,
+            wire_fingerprint,
             enqueued_at: self.clock.wall(),
         };
         match self.shared.store.accept::<()>(key, Ok(new)).await {
