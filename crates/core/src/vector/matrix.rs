@@ -14,7 +14,7 @@ const BLOCK_ROWS: usize = 512;
 /// At least so many of the sketched rows are measured exactly.
 const CANDIDATES_MIN: usize = 1000;
 /// And one in so many.
-const CANDIDATES_ONE_IN: usize = 40;
+const CANDIDATES_ONE_IN: usize = 100;
 
 /// Which row it is, and what decides between equal distances.
 #[derive(Debug, Clone, PartialEq, Eq)]
