@@ -126,7 +126,7 @@ pub fn undo_step(home: &Home, number: u32) -> Result<Undone, BackupError> {
 
 /// The latest copy of a store from before it took a step, if one lies beside it.
 pub fn copy_before(data: &Path, step: u32) -> Option<PathBuf> {
-    let copies = heddle_store::copies_before_steps(data).into_iter();
+    let mut copies = heddle_store::copies_before_steps(data).into_iter();
     let (_, path) = copies.rfind(|(next, _)| *next <= step)?;
     Some(path)
 }
