@@ -433,7 +433,7 @@ mod tests {
     /// What an op costs is a number, not a time (P21): its row is looked at and written, and it is marked.
     #[test]
     fn an_op_is_applied_by_few_statements() {
-        let connection = waiting(&keys(100));
+        let mut connection = waiting(&keys(100));
         let mask = TraceEventCodes::SQLITE_TRACE_STMT;
         connection.trace_v2(mask, Some(count));
         let report = apply(&connection, MESH, 100, WallMs(9)).unwrap();

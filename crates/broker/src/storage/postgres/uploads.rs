@@ -46,7 +46,7 @@ SELECT position, sender_agent, client_message_id, wire_fingerprint, broker_messa
 FROM (SELECT *, sum(octet_length(envelope)) OVER (ORDER BY position) - octet_length(envelope)
         AS bytes_before
     FROM (SELECT * FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2
-        ORDER BY position LIMIT $3) AS some) AS weighed
+        ORDER BY position LIMIT $3) AS page) AS weighed
 WHERE bytes_before < $4 ORDER BY position";
 
 const TAKE: &str = "

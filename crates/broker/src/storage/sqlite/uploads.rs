@@ -76,10 +76,8 @@ FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 ORDER BY position LIMIT 
 const TAKE: &str = "
 DELETE FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 AND position <= ?3";
 
-// Positions have no holes: so many of them are so many rows.
-const DISCARD: &str = "
-DELETE FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 AND position < ?3 + (
-    SELECT min(position) FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2)";
+const FIRST: &str = "
+SELECT min(position) FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2";
 
 const LEFT: &str = "
 SELECT 1 FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 AND position > ?3 LIMIT 1";
@@ -93,7 +91,7 @@ const FORGET: &str = "DELETE FROM snapshot_upload WHERE mesh_id = ?1 AND member_
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
 pub(super) const STATEMENTS: &[&str] = &[
-    FIND, KEEP, STAGE, STAGED, TAKE, DISCARD, LEFT, ABANDONED, FORGET,
+    FIND, KEEP, STAGE, STAGED, TAKE, FIRST, LEFT, ABANDONED, FORGET,
 ];
 
 /// One member's upload, in the writer's transaction.
@@ -157,9 +155,14 @@ impl Room<'_> {
 
     /// Throws some staged rows away; true while there are more.
     fn discard(&self) -> Result<bool, JobError> {
+        let (mesh, by) = (mesh_key(self.mesh), member_key(self.by));
+        let mut first = self.connection.prepare_cached(FIRST)?;
+        let first: Option<i64> = first.query_row(params![mesh, by], |row| row.get(0))?;
+        // Positions have no holes: so many of them are so many rows.
         let count = i64::try_from(DISCARD_ROWS_AT_ONCE).unwrap_or(i64::MAX);
-        let key = params![mesh_key(self.mesh), member_key(self.by), count];
-        self.connection.prepare_cached(DISCARD)?.execute(key)?;
+        let through = first.map_or(-1, |first| first.saturating_add(count - 1));
+        let key = params![mesh, by, through];
+        self.connection.prepare_cached(TAKE)?.execute(key)?;
         self.has_rows_behind(-1)
     }
 
