@@ -208,6 +208,10 @@ mod tests {
         heddle_sqlite::link_vectors().unwrap();
         let path = folder.join(format!("v{version}.db"));
         let connection = Connection::open(&path).unwrap();
+        // Nothing of it has to outlive a power cut.
+        connection
+            .pragma_update(None, "synchronous", "OFF")
+            .unwrap();
         connection
             .execute_batch(
                 "CREATE TABLE _migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER)",
