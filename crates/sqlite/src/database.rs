@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use crate::connection::Site;
+use crate::connection::{Site, refusal, schema_version};
 use crate::counters::{Counters, Stats};
 use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
+use crate::kept::keep_before;
 use crate::lead::{Leadership, gather, lead_gathered, see_to_it};
 use crate::migrate::{Migration, known_version, migrate, refuse_newer};
 use crate::options::Options;
@@ -45,11 +46,17 @@ impl Database {
             None => files::prepare(&options.path)?,
             Some(_) => Path::new("/").join(&options.path),
         };
-        let site = Site::new(path, &options);
+        let site = Site::new(path.clone(), &options);
         if let Some(found) = site.look()? {
             refuse_newer(found, known)?;
         }
         let connection = site.writer()?;
+        if options.keeps_copy_before_steps && options.vfs.is_none() {
+            let found = schema_version(&connection).map_err(refusal)?;
+            if found > 0 && found < known {
+                keep_before(&connection, &path, found + 1)?;
+            }
+        }
         migrate(&connection, migrations)?;
         Database::start(options, &site, connection)
     }

@@ -50,6 +50,7 @@ pub use data::{
 pub use effects_used::had_effects;
 pub use error::StoreError;
 pub use figures::Figures;
+pub use heddle_sqlite::copies_before_steps;
 pub use heddle_sqlite::{Durability, Stats};
 pub use inbox::{
     Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxRow, InboxRows,

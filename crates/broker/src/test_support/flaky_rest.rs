@@ -89,6 +89,10 @@ impl<S: Storage> Uploads for Flaky<S> {
         self.inner.commit_upload(mesh, by, id, end).await
     }
 
+    async fn ending_upload(&self, mesh: MeshId, by: MemberId) -> Answer<Option<(OpId, u64)>> {
+        self.inner.ending_upload(mesh, by).await
+    }
+
     async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Answer<usize> {
         self.inner.sweep_uploads(mesh, before).await
     }

@@ -98,6 +98,7 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
         .prop_map(
             |(id, minted, (fingerprint, priority), destination, mentions, bytes, expires_at)| {
                 NewMessage {
+                    is_heard: false,
                     sender_name: MemberName::parse("somebody").unwrap(),
                     broker_message_id: BrokerMessageId(Ulid::from(minted)),
                     wire_fingerprint: Fingerprint([fingerprint; 32]),

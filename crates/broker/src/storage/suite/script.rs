@@ -244,6 +244,7 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
     let bytes = number(fields, "bytes", 1);
     let envelope = format!("{:x<bytes$}", fields["id"]);
     NewMessage {
+        is_heard: false,
         sender_name: MemberName::parse(&name_of(id.sender.member)).unwrap(),
         id,
         broker_message_id: BrokerMessageId(Ulid::from(minted)),
