@@ -1,6 +1,10 @@
 //! An older broker.db is put back, over the real binary: what it has lost is noticed, sent again under its own ids, and
 //! told; work that may have been done is not done twice.
 #![cfg(test)]
+#![allow(
+    clippy::too_many_lines,
+    reason = "what happens to one home is told in one place"
+)]
 
 mod support;
 

@@ -275,8 +275,18 @@ async fn answer<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> 
     }
 }
 
+async fn keep_age<S: Storage>(storage: &S, mesh: MeshId, age: u64, from: u64) -> String {
+    let mark = AgeMark {
+        age: Duration::from_millis(age),
+        wall: WallMs(0),
+        boot: None,
+    };
+    let kept = storage.keep_age(mesh, mark, Duration::from_millis(from));
+    format!("{:?}", kept.await)
+}
+
 async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> String {
-    let at = WallMs(50);
+    let (at, ms) = (WallMs(50), Duration::from_millis);
     match operation {
         Operation::Session(member, until) => {
             let begun = storage.begin_session(mesh, member, at, LeaseMs(until));
@@ -332,23 +342,9 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
         Operation::Mentions(party, after) => {
             format!("{:?}", storage.mentions_after(mesh, &party, after, 5).await)
         }
-        Operation::Age(age, from) => {
-            let mark = AgeMark {
-                age: Duration::from_millis(age),
-                wall: WallMs(0),
-                boot: None,
-            };
-            let kept = storage.keep_age(mesh, mark, Duration::from_millis(from));
-            format!("{:?}", kept.await)
-        }
-        Operation::Sweep(age) => {
-            let age = Duration::from_millis(age);
-            format!("{:?}", storage.sweep_expired(mesh, age).await)
-        }
-        Operation::Prune(born) => {
-            let born = Duration::from_millis(born);
-            format!("{:?}", storage.prune_messages(mesh, born).await)
-        }
+        Operation::Age(age, from) => keep_age(storage, mesh, age, from).await,
+        Operation::Sweep(age) => format!("{:?}", storage.sweep_expired(mesh, ms(age)).await),
+        Operation::Prune(born) => format!("{:?}", storage.prune_messages(mesh, ms(born)).await),
         _ => {
             let counted = storage.count_traffic(mesh).await;
             let rows = storage.effect_rows(mesh).await;
