@@ -195,7 +195,7 @@ fn verdict(story: &ExplainView) -> String {
     match row.status.as_str() {
         "dead" | "aborted" => {
             let why = row.last_error.as_deref().unwrap_or("retired by a requeue");
-            let mut words = format!("{id} is {} here: {}", row.status, printable(why));
+            let mut words = format!("{id} is {}: {}", row.status, printable(why));
             // What the broker says of it is of now; what this home gave up is of then.
             if story
                 .broker
@@ -209,9 +209,13 @@ fn verdict(story: &ExplainView) -> String {
             }
             words
         }
-        _ if story.is_lost() => format!(
-            "{id} is lost at its broker, an earlier copy of which was put back; it was committed before"
-        ),
+        _ if story.is_lost() => match story.level_of_some() {
+            // Its recipient has it, whatever the broker has lost.
+            Some((level, _)) if row.to.starts_with('@') => format!("{id} is {}", level.as_str()),
+            _ => format!(
+                "{id} is lost at its broker, an earlier copy of which was put back; it was committed before"
+            ),
+        },
         _ if story.forgotten => {
             let mut words = format!(
                 "{id} was committed; its broker has forgotten the id since, and who received it"
