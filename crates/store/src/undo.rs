@@ -34,6 +34,11 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "outbox_lost",
+        needed: "SELECT EXISTS (SELECT 1 FROM outbox_lost)",
+        sql: "DROP TABLE outbox_lost; DROP TABLE outbox_reach",
+    },
+    WayBack {
         name: "dead_is_done",
         needed: "SELECT 0",
         sql: "DROP TRIGGER outbox_moves;

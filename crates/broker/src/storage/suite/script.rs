@@ -75,8 +75,8 @@ impl<S: TestStorage> Script<'_, S> {
             "grant" | "revoke" | "grants" => self.grants(verb, &rest).await,
             "log" | "epochs" | "bump" => self.log(verb, &rest).await,
             "take" | "done" | "release" | "longer" | "shown" | "acked" | "explain" | "mentions"
-            | "counts" | "held" | "sweep" | "prune" | "count" | "renew" | "end" | "expire"
-            | "present" => self.more(verb, &rest).await,
+            | "counts" | "held" | "age" | "sweep" | "prune" | "count" | "renew" | "end"
+            | "expire" | "present" => self.more(verb, &rest).await,
             _ => self.roster(verb, &rest).await,
         }
     }
