@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use heddle_core::ids::MeshId;
 use tokio::sync::{Mutex, mpsc};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::{AsyncMessage, Client, Config, Notification};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -131,10 +131,10 @@ impl Line {
         let own: i32 = row.and_then(|row| row.try_get(0)).map_err(said)?;
         // What was said while nobody listened is lost.
         let _ = self.incoming.try_send(Hint::Missed);
-        let mut may_speak = Instant::now();
+        let mut pause = Box::pin(sleep(Duration::ZERO));
         loop {
             let outgoing = async {
-                sleep_until(may_speak).await;
+                pause.as_mut().await;
                 self.outgoing.recv().await
             };
             tokio::select! {
@@ -150,7 +150,7 @@ impl Line {
                         if self.say(&client, hint).await.is_err() {
                             return Ok(());
                         }
-                        may_speak = Instant::now() + SAY_PAUSE;
+                        pause.set(sleep(SAY_PAUSE));
                     }
                 },
             }
