@@ -28,7 +28,9 @@ const SMALL: [&str; 4] = [" on mesh", " on member ", " on member_pkey", " on log
 
 /// How many parameters it has.
 fn parameters(sql: &str) -> usize {
-    (1..).take_while(|n| sql.contains(&format!("${n}"))).count()
+    (1..100_u8)
+        .take_while(|n| sql.contains(&format!("${n}")))
+        .count()
 }
 
 /// Why the plan is not good for a large mesh: a whole table, all rows of a mesh, a table made of all of them, or all of
