@@ -71,8 +71,8 @@ impl Broker {
         Ok(text.trim().to_owned())
     }
 
-    /// The sum and the count of one of its histograms.
-    pub async fn histogram(&self, name: &str) -> Outcome<(f64, f64)> {
+    /// Figures of its metrics, by their names; what is not there is 0.
+    pub async fn figures<const N: usize>(&self, names: [&str; N]) -> Outcome<[f64; N]> {
         let stream = TcpStream::connect(&self.listen).await?;
         let mut wire = Buffered::new(stream);
         let request = format!(
@@ -83,14 +83,14 @@ impl Broker {
         let bytes = body_bytes(&mut wire).await?;
         let body = wire.take(bytes).await?;
         let text = String::from_utf8_lossy(&body).into_owned();
-        let figure = |suffix: &str| {
-            let wanted = format!("{name}_{suffix} ");
+        let figure = |name: &str| {
+            let wanted = format!("{name} ");
             let found = text.lines().find_map(|line| line.strip_prefix(&wanted));
             found
                 .and_then(|value| value.parse::<f64>().ok())
                 .unwrap_or(0.0)
         };
-        Ok((figure("sum"), figure("count")))
+        Ok(names.map(figure))
     }
 
     /// A member of the mesh with one mailbox.

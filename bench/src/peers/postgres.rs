@@ -91,6 +91,11 @@ impl Postgres {
         )
     }
 
+    /// Processor time of the server and all of its processes.
+    pub fn cpu_us(&self) -> Outcome<f64> {
+        process::family_cpu_us(self.running.pid())
+    }
+
     async fn link(&self) -> Outcome<PgLink> {
         PgLink::open(self.port).await
     }
@@ -103,12 +108,14 @@ impl Postgres {
             "message_history",
             "delivery_queue",
             "mention_index",
+            "mesh",
         ];
         let copies: String = tables
             .iter()
             .map(|name| format!("CREATE TABLE plain.{name} (LIKE mesh.{name} INCLUDING ALL);"))
             .collect();
-        let sql = format!("DROP SCHEMA IF EXISTS plain CASCADE; CREATE SCHEMA plain; {copies}");
+        let sql =
+            format!("DROP SCHEMA IF EXISTS plain CASCADE; CREATE SCHEMA plain; {copies} {MESH}");
         self.link().await?.simple(&sql).await
     }
 
@@ -121,7 +128,20 @@ impl Postgres {
                 link.prepare(name, sql).await?;
             }
             let payload = payload.to_owned();
-            callers.push(RowByRow { link, payload });
+            callers.push(RowByRow {
+                link,
+                payload,
+                is_in_order: false,
+            });
+        }
+        Ok(callers)
+    }
+
+    /// The same with the row of the mesh locked until the commit, so that places are given out in the order of commits.
+    pub async fn in_order(&self, count: usize, payload: &str) -> Outcome<Vec<RowByRow>> {
+        let mut callers = self.row_by_row(count, payload).await?;
+        for caller in &mut callers {
+            caller.is_in_order = true;
         }
         Ok(callers)
     }
@@ -175,9 +195,10 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// The same rows as the broker writes. Their places are given out without a lock, so commits need not wait for each other:
-/// kinder than the contract, which has commit order = seq order.
-const STATEMENTS: [(&str, &str); 7] = [
+/// kinder than the contract, which has commit order = seq order; with "place" behind "begin" they wait as it demands.
+const STATEMENTS: [(&str, &str); 8] = [
     ("begin", "BEGIN"),
+    ("place", "UPDATE plain.mesh SET next_seq = next_seq + 1"),
     (
         "dedupe",
         "INSERT INTO plain.client_message_dedupe (mesh_id, epoch, id_key, sender_member, sender_agent, client_message_id,
@@ -209,6 +230,10 @@ const STATEMENTS: [(&str, &str); 7] = [
     ("commit", "COMMIT"),
 ];
 
+/// The one row of the mesh.
+const MESH: &str =
+    "INSERT INTO plain.mesh SELECT decode(repeat('00', 16), 'hex'), 'plain', 1, 1, 0";
+
 fn next_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -217,6 +242,7 @@ fn next_number() -> u64 {
 pub struct RowByRow {
     link: PgLink,
     payload: String,
+    is_in_order: bool,
 }
 
 impl Caller for RowByRow {
@@ -224,8 +250,15 @@ impl Caller for RowByRow {
         let number = next_number();
         let key = u128::from(number).to_be_bytes();
         let (id, place) = (format!("{number:026}"), number.to_be_bytes());
-        let Self { link, payload } = self;
+        let Self {
+            link,
+            payload,
+            is_in_order,
+        } = self;
         link.run("begin", &[]).await?;
+        if *is_in_order {
+            link.run("place", &[]).await?;
+        }
         link.run("dedupe", &[&key, id.as_bytes(), &place]).await?;
         link.run("message", &[&key, id.as_bytes(), payload.as_bytes()])
             .await?;
@@ -243,7 +276,7 @@ impl Caller for OneRow {
         let number = next_number();
         let key = u128::from(number).to_be_bytes();
         let id = format!("{number:026}");
-        let RowByRow { link, payload } = &mut self.0;
+        let RowByRow { link, payload, .. } = &mut self.0;
         link.run("message", &[&key, id.as_bytes(), payload.as_bytes()])
             .await
     }

@@ -106,6 +106,12 @@ fn a_team_broker_serves_from_postgres_and_shows_how_it_is() {
     assert_eq!(team.cli(&["migrate"]).ok().json()["from"], migrated["to"]);
     let broker = team.broker("one", "127.0.0.1:0", &[]);
     assert_eq!(broker.ready["storage"], "postgres");
+    // What it tells people to present is what it takes, also where it shares another's.
+    let token = broker.data.join("broker_token");
+    assert_eq!(broker.ready["token_file"], token.to_str().unwrap());
+    let shared = ["--token-file", token.to_str().unwrap()];
+    let second = team.broker("two", "127.0.0.1:0", &shared);
+    assert_eq!(second.ready["token_file"], token.to_str().unwrap());
     assert_eq!(page(&broker, "/healthz", None).0, 200);
     assert_eq!(
         page(&broker, "/readyz", None),

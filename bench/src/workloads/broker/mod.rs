@@ -21,7 +21,11 @@ use crate::scratch::Scratch;
 use crate::series::{Series, float};
 
 /// From an admitted batch to its commit, by the broker's own clock.
-const COMMIT: &str = "heddle_broker_commit_seconds";
+const COMMIT: [&str; 2] = [
+    "heddle_broker_commit_seconds_sum",
+    "heddle_broker_commit_seconds_count",
+];
+const GROUPS: &str = "heddle_broker_groups_total";
 /// Meshes that are served at once for P25.
 const MESHES: usize = 8;
 
@@ -32,10 +36,18 @@ struct Figures {
     accept_p50: Series,
     accept_p99: Series,
     broker_cpu: Series,
+    /// Of the broker and of the database with it.
+    both_cpu: Series,
+    row_by_row_cpu: Series,
+    one_row_cpu: Series,
+    commit: Series,
+    /// Messages in one transaction.
     group: Series,
     row_by_row: Series,
     row_by_row_p50: Series,
     row_by_row_p99: Series,
+    in_order: Series,
+    in_order_p99: Series,
     one_row: Series,
     nats: Series,
     /// SQLite, one at a time.
@@ -140,17 +152,23 @@ async fn start(binary: &Path, scratch: &Scratch, database: Postgres) -> Outcome<
 async fn one_mesh(options: &Options, with: &Contenders, figures: &mut Figures) -> Outcome<()> {
     let one = std::slice::from_ref(&with.mesh);
     let senders = with.one.senders(options.clients, one).await?;
-    let before = (cpu_us(with.one.pid())?, with.one.histogram(COMMIT).await?);
+    let names = [COMMIT[0], COMMIT[1], GROUPS];
+    let database_before = with.database.cpu_us()?;
+    let before = (cpu_us(with.one.pid())?, with.one.figures(names).await?);
     let load = drive(senders, options.seconds).await?;
-    let after = (cpu_us(with.one.pid())?, with.one.histogram(COMMIT).await?);
+    let after = (cpu_us(with.one.pid())?, with.one.figures(names).await?);
+    let database = with.database.cpu_us()? - database_before;
     figures.accept.push(load.per_second);
     figures.accept_p50.push(load.p50_us());
     figures.accept_p99.push(load.quantile_us(0.99));
+    let broker = after.0 - before.0;
+    figures.broker_cpu.push(broker / float(load.total));
     figures
-        .broker_cpu
-        .push((after.0 - before.0) / float(load.total));
-    let (took, count) = (after.1.0 - before.1.0, after.1.1 - before.1.1);
-    figures.group.push(took / count * 1e6);
+        .both_cpu
+        .push((broker + database) / float(load.total));
+    let [took, count, groups] = std::array::from_fn(|at| after.1[at] - before.1[at]);
+    figures.commit.push(took / count * 1e6);
+    figures.group.push(float(load.total) / groups);
     Ok(())
 }
 
@@ -161,12 +179,22 @@ async fn row_by_row(
     figures: &mut Figures,
 ) -> Outcome<()> {
     let callers = with.database.row_by_row(options.clients, payload).await?;
+    let before = with.database.cpu_us()?;
     let load = drive(callers, options.seconds).await?;
+    let cpu = with.database.cpu_us()? - before;
+    figures.row_by_row_cpu.push(cpu / float(load.total));
     figures.row_by_row.push(load.per_second);
     figures.row_by_row_p50.push(load.p50_us());
     figures.row_by_row_p99.push(load.quantile_us(0.99));
-    let callers = with.database.one_row(options.clients, payload).await?;
+    let callers = with.database.in_order(options.clients, payload).await?;
     let load = drive(callers, options.seconds).await?;
+    figures.in_order.push(load.per_second);
+    figures.in_order_p99.push(load.quantile_us(0.99));
+    let callers = with.database.one_row(options.clients, payload).await?;
+    let before = with.database.cpu_us()?;
+    let load = drive(callers, options.seconds).await?;
+    let cpu = with.database.cpu_us()? - before;
+    figures.one_row_cpu.push(cpu / float(load.total));
     figures.one_row.push(load.per_second);
     Ok(())
 }
@@ -182,9 +210,9 @@ async fn lone(
         .file
         .senders(1, std::slice::from_ref(&with.lone))
         .await?;
-    let (took_before, count_before) = with.file.histogram(COMMIT).await?;
+    let [took_before, count_before] = with.file.figures(COMMIT).await?;
     let load = drive(senders, options.seconds).await?;
-    let (took, count) = with.file.histogram(COMMIT).await?;
+    let [took, count] = with.file.figures(COMMIT).await?;
     let commit_us = (took - took_before) / (count - count_before) * 1e6;
     figures.lone.push(load.per_second);
     figures.lone_commit.push(1e6 / commit_us);

@@ -44,6 +44,19 @@ fn row_by_row(report: &mut Report, clients: usize, figures: &Figures) {
     report.row(time("P9", what, &figures.row_by_row_p99).compared("broker ÷ it", ratio, goal));
     let what = "five rows one after the other: p50";
     report.row(time("", what, &figures.row_by_row_p50));
+    in_order(report, clients, figures);
+}
+
+/// Judged by nobody: it keeps the promise that the broker keeps, and the goals are set against the faster one above.
+fn in_order(report: &mut Report, clients: usize, figures: &Figures) {
+    let what = format!(
+        "the same, places in the order of commits as the broker has them, {clients} clients"
+    );
+    let ratio = figures.accept.over(&figures.in_order);
+    report.row(rate("", what, &figures.in_order).compared("broker ÷ it", ratio, None));
+    let ratio = figures.accept_p99.over(&figures.in_order_p99);
+    let what = "places in the order of commits: p99";
+    report.row(time("", what, &figures.in_order_p99).compared("broker ÷ it", ratio, None));
 }
 
 fn five_rows(report: &mut Report, clients: usize, figures: &Figures) {
@@ -111,6 +124,24 @@ fn brokers(report: &mut Report, clients: usize, figures: &Figures) {
 fn costs(report: &mut Report, figures: &Figures) {
     let what = "processor time of the broker per message, PostgreSQL's own not counted";
     report.row(time("", what, &figures.broker_cpu));
+    // Where cores are few or others use them, this says what a rate cannot.
+    let what = "processor time of broker and PostgreSQL per message";
+    report.row(time("", what, &figures.both_cpu));
+    for (what, cpu) in [
+        (
+            "processor time of PostgreSQL, five rows one after the other",
+            &figures.row_by_row_cpu,
+        ),
+        (
+            "processor time of PostgreSQL, one row a transaction",
+            &figures.one_row_cpu,
+        ),
+    ] {
+        let ratio = figures.both_cpu.over(cpu);
+        report.row(time("", what, cpu).compared("broker and PostgreSQL ÷ it", ratio, None));
+    }
     let what = "from an admitted message to its commit on PostgreSQL, on average";
-    report.row(time("", what, &figures.group));
+    report.row(time("", what, &figures.commit));
+    let what = "messages in one transaction on PostgreSQL, on average";
+    report.row(Row::new("", what, Unit::Count, figures.group.clone()));
 }

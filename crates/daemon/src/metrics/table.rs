@@ -118,6 +118,7 @@ metrics_table! {
     // --- the broker
     Counter "heddle_broker_accept_total" ["verdict" = "created" | "duplicate" | "idempotency_key_reused" | "rate_limited" | "unknown_recipient" | "unknown_agent" | "member_revoked" | "member_blocked" | "payload_too_large" | "invalid_request" | "insufficient_storage" | "storage_unavailable" | "limiter_unavailable" | "internal"] "Verdicts on envelopes";
     Histogram "heddle_broker_commit_seconds" [] "From an admitted batch to its commit";
+    Counter "heddle_broker_groups_total" [] "Transactions that accepted messages on PostgreSQL, each with all that waited in the line of its mesh";
     Counter "heddle_broker_rate_limit_consumed_then_b2_rejected_total" [] "Budget used by sends that were then refused; it is not given back";
     Counter "heddle_broker_messages_dropped_by_grant_total" [] "Recipients that got no delivery because they had not granted the sender as much (`heddle block`)";
     Counter "heddle_broker_rate_limit_saved_total" [] "Budget that retries did not use, because their id was known";

@@ -53,6 +53,8 @@ pub struct ServeOptions {
 struct Ready {
     listen: String,
     data: PathBuf,
+    /// What daemons of meshes without keys present.
+    token_file: PathBuf,
     storage: &'static str,
     limiter: &'static str,
     tls: bool,
@@ -153,6 +155,7 @@ impl Serving<'_> {
         let ready = Ready {
             listen: listen.to_string(),
             data: self.home.path().to_owned(),
+            token_file: self.token_file(),
             storage: if options.database.is_some() {
                 "postgres"
             } else {
@@ -175,6 +178,13 @@ impl Serving<'_> {
         ending.and(stopped)
     }
 
+    /// Named on the command line, or in the folder; from the root, because it is read elsewhere.
+    fn token_file(&self) -> PathBuf {
+        let own = self.home.path().join("broker_token");
+        let file = self.options.token_file.clone().unwrap_or(own);
+        std::path::absolute(&file).unwrap_or(file)
+    }
+
     fn door<E: Engine>(
         &mut self,
         storage: &E,
@@ -185,8 +195,7 @@ impl Serving<'_> {
         let token = |file: PathBuf| {
             LocalToken::load_or_mint(&file, minting).map_err(|error| failed(&error))
         };
-        let token_file = options.token_file.clone();
-        let bearer = token(token_file.unwrap_or_else(|| self.home.path().join("broker_token")))?;
+        let bearer = token(self.token_file())?;
         let admin = token(self.home.path().join("admin_token"))?;
         let written = &self.home.config.broker;
         let mut config = broker_config(written);
@@ -347,7 +356,6 @@ fn failed(error: &dyn std::fmt::Display) -> CliError {
 }
 
 fn greeting(ready: &Ready) -> String {
-    let token = Path::new(&ready.data).join("broker_token");
     format!(
         "the broker is up (process {pid})\n\
          \x20 listen  {scheme}://{listen}/\n\
@@ -366,6 +374,6 @@ fn greeting(ready: &Ready) -> String {
         scheme = if ready.tls { "wss" } else { "ws" },
         listen = ready.listen,
         data = ready.data.display(),
-        token = token.display(),
+        token = ready.token_file.display(),
     )
 }

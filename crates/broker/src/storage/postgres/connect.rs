@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deadpool_postgres::{ManagerConfig, Pool, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
 use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
@@ -49,8 +49,8 @@ impl PostgresOptions {
 /// The address and what a connection is told at its start. IMPORTANT: an accept relies on the isolation, on
 /// the sync and on the time-outs; they are set here and looked at in `settings`.
 ///
-/// The planner is told to use the indexes. Statistics are always behind on tables that grow this fast, and a
-/// plan made over an empty table would read all of a full one.
+/// The planner is told to use the indexes, for each row anew. Statistics are always behind on tables that grow this fast,
+/// and a plan made over an empty table would read all of a full one, or keep all rows of a mesh at hand to search them.
 pub(super) fn config(options: &PostgresOptions) -> Result<Config, OpenError> {
     let mut config: Config = options
         .url
@@ -60,7 +60,7 @@ pub(super) fn config(options: &PostgresOptions) -> Result<Config, OpenError> {
         "-c search_path={schema} -c default_transaction_isolation=read\\ committed \
          -c synchronous_commit=on -c statement_timeout=20s -c lock_timeout=10s \
          -c idle_in_transaction_session_timeout=30s -c enable_seqscan=off -c enable_hashjoin=off \
-         -c enable_mergejoin=off -c jit=off -c client_encoding=UTF8 {own}",
+         -c enable_mergejoin=off -c enable_material=off -c jit=off -c client_encoding=UTF8 {own}",
         schema = options.schema,
         own = config.get_options().unwrap_or_default(),
     );
@@ -107,6 +107,8 @@ fn pool(config: Config, tls: &Tls, connections_max: usize) -> Result<Pool, OpenE
     Pool::builder(manager)
         .max_size(connections_max)
         .timeouts(timeouts)
+        // The one that was used last has its plans and the tables' pages at hand.
+        .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .build()
         .map_err(|error| OpenError::Address(error.to_string()))

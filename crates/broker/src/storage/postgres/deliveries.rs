@@ -2,12 +2,11 @@
 
 use deadpool_postgres::{GenericClient, Transaction};
 use futures_util::future::try_join_all;
-use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::ids::{MemberId, MeshId};
 use tokio_postgres::types::ToSql;
 
-use super::super::rows::{Ack, Delivery, DeliveryCursor, PageLimit};
+use super::super::rows::{Delivery, DeliveryCursor, PageLimit};
 use super::super::story::{Receipt, ReceiptLevel};
 use super::columns::{Columns, integer, member_key, mesh_key, rows};
 use super::error::JobError;
@@ -16,7 +15,7 @@ use super::sql::{count, execute, query};
 
 // A range of the waiting index for each priority. The bytes are summed up where the rows are, so that no more
 // than a page is ever sent.
-const AFTER: &str = "
+pub(super) const AFTER: &str = "
 SELECT epoch, seq, agent, sender_member, sender_agent, sender_name, client_message_id,
     broker_message_id, destination_kind, destination_ref, priority, accepted_at, envelope
 FROM (
@@ -43,12 +42,6 @@ FROM (
     WINDOW place AS (ORDER BY d.priority, d.epoch, d.seq, d.agent)
 ) page
 WHERE number = 1 OR bytes <= $4 ORDER BY priority, epoch, seq, agent";
-
-const DELIVERED: &str = "
-UPDATE delivery_queue d SET delivered_at = $3
-FROM unnest($4::bigint[], $5::bigint[], $6::text[]) AS k (epoch, seq, agent)
-WHERE d.mesh_id = $1 AND d.member_id = $2 AND d.epoch = k.epoch AND d.seq = k.seq AND d.agent = k.agent
-  AND d.delivered_at IS NULL";
 
 // What is shown was delivered, though its ack may have been lost; what is acknowledged was shown.
 const RAISED: &str = "
@@ -103,26 +96,6 @@ pub(super) fn read(columns: &mut Columns<'_>) -> Result<Delivery, JobError> {
         accepted_at: columns.wall()?,
         envelope: columns.envelope()?,
     })
-}
-
-pub(super) async fn ack(
-    transaction: &Transaction<'_>,
-    mesh: MeshId,
-    member: MemberId,
-    items: &[Ack],
-    at: WallMs,
-) -> Result<usize, JobError> {
-    let epochs: Vec<i64> = items.iter().map(|i| integer(i.history_id.epoch)).collect();
-    let seqs: Vec<i64> = items.iter().map(|i| integer(i.history_id.seq)).collect();
-    let agents: Vec<&str> = items.iter().map(|item| item.agent.as_str()).collect();
-    let (mesh, member) = (mesh_key(mesh), member_key(member));
-    let changed = execute(
-        transaction,
-        DELIVERED,
-        &[&mesh, &member, &at.0, &epochs, &seqs, &agents],
-    )
-    .await?;
-    Ok(count(changed))
 }
 
 /// Sent together and run in their order: a later one of the same row sees what an earlier one did.

@@ -14,7 +14,7 @@ use super::sql::query;
 
 // The columns of a delivery, then its levels. Of the rows whose message is gone only the place is read. The bytes
 // are summed up where the rows are, so that no more than a page is ever sent at once.
-const HELD: &str = "
+pub(super) const HELD: &str = "
 SELECT epoch, seq, agent, sender_member, sender_agent, sender_name, client_message_id,
     broker_message_id, destination_kind, destination_ref, priority, accepted_at, envelope,
     delivered_at, shown_at, acked_at

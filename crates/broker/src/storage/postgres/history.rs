@@ -16,16 +16,18 @@ const EPOCH: &str = "SELECT epoch FROM mesh WHERE mesh_id = $1";
 
 const NEXT: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = $1";
 
-const AFTER: &str = "
+// By LATERAL, as in `accept/facts`.
+pub(super) const AFTER: &str = "
 SELECT h.epoch, h.seq, h.broker_message_id, h.is_expired, m.sender_member, m.sender_agent,
     m.client_message_id, m.envelope
 FROM message_history h
-LEFT JOIN message m ON m.mesh_id = h.mesh_id AND m.broker_message_id = h.broker_message_id
+LEFT JOIN LATERAL (SELECT b.* FROM message b
+    WHERE b.mesh_id = $1 AND b.broker_message_id = h.broker_message_id OFFSET 0) AS m ON TRUE
 WHERE h.mesh_id = $1 AND (h.epoch, h.seq) > ($2, $3)
 ORDER BY h.epoch, h.seq LIMIT $4";
 
 // The bytes are summed up where the rows are, so that no more than a page is ever sent.
-const LOG_AFTER: &str = "
+pub(super) const LOG_AFTER: &str = "
 SELECT epoch, seq, previous_epoch, previous_seq, sender_member, sender_agent, client_message_id,
     accepted_at, envelope
 FROM (

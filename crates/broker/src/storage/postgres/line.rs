@@ -11,14 +11,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use deadpool_postgres::{Object, Pool, Transaction};
-use heddle_core::ids::MeshId;
+use heddle_core::clock::WallMs;
+use heddle_core::ids::{MemberId, MeshId};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::super::error::StorageError;
-use super::super::rows::{Accepted, NewMessage};
+use super::super::rows::{Accepted, Ack, NewMessage};
 use super::accept::{self, Undo};
+use super::acks::{self, AckJob};
 use super::columns::mesh_key;
 use super::error::JobError;
 use super::job::{AcceptJob, Job, Settle as _};
@@ -33,18 +35,22 @@ const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How long a group may take, whatever the server or the network do.
 const GROUP_WAIT: Duration = Duration::from_secs(30);
 
-pub(super) const LOCK: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1 FOR UPDATE";
+/// The row as it is once the lock is given, whatever was committed while it was waited for.
+pub(super) const LOCK: &str = "SELECT epoch, next_seq FROM mesh WHERE mesh_id = $1 FOR UPDATE";
 
 /// A piece of work in line.
 pub(super) enum Waiting {
     Accept(AcceptJob),
+    Ack(AckJob),
     Job(Box<dyn Job>),
 }
 
 impl Waiting {
+    /// Messages or acknowledgements, and bytes of envelopes.
     fn size(&self) -> (usize, usize) {
         match self {
             Self::Accept(job) => job.size(),
+            Self::Ack(job) => (job.items.len(), 0),
             Self::Job(_) => (0, 0),
         }
     }
@@ -52,6 +58,7 @@ impl Waiting {
     fn settle(self, committed: Result<(), StorageError>) {
         match self {
             Self::Accept(job) => Box::new(job).settle(committed),
+            Self::Ack(job) => Box::new(job).settle(committed),
             Self::Job(job) => job.settle(committed),
         }
     }
@@ -201,6 +208,9 @@ impl Lines {
         if done.is_err() && !is_undone(&client).await {
             drop(Object::take(client));
         }
+        if done.is_ok() && group.iter().any(|work| matches!(work, Waiting::Accept(_))) {
+            metrics::counter!("heddle_broker_groups_total").increment(1);
+        }
         done
     }
 
@@ -229,11 +239,9 @@ async fn transact(
     group: &mut [Waiting],
     undo: Undo,
 ) -> Result<(), JobError> {
-    let is_plain = group.iter().all(|work| matches!(work, Waiting::Accept(_)));
+    let is_plain = !group.iter().any(|work| matches!(work, Waiting::Job(_)));
     if is_plain && undo == Undo::Group {
-        let accepted = accept::at_once(client, mesh, &messages_of(group)).await?;
-        hand_out(group, accepted);
-        return Ok(());
+        return at_once(client, mesh, group).await;
     }
     let transaction = client.transaction().await?;
     let key = mesh_key(mesh);
@@ -248,14 +256,32 @@ async fn transact(
             .count();
         let (now, later) = rest.split_at_mut(accepts.max(1));
         rest = later;
-        if let [Waiting::Job(job)] = now {
-            job.run(&transaction).await?;
-        } else {
-            accept_all(&transaction, mesh, now, undo).await?;
+        match now {
+            [Waiting::Job(job)] => job.run(&transaction).await?,
+            [Waiting::Ack(_)] => {
+                let changed = acks::mark(&transaction, mesh, &acks_of(now)).await?;
+                note_acks(now, changed);
+            }
+            _ => accept_all(&transaction, mesh, now, undo).await?,
         }
     }
     // Whether a commit whose answer was lost took place, only a look-up tells: `Unavailable` (BR-09).
     Ok(transaction.commit().await?)
+}
+
+/// Accepts and acknowledgements, in two trips to the server. Neither asks about the other: what is acknowledged was
+/// committed before it could be pushed.
+async fn at_once(client: &Object, mesh: MeshId, group: &mut [Waiting]) -> Result<(), JobError> {
+    let (messages, jobs) = (messages_of(group), acks_of(group));
+    if messages.is_empty() && !jobs.is_empty() {
+        let changed = acks::at_once(client, mesh, &jobs).await?;
+        note_acks(group, changed);
+        return Ok(());
+    }
+    let (accepted, changed) = accept::at_once(client, mesh, &messages, &jobs).await?;
+    hand_out(group, accepted);
+    note_acks(group, changed);
+    Ok(())
 }
 
 /// Accepts that stand side by side are one set.
@@ -273,9 +299,26 @@ async fn accept_all(
 fn messages_of(group: &[Waiting]) -> Vec<&NewMessage> {
     let messages = group.iter().flat_map(|work| match work {
         Waiting::Accept(job) => job.messages.as_slice(),
-        Waiting::Job(_) => &[],
+        Waiting::Ack(_) | Waiting::Job(_) => &[],
     });
     messages.collect()
+}
+
+fn acks_of(group: &[Waiting]) -> Vec<&AckJob> {
+    let jobs = group.iter().filter_map(|work| match work {
+        Waiting::Ack(job) => Some(job),
+        Waiting::Accept(_) | Waiting::Job(_) => None,
+    });
+    jobs.collect()
+}
+
+fn note_acks(group: &mut [Waiting], changed: Vec<usize>) {
+    let mut changed = changed.into_iter();
+    for work in group {
+        if let Waiting::Ack(job) = work {
+            job.changed = changed.next().unwrap_or(0);
+        }
+    }
 }
 
 fn hand_out(group: &mut [Waiting], accepted: Vec<Accepted>) {
@@ -307,4 +350,17 @@ pub(super) fn accept_job(messages: Vec<NewMessage>) -> (Waiting, Answer<Vec<Acce
         answer: sender,
     };
     (Waiting::Accept(job), receiver)
+}
+
+/// Acknowledgements that take their place.
+pub(super) fn ack_job(member: MemberId, items: Vec<Ack>, at: WallMs) -> (Waiting, Answer<usize>) {
+    let (sender, receiver) = oneshot::channel();
+    let job = AckJob {
+        member,
+        items,
+        at,
+        changed: 0,
+        answer: sender,
+    };
+    (Waiting::Ack(job), receiver)
 }

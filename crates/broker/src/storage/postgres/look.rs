@@ -12,18 +12,17 @@ use super::roster::require_mesh;
 use super::sql::{query, query_opt};
 
 /// For each id in its place: the row that holds it, if there is one, and whether its sender is registered.
-/// The text beside the digest decides.
-pub(super) const CONSUMED_COLUMNS: &str = "
+/// The text beside the digest decides. No row at all where there is no mesh. By LATERAL, as in `accept/facts`.
+pub(super) const KNOWN: &str = "
 SELECT d.wire_fingerprint, d.broker_message_id, d.epoch, d.seq, d.history_available, d.first_seen_at,
-    EXISTS (SELECT 1 FROM agent a
-        WHERE a.mesh_id = $1 AND a.member_id = k.member AND a.agent = k.agent)
+    a.agent IS NOT NULL
 FROM unnest($2::bytea[], $3::bytea[], $4::text[], $5::text[])
     WITH ORDINALITY AS k (id_key, member, agent, client_message_id, place)
-LEFT JOIN client_message_dedupe d ON d.mesh_id = $1 AND d.id_key = k.id_key
-  AND d.sender_member = k.member AND d.sender_agent = k.agent AND d.client_message_id = k.client_message_id";
-
-/// The same, and no row at all where there is no mesh.
-const KNOWN_IN_MESH: &str = "
+LEFT JOIN LATERAL (SELECT c.* FROM client_message_dedupe c WHERE c.mesh_id = $1 AND c.id_key = k.id_key
+    AND c.sender_member = k.member AND c.sender_agent = k.agent AND c.client_message_id = k.client_message_id
+    OFFSET 0) AS d ON TRUE
+LEFT JOIN LATERAL (SELECT o.agent FROM agent o
+    WHERE o.mesh_id = $1 AND o.member_id = k.member AND o.agent = k.agent OFFSET 0) AS a ON TRUE
 WHERE EXISTS (SELECT 1 FROM mesh m WHERE m.mesh_id = $1) ORDER BY k.place";
 
 const STATUS: &str = "
@@ -63,7 +62,7 @@ impl<'i> IdArrays<'i> {
     }
 }
 
-/// The first six columns of [`CONSUMED_COLUMNS`], all there or all missing.
+/// The first six columns of [`KNOWN`], all there or all missing.
 pub(super) fn consumed_of(columns: &mut Columns<'_>) -> Result<Option<Consumed>, JobError> {
     if columns.is_missing()? {
         columns.pass(6);
@@ -89,8 +88,7 @@ pub(super) async fn known<C: GenericClient>(
         return Ok(Vec::new());
     }
     let arrays = IdArrays::of(ids.iter().copied());
-    let sql = format!("{CONSUMED_COLUMNS} {KNOWN_IN_MESH}");
-    let rows = query(client, &sql, &arrays.params(&key)).await?;
+    let rows = query(client, KNOWN, &arrays.params(&key)).await?;
     if rows.is_empty() {
         return Err(StorageError::UnknownMesh(mesh).into());
     }

@@ -6,6 +6,7 @@
 //! statements that must agree, or `self.reader()` for one.
 
 mod accept;
+mod acks;
 mod ages;
 mod claims;
 mod columns;
@@ -75,7 +76,7 @@ const READ_WAIT: Duration = Duration::from_secs(20);
 
 /// For a look at everything: no bound in time, and the plans of a report.
 const SURVEY: &str = "SET LOCAL statement_timeout = 0; SET LOCAL enable_seqscan = on; \
-    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on";
+    SET LOCAL enable_hashjoin = on; SET LOCAL enable_mergejoin = on; SET LOCAL enable_material = on";
 
 /// Why the database cannot be used. Nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -357,11 +358,9 @@ impl Storage for PostgresStorage {
         items: Vec<Ack>,
         at: WallMs,
     ) -> Result<usize, StorageError> {
-        let input = (mesh, member, items, at);
-        self.write(mesh, input, |tx, (mesh, member, items, at)| {
-            Box::pin(deliveries::ack(tx, *mesh, *member, items, *at))
-        })
-        .await
+        let (work, answer) = line::ack_job(member, items, at);
+        self.lines.enter(mesh, work)?;
+        line::awaited(answer).await
     }
 
     async fn epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {

@@ -24,7 +24,7 @@ const CREATE: &str = "INSERT INTO queue (mesh_id, queue) VALUES ($1, $2) ON CONF
 
 // The open ones of a queue lie in the order in which they are taken; those under a running lease are passed
 // over. The agent is the taker's, so that the columns are those of a delivery.
-const AVAILABLE: &str = "
+pub(super) const AVAILABLE: &str = "
 SELECT epoch, seq, agent, sender_member, sender_agent, sender_name, client_message_id,
     broker_message_id, destination_kind, destination_ref, priority, accepted_at, envelope, delivery_count
 FROM (
@@ -44,22 +44,31 @@ const FENCE: &str = "SELECT fence FROM queue WHERE mesh_id = $1 AND queue = $2";
 
 const KEEP_FENCE: &str = "UPDATE queue SET fence = $3 WHERE mesh_id = $1 AND queue = $2";
 
-const LEASE: &str = "
-UPDATE queue_item i SET fence = k.fence, delivery_count = i.delivery_count + 1, holder_member = $3,
+// Items are found by their key and changed at their place, as in `acks`.
+pub(super) const LEASE: &str = "
+UPDATE queue_item i SET fence = found.fence, delivery_count = i.delivery_count + 1, holder_member = $3,
     holder_agent = $4, leased_until = $5, taken_at = $9
-FROM unnest($6::bigint[], $7::bigint[], $8::bigint[]) AS k (epoch, seq, fence)
-WHERE i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+FROM (SELECT w.place, k.fence FROM unnest($6::bigint[], $7::bigint[], $8::bigint[]) AS k (epoch, seq, fence)
+    CROSS JOIN LATERAL (SELECT o.ctid AS place FROM queue_item o
+        WHERE o.mesh_id = $1 AND o.queue = $2 AND o.epoch = k.epoch AND o.seq = k.seq OFFSET 0) AS w
+    OFFSET 0) AS found
+WHERE i.ctid = found.place";
 
-const ITEMS: &str = "
+pub(super) const ITEMS: &str = "
 SELECT i.epoch, i.seq, i.fence, i.delivery_count, i.holder_member, i.holder_agent, i.leased_until, i.taken_at,
     i.acked_at
 FROM unnest($3::bigint[], $4::bigint[]) AS k (epoch, seq)
-JOIN queue_item i ON i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+CROSS JOIN LATERAL (SELECT o.* FROM queue_item o
+    WHERE o.mesh_id = $1 AND o.queue = $2 AND o.epoch = k.epoch AND o.seq = k.seq OFFSET 0) AS i";
 
-const KEEP: &str = "
-UPDATE queue_item i SET leased_until = k.leased_until, acked_at = k.acked_at
-FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS k (epoch, seq, leased_until, acked_at)
-WHERE i.mesh_id = $1 AND i.queue = $2 AND i.epoch = k.epoch AND i.seq = k.seq";
+pub(super) const KEEP: &str = "
+UPDATE queue_item i SET leased_until = found.leased_until, acked_at = found.acked_at
+FROM (SELECT w.place, k.leased_until, k.acked_at
+    FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) AS k (epoch, seq, leased_until, acked_at)
+    CROSS JOIN LATERAL (SELECT o.ctid AS place FROM queue_item o
+        WHERE o.mesh_id = $1 AND o.queue = $2 AND o.epoch = k.epoch AND o.seq = k.seq OFFSET 0) AS w
+    OFFSET 0) AS found
+WHERE i.ctid = found.place";
 
 // The open items of each queue.
 const COUNTS: &str = "

@@ -12,27 +12,33 @@ use super::sql::{query, query_opt};
 /// Places looked at in one read, and bodies deleted in one transaction.
 const STRETCH_ROWS: i64 = 500;
 
-const NEXT: &str = "
+// By LATERAL, and bodies by their place, as in `accept/facts` and `acks`.
+pub(super) const NEXT: &str = "
 SELECT h.epoch, h.seq, h.broker_message_id, m.accepted_at, m.sender_member, m.sender_agent,
     m.client_message_id, m.destination_kind,
     EXISTS (SELECT 1 FROM queue_item i WHERE i.mesh_id = h.mesh_id AND m.destination_kind = 'queue'
         AND i.queue = m.destination_ref AND i.epoch = h.epoch AND i.seq = h.seq AND i.acked_at IS NULL)
-    OR EXISTS (SELECT 1 FROM member p JOIN delivery_queue d ON d.mesh_id = p.mesh_id
-        AND d.member_id = p.member_id AND d.epoch = h.epoch AND d.seq = h.seq
+    OR EXISTS (SELECT 1 FROM member p CROSS JOIN LATERAL (SELECT q.delivered_at FROM delivery_queue q
+        WHERE q.mesh_id = $1 AND q.member_id = p.member_id AND q.epoch = h.epoch AND q.seq = h.seq OFFSET 0) AS d
         WHERE p.mesh_id = h.mesh_id AND d.delivered_at IS NULL)
 FROM message_history h
-LEFT JOIN message m ON m.mesh_id = h.mesh_id AND m.broker_message_id = h.broker_message_id
+LEFT JOIN LATERAL (SELECT b.* FROM message b
+    WHERE b.mesh_id = $1 AND b.broker_message_id = h.broker_message_id OFFSET 0) AS m ON TRUE
 WHERE h.mesh_id = $1 AND (h.epoch, h.seq) > ($2, $3)
 ORDER BY h.epoch, h.seq LIMIT $4";
 
-const PRUNE: &str = "
-WITH old AS (SELECT * FROM unnest($2::bytea[], $3::bytea[]) AS o (id, id_key)),
+pub(super) const PRUNE: &str = "
+WITH old AS MATERIALIZED (SELECT b.place AS body, c.place AS id
+    FROM unnest($2::bytea[], $3::bytea[]) AS o (id, id_key)
+    LEFT JOIN LATERAL (SELECT m.ctid AS place FROM message m
+        WHERE m.mesh_id = $1 AND m.broker_message_id = o.id OFFSET 0) AS b ON TRUE
+    LEFT JOIN LATERAL (SELECT d.ctid AS place FROM client_message_dedupe d
+        WHERE d.mesh_id = $1 AND d.id_key = o.id_key AND d.broker_message_id = o.id OFFSET 0) AS c ON TRUE),
 gone AS (
-    DELETE FROM message m USING old WHERE m.mesh_id = $1 AND m.broker_message_id = old.id
+    DELETE FROM message m USING old WHERE m.ctid = old.body
     RETURNING m.broker_message_id),
 told AS (
-    UPDATE client_message_dedupe d SET history_available = FALSE FROM old
-    WHERE d.mesh_id = $1 AND d.id_key = old.id_key AND d.broker_message_id = old.id)
+    UPDATE client_message_dedupe d SET history_available = FALSE FROM old WHERE d.ctid = old.id)
 SELECT count(*) FROM gone";
 
 /// A body that goes.

@@ -26,11 +26,11 @@ WHERE mesh_id = $1 AND id_key = $2
 
 // Deliveries lie by member. An explanation asks for each member in turn; an index by place would cost every
 // accept what this saves a question that is rarely asked.
-const RECIPIENTS: &str = "
+pub(super) const RECIPIENTS: &str = "
 SELECT d.member_id, d.agent, m.name, d.delivered_at, d.shown_at, d.acked_at
 FROM member m
-JOIN delivery_queue d ON d.mesh_id = m.mesh_id AND d.member_id = m.member_id
-  AND d.epoch = $2 AND d.seq = $3
+CROSS JOIN LATERAL (SELECT q.* FROM delivery_queue q
+    WHERE q.mesh_id = $1 AND q.member_id = m.member_id AND q.epoch = $2 AND q.seq = $3 OFFSET 0) AS d
 WHERE m.mesh_id = $1 ORDER BY d.member_id, d.agent";
 
 const NAME: &str = "SELECT name FROM member WHERE mesh_id = $1 AND member_id = $2";

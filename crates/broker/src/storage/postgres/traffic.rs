@@ -17,9 +17,11 @@ const COUNT_ROWS_MAX: i64 = 2_000;
 
 const COUNTED: &str = "SELECT epoch, seq FROM rate_limit_counted WHERE mesh_id = $1";
 
-const NEXT: &str = "
+// By LATERAL, as in `accept/facts`.
+pub(super) const NEXT: &str = "
 SELECT h.epoch, h.seq, m.accepted_at FROM message_history h
-LEFT JOIN message m ON m.mesh_id = h.mesh_id AND m.broker_message_id = h.broker_message_id
+LEFT JOIN LATERAL (SELECT b.* FROM message b
+    WHERE b.mesh_id = $1 AND b.broker_message_id = h.broker_message_id OFFSET 0) AS m ON TRUE
 WHERE h.mesh_id = $1 AND (h.epoch, h.seq) > ($2, $3)
 ORDER BY h.epoch, h.seq LIMIT $4";
 

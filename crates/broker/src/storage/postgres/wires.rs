@@ -28,6 +28,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// How long a notification may take before the connection counts as dead.
 const SAY_WAIT: Duration = Duration::from_secs(10);
+/// Between two times that something is said. The first word goes at once; while many messages are accepted, what a few
+/// milliseconds bring is one word, and wakes every other broker once.
+const SAY_PAUSE: Duration = Duration::from_millis(5);
 
 pub(super) struct Wires {
     out: mpsc::Sender<Hint>,
@@ -128,7 +131,12 @@ impl Line {
         let own: i32 = row.and_then(|row| row.try_get(0)).map_err(said)?;
         // What was said while nobody listened is lost.
         let _ = self.incoming.try_send(Hint::Missed);
+        let mut pause = Box::pin(sleep(Duration::ZERO));
         loop {
+            let outgoing = async {
+                pause.as_mut().await;
+                self.outgoing.recv().await
+            };
             tokio::select! {
                 note = notes.recv() => match note {
                     None => return Ok(()),
@@ -136,12 +144,13 @@ impl Line {
                     // Full: whoever reads has a look at everything in hand already.
                     Some(note) => drop(self.incoming.try_send(decode(note.payload()))),
                 },
-                hint = self.outgoing.recv() => match hint {
+                hint = outgoing => match hint {
                     None => return Ok(()),
                     Some(hint) => {
                         if self.say(&client, hint).await.is_err() {
                             return Ok(());
                         }
+                        pause.set(sleep(SAY_PAUSE));
                     }
                 },
             }

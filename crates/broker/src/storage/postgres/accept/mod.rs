@@ -5,10 +5,11 @@ mod decide;
 mod facts;
 mod write;
 
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::{GenericClient, Object, Transaction};
 use heddle_core::ids::MeshId;
 
 use super::super::rows::{Accepted, NewMessage};
+use super::acks::{self, AckJob};
 use super::error::JobError;
 
 /// How far a failed write is undone.
@@ -53,23 +54,35 @@ pub(super) async fn accept(
     Ok(answers)
 }
 
-/// The same for a whole transaction of its own, in two trips to the server: what stands in line behind it waits for
-/// trips more than for work. After an error the connection may be in the middle of a transaction: the caller undoes it.
+/// The same for a whole transaction of its own, with the acknowledgements that stand beside it, in two trips to the
+/// server: what stands in line behind it waits for trips more than for work. After an error the connection may be in the
+/// middle of a transaction: the caller undoes it.
 pub(super) async fn at_once(
     client: &Object,
     mesh: MeshId,
     messages: &[&NewMessage],
-) -> Result<Vec<Accepted>, JobError> {
-    for sql in facts::statements() {
-        client.prepare_cached(&sql).await?;
-    }
-    for sql in write::STATEMENTS {
-        client.prepare_cached(sql).await?;
-    }
+    acked: &[&AckJob],
+) -> Result<(Vec<Accepted>, Vec<usize>), JobError> {
+    prepare(client).await?;
     let facts = facts::begin(client, mesh, messages).await?;
     let decided = decide::decide(messages, facts);
-    write::write_and_commit(client, mesh, &decided).await?;
-    Ok(decided.answers)
+    let changed = write::write_and_commit(client, mesh, &decided, acked).await?;
+    Ok((decided.answers, changed))
+}
+
+/// Everything that a group may run.
+pub(super) fn statements() -> impl Iterator<Item = &'static str> {
+    let writes = write::STATEMENTS.into_iter().chain([acks::DELIVERED]);
+    facts::STATEMENTS.into_iter().chain(writes)
+}
+
+/// IMPORTANT: before any of them is sent. A statement that is prepared is sent when its future is first polled, so all
+/// keep their order; one that is not waits for its own preparation while others overtake it.
+async fn prepare<C: GenericClient>(client: &C) -> Result<(), JobError> {
+    for sql in statements() {
+        client.prepare_cached(sql).await?;
+    }
+    Ok(())
 }
 
 async fn set(
@@ -80,10 +93,9 @@ async fn set(
     if messages.is_empty() {
         return Ok(Vec::new());
     }
+    prepare(transaction).await?;
     let facts = facts::look(transaction, mesh, messages).await?;
     let decided = decide::decide(messages, facts);
-    if !decided.placed.is_empty() {
-        write::write(transaction, mesh, &decided).await?;
-    }
+    write::write(transaction, mesh, &decided).await?;
     Ok(decided.answers)
 }

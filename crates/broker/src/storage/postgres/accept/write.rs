@@ -1,11 +1,12 @@
 //! The effects of a set as rows: eleven statements at most, sent together.
 
 use deadpool_postgres::{GenericClient, Object};
-use futures_util::future::{BoxFuture, try_join, try_join_all};
+use futures_util::future::{BoxFuture, try_join_all, try_join3};
 use heddle_core::ids::MeshId;
 use tokio_postgres::types::ToSql;
 
 use super::super::super::rows::Destination;
+use super::super::acks::{self, AckJob};
 use super::super::columns::{integer, member_key, mesh_key, message_key, rank};
 use super::super::error::JobError;
 use super::super::sql::execute;
@@ -28,21 +29,25 @@ const HISTORY: &str = "
 INSERT INTO message_history (mesh_id, epoch, seq, broker_message_id)
 SELECT $1, $2, n.* FROM unnest($3::bigint[], $4::bytea[]) AS n";
 
-// The subscribers that this transaction sees, and no one else (BR-03).
+// The subscribers that this transaction sees, and no one else (BR-03). Topic by topic, through the index: LATERAL and
+// OFFSET keep the planner from reading every subscription of the mesh for each message.
 const TOPIC_DELIVERIES: &str = "
 INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, broker_message_id)
-SELECT s.mesh_id, s.member_id, $2, n.seq, s.agent, n.priority, n.id
+SELECT $1, s.member_id, $2, n.seq, s.agent, n.priority, n.id
 FROM unnest($3::text[], $4::bigint[], $5::smallint[], $6::bytea[]) AS n (topic, seq, priority, id)
-JOIN topic_subscription s ON s.mesh_id = $1 AND s.topic = n.topic";
+CROSS JOIN LATERAL (SELECT t.member_id, t.agent FROM topic_subscription t
+    WHERE t.mesh_id = $1 AND t.topic = n.topic OFFSET 0) AS s";
 
-// The same where somebody has not granted a sender as much.
+// The same where somebody has not granted a sender as much; WITHHELD has run before it.
 const GRANTED_DELIVERIES: &str = "
 INSERT INTO delivery_queue (mesh_id, member_id, epoch, seq, agent, priority, broker_message_id)
-SELECT s.mesh_id, s.member_id, $2, n.seq, s.agent, n.priority, n.id
+SELECT $1, s.member_id, $2, n.seq, s.agent, n.priority, n.id
 FROM unnest($3::text[], $4::bigint[], $5::smallint[], $6::bytea[]) AS n (topic, seq, priority, id)
-JOIN topic_subscription s ON s.mesh_id = $1 AND s.topic = n.topic
-WHERE NOT EXISTS (SELECT 1 FROM unnest($7::bytea[], $8::bigint[]) AS w (member_id, seq)
-    WHERE w.member_id = s.member_id AND w.seq = n.seq)";
+CROSS JOIN LATERAL (SELECT t.member_id, t.agent FROM topic_subscription t
+    WHERE t.mesh_id = $1 AND t.topic = n.topic OFFSET 0) AS s
+LEFT JOIN LATERAL (SELECT TRUE AS is_withheld FROM delivery_withheld w
+    WHERE w.mesh_id = $1 AND w.epoch = $2 AND w.seq = n.seq AND w.member_id = s.member_id OFFSET 0) AS w ON TRUE
+WHERE w.is_withheld IS NULL";
 
 const WITHHELD: &str = "
 INSERT INTO delivery_withheld (mesh_id, epoch, member_id, seq)
@@ -139,20 +144,24 @@ pub(super) async fn write_and_commit(
     client: &Object,
     mesh: MeshId,
     decided: &Decided<'_>,
-) -> Result<(), JobError> {
+    acked: &[&AckJob],
+) -> Result<Vec<usize>, JobError> {
     let commit = async { Ok(client.batch_execute("COMMIT").await?) };
-    if decided.placed.is_empty() {
-        return commit.await;
-    }
-    let ((), ()) = try_join(write(client, mesh, decided), commit).await?;
-    Ok(())
+    let write = write(client, mesh, decided);
+    let marked = acks::mark(client, mesh, acked);
+    let ((), changed, ()) = try_join3(write, marked, commit).await?;
+    Ok(changed)
 }
 
+/// Nothing, where nothing stays.
 pub(super) async fn write<C: GenericClient>(
     transaction: &C,
     mesh: MeshId,
     decided: &Decided<'_>,
 ) -> Result<(), JobError> {
+    if decided.placed.is_empty() {
+        return Ok(());
+    }
     let mut rows = Rows::default();
     for placed in &decided.placed {
         rows.add(placed);
@@ -236,19 +245,21 @@ impl<'s, C: GenericClient> Statements<'s, C> {
     fn fan_out(&self, rows: &'s Rows<'_>) -> Vec<Sent<'s>> {
         let (topics, direct, queues) = (&rows.topics, &rows.direct, &rows.queues);
         let (log, mentions, withheld) = (&rows.log, &rows.mentions, &rows.withheld);
-        let mut to_topics: Vec<&(dyn ToSql + Sync)> =
-            vec![&topics.name, &topics.seq, &topics.priority, &topics.id];
-        let mut to_topics_sql = TOPIC_DELIVERIES;
-        if !withheld.seq.is_empty() {
-            to_topics_sql = GRANTED_DELIVERIES;
-            to_topics.extend([&withheld.member as &(dyn ToSql + Sync), &withheld.seq]);
-        }
+        let to_topics = if withheld.seq.is_empty() {
+            TOPIC_DELIVERIES
+        } else {
+            GRANTED_DELIVERIES
+        };
         let lists: [(&'static str, bool, Vec<&(dyn ToSql + Sync)>); 6] = [
-            (to_topics_sql, topics.seq.is_empty(), to_topics),
             (
                 WITHHELD,
                 withheld.seq.is_empty(),
                 vec![&withheld.member, &withheld.seq],
+            ),
+            (
+                to_topics,
+                topics.seq.is_empty(),
+                vec![&topics.name, &topics.seq, &topics.priority, &topics.id],
             ),
             (
                 DM_DELIVERIES,

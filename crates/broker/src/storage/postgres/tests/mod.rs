@@ -3,6 +3,7 @@
 mod damage;
 mod many;
 mod opening;
+mod plans;
 mod sets;
 
 use heddle_core::clock::WallMs;

@@ -1,14 +1,16 @@
 //! An accept as a set: how many statements it takes, and what one message that cannot be written does to the
 //! others.
 
+use futures_util::future::join_all;
+use heddle_core::clock::WallMs;
 use heddle_core::drain::PERMANENT;
 use heddle_wire::broker::{SendItem, Verdict};
 use serde_json::value::to_raw_value;
 
 use super::super::PostgresStorage;
 use super::{furnish, message};
-use crate::storage::{Accepted, Storage as _, Upkeep as _};
-use crate::test_support::{Gate, envelope, mesh, postgres, refused_code, send_item};
+use crate::storage::{Accepted, Ack, Storage as _, Upkeep as _};
+use crate::test_support::{Gate, envelope, member, mesh, party, postgres, refused_code, send_item};
 
 /// How often the statements of the one connection that writes were run.
 async fn statements_run(storage: &PostgresStorage) -> i64 {
@@ -37,6 +39,48 @@ async fn a_set_takes_the_same_number_of_statements_however_large_it_is() {
     assert_eq!(counts[1], counts[2]);
     assert_eq!(counts[2], counts[3]);
     assert!(counts[3] <= 20, "{counts:?}");
+}
+
+/// Receivers acknowledge beside those who send: what stands in line together is one transaction, with the same number of
+/// statements however many there are, and each hears what it changed itself.
+#[tokio::test]
+async fn acknowledgements_of_many_receivers_and_the_accepts_beside_them_are_one_set() {
+    let storage = postgres().await;
+    furnish(&storage).await;
+    let mut counts = Vec::new();
+    for (round, size) in [(0_u128, 1_u128), (1, 1), (2, 40)] {
+        let sent = (0..size).map(|n| message(&format!("{round}-{n}"), 1, round * 1_000 + n));
+        let accepted = storage.accept(mesh(1), sent.collect()).await.unwrap();
+        let before = statements_run(&storage).await;
+        // All of them stand in line before the first of them is begun: this thread does not yield.
+        let (mut acking, mut sending) = (Vec::new(), Vec::new());
+        for (n, one) in (0_u128..).zip(&accepted) {
+            let Accepted::Created { history_id, .. } = one else {
+                panic!("{one:?}");
+            };
+            let agent = party("a/one").agent;
+            let item = Ack {
+                history_id: *history_id,
+                agent,
+            };
+            // The second of them comes too late, and one of nobody's names nothing.
+            for member in [member("a"), member("a"), member("b")] {
+                acking.push(storage.ack(mesh(1), member, vec![item.clone()], WallMs(5)));
+            }
+            let beside = message(&format!("{round}-{n}-beside"), 1, round * 1_000 + n + 500);
+            sending.push(storage.accept(mesh(1), vec![beside]));
+        }
+        let (acked, sent) = tokio::join!(join_all(acking), join_all(sending));
+        let acked: Vec<usize> = acked.into_iter().map(Result::unwrap).collect();
+        assert_eq!(acked, [1, 0, 0].repeat(accepted.len()));
+        assert_eq!(sent.len(), accepted.len());
+        let is_created = |one: Accepted| matches!(one, Accepted::Created { .. });
+        assert!(sent.into_iter().flat_map(Result::unwrap).all(is_created));
+        counts.push(statements_run(&storage).await - before);
+    }
+    assert_eq!(counts[1], counts[2]);
+    assert!(counts[2] <= 20, "{counts:?}");
+    assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
 }
 
 /// B0 of many senders: those that ask while a look-up is under way are answered together.
