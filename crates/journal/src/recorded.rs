@@ -10,7 +10,7 @@ use crate::error::{At, JournalError};
 use crate::format::{LINE_BYTES_MAX, SEGMENT_BYTES_MAX};
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, blank_len, scan};
-use crate::record::decode;
+use crate::record::{Text, decode};
 use crate::reduce::Head;
 use crate::replay::Body;
 use crate::segments;
@@ -172,7 +172,7 @@ impl<'a> Sink<'a> for Wanted<'_> {
             record.seq == self.head.seq
                 && counted.crc == self.head.crc
                 && record.item_type.as_str() == self.item_type
-                && record.item_id.as_ref().map(|id| id.as_str()) == Some(self.item_id)
+                && record.item_id.as_ref().map(Text::as_str) == Some(self.item_id)
         };
         if let Some(counted) = batch.iter().find(is_it) {
             self.body = Body::of(&counted.record);

@@ -314,7 +314,7 @@ impl Appender for RealAppender {
 }
 
 /// Read at once of the place where a batch goes.
-const LOOK_BYTES: usize = 32 << 10;
+const LOOK_BYTES: usize = 16 << 10;
 
 /// Holds a lock on the file itself, until it is closed.
 #[derive(Debug)]
