@@ -142,10 +142,30 @@ impl Journal {
             Freshness::Behind(meta) => match self.served(item_type, item_id, true) {
                 // C29: an index that is behind cannot say that something is not there.
                 Err(JournalError::NotFound { .. }) => {
-                    self.read_through(meta.as_ref(), item_type, item_id)
+                    self.found_behind(meta.as_ref(), item_type, item_id)
                 }
                 shown => shown,
             },
+        }
+    }
+
+    /// What the journal has where the index has nothing. IMPORTANT: what the index knows to be gone comes back by a later
+    /// revision only: an old copy of a segment may hold what was erased (RD-06).
+    fn found_behind(
+        &self,
+        meta: Option<&Meta>,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Shown, JournalError> {
+        let gone_rev = match self.indexed(item_type, item_id) {
+            Indexed::Known(kept) if kept.head.is_deleted => kept.head.rev,
+            Indexed::Known(_) | Indexed::Absent | Indexed::Damaged => 0,
+        };
+        let shown = self.read_through(meta, item_type, item_id)?;
+        if shown.entity_rev > gone_rev {
+            Ok(shown)
+        } else {
+            Err(absent(item_type, item_id))
         }
     }
 

@@ -128,7 +128,9 @@ fn line_behind(
     loop {
         let bytes = file.read_at(from, window)?;
         // The byte at `from` may be in the middle of a line.
-        let begin = memchr::memchr(b'\n', &bytes).map(|at| at + blank_len(&bytes[at..]));
+        let newline = memchr::memchr(b'\n', &bytes);
+        let blank = newline.map_or(0, |at| blank_len(&bytes[at..]));
+        let begin = newline.map(|at| at + blank);
         let is_all = bytes.len() < window || window > 2 * LINE_BYTES_MAX;
         match begin {
             Some(at) if at < bytes.len() => {
@@ -143,7 +145,7 @@ fn line_behind(
                 }
             }
             // Blank as far as one sees: room is at the end, so what is looked for is before it.
-            Some(at) if at > LOOK_BYTES / 2 => return Ok(None),
+            Some(_) if blank > LOOK_BYTES / 2 => return Ok(None),
             _ if is_all => return Ok(None),
             _ => {}
         }
