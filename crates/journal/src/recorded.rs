@@ -103,7 +103,8 @@ fn line_of(file: &dyn Reader, length: u64, seq: u64) -> std::io::Result<Option<(
             break;
         }
         let middle = low + (high - low) / 2;
-        match line_behind(file, middle, high)? {
+        // One byte before: the newline that a line at the very middle begins behind.
+        match line_behind(file, middle.saturating_sub(1), high)? {
             // Nothing but a piece of a line, or room: it begins before.
             None => high = middle,
             Some((at, line)) => match seq_of(&line) {
