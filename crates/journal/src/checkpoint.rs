@@ -22,6 +22,7 @@ use crate::segments;
 use crate::{ahead, blobs};
 
 pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 30;
+const HASH_BESIDE_BYTES: usize = 1 << 20;
 const SEAL: &str = ",\"sha256\":\"";
 /// The seal, 64 digits, `"}` and a newline.
 const SEAL_BYTES: usize = SEAL.len() + 64 + 3;
@@ -108,12 +109,26 @@ fn parse_hashed(bytes: &[u8]) -> Result<(Manifest<'_>, String), String> {
         .strip_prefix(SEAL.as_bytes())
         .and_then(|rest| rest.strip_suffix(b"\"}\n"))
         .ok_or("its seal is missing")?;
-    let [of_body, whole] = blobs::sha256_hex_two(body, seal);
+    let read = || -> Result<Manifest<'_>, String> {
+        let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
+        serde_json::from_str(text).map_err(|e| e.to_string())
+    };
+    let hash = || blobs::sha256_hex_two(body, seal);
+    // Each passes over all of it: a large one at the same time.
+    let ([of_body, whole], manifest) = if bytes.len() < HASH_BESIDE_BYTES {
+        (hash(), read())
+    } else {
+        std::thread::scope(|scope| {
+            let hashed = scope.spawn(hash);
+            let manifest = read();
+            let hashed = hashed.join().map_err(|_| "its hash was not reckoned");
+            hashed.map(|hashed| (hashed, manifest))
+        })?
+    };
     if digits != of_body.as_bytes() {
         return Err("its seal does not match".to_owned());
     }
-    let text = std::str::from_utf8(bytes).map_err(|e| e.to_string())?;
-    let manifest: Manifest<'_> = serde_json::from_str(text).map_err(|e| e.to_string())?;
+    let manifest = manifest?;
     if manifest.v != ENVELOPE_VERSION {
         return Err(format!("version {} is unknown", manifest.v));
     }

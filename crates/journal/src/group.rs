@@ -20,7 +20,7 @@ use crate::meta::Position;
 use crate::mutate::{Change, Committed, Plan, Receipt, Request};
 use crate::record::{Record, Text};
 use crate::segments;
-use crate::session::Session;
+use crate::session::{Files, Session};
 
 const GUESTS_MAX: usize = 64;
 /// Of all requests that ride along.
@@ -68,7 +68,7 @@ impl Journal {
         // One at a time: a request that a dead leader took over is found by its writer's name.
         let line = self.line.lock();
         let _line = line.unwrap_or_else(std::sync::PoisonError::into_inner);
-        let committed = match self.try_session()? {
+        let committed = match self.try_session_with(Files::Behind)? {
             Some(mut session) => {
                 session.phases.wait.note(Duration::ZERO);
                 session.lead(&request)
@@ -108,7 +108,7 @@ impl Journal {
             if let Some(answer) = self.answer(ticket)? {
                 return answer;
             }
-            if let Some(mut session) = self.try_session()? {
+            if let Some(mut session) = self.try_session_with(Files::Behind)? {
                 session.phases.wait.note(waited);
                 // The leader may have answered between the two looks.
                 if let Some(answer) = self.answer(ticket)? {
@@ -260,6 +260,9 @@ impl<'j> Session<'j> {
         }
         let mut plan = Plan::default();
         self.index = self.revisions();
+        if let Some(index) = &mut self.index {
+            index.hold(own.changes.len());
+        }
         plan.add(&mut self, own)?;
         let own_slots = 0..plan.slots.len();
         let mut guests = Vec::new();

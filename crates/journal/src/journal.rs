@@ -51,6 +51,8 @@ pub struct Settings {
     /// A segment from this size on gets blank room ahead: a sync into it has no new length to write down.
     pub room_from_bytes: u64,
     pub room_bytes_max: u64,
+    /// Up to so many entities, files are compared before the answer of whoever finds them doubtful; above, behind it.
+    pub files_first_max: u64,
 }
 
 impl Default for Settings {
@@ -63,6 +65,7 @@ impl Default for Settings {
             every_roll_bytes: 32 << 20,
             room_from_bytes: ROOM_FROM_BYTES,
             room_bytes_max: ROOM_BYTES_MAX,
+            files_first_max: 500,
         }
     }
 }

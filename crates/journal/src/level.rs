@@ -10,12 +10,20 @@ use crate::meta;
 use crate::read::Freshness;
 use crate::recovery::decide;
 use crate::segments;
+use crate::session::Files;
 
 impl Journal {
     /// Brings the projections level if nobody else is at it. False: look with [`Journal::observe`].
     pub fn level(&self) -> Result<bool, JournalError> {
-        if self.freshness()? == Freshness::Fresh {
-            return Ok(true);
+        self.level_with(Files::First)
+    }
+
+    /// The same; who shows one entity need not wait for the files of all the others.
+    pub(crate) fn level_with(&self, files: Files) -> Result<bool, JournalError> {
+        match self.freshness()? {
+            Freshness::Fresh => return Ok(true),
+            Freshness::Indexed if files == Files::Behind => return Ok(true),
+            Freshness::Indexed | Freshness::Behind(_) => {}
         }
         let has_segments = !segments::live(self.disk(), &self.layout)?.is_empty();
         if !has_segments || self.is_unadopted()? {
@@ -28,12 +36,12 @@ impl Journal {
         let job = self.layout.redact_job();
         if self.disk().len(&job).at(&job)?.is_some() {
             // The one exception: an erasure that has begun is ended by whoever comes first.
-            return self.begin(guard).map(|_| true);
+            return self.begin(guard, files).map(|_| true);
         }
-        self.level_under(guard)
+        self.level_under(guard, files)
     }
 
-    fn level_under(&self, guard: Box<dyn LockGuard>) -> Result<bool, JournalError> {
+    fn level_under(&self, guard: Box<dyn LockGuard>, files: Files) -> Result<bool, JournalError> {
         let unsynced = self.layout.unsynced();
         if self.disk().len(&unsynced).at(&unsynced)?.is_some() {
             // What may not be on the disk is written again first, and that is a writer's.
@@ -45,6 +53,7 @@ impl Journal {
         }
         let live = segments::live(self.disk(), &self.layout)?;
         let (mut session, tail, tail_next) = self.at_end(guard, &live, &meta)?;
+        session.files = files;
         if session.next_seq > tail_next {
             // The journal's end is lost: what the files hold may be all that is left, and a reader tells.
             return Ok(false);

@@ -8,6 +8,7 @@
 
 pub mod action;
 mod ahead;
+mod batch;
 mod blobs;
 pub mod checkpoint;
 mod cursor;
@@ -34,6 +35,7 @@ mod quarantine;
 mod read;
 mod reconcile;
 pub mod record;
+mod recorded;
 pub mod recovery;
 mod redact;
 pub mod reduce;

@@ -10,6 +10,9 @@ use crate::phases::Phases;
 
 const META_BYTES_MAX: u64 = 64 << 10;
 const META_VERSION: u8 = 1;
+/// The index is level with the journal, the files were not compared yet. A build that knows nothing of that does not
+/// believe such a cache, and compares everything.
+const META_UNPROVEN_VERSION: u8 = 2;
 
 /// A place in the journal: a segment by its first seq, and a byte in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -73,6 +76,19 @@ impl Meta {
         }
     }
 
+    /// Whether the files behind the index were not compared since it was made.
+    pub fn is_unproven(&self) -> bool {
+        self.v == META_UNPROVEN_VERSION
+    }
+
+    pub fn set_unproven(&mut self, is_unproven: bool) {
+        self.v = if is_unproven {
+            META_UNPROVEN_VERSION
+        } else {
+            META_VERSION
+        };
+    }
+
     /// After a power cut the cache may be newer or older than what it speaks of.
     pub fn survives(&self, boot: Option<&str>) -> bool {
         self.clean || self.boot.as_deref() == boot
@@ -90,7 +106,11 @@ pub fn read(disk: &dyn Disk, layout: &Layout) -> Result<MetaFound, JournalError>
         Err(error) => return Err(error).at(&path),
     };
     Ok(match serde_json::from_slice::<Meta>(&bytes) {
-        Ok(meta) if meta.v == META_VERSION && meta.next_seq > 0 => MetaFound::Good(meta),
+        Ok(meta)
+            if (META_VERSION..=META_UNPROVEN_VERSION).contains(&meta.v) && meta.next_seq > 0 =>
+        {
+            MetaFound::Good(meta)
+        }
         _ => MetaFound::Damaged,
     })
 }

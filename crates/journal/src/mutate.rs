@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use serde_json::value::RawValue;
 
 use crate::action::{Action, ActionClass, Mode};
+use crate::batch::{Draft, Written};
 use crate::blobs;
 use crate::error::JournalError;
 use crate::federation::owner_of;
@@ -14,7 +14,7 @@ use crate::format::{INLINE_PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, is_item_id};
 use crate::journal::{Journal, Who};
 use crate::registry::TypeClass;
 use crate::revisions::Kept;
-use crate::session::{Draft, Session, Written};
+use crate::session::Session;
 use crate::text::to_text;
 
 /// What a caller wants to become true of one entity.
@@ -154,7 +154,11 @@ impl<'j> Committed<'j> {
         if let Some(written) = self.written.take() {
             let clock = &session.journal.world.clock;
             let begun = clock.mono();
-            session.apply(&written)?;
+            if session.is_unproven {
+                session.reconcile_full()?;
+            } else {
+                session.apply(&written)?;
+            }
             let took = clock.mono().saturating_sub(begun);
             session.phases.project.note(took);
             session.make_room();
@@ -163,6 +167,9 @@ impl<'j> Committed<'j> {
                 // Off the answer's path. Where it fails, the next mutation finds the segment full and meets the reason.
                 let _ = session.roll();
             }
+        }
+        if session.is_unproven {
+            session.reconcile_full()?;
         }
         for (item_type, item_id, document) in self.ephemeral.drain(..) {
             session
@@ -181,7 +188,7 @@ impl Drop for Committed<'_> {
 }
 
 /// The action, the revision, the document's text.
-type Planned = (Action, Option<u64>, Option<Box<RawValue>>);
+type Planned = (Action, Option<u64>, Option<String>);
 
 impl Plan {
     /// Nothing of a request is added when any of it is refused.
@@ -239,7 +246,7 @@ impl Plan {
         let journal = session.journal;
         check_words(journal, change)?;
         let mode = journal.mode;
-        let (action, rev, raw) = if change.is_of_entity(mode) {
+        let (action, rev, text) = if change.is_of_entity(mode) {
             match self.entity(session, change)? {
                 Some(planned) => planned,
                 None => {
@@ -254,9 +261,9 @@ impl Plan {
             check_event(action, change, mode)?;
             (action, None, None)
         };
-        let (payload, blob) = match raw {
+        let (payload, blob) = match text {
             None => (None, None),
-            Some(raw) => stored_raw(journal, raw)?,
+            Some(text) => stored_text(journal, text)?,
         };
         self.slots.push(Some(self.drafts.len()));
         self.drafts.push(Draft {
@@ -303,13 +310,13 @@ impl Plan {
             (None, None, _) => Action::Delete,
         };
         check_entity(journal, action, wanted, is_live, change)?;
-        let raw = wanted.map(to_raw).transpose()?;
-        if let (Action::Update, Some(wanted), Some(raw)) = (action, wanted, &raw) {
+        let text = wanted.map(to_text);
+        if let (Action::Update, Some(wanted), Some(text)) = (action, wanted, &text) {
             let held = match &ahead {
                 Some(Ahead { text, .. }) => text
                     .as_ref()
                     .and_then(|text| serde_json::from_str(text).ok()),
-                None => held(journal, (item_type, item_id), kept, (wanted, raw.get()))?,
+                None => held(journal, (item_type, item_id), kept, (wanted, text))?,
             };
             let registry = &journal.registry;
             if let Some(held) = held
@@ -326,10 +333,10 @@ impl Plan {
         }
         let next = Ahead {
             rev: rev + 1,
-            text: raw.as_ref().map(|raw| raw.get().to_owned()),
+            text: text.clone(),
         };
         self.ahead.insert(key, next);
-        Ok(Some((action, Some(rev + 1), raw)))
+        Ok(Some((action, Some(rev + 1), text)))
     }
 }
 
@@ -340,9 +347,13 @@ fn held(
     kept: Option<Kept>,
     (wanted, text): (&Value, &str),
 ) -> Result<Option<Value>, JournalError> {
-    let Some(kept) = kept.filter(|k| !k.head.is_deleted && !k.is_divergent) else {
+    let Some(kept) = kept.filter(|k| !k.head.is_deleted && (!k.is_divergent || k.is_unproven))
+    else {
         return Ok(None);
     };
+    if kept.is_unproven {
+        return journal.recorded_document(item_type, item_id, &kept.head);
+    }
     // Another mark is another document, and its file need not be read; the same mark proves nothing.
     if kept.document != 0 && kept.document != journal.mark_of(item_type, wanted, text) {
         return Ok(None);
@@ -450,22 +461,17 @@ fn check_event(action: Action, change: &Change, mode: Mode) -> Result<(), Journa
     Ok(())
 }
 
-type Stored = (Option<Box<RawValue>>, Option<(String, u64)>);
+type Stored = (Option<String>, Option<(String, u64)>);
 
 /// Inline, or in a blob that is on the disk before the record that names it.
 pub(crate) fn stored(journal: &Journal, document: &Value) -> Result<Stored, JournalError> {
-    stored_raw(journal, to_raw(document)?)
+    stored_text(journal, to_text(document))
 }
 
-fn to_raw(document: &Value) -> Result<Box<RawValue>, JournalError> {
-    RawValue::from_string(to_text(document)).map_err(JournalError::refused)
-}
-
-fn stored_raw(journal: &Journal, raw: Box<RawValue>) -> Result<Stored, JournalError> {
-    let text = raw.get();
+fn stored_text(journal: &Journal, text: String) -> Result<Stored, JournalError> {
     if text.len() > INLINE_PAYLOAD_BYTES_MAX {
         let sha256 = blobs::put(journal.disk(), &journal.layout, text.as_bytes())?;
         return Ok((None, Some((sha256, text.len() as u64))));
     }
-    Ok((Some(raw), None))
+    Ok((Some(text), None))
 }

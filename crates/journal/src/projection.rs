@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::batch::Written;
 use crate::blobs;
 use crate::disk::{is_not_plain, read_if_there, replace};
 use crate::error::{At, JournalError};
@@ -15,7 +16,7 @@ use crate::reduce::Head;
 use crate::replay::{Body, Entity, Known, Replay};
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
-use crate::session::{Session, Written};
+use crate::session::Session;
 use crate::text::to_text;
 
 /// A pretty document is longer than its payload; by how much is the nesting's affair.
@@ -64,6 +65,7 @@ impl Projected {
                 Self::Level(mark) => mark,
                 Self::Divergent => 0,
             },
+            is_unproven: false,
         }
     }
 }

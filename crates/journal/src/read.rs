@@ -11,6 +11,7 @@ use crate::registry::TypeClass;
 use crate::replay::{Entity, Known, Replay};
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
+use crate::session::Files;
 
 /// How often a reader looks again when a writer changed the file under it.
 const TRIES_MAX: usize = 8;
@@ -39,6 +40,8 @@ const NOT_RECORDED: &str =
 pub enum Freshness {
     /// The projections equal the journal.
     Fresh,
+    /// The revision index does; the files were not compared yet, and nobody reads them.
+    Indexed,
     /// They are behind, by what lies after this cache.
     Behind(Option<Meta>),
 }
@@ -82,11 +85,11 @@ impl Journal {
             && (length == end
                 || meta.reach == Some(length)
                     && segments::is_blank_from(self.disk(), &path, end, length)?);
-        if is_level {
-            Ok(Freshness::Fresh)
-        } else {
-            Ok(Freshness::Behind(Some(meta)))
-        }
+        Ok(match is_level {
+            true if meta.is_unproven() => Freshness::Indexed,
+            true => Freshness::Fresh,
+            false => Freshness::Behind(Some(meta)),
+        })
     }
 
     /// What a writer does before it writes, notes and repairs included, if nobody else is at it.
@@ -106,7 +109,7 @@ impl Journal {
             return self.of_file(item_type, item_id);
         }
         // A full disk, a folder that cannot be written: no reason not to read.
-        if self.level().unwrap_or(false) {
+        if self.level_with(Files::Behind).unwrap_or(false) {
             return self.served(item_type, item_id, false);
         }
         let shown = self.observe(item_type, item_id);
@@ -131,12 +134,38 @@ impl Journal {
     /// The same without a lock and without a write.
     pub fn observe(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
         match self.freshness()? {
-            Freshness::Fresh => self.served(item_type, item_id, false),
+            Freshness::Fresh | Freshness::Indexed => self.served(item_type, item_id, false),
             Freshness::Behind(None) if self.is_unadopted()? => self.of_clone(item_type, item_id),
             Freshness::Behind(meta) if self.registry.class(item_type) == TypeClass::Execution => {
                 self.read_through(meta.as_ref(), item_type, item_id)
             }
-            Freshness::Behind(_) => self.served(item_type, item_id, true),
+            Freshness::Behind(meta) => match self.served(item_type, item_id, true) {
+                // C29: an index that is behind cannot say that something is not there.
+                Err(JournalError::NotFound { .. }) => {
+                    self.found_behind(meta.as_ref(), item_type, item_id)
+                }
+                shown => shown,
+            },
+        }
+    }
+
+    /// What the journal has where the index has nothing. IMPORTANT: what the index knows to be gone comes back by a later
+    /// revision only: an old copy of a segment may hold what was erased (RD-06).
+    fn found_behind(
+        &self,
+        meta: Option<&Meta>,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Shown, JournalError> {
+        let gone_rev = match self.indexed(item_type, item_id) {
+            Indexed::Known(kept) if kept.head.is_deleted => kept.head.rev,
+            Indexed::Known(_) | Indexed::Absent | Indexed::Damaged => 0,
+        };
+        let shown = self.read_through(meta, item_type, item_id)?;
+        if shown.entity_rev > gone_rev {
+            Ok(shown)
+        } else {
+            Err(absent(item_type, item_id))
         }
     }
 
@@ -148,6 +177,14 @@ impl Journal {
                 Indexed::Known(_) | Indexed::Absent => return Err(absent(item_type, item_id)),
                 Indexed::Damaged => break,
             };
+            if kept.is_unproven {
+                match self.recorded_document(item_type, item_id, &kept.head)? {
+                    Some(payload) => {
+                        return Ok(shown_as(item_type, item_id, &kept, payload, stale));
+                    }
+                    None => break,
+                }
+            }
             if kept.is_divergent {
                 break;
             }
@@ -160,14 +197,7 @@ impl Journal {
             }
             // Revision and file belong together only if neither changed meanwhile.
             if self.indexed(item_type, item_id) == Indexed::Known(kept) {
-                return Ok(Shown {
-                    item_type: item_type.to_owned(),
-                    item_id: item_id.to_owned(),
-                    entity_rev: kept.head.rev,
-                    payload,
-                    stale,
-                    note: None,
-                });
+                return Ok(shown_as(item_type, item_id, &kept, payload, stale));
             }
         }
         let rebuilt = self.rebuild(0)?;
@@ -294,6 +324,17 @@ impl Journal {
             Some(entity) => self.shown(item_type, item_id, Some(entity)),
             None => self.served(item_type, item_id, false),
         }
+    }
+}
+
+fn shown_as(item_type: &str, item_id: &str, kept: &Kept, payload: Value, stale: bool) -> Shown {
+    Shown {
+        item_type: item_type.to_owned(),
+        item_id: item_id.to_owned(),
+        entity_rev: kept.head.rev,
+        payload,
+        stale,
+        note: None,
     }
 }
 

@@ -9,15 +9,15 @@ use std::io::ErrorKind;
 use serde_json::Value;
 
 use crate::ahead;
+use crate::checkpoint::Rebuilt;
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::projection::{Projected, pretty};
-use crate::record::Record;
 use crate::replay::{Body, Entity};
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
-use crate::session::Session;
+use crate::session::{Files, Session};
 
 /// What may become of a file that no record explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +88,7 @@ struct PastReader<'j> {
 impl<'a> Sink<'a> for PastReader<'_> {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         for record in batch.iter().map(|counted| &counted.record) {
-            let Some((item_id, body)) = record.item_id.as_ref().zip(body_of(record)) else {
+            let Some((item_id, body)) = record.item_id.as_ref().zip(Body::of(record)) else {
                 continue;
             };
             let item_type = record.item_type.as_str();
@@ -100,17 +100,6 @@ impl<'a> Sink<'a> for PastReader<'_> {
     }
 
     fn damage(&mut self, _: Damage) {}
-}
-
-fn body_of(record: &Record<'_>) -> Option<Body> {
-    match (record.payload, &record.payload_ref) {
-        (Some(payload), _) => Some(Body::Inline(payload.get().into())),
-        (None, Some(blob)) => Some(Body::Blob {
-            sha256: blob.sha256.as_str().into(),
-            bytes: blob.bytes,
-        }),
-        (None, None) => None,
-    }
 }
 
 /// Fewer than this are written one after the other.
@@ -253,16 +242,39 @@ impl Session<'_> {
         self.reconcile_all(true)
     }
 
-    fn reconcile_all(&mut self, is_asked: bool) -> Result<(), JournalError> {
+    /// The same, or the index alone where the files are many and come behind an answer.
+    pub(crate) fn reconcile_due(&mut self) -> Result<(), JournalError> {
         let journal = self.journal;
         let rebuilt = journal.rebuild(0)?;
+        let is_few = rebuilt.replay.live_count() <= journal.settings.files_first_max;
+        if self.files == Files::First || is_few {
+            return self.compare_all(&rebuilt, false);
+        }
+        let all = rebuilt.replay.entities();
+        let heads: Vec<_> = all.iter().map(|(t, id, e)| (*t, *id, e.head)).collect();
+        let path = journal.layout.revisions();
+        Revisions::build_unproven(journal.disk(), &path, &heads, self.revisions().as_ref())?;
+        self.is_unproven = true;
+        self.write_meta(false)
+    }
+
+    fn reconcile_all(&mut self, is_asked: bool) -> Result<(), JournalError> {
+        let rebuilt = self.journal.rebuild(0)?;
+        self.compare_all(&rebuilt, is_asked)
+    }
+
+    fn compare_all(&mut self, rebuilt: &Rebuilt, is_asked: bool) -> Result<(), JournalError> {
+        let journal = self.journal;
         let is_whole = rebuilt.replay.gaps.open().is_empty();
-        let old = self.revisions();
+        let all = rebuilt.replay.entities();
+        let mut old = self.revisions();
+        if let Some(old) = &mut old {
+            old.hold(all.len());
+        }
         let before_of = |item_type: &str, item_id: &str| {
             let old = old.as_ref();
             old.and_then(|old| old.get(item_type, item_id).ok().flatten())
         };
-        let all = rebuilt.replay.entities();
         let there = journal.names_there(&all)?;
         let mut absent = all.clone();
         absent.retain(|(item_type, item_id, entity)| {
@@ -303,6 +315,7 @@ impl Session<'_> {
         }
         let path = journal.layout.revisions();
         Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
+        self.is_unproven = false;
         self.write_meta(false)
     }
 }

@@ -15,6 +15,10 @@ use crate::format::{
     is_item_id, is_item_type, is_sha256,
 };
 
+/// What stands before a payload, and before what follows it.
+const PAYLOAD_OPEN: &[u8] = b",\"payload\":";
+const BATCH_OPEN: &[u8] = b",\"batch\":";
+
 /// Text that borrows from the line where it stands there without escapes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
@@ -212,9 +216,26 @@ pub fn decode(line: &[u8]) -> Result<(Record<'_>, u32), LineFault> {
 impl Record<'_> {
     /// Appends the framed line, `LF json LF`; the bytes of the line alone are `range`.
     pub fn encode_into(&self, buffer: &mut Vec<u8>) -> Result<Encoded, LineFault> {
+        self.encode_with(None, buffer)
+    }
+
+    /// The same with the text of a document as its payload, which was written by this program and is not read again.
+    pub(crate) fn encode_with(
+        &self,
+        payload: Option<&str>,
+        buffer: &mut Vec<u8>,
+    ) -> Result<Encoded, LineFault> {
         buffer.push(b'\n');
         let start = buffer.len();
         serde_json::to_writer(&mut *buffer, self).map_err(|_| LineFault::NotARecord)?;
+        if let Some(text) = payload {
+            // Nowhere else: inside of a text its quotes would be escaped.
+            let at = memchr::memmem::rfind(&buffer[start..], BATCH_OPEN);
+            let behind = buffer.split_off(start + at.ok_or(LineFault::NotARecord)?);
+            buffer.extend_from_slice(PAYLOAD_OPEN);
+            buffer.extend_from_slice(text.as_bytes());
+            buffer.extend_from_slice(&behind);
+        }
         // The closing brace comes back behind the checksum.
         buffer.pop();
         let crc = crc_of(&buffer[start..]);
@@ -235,15 +256,20 @@ impl Record<'_> {
 
     /// The rules of the record's class; the same for what we write and for what we read.
     pub fn check(&self, mode: Mode) -> Result<(), RuleFault> {
+        self.check_with(false, mode)
+    }
+
+    /// The same where its payload is at hand as a text.
+    pub(crate) fn check_with(&self, has_text: bool, mode: Mode) -> Result<(), RuleFault> {
         let name = self.action.as_str();
         let needs = self.action.needs(mode);
         let verb = |is_there: bool| if is_there { "must not have" } else { "needs" };
         let has = (
-            self.has_payload(),
+            self.has_payload() || has_text,
             self.item_id.is_some(),
             self.entity_rev.is_some(),
         );
-        if self.payload.is_some() && self.payload_ref.is_some() {
+        if (self.payload.is_some() || has_text) && self.payload_ref.is_some() {
             return Err(RuleFault::TwoPayloads);
         }
         if self.redacted.is_some() {

@@ -30,6 +30,8 @@ pub struct Found {
     pub is_same_boot: bool,
     /// The projections are at the end of the journal.
     pub is_applied: bool,
+    /// The index is, and the files behind it were never compared: their writer died behind its answer.
+    pub is_unproven: bool,
 }
 
 /// How the projections come level with the journal.
@@ -38,6 +40,8 @@ pub enum Reconcile {
     Nothing,
     /// From where the cache says that they are.
     Gap,
+    /// The index is level; every file is compared with it.
+    Files,
     /// From the newest checkpoint, every entity compared.
     Full,
 }
@@ -67,8 +71,13 @@ pub fn decide(found: Found) -> Steps {
         (MetaState::Ahead, _, _) => Reconcile::Full,
         // A power cut may have kept the cache and lost the projections.
         (_, false, _) => Reconcile::Full,
+        // Files that were never compared are not brought forward one by one.
+        (MetaState::Behind, true, _) | (MetaState::Level, true, false) if found.is_unproven => {
+            Reconcile::Full
+        }
         (MetaState::Behind, true, _) => Reconcile::Gap,
         (MetaState::Level, true, false) => Reconcile::Gap,
+        (MetaState::Level, true, true) if found.is_unproven => Reconcile::Files,
         (MetaState::Level, true, true) => Reconcile::Nothing,
     };
     Steps {
@@ -96,13 +105,14 @@ mod tests {
     fn every_combination_has_its_steps_and_the_rules_hold_in_all_of_them() {
         let mut seen = 0;
         for meta in METAS {
-            for bits in 0..16_u8 {
+            for bits in 0..32_u8 {
                 let found = Found {
                     meta,
                     is_torn: bits & 1 != 0,
                     is_unsynced: bits & 2 != 0,
                     is_same_boot: bits & 4 != 0,
                     is_applied: bits & 8 != 0,
+                    is_unproven: bits & 16 != 0,
                 };
                 let steps = decide(found);
                 seen += 1;
@@ -118,10 +128,15 @@ mod tests {
                 if !found.is_same_boot {
                     assert_eq!(steps.reconcile, Reconcile::Full);
                 }
-                let is_calm = meta == MetaState::Level && found.is_same_boot && found.is_applied;
+                let is_level = meta == MetaState::Level && found.is_same_boot && found.is_applied;
+                let is_calm = is_level && !found.is_unproven;
                 assert_eq!(steps.reconcile == Reconcile::Nothing, is_calm, "{found:?}");
+                // Files that nobody compared are never taken for level, and never brought forward as if they were.
+                let is_files = steps.reconcile == Reconcile::Files;
+                assert_eq!(is_files, is_level && found.is_unproven, "{found:?}");
+                assert!(!found.is_unproven || steps.reconcile != Reconcile::Gap);
             }
         }
-        assert_eq!(seen, 80);
+        assert_eq!(seen, 160);
     }
 }

@@ -27,6 +27,20 @@ pub enum Body {
     Gone,
 }
 
+impl Body {
+    /// What a record puts; None where it has no content.
+    pub fn of(record: &Record<'_>) -> Option<Self> {
+        match (record.payload, &record.payload_ref) {
+            (Some(payload), _) => Some(Self::Inline(payload.get().into())),
+            (None, Some(blob)) => Some(Self::Blob {
+                sha256: blob.sha256.as_str().into(),
+                bytes: blob.bytes,
+            }),
+            (None, None) => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entity {
     pub head: Head,
@@ -235,8 +249,11 @@ impl<K: Known> Replay<K> {
         };
         let (item_type, item_id) = (record.item_type.as_str(), item_id.as_str());
         let class = self.registry.class(item_type);
-        let held = self.get(item_type, item_id).map(|entity| entity.head);
-        let current = held.or_else(|| self.known.head(item_type, item_id));
+        let held = self.get(item_type, item_id);
+        let before = held.and_then(|held| held.provenance.as_ref()?.after_own());
+        let current = held
+            .map(|held| held.head)
+            .or_else(|| self.known.head(item_type, item_id));
         let verdict = reduce(current.as_ref(), record, counted.crc, class, self.mode);
         let foreign = self.foreign(record);
         // Revisions of another origin may skip or tie with ours: it was decided when they were taken in.
@@ -247,7 +264,7 @@ impl<K: Known> Replay<K> {
             self.odd(oddity, record);
         }
         if let Some(effect) = verdict.effect {
-            self.apply(effect, record, counted.crc, foreign);
+            self.apply(effect, record, counted.crc, foreign.or(before));
         }
     }
 
@@ -270,21 +287,17 @@ impl<K: Known> Replay<K> {
         effect: Effect,
         record: &Record<'_>,
         crc: u32,
-        foreign: Option<Provenance>,
+        provenance: Option<Provenance>,
     ) {
-        let body = match (effect, record.payload, &record.payload_ref) {
-            (Effect::Delete, _, _) => Body::Gone,
-            (Effect::Put, Some(payload), _) => Body::Inline(payload.get().into()),
-            (Effect::Put, None, Some(blob)) => Body::Blob {
-                sha256: blob.sha256.as_str().into(),
-                bytes: blob.bytes,
-            },
-            (Effect::Put, None, None) => return,
+        let body = match effect {
+            Effect::Delete => Some(Body::Gone),
+            Effect::Put => Body::of(record),
+        };
+        let Some(body) = body else {
+            return;
         };
         let (t, id) = (record.item_type.as_str(), record.item_id.as_ref());
         let id = id.map_or("", |id| id.as_str());
-        let before = self.get(t, id).and_then(|held| held.provenance.as_ref());
-        let provenance = foreign.or_else(|| before.and_then(|before| before.after_own()));
         let entity = Entity {
             head: Head {
                 rev: record.entity_rev.unwrap_or(0),

@@ -2,7 +2,8 @@
 //!
 //! A cache beside the projections (C43). A slot whose checksum is wrong says so; it is never believed.
 
-use std::collections::HashSet;
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -19,8 +20,11 @@ const CAPACITY_MIN: u64 = 64;
 const CAPACITY_MAX: u64 = 1 << 28;
 /// Slots read at once while probing.
 const PROBE_SLOTS: u64 = 8;
+/// A question by itself costs a call, as much as reading so many bytes.
+const HOLD_BYTES_EACH: usize = 2 << 10;
 const DELETED: u32 = 1;
 const DIVERGENT: u32 = 2;
+const UNPROVEN: u32 = 4;
 
 const _: () = assert!(KEY_BYTES + 8 + 8 + 4 + 4 + 4 + 4 == SLOT_BYTES);
 
@@ -34,6 +38,9 @@ pub struct Kept {
     pub is_divergent: bool,
     /// CRC-32C of the document that was projected, without its ephemeral fields; 0: not known.
     pub document: u32,
+    /// Its file was not compared since this was taken from the journal: nobody reads it. The two before speak of the
+    /// file as an index before this one knew it.
+    pub is_unproven: bool,
 }
 
 impl Kept {
@@ -43,6 +50,20 @@ impl Kept {
             head,
             is_divergent: false,
             document: 0,
+            is_unproven: false,
+        }
+    }
+
+    /// As the journal has it, with what an older index knew of its file; one that was ahead stays (never regress).
+    fn unproven(head: Head, before: Option<Self>) -> Self {
+        match before {
+            Some(kept) if kept.head.rev > head.rev => kept,
+            before => Self {
+                head,
+                is_divergent: before.is_none_or(|kept| kept.is_divergent),
+                document: before.map_or(0, |kept| kept.document),
+                is_unproven: true,
+            },
         }
     }
 }
@@ -54,6 +75,8 @@ pub struct Revisions<'d> {
     file: Box<dyn Reader>,
     capacity: u64,
     count: u64,
+    /// All of it, where many are asked for; what is put goes to the file alone, and ends it.
+    held: Option<Vec<u8>>,
 }
 
 fn key(item_type: &str, item_id: &str) -> Key {
@@ -82,7 +105,8 @@ fn encode(key: &Key, kept: &Kept) -> [u8; SLOT_BYTES] {
     slot[32..36].copy_from_slice(&kept.head.crc.to_le_bytes());
     let deleted = if kept.head.is_deleted { DELETED } else { 0 };
     let divergent = if kept.is_divergent { DIVERGENT } else { 0 };
-    slot[36..40].copy_from_slice(&(deleted | divergent).to_le_bytes());
+    let unproven = if kept.is_unproven { UNPROVEN } else { 0 };
+    slot[36..40].copy_from_slice(&(deleted | divergent | unproven).to_le_bytes());
     slot[40..44].copy_from_slice(&kept.document.to_le_bytes());
     let crc = crc32c::crc32c(&slot[..44]);
     slot[44..].copy_from_slice(&crc.to_le_bytes());
@@ -117,6 +141,7 @@ fn decode(slot: &[u8]) -> Slot {
         },
         is_divergent: flags & DIVERGENT != 0,
         document: word(&slot[40..44]),
+        is_unproven: flags & UNPROVEN != 0,
     };
     Slot::Full(key, kept)
 }
@@ -162,6 +187,7 @@ impl<'d> Revisions<'d> {
             file,
             capacity,
             count,
+            held: None,
         })
     }
 
@@ -200,6 +226,30 @@ impl<'d> Revisions<'d> {
         Self::lay_out(disk, path, keyed)
     }
 
+    /// Heads alone, their files not looked at; what the old index knows of these stays with them.
+    pub fn build_unproven(
+        disk: &'d dyn Disk,
+        path: &Path,
+        heads: &[(&str, &str, Head)],
+        old: Option<&Self>,
+    ) -> Result<Self, JournalError> {
+        let held = old.filter(|old| old.count > 0).map(Self::all);
+        // One that is damaged knows nothing for sure.
+        let mut held: HashMap<Key, Kept> = match held {
+            Some(Ok(held)) => held.into_iter().collect(),
+            Some(Err(_)) | None => HashMap::new(),
+        };
+        let mut keyed = Vec::with_capacity(heads.len());
+        for (item_type, item_id, head) in heads {
+            let key = key(item_type, item_id);
+            let before = held.remove(&key);
+            keyed.push((key, Kept::unproven(*head, before)));
+        }
+        // An entity that the journal lost keeps its revision.
+        keyed.extend(held);
+        Self::lay_out(disk, path, keyed)
+    }
+
     fn lay_out(
         disk: &'d dyn Disk,
         path: &Path,
@@ -229,6 +279,7 @@ impl<'d> Revisions<'d> {
             file: disk.open_read(path).at(path)?,
             capacity,
             count,
+            held: None,
         })
     }
 
@@ -244,10 +295,11 @@ impl<'d> Revisions<'d> {
         while looked < self.capacity {
             let run = PROBE_SLOTS.min(self.capacity - at);
             let wanted_bytes = usize::try_from(run).unwrap_or(1) * SLOT_BYTES;
-            let bytes = self
-                .file
-                .read_at((at + 1) * SLOT_BYTES_U64, wanted_bytes)
-                .at(&self.path)?;
+            let offset = (at + 1) * SLOT_BYTES_U64;
+            let bytes = match self.held_piece(offset, wanted_bytes) {
+                Some(piece) => Cow::Borrowed(piece),
+                None => Cow::Owned(self.file.read_at(offset, wanted_bytes).at(&self.path)?),
+            };
             for slot in bytes.chunks(SLOT_BYTES) {
                 match decode(slot) {
                     Slot::Empty => return Ok((at, None)),
@@ -264,6 +316,21 @@ impl<'d> Revisions<'d> {
         Err(self.damaged())
     }
 
+    /// One read for many questions, where the file is not much longer than they are.
+    pub fn hold(&mut self, questions: usize) {
+        let bytes = (self.capacity + 1) * SLOT_BYTES_U64;
+        let is_worth_it = bytes <= (questions * HOLD_BYTES_EACH) as u64;
+        if is_worth_it && let Ok(length) = usize::try_from(bytes) {
+            // What cannot be read so is read slot by slot, and says why.
+            self.held = self.file.read_at(0, length).ok();
+        }
+    }
+
+    fn held_piece(&self, offset: u64, bytes: usize) -> Option<&[u8]> {
+        let from = usize::try_from(offset).ok()?;
+        self.held.as_ref()?.get(from..from + bytes)
+    }
+
     fn damaged(&self) -> JournalError {
         JournalError::Damaged {
             path: self.path.clone(),
@@ -273,6 +340,7 @@ impl<'d> Revisions<'d> {
 
     pub fn put(&mut self, item_type: &str, item_id: &str, kept: Kept) -> Result<(), JournalError> {
         let key = key(item_type, item_id);
+        self.held = None;
         let (at, before) = self.probe(&key)?;
         if before.is_none() && (self.count + 1) * 2 > self.capacity {
             let mut entries = self.all()?;
@@ -322,6 +390,7 @@ mod tests {
             },
             is_divergent: rev.is_multiple_of(5),
             document: 11,
+            is_unproven: rev.is_multiple_of(7),
         }
     }
 

@@ -3,12 +3,15 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+use serde_json::value::RawValue;
+
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
 use crate::format::{SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, filled_len, is_blank, scan};
 use crate::meta::Meta;
+use crate::notes::MetaPayload;
 use crate::record::decode;
 
 /// First seqs of the live segments, rising. The last one is the active segment.
@@ -120,6 +123,7 @@ fn cached_tail(
         reach,
         last_seq: Some(last.seq),
         torn: None,
+        repaired: None,
     }))
 }
 
@@ -148,6 +152,8 @@ pub struct Tail {
     pub last_seq: Option<u64>,
     /// What lies behind it and counts for nothing.
     pub torn: Option<Range<u64>>,
+    /// The last record is a `seq_repair`: the next seq of the cache that it found stale.
+    pub repaired: Option<u64>,
 }
 
 /// Reads the last few KB of a segment, more only where a batch is longer than that.
@@ -197,6 +203,7 @@ pub fn tail(
                 reach,
                 last_seq: end.last_seq,
                 torn: first.map(|at| start + (from + at) as u64..bytes),
+                repaired: end.repaired,
             });
         }
         window = window.saturating_mul(2);
@@ -207,6 +214,7 @@ pub fn tail(
 struct End {
     last_seq: Option<u64>,
     counted_to: u64,
+    repaired: Option<u64>,
 }
 
 impl<'a> Sink<'a> for End {
@@ -215,6 +223,12 @@ impl<'a> Sink<'a> for End {
             // The largest of the batch: a record that was appended again carries its old seq.
             self.last_seq = self.last_seq.max(Some(last.record.seq));
             self.counted_to = last.place.end;
+            let text = last.record.payload.map(RawValue::get);
+            self.repaired = match text.and_then(|text| MetaPayload::parse(last.record.action, text))
+            {
+                Some(MetaPayload::SeqRepair(repair)) => Some(repair.meta_next_seq),
+                _ => None,
+            };
         }
     }
 

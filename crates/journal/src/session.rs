@@ -2,19 +2,15 @@
 
 use std::time::Duration;
 
-use serde_json::value::RawValue;
-
-use crate::action::{Action, Mode};
+use crate::action::Mode;
 use crate::disk::LockGuard;
 use crate::error::{At, JournalError};
-use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, segment_name};
-use crate::journal::{Journal, Who};
+use crate::format::segment_name;
+use crate::journal::Journal;
 use crate::meta::{self, Meta, MetaFound, Position};
 use crate::notes::{MetaPayload, Note, SeqRepair};
 use crate::phases::Phases;
-use crate::record::{Batch, PayloadRef, Record};
 use crate::recovery::{Found, MetaState, Reconcile, Steps, decide};
-use crate::registry::JOURNAL;
 use crate::revisions::Revisions;
 use crate::segments::{self, Tail};
 use crate::{blobs, checkpoint};
@@ -23,28 +19,13 @@ const LOCK_SLEEP_MIN: Duration = Duration::from_micros(100);
 const LOCK_SLEEP_MAX: Duration = Duration::from_millis(2);
 const OWNER_BYTES_MAX: usize = 256;
 
-/// A record that is about to be written; the session gives it seq, time and batch.
-#[derive(Debug, Clone)]
-pub(crate) struct Draft {
-    pub(crate) action: Action,
-    pub(crate) item_type: String,
-    pub(crate) item_id: Option<String>,
-    pub(crate) entity_rev: Option<u64>,
-    pub(crate) summary: Option<String>,
-    pub(crate) payload: Option<Box<RawValue>>,
-    pub(crate) blob: Option<(String, u64)>,
-    pub(crate) who: Who,
-    pub(crate) writer: String,
-}
-
-/// A batch that is on the disk.
-#[derive(Debug)]
-pub(crate) struct Written {
-    pub(crate) batch: String,
-    pub(crate) first_seq: u64,
-    pub(crate) buffer: Vec<u8>,
-    /// Where the buffer begins.
-    pub(crate) base: Position,
+/// When doubtful files are compared with the journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Files {
+    /// Before anything else.
+    First,
+    /// Where there are many of them: behind the answer. The index alone comes first, and serves.
+    Behind,
 }
 
 pub(crate) struct Session<'j> {
@@ -59,6 +40,9 @@ pub(crate) struct Session<'j> {
     pub(crate) phases: Phases,
     /// The revision index while a mutation is planned, and only then: whoever writes another one puts it under the name.
     pub(crate) index: Option<Revisions<'j>>,
+    pub(crate) files: Files,
+    /// The index is level and the files were not compared: [`Session::reconcile_full`] does that.
+    pub(crate) is_unproven: bool,
     _guard: Box<dyn LockGuard>,
 }
 
@@ -99,6 +83,13 @@ impl Journal {
 
     /// None when somebody else holds the lock.
     pub(crate) fn try_session(&self) -> Result<Option<Session<'_>>, JournalError> {
+        self.try_session_with(Files::First)
+    }
+
+    pub(crate) fn try_session_with(
+        &self,
+        files: Files,
+    ) -> Result<Option<Session<'_>>, JournalError> {
         let path = self.layout.lock();
         let guard = match self.disk().try_lock(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -110,7 +101,7 @@ impl Journal {
             other => other,
         };
         let guard = guard.at(&path)?;
-        guard.map(|guard| self.begin(guard)).transpose()
+        guard.map(|guard| self.begin(guard, files)).transpose()
     }
 
     pub(crate) fn busy(&self, waited: Duration) -> JournalError {
@@ -125,7 +116,11 @@ impl Journal {
         }
     }
 
-    pub(crate) fn begin(&self, mut guard: Box<dyn LockGuard>) -> Result<Session<'_>, JournalError> {
+    pub(crate) fn begin(
+        &self,
+        mut guard: Box<dyn LockGuard>,
+        files: Files,
+    ) -> Result<Session<'_>, JournalError> {
         let path = self.layout.lock();
         let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
         guard.sign(&owner).at(&path)?;
@@ -144,6 +139,7 @@ impl Journal {
             segments.push(first);
         }
         let (mut session, tail, tail_next) = self.at_end(guard, &segments, &meta)?;
+        session.files = files;
         session.recover(&meta, &tail, tail_next)?;
         session.resume_redaction()?;
         Ok(session)
@@ -186,6 +182,8 @@ impl Journal {
                 .map(|meta| meta.phases.clone())
                 .unwrap_or_default(),
             index: None,
+            files: Files::First,
+            is_unproven: meta.good().is_some_and(Meta::is_unproven),
             _guard: guard,
         };
         Ok((session, tail, tail_next))
@@ -262,7 +260,12 @@ impl Session<'_> {
         if journal.is_adopting()? {
             return self.adopt();
         }
-        if steps.reconcile == Reconcile::Nothing && !repairs.is_empty() {
+        let is_left = match steps.reconcile {
+            Reconcile::Nothing => true,
+            Reconcile::Files => self.files == Files::Behind,
+            Reconcile::Gap | Reconcile::Full => false,
+        };
+        if is_left && !repairs.is_empty() {
             // A reader had brought the files level: what was noted is noted once.
             return self.write_meta(false);
         }
@@ -278,9 +281,11 @@ impl Session<'_> {
             Reconcile::Nothing => Ok(()),
             Reconcile::Gap => match meta.good().map(|meta| meta.applied) {
                 Some(from) if self.reconcile_gap(from)? => self.write_meta(false),
-                _ => self.reconcile_full(),
+                _ => self.reconcile_due(),
             },
-            Reconcile::Full => self.reconcile_full(),
+            Reconcile::Files if self.files == Files::Behind => Ok(()),
+            Reconcile::Files => self.reconcile_full(),
+            Reconcile::Full => self.reconcile_due(),
         }
     }
 
@@ -306,6 +311,7 @@ impl Session<'_> {
                 .good()
                 .is_some_and(|m| m.survives(self.journal.boot().as_deref())),
             is_applied: meta.good().is_some_and(|m| m.applied == self.end()),
+            is_unproven: self.is_unproven,
         }
     }
 
@@ -333,7 +339,12 @@ impl Session<'_> {
                 sha256: blobs::sha256_hex(&fragment),
             }));
         }
-        if let (Some(meta), true) = (meta.good(), steps.repair_seq) {
+        // Noted once, however often it was tried: a cache that cannot be written stays stale (JN-13).
+        let is_noted = |meta: &&Meta| tail.repaired == Some(meta.next_seq);
+        if let Some(meta) = meta
+            .good()
+            .filter(|meta| steps.repair_seq && !is_noted(meta))
+        {
             repairs.push(MetaPayload::SeqRepair(SeqRepair {
                 meta_next_seq: meta.next_seq,
                 tail_seq: tail_next - 1,
@@ -350,83 +361,6 @@ impl Session<'_> {
         }
     }
 
-    pub(crate) fn meta_draft(&self, payload: &MetaPayload) -> Result<Draft, JournalError> {
-        let text = payload.to_json().map_err(JournalError::refused)?;
-        Ok(Draft {
-            action: payload.action(),
-            item_type: JOURNAL.to_owned(),
-            item_id: None,
-            entity_rev: None,
-            summary: None,
-            payload: Some(RawValue::from_string(text).map_err(JournalError::refused)?),
-            blob: None,
-            who: self.journal.who.clone(),
-            writer: self.journal.writer.clone(),
-        })
-    }
-
-    /// One buffer, one write, one sync. When this returns, the batch is on the disk.
-    pub(crate) fn write(&mut self, drafts: &[Draft]) -> Result<Written, JournalError> {
-        if drafts.len() > BATCH_RECORDS_MAX {
-            return Err(JournalError::Refused(format!(
-                "a mutation has at most {BATCH_RECORDS_MAX} records"
-            )));
-        }
-        let written = self.encode(drafts)?;
-        self.append(&written.buffer)?;
-        self.bytes += written.buffer.len() as u64;
-        self.next_seq += drafts.len() as u64;
-        Ok(written)
-    }
-
-    fn encode(&self, drafts: &[Draft]) -> Result<Written, JournalError> {
-        let batch = self.journal.world.ids.ulid().to_string();
-        let ts = self.journal.world.clock.wall().to_rfc3339();
-        let n = u32::try_from(drafts.len()).unwrap_or(u32::MAX);
-        let mut buffer = Vec::new();
-        for (i, draft) in (0..n).zip(drafts) {
-            let record = Record {
-                v: ENVELOPE_VERSION,
-                seq: self.next_seq + u64::from(i),
-                ts: ts.as_str().into(),
-                writer: draft.writer.as_str().into(),
-                agent: draft.who.agent.as_str().into(),
-                agent_id: draft.who.agent_id.as_deref().map(Into::into),
-                user: draft.who.user.as_deref().map(Into::into),
-                action: draft.action,
-                item_type: draft.item_type.as_str().into(),
-                item_id: draft.item_id.as_deref().map(Into::into),
-                entity_rev: draft.entity_rev,
-                summary: draft.summary.as_deref().map(Into::into),
-                payload: draft.payload.as_deref(),
-                payload_ref: draft.blob.as_ref().map(|(sha256, bytes)| PayloadRef {
-                    sha256: sha256.as_str().into(),
-                    bytes: *bytes,
-                }),
-                redacted: None,
-                batch: Batch {
-                    id: batch.as_str().into(),
-                    i,
-                    n,
-                },
-            };
-            record.check(self.journal.mode)?;
-            record.encode_into(&mut buffer)?;
-        }
-        if buffer.len() > BATCH_BYTES_MAX {
-            return Err(JournalError::Refused(format!(
-                "the mutation has {} bytes; the most is {BATCH_BYTES_MAX}",
-                buffer.len()
-            )));
-        }
-        Ok(Written {
-            batch,
-            first_seq: self.next_seq,
-            buffer,
-            base: self.end(),
-        })
-    }
-
     pub(crate) fn write_meta(&self, clean: bool) -> Result<(), JournalError> {
         self.write_meta_as(clean, self.journal.mode)
     }
@@ -436,6 +370,7 @@ impl Session<'_> {
         let journal = self.journal;
         let mut fresh = Meta::new(self.next_seq, self.end(), mode, journal.boot());
         fresh.clean = clean;
+        fresh.set_unproven(self.is_unproven);
         fresh.reach = Some(self.reach);
         fresh.unannotated = self.unannotated;
         fresh.phases = self.phases.clone();

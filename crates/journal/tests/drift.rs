@@ -5,6 +5,7 @@ mod support;
 
 use std::path::Path;
 
+use heddle_journal::Freshness;
 use heddle_journal::disk::{Crash, Disk, Fault, MemDisk};
 use serde_json::json;
 use support::*;
@@ -232,4 +233,64 @@ fn one_broken_schema_takes_away_its_own_type_only() {
         report.ok && report.warnings.iter().any(|w| w.contains("incident.json")),
         "{report:#?}"
     );
+}
+
+/// A look at the end proves the last line. What is damaged or blanked before it, in a file of the same length, is shown by
+/// nobody as anything but what was acknowledged, is given no seq or revision again, and is told by verify.
+#[test]
+fn t_59_jn_11_damage_before_the_last_line_is_not_hidden_by_a_cache_that_matches() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    commit(&journal, vec![plan("a", 2), plan("b", 1)]);
+    commit(&journal, vec![plan("c", 1)]);
+    let bytes = disk.files()[Path::new(SEGMENT)].clone();
+    let lines: Vec<usize> = (1..bytes.len())
+        .filter(|at| bytes[at - 1] == b'\n' && bytes[*at] == b'{')
+        .collect();
+    assert_eq!(lines.len(), 4);
+    let flips = (0..lines[3] - 1).map(|at| (at..at + 1, bytes[at] ^ 0x10));
+    let blanks = (0..3).map(|n| (lines[n]..lines[n + 1] - 1, b'\n'));
+    let mut images = 0;
+    for (place, byte) in flips.chain(blanks) {
+        if place.len() == 1 && bytes[place.start] == b'\n' {
+            continue;
+        }
+        let image = disk.fork();
+        image.tamper(Path::new(SEGMENT), |bytes| bytes[place.clone()].fill(byte));
+        let reader = open(&image, 1, 20).unwrap();
+        assert_eq!(reader.freshness().unwrap(), Freshness::Fresh);
+        for (id, rev, n) in [("a", 2, 2), ("b", 1, 1), ("c", 1, 1)] {
+            let shown = reader.show("plan", id).unwrap();
+            assert_eq!(
+                (shown.entity_rev, &shown.payload["n"]),
+                (rev, &json!(n)),
+                "{place:?}"
+            );
+        }
+        assert!(!reader.verify().unwrap().ok, "{place:?}: not told");
+        let receipt = &commit(&reader, vec![plan("a", 3)])[0];
+        assert_eq!((receipt.seq, receipt.entity_rev), (Some(5), Some(3)));
+        assert!(!reader.verify().unwrap().ok, "{place:?}: told no more");
+        // Another boot, nothing cached: only what was written once, and what the index knows is never taken back.
+        let next = open(&image, 2, 21).unwrap();
+        for id in ["a", "b", "c"] {
+            if let Ok(shown) = next.show("plan", id) {
+                let known = [
+                    ("a", 3, 3),
+                    ("a", 2, 2),
+                    ("a", 1, 1),
+                    ("b", 1, 1),
+                    ("c", 1, 1),
+                ];
+                let is_known = known.iter().any(|(k, rev, n)| {
+                    *k == id && shown.entity_rev == *rev && shown.payload["n"] == *n
+                });
+                assert!(is_known, "{place:?}: {shown:?}");
+            }
+        }
+        assert!(!next.verify().unwrap().ok, "{place:?}: healed by nobody");
+        images += 1;
+    }
+    assert!(images > 500, "only {images}");
 }

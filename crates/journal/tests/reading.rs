@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use heddle_journal::action::Action;
-use heddle_journal::disk::{Disk, MemDisk};
+use heddle_journal::disk::{Disk, Fault, MemDisk};
 use heddle_journal::{Freshness, Journal, JournalError, Who};
 use serde_json::{Value, json};
 use support::*;
@@ -307,4 +307,45 @@ fn verify_of_a_store_that_is_written_all_the_time_gives_no_false_alarm() {
             assert!(report.ok, "{report:#?}");
         }
     });
+}
+
+/// The first operation of a mutation that touches an entity's file, counted from now.
+fn first_file_op(disk: &MemDisk) -> u64 {
+    let fork = disk.fork();
+    fork.start_trace();
+    let _ = open(&fork, 1, 90)
+        .unwrap()
+        .mutate_whole(vec![plan("next", 1)]);
+    let trace = fork.take_trace();
+    let entities = Path::new(ROOT).join("entities");
+    let at = trace
+        .iter()
+        .position(|(_, path)| path.starts_with(&entities));
+    at.unwrap() as u64 + 1
+}
+
+/// C29, JN-13: a disk that is too full for files, and not for records. What was acknowledged is shown, never "absent", and
+/// a cache that stays stale because it cannot be written is noted once.
+#[test]
+fn c29_jn_13_what_has_no_file_yet_is_shown_and_a_stale_cache_is_noted_once_however_often_it_is_tried()
+ {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let full = || Fault::Error(std::io::ErrorKind::StorageFull);
+    disk.fault_at(disk.ops() + first_file_op(&disk), full());
+    let committed = journal.mutate(vec![plan("new", 1), plan("a", 2)]).unwrap();
+    assert!(committed.finish().is_err());
+    for round in 0..5 {
+        let reader = open(&disk, 1, 40 + round).unwrap();
+        let shown = reader.observe("plan", "new").unwrap();
+        assert_eq!((shown.entity_rev, &shown.payload["n"]), (1, &json!(1)));
+        disk.fault_at(disk.ops() + first_file_op(&disk), full());
+        assert!(reader.mutate(vec![plan("next", 1)]).is_err());
+    }
+    commit(&journal, vec![plan("next", 1)]);
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert_eq!(report.counters.seq_repairs, 1, "{report:#?}");
+    assert_eq!(journal.show("plan", "a").unwrap().entity_rev, 2);
 }

@@ -314,7 +314,7 @@ impl Appender for RealAppender {
 }
 
 /// Read at once of the place where a batch goes.
-const LOOK_BYTES: usize = 32 << 10;
+const LOOK_BYTES: usize = 16 << 10;
 
 /// Holds a lock on the file itself, until it is closed.
 #[derive(Debug)]
@@ -326,13 +326,17 @@ struct RealRoom {
 impl Appender for RealRoom {
     fn append(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut looked = 0;
+        let mut there = [0; LOOK_BYTES];
         while looked < bytes.len() {
             let piece = LOOK_BYTES.min(bytes.len() - looked);
-            let there = read_piece(&self.file, self.at + looked as u64, piece)?;
-            if !is_blank(&there) {
+            let read = self
+                .file
+                .read_at(&mut there[..piece], self.at + looked as u64)?;
+            if !is_blank(&there[..read]) {
                 return Err(not_blank());
             }
-            looked += piece;
+            // Where the file ends there is nothing to write over.
+            looked += if read == 0 { piece } else { read };
         }
         let written = self.file.write_at(bytes, self.at)?;
         self.at += written as u64;

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::action::{Action, ActionClass, Mode};
+use crate::batch::Draft;
 use crate::error::JournalError;
 use crate::journal::{Journal, Who};
 use crate::mutate::stored;
 use crate::notes::AppliedHead;
 use crate::registry::TypeClass;
-use crate::session::Draft;
 
 use super::candidate::{self, CANDIDATE, Image};
 use super::history::{Current, History};

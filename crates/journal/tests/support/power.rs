@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use heddle_journal::disk::{Crash, Fault, MemDisk};
-use heddle_journal::{Change, Journal, Settings, Target};
+use heddle_journal::{Change, Journal, JournalError, Settings, Target};
 use serde_json::{Value, json};
 
 use super::model::{Model, World, rebuilt};
@@ -24,6 +24,7 @@ pub const REDACT_BLOB: usize = 400;
 pub const IMPORT: usize = 1_000;
 pub const ROOM: usize = 2_500;
 pub const ROOM_ELSE: usize = 600;
+pub const BEHIND: usize = 1_500;
 const _: () = assert!(
     APPEND
         + BATCHES
@@ -38,6 +39,7 @@ const _: () = assert!(
         + IMPORT
         + ROOM
         + ROOM_ELSE
+        + BEHIND
         >= 20_000
 );
 
@@ -128,6 +130,7 @@ pub fn judge(image: &MemDisk, model: &Model, how: &Crash, number: usize, what: &
         "{what}: {seen:#?} is neither {:#?} nor {:#?}",
         model.acknowledged, model.in_flight
     );
+    judge_observed(&observer, model, &seen, what);
     // The next writer: recovers, notes, repairs, reconciles.
     let writer = open(image, boot, 78).unwrap();
     writer
@@ -147,6 +150,36 @@ pub fn judge(image: &MemDisk, model: &Model, how: &Crash, number: usize, what: &
     assert_eq!(projected(image), live(&seen), "{what}: JN-03, JN-04, JN-06");
     if number.is_multiple_of(5) {
         judge_in_full(&writer, &seen, what);
+    }
+}
+
+/// Before anybody has put anything right, and while nobody may: what a look shows is the newest, or says that it is stale
+/// and was true once. An empty or half file is never taken for a document, an index that lost a name never for an answer.
+fn judge_observed(observer: &Journal, model: &Model, seen: &World, what: &str) {
+    for (key, newest) in seen {
+        match observer.observe(&key.0, &key.1) {
+            Ok(shown) => {
+                let image = (shown.entity_rev, Some(shown.payload));
+                let is_right = if shown.stale {
+                    model
+                        .images
+                        .get(key)
+                        .is_some_and(|all| all.contains(&image))
+                } else {
+                    *newest == image
+                };
+                assert!(
+                    is_right || model.finishes,
+                    "{what}: {key:?} shown as {image:?}"
+                );
+            }
+            Err(JournalError::NotFound { .. }) => {
+                let is_right = newest.1.is_none() || model.finishes;
+                assert!(is_right, "{what}: {key:?} shown as absent");
+            }
+            // Said, and nothing shown.
+            Err(_) => {}
+        }
     }
 }
 
