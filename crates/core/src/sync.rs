@@ -114,6 +114,13 @@ pub fn is_lost(place: HistoryId, current_epoch: u64, ends: &[HistoryId]) -> bool
     end.is_none_or(|end| place.seq > end.seq)
 }
 
+/// The same for messages, which go on being committed while it is looked for. Only a place of an earlier epoch can be
+/// lost: whoever had seen a place that the broker does not have made it begin a new epoch. A place of the running one that
+/// stands behind the end that was told was committed since.
+pub fn was_lost(place: HistoryId, current_epoch: u64, ends: &[HistoryId]) -> bool {
+    place.epoch < current_epoch && is_lost(place, current_epoch, ends)
+}
+
 /// How a mesh's sync stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SyncState {
@@ -282,6 +289,22 @@ mod tests {
             (at(4, 1), true),
         ] {
             assert_eq!(is_lost(place, 3, &ends), lost, "{place}");
+        }
+    }
+
+    #[test]
+    fn a_message_that_was_committed_while_it_was_looked_for_is_not_lost() {
+        let place = |epoch, seq| HistoryId { epoch, seq };
+        let ends = [place(1, 20), place(2, 25)];
+        for (place, lost) in [
+            (place(1, 20), false),
+            (place(1, 21), true),
+            (place(2, 25), false),
+            // Behind the end that was told a moment ago, and in an epoch that began since.
+            (place(2, 26), false),
+            (place(3, 27), false),
+        ] {
+            assert_eq!(was_lost(place, 2, &ends), lost, "{place}");
         }
     }
 

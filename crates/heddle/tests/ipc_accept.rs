@@ -255,13 +255,18 @@ fn c1_two_agents_may_use_the_same_id_for_the_same_text() {
 #[test]
 fn c47_a_known_id_is_answered_although_its_recipient_is_gone() {
     let broker = StubBroker::start();
+    broker.takes_a_guest();
     let home = Home::new();
     home.config(&broker.config());
     let daemon = home.up();
+    let send = |daemon: &Daemon, id: &str, message: &str| {
+        let body = json!({"to": "@guest/away", "message": message, "client_message_id": id});
+        daemon.http.post("/v1/send", &body)
+    };
     send(&daemon, "known", "m").expect(202);
     wait_for_status(&daemon, "known", "done");
     drop(daemon);
-    // The same home on its embedded broker, which has never heard of #ops.
+    // The same home on its embedded broker, which has never heard of that member.
     home.config("");
     let daemon = home.up();
     assert_eq!(send(&daemon, "unknown", "m").status, 404);

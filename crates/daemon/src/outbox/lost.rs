@@ -11,7 +11,7 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::MemberId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_core::names::{AgentName, TopicName};
-use heddle_core::sync::is_lost;
+use heddle_core::sync::was_lost;
 use heddle_store::{LostFigures, LostRow, LostSettle, LostState, StoreError};
 use heddle_wire::broker::{
     Envelope, ReplyResult, Request, Roster, RosterAgent, RosterTopic, SendItem,
@@ -181,7 +181,7 @@ async fn look(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<bool, St
         let found = shared
             .store
             .note_lost(id, from, shared.clock.wall(), move |place| {
-                is_lost(place, epoch, &known)
+                was_lost(place, epoch, &known)
             });
         after = found.await?;
     }

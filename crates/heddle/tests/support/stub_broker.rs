@@ -42,6 +42,8 @@ struct State {
     close_codes: Vec<u16>,
     /// The members that said hello.
     members: Vec<String>,
+    /// Whether it knows another member, `guest`, with an agent `away`.
+    has_guest: bool,
     /// The `Authorization` headers that came with connections.
     authorizations: Vec<String>,
 }
@@ -73,6 +75,7 @@ impl StubBroker {
             state: Arc::new(Mutex::new(State {
                 script: Script::Commit,
                 features: good_features(),
+                has_guest: false,
                 greeting: [None, None],
                 sends: Vec::new(),
                 committed: BTreeMap::new(),
@@ -121,6 +124,11 @@ impl StubBroker {
 
     pub fn script(&self, script: Script) {
         self.state.lock().unwrap().script = script;
+    }
+
+    /// From now on its roster has `@guest/away`.
+    pub fn takes_a_guest(&self) {
+        self.state.lock().unwrap().has_guest = true;
     }
 
     pub fn features(&self, features: Value) {
@@ -189,7 +197,7 @@ impl StubBroker {
                 self.state.lock().unwrap().members.push(member);
                 let welcome = json!({
                     "type": "welcome", "epoch": 1, "generation": 1,
-                    "features": self.state.lock().unwrap().features, "roster": roster(frame),
+                    "features": self.state.lock().unwrap().features, "roster": self.roster(frame),
                 });
                 self.greet(ws, 1, &welcome);
             }
@@ -203,6 +211,18 @@ impl StubBroker {
             _ => {}
         }
         true
+    }
+
+    fn roster(&self, hello: &Value) -> Value {
+        let mut roster = roster(hello);
+        if self.state.lock().unwrap().has_guest {
+            let guest = "01M7GQ6XPD50MRZAF482W1CBTV";
+            let member = json!({"member": guest, "name": "guest", "online": false});
+            roster["members"].as_array_mut().unwrap().push(member);
+            let agent = json!({"member": guest, "agent": "away"});
+            roster["agents"].as_array_mut().unwrap().push(agent);
+        }
+        roster
     }
 
     /// The frame, or what the test says in its place.
