@@ -117,6 +117,7 @@ async fn retention_takes_messages_and_leaves_the_log() {
         send from=a/one id=A fp=1 to=log at=1
         send from=a/one id=B fp=1 to=#ops at=2
         send from=a/one id=C fp=1 to=log at=3 expires=4
+        age 10 -> 10
         prune 100 -> 1
         sweep 50 -> 1
         -- Its id was forgotten; it is still read.
