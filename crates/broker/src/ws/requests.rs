@@ -4,11 +4,11 @@
 use heddle_core::ids::{ClientMessageId, MeshId, Party};
 use heddle_core::membership::{Change, Role};
 use heddle_core::names::AgentName;
-use heddle_wire::broker::{EffectCall, ReplyResult, Request};
+use heddle_wire::broker::{ReplyResult, Request};
 
 use super::{Shared, explain, grants, held, herald, log, people, snapshots, work};
 use crate::accept::{Refusal, refused};
-use crate::effects::nobody_decides;
+use crate::effects::{EffectAsked, nobody_decides};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{Epochs, SendId, Storage, StorageError};
@@ -73,8 +73,20 @@ async fn carry_out<S: Storage, L: Limiter>(
             let id = SendId::new(mesh, own(agent), client_message_id);
             return explain::explain(shared, mesh, id).await;
         }
-        Request::Effect { agent, id, call } => {
-            return Ok(decide(shared, principal, (agent, id, *call)).await);
+        Request::Effect {
+            agent,
+            id,
+            seen,
+            call,
+        } => {
+            let call = *call;
+            let asked = EffectAsked {
+                agent,
+                id,
+                seen,
+                call,
+            };
+            return Ok(decide(shared, principal, asked).await);
         }
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
@@ -116,11 +128,11 @@ async fn carry_out<S: Storage, L: Limiter>(
 async fn decide<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
-    (agent, id, call): (AgentName, Option<String>, EffectCall),
+    asked: EffectAsked,
 ) -> ReplyResult {
     match shared.effects.get() {
         None => nobody_decides(),
-        Some(authority) => authority.call(principal.clone(), agent, id, call).await,
+        Some(authority) => authority.call(principal.clone(), asked).await,
     }
 }
 

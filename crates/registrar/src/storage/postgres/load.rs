@@ -5,12 +5,13 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::{Row, Transaction};
 
 use crate::authority::NonceHash;
-use crate::binding::{LogicalKey, ReplayKey};
+use super::links;
+use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
-use crate::storage::contract::{ListedEffect, LoggedLine, Reached};
+use crate::storage::contract::{ListedEffect, LoggedLine, Reached, Seen};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -297,14 +298,18 @@ pub(super) async fn log(
 
 pub(super) async fn reached(
     transaction: &Transaction<'_>,
-    seen: Option<ReplayKey>,
+    seen: Seen,
 ) -> Answer<Reached> {
-    let seen = seen.map(|key| key.0.to_vec());
-    let row = transaction.query_one(REACHED, &[&seen]).await?;
+    let last = seen.last.map(|key| key.0.to_vec());
+    let row = transaction.query_one(REACHED, &[&last]).await?;
+    let has_last: bool = row.try_get(2)?;
     let (rows, last): (i64, Option<Vec<u8>>) = (row.try_get(0)?, row.try_get(1)?);
     Ok(Reached {
         rows: u64::try_from(rows).unwrap_or(0),
         last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
-        has_seen: row.try_get(2)?,
+        // IMPORTANT: after the rows. A link that is behind them would be one of before.
+        link: links::head(transaction).await?,
+        seal: links::seal(transaction).await?,
+        has_seen: has_last && links::has(transaction, seen.link).await?,
     })
 }
