@@ -119,7 +119,8 @@ async fn used_keys_are_used_where_the_mesh_has_moved<S: Storage>(w: World<S>) {
     // An approval that was given stands, for who had it.
     let nonce = heddle_registrar::authority::Nonce::presented(&nonce);
     let approved = async |by: &Caller| {
-        let asked = w.register_as(by, &effect("approved"), Some(&nonce), None);
+        let wanted = effect("approved");
+        let asked = w.register_as(by, &wanted, Some(&nonce), None);
         asked.await.unwrap()
     };
     refused(&approved(&bob).await, Code::NonceUnbound);
