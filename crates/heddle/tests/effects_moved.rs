@@ -31,7 +31,10 @@ impl Move {
         let side = alice.path().with_file_name("side");
         let made = Self { team, alice, side };
         let ran = made.alice.cli(&run("k", &[], &made.script())).ok().json();
-        assert_eq!((&ran["duplicate"], &ran["status"]), (&json!(false), &json!("closed")));
+        assert_eq!(
+            (&ran["duplicate"], &ran["status"]),
+            (&json!(false), &json!("closed"))
+        );
         (made, up)
     }
 
@@ -42,7 +45,8 @@ impl Move {
     fn publish(&self) -> Ran {
         let (url, token) = (self.team.url(), self.team.broker.data.join("broker_token"));
         let words = ["mesh", "publish", "home", "--to", &url, "--token-file"];
-        self.alice.cli(&[&words[..], &[token.to_str().unwrap()]].concat())
+        self.alice
+            .cli(&[&words[..], &[token.to_str().unwrap()]].concat())
     }
 
     /// By the operator, who needs nobody of the mesh for it.
@@ -90,11 +94,17 @@ fn rg_01_a_key_that_ran_at_home_is_used_where_its_mesh_has_moved() {
             let (bob, _bob_up) = moved.guest("bob");
             wait_until("what was decided to be there", || {
                 let again = bob.cli(&in_team(&run("k", &[], &moved.script())));
-                assert!(again.code == 0 || again.stderr.contains("@alice"), "{again:?}");
+                assert!(
+                    again.code == 0 || again.stderr.contains("@alice"),
+                    "{again:?}"
+                );
                 assert_eq!(moved.lines(), 1, "{again:?}");
                 again.code == 0
             });
-            let again = bob.cli(&in_team(&run("k", &[], &moved.script()))).ok().json();
+            let again = bob
+                .cli(&in_team(&run("k", &[], &moved.script())))
+                .ok()
+                .json();
             assert_eq!(
                 (&again["duplicate"], &again["stdout"]),
                 (&json!(true), &json!("done\n")),
@@ -102,12 +112,18 @@ fn rg_01_a_key_that_ran_at_home_is_used_where_its_mesh_has_moved() {
             );
             // What runs there is somebody's, and not to be run here.
             let busy = bob.cli(&in_team(&run("long", &["--wait", "1s"], &long)));
-            assert_eq!((busy.code, &busy.json()["status"]), (3, &json!("running")), "{busy:?}");
+            assert_eq!(
+                (busy.code, &busy.json()["status"]),
+                (3, &json!("running")),
+                "{busy:?}"
+            );
             std::fs::write(&gate, "").unwrap();
             let ran = run_long.join().unwrap();
             // Its end is told to who decides now; the same call again prints it.
             wait_until("the end to be known", || {
-                bob.cli(&in_team(&["effect", "status", "long", "--json"])).json()["exit_code"] == 0
+                bob.cli(&in_team(&["effect", "status", "long", "--json"]))
+                    .json()["exit_code"]
+                    == 0
             });
             let told = bob.cli(&in_team(&run("long", &[], &long))).ok().json();
             assert_eq!(told["stdout"], "ended\n");
@@ -178,7 +194,12 @@ fn a_mesh_whose_home_has_not_handed_over_decides_nothing_until_somebody_says_so(
     let Team { house, broker, .. } = team;
     let (data, listen) = (broker.data.clone(), broker.listen());
     assert_eq!(broker.terminate(), 0);
-    for name in ["effects.db", "effects.db-wal", "effects.db-shm", "effects.mark"] {
+    for name in [
+        "effects.db",
+        "effects.db-wal",
+        "effects.db-shm",
+        "effects.mark",
+    ] {
         let _ = std::fs::remove_file(data.join(name));
     }
     std::fs::remove_dir_all(data.join("effects")).unwrap();

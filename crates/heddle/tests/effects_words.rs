@@ -42,7 +42,10 @@ fn a_script_without_its_interpreter_is_seen_before_its_key_is_used() {
     std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
     let args = |command: &[&'static str]| -> Vec<String> {
         let words = ["effect", "run", "--json", "--key", "k", "--op", "deploy"];
-        let words = words.iter().chain(&["--target", "prod", "--"]).chain(command);
+        let words = words
+            .iter()
+            .chain(&["--target", "prod", "--"])
+            .chain(command);
         words.map(|word| (*word).to_owned()).collect()
     };
     let ran = |command: &[&'static str]| {
@@ -55,7 +58,10 @@ fn a_script_without_its_interpreter_is_seen_before_its_key_is_used() {
     };
     let refused = ran(&[]);
     assert_eq!(refused.code, 2, "{refused:?}");
-    assert!(refused.stderr.contains("/no/such/interpreter"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("/no/such/interpreter"),
+        "{refused:?}"
+    );
     assert_eq!(refused.json()["registered"], false);
     // The key is free: nobody has asked for it.
     assert_eq!(home.cli(&["effect", "status", "k"]).code, 4);
@@ -79,7 +85,9 @@ fn rg_17_the_doctor_says_what_a_start_refuses() {
     daemon.stop();
     assert_eq!(home.cli(&["doctor"]).code, 0);
     let tables = rusqlite::Connection::open(home.path().join("effects.db")).unwrap();
-    tables.execute_batch("DROP TRIGGER effect_step_once").unwrap();
+    tables
+        .execute_batch("DROP TRIGGER effect_step_once")
+        .unwrap();
     drop(tables);
     let doctor = home.cli(&["doctor"]);
     assert_eq!(doctor.code, 1, "{doctor:?}");
@@ -99,7 +107,12 @@ fn a_verifier_without_an_end_is_ended_and_nothing_is_said_to_be_verified() {
     let _daemon = home.up();
     let side = home.path().with_file_name("side");
     let script = format!("echo x >> {}", side.display());
-    let hangs = ["--verify", "echo looking; sleep 1000", "--verify-timeout", "1s"];
+    let hangs = [
+        "--verify",
+        "echo looking; sleep 1000",
+        "--verify-timeout",
+        "1s",
+    ];
     for nth in 0..2 {
         let ran = home.cli(&run("k", &hangs, &script));
         assert_eq!(ran.code, 3, "{ran:?}");
@@ -108,14 +121,29 @@ fn a_verifier_without_an_end_is_ended_and_nothing_is_said_to_be_verified() {
             (&told["status"], &told["verified"], &told["code"]),
             (&json!("finished"), &json!(null), &json!("verify_timeout"))
         );
-        assert!(told["detail"].as_str().unwrap().contains("looking"), "{told}");
+        assert!(
+            told["detail"].as_str().unwrap().contains("looking"),
+            "{told}"
+        );
         assert_eq!(told["duplicate"], nth > 0, "{told}");
         assert_eq!(text_of(&side), "x\n");
     }
-    let later = home.cli(&["effect", "verify", "k", "--command", "sleep 1000", "--timeout", "1s"]);
+    let later = home.cli(&[
+        "effect",
+        "verify",
+        "k",
+        "--command",
+        "sleep 1000",
+        "--timeout",
+        "1s",
+    ]);
     assert_eq!(later.code, 1, "{later:?}");
     assert!(later.stderr.contains("Nothing is recorded"), "{later:?}");
     let stands = home.cli(&["effect", "status", "k", "--json"]).ok().json();
-    assert_eq!((&stands["status"], &stands["verified"]), (&json!("finished"), &json!(null)));
-    home.cli(&["effect", "verify", "k", "--command", "true"]).ok();
+    assert_eq!(
+        (&stands["status"], &stands["verified"]),
+        (&json!("finished"), &json!(null))
+    );
+    home.cli(&["effect", "verify", "k", "--command", "true"])
+        .ok();
 }

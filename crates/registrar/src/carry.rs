@@ -67,7 +67,12 @@ impl Part {
 
     /// What the chain says of it, beside its rows.
     pub(crate) fn said(&self) -> String {
-        format!("taken over {}..{} {}", self.from, self.through(), self.is_last)
+        format!(
+            "taken over {}..{} {}",
+            self.from,
+            self.through(),
+            self.is_last
+        )
     }
 }
 

@@ -132,7 +132,10 @@ mod tests {
         assert_ne!(one.digest, other.digest);
         // What is in one transaction is not what is in two, and a mesh is no other mesh.
         assert_ne!(after(None, &["a", "b"]).digest, one.digest);
-        assert_ne!(Link::after(None, None, &[row("a")], b"").digest, first.digest);
+        assert_ne!(
+            Link::after(None, None, &[row("a")], b"").digest,
+            first.digest
+        );
     }
 
     #[test]

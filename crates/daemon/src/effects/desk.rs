@@ -182,9 +182,8 @@ impl<S: Storage> Desk<S> {
         self.read_policy(&call).await?;
         if !call.is_change() {
             let answer = self.read(call).await;
-            let is_unknown = |problem: &Problem| {
-                problem.known_code() == Some(ErrorCode::EffectNotFound)
-            };
+            let is_unknown =
+                |problem: &Problem| problem.known_code() == Some(ErrorCode::EffectNotFound);
             // An earlier copy knows nothing of what came after it: that is no answer.
             if answer.as_ref().is_err_and(is_unknown) {
                 self.high.look(self.storage()).await?;

@@ -20,7 +20,11 @@ const PART_BYTES_MAX: usize = 256 << 10;
 
 impl Effects {
     /// Whether this home decided about the mesh before a broker elsewhere did.
-    pub(super) async fn has_moved(&self, shared: &Shared, mesh: &MeshState) -> Result<bool, Problem> {
+    pub(super) async fn has_moved(
+        &self,
+        shared: &Shared,
+        mesh: &MeshState,
+    ) -> Result<bool, Problem> {
         let Some(connector) = mesh.connector() else {
             return Ok(false);
         };
@@ -80,7 +84,9 @@ impl Effects {
             let read = self.storage().carried(id, from, PART_BYTES_MAX);
             let (units, is_last) = read.await.map_err(failed)?;
             let member = mesh.mesh.member_name.to_string();
-            let texts = units.into_iter().map(|unit| unit.of_member(&member).to_text());
+            let texts = units
+                .into_iter()
+                .map(|unit| unit.of_member(&member).to_text());
             let texts: Result<Vec<String>, _> = texts.collect();
             let texts = texts.map_err(|error| broken(&error.to_string()))?;
             let (through, is_whole, skipped) =
@@ -113,7 +119,11 @@ impl Effects {
 
     /// Whether the broker elsewhere decides about every key of this mesh, those of before included; also while it is
     /// not known yet whether it takes them.
-    pub(super) async fn is_given(&self, shared: &Shared, mesh: &MeshState) -> Result<bool, Problem> {
+    pub(super) async fn is_given(
+        &self,
+        shared: &Shared,
+        mesh: &MeshState,
+    ) -> Result<bool, Problem> {
         let id: MeshId = mesh.mesh.mesh;
         Ok(lock(&self.handed).contains(&id) || self.has_moved(shared, mesh).await?)
     }
@@ -129,6 +139,7 @@ fn hand_over(from: u64, units: Vec<String>, is_last: bool) -> EffectCall {
 
 fn broken(why: &str) -> Problem {
     let detail = format!("what was decided about effects here cannot be handed over: {why}");
-    Problem::new(ErrorCode::StorageUnavailable, detail)
-        .next("Nothing is decided until then. Look at the log of this home and at that of the broker.")
+    Problem::new(ErrorCode::StorageUnavailable, detail).next(
+        "Nothing is decided until then. Look at the log of this home and at that of the broker.",
+    )
 }

@@ -250,7 +250,10 @@ mod tests {
             write(folder.path(), &mark).unwrap();
             std::fs::remove_file(folder.path().join(gone)).unwrap();
             let remembered = Remembered::new(folder.path(), None);
-            assert_eq!((remembered.newest(), remembered.marks.len()), (mark.clone(), 1));
+            assert_eq!(
+                (remembered.newest(), remembered.marks.len()),
+                (mark.clone(), 1)
+            );
             assert!(remembered.trouble("it", &[at(6, false)]).is_some());
         }
         // As an earlier version has written it.

@@ -254,7 +254,8 @@ impl<S: Storage + Clone> TeamDesk<S> {
         (from, units, is_last): (u64, Vec<String>, bool),
     ) -> Result<EffectAnswer, Problem> {
         if !who.founder.is_some_and(|(_, is_caller)| is_caller) {
-            let detail = "only the home that a mesh has moved from hands over what was decided about it";
+            let detail =
+                "only the home that a mesh has moved from hands over what was decided about it";
             return Err(Problem::new(ErrorCode::ApprovalRefused, detail));
         }
         let units = units.iter().map(|unit| Unit::parse(unit));

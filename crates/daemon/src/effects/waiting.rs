@@ -283,7 +283,10 @@ impl Effects {
         ) else {
             return Ok("cannot be read".to_owned());
         };
-        match self.through_broker(mesh, &agent, Some(one.call_id), call).await {
+        match self
+            .through_broker(mesh, &agent, Some(one.call_id), call)
+            .await
+        {
             Ok(_) => Ok(ANSWERED.to_owned()),
             Err(problem) if is_passing(&problem) => Err(problem),
             Err(problem) => {

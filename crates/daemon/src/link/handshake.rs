@@ -5,8 +5,8 @@ use heddle_core::ids::{BrokerId, HistoryId};
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
 use heddle_core::negotiate::{
-    BLOB_RELAY, CloseCode, EFFECT_HAND_OVER, Features, LOG_SNAPSHOT, PROTOCOL, Refusal, SNAPSHOT_UPLOAD, negotiate,
-    read_features,
+    BLOB_RELAY, CloseCode, EFFECT_HAND_OVER, Features, LOG_SNAPSHOT, PROTOCOL, Refusal,
+    SNAPSHOT_UPLOAD, negotiate, read_features,
 };
 use heddle_core::retention::max_age_hours;
 use heddle_store::StoreError;

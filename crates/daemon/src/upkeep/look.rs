@@ -4,9 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use heddle_core::pressure::FileSystem;
-use heddle_store::{
-    BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem,
-};
+use heddle_store::{BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem};
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use super::{cold_start, look_effects};

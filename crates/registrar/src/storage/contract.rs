@@ -131,11 +131,7 @@ pub trait Storage: Send + Sync + 'static {
 
     /// Takes over a stretch of what another authority has written, in one transaction, if it is the next one
     /// ([`Part::is_next`]). What stands is never replaced.
-    fn take_over(
-        &self,
-        mesh: MeshId,
-        part: Part,
-    ) -> impl Future<Output = Answer<Taken>> + Send;
+    fn take_over(&self, mesh: MeshId, part: Part) -> impl Future<Output = Answer<Taken>> + Send;
 
     /// How much of this mesh was taken over.
     fn taken(&self, mesh: MeshId) -> impl Future<Output = Answer<Taken>> + Send;

@@ -15,7 +15,9 @@ pub enum StorageError {
     #[error("the store refused: {0}")]
     Refused(String),
     /// Nothing was written, and nothing will be: somebody put another store in the place of this one.
-    #[error("the store does not have what was last seen of it: it is an earlier copy of itself, or another one")]
+    #[error(
+        "the store does not have what was last seen of it: it is an earlier copy of itself, or another one"
+    )]
     WentBack,
     /// Nothing was written: somebody else decides about this mesh from now on.
     #[error("the mesh has moved, and the broker that it moved to decides about its effects")]

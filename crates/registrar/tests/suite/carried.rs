@@ -9,7 +9,8 @@ use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_registrar::storage::{Storage, StorageError};
 
 use crate::world::{
-    START, World, agent, calling, effect, ended, key, mesh, person, prior, refused, sqlite,
+    Raw, START, World, agent, calling, effect, ended, key, mesh, person, prior, refused,
+    with_policy,
 };
 
 /// As the broker of a team calls them.
@@ -19,7 +20,15 @@ fn elsewhere(name: &str) -> Caller {
 
 /// A home with a key of every kind: done, running, registered, approved, asked for, denied.
 async fn home() -> (World<Sqlite>, String) {
-    let w = sqlite().await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("effects.db");
+    let storage = Sqlite::open(file.clone()).unwrap();
+    let raw = Raw::Sqlite {
+        file,
+        _folder: folder,
+    };
+    // Other ids than those of the store that takes it over.
+    let w = with_policy(storage, raw, 77, "").await.unwrap();
     w.registered("done").await;
     let start = async |of: &str| {
         w.registrar
@@ -45,7 +54,10 @@ async fn home() -> (World<Sqlite>, String) {
     let denied = w.request(&effect("denied")).await;
     w.registrar.turn_down(&denied, &person()).await.unwrap();
     // An attempt that was refused is in the audit.
-    refused(&w.register(&effect("asked"), None).await, Code::ApprovalNeeded);
+    refused(
+        &w.register(&effect("asked"), None).await,
+        Code::ApprovalNeeded,
+    );
     (w, nonce)
 }
 
@@ -91,7 +103,10 @@ async fn used_keys_are_used_where_the_mesh_has_moved<S: Storage>(w: World<S>) {
             assert_eq!(early.through, one.0, "a gap is not taken");
         }
         let first = take(&w, part(one)).await;
-        assert_eq!((first.through, first.skipped), (one.0 + one.1.len() as u64, 0));
+        assert_eq!(
+            (first.through, first.skipped),
+            (one.0 + one.1.len() as u64, 0)
+        );
         assert_eq!(take(&w, part(one)).await.through, first.through);
     }
     take(&w, part(&parts[0])).await;
@@ -111,7 +126,9 @@ async fn used_keys_are_used_where_the_mesh_has_moved<S: Storage>(w: World<S>) {
     }
     // A run goes on to its end, told by who began it and by nobody else.
     let end = async |by: &Caller| {
-        let told = w.registrar.finish(key("running"), "a1".into(), ended(0), by);
+        let told = w
+            .registrar
+            .finish(key("running"), "a1".into(), ended(0), by);
         told.await.unwrap()
     };
     refused(&end(&bob).await, Code::StepRefused);
@@ -127,7 +144,10 @@ async fn used_keys_are_used_where_the_mesh_has_moved<S: Storage>(w: World<S>) {
     assert_eq!(approved(&elsewhere("planner")).await.kind, Kind::Fresh);
     assert_eq!(w.facts("denied").await.envelopes[0].decisions.len(), 1);
     // The caller's own ids, and the refusals of before.
-    let known = w.registrar.storage().call(mesh(), "@alice/planner", "finish");
+    let known = w
+        .registrar
+        .storage()
+        .call(mesh(), "@alice/planner", "finish");
     assert!(known.await.unwrap().is_some());
     let log = w.registrar.log(Some(&key("asked")), 10).await.unwrap();
     assert!(log.iter().any(|line| line.row.by == "@alice/planner"));
@@ -146,7 +166,10 @@ async fn what_stands_is_never_replaced<S: Storage>(w: World<S>) {
     let taken = take(&w, part(&parts[0])).await;
     assert!(taken.is_whole && taken.skipped >= 4, "{taken:?}");
     let after = w.facts("done").await;
-    assert_eq!((&after.consumed, &after.steps), (&before.consumed, &before.steps));
+    assert_eq!(
+        (&after.consumed, &after.steps),
+        (&before.consumed, &before.steps)
+    );
     assert!(w.facts("running").await.consumed.is_some());
 }
 
@@ -167,7 +190,10 @@ async fn rg_01_what_was_given_away_is_decided_about_nowhere_but_there() {
     let given = |answer: Result<_, StorageError>| {
         assert!(matches!(answer, Err(StorageError::GivenAway)));
     };
-    given(home.try_register(&effect("approved"), Some(&nonce), None).await);
+    given(
+        home.try_register(&effect("approved"), Some(&nonce), None)
+            .await,
+    );
     given(home.registrar.request(effect("new"), &agent()).await);
     let begun = home
         .registrar
@@ -190,5 +216,8 @@ async fn rg_01_what_was_given_away_is_decided_about_nowhere_but_there() {
     assert!(storage.is_all_told(mesh()).await.unwrap());
     // Other meshes are not concerned.
     let other = heddle_core::ids::MeshId("01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap());
-    assert_eq!(storage.carried(other, 0, 1).await.unwrap(), (Vec::new(), true));
+    assert_eq!(
+        storage.carried(other, 0, 1).await.unwrap(),
+        (Vec::new(), true)
+    );
 }

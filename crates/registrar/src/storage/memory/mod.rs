@@ -41,7 +41,12 @@ impl State {
         link.is_none_or(|link| self.chain.contains(&link))
     }
 
-    fn link(&mut self, mesh: Option<MeshId>, rows: &[Row], more: &[u8]) -> Result<(), StorageError> {
+    fn link(
+        &mut self,
+        mesh: Option<MeshId>,
+        rows: &[Row],
+        more: &[u8],
+    ) -> Result<(), StorageError> {
         if !self.has(self.expected) {
             return Err(StorageError::WentBack);
         }

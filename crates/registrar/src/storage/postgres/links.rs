@@ -15,8 +15,7 @@ const LINE_UP: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended('chain of ' || current_schema(), 7264517))";
 const HEAD: &str = "SELECT seq, digest FROM effect_chain ORDER BY seq DESC LIMIT 1";
 const AT: &str = "SELECT seq, digest FROM effect_chain WHERE seq = $1";
-const SEAL: &str =
-    "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
+const SEAL: &str = "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
 const APPEND: &str = "INSERT INTO effect_chain (seq, digest, seal) VALUES ($1, $2, $3)";
 
 fn link(row: &SqlRow) -> Answer<Link> {

@@ -4,8 +4,8 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use tokio_postgres::{Row, Transaction};
 
-use crate::authority::NonceHash;
 use super::links;
+use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
 use crate::rows::{
@@ -296,10 +296,7 @@ pub(super) async fn log(
     lines.collect()
 }
 
-pub(super) async fn reached(
-    transaction: &Transaction<'_>,
-    seen: Seen,
-) -> Answer<Reached> {
+pub(super) async fn reached(transaction: &Transaction<'_>, seen: Seen) -> Answer<Reached> {
     let last = seen.last.map(|key| key.0.to_vec());
     let row = transaction.query_one(REACHED, &[&last]).await?;
     let has_last: bool = row.try_get(2)?;

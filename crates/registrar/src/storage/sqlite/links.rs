@@ -14,8 +14,7 @@ const IS_THERE: &str =
     "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'effect_chain')";
 const HEAD: &str = "SELECT seq, digest FROM effect_chain ORDER BY seq DESC LIMIT 1";
 const AT: &str = "SELECT seq, digest FROM effect_chain WHERE seq = ?1";
-const SEAL: &str =
-    "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
+const SEAL: &str = "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
 const APPEND: &str = "INSERT INTO effect_chain (seq, digest, seal) VALUES (?1, ?2, ?3)";
 
 fn link(row: &SqlRow<'_>) -> rusqlite::Result<(i64, Vec<u8>)> {

@@ -18,10 +18,7 @@ const ROWS: &str = "
 const LAST: &str = "SELECT replay_key FROM effect_consume ORDER BY rowid DESC LIMIT 1";
 const SEEN: &str = "SELECT EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = ?1)";
 
-pub(super) fn reached(
-    connection: &Connection,
-    seen: Seen,
-) -> Result<Reached, StorageError> {
+pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, StorageError> {
     let rows: i64 = connection.query_row(ROWS, [], |row| row.get(0))?;
     let last: Option<Vec<u8>> = connection
         .query_row(LAST, [], |row| row.get(0))
@@ -40,8 +37,16 @@ pub(super) fn reached(
         rows: u64::try_from(rows).unwrap_or(0),
         last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
         // IMPORTANT: after the rows. A link that is behind them would be one of before.
-        link: if has_chain { links::head(connection)? } else { None },
-        seal: if has_chain { links::seal(connection)? } else { None },
+        link: if has_chain {
+            links::head(connection)?
+        } else {
+            None
+        },
+        seal: if has_chain {
+            links::seal(connection)?
+        } else {
+            None
+        },
         has_seen: has_last && chain(seen.link)?,
     })
 }

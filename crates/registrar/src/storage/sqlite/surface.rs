@@ -124,7 +124,9 @@ pub fn lacks(file: &Path) -> Result<Vec<String>, StorageError> {
         is_known |= i64::from(migration.version) == version;
     }
     if !is_known {
-        return Ok(vec![format!("a version of Heddle that knows step {version} of it")]);
+        return Ok(vec![format!(
+            "a version of Heddle that knows step {version} of it"
+        )]);
     }
     let found = texts(&connection, ALL, &[])?;
     let mut wanted = texts(&fresh, ALL, &[])?;

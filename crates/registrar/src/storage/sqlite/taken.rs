@@ -21,7 +21,9 @@ const BOUND: &str =
 
 pub(super) fn taken(connection: &Connection, mesh: MeshId) -> Answer<Taken> {
     let (through, is_whole): (i64, bool) =
-        connection.query_row(TAKEN, [mesh.0.to_bytes()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        connection.query_row(TAKEN, [mesh.0.to_bytes()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
     Ok(Taken {
         through: u64::try_from(through).unwrap_or(0),
         is_whole,

@@ -38,9 +38,7 @@ pub(super) fn not_started(key: &str, why: &str, (code, is_registered): (u8, bool
     };
     let sentence =
         format!("{key}: the command could not be started ({why}); nothing ran, and {stands}");
-    CliError::new(code, sentence)
-        .next(next)
-        .answer(answer)
+    CliError::new(code, sentence).next(next).answer(answer)
 }
 
 /// What others did is told as such, with the code of the first answer. Who registered it and was overtaken has run
