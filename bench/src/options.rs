@@ -44,6 +44,8 @@ pub enum Workload {
     EndToEnd,
     /// P20, P27 and P28: one send per process
     Cli,
+    /// P21, P24 and the cold start: offline ops to a second replica, ready tasks
+    Store,
     /// P18 and P19: the nearest of 100,000 vectors
     Vectors,
     /// P13 to P17: the repository journal

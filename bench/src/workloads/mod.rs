@@ -6,6 +6,7 @@ mod cli;
 mod compare;
 mod end_to_end;
 mod journal;
+mod store;
 mod vectors;
 
 use std::path::Path;
@@ -19,11 +20,12 @@ use crate::scratch::Scratch;
 /// Fewer rounds say nothing on a shared machine.
 const ROUNDS_MIN: usize = 5;
 /// What `all` means, in this order.
-const ALL: [Workload; 6] = [
+const ALL: [Workload; 7] = [
     Workload::Accept,
     Workload::Broker,
     Workload::EndToEnd,
     Workload::Cli,
+    Workload::Store,
     Workload::Vectors,
     Workload::Journal,
 ];
@@ -48,6 +50,7 @@ async fn one(workload: Workload, options: &Options, binary: &Path) -> Outcome<()
         Workload::Broker => broker::run(options, binary, &scratch).await?,
         Workload::EndToEnd => end_to_end::run(options, binary, &scratch).await?,
         Workload::Cli => cli::run(options, binary, &scratch).await?,
+        Workload::Store => store::run(options, binary, &scratch).await?,
         Workload::Vectors => vectors::run(options, &scratch)?,
         Workload::Journal => journal::run(options, binary, &scratch)?,
         Workload::Compare => compare::run(options, binary, &scratch).await?,

@@ -18,7 +18,7 @@
 
 use std::time::Duration;
 
-use crate::clock::{BootTime, WallMs};
+use crate::clock::{BootTime, Clock, WallMs};
 
 /// How often the age clock is advanced, and ages are looked at.
 pub const AGE_TICK: Duration = Duration::from_secs(60);
@@ -41,6 +41,16 @@ pub struct Now {
     pub boot: Option<BootTime>,
 }
 
+impl Now {
+    pub fn on(clock: &dyn Clock) -> Self {
+        Self {
+            wall: clock.wall(),
+            mono: clock.mono(),
+            boot: clock.boot(),
+        }
+    }
+}
+
 /// The age clock of a running process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AgeClock {
@@ -55,6 +65,27 @@ impl AgeClock {
             mark.age.saturating_add(between(mark, now))
         });
         Self { age, seen: now }
+    }
+
+    /// The same for a clock that processes of several machines keep together. Within one boot of one machine time
+    /// certainly passed; between two of them the walls could only be trusted.
+    pub fn resume_shared(last: Option<AgeMark>, now: Now) -> Self {
+        let is_same_boot = |mark: &AgeMark| match (mark.boot, now.boot) {
+            (Some(then), Some(now)) => then.boot == now.boot,
+            _ => false,
+        };
+        match last.filter(|mark| !is_same_boot(mark)) {
+            Some(mark) => Self {
+                age: mark.age,
+                seen: now,
+            },
+            None => Self::resume(last, now),
+        }
+    }
+
+    /// Another process has kept this age: as much time has passed for certain.
+    pub fn at_least(&mut self, age: Duration) {
+        self.age = self.age.max(age);
     }
 
     /// Advances by the time that passed since the last call.
@@ -229,6 +260,36 @@ mod tests {
             let clock = AgeClock::resume(Some(mark), now(now_days, 0, up));
             assert_eq!(clock.age(), HOUR * (100 + hours), "{name}");
         }
+    }
+
+    #[test]
+    fn xc_05_a_clock_of_several_machines_trusts_no_wall() {
+        let mark = |boot| AgeMark {
+            age: HOUR * 100,
+            wall: WallMs(0),
+            boot,
+        };
+        let table = [
+            ("one boot", boot(1, 5), boot(1, 9), 104),
+            (
+                "another machine, its wall 8 days ahead",
+                boot(1, 5),
+                boot(2, 9000),
+                100,
+            ),
+            ("rebooted", boot(1, 500), boot(2, 3), 100),
+            ("no clock since boot", None, None, 100),
+        ];
+        for (name, then, up, hours) in table {
+            let mut clock = AgeClock::resume_shared(Some(mark(then)), now(8, 0, up));
+            assert_eq!(clock.age(), HOUR * hours, "{name}");
+            clock.at_least(HOUR * 90);
+            assert_eq!(clock.age(), HOUR * hours, "{name}");
+            clock.at_least(HOUR * 200);
+            assert_eq!(clock.age(), HOUR * 200, "{name}");
+        }
+        let clock = AgeClock::resume_shared(None, now(8, 0, boot(2, 9000)));
+        assert_eq!(clock.age(), Duration::ZERO);
     }
 
     #[test]

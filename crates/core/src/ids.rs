@@ -105,7 +105,7 @@ ulid_type!(
 pub struct OpId(pub Uuid);
 
 impl OpId {
-    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(Uuid::from_bytes(bytes))
     }
 

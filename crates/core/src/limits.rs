@@ -296,16 +296,16 @@ pub const PUBLISH_ROWS_AT_ONCE: usize = 200;
 pub const PUBLISH_BYTES_AT_ONCE: usize = 1 << 20;
 /// A mesh with more rows is published as one snapshot: others see all of it or none (LF-34).
 pub const SNAPSHOT_ROWS_MIN: u64 = 10_000;
-/// Rows of one upload at a broker: they become ops in one transaction. A larger mesh is published behind a fence.
-pub const UPLOAD_ROWS_MAX: u64 = 100_000;
-/// And bytes of their envelopes.
-pub const UPLOAD_BYTES_MAX: u64 = 512 << 20;
 /// How long a broker keeps an upload that nobody goes on with.
 pub const UPLOAD_KEPT: Duration = Duration::from_secs(24 * 60 * 60);
-/// A commit of an upload accepts all of its rows before it answers.
+/// How long one request to commit an upload goes on accepting its rows; then whoever asked asks again.
+pub const UPLOAD_COMMIT_TURN: Duration = Duration::from_secs(15);
+/// How long somebody who cannot read on for the commit of an upload helps to bring it to its end.
+pub const UPLOAD_HELP_TURN: Duration = Duration::from_secs(1);
+/// An answer to a commit is waited for as long.
 pub const UPLOAD_COMMIT_TIMEOUT: Duration = Duration::from_secs(60);
-/// Ops that one transaction applies.
-pub const OPS_APPLIED_AT_ONCE: usize = 100;
+/// Ops that one transaction applies: a page of the log.
+pub const OPS_APPLIED_AT_ONCE: usize = LOG_PAGE_MAX;
 /// Parked ops that are tried again when something new arrived.
 pub const OPS_PARKED_TRIED_MAX: usize = 500;
 /// Between two ticks of a mesh in whose log something happens.
@@ -408,7 +408,9 @@ const _: () = {
     assert!(LOG_PAGE_MAX <= BATCH_ITEMS_MAX);
     // Base64 and the rest of the items around it.
     assert!(BATCH_BYTES_MAX / 3 * 4 + BATCH_ITEMS_MAX * 1024 <= FRAME_BYTES_MAX);
-    assert!(SNAPSHOT_ROWS_MIN < UPLOAD_ROWS_MAX);
+    // Whoever asks for a commit hears about it before it gives up.
+    assert!(UPLOAD_COMMIT_TURN.as_secs() * 2 < UPLOAD_COMMIT_TIMEOUT.as_secs());
+    assert!(UPLOAD_HELP_TURN.as_secs() < REPLY_TIMEOUT.as_secs());
     assert!(SYNC_ACTIVE_TICK.as_millis() < SYNC_IDLE_TICK.as_millis());
     // A merged clock stays an exact integer in SQLite and in JSON, and whoever wants to use it up needs
     // more ops than a broker takes in years.

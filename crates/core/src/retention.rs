@@ -15,6 +15,16 @@ pub enum DedupeMode {
     RetentionScoped { days: u32 },
 }
 
+impl DedupeMode {
+    /// For how long an id is kept; `None` for ever.
+    pub fn days(self) -> Option<u32> {
+        match self {
+            Self::Permanent => None,
+            Self::RetentionScoped { days } => Some(days),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RetentionError {
     #[error(

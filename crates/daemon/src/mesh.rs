@@ -1,7 +1,7 @@
 //! A mesh in a running daemon: its rows, its roster, its live link.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use crate::files::fetch::Fetch;
 use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
 use crate::membership::{Remembered, Standing};
+use crate::outbox::lost::Forgotten;
 use crate::refusals::Refusals;
 use crate::roster::{Known, Stale};
 use crate::shared::{Shared, lock, read, store_problem, write};
@@ -82,6 +83,10 @@ pub(crate) struct MeshState {
     pub(crate) refusals: Refusals,
     /// Our store is an earlier copy of itself, as this process found out.
     older: Mutex<Option<Older>>,
+    /// There may be something to send again that the broker has lost. A hint: the table is the truth.
+    pub(crate) lost_again: Notify,
+    /// How much of that this process has sent.
+    lost_sent: AtomicU64,
     /// Whether we are let in, and whom our own broker has lost.
     pub(crate) standing: Standing,
 }
@@ -121,6 +126,8 @@ impl MeshState {
             fetch: Fetch::default(),
             refusals: Refusals::default(),
             older: Mutex::new(None),
+            lost_again: Notify::new(),
+            lost_sent: AtomicU64::new(0),
             standing: Standing::remembering(document.missed),
         })
     }
@@ -347,6 +354,20 @@ impl MeshState {
 
     pub(crate) fn older(&self) -> Option<Older> {
         *lock(&self.older)
+    }
+
+    /// So many messages that the broker had lost are there again.
+    pub(crate) fn count_lost_again(&self, count: u64) {
+        self.lost_sent.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost_again_count(&self) -> u64 {
+        self.lost_sent.load(Ordering::Relaxed)
+    }
+
+    /// Topics and subscriptions that the broker of before knew and this one does not.
+    pub(crate) fn forgotten_by(&self, roster: &Roster) -> Forgotten {
+        Forgotten::between(&read(&self.roster).0, roster, self)
     }
 
     pub(crate) fn last_error(&self) -> Option<String> {

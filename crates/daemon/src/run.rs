@@ -203,7 +203,7 @@ impl Prepared {
 
     /// The newest place of the mesh's history that this home has seen.
     pub async fn seen(&self) -> Result<HistoryId, StartError> {
-        Ok(self.store.delivery_cursor(self.mesh.mesh).await?)
+        Ok(self.store.history_seen(self.mesh.mesh).await?)
     }
 
     /// With the mesh `home` behind this connector, and the meshes of the config.

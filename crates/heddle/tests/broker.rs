@@ -380,49 +380,62 @@ fn v10_4_11_br_14_the_orphan_check_works_beside_a_daemon_and_alone_and_names_the
 }
 
 #[test]
-fn br_12_a_sweep_by_hand_beside_a_daemon_forgets_what_is_over_and_nothing_else() {
+fn br_12_xc_05_a_sweep_by_hand_forgets_what_is_over_whatever_the_walls_say_and_nothing_else() {
     let home = Home::new();
     home.config("[broker]\nmessage_retention_days = 30\n");
     let daemon = home.up();
-    for id in ["old", "aged", "new"] {
+    // What waits for its ack is kept whatever its age.
+    let delivered = |count: usize| {
+        wait_until("the messages", || inbox(&daemon, "tester").len() == count);
+        wait_until("the acks", || {
+            let connection = rusqlite::Connection::open(home.path().join("broker.db")).unwrap();
+            let waiting: i64 = connection
+                .query_row(
+                    "SELECT count(*) FROM delivery_queue WHERE is_delivered = 0",
+                    [],
+                    |row| row.get(0),
+                )
+                .unwrap();
+            waiting == 0
+        });
+    };
+    let swept = |expired: u64, pruned: u64| {
+        let ran = home.cli(&["broker", "sweep", "--json"]).ok();
+        let swept = ran.json()["meshes"][0].clone();
+        let found = (&swept["expired"], &swept["pruned"]);
+        assert_eq!(found, (&json!(expired), &json!(pruned)), "{swept}");
+    };
+    // Time passes for the store.
+    let days = |days: u64| {
+        let ms = days * 86_400_000;
+        let sql = format!("UPDATE age_clock SET age_ms = age_ms + {ms}");
+        on_file(&home.path(), &sql);
+    };
+    for id in ["old", "aged"] {
         send(&daemon, id, "@tester");
     }
-    wait_until("the messages", || inbox(&daemon, "tester").len() == 3);
-    let sweep = || home.cli(&["broker", "sweep", "--json"]).ok().json()["meshes"][0].clone();
-    wait_until("the acks", || {
-        // Everything is young: what waits for its ack is kept anyway.
-        let swept = sweep();
-        assert_eq!(
-            (&swept["expired"], &swept["pruned"]),
-            (&json!(0), &json!(0))
-        );
-        let connection = rusqlite::Connection::open(home.path().join("broker.db")).unwrap();
-        let waiting: i64 = connection
-            .query_row(
-                "SELECT count(*) FROM delivery_queue WHERE is_delivered = 0",
-                [],
-                |row| row.get(0),
-            )
-            .unwrap();
-        waiting == 0
-    });
+    delivered(2);
+    swept(0, 0);
+    // As if the wall had been years behind when they were accepted: by it their time is long over.
     on_file(
         &home.path(),
-        "UPDATE client_message_dedupe SET expires_at = 1 WHERE client_message_id = 'old';
-         UPDATE message SET accepted_at = 1 WHERE client_message_id <> 'new'",
+        "UPDATE client_message_dedupe SET first_seen_at = 1, expires_at = 31536000001;
+         UPDATE message SET accepted_at = 1",
     );
-    let swept = sweep();
-    assert_eq!(
-        (&swept["expired"], &swept["pruned"]),
-        (&json!(1), &json!(2)),
-        "{swept}"
-    );
-    let swept = sweep();
-    assert_eq!(
-        (&swept["expired"], &swept["pruned"]),
-        (&json!(0), &json!(0)),
-        "{swept}"
-    );
+    swept(0, 0);
+    send(&daemon, "new", "@tester");
+    delivered(3);
+    days(31);
+    swept(0, 2);
+    let again = json!({"to": "@tester", "message": "old", "client_message_id": "old"});
+    daemon.http.post("/v1/send", &again).expect(200);
+    days(340);
+    swept(2, 1);
+    swept(0, 0);
+    // What was shown is not said to be on its way again: what is not known any more is told as that.
+    let story = home.cli(&["explain", "old"]).ok().stdout;
+    let verdict = "old was committed; its broker has forgotten the id since";
+    assert!(story.starts_with(verdict), "{story}");
     let data = home.path();
     assert_eq!(orphan_check(&home, data.to_str().unwrap()).0, 0);
     send(&daemon, "after", "@tester");

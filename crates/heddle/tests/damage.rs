@@ -242,6 +242,9 @@ fn dr_06_a_letter_that_the_disk_has_changed_is_not_sent_and_is_told() {
     let why = hurt["last_error"].as_str().unwrap();
     assert!(why.contains("is not what was accepted"), "{why}");
     assert_eq!(broker.sends_of("hurt").len(), sent, "it was sent");
+    let told = home.cli(&["explain", "hurt"]).ok().stdout;
+    assert!(told.contains("waits for  somebody to mend it"), "{told}");
+    assert!(told.contains("--patch-payload FILE"), "{told}");
     daemon.wait_log("an outbox row waits until it is mended");
 
     // Nor does a requeue send it, unless it is told what was meant.

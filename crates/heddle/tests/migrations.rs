@@ -124,3 +124,86 @@ fn lf_35_the_newest_step_is_undone_in_place_with_the_daemon_down_and_taken_again
     drop(daemon);
     assert_eq!(version(&Connection::open(&data).unwrap()), newest);
 }
+
+/// Undoes the newest steps while that can be done; the version then, and what the refusal said.
+fn undone_as_far_as_it_goes(home: &Home) -> (u32, String) {
+    let data = home.path().join("data.db");
+    loop {
+        let version = version(&Connection::open(&data).unwrap());
+        let number = version.to_string();
+        let undone = home.cli(&["doctor", "--rollback-migration", &number]);
+        if undone.code == 0 {
+            continue;
+        }
+        assert_eq!(undone.code, 6, "{undone:?}");
+        return (version, undone.stderr);
+    }
+}
+
+/// Every start that takes steps keeps the file of before beside it; a step that cannot be undone names that file.
+#[test]
+fn lf_35_a_start_that_takes_steps_keeps_the_file_of_before_and_the_refusal_names_it() {
+    let home = Home::new();
+    let daemon = home.up();
+    let newest = version(&Connection::open(home.path().join("data.db")).unwrap());
+    let set = |daemon: &support::Daemon, value: &str| {
+        let body = json!({"key": "k", "value": value});
+        daemon.http.post("/v1/state/set", &body).expect(200);
+    };
+    set(&daemon, "first");
+    daemon.stop();
+    let (reached, said) = undone_as_far_as_it_goes(&home);
+    assert!(reached < newest && reached > 1, "{reached}: {said}");
+    assert!(said.contains("heddle daemon restore FILE"), "{said}");
+    let copy = home
+        .path()
+        .join(format!("data.db.before-migration-{}", reached + 1));
+    assert!(!copy.exists());
+    for value in ["second", "third"] {
+        let daemon = home.up();
+        let before: (u32, String) = {
+            let kept = Connection::open(&copy).unwrap();
+            let sql = "SELECT value FROM state_kv WHERE key = 'k'";
+            let value = kept.query_row(sql, [], |row| row.get(0)).unwrap();
+            (version(&kept), value)
+        };
+        let expected = if value == "second" { "first" } else { "second" };
+        assert_eq!(before, (reached, format!("\"{expected}\"")));
+        let mode = std::os::unix::fs::PermissionsExt::mode(
+            &std::fs::metadata(&copy).unwrap().permissions(),
+        );
+        assert_eq!(mode & 0o777, 0o600);
+        set(&daemon, value);
+        daemon.stop();
+        assert_eq!(undone_as_far_as_it_goes(&home).0, reached);
+    }
+    // A copy from before the very step is named, with who has to take it.
+    let older = home.path().join("data.db.before-migration-2");
+    std::fs::copy(&copy, &older).unwrap();
+    let (_, said) = undone_as_far_as_it_goes(&home);
+    let named = format!("heddle daemon restore {}", older.display());
+    assert!(said.contains(&named), "{said}");
+    assert!(said.contains("Heddle of before"), "{said}");
+}
+
+#[test]
+fn lf_35_without_room_for_the_copy_no_step_is_taken() {
+    let home = Home::new();
+    home.up().stop();
+    let data = home.path().join("data.db");
+    let newest = version(&Connection::open(&data).unwrap());
+    let number = newest.to_string();
+    home.cli(&["doctor", "--rollback-migration", &number]).ok();
+    // Something is in the way of the copy, and cannot be removed.
+    let draft = format!("data.db.before-migration-{newest}.part");
+    let draft = home.path().join(draft);
+    std::fs::create_dir(&draft).unwrap();
+    let failed = home.try_up().err().expect("the start must fail");
+    let said = format!("{}{}", failed.stdout, failed.stderr);
+    assert!(said.contains("wait for a copy"), "{said}");
+    assert!(said.contains("nothing was changed"), "{said}");
+    assert_eq!(version(&Connection::open(&data).unwrap()), newest - 1);
+    std::fs::remove_dir(&draft).unwrap();
+    home.up().stop();
+    assert_eq!(version(&Connection::open(&data).unwrap()), newest);
+}

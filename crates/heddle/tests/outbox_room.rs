@@ -192,10 +192,14 @@ fn c47_a_full_budget_says_so_refuses_new_ids_only_and_recovers_by_draining() {
         if answer.status == 507 {
             let problem = answer.json();
             assert_eq!(problem["code"], "insufficient_storage");
+            // Nothing is dead, so a prune would give nothing back.
+            let next = problem["next"].as_str().unwrap();
             assert!(
-                problem["next"].as_str().unwrap().contains("prune"),
+                next.contains("disk_budget_mb") && !next.contains("prune"),
                 "{problem}"
             );
+            let detail = problem["detail"].as_str().unwrap();
+            assert!(detail.contains("that its budget allows"), "{problem}");
             return true;
         }
         answer.expect(202);
@@ -213,6 +217,13 @@ fn c47_a_full_budget_says_so_refuses_new_ids_only_and_recovers_by_draining() {
         degraded.contains("refused") || degraded.contains("only what comes in"),
         "{degraded}"
     );
+    assert!(
+        degraded.contains("budget")
+            && !degraded.contains("prune")
+            && !degraded.contains("free some"),
+        "{degraded}"
+    );
+    assert_eq!(status["next"], "heddle daemon outbox list", "{status}");
     // Known ids are answered, and the refused one is not consumed.
     assert_eq!(send_to(&daemon, "#ops", "m0", &large).status, 202);
     assert_eq!(send_to(&daemon, "#ops", "m0", "other").status, 409);

@@ -245,17 +245,30 @@ fn v10_4_11_a_row_stuck_in_dead_is_requeued_under_a_fresh_id_by_the_operator() {
 
 // --- v6 §4.12 ---------------------------------------------------------------------------------------
 
+fn sweep(home: &Home, data: &Path) -> Value {
+    let data = data.to_str().unwrap();
+    let swept = home.cli(&["broker", "sweep", "--json", "--data", data]);
+    swept.ok().json()["meshes"][0].clone()
+}
+
+/// Days pass for a store: what is there is noted, and then its clock moves on.
+fn days_pass(home: &Home, data: &Path, days: u64) {
+    sweep(home, data);
+    let ms = days * 86_400_000;
+    let sql = format!("UPDATE age_clock SET age_ms = age_ms + {ms}");
+    on_file(&data.join("broker.db"), &sql);
+}
+
 #[test]
 fn v6_4_12_v10_4_11_an_id_that_the_sweep_forgot_is_new_again_for_whoever_still_sends_it() {
     let home = Home::new();
     let broker = broker_with(&home, "[broker]\ndedupe_retention_days = 7\n");
     let mut link = enter(&broker, MESH, MEMBER, "one");
     let first = verdict(&mut link, "one", "a", "text");
-    let file = broker.data.join("broker.db");
-    on_file(&file, "UPDATE client_message_dedupe SET expires_at = 1");
-    let data = broker.data.to_str().unwrap();
-    let swept = home.cli(&["broker", "sweep", "--json", "--data", data]);
-    assert_eq!(swept.ok().json()["meshes"][0]["expired"], 1);
+    days_pass(&home, &broker.data, 6);
+    assert_eq!(sweep(&home, &broker.data)["expired"], 0);
+    days_pass(&home, &broker.data, 2);
+    assert_eq!(sweep(&home, &broker.data)["expired"], 1);
     let again = verdict(&mut link, "one", "a", "text");
     assert_eq!(again["verdict"], "created");
     assert_ne!(again["broker_message_id"], first["broker_message_id"]);
@@ -270,10 +283,8 @@ fn v6_4_12_in_permanent_mode_no_sweep_forgets_an_id() {
     let file = broker.data.join("broker.db");
     let ending = "SELECT count(*) FROM client_message_dedupe WHERE expires_at IS NOT NULL";
     assert_eq!(count(&file, ending), 0);
-    on_file(&file, "UPDATE client_message_dedupe SET first_seen_at = 1");
-    let data = broker.data.to_str().unwrap();
-    let swept = home.cli(&["broker", "sweep", "--json", "--data", data]);
-    assert_eq!(swept.ok().json()["meshes"][0]["expired"], 0);
+    days_pass(&home, &broker.data, 3650);
+    assert_eq!(sweep(&home, &broker.data)["expired"], 0);
     let again = verdict(&mut link, "one", "a", "text");
     assert_eq!(again["verdict"], "duplicate");
 }
@@ -301,15 +312,8 @@ fn v6_4_5_v6_4_12_a_duplicate_whose_history_was_pruned_is_done_counted_and_warne
         count(&file, waiting) == 0
     });
     daemon.stop();
-    on_file(&file, "UPDATE message SET accepted_at = 1");
-    let swept = home.cli(&[
-        "broker",
-        "sweep",
-        "--json",
-        "--data",
-        data.to_str().unwrap(),
-    ]);
-    assert_eq!(swept.ok().json()["meshes"][0]["pruned"], 1);
+    days_pass(&home, &data, 31);
+    assert_eq!(sweep(&home, &data)["pruned"], 1);
     std::fs::write(&store, backup).unwrap();
     let daemon = home.up();
     wait_for(&daemon, "a", "done");

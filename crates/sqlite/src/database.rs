@@ -4,21 +4,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
-use crate::connection::Site;
+use crate::connection::{Site, refusal, schema_version};
 use crate::counters::{Counters, Stats};
 use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
+use crate::kept::keep_before;
 use crate::lead::{Leadership, gather, lead_gathered, see_to_it};
 use crate::migrate::{Migration, known_version, migrate, refuse_newer};
 use crate::options::Options;
 use crate::poison::Poison;
 use crate::queue::{Queue, Refused};
-use crate::readers::{self, Desk, ReadQueue, Reader};
+use crate::readers::{Desk, Read, ReadQueue, Reader};
 use crate::reply::{Reply, wait};
 use crate::threads::Threads;
-use crate::ticket::{Promise, Ticket, Undo, Verdict};
+use crate::ticket::{Promise, QueuedWrite, Ticket, Undo, Verdict};
 use crate::writer::settle;
 
 /// One SQLite file with its writer thread and its readers. Cheap to clone; the last clone stops it.
@@ -46,11 +46,17 @@ impl Database {
             None => files::prepare(&options.path)?,
             Some(_) => Path::new("/").join(&options.path),
         };
-        let site = Site::new(path, &options);
+        let site = Site::new(path.clone(), &options);
         if let Some(found) = site.look()? {
             refuse_newer(found, known)?;
         }
         let connection = site.writer()?;
+        if options.keeps_copy_before_steps && options.vfs.is_none() {
+            let found = schema_version(&connection).map_err(refusal)?;
+            if found > 0 && found < known {
+                keep_before(&connection, &path, found + 1)?;
+            }
+        }
         migrate(&connection, migrations)?;
         Database::start(options, &site, connection)
     }
@@ -80,6 +86,7 @@ impl Database {
             let reader = Reader {
                 queue: Arc::clone(&inner.reads),
                 site: site.clone(),
+                poison: inner.poison.clone(),
             };
             inner
                 .readers
@@ -156,9 +163,10 @@ impl Database {
             return Err(WriteError::Busy);
         }
         let (reply, answer) = Reply::new();
-        self.queue_write(Promise::Durable, Undo::Savepoint, job, reply)?;
+        let ticket = Ticket::<T, E, F>::new(Promise::Durable, Undo::Savepoint, job, reply);
+        self.queue_write(Box::new(ticket)).map_err(refused)?;
         self.inner.writes.line.call();
-        wait(answer).unwrap_or_else(|_| Err(self.unanswered()))
+        wait(answer).map_or_else(|_| Err(self.unanswered()), Ticket::<T, E, F>::outcome)
     }
 
     async fn wait_for<T, E, F>(
@@ -173,33 +181,22 @@ impl Database {
         E: Send + 'static,
     {
         let (reply, answer) = Reply::new();
-        self.queue_write(promise, undo, job, reply)?;
+        let ticket = Ticket::<T, E, F>::new(promise, undo, job, reply);
+        self.queue_write(Box::new(ticket)).map_err(refused)?;
         see_to_it(&self.inner.writes);
-        let answer: Result<_, oneshot::error::RecvError> = answer.await;
-        answer.unwrap_or_else(|_| Err(self.unanswered()))
+        let answer = answer.await;
+        answer.map_or_else(|_| Err(self.unanswered()), Ticket::<T, E, F>::outcome)
     }
 
-    fn queue_write<T, E, F>(
-        &self,
-        promise: Promise,
-        undo: Undo,
-        job: F,
-        reply: Reply<Result<T, WriteError<E>>>,
-    ) -> Result<(), WriteError<E>>
-    where
-        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: Send + 'static,
-    {
+    fn queue_write(&self, ticket: Box<dyn QueuedWrite>) -> Result<(), NotQueued> {
         if let Some(reason) = self.inner.poison.reason() {
-            return Err(WriteError::Poisoned(reason.to_string()));
+            return Err(NotQueued::Poisoned(reason));
         }
-        let ticket = Ticket::new(promise, undo, job, reply);
-        let queued = self.inner.writes.line.push(Box::new(ticket));
+        let queued = self.inner.writes.line.push(ticket);
         queued.map_err(|refused| match (refused, self.inner.poison.reason()) {
-            (_, Some(reason)) => WriteError::Poisoned(reason.to_string()),
-            (Refused::Full, None) => WriteError::Busy,
-            (Refused::Closed, None) => WriteError::Stopped,
+            (_, Some(reason)) => NotQueued::Poisoned(reason),
+            (Refused::Full, None) => NotQueued::Full,
+            (Refused::Closed, None) => NotQueued::Closed,
         })
     }
 
@@ -217,9 +214,19 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::new();
-        self.queue_read(job, reply)?;
-        answer.await.unwrap_or(Err(ReadError::Stopped))
+        self.read_queued(Read::new(job)).await
+    }
+
+    async fn read_queued<T, E, F>(&self, read: Read<T, E, F>) -> Result<T, ReadError<E>>
+    where
+        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: Send + 'static,
+    {
+        let (read, answer) = read.queued();
+        self.inner.reads.push(read).map_err(unread)?;
+        let answer = answer.await;
+        answer.map_or(Err(ReadError::Stopped), Read::<T, E, F>::outcome_of)
     }
 
     /// The same for a read of a few rows by their key, which runs where the caller stands if it can: two
@@ -233,10 +240,11 @@ impl Database {
         if self.inner.reads.is_closed() {
             return Err(ReadError::Stopped);
         }
-        match self.inner.desk.try_read(job, &self.inner.poison) {
-            Ok(answer) => answer,
-            Err(job) => self.read(job).await,
+        let mut read = Read::new(job);
+        if self.inner.desk.try_read(&mut read, &self.inner.poison) {
+            return read.outcome();
         }
+        self.read_queued(read).await
     }
 
     /// The same for a thread without a runtime. Not to be called from inside a read.
@@ -246,29 +254,9 @@ impl Database {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let (reply, answer) = Reply::new();
-        self.queue_read(job, reply)?;
-        wait(answer).unwrap_or(Err(ReadError::Stopped))
-    }
-
-    fn queue_read<T, E, F>(
-        &self,
-        job: F,
-        reply: Reply<Result<T, ReadError<E>>>,
-    ) -> Result<(), ReadError<E>>
-    where
-        F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: Send + 'static,
-    {
-        let read = readers::queued(job, self.inner.poison.clone(), reply);
-        self.inner
-            .reads
-            .push(read)
-            .map_err(|refused| match refused {
-                Refused::Full => ReadError::Busy,
-                Refused::Closed => ReadError::Stopped,
-            })
+        let (read, answer) = Read::new(job).queued();
+        self.inner.reads.push(read).map_err(unread)?;
+        wait(answer).map_or(Err(ReadError::Stopped), Read::<T, E, F>::outcome_of)
     }
 
     /// `PRAGMA integrity_check`, the first problem as an error. Damage poisons the handle (LF-39).
@@ -315,6 +303,28 @@ impl Database {
             queued: self.inner.writes.line.len() as u64,
             ..self.inner.counters.stats()
         }
+    }
+}
+
+/// Why a write did not get into the line.
+enum NotQueued {
+    Poisoned(Arc<str>),
+    Full,
+    Closed,
+}
+
+fn refused<E>(why: NotQueued) -> WriteError<E> {
+    match why {
+        NotQueued::Poisoned(reason) => WriteError::Poisoned(reason.to_string()),
+        NotQueued::Full => WriteError::Busy,
+        NotQueued::Closed => WriteError::Stopped,
+    }
+}
+
+fn unread<E>(why: Refused) -> ReadError<E> {
+    match why {
+        Refused::Full => ReadError::Busy,
+        Refused::Closed => ReadError::Stopped,
     }
 }
 

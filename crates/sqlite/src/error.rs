@@ -32,6 +32,9 @@ pub enum OpenError {
         name: &'static str,
         reason: String,
     },
+    /// No step was taken: there would be no way back from it.
+    #[error("its migrations wait for a copy of it, and {path} cannot be made: {reason}", path = path.display())]
+    Kept { path: PathBuf, reason: String },
     #[error("the database is damaged: {0}")]
     Damaged(String),
     #[error("SQLite: {0}")]

@@ -248,7 +248,8 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::ticket::{Promise, Ran, Undo, Verdict};
+    use crate::reply::Reply;
+    use crate::ticket::{Promise, Ran, Settled, Undo};
 
     struct Nothing;
 
@@ -265,7 +266,9 @@ mod tests {
             Ran::Keep
         }
 
-        fn settle(self: Box<Self>, _: &Verdict) {}
+        fn take_reply(&mut self) -> Option<Reply<Settled>> {
+            None
+        }
     }
 
     fn push(line: &Line) {

@@ -88,6 +88,8 @@ pub struct Options {
     pub log_bounds: Arc<LogBounds>,
     /// How long SQLite waits for a lock that another process holds.
     pub busy_timeout: Duration,
+    /// A file that has a schema is copied before its schema takes a step (`FILE.before-migration-N`). Not with a VFS.
+    pub keeps_copy_before_steps: bool,
 }
 
 impl Options {
@@ -107,6 +109,7 @@ impl Options {
             checkpoint_hard_pages: 8_000,
             log_bounds: Arc::default(),
             busy_timeout: Duration::from_secs(1),
+            keeps_copy_before_steps: false,
         }
     }
 }

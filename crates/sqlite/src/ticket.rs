@@ -1,5 +1,6 @@
 //! One queued write: the job, what it returned, and the caller who waits for the commit.
 
+use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -45,12 +46,30 @@ pub(crate) enum Undo {
 }
 
 /// A queued write with its types erased.
-pub(crate) trait QueuedWrite: Send {
+///
+/// It goes to the writer and back to its caller, who knows its types again: so the line, the writer and the wait
+/// are compiled once, and not once for each kind of write.
+pub(crate) trait QueuedWrite: Any + Send {
     fn promise(&self) -> Promise;
     fn undo(&self) -> Undo;
+    /// Runs the job and keeps what it returned.
     fn run(&mut self, connection: &Connection) -> Ran;
-    /// Answers the caller. Taking the box makes a second answer impossible (LF-21).
-    fn settle(self: Box<Self>, verdict: &Verdict);
+    /// The way back to the caller. There is one, so a second answer is impossible (LF-21).
+    fn take_reply(&mut self) -> Option<Reply<Settled>>;
+}
+
+/// A write that comes back, with what became of its transaction.
+pub(crate) struct Settled {
+    job: Box<dyn QueuedWrite>,
+    verdict: Verdict,
+}
+
+/// Answers the caller, who takes the outcome out of the job.
+pub(crate) fn answer(mut job: Box<dyn QueuedWrite>, verdict: &Verdict) {
+    if let Some(reply) = job.take_reply() {
+        let verdict = verdict.clone();
+        reply.send(Settled { job, verdict });
+    }
 }
 
 pub(crate) struct Ticket<T, E, F> {
@@ -58,31 +77,49 @@ pub(crate) struct Ticket<T, E, F> {
     undo: Undo,
     job: Option<F>,
     outcome: Option<Result<T, WriteError<E>>>,
-    reply: Reply<Result<T, WriteError<E>>>,
+    reply: Option<Reply<Settled>>,
 }
 
-impl<T, E, F> Ticket<T, E, F> {
-    pub(crate) fn new(
-        promise: Promise,
-        undo: Undo,
-        job: F,
-        reply: Reply<Result<T, WriteError<E>>>,
-    ) -> Ticket<T, E, F> {
+impl<T, E, F> Ticket<T, E, F>
+where
+    T: 'static,
+    E: 'static,
+    F: 'static,
+{
+    pub(crate) fn new(promise: Promise, undo: Undo, job: F, reply: Reply<Settled>) -> Self {
         Ticket {
             promise,
             undo,
             job: Some(job),
             outcome: None,
-            reply,
+            reply: Some(reply),
+        }
+    }
+
+    /// What the caller is told.
+    pub(crate) fn outcome(settled: Settled) -> Result<T, WriteError<E>> {
+        // IMPORTANT: a failed transaction overrides the job's own answer, its errors included. A job that
+        // said "this id exists" may have seen the insert of a neighbour that was rolled back with it.
+        match settled.verdict {
+            Verdict::Committed => {
+                let job: Box<dyn Any> = settled.job;
+                let outcome = job.downcast::<Self>().ok().and_then(|own| own.outcome);
+                outcome
+                    .unwrap_or_else(|| Err(WriteError::Commit("the write was not run".to_owned())))
+            }
+            Verdict::Stopped => Err(WriteError::Stopped),
+            Verdict::Poisoned(reason) => Err(WriteError::Poisoned(reason.to_string())),
+            Verdict::DiskFull => Err(WriteError::DiskFull),
+            Verdict::RolledBack(reason) => Err(WriteError::Commit(reason.to_string())),
         }
     }
 }
 
 impl<T, E, F> QueuedWrite for Ticket<T, E, F>
 where
-    F: FnOnce(&Connection) -> Result<T, E> + Send,
-    T: Send,
-    E: Send,
+    F: FnOnce(&Connection) -> Result<T, E> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
 {
     fn promise(&self) -> Promise {
         self.promise
@@ -111,19 +148,7 @@ where
         ran
     }
 
-    fn settle(self: Box<Self>, verdict: &Verdict) {
-        // IMPORTANT: a failed transaction overrides the job's own answer, its errors included. A job that
-        // said "this id exists" may have seen the insert of a neighbour that was rolled back with it.
-        let answer = match verdict {
-            Verdict::Committed => match self.outcome {
-                Some(outcome) => outcome,
-                None => Err(WriteError::Commit("the write was not run".to_owned())),
-            },
-            Verdict::Stopped => Err(WriteError::Stopped),
-            Verdict::Poisoned(reason) => Err(WriteError::Poisoned(reason.to_string())),
-            Verdict::DiskFull => Err(WriteError::DiskFull),
-            Verdict::RolledBack(reason) => Err(WriteError::Commit(reason.to_string())),
-        };
-        self.reply.send(answer);
+    fn take_reply(&mut self) -> Option<Reply<Settled>> {
+        self.reply.take()
     }
 }

@@ -18,7 +18,7 @@ use crate::fault::Fault;
 use crate::line::{Job, Line};
 use crate::options::{Durability, Options};
 use crate::poison::Poison;
-use crate::ticket::{Promise, QueuedWrite, Ran, Undo, Verdict};
+use crate::ticket::{Promise, QueuedWrite, Ran, Undo, Verdict, answer};
 
 const BEGIN: &str = "BEGIN IMMEDIATE";
 const COMMIT: &str = "COMMIT";
@@ -255,7 +255,7 @@ fn execute(connection: &Connection, sql: &'static str) -> Result<(), Fault> {
 pub(crate) fn settle(batch: impl IntoIterator<Item = Box<dyn QueuedWrite>>, verdict: &Verdict) {
     for job in batch {
         // The answer of a caller who left is dropped here, and its destructor is foreign code.
-        if catch_unwind(AssertUnwindSafe(|| job.settle(verdict))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| answer(job, verdict))).is_err() {
             tracing::error!("the answer to a write panicked when it was dropped");
         }
     }

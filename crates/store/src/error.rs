@@ -34,6 +34,9 @@ fn hint(error: &OpenError) -> &'static str {
         OpenError::Damaged(_) => {
             "; nothing was changed. Put a backup back with `heddle daemon restore FILE`; without one, `heddle doctor --repair` saves what can be read and keeps the damaged file"
         }
+        OpenError::Kept { .. } => {
+            "; nothing was changed, and the Heddle of before still reads it. Free as much room as the file takes and start again"
+        }
         OpenError::Migration { .. } => {
             "; the step was taken back whole, and the file is as it was before. Free some disk space and start again; `heddle doctor --rollback-migration NUMBER` says what the file holds"
         }

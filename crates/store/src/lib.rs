@@ -50,6 +50,7 @@ pub use data::{
 pub use effects_used::had_effects;
 pub use error::StoreError;
 pub use figures::Figures;
+pub use heddle_sqlite::copies_before_steps;
 pub use heddle_sqlite::{Durability, Stats};
 pub use inbox::{
     Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxRow, InboxRows,
@@ -59,8 +60,9 @@ pub use inbox::{
 pub use invites::KeptInvite;
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
-    AcceptKey, Accepted, Attempt, DueRow, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage,
-    OutboxRow, PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
+    AcceptKey, Accepted, Attempt, DueRow, LostFigures, LostMessage, LostRow, LostSettle, LostState,
+    NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow, PruneFilter, PruneLook, Requeue,
+    Requeued, Settle, Usage,
 };
 pub use repair::{Kept, MeshHint, RepairHints, Repaired, repair};
 pub use steps::{Steps, steps_of};

@@ -49,6 +49,7 @@ impl Store {
         sqlite.durability = options.durability;
         sqlite.vfs = options.vfs;
         sqlite.queue_capacity = WRITE_QUEUE_MAX;
+        sqlite.keeps_copy_before_steps = true;
         if let Some(free) = free_bytes(&sqlite) {
             (sqlite.checkpoint_idle_pages, sqlite.checkpoint_hard_pages) = log_pages(free);
         }

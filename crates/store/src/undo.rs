@@ -1,7 +1,8 @@
 //! The way back from a step of the schema: in place, in one transaction, and only while nothing needs the step.
 //!
-//! For somebody who goes back to the Heddle of before. Steps are undone from the newest on. A step whose tables hold
-//! something, or that has no way back, stays: a backup from before it is the way then.
+//! For somebody who goes back to the Heddle of before. Steps are undone from the newest on. A step stays whose tables
+//! hold what the ones of before have no place for, and so does the first one, which is the file itself: then the copy
+//! that was made before it (`data.db.before-migration-N`) is the way, or a backup.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ pub enum Undone {
     NotTheLast { version: u32 },
     /// What it made is in use.
     InUse { name: &'static str },
-    /// It changed rows of before, or too much builds on it.
+    /// It is the file itself, or a step of another Heddle.
     NoWayBack { name: &'static str },
 }
 
@@ -32,6 +33,11 @@ struct WayBack {
 }
 
 const WAYS_BACK: &[WayBack] = &[
+    WayBack {
+        name: "outbox_lost",
+        needed: "SELECT EXISTS (SELECT 1 FROM outbox_lost)",
+        sql: "DROP TABLE outbox_lost; DROP TABLE outbox_reach",
+    },
     WayBack {
         name: "dead_is_done",
         needed: "SELECT 0",
@@ -85,6 +91,88 @@ const WAYS_BACK: &[WayBack] = &[
         needed: "SELECT 0",
         sql: "DROP INDEX files_by_hash",
     },
+    WayBack {
+        name: "inbox_lost",
+        needed: "SELECT EXISTS (SELECT 1 FROM inbox_lost)",
+        sql: "DROP TABLE inbox_lost",
+    },
+    WayBack {
+        name: "log_clock",
+        // Taken again, the step would make it the value of the clock.
+        needed: "SELECT EXISTS (SELECT 1 FROM lamport_clock WHERE log_value <> value)",
+        sql: "ALTER TABLE lamport_clock DROP COLUMN log_value",
+    },
+    WayBack {
+        name: "publish",
+        needed: "SELECT EXISTS (SELECT 1 FROM mesh_publish)
+            OR EXISTS (SELECT 1 FROM mesh_publish_cursor)",
+        sql: "DROP TABLE mesh_publish_cursor; DROP TABLE mesh_publish",
+    },
+    WayBack {
+        name: "vectors",
+        needed: "SELECT EXISTS (SELECT 1 FROM vector_metadata)
+            OR EXISTS (SELECT 1 FROM vector_models) OR EXISTS (SELECT 1 FROM vector_head)",
+        sql: "DROP TABLE vector_metadata; DROP TABLE vector_models; DROP TABLE vector_head",
+    },
+    WayBack {
+        name: "files",
+        needed: "SELECT EXISTS (SELECT 1 FROM files) OR EXISTS (SELECT 1 FROM blob_refs)
+            OR EXISTS (SELECT 1 FROM file_floor)",
+        sql: "DROP TABLE files; DROP TABLE blob_refs; DROP TABLE file_floor",
+    },
+    WayBack {
+        name: "sync",
+        // A mesh that is as the step itself makes it says nothing that would be lost.
+        needed: "SELECT EXISTS (SELECT 1 FROM op_outbox) OR EXISTS (SELECT 1 FROM op_inbox)
+            OR EXISTS (SELECT 1 FROM mesh WHERE broker_epoch <> 0 OR replayed_epoch <> 0
+                OR sync_paused <> 0 OR log_epoch <> 0 OR log_seq <> 0 OR needs_resync <> 0
+                OR last_sync_at IS NOT NULL
+                OR kind <> CASE WHEN broker_url IS NULL THEN 'personal' ELSE 'shared_guest' END)",
+        sql: "DROP TABLE op_inbox; DROP TABLE op_outbox;
+            ALTER TABLE mesh DROP COLUMN last_sync_at;
+            ALTER TABLE mesh DROP COLUMN needs_resync;
+            ALTER TABLE mesh DROP COLUMN log_seq;
+            ALTER TABLE mesh DROP COLUMN log_epoch;
+            ALTER TABLE mesh DROP COLUMN sync_paused;
+            ALTER TABLE mesh DROP COLUMN replayed_epoch;
+            ALTER TABLE mesh DROP COLUMN broker_epoch;
+            ALTER TABLE mesh DROP COLUMN kind",
+    },
+    WayBack {
+        name: "tasks",
+        needed: "SELECT EXISTS (SELECT 1 FROM task_op) OR EXISTS (SELECT 1 FROM warning)",
+        sql: "DROP TABLE warning; DROP TABLE task_lease; DROP TABLE task_claim_events;
+            DROP TABLE task_blocker; DROP TABLE tasks; DROP TABLE task_op",
+    },
+    WayBack {
+        name: "data",
+        needed: "SELECT EXISTS (SELECT 1 FROM memory) OR EXISTS (SELECT 1 FROM state_kv)
+            OR EXISTS (SELECT 1 FROM applied_request)
+            OR EXISTS (SELECT 1 FROM lamport_clock WHERE value <> 0 OR incarnation <> 1)",
+        sql: "DROP VIEW memory_words; DROP TABLE memory; DROP TABLE memory_fts;
+            DROP TABLE applied_request; DROP TABLE state_kv; DROP TABLE lamport_clock",
+    },
+    WayBack {
+        name: "inbox",
+        // What the search index holds is made again from the inbox.
+        needed:
+            "SELECT EXISTS (SELECT 1 FROM inbox_past) OR EXISTS (SELECT 1 FROM inbox_session)
+            OR EXISTS (SELECT 1 FROM inbox_receipt) OR EXISTS (SELECT 1 FROM inbox_hook)
+            OR EXISTS (SELECT 1 FROM inbox WHERE shown_at IS NOT NULL)
+            OR EXISTS (SELECT 1 FROM inbox_state
+                WHERE pruned_through <> 0 OR prune_cutoff IS NOT NULL OR hooks_through IS NOT NULL)",
+        sql: "DROP TABLE inbox_hook; DROP TABLE inbox_receipt; DROP TABLE inbox_session;
+            DROP TABLE inbox_past; DROP TABLE inbox_fts; DROP TABLE inbox_state;
+            ALTER TABLE inbox DROP COLUMN shown_at",
+    },
+    WayBack {
+        name: "outbox_life",
+        // How old a row is is known by the age clock alone.
+        needed: "SELECT EXISTS (SELECT 1 FROM outbox_attempt) OR EXISTS (SELECT 1 FROM mesh_window)
+            OR EXISTS (SELECT 1 FROM outbox)",
+        sql: "DROP TABLE mesh_window; DROP TABLE outbox_birth; DROP TABLE age_clock;
+            DROP TABLE outbox_attempt",
+    },
 ];
 
 /// Undoes a step of a file that nobody has open. A crash leaves it whole, or gone.
@@ -125,6 +213,10 @@ mod tests {
         heddle_sqlite::link_vectors().unwrap();
         let path = folder.join(format!("v{version}.db"));
         let connection = Connection::open(&path).unwrap();
+        // Nothing of it has to outlive a power cut.
+        connection
+            .pragma_update(None, "synchronous", "OFF")
+            .unwrap();
         connection
             .execute_batch(
                 "CREATE TABLE _migrations (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at INTEGER)",
@@ -143,19 +235,21 @@ mod tests {
         path
     }
 
-    /// Names, and columns with their types: the text of a statement may differ in blanks.
+    /// The text of every statement that made something, but for blanks.
     fn shape(path: &Path) -> Vec<String> {
         let connection = Connection::open(path).unwrap();
-        let mut statement = connection
-            .prepare(
-                "SELECT m.type || ' ' || m.name || ' ' || coalesce(
-                    (SELECT group_concat(c.name || ':' || c.type || ':' || c.\"notnull\", ',')
-                     FROM pragma_table_info(m.name) c), '')
-                 FROM sqlite_master m ORDER BY 1",
-            )
+        let all =
+            "SELECT type || ' ' || name || ' ' || coalesce(sql, '') FROM sqlite_schema ORDER BY 1";
+        let mut statement = connection.prepare(all).unwrap();
+        let rows = statement
+            .query_map([], |row| row.get::<_, String>(0))
             .unwrap();
-        let rows = statement.query_map([], |row| row.get(0)).unwrap();
-        let mut rows: Vec<String> = rows.map(Result::unwrap).collect();
+        let bare = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut rows: Vec<String> = rows.map(Result::unwrap).map(bare).collect();
+        rows.retain(|row| !row.starts_with("table sqlite_sequence"));
+        for row in &mut rows {
+            *row = row.replace(" ,", ",").replace(" )", ")");
+        }
         let noted = "SELECT count(*) || ' steps, version ' || (SELECT user_version FROM pragma_user_version) FROM _migrations";
         rows.push(connection.query_row(noted, [], |row| row.get(0)).unwrap());
         rows
@@ -176,6 +270,79 @@ mod tests {
             // And on again, to where it was.
             let connection = Connection::open(&path).unwrap();
             connection.execute_batch(step.sql).unwrap();
+        }
+    }
+
+    /// Every step but the first has a way back, so that a home in which nothing was done goes back step by step.
+    #[test]
+    fn lf_35_every_step_but_the_first_has_a_way_back_and_a_file_goes_all_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = at(folder.path(), schema::newest());
+        for step in schema::MIGRATIONS.iter().skip(1).rev() {
+            let undone = undo_step(&path, step.version).unwrap();
+            let (name, version) = (step.name, step.version - 1);
+            assert_eq!(undone, Undone::Done { name, version });
+        }
+        let first = at(&folder.path().join("."), 1);
+        assert_eq!(shape(&path), shape(&first));
+    }
+
+    /// One row that only this step has a place for.
+    const WITNESSES: &[(&str, &str)] = &[
+        (
+            "outbox_life",
+            "INSERT INTO mesh_window VALUES (zeroblob(16), 1)",
+        ),
+        ("inbox", "UPDATE inbox_state SET pruned_through = 7"),
+        (
+            "data",
+            "INSERT INTO lamport_clock (mesh_id, value) VALUES (zeroblob(16), 1)",
+        ),
+        (
+            "tasks",
+            "INSERT INTO task_op VALUES (zeroblob(16), zeroblob(16), zeroblob(16), x'00')",
+        ),
+        (
+            "sync",
+            "INSERT INTO op_outbox (mesh_id, arrival) VALUES (zeroblob(16), 1)",
+        ),
+        (
+            "files",
+            "INSERT INTO file_floor VALUES (zeroblob(16), 'p', 1, zeroblob(16))",
+        ),
+        (
+            "vectors",
+            "INSERT INTO vector_head (mesh_id, model_id, changes) VALUES (zeroblob(16), 'm', 1)",
+        ),
+        (
+            "publish",
+            "INSERT INTO mesh_publish_cursor (mesh_id, table_name, through) VALUES (zeroblob(16), 't', x'')",
+        ),
+        (
+            "log_clock",
+            "INSERT INTO lamport_clock (mesh_id, value, log_value) VALUES (zeroblob(16), 2, 1)",
+        ),
+        (
+            "inbox_lost",
+            "INSERT INTO inbox_lost (mesh_id) VALUES (zeroblob(16))",
+        ),
+    ];
+
+    #[test]
+    fn lf_35_a_step_whose_rows_would_be_lost_is_not_undone() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, row) in WITNESSES {
+            let mut steps = schema::MIGRATIONS.iter();
+            let step = steps.find(|step| step.name == *name).unwrap();
+            let path = at(folder.path(), step.version);
+            let connection = Connection::open(&path).unwrap();
+            connection.execute_batch(row).unwrap();
+            drop(connection);
+            let before = shape(&path);
+            let name = step.name;
+            let kept = undo_step(&path, step.version).unwrap();
+            assert_eq!(kept, Undone::InUse { name });
+            assert_eq!(shape(&path), before);
         }
     }
 

@@ -72,10 +72,10 @@ pub fn resolve(
 }
 
 /// What a message of a sender that may not speak is refused with. An id that is consumed gets its answer all the
-/// same; one that is not learns nothing about where it goes.
-pub fn barred(resolution: Resolution, bar: Option<Bar>) -> Option<Bar> {
+/// same; one that is not learns nothing about where it goes. `is_heard`: that it may speak was decided before.
+pub fn barred(resolution: Resolution, bar: Option<Bar>, is_heard: bool) -> Option<Bar> {
     match resolution {
-        Resolution::Commit | Resolution::UnknownRecipient => bar,
+        Resolution::Commit | Resolution::UnknownRecipient => bar.filter(|_| !is_heard),
         Resolution::Duplicate | Resolution::Conflict => None,
     }
 }
@@ -107,10 +107,15 @@ mod tests {
     #[test]
     fn t_30_a_barred_sender_writes_nothing_and_a_consumed_id_is_answered_all_the_same() {
         for row in B2_RESOLVE {
-            assert_eq!(barred(row.resolution, None), None);
+            assert_eq!(barred(row.resolution, None, false), None);
             for bar in [Bar::Revoked, Bar::Blocked] {
                 let is_known = row.outcome != Outcome::Fresh;
-                let refused = barred(row.resolution, Some(bar));
+                assert_eq!(
+                    barred(row.resolution, Some(bar), true),
+                    None,
+                    "decided before"
+                );
+                let refused = barred(row.resolution, Some(bar), false);
                 assert_eq!(refused, (!is_known).then_some(bar), "{}", row.name);
             }
         }

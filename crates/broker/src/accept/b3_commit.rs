@@ -84,6 +84,7 @@ impl Origin {
         let content = admitted.content;
         let is_op = admitted.destination == Destination::Log;
         NewMessage {
+            is_heard: false,
             id: admitted.id,
             sender_name: self.sender_name.clone(),
             broker_message_id,

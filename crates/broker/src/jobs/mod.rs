@@ -3,6 +3,7 @@
 //! Every job is idempotent and takes small steps. A claim in the store keeps all but one of N brokers
 //! from doing the same work; a claim that is held elsewhere is passed over and told.
 
+mod ages;
 mod check;
 mod contents;
 mod schedule;
@@ -10,16 +11,13 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
+pub use ages::Ages;
 pub use check::orphan_check;
 pub(crate) use schedule::run;
 pub use sweep::{MeshSwept, Sweep, sweep};
 
-use heddle_core::clock::WallMs;
+use std::time::Duration;
 
-const DAY_MS: i64 = 24 * 60 * 60 * 1000;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a claim on a job lasts without being given back.
 const CLAIM_MS: i64 = 10 * 60 * 1000;
-
-fn days_before(now: WallMs, days: u32) -> WallMs {
-    WallMs(now.0.saturating_sub(i64::from(days) * DAY_MS))
-}

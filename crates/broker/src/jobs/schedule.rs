@@ -7,13 +7,15 @@ use heddle_core::clock::WallMs;
 use tokio::time::sleep;
 
 use super::sweep::{Sweep, sweep};
-use super::{CLAIM_MS, orphan_check};
+use super::{Ages, CLAIM_MS, orphan_check};
 use crate::limiter::Limiter;
 use crate::storage::{Job, Storage, StorageError};
 use crate::ws::Shared;
 
 /// After a start everybody connects; upkeep can wait.
 const FIRST_AFTER: Duration = Duration::from_secs(60);
+/// How often the age of the meshes is kept.
+const AGES_EVERY: Duration = Duration::from_secs(600);
 /// An orphan check reads everything: one in so many rounds.
 const CHECK_EVERY_ROUNDS: u32 = 24;
 
@@ -22,18 +24,44 @@ pub(crate) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
     let how = Sweep {
         holder: format!("broker {}", shared.accept.ids.ulid()),
         message_retention_days: shared.config.message_retention_days,
+        dedupe_retention_days: shared.accept.dedupe.days(),
     };
+    let ages = Ages::default();
     sleep(FIRST_AFTER).await;
     for round in 0_u32.. {
-        if let Err(error) = one_round(&shared, &how, round).await {
+        if let Err(error) = one_round(&shared, &ages, &how, round).await {
             tracing::warn!(%error, "upkeep could not be done; it is tried again");
         }
-        sleep(shared.config.upkeep_interval).await;
+        let mut left = shared.config.upkeep_interval;
+        while left > AGES_EVERY {
+            sleep(AGES_EVERY).await;
+            left = left.saturating_sub(AGES_EVERY);
+            if let Err(error) = keep_ages(&shared, &ages, &how).await {
+                // What is old looks younger for it, and is kept longer.
+                tracing::warn!(%error, "the age of the meshes could not be kept");
+            }
+        }
+        sleep(left).await;
     }
+}
+
+/// Time that passed is kept now and then, so that a machine that is switched off takes little of it along.
+async fn keep_ages<S: Storage, L: Limiter>(
+    shared: &Shared<S, L>,
+    ages: &Ages,
+    how: &Sweep,
+) -> Result<(), StorageError> {
+    let storage = shared.storage();
+    let clock = shared.accept.clock.as_ref();
+    for (mesh, _) in storage.meshes().await? {
+        ages.keep(storage, clock, mesh, how.births_days()).await?;
+    }
+    Ok(())
 }
 
 async fn one_round<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
+    ages: &Ages,
     how: &Sweep,
     round: u32,
 ) -> Result<(), StorageError> {
@@ -44,7 +72,7 @@ async fn one_round<S: Storage, L: Limiter>(
             .expire_sessions(mesh, shared.lease.now(), clock.wall())
             .await?;
     }
-    for swept in sweep(storage, clock, how).await? {
+    for swept in sweep(storage, (clock, ages), how).await? {
         tracing::info!(mesh = %swept.name, swept.expired, swept.pruned, swept.counted, swept.uploads, "swept");
     }
     if round.is_multiple_of(CHECK_EVERY_ROUNDS) && claim_check(shared, how).await? {

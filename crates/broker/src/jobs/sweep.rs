@@ -5,7 +5,7 @@ use heddle_core::ids::MeshId;
 use heddle_core::limits::UPLOAD_KEPT;
 use heddle_core::names::MeshName;
 
-use super::{CLAIM_MS, days_before};
+use super::{Ages, CLAIM_MS, DAY};
 use crate::storage::{Job, Storage, StorageError};
 
 /// How a sweep is done.
@@ -15,6 +15,16 @@ pub struct Sweep {
     pub holder: String,
     /// Bodies older than this go; never, if `None`.
     pub message_retention_days: Option<u32>,
+    /// For how long ids are kept now; `None` for ever.
+    pub dedupe_retention_days: Option<u32>,
+}
+
+impl Sweep {
+    /// For how many days it must be known what existed by when.
+    pub(super) fn births_days(&self) -> u32 {
+        let days = self.message_retention_days.max(self.dedupe_retention_days);
+        days.unwrap_or(0)
+    }
 }
 
 /// What a sweep did in one mesh.
@@ -37,19 +47,19 @@ pub struct MeshSwept {
 /// Sweeps every mesh of a store.
 pub async fn sweep<S: Storage>(
     storage: &S,
-    clock: &dyn Clock,
+    (clock, ages): (&dyn Clock, &Ages),
     how: &Sweep,
 ) -> Result<Vec<MeshSwept>, StorageError> {
     let mut swept = Vec::new();
     for (mesh, name) in storage.meshes().await? {
-        swept.push(one(storage, clock, how, (mesh, name)).await?);
+        swept.push(one(storage, (clock, ages), how, (mesh, name)).await?);
     }
     Ok(swept)
 }
 
 async fn one<S: Storage>(
     storage: &S,
-    clock: &dyn Clock,
+    (clock, ages): (&dyn Clock, &Ages),
     how: &Sweep,
     (mesh, name): (MeshId, MeshName),
 ) -> Result<MeshSwept, StorageError> {
@@ -72,13 +82,16 @@ async fn one<S: Storage>(
     }
     // Counted before their bodies go, because the bodies say when they came.
     done.counted = storage.count_traffic(mesh).await?;
-    done.expired = storage.sweep_expired(mesh, now).await?;
+    let age = ages.keep(storage, clock, mesh, how.births_days()).await?;
+    done.expired = storage.sweep_expired(mesh, age).await?;
     let kept_ms = i64::try_from(UPLOAD_KEPT.as_millis()).unwrap_or(i64::MAX);
     let untouched_since = WallMs(now.0.saturating_sub(kept_ms));
     done.uploads = storage.sweep_uploads(mesh, untouched_since).await?;
     if let Some(days) = how.message_retention_days {
-        let before = days_before(now, days);
-        done.pruned = storage.prune_messages(mesh, before).await?;
+        // Nothing is old enough while the clock itself has not run for that long.
+        if let Some(born) = age.checked_sub(DAY.saturating_mul(days)) {
+            done.pruned = storage.prune_messages(mesh, born).await?;
+        }
     }
     storage.release_job(mesh, Job::Sweep, &how.holder).await?;
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);

@@ -7,7 +7,7 @@ use heddle_core::clock::{Clock, ManualClock, WallMs};
 use heddle_wire::broker::SendItem;
 use serde_json::value::to_raw_value;
 
-use super::{Sweep, orphan_check, sweep};
+use super::{Ages, Sweep, orphan_check, sweep};
 use crate::storage::{Job, Upkeep};
 use crate::test_support::{
     Dump, Gate, TestStorage, envelope, mesh, on_every_storage, refused_code, send_item, sqlite,
@@ -17,6 +17,7 @@ on_every_storage!(
     a_sweep_forgets_prunes_and_counts_and_a_second_one_finds_nothing,
     a_sweep_that_somebody_else_does_is_passed_over_and_told,
     br_14_the_orphan_check_counts_its_rows_and_finds_none,
+    xc_05_a_wall_clock_that_jumps_past_the_retention_commits_no_work_twice,
 );
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
@@ -25,6 +26,7 @@ fn how(days: Option<u32>) -> Sweep {
     Sweep {
         holder: "me".to_owned(),
         message_retention_days: days,
+        dedupe_retention_days: Some(365),
     }
 }
 
@@ -36,12 +38,15 @@ async fn a_sweep_forgets_prunes_and_counts_and_a_second_one_finds_nothing<S: Tes
     let topic = crate::test_support::topic("#ops");
     gate.storage().create_topic(mesh(1), &topic).await.unwrap();
     gate.send("a/one", "old", "#ops", "x").await;
+    let ages = Ages::default();
+    let clock: (&dyn Clock, &Ages) = (gate.clock.as_ref(), &ages);
+    let figures = |one: &super::MeshSwept| (one.expired, one.pruned, one.counted);
+    let swept = sweep(gate.storage(), clock, &how(Some(30))).await.unwrap();
+    assert_eq!(swept.iter().map(figures).collect::<Vec<_>>(), [(0, 0, 1)]);
     gate.clock.advance(DAY * 40);
     gate.send("a/one", "new", "#ops", "x").await;
-    let clock: &dyn Clock = gate.clock.as_ref();
     let swept = sweep(gate.storage(), clock, &how(Some(30))).await.unwrap();
-    let figures = |one: &super::MeshSwept| (one.expired, one.pruned, one.counted);
-    assert_eq!(swept.iter().map(figures).collect::<Vec<_>>(), [(0, 1, 2)]);
+    assert_eq!(swept.iter().map(figures).collect::<Vec<_>>(), [(0, 1, 1)]);
     let retried = gate.send("a/one", "old", "#ops", "x").await;
     assert_eq!(refused_code(&retried), "duplicate", "BR-20");
     gate.clock.advance(DAY * 330);
@@ -54,6 +59,42 @@ async fn a_sweep_forgets_prunes_and_counts_and_a_second_one_finds_nothing<S: Tes
     assert_eq!(orphan_check(gate.storage()).await.unwrap().orphans, []);
 }
 
+/// Work of a queue was taken and done; the wall jumps by ten years, forward and back; its sender asks again.
+async fn xc_05_a_wall_clock_that_jumps_past_the_retention_commits_no_work_twice<S: TestStorage>(
+    storage: Arc<S>,
+) {
+    let gate = Gate::open(storage).await;
+    gate.register("a/one").await;
+    let ages = Ages::default();
+    let clock: (&dyn Clock, &Ages) = (gate.clock.as_ref(), &ages);
+    let first = gate.send("a/one", "deploy", "queue:q", "x").await;
+    assert_eq!(refused_code(&first), "created");
+    sweep(gate.storage(), clock, &how(Some(30))).await.unwrap();
+    let before = gate.clock.wall();
+    for jump_days in [3650, -3650, 8, 366] {
+        gate.clock
+            .set_wall(WallMs(before.0 + jump_days * 86_400_000));
+        gate.clock.advance(DAY);
+        let swept = sweep(gate.storage(), clock, &how(Some(30))).await.unwrap();
+        assert_eq!((swept[0].expired, swept[0].pruned), (0, 0), "{jump_days}");
+        // A process that begins under that clock thinks no other.
+        let fresh = Ages::default();
+        let swept = sweep(
+            gate.storage(),
+            (gate.clock.as_ref(), &fresh),
+            &how(Some(30)),
+        )
+        .await;
+        assert_eq!(swept.unwrap()[0].expired, 0, "{jump_days}");
+        let again = gate.send("a/one", "deploy", "queue:q", "x").await;
+        assert_eq!(refused_code(&again), "duplicate", "{jump_days}");
+    }
+    // Time that truly passed does it.
+    gate.clock.advance(DAY * 366);
+    let swept = sweep(gate.storage(), clock, &how(None)).await.unwrap();
+    assert_eq!(swept[0].expired, 1);
+}
+
 async fn a_sweep_that_somebody_else_does_is_passed_over_and_told<S: TestStorage>(storage: Arc<S>) {
     let gate = Gate::open(storage).await;
     gate.subscribe_all(&["a/one"]).await;
@@ -64,13 +105,15 @@ async fn a_sweep_that_somebody_else_does_is_passed_over_and_told<S: TestStorage>
         .claim_job(mesh(1), Job::Sweep, "another", now, until)
         .await
         .unwrap();
-    let swept = sweep(gate.storage(), gate.clock.as_ref(), &how(None)).await;
+    let ages = Ages::default();
+    let clock: (&dyn Clock, &Ages) = (gate.clock.as_ref(), &ages);
+    let swept = sweep(gate.storage(), clock, &how(None)).await;
     let swept = swept.unwrap();
     assert_eq!(swept[0].held_by, Some(("another".to_owned(), until)));
     assert_eq!(swept[0].counted, 0);
     // Its holder died: the claim ends by itself.
     gate.clock.advance(Duration::from_secs(61));
-    let swept = sweep(gate.storage(), gate.clock.as_ref(), &how(None)).await;
+    let swept = sweep(gate.storage(), clock, &how(None)).await;
     assert_eq!(swept.unwrap()[0].counted, 1);
 }
 
@@ -129,6 +172,10 @@ async fn a_serving_broker_sweeps_by_itself_and_stops_when_told() {
         let shutdown = shutdown.clone();
         async move { broker.upkeep(shutdown).await }
     });
+    // How old it is has to be kept once, before it can be too old.
+    while storage.age(mesh(1)).await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
     clock.advance(DAY * 366);
     while gate.storage().count("dedupe").await > 0 {
         tokio::time::sleep(Duration::from_secs(1)).await;

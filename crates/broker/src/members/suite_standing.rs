@@ -26,6 +26,7 @@ on_every_storage!(
     t_30_a_blocked_member_is_not_heard_keeps_what_is_its_own_and_is_heard_after_a_grant,
     t_30_what_a_revoked_member_sends_past_the_first_look_is_refused_in_the_transaction,
     t_30_an_upload_of_a_blocked_member_is_not_committed,
+    lf_34_a_bar_in_the_middle_of_a_commit_cuts_nothing_short,
     an_owner_that_was_granted_may_do_what_owners_do_and_the_mesh_keeps_one,
     a_key_that_is_blocked_is_the_same_member_still,
 );
@@ -33,6 +34,7 @@ on_every_storage!(
 /// A message of this sender to a topic, to an agent or to the log.
 fn message(sender: &Party, id: &str, number: u128, destination: Destination) -> NewMessage {
     NewMessage {
+        is_heard: false,
         id: SendId::new(mesh(1), sender.clone(), ClientMessageId::parse(id).unwrap()),
         sender_name: name("bob"),
         broker_message_id: BrokerMessageId(Ulid(number)),
@@ -240,4 +242,40 @@ async fn t_30_an_upload_of_a_blocked_member_is_not_committed<S: TestStorage>(sto
     change(storage, member("a"), BOB, MEMBER).await;
     let done = commit().await.unwrap();
     assert!(matches!(done, UploadVerdict::Committed(shown) if shown.row_count == 1));
+}
+
+/// What was heard when its commit began is accepted to its end: half of it would be seen for ever.
+async fn lf_34_a_bar_in_the_middle_of_a_commit_cuts_nothing_short<S: TestStorage>(storage: Arc<S>) {
+    const ROWS: u64 = 600;
+    let storage = storage.as_ref();
+    three(storage).await;
+    let id = OpId::from_bytes([3; 16]);
+    let row = |at: u64| {
+        let name = format!("staged-{at}");
+        message(
+            &party_of(BOB),
+            &name,
+            900 + u128::from(at),
+            Destination::Log,
+        )
+    };
+    let part = UploadPart {
+        after: 0,
+        through: ROWS,
+        rows: (0..ROWS).map(row).collect(),
+        now: AT,
+    };
+    let end = UploadEnd {
+        through: ROWS,
+        sender_name: name("bob"),
+        at: LATE,
+        expires_at: None,
+    };
+    storage.begin_upload(mesh(1), BOB, id, AT).await.unwrap();
+    storage.stage_upload(mesh(1), BOB, id, part).await.unwrap();
+    let commit = || storage.commit_upload(mesh(1), BOB, id, end.clone());
+    assert_eq!(commit().await, Ok(UploadVerdict::Going));
+    change(storage, member("a"), BOB, BLOCK).await;
+    let done = commit().await.unwrap();
+    assert!(matches!(done, UploadVerdict::Committed(shown) if shown.row_count == ROWS));
 }

@@ -2,6 +2,7 @@
 //!
 //! SQL stands in this folder only. Every implementation runs the one suite in `suite`.
 
+mod births;
 mod contract;
 mod error;
 mod log;

@@ -86,6 +86,8 @@ impl fmt::Display for Destination {
 /// A message that passed B1, with everything that its rows need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewMessage {
+    /// It was decided before that its sender may speak; that is not asked again.
+    pub is_heard: bool,
     pub id: SendId,
     /// The sender's name at this time; history does not change when a member is renamed.
     pub sender_name: MemberName,

@@ -72,6 +72,14 @@ pub(super) struct Kept {
     pub(super) is_open: bool,
 }
 
+/// The last place of a log whose next one this is.
+pub(super) fn before(next: HistoryId) -> HistoryId {
+    HistoryId {
+        epoch: next.epoch,
+        seq: next.seq.saturating_sub(1),
+    }
+}
+
 /// What a begin makes of what is there; the table of the promises above.
 pub(super) fn begun(
     kept: Option<Kept>,
@@ -90,6 +98,21 @@ pub(super) fn begun(
         Some(kept) if kept.is_open => (SnapshotVerdict::Changed, Some(fresh(kept.open.behind))),
         _ => (SnapshotVerdict::Changed, Some(fresh(end))),
     }
+}
+
+/// What hides the rows of an upload while they are accepted; `None` while somebody else's snapshot is open. Unlike a
+/// begin that comes late, it hides again what was shown: these rows are new.
+pub(super) fn hidden(kept: Option<Kept>, id: OpId, by: MemberId, end: HistoryId) -> Option<Kept> {
+    let behind = match kept {
+        Some(kept) if kept.is_open && kept.open.by != by => return None,
+        Some(kept) if kept.is_open => kept.open.behind,
+        _ => end,
+    };
+    Some(Kept {
+        id,
+        open: OpenSnapshot { by, behind },
+        is_open: true,
+    })
 }
 
 /// The same for a commit.

@@ -5,7 +5,9 @@
 //! that run at once do no harm.
 
 use std::future::Future;
+use std::time::Duration;
 
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::MeshName;
@@ -61,20 +63,34 @@ pub trait Upkeep: Send + Sync + 'static {
         holder: &str,
     ) -> impl Future<Output = Answer<()>> + Send;
 
-    /// Forgets ids whose time is over: a dedupe row is there until this deletes it (C36), and its place
-    /// in history is marked in the same transaction. Returns how many.
+    /// How old the mesh was when somebody last kept it, in time that certainly passed; `None` before the first.
+    fn age(&self, mesh: MeshId) -> impl Future<Output = Answer<Option<AgeMark>>> + Send;
+
+    /// Keeps how old the mesh is, which never falls, and notes that everything up to its newest place existed by
+    /// then. Of the notes from before `births_from` only the newest stays: whatever it stood for looks younger then.
+    /// Returns the age that is kept, which another process may have brought further.
+    fn keep_age(
+        &self,
+        mesh: MeshId,
+        mark: AgeMark,
+        births_from: Duration,
+    ) -> impl Future<Output = Answer<Duration>> + Send;
+
+    /// Forgets ids that were kept for longer than they were promised to be, in time that certainly passed (XC-05): a
+    /// dedupe row is there until this deletes it (C36), and its place in history is marked in the same transaction.
+    /// Returns how many.
     fn sweep_expired(
         &self,
         mesh: MeshId,
-        now: WallMs,
+        age: Duration,
     ) -> impl Future<Output = Answer<usize>> + Send;
 
-    /// Deletes bodies accepted before a time, from the oldest on until a younger one, and says so at
-    /// their ids in the same transaction (BR-13). What still waits for somebody stays. Returns how many.
+    /// Deletes bodies that existed when the mesh was so old, and says so at their ids in the same transaction
+    /// (BR-13). What still waits for somebody stays. Returns how many.
     fn prune_messages(
         &self,
         mesh: MeshId,
-        before: WallMs,
+        born: Duration,
     ) -> impl Future<Output = Answer<usize>> + Send;
 
     /// Adds what was accepted since the last time to the counters; returns how many messages that were.

@@ -2,15 +2,22 @@
 //! ops of the log in one transaction.
 //!
 //! **Never half.** What is staged is in no table that anybody reads. The commit takes all of it through the one
-//! accept, in the order in which it came; a crash leaves everything staged or everything accepted (LF-34).
+//! accept, in the order in which it came, and everybody sees it at once (LF-34).
+//!
+//! **Of any size.** A commit takes as many rows as fit into a short transaction, deletes them where they were staged,
+//! and says [`UploadVerdict::Going`] while some are left: whoever asked asks again. More rows than one transaction takes
+//! are hidden, by the first of them, behind the place where the log ended; the last one shows them. A crash in between
+//! leaves them hidden, and the next commit goes on. What was heard when its commit began is accepted to its end.
 //!
 //! **Idempotent and resumable.** A part names the cursor behind which it goes. One that does not fit changes
 //! nothing and is told where the upload stands; so is whoever begins it again. A commit that comes again gets
 //! the first answer.
 //!
-//! **Of one member.** Each member has one upload; another begun in its place throws its staged rows away.
+//! **Of one member.** Each member has one upload; another begun in its place throws its staged rows away, unless they
+//! are being shown: then that comes to its end first ([`UploadVerdict::Ending`]).
 //!
-//! **Not for ever.** An upload that nobody touched since a time is swept, with all of its rows.
+//! **Not for ever.** An upload that nobody touched since a time is swept, with all of its rows; one that is being shown
+//! is not.
 
 use std::future::Future;
 
@@ -18,14 +25,21 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, HistoryId, MemberId, MeshId, OpId};
-use heddle_core::limits::{UPLOAD_BYTES_MAX, UPLOAD_ROWS_MAX};
+use heddle_core::limits::BATCH_BYTES_MAX;
 use heddle_core::names::MemberName;
 
 use super::contract::Answer;
 use super::rows::{Accepted, Destination, NewMessage, SendId};
+use super::snapshots::{self, Kept, before, hidden};
 
-/// Staged rows that a commit hands to the accept at once.
+/// Staged rows that one transaction of a commit takes.
 pub(super) const COMMIT_ROWS_AT_ONCE: usize = 512;
+/// And so many bytes of their envelopes, but at least one row.
+pub(super) const COMMIT_BYTES_AT_ONCE: usize = BATCH_BYTES_MAX;
+/// Staged rows that one transaction throws away.
+pub(super) const DISCARD_ROWS_AT_ONCE: usize = 4096;
+/// The id of an upload that is being thrown away: nobody can go on with it.
+pub(super) const DISCARDED: OpId = OpId::from_bytes([0; 16]);
 
 /// Some rows, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +72,7 @@ impl UploadEnd {
         envelope: Box<str>,
     ) -> NewMessage {
         NewMessage {
+            is_heard: false,
             id,
             sender_name: self.sender_name.clone(),
             wire_fingerprint,
@@ -91,10 +106,14 @@ pub enum UploadVerdict {
     Committed(Shown),
     /// The same, since before.
     Shown(Shown),
+    /// There is more to do than one transaction takes: ask again.
+    Going,
+    /// Another upload of the member is being shown, with everything up to this cursor: its commit comes first.
+    Ending(OpId, u64),
+    /// Somebody else's snapshot is being shown: later.
+    Waits,
     /// Nothing of this id is here: it was swept, replaced, or never begun.
     Unknown,
-    /// It would be larger than an upload may be; nothing was taken.
-    TooLarge,
     /// The member is not heard any more.
     Barred,
 }
@@ -116,6 +135,7 @@ pub trait Uploads: Send + Sync + 'static {
         part: UploadPart,
     ) -> impl Future<Output = Answer<UploadVerdict>> + Send;
 
+    /// One step of a commit.
     fn commit_upload(
         &self,
         mesh: MeshId,
@@ -123,6 +143,13 @@ pub trait Uploads: Send + Sync + 'static {
         id: OpId,
         end: UploadEnd,
     ) -> impl Future<Output = Answer<UploadVerdict>> + Send;
+
+    /// The upload of a member whose commit has begun and not come to its end, with its cursor.
+    fn ending_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+    ) -> impl Future<Output = Answer<Option<(OpId, u64)>>> + Send;
 
     /// Throws uploads away that were not touched since a time; how many were still open.
     fn sweep_uploads(
@@ -140,14 +167,39 @@ pub(super) struct Upload {
     pub(super) row_count: u64,
     pub(super) byte_count: u64,
     pub(super) touched_at: WallMs,
+    /// What its commit has accepted so far.
     pub(super) shown: Option<Shown>,
+    /// Rows of it are staged.
+    pub(super) has_rows: bool,
 }
 
 impl Upload {
-    fn verdict(&self) -> UploadVerdict {
-        self.shown
-            .map_or(UploadVerdict::Through(self.through), UploadVerdict::Shown)
+    /// Its commit has begun, and some rows are left.
+    pub(super) fn is_ending(&self) -> bool {
+        self.shown.is_some() && self.has_rows
     }
+
+    /// The head while its rows are thrown away.
+    pub(super) fn discarded(self) -> Self {
+        Self {
+            id: DISCARDED,
+            through: 0,
+            shown: None,
+            ..self
+        }
+    }
+
+    fn verdict(&self) -> UploadVerdict {
+        match self.shown {
+            Some(shown) if !self.has_rows => UploadVerdict::Shown(shown),
+            _ => UploadVerdict::Through(self.through),
+        }
+    }
+}
+
+/// Whether a step of a commit takes another row behind so many.
+pub(super) fn takes_more(rows: usize, bytes: usize) -> bool {
+    rows == 0 || (rows < COMMIT_ROWS_AT_ONCE && bytes < COMMIT_BYTES_AT_ONCE)
 }
 
 /// What a store does about a step.
@@ -159,10 +211,13 @@ pub(super) enum Todo {
     Keep(Upload),
 }
 
-/// A begin. IMPORTANT: where it keeps something, staged rows of the member go.
+/// A begin. IMPORTANT: where it keeps something, staged rows of the member go first.
 pub(super) fn begun(kept: Option<Upload>, id: OpId, now: WallMs) -> Todo {
     match kept {
         Some(kept) if kept.id == id => Todo::Answer(kept.verdict()),
+        Some(kept) if kept.is_ending() => {
+            Todo::Answer(UploadVerdict::Ending(kept.id, kept.through))
+        }
         _ => Todo::Keep(Upload {
             id,
             through: 0,
@@ -170,6 +225,7 @@ pub(super) fn begun(kept: Option<Upload>, id: OpId, now: WallMs) -> Todo {
             byte_count: 0,
             touched_at: now,
             shown: None,
+            has_rows: false,
         }),
     }
 }
@@ -183,20 +239,30 @@ pub(super) fn staged(kept: Option<Upload>, id: OpId, part: &UploadPart) -> Todo 
         return Todo::Answer(kept.verdict());
     }
     let bytes = part.rows.iter().map(|row| row.envelope.len());
-    let next = Upload {
+    Todo::Keep(Upload {
         through: part.through,
         row_count: kept.row_count + count(part.rows.len()),
         byte_count: kept.byte_count + bytes.map(count).sum::<u64>(),
         touched_at: part.now,
         ..kept
-    };
-    if next.row_count > UPLOAD_ROWS_MAX || next.byte_count > UPLOAD_BYTES_MAX {
-        return Todo::Answer(UploadVerdict::TooLarge);
-    }
-    Todo::Keep(next)
+    })
 }
 
-/// A commit: the upload whose rows are to be accepted now, or the answer.
+/// What becomes of the mesh's snapshot with a step of a commit (`None` inside: nothing); `None` while it has to wait.
+pub(super) fn fence(
+    open: Option<Kept>,
+    (id, by): (OpId, MemberId),
+    next: HistoryId,
+    has_more: bool,
+) -> Option<Option<Kept>> {
+    if has_more {
+        hidden(open, id, by, before(next)).map(Some)
+    } else {
+        Some(snapshots::committed(open, id, by).1)
+    }
+}
+
+/// A step of a commit: the upload whose next rows are to be accepted now, or the answer.
 pub(super) fn committed(
     kept: Option<Upload>,
     id: OpId,
@@ -204,7 +270,8 @@ pub(super) fn committed(
 ) -> Result<Upload, UploadVerdict> {
     match kept.filter(|kept| kept.id == id) {
         None => Err(UploadVerdict::Unknown),
-        Some(kept) if kept.shown.is_some() || kept.through != end.through => Err(kept.verdict()),
+        Some(kept) if kept.through != end.through => Err(kept.verdict()),
+        Some(kept) if kept.shown.is_some() && !kept.has_rows => Err(kept.verdict()),
         Some(kept) => Ok(kept),
     }
 }
@@ -222,6 +289,16 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// What the steps before have accepted.
+    pub(super) fn of(shown: Option<Shown>) -> Self {
+        let accepted = shown.filter(|shown| shown.row_count > 0);
+        Self {
+            first: accepted.map(|shown| shown.first),
+            row_count: accepted.map_or(0, |shown| shown.row_count),
+            is_barred: false,
+        }
+    }
+
     /// One that is known, or that the tables refuse, is passed over: its sender hears about it by itself.
     pub(super) fn add(&mut self, accepted: &[Accepted]) {
         for one in accepted {

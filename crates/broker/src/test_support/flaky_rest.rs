@@ -1,5 +1,8 @@
 //! What a failing store passes through untouched: the log, members, presence, queues, stories, upkeep.
 
+use std::time::Duration;
+
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{BrokerId, HistoryId, InviteId, MemberId, MeshId, OpId, Party};
 use heddle_core::membership::{Capabilities, Change, ChangeVerdict, GrantChange, PublicKey};
@@ -87,6 +90,10 @@ impl<S: Storage> Uploads for Flaky<S> {
         end: UploadEnd,
     ) -> Answer<UploadVerdict> {
         self.inner.commit_upload(mesh, by, id, end).await
+    }
+
+    async fn ending_upload(&self, mesh: MeshId, by: MemberId) -> Answer<Option<(OpId, u64)>> {
+        self.inner.ending_upload(mesh, by).await
     }
 
     async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Answer<usize> {
@@ -318,12 +325,25 @@ impl<S: Storage> Upkeep for Flaky<S> {
         self.inner.release_job(mesh, job, holder).await
     }
 
-    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Answer<usize> {
-        self.inner.sweep_expired(mesh, now).await
+    async fn age(&self, mesh: MeshId) -> Answer<Option<AgeMark>> {
+        self.inner.age(mesh).await
     }
 
-    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Answer<usize> {
-        self.inner.prune_messages(mesh, before).await
+    async fn keep_age(
+        &self,
+        mesh: MeshId,
+        mark: AgeMark,
+        births_from: Duration,
+    ) -> Answer<Duration> {
+        self.inner.keep_age(mesh, mark, births_from).await
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, age: Duration) -> Answer<usize> {
+        self.inner.sweep_expired(mesh, age).await
+    }
+
+    async fn prune_messages(&self, mesh: MeshId, born: Duration) -> Answer<usize> {
+        self.inner.prune_messages(mesh, born).await
     }
 
     async fn count_traffic(&self, mesh: MeshId) -> Answer<u64> {

@@ -20,11 +20,11 @@ pub(super) async fn read<S: Storage, L: Limiter>(
         rows_max: usize::try_from(limit).map_or(LOG_PAGE_MAX, |max| max.clamp(1, LOG_PAGE_MAX)),
         bytes_max: BATCH_BYTES_MAX,
     };
-    // IMPORTANT: before the rows are read: a snapshot that begins in between hides what comes behind them.
-    let readable = snapshots::readable(shared, principal).await?;
     let mesh = principal.mesh;
     let LogPage { epoch, mut rows } = shared.storage().log_after(mesh, after, limit).await?;
-    // LF-34: what others publish is seen wholly or not at all.
+    // LF-34: what others publish is seen wholly or not at all. IMPORTANT: behind the read. A snapshot that began before
+    // these rows were read still hides them now, or has been shown, and then the next pages hold the rest of it.
+    let readable = snapshots::readable(shared, principal).await?;
     rows.retain(|row| row.history_id <= readable);
     let mut items = Vec::with_capacity(rows.len());
     for row in rows {

@@ -112,18 +112,24 @@ fn no(code: ErrorCode, detail: &str) -> ReplyResult {
     ReplyResult::Refused(refused(Refusal { code, detail }))
 }
 
-/// Up to where this member may read the log; everything where there is no snapshot of somebody else.
+/// Up to where this member may read the log; everything where there is no snapshot of somebody else. What hides
+/// something because a commit is under way is brought on: nobody waits for an owner who is gone.
 pub(super) async fn readable<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
 ) -> Result<HistoryId, StorageError> {
-    let open = shared.storage().open_snapshot(principal.mesh).await?;
-    let hides = open.filter(|open| open.by != principal.member);
-    Ok(hides.map_or(
-        HistoryId {
-            epoch: u64::MAX,
-            seq: u64::MAX,
-        },
-        |open| open.behind,
-    ))
+    const EVERYTHING: HistoryId = HistoryId {
+        epoch: u64::MAX,
+        seq: u64::MAX,
+    };
+    let mesh = principal.mesh;
+    let open = shared.storage().open_snapshot(mesh).await?;
+    let Some(open) = open.filter(|open| open.by != principal.member) else {
+        return Ok(EVERYTHING);
+    };
+    if upload::help(&shared.accept, mesh, open.by).await? {
+        shared.log_grew(mesh);
+        return Ok(EVERYTHING);
+    }
+    Ok(open.behind)
 }

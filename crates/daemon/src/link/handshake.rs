@@ -1,7 +1,7 @@
 //! Challenge, hello, welcome: what both sides must agree on before anything is sent.
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use heddle_core::ids::{BrokerId, HistoryId};
+use heddle_core::ids::BrokerId;
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
 use heddle_core::negotiate::{
@@ -9,7 +9,6 @@ use heddle_core::negotiate::{
     SNAPSHOT_UPLOAD, negotiate, read_features,
 };
 use heddle_core::retention::max_age_hours;
-use heddle_store::StoreError;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
@@ -26,6 +25,8 @@ use crate::shared::Shared;
 pub(super) struct Welcomed {
     pub(super) roster: Roster,
     pub(super) offers: Offers,
+    /// Of the broker's history.
+    pub(super) epoch: u64,
 }
 
 pub(super) async fn handshake(
@@ -60,7 +61,7 @@ async fn greet(
         }
         other => return Err(unexpected(ws, &other, "challenge").await),
     };
-    let seen = seen(shared, mesh).await;
+    let seen = shared.store.history_seen(mesh.mesh.mesh).await;
     let seen = seen.map_err(|error| lost(&error.to_string()))?;
     let hello = ClientFrame::Hello {
         protocol: BROKER_PROTOCOL,
@@ -96,6 +97,7 @@ async fn greet(
             Ok(Welcomed {
                 roster,
                 offers: offers(&features),
+                epoch,
             })
         }
         Err(refusal) => {
@@ -160,17 +162,6 @@ fn offers(features: &Features) -> Offers {
         uploads: features.contains_key(SNAPSHOT_UPLOAD),
         hand_over: features.contains_key(EFFECT_HAND_OVER),
     }
-}
-
-/// The newest place that this home has heard of, by deliveries, by the log or by an epoch.
-async fn seen(shared: &Shared, mesh: &MeshState) -> Result<HistoryId, StoreError> {
-    let head = shared.store.sync_head(mesh.mesh.mesh).await?;
-    let epoch = HistoryId {
-        epoch: head.broker_epoch,
-        seq: 0,
-    };
-    let delivered = shared.store.delivery_cursor(mesh.mesh.mesh).await?;
-    Ok(delivered.max(head.log).max(epoch))
 }
 
 /// The proof of who we are, for the broker that it was made for and for no other: a signature that

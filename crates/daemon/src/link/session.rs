@@ -7,8 +7,9 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::limits::{PING_DEADLINE, PING_INTERVAL, SEND_BUFFER_FRAMES_MAX};
 use heddle_core::negotiate::CloseCode;
-use heddle_wire::broker::{Delivery, ServerFrame};
-use tokio::sync::mpsc;
+use heddle_store::StoreError;
+use heddle_wire::broker::{Delivery, Roster, ServerFrame};
+use tokio::sync::{Notify, mpsc};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,8 @@ use crate::files::serve::{self, Ask};
 use crate::inbox::{receipts, receive, recover};
 use crate::membership::Barred;
 use crate::mesh::MeshState;
-use crate::outbox::drain;
+use crate::outbox::lost::Forgotten;
+use crate::outbox::{drain, lost, second_look};
 use crate::shared::Shared;
 
 /// Delivery frames that wait for the store. Beyond it the reader waits, and the broker's window fills.
@@ -57,7 +59,12 @@ pub(super) async fn run(
         },
         () = shared.shutdown.cancelled() => return SessionEnd::Stopped,
     };
-    mesh.set_roster(shared, welcomed.roster).await;
+    let (roster, forgotten) = match lost_topics(shared, mesh, welcomed.roster, welcomed.epoch).await
+    {
+        Ok(told) => told,
+        Err(error) => return handshake::lost(&error.to_string()),
+    };
+    mesh.set_roster(shared, roster).await;
     let (outgoing, outgoing_frames) = mpsc::channel(SEND_BUFFER_FRAMES_MAX);
     let (deliver, deliveries) = mpsc::channel(DELIVER_FRAMES_MAX);
     let live = Arc::new(Live::new(outgoing).with(welcomed.offers));
@@ -65,9 +72,10 @@ pub(super) async fn run(
     let (sink, stream) = ws.split();
     let lost = CancellationToken::new();
     // A task of its own: rows that it took must be settled whatever becomes of the connection.
-    let draining = tokio::spawn(drain::run(
-        Arc::clone(shared),
-        Arc::clone(mesh),
+    let ready = Arc::new(Notify::new());
+    let draining = tokio::spawn(drain_when(
+        Arc::clone(&ready),
+        (Arc::clone(shared), Arc::clone(mesh)),
         Arc::clone(&live),
         lost.clone(),
     ));
@@ -85,7 +93,7 @@ pub(super) async fn run(
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         why = serve::run(shared, mesh, &live, asks) => lost_live(why),
         () = mesh.cut.notified() => lost_live("the mesh moves to another broker".to_owned()),
-        never = tell_and_ask(shared, mesh, &live) => match never {},
+        never = tell_and_ask(shared, mesh, &live, (&forgotten, &ready)) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
             Ok(()) => SessionEnd::Stopped,
@@ -109,11 +117,49 @@ pub(super) async fn run(
     end
 }
 
-/// Reports what was read here, and asks for what was lost here.
-async fn tell_and_ask(shared: &Shared, mesh: &MeshState, live: &Live) -> Infallible {
-    let (never, ()) = tokio::join!(
+/// The drain, as soon as everything is there that it may send to.
+async fn drain_when(
+    ready: Arc<Notify>,
+    (shared, mesh): (Arc<Shared>, Arc<MeshState>),
+    live: Arc<Live>,
+    lost: CancellationToken,
+) {
+    tokio::select! {
+        () = ready.notified() => {}
+        () = lost.cancelled() => return,
+        () = shared.shutdown.cancelled() => return,
+    }
+    drain::run(shared, mesh, live, lost).await;
+}
+
+/// In a new epoch: what the broker has lost of the topics that this home knew, and the roster with them, which is what is
+/// remembered until they are there again.
+async fn lost_topics(
+    shared: &Shared,
+    mesh: &MeshState,
+    mut roster: Roster,
+    epoch: u64,
+) -> Result<(Roster, Forgotten), StoreError> {
+    if epoch <= shared.store.lost_looked(mesh.mesh.mesh).await? {
+        return Ok((roster, Forgotten::default()));
+    }
+    let forgotten = mesh.forgotten_by(&roster);
+    forgotten.add_to(&mut roster, mesh.mesh.member);
+    Ok((roster, forgotten))
+}
+
+/// Reports what was read here, asks for what was lost here, and sends again what was lost there.
+async fn tell_and_ask(
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+    again: (&Forgotten, &Notify),
+) -> Infallible {
+    let (never, (), (), ()) = tokio::join!(
         receipts::run(shared, mesh, live),
         recover::run(shared, mesh, live),
+        lost::run(shared, mesh, live, again),
+        second_look::run(shared, mesh),
     );
     never
 }

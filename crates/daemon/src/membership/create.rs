@@ -128,7 +128,7 @@ async fn at_own_broker(
     key: heddle_core::membership::MemberKey,
     store: &Store,
 ) -> Result<Option<Link>, String> {
-    let seen = store.delivery_cursor(mesh.mesh).await;
+    let seen = store.history_seen(mesh.mesh).await;
     let hosted = Hosted {
         mesh: mesh.clone(),
         key: key.public(),

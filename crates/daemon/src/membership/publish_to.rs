@@ -74,6 +74,8 @@ pub(crate) async fn publish_to(
         // Nobody but this home speaks to the old broker, and it does not now: what it has not given is all.
         if !has_left(connector.as_ref()).await? {
             let answer = register(mesh, &to, &key).await?;
+            let anew = shared.store.reach_anew(mesh.mesh.mesh).await;
+            anew.map_err(|error| store_problem(&error))?;
             remember(home, mesh, &to, &answer).await?;
             let connector = Arc::new(UrlConnector::new(&to.url));
             mesh.move_to(connector, answer.server_id);

@@ -85,6 +85,7 @@ metrics_table! {
     Counter "heddle_sync_applied_total" ["outcome" = "applied" | "passed" | "parked" | "quarantined"] "Ops taken into the data: applied, passed, parked or quarantined";
     Counter "heddle_sync_gaps_total" [] "Pages of a log before which an op was missing";
     Counter "heddle_sync_pauses_total" [] "Times that a mesh's sync paused because an op was refused too often";
+    Counter "heddle_outbox_lost_sent_again_total" [] "Messages that a broker had lost and that were sent again under their ids";
     Counter "heddle_sync_replayed_total" [] "Own ops that a broker had lost and that were sent again";
     Gauge "heddle_sync_ops" ["what"] "Ops that wait now: outgoing, waiting, parked, quarantined";
     Gauge "heddle_sync_paused" ["mesh"] "1 while the mesh's sync is paused, else 0";

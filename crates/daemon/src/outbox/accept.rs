@@ -45,7 +45,7 @@ pub(crate) async fn accept(
         Some(problem) => Err(Box::new(problem)),
         None => seal_with(mesh, &request, body)
             .and_then(|sealed| {
-                reserved = Some(shared.disk.reserve(sealed.payload.len())?);
+                reserved = Some(shared.disk.reserve(mesh.mesh.mesh, sealed.payload.len())?);
                 Ok(new_row(shared, &request, sealed))
             })
             .map_err(Box::new),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use heddle_core::age::{AGE_TICK, AgeClock, LastLook, Now, death_by_age, over_age};
-use heddle_core::clock::Clock;
 use heddle_core::drain::RowMove;
 use heddle_core::ids::RowId;
 use heddle_store::{Settle, StoreError};
@@ -48,7 +47,7 @@ pub(crate) async fn run(shared: Arc<Shared>, mut clock: AgeClock) {
 /// Goes on where the last process ended.
 pub(crate) async fn resume(shared: &Shared) -> Result<AgeClock, StoreError> {
     let last = shared.store.age_mark().await?;
-    let clock = AgeClock::resume(last, now(shared.clock.as_ref()));
+    let clock = AgeClock::resume(last, Now::on(shared.clock.as_ref()));
     shared.store.mark_age(clock.mark()).await?;
     Ok(clock)
 }
@@ -66,18 +65,10 @@ pub(crate) async fn tick(shared: &Shared, clock: &mut AgeClock) {
 }
 
 async fn mark(shared: &Shared, clock: &mut AgeClock) {
-    let mark = clock.tick(now(shared.clock.as_ref()));
+    let mark = clock.tick(Now::on(shared.clock.as_ref()));
     if let Err(error) = shared.store.mark_age(mark).await {
         // Rows look younger for it, and are kept longer.
         tracing::warn!(%error, "the age clock could not be written down");
-    }
-}
-
-fn now(clock: &dyn Clock) -> Now {
-    Now {
-        wall: clock.wall(),
-        mono: clock.mono(),
-        boot: clock.boot(),
     }
 }
 

@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use heddle_core::ids::MeshId;
 use heddle_core::limits::DISK_ROW_BYTES;
 use heddle_core::pressure::has_room;
+
+use super::shares::Shares;
 
 /// Bytes, counted from the start of the process: asked for by accepts, and of those in the store, or never coming.
 #[derive(Debug, Default)]
@@ -35,6 +38,8 @@ pub(super) struct Count {
     /// What the last look found in the outbox, less what had been settled by then: with what is reserved it is what
     /// is held now.
     base: AtomicU64,
+    /// The same by mesh, where there is a budget.
+    pub(super) shares: Shares,
     /// Messages as they lie on a disk.
     disk: Tally,
     /// How far `disk` may come before the next look, and from where on that look is due.
@@ -48,6 +53,7 @@ pub(super) struct Count {
 #[derive(Debug)]
 pub(crate) struct Reserved<'c> {
     count: &'c Count,
+    mesh: MeshId,
     bytes: u64,
 }
 
@@ -57,6 +63,7 @@ impl Reserved<'_> {
         self.count.disk.give_back(on_disk(self.bytes));
         if self.count.budget.is_some() {
             self.count.payloads.give_back(self.bytes);
+            self.count.shares.give_back(self.mesh, self.bytes);
         }
         std::mem::forget(self);
     }
@@ -67,6 +74,7 @@ impl Drop for Reserved<'_> {
         self.count.disk.settle(on_disk(self.bytes));
         if self.count.budget.is_some() {
             self.count.payloads.settle(self.bytes);
+            self.count.shares.settle(self.mesh, self.bytes);
         }
     }
 }
@@ -88,6 +96,7 @@ impl Count {
             budget,
             payloads: Tally::default(),
             base: AtomicU64::new(0),
+            shares: Shares::default(),
             disk: Tally::default(),
             reserved_max: AtomicU64::new(u64::MAX),
             look_from: AtomicU64::new(u64::MAX),
@@ -96,13 +105,18 @@ impl Count {
     }
 
     /// Counts a message before it is written, if it has room; and whether a look is due.
-    pub(super) fn reserve(&self, bytes: u64) -> (Option<Reserved<'_>>, bool) {
+    pub(super) fn reserve(&self, mesh: MeshId, bytes: u64) -> (Option<Reserved<'_>>, bool) {
         let after = self.disk.add(on_disk(bytes)).saturating_add(on_disk(bytes));
         let is_within = self.budget.is_none_or(|budget| {
             let before = self.payloads.add(bytes);
-            has_room(self.held_with(before), bytes, budget)
+            let kept = self.shares.add(mesh, bytes, budget);
+            has_room(self.held_with(before).saturating_add(kept), bytes, budget)
         });
-        let reserved = Reserved { count: self, bytes };
+        let reserved = Reserved {
+            count: self,
+            mesh,
+            bytes,
+        };
         if after > self.reserved_max.load(Ordering::Relaxed) {
             self.too_large.fetch_min(bytes, Ordering::Relaxed);
         } else if is_within {
@@ -158,19 +172,20 @@ mod tests {
     use super::*;
 
     const ROW: u64 = DISK_ROW_BYTES;
+    const MESH: MeshId = MeshId(ulid::Ulid(7));
 
     #[test]
     fn what_was_asked_for_is_counted_until_a_look_has_seen_it() {
         let count = Count::new(None);
-        let (first, is_due) = count.reserve(7);
+        let (first, is_due) = count.reserve(MESH, 7);
         assert!(first.is_some() && !is_due, "nobody has looked yet");
         // It is not in the store yet, so this look did not see it.
         count.looked(count.settled(), 0, Some(100 + 4 * ROW));
-        assert!(matches!(count.reserve(94 + 3 * ROW), (None, true)));
+        assert!(matches!(count.reserve(MESH, 94 + 3 * ROW), (None, true)));
         assert_eq!(count.too_large(), Some(94 + 3 * ROW));
-        let (second, is_due) = count.reserve(43);
+        let (second, is_due) = count.reserve(MESH, 43);
         assert!(second.is_some() && !is_due);
-        let (third, is_due) = count.reserve(1);
+        let (third, is_due) = count.reserve(MESH, 1);
         assert!(third.is_some() && is_due, "half of it is gone");
         third.unwrap().give_back();
         drop((first, second));
@@ -178,23 +193,23 @@ mod tests {
         assert!(count.too_large().is_some());
         count.looked(count.settled(), 0, Some(94 + 4 * ROW));
         assert_eq!(count.too_large(), None);
-        assert!(count.reserve(94 + 3 * ROW).0.is_some());
+        assert!(count.reserve(MESH, 94 + 3 * ROW).0.is_some());
     }
 
     #[test]
     fn a_budget_and_the_disk_each_have_a_say() {
         let count = Count::new(Some(9));
         count.looked(count.settled(), 0, Some(10 + ROW));
-        assert!(count.reserve(11).0.is_none());
+        assert!(count.reserve(MESH, 11).0.is_none());
         assert_eq!(count.too_large(), Some(11));
-        assert!(count.reserve(10).0.is_none(), "the budget");
+        assert!(count.reserve(MESH, 10).0.is_none(), "the budget");
         assert_eq!(count.too_large(), Some(11), "it had room on the disk");
-        let (taken, _) = count.reserve(5);
+        let (taken, _) = count.reserve(MESH, 5);
         assert!(taken.is_some());
         assert_eq!(count.held(), 5);
         drop(taken);
         count.looked(count.settled(), 5, None);
         assert_eq!((count.held(), count.too_large()), (5, None));
-        assert!(count.reserve(5).0.is_none() && count.reserve(4).0.is_some());
+        assert!(count.reserve(MESH, 5).0.is_none() && count.reserve(MESH, 4).0.is_some());
     }
 }

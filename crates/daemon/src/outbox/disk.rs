@@ -8,6 +8,7 @@
 //! may grow only so far that its log can always be moved into it: a burst between two looks finds the
 //! disk full a little early, and never so full that nothing can be given back.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::MeshId;
 use heddle_core::limits::{DISK_FREE_ENOUGH, PRUNE_ROWS_MAX, PRUNE_ROWS_MIN};
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::{FileSystem, Measured, Pressure, limit_bytes, pressure};
@@ -49,14 +51,14 @@ pub(crate) struct Disk {
     free: AtomicU64,
     /// Not even a log has room: what a budget allows is no matter.
     is_full: AtomicBool,
-    /// The last look found no payload to give back, neither by itself nor for a prune.
-    is_bare: AtomicBool,
+    /// The last look found payloads that a prune would give back.
+    has_dead: AtomicBool,
     /// Whether the store's file is held back from growing.
     is_bounded: AtomicBool,
     /// Where the search for payloads to give back goes on.
     given_back_to: std::sync::Mutex<i64>,
     /// With a budget: the payloads up to an arrival, and their bytes.
-    counted: std::sync::Mutex<(i64, u64)>,
+    counted: std::sync::Mutex<(i64, BTreeMap<MeshId, u64>)>,
     /// What accepts have asked for since.
     counted_new: Count,
     /// What the outbox had still to send at the last looks.
@@ -75,10 +77,10 @@ impl Disk {
             used: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
             is_full: AtomicBool::new(false),
-            is_bare: AtomicBool::new(false),
+            has_dead: AtomicBool::new(false),
             is_bounded: AtomicBool::new(false),
             given_back_to: std::sync::Mutex::new(0),
-            counted: std::sync::Mutex::new((0, 0)),
+            counted: std::sync::Mutex::default(),
             counted_new: Count::new(budget),
             owes: std::sync::Mutex::default(),
             look: Notify::new(),
@@ -91,17 +93,27 @@ impl Disk {
             None => measured,
             Some(_) => measured.max(Pressure::High),
         };
-        if self.budget.is_none() {
+        let Some(budget) = self.budget else {
             return measured;
-        }
+        };
         let used = self.counted_new.held();
-        measured.max(pressure(Measured { used, free: None }, self.budget))
+        let level = measured.max(pressure(Measured { used, free: None }, Some(budget)));
+        let tightest = self.counted_new.shares.tightest(used, budget);
+        tightest.map_or(level, |(_, tightest)| level.max(tightest))
+    }
+
+    /// The mesh that has used up what the budget leaves to it, where the others have room still.
+    fn tight_mesh(&self) -> Option<String> {
+        let (used, budget) = (self.counted_new.held(), self.budget?);
+        let all = pressure(Measured { used, free: None }, Some(budget));
+        let (name, level) = self.counted_new.shares.tightest(used, budget)?;
+        (level > all).then_some(name)
     }
 
     /// Counts a message and the copies that will be made of it before it is written.
-    pub(crate) fn reserve(&self, bytes: usize) -> Result<Reserved<'_>, Problem> {
+    pub(crate) fn reserve(&self, mesh: MeshId, bytes: usize) -> Result<Reserved<'_>, Problem> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let (reserved, is_look_due) = self.counted_new.reserve(bytes);
+        let (reserved, is_look_due) = self.counted_new.reserve(mesh, bytes);
         if is_look_due {
             self.look.notify_one();
         }
@@ -119,11 +131,24 @@ impl Disk {
     }
 
     fn refusal(&self) -> Problem {
-        let problem = Problem::new(ErrorCode::InsufficientStorage, self.figures());
-        let next = if self.is_by_budget() {
-            "Let the outbox drain (`heddle daemon outbox list` says what it waits for), give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`, or raise disk_budget_mb in config.toml; known ids are still answered."
-        } else {
-            "Free some space on this disk, or give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`; then send it again with the same id. Known ids are still answered."
+        let mut detail = self.figures();
+        if self.is_by_budget() && self.tight_mesh().is_some() {
+            detail.push_str("; the rest is kept for the other meshes");
+        }
+        let problem = Problem::new(ErrorCode::InsufficientStorage, detail);
+        let next = match (self.is_by_budget(), self.can_prune()) {
+            (true, true) => {
+                "Give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`, let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
+            }
+            (true, false) => {
+                "Let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
+            }
+            (false, true) => {
+                "Free some space on this disk, or give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`; then send it again with the same id. Known ids are still answered."
+            }
+            (false, false) => {
+                "Free some space on this disk (`heddle doctor` says what holds it); then send it again with the same id. Known ids are still answered."
+            }
         };
         problem.next(next)
     }
@@ -173,16 +198,32 @@ impl Disk {
             Pressure::Refusing => "new sends are refused",
             Pressure::InboundOnly => "only what comes in is still kept",
         };
+        // The budget is not used up as a whole: the other meshes have their part.
+        let of_mesh = self.tight_mesh().filter(|_| self.is_by_budget());
+        let consequence = of_mesh.map_or_else(
+            || consequence.to_owned(),
+            |mesh| match self.level() {
+                Pressure::High => {
+                    format!("mesh {mesh} has nearly used up what is not kept for the other meshes")
+                }
+                _ => format!(
+                    "new sends to mesh {mesh} are refused; the rest is kept for the other meshes"
+                ),
+            },
+        );
         let consequence = match self.counted_new.too_large() {
             Some(bytes) if self.level() == Pressure::High => format!(
                 "a message of {} KB and its copies find no room",
                 bytes.div_ceil(1 << 10)
             ),
-            _ => consequence.to_owned(),
+            _ => consequence,
         };
-        let next = match (self.is_bare.load(Ordering::Relaxed), self.is_by_budget()) {
-            (false, _) => {
+        let next = match (!self.can_prune(), self.is_by_budget()) {
+            (false, false) => {
                 "Run `heddle daemon outbox prune --older-than 0s --confirm`, or free some space"
+            }
+            (false, true) => {
+                "Run `heddle daemon outbox prune --older-than 0s --confirm`, or raise disk_budget_mb in config.toml"
             }
             (true, false) => {
                 "What delivered messages held is given back already, their ids stay: free some space"
@@ -205,8 +246,13 @@ impl Disk {
                 "disk"
             }
             .to_owned(),
-            can_prune: !self.is_bare.load(Ordering::Relaxed),
+            can_prune: self.can_prune(),
         })
+    }
+
+    /// Whether a prune would give something back: what delivered messages held is given back without one.
+    fn can_prune(&self) -> bool {
+        self.has_dead.load(Ordering::Relaxed)
     }
 
     fn figures(&self) -> String {
@@ -217,7 +263,7 @@ impl Disk {
         };
         let used = self.used.load(Ordering::Relaxed);
         match self.budget {
-            Some(budget) if !self.is_full.load(Ordering::Relaxed) => format!(
+            Some(budget) if self.is_by_budget() => format!(
                 "the outbox holds {} MB of the {} MB that its budget allows",
                 mb(self.counted_new.held()),
                 mb(budget)
@@ -252,6 +298,7 @@ pub(crate) async fn refresh(shared: &Shared) {
     let disk = &shared.disk;
     // Before the measure: whatever is settled by now is in it.
     let settled = disk.counted_new.settled();
+    let settled_shares = disk.counted_new.shares.settled();
     let usage = match shared.store.usage().await {
         Ok(usage) => usage,
         Err(error) => {
@@ -272,7 +319,16 @@ pub(crate) async fn refresh(shared: &Shared) {
     // The budget is the outbox's, whatever else is in the file.
     if disk.budget.is_some() {
         match held_by_outbox(shared).await {
-            Ok(bytes) => measured.used = bytes,
+            Ok(held) => {
+                measured.used = held
+                    .values()
+                    .fold(0, |all: u64, one| all.saturating_add(*one));
+                let meshes = shared.meshes.iter().map(|mesh| {
+                    let used = held.get(&mesh.mesh.mesh).copied().unwrap_or(0);
+                    (mesh.mesh.mesh, mesh.mesh.name.to_string(), used)
+                });
+                disk.counted_new.shares.looked(&settled_shares, meshes);
+            }
             Err(error) => tracing::warn!(%error, "the outbox's size cannot be measured"),
         }
     }
@@ -310,21 +366,23 @@ pub(crate) async fn refresh(shared: &Shared) {
 
 /// Bytes of the outbox's payloads. What came since the last look is added to what was counted before, which may
 /// have shrunk meanwhile; where that would matter, all of it is counted anew.
-async fn held_by_outbox(shared: &Shared) -> Result<u64, StoreError> {
+async fn held_by_outbox(shared: &Shared) -> Result<BTreeMap<MeshId, u64>, StoreError> {
     let disk = &shared.disk;
-    let (after, before) = *lock(&disk.counted);
-    let (bytes, through) = shared.store.outbox_payload_bytes(after).await?;
-    let mut counted = (through, before.saturating_add(bytes));
-    let measured = Measured {
-        used: counted.1,
-        free: None,
-    };
-    if after > 0 && pressure(measured, disk.budget) >= Pressure::High {
-        let (bytes, through) = shared.store.outbox_payload_bytes(0).await?;
-        counted = (through, bytes);
+    let (after, mut held) = lock(&disk.counted).clone();
+    let (new, mut through) = shared.store.outbox_payload_bytes(after).await?;
+    for (mesh, bytes) in new {
+        let held = held.entry(mesh).or_default();
+        *held = held.saturating_add(bytes);
     }
-    *lock(&disk.counted) = counted;
-    Ok(counted.1)
+    let used = held
+        .values()
+        .fold(0, |all: u64, one| all.saturating_add(*one));
+    let level = pressure(Measured { used, free: None }, disk.budget);
+    if after > 0 && level.max(disk.level()) >= Pressure::High {
+        (held, through) = shared.store.outbox_payload_bytes(0).await?;
+    }
+    *lock(&disk.counted) = (through, held.clone());
+    Ok(held)
 }
 
 fn say_high(shared: &Shared, level: Pressure, used: u64, limit: u64) {
@@ -349,13 +407,7 @@ async fn give_back(shared: &Shared) {
     let after = *lock(&shared.disk.given_back_to);
     match prune::run(shared, filter, after, STRETCHES_MAX, prune::Prune::Empty).await {
         Ok(pruned) => {
-            let has_dead = shared
-                .store
-                .outbox_has_dead_payloads()
-                .await
-                .unwrap_or(true);
-            let is_bare = pruned.rows == 0 && pruned.next.is_none() && !has_dead;
-            shared.disk.is_bare.store(is_bare, Ordering::Relaxed);
+            look_for_dead(shared).await;
             // From the beginning again: rows in between may be done by then.
             *lock(&shared.disk.given_back_to) = pruned.next.unwrap_or(0);
             if pruned.rows > 0 {
@@ -368,6 +420,14 @@ async fn give_back(shared: &Shared) {
             }
         }
         Err(error) => tracing::warn!(%error, "payloads of delivered rows could not be given back"),
+    }
+}
+
+/// Whether a prune would give something back.
+pub(crate) async fn look_for_dead(shared: &Shared) {
+    match shared.store.outbox_has_dead_payloads().await {
+        Ok(has_dead) => shared.disk.has_dead.store(has_dead, Ordering::Relaxed),
+        Err(error) => tracing::warn!(%error, "it cannot be looked for dead messages"),
     }
 }
 

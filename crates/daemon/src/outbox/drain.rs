@@ -27,6 +27,8 @@ use crate::shared::Shared;
 const BATCHES_IN_FLIGHT_MAX: usize = 4;
 /// With nothing due at all, the table is looked at this often in case a hint was lost.
 const IDLE_LOOK: Duration = Duration::from_secs(5);
+/// What the error of a row begins with whose own bytes are not what was accepted.
+pub(crate) const DAMAGED: &str = "damaged: ";
 /// After the store failed to answer.
 const STORE_WAIT: Duration = Duration::from_millis(500);
 
@@ -167,7 +169,7 @@ pub(crate) async fn transmit(
                 shared,
                 &row,
                 RowMove::Park {
-                    reason: format!("damaged: {why}"),
+                    reason: format!("{DAMAGED}{why}"),
                 },
             )),
         }

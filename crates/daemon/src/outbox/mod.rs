@@ -5,8 +5,11 @@ pub(crate) mod age;
 mod count;
 pub(crate) mod disk;
 pub(crate) mod drain;
+pub(crate) mod lost;
 mod owed;
 pub(crate) mod prune;
 pub(crate) mod requeue;
+pub(crate) mod second_look;
+mod shares;
 #[cfg(test)]
 mod tests;

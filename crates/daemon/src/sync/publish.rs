@@ -1,13 +1,12 @@
 //! A publish that has begun goes on, a few rows a tick, until the last row of before is an op (C21).
 //!
 //! A large one is a snapshot (LF-34): the broker gets its ops in parts (`upload.rs`) and shows them all at once. One
-//! that is too large for that, or whose broker takes no parts, goes out between a begin and a commit, and nobody else
-//! reads any of it before the commit. Nobody has to ask for any of that again: a daemon that was killed goes on
-//! with it at its next start.
+//! whose broker takes no parts, or not as many, goes out between a begin and a commit, and nobody else reads any of it
+//! before the commit. Nobody has to ask for any of that again: a daemon that was killed goes on with it at its next
+//! start.
 
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::OpId;
-use heddle_core::limits::UPLOAD_ROWS_MAX;
 use heddle_core::op::snapshot_id;
 use heddle_store::{Publish, SnapshotStep, StoreError};
 use heddle_wire::broker::{ReplyResult, Request};
@@ -104,7 +103,7 @@ async fn begin(
     let Some(live) = live else {
         return Ok(false);
     };
-    if live.offers().uploads && publish.rows_total <= UPLOAD_ROWS_MAX {
+    if live.offers().uploads {
         let (from, to) = (SnapshotStep::Wanted, SnapshotStep::Staged);
         return shared.store.step_snapshot(mesh.mesh.mesh, from, to).await;
     }

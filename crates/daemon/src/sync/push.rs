@@ -17,8 +17,10 @@ use crate::mesh::MeshState;
 use crate::outbox::drain::{answer, silence};
 use crate::shared::Shared;
 
-/// Batches of one tick; behind them the log is read again.
-const BATCHES_MAX: usize = 16;
+/// Batches of one tick, and how long it begins another one; behind them the log is read again. What was made offline
+/// reaches the others before we read back that it has.
+const BATCHES_MAX: usize = 64;
+const TICK_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(
     shared: &Shared,
@@ -27,8 +29,12 @@ pub(super) async fn run(
 ) -> Result<Exchange, StoreError> {
     let id = mesh.mesh.mesh;
     let mut something = false;
+    let until = shared.clock.mono() + TICK_MAX;
     for _ in 0..BATCHES_MAX {
         let now = shared.clock.mono();
+        if something && now >= until {
+            break;
+        }
         let ops = shared
             .store
             .due_ops(id, now, BATCH_ITEMS_MAX, BATCH_BYTES_MAX)

@@ -34,6 +34,7 @@ pub(super) async fn run(
     let snapshot = publish::of(mesh, open);
     let mut reply = live.request(Request::UploadBegin { snapshot }).await;
     let mut last = None;
+    let mut is_committing = false;
     for _ in 0..PARTS_MAX {
         let through = match stand(reply) {
             Stand::Through(through) => through,
@@ -52,13 +53,18 @@ pub(super) async fn run(
             // The next rows become ops in the next tick.
             return Ok(Some(Exchange::Done(last.is_some())));
         }
+        if is_committing {
+            // It has accepted some of them, and is not through.
+            return Ok(Some(Exchange::More));
+        }
         if last == Some(through) {
             // It took nothing of the last part, and says no word about it.
             let why = "the broker stands still with an upload".to_owned();
             return Ok(Some(Exchange::Later(why)));
         }
         last = Some(through);
-        reply = if ops.is_empty() {
+        is_committing = ops.is_empty();
+        reply = if is_committing {
             let commit = Request::UploadCommit { snapshot, through };
             live.request_within(commit, UPLOAD_COMMIT_TIMEOUT).await
         } else {
@@ -102,7 +108,10 @@ fn stand(reply: Option<ReplyResult>) -> Stand {
             let code = ErrorCode::parse(&refused.code);
             // Swept, or lost with an older copy: the next tick begins it again.
             let is_lost = code == Some(ErrorCode::NotFound);
-            if is_lost || code.is_none_or(|code| code.retry() == Retry::SameId) {
+            // A broker of before takes so many rows and no more, however often it is asked.
+            if code == Some(ErrorCode::PayloadTooLarge) {
+                Stand::Never(refused.detail)
+            } else if is_lost || code.is_none_or(|code| code.retry() == Retry::SameId) {
                 Stand::Later(refused.detail)
             } else {
                 Stand::Never(refused.detail)

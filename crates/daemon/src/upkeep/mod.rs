@@ -7,7 +7,7 @@ mod companions;
 mod look;
 mod look_effects;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
@@ -123,6 +123,13 @@ fn hints(home: &Home, login: &str) -> Result<RepairHints, BackupError> {
 /// file open.
 pub fn undo_step(home: &Home, number: u32) -> Result<Undone, BackupError> {
     heddle_store::undo_step(&home.data(), number)
+}
+
+/// The latest copy of a store from before it took a step, if one lies beside it.
+pub fn copy_before(data: &Path, step: u32) -> Option<PathBuf> {
+    let mut copies = heddle_store::copies_before_steps(data).into_iter();
+    let (_, path) = copies.rfind(|(next, _)| *next <= step)?;
+    Some(path)
 }
 
 /// Which steps of the schema a store has taken.

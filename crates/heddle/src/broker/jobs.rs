@@ -56,7 +56,8 @@ impl Errand for SweepAll {
     type Answer = Vec<MeshSwept>;
 
     async fn run<S: Storage>(self, storage: &S) -> Result<Vec<MeshSwept>, StorageError> {
-        jobs::sweep(storage, &SystemClock::start(), &self.0).await
+        let ages = jobs::Ages::default();
+        jobs::sweep(storage, (&SystemClock::start(), &ages), &self.0).await
     }
 }
 
@@ -67,6 +68,7 @@ pub fn sweep(context: &Context, place: &Place, data: &Path) -> Result<(), CliErr
     let how = Sweep {
         holder: format!("heddle broker sweep, process {}", std::process::id()),
         message_retention_days: config.broker.message_retention_days.map(NonZeroU32::get),
+        dedupe_retention_days: config.broker.dedupe_retention_days.0.days(),
     };
     let swept = send(context, place, SweepAll(how))?;
     let answer = SweepAnswer {

@@ -68,6 +68,7 @@ fn open_file(context: &Context, data: &Path) -> Result<(SqliteStorage, PathBuf),
     }
     let options = Options {
         durability: context.durability()?,
+        keeps_copy_before_steps: true,
         ..Options::new(&path)
     };
     let storage = SqliteStorage::open(options).map_err(|error| cannot_open(&path, &error))?;

@@ -32,6 +32,7 @@ pub fn budget(written: &Written) -> Budget {
 pub fn options(path: &Path, durability: Durability) -> Options {
     let mut options = Options {
         durability,
+        keeps_copy_before_steps: true,
         ..Options::new(path)
     };
     if let Some(stat) = path.parent().and_then(|folder| statvfs(folder).ok()) {

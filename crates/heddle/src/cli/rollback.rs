@@ -1,14 +1,17 @@
 //! `heddle doctor --rollback-migration N`: undoes a step of the schema, for whoever goes back to the Heddle of before.
 //!
 //! A step that fails is taken back whole by the start that tried it, so there is nothing left to undo. The newest one
-//! that succeeded is undone in place, with the daemon down, while nothing needs it; where something does, a backup from
-//! before it is the way back.
+//! that succeeded is undone in place, with the daemon down, while nothing needs it; where something does, the copy that
+//! every start makes before it takes a step is the way back, and is named.
+
+use std::path::Path;
 
 use heddle_daemon::upkeep::{self, Steps, Undone};
 use serde_json::{Value, json};
 
 use super::Context;
 use super::error::{CliError, exit};
+use super::spelled::quoted;
 
 pub fn run(context: &Context, version: &str) -> Result<(), CliError> {
     let usage = || {
@@ -75,21 +78,26 @@ fn undo(context: &Context, number: u32, steps: &Steps) -> Result<(), CliError> {
             let last = format!(
                 "migrations are undone from the newest on, and data.db is at version {version}"
             );
+            let copy = upkeep::copy_before(&home.data(), number);
+            let copy = copy.map_or_else(
+                || "FILE".to_owned(),
+                |copy| quoted(&copy.display().to_string()),
+            );
             return Err(CliError::new(exit::REFUSED, last).next(format!(
-                "Begin with `heddle doctor --rollback-migration {version}`, or put a backup from before it back with `heddle daemon restore FILE`; nothing was changed."
+                "Begin with `heddle doctor --rollback-migration {version}`, or let the Heddle of before put a copy from before it back with `heddle daemon restore {copy}`; nothing was changed."
             )));
         }
         Undone::InUse { name } => {
             let used = format!(
                 "migration {number} ({name}) is not undone: what was written since needs it"
             );
-            return Err(needed(used));
+            return Err(needed(used, &home.data(), number));
         }
         Undone::NoWayBack { name } => {
             let none = format!(
-                "migration {number} ({name}) has changed rows of before it and cannot be undone in place"
+                "migration {number} ({name}) cannot be undone in place: there is no data.db without it"
             );
-            return Err(needed(none));
+            return Err(needed(none, &home.data(), number));
         }
     };
     let answer = json!({
@@ -111,10 +119,18 @@ fn undo(context: &Context, number: u32, steps: &Steps) -> Result<(), CliError> {
     })
 }
 
-fn needed(why: String) -> CliError {
-    CliError::new(exit::REFUSED, why).next(
-        "Keep what is there with `heddle doctor --backup FILE`, then put a backup from before it back with `heddle daemon restore FILE`.",
-    )
+fn needed(why: String, data: &Path, number: u32) -> CliError {
+    let way = match upkeep::copy_before(data, number) {
+        Some(copy) => format!(
+            "then start the Heddle of before with data.db as it was before that step: `heddle daemon restore {}`, by that Heddle.",
+            quoted(&copy.display().to_string())
+        ),
+        None => "then put a backup from before it back with `heddle daemon restore FILE`, by the Heddle of before."
+            .to_owned(),
+    };
+    CliError::new(exit::REFUSED, why).next(format!(
+        "Nothing was changed. Keep what is there with `heddle doctor --backup FILE`, {way}"
+    ))
 }
 
 fn describe(answer: &Value) -> String {

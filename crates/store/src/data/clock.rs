@@ -50,20 +50,13 @@ pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, St
     Ok(row)
 }
 
-/// The clock as an op of the log leaves the log's own part of it, or why the op may not. Writes nothing.
-pub(crate) fn admitted(
-    connection: &Connection,
-    mesh: MeshId,
-    remote: u64,
-) -> Result<Result<ClockRow, TooFarAhead>, StoreError> {
-    let before = read(connection, mesh)?;
-    Ok(before
-        .log
-        .admit(remote)
-        .map(|log| ClockRow { log, ..before }))
-}
-
 impl ClockRow {
+    /// The clock as an op of the log leaves the log's own part of it, or why the op may not.
+    pub(crate) fn admitted(self, remote: u64) -> Result<Self, TooFarAhead> {
+        let log = self.log.admit(remote)?;
+        Ok(Self { log, ..self })
+    }
+
     /// After an event from elsewhere that was news here.
     pub(crate) fn merged(self, remote: u64) -> Self {
         Self {

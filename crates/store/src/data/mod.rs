@@ -34,7 +34,7 @@ pub(crate) use {
     vectors::sql as vector_sql,
 };
 
-pub(crate) use clock::read as clock_of;
+pub(crate) use clock::{read as clock_of, set as set_clock};
 pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
 

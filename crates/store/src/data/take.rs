@@ -9,6 +9,7 @@ use heddle_core::lww::{Merge, merge};
 use heddle_core::op::{DataOp, OpBody};
 use rusqlite::Connection;
 
+use crate::data::clock::ClockRow;
 use crate::data::{clock, files, memory, state, task, vectors};
 use crate::error::StoreError;
 use crate::store::Store;
@@ -47,28 +48,34 @@ pub enum Merged {
 impl Store {
     /// Takes in an op of another home, or one of our own that comes back (C9).
     pub async fn take_in(&self, mesh: MeshId, op: DataOp) -> Result<Merged, StoreError> {
-        self.write(move |connection| take_in(connection, mesh, &op))
-            .await
+        self.write(move |connection| {
+            let mut clock = clock::read(connection, mesh)?;
+            let merged = take_in(connection, mesh, &mut clock, &op)?;
+            clock::set(connection, mesh, clock)?;
+            Ok(merged)
+        })
+        .await
     }
 }
 
-/// An op from elsewhere, in the savepoint of whoever received it.
+/// An op from elsewhere, in the savepoint of whoever received it; `clock` is the mesh's, as the ops before left it. Who
+/// calls it writes the clock, once for many ops. An error leaves it as it was.
 pub(crate) fn take_in(
     connection: &Connection,
     mesh: MeshId,
+    clock: &mut ClockRow,
     op: &DataOp,
 ) -> Result<Merged, StoreError> {
-    let admitted = match clock::admitted(connection, mesh, op.stamp.lamport)? {
+    let admitted = match clock.admitted(op.stamp.lamport) {
         Ok(admitted) => admitted,
         Err(refusal) => return Ok(Merged::Refused(refusal)),
     };
     let taken = take_op(connection, mesh, op)?;
-    let after = match taken {
+    *clock = match taken {
         Taken::Applied | Taken::Kept => admitted.merged(op.stamp.lamport),
         // The log's clock goes on all the same: it is the log's, whatever this home made of the op.
         Taken::Same | Taken::Parked => admitted,
     };
-    clock::set(connection, mesh, after)?;
     Ok(Merged::Taken(taken))
 }
 

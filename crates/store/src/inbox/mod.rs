@@ -32,6 +32,7 @@ pub(crate) use {
     session::{ENTER, MOVE, OLDEST_UNREAD, SESSION},
 };
 
+pub(crate) use cursor::read_cursor;
 pub(crate) use damage::damaged;
 pub use damage::{DamageLook, IsReadable};
 pub use hook::OwedHook;

@@ -5,9 +5,11 @@ mod age;
 mod attempts;
 mod find;
 mod insert;
+mod lost;
 mod page;
 mod parked;
 mod prune;
+mod reach;
 mod recover;
 mod requeue;
 mod row;
@@ -24,19 +26,27 @@ pub(crate) use {
     attempts::{NOTE, OF_ROW, TRIM},
     find::{BY_PREDECESSOR, BY_ROW_ID},
     insert::{INSERT, INSERT_IF_FREE},
+    lost::{
+        COUNTS, LIST, LOOK as LOST_LOOK, MOVED, NOTE as NOTE_LOST, OF_ARRIVAL, SET_STATE, WAITING,
+        WAS_TAKEN,
+    },
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
     prune::{EMPTY, HAS_DEAD, INFLIGHT_BYTES, LOOK, PENDING_BYTES, RETIRE},
+    reach::{LOOKED, MOVED_AWAY, REACHED, READ as REACH, SINCE},
     recover::{NOTE_INTERRUPTED, RECOVER_INFLIGHT, RECOVER_OPS, RECOVER_PENDING},
     requeue::ABORT,
     row::BY_ID_KEY,
     senders::{NOTE_SENDER, SENDERS},
-    settle::{DEAD, DEAD_IS_DONE, DONE, PARK as PARK_INFLIGHT, RETRY},
+    settle::{
+        DEAD, DEAD_IS_DONE, DEAD_REASON, DEAD_UNKNOWN, DONE, MESH_OF, PARK as PARK_INFLIGHT, RETRY,
+    },
     take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, WINDOW},
 };
 
 pub(crate) use attempts::note as note_attempt;
 pub(crate) use parked::{NEVER, OP_DUE};
+pub(crate) use reach::reached;
 pub(crate) use senders::{NotedSenders, note_sender};
 pub(crate) use settle::ms_up;
 
@@ -44,6 +54,7 @@ pub use accept::{AcceptKey, Accepted};
 pub use attempts::Attempt;
 pub use find::OutboxFind;
 pub use insert::NewOutboxRow;
+pub use lost::{LostFigures, LostMessage, LostRow, LostSettle, LostState};
 pub use page::{OutboxFilter, OutboxPage};
 pub use prune::{PruneFilter, PruneLook, Usage};
 pub use requeue::{Requeue, Requeued};

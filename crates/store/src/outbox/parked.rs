@@ -15,7 +15,8 @@ pub(crate) const NEVER: i64 = i64::MAX;
 /// do with ops. When they are due is said in `op_outbox`. The statements spell this one out as well.
 pub(crate) const OP_DUE: i64 = NEVER - 1;
 
-pub(crate) const PARK: &str = "UPDATE outbox SET due_mono_ms = ?2 WHERE arrival = ?1";
+pub(crate) const PARK: &str =
+    "UPDATE outbox SET due_mono_ms = ?2, last_error = ?3 WHERE arrival = ?1";
 
 // By mesh, so that the index leads straight to them.
 pub(crate) const COUNT: &str = "
@@ -44,6 +45,6 @@ pub(crate) fn park(
     tracing::error!(arrival, %why, "an outbox row is damaged and waits until it is mended; the others go on");
     connection
         .prepare_cached(PARK)?
-        .execute(params![arrival, NEVER])?;
+        .execute(params![arrival, NEVER, format!("damaged: {why}")])?;
     Ok(())
 }

@@ -5,11 +5,14 @@
 //! The pages that become free are used again by later writes; the file itself does not shrink. `usage`
 //! therefore counts the pages in use.
 
+use std::collections::BTreeMap;
+
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::limits::PRUNE_LOOK_MAX;
 use heddle_core::outbox_status::OutboxStatus;
-use rusqlite::params;
+use rusqlite::{Row, params};
+use ulid::Ulid;
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -47,10 +50,12 @@ pub(crate) const LOOK: &str = "
         AND ((?4 AND status = 'done') OR (?5 AND status = 'dead') OR (?6 AND status = 'aborted'))
     ORDER BY arrival";
 
-// The state is asked again: what was looked up may have moved since.
+// The state is asked again: what was looked up may have moved since. What the broker has lost is needed once more.
 pub(crate) const EMPTY: &str = "
     UPDATE outbox SET payload = x'' WHERE arrival = ?1 AND length(payload) > 0
-        AND (status = 'done' OR status = 'dead' OR status = 'aborted')";
+        AND (status = 'done' OR status = 'dead' OR status = 'aborted')
+        AND NOT EXISTS (SELECT 1 FROM outbox_lost WHERE outbox_lost.arrival = outbox.arrival
+            AND (state = 'waiting' OR state = 'held' OR state = 'refused'))";
 
 pub(crate) const RETIRE: &str = "
     UPDATE outbox SET status = 'aborted', aborted_at = ?2, aborted_by = ?3, payload = x''
@@ -58,8 +63,9 @@ pub(crate) const RETIRE: &str = "
 
 // The length of a blob stands in the head of its row: its pages are not read.
 pub(crate) const PAYLOAD_BYTES: &str = "
-    SELECT max(arrival), ifnull(sum(length(payload)), 0)
-    FROM (SELECT arrival, payload FROM outbox WHERE arrival > ?1 ORDER BY arrival LIMIT 5000)";
+    SELECT max(arrival), mesh_id, sum(length(payload))
+    FROM (SELECT arrival, mesh_id, payload FROM outbox WHERE arrival > ?1 ORDER BY arrival LIMIT 5000)
+    GROUP BY mesh_id";
 
 // A prune would give something back. Delivered rows are given back under pressure without one.
 pub(crate) const HAS_DEAD: &str = "
@@ -141,25 +147,30 @@ impl Store {
         .await
     }
 
-    /// Bytes of the payloads behind this arrival that were not given back, and the last arrival that was looked
-    /// at. From 0 on it goes through the whole outbox, a stretch at a time.
-    pub async fn outbox_payload_bytes(&self, mut after: i64) -> Result<(u64, i64), StoreError> {
-        let mut bytes = 0_u64;
+    /// Bytes of the payloads behind this arrival that were not given back, by mesh, and the last arrival that was
+    /// looked at. From 0 on it goes through the whole outbox, a stretch at a time.
+    pub async fn outbox_payload_bytes(
+        &self,
+        mut after: i64,
+    ) -> Result<(BTreeMap<MeshId, u64>, i64), StoreError> {
+        let mut held: BTreeMap<MeshId, u64> = BTreeMap::new();
         loop {
-            let (through, stretch) = self
+            let stretch: Vec<(i64, [u8; 16], i64)> = self
                 .read(move |connection| {
                     let mut statement = connection.prepare_cached(PAYLOAD_BYTES)?;
-                    let found = statement.query_row(params![after], |row| {
-                        Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, i64>(1)?))
-                    });
-                    Ok(found?)
+                    let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+                    let found = statement.query_map(params![after], read)?;
+                    Ok(found.collect::<rusqlite::Result<_>>()?)
                 })
                 .await?;
-            bytes = bytes.saturating_add(u64::try_from(stretch).unwrap_or(0));
-            match through {
-                Some(through) => after = through,
-                None => return Ok((bytes, after)),
+            let Some(through) = stretch.iter().map(|(arrival, ..)| *arrival).max() else {
+                return Ok((held, after));
+            };
+            for (_, mesh, bytes) in stretch {
+                let held = held.entry(MeshId(Ulid::from_bytes(mesh))).or_default();
+                *held = held.saturating_add(u64::try_from(bytes).unwrap_or(0));
             }
+            after = through;
         }
     }
 

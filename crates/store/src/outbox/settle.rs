@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
+use heddle_core::age::MAX_AGE_UNKNOWN;
 use heddle_core::clock::WallMs;
 use heddle_core::drain::{COMMITTED, RowMove};
-use heddle_core::ids::{BrokerMessageId, HistoryId, RowId};
+use heddle_core::ids::{BrokerMessageId, HistoryId, MeshId, RowId};
 use rusqlite::{Connection, params};
+use ulid::Ulid;
 
 use crate::cells::history_cells;
 use crate::error::StoreError;
 use crate::outbox::attempts;
 use crate::outbox::parked::NEVER;
+use crate::outbox::row::{OutboxRow, read_rows, select_row};
 use crate::store::Store;
 
 /// What became of one row that was taken.
@@ -45,14 +48,25 @@ pub(crate) const RETRY: &str = "
         due_mono_ms = ?3
     WHERE row_id = ?1 AND status = 'inflight'";
 
+pub(crate) const DEAD_UNKNOWN: &str = select_row!(
+    without_payload,
+    "FROM outbox WHERE status = 'dead' AND arrival > ?1 AND mesh_id = ?2
+        AND substr(last_error, 1, length(?3)) = ?3 ORDER BY arrival LIMIT ?4"
+);
+
+pub(crate) const DEAD_REASON: &str =
+    "UPDATE outbox SET last_error = ?2 WHERE row_id = ?1 AND status = 'dead'";
+
+pub(crate) const MESH_OF: &str = "SELECT mesh_id FROM outbox WHERE row_id = ?1";
+
 // Nothing was sent, so nothing is counted.
 pub(crate) const PARK: &str = "
     UPDATE outbox SET status = 'pending', last_error = ?2, due_mono_ms = ?3
     WHERE row_id = ?1 AND status = 'inflight'";
 
 impl Store {
-    /// Writes the moves in one transaction. One for a row that is not in flight is left out and
-    /// logged: it came too late, and must not take the others along.
+    /// Writes the moves of rows of one mesh in one transaction. One for a row that is not in flight is left out
+    /// and logged: it came too late, and must not take the others along.
     pub async fn settle(&self, moves: Vec<Settle>) -> Result<(), StoreError> {
         // A row that is dead is never sent again (OB-13): that must not be forgotten. The other marks
         // may be: the row is sent once more, and the broker knows its id.
@@ -61,10 +75,19 @@ impl Store {
             .any(|settle| matches!(settle.next, RowMove::Dead { .. }));
         let job = move |connection: &Connection| {
             let mut late = Vec::new();
+            let mut far: Option<(HistoryId, RowId)> = None;
             for settle in moves {
                 if settle_one(connection, &settle)? == 0 {
                     late.push(settle.row);
+                } else if let RowMove::Done { history_id, .. } = settle.next
+                    && far.is_none_or(|(place, _)| history_id > place)
+                {
+                    far = Some((history_id, settle.row));
                 }
+            }
+            // One note for all of them: how far the broker's history has come.
+            if let Some((place, row)) = far {
+                note_reached(connection, row, place)?;
             }
             Ok(late)
         };
@@ -79,6 +102,31 @@ impl Store {
         Ok(())
     }
 
+    /// Rows of the mesh that died of age while the broker could not be asked, in order of arrival.
+    pub async fn dead_of_unknown_outcome(
+        &self,
+        mesh: MeshId,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<OutboxRow>, StoreError> {
+        self.read(move |connection| {
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = params![after, mesh.0.to_bytes(), MAX_AGE_UNKNOWN, limit];
+            read_rows(connection, DEAD_UNKNOWN, rows)
+        })
+        .await
+    }
+
+    /// Why a row is dead is known better by now.
+    pub async fn set_dead_reason(&self, row: RowId, reason: String) -> Result<(), StoreError> {
+        self.write(move |connection| {
+            let cells = params![row.0.to_bytes(), reason];
+            connection.prepare_cached(DEAD_REASON)?.execute(cells)?;
+            Ok(())
+        })
+        .await
+    }
+
     /// A dead row that the broker turns out to hold is done (DR-05); false where it is not dead any more.
     pub async fn settle_dead_as_done(
         &self,
@@ -90,6 +138,7 @@ impl Store {
         self.write(move |connection| {
             let moved = execute_done(connection, DEAD_IS_DONE, (row, at), place)?;
             if moved == 1 {
+                note_reached(connection, row, place.1)?;
                 let number = attempts.saturating_add(1);
                 attempts::note(connection, row, number, at, (COMMITTED, ""))?;
             }
@@ -97,6 +146,13 @@ impl Store {
         })
         .await
     }
+}
+
+fn note_reached(connection: &Connection, row: RowId, place: HistoryId) -> Result<(), StoreError> {
+    let mesh: [u8; 16] = connection
+        .prepare_cached(MESH_OF)?
+        .query_row([row.0.to_bytes()], |row| row.get(0))?;
+    super::reached(connection, MeshId(Ulid::from_bytes(mesh)), place)
 }
 
 /// How many rows it moved: one or none.

@@ -11,7 +11,7 @@ use heddle_core::op::DataOp;
 use rusqlite::{Connection, ErrorCode, Row, params};
 
 use crate::cells::Cells;
-use crate::data::{Merged, Taken, take_in};
+use crate::data::{ClockRow, Merged, Taken, clock_of, set_clock, take_in};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -145,30 +145,71 @@ impl Store {
     }
 }
 
+/// What a failing op takes along.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Undo {
+    Batch,
+    Op,
+}
+
+/// An op that fails takes nothing along. That takes a savepoint for each, for a fault that next to never happens: so a
+/// batch is first applied under one, and only if that fails once more with one for each op.
 fn apply(
     connection: &Connection,
     mesh: MeshId,
     limit: usize,
     now: WallMs,
 ) -> Result<AppliedOps, StoreError> {
-    let mut report = AppliedOps::default();
+    let run = |sql| connection.prepare_cached(sql)?.execute([]);
+    run("SAVEPOINT heddle_ops")?;
+    let report = match apply_all(connection, mesh, (limit, now), Undo::Batch) {
+        Err(error) if is_of_this_op(&error) => {
+            run("ROLLBACK TO heddle_ops")?;
+            apply_all(connection, mesh, (limit, now), Undo::Op)?
+        }
+        // IMPORTANT: after any other error no statement may run; the whole batch is undone.
+        other => other?,
+    };
+    run("RELEASE heddle_ops")?;
+    Ok(report)
+}
+
+fn apply_all(
+    connection: &Connection,
+    mesh: MeshId,
+    (limit, now): (usize, WallMs),
+    undo: Undo,
+) -> Result<AppliedOps, StoreError> {
+    let mut batch = Batch {
+        connection,
+        mesh,
+        now,
+        undo,
+        clock: clock_of(connection, mesh)?,
+        report: AppliedOps::default(),
+    };
+    let before = batch.clock;
     let waiting = open(connection, mesh, "waiting", limit)?;
-    report.more = waiting.len() == limit;
+    batch.report.more = waiting.len() == limit;
     for row in &waiting {
-        take_one(connection, mesh, row, now, &mut report)?;
+        batch.take_one(row)?;
     }
-    let mut news = report.applied;
+    let mut news = batch.report.applied;
     while news > 0 {
-        let before = report.applied;
-        let parked = report.parked;
+        let AppliedOps {
+            applied, parked, ..
+        } = batch.report;
         for row in open(connection, mesh, "parked", OPS_PARKED_TRIED_MAX)? {
-            take_one(connection, mesh, &row, now, &mut report)?;
+            batch.take_one(&row)?;
         }
         // Those that are parked still were counted when they came.
-        report.parked = parked;
-        news = report.applied - before;
+        batch.report.parked = parked;
+        news = batch.report.applied - applied;
     }
-    Ok(report)
+    if batch.clock != before {
+        set_clock(connection, mesh, batch.clock)?;
+    }
+    Ok(batch.report)
 }
 
 fn open(
@@ -198,52 +239,68 @@ fn read_open(row: &Row<'_>) -> Result<Open, StoreError> {
     })
 }
 
-/// In a savepoint of its own: what fails takes nothing along.
-fn take_one(
-    connection: &Connection,
+/// One batch at work.
+struct Batch<'c> {
+    connection: &'c Connection,
     mesh: MeshId,
-    row: &Open,
     now: WallMs,
-    report: &mut AppliedOps,
-) -> Result<(), StoreError> {
-    let run = |sql| connection.prepare_cached(sql)?.execute([]);
-    run("SAVEPOINT heddle_op")?;
-    let fate = match fate(connection, mesh, row) {
-        Ok(fate) => fate,
-        Err(error) if is_of_this_op(&error) => {
-            run("ROLLBACK TO heddle_op")?;
-            Fate::Quarantined(format!("it cannot be applied: {error}"))
+    undo: Undo,
+    /// As the ops so far have left it; written once.
+    clock: ClockRow,
+    report: AppliedOps,
+}
+
+impl Batch<'_> {
+    fn take_one(&mut self, row: &Open) -> Result<(), StoreError> {
+        let fate = match self.undo {
+            Undo::Batch => fate(self.connection, self.mesh, &mut self.clock, row)?,
+            Undo::Op => self.fate_alone(row)?,
+        };
+        let (connection, report) = (self.connection, &mut self.report);
+        let place = (self.mesh.0.to_bytes(), row.epoch, row.seq);
+        match fate {
+            Fate::Applied { changed } => {
+                let cells = params![place.0, place.1, place.2, self.now.0];
+                connection.prepare_cached(APPLIED)?.execute(cells)?;
+                report.applied += u64::from(changed);
+                report.passed += u64::from(!changed);
+            }
+            Fate::Parked => {
+                let why = "what it is about is not here yet";
+                set_aside(connection, place, "parked", why)?;
+                report.parked += 1;
+            }
+            Fate::Quarantined(why) => {
+                set_aside(connection, place, "quarantined", &why)?;
+                report.quarantined += 1;
+            }
+            Fate::Refused(why) => {
+                let cells = params![place.0, place.1, place.2, why];
+                connection
+                    .prepare_cached(REFUSED_FOR_GOOD)?
+                    .execute(cells)?;
+                report.quarantined += 1;
+            }
         }
-        // IMPORTANT: after any other error no statement may run; the whole batch is undone.
-        Err(error) => return Err(error),
-    };
-    let place = (mesh.0.to_bytes(), row.epoch, row.seq);
-    match fate {
-        Fate::Applied { changed } => {
-            connection
-                .prepare_cached(APPLIED)?
-                .execute(params![place.0, place.1, place.2, now.0])?;
-            report.applied += u64::from(changed);
-            report.passed += u64::from(!changed);
-        }
-        Fate::Parked => {
-            let why = "what it is about is not here yet";
-            set_aside(connection, place, "parked", why)?;
-            report.parked += 1;
-        }
-        Fate::Quarantined(why) => {
-            set_aside(connection, place, "quarantined", &why)?;
-            report.quarantined += 1;
-        }
-        Fate::Refused(why) => {
-            connection
-                .prepare_cached(REFUSED_FOR_GOOD)?
-                .execute(params![place.0, place.1, place.2, why])?;
-            report.quarantined += 1;
-        }
+        Ok(())
     }
-    run("RELEASE heddle_op")?;
-    Ok(())
+
+    /// In a savepoint of its own: what fails takes nothing along.
+    fn fate_alone(&mut self, row: &Open) -> Result<Fate, StoreError> {
+        let run = |sql| self.connection.prepare_cached(sql)?.execute([]);
+        run("SAVEPOINT heddle_op")?;
+        let fate = match fate(self.connection, self.mesh, &mut self.clock, row) {
+            Ok(fate) => fate,
+            Err(error) if is_of_this_op(&error) => {
+                run("ROLLBACK TO heddle_op")?;
+                Fate::Quarantined(format!("it cannot be applied: {error}"))
+            }
+            // IMPORTANT: after any other error no statement may run; the whole batch is undone.
+            Err(error) => return Err(error),
+        };
+        run("RELEASE heddle_op")?;
+        Ok(fate)
+    }
 }
 
 fn set_aside(
@@ -258,7 +315,12 @@ fn set_aside(
     Ok(())
 }
 
-fn fate(connection: &Connection, mesh: MeshId, row: &Open) -> Result<Fate, StoreError> {
+fn fate(
+    connection: &Connection,
+    mesh: MeshId,
+    clock: &mut ClockRow,
+    row: &Open,
+) -> Result<Fate, StoreError> {
     let op = match DataOp::parse(&row.op) {
         Ok(op) => op,
         Err(error) => return Ok(Fate::Quarantined(error.to_string())),
@@ -277,7 +339,7 @@ fn fate(connection: &Connection, mesh: MeshId, row: &Open) -> Result<Fate, Store
         let why = "its id is not the one that it was sent under".to_owned();
         return Ok(Fate::Quarantined(why));
     }
-    Ok(match take_in(connection, mesh, &op)? {
+    Ok(match take_in(connection, mesh, clock, &op)? {
         Merged::Taken(Taken::Applied) => Fate::Applied { changed: true },
         Merged::Taken(Taken::Kept | Taken::Same) => Fate::Applied { changed: false },
         Merged::Taken(Taken::Parked) => Fate::Parked,
@@ -293,5 +355,116 @@ fn is_of_this_op(error: &StoreError) -> bool {
             error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)
         }
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use heddle_core::data::{DataKey, DataValue};
+    use heddle_core::ids::{MemberId, OpId, Party};
+    use heddle_core::lamport::{PeerId, Stamp};
+    use heddle_core::names::AgentName;
+    use heddle_core::op::{NewState, OpBody, StateChange};
+    use rusqlite::trace::{TraceEvent, TraceEventCodes};
+    use serde_json::json;
+
+    use super::*;
+    use crate::schema;
+
+    const MESH: MeshId = MeshId(ulid::Ulid::from_bytes([1; 16]));
+
+    thread_local! {
+        static STATEMENTS: Cell<u64> = const { Cell::new(0) };
+    }
+
+    fn count(_: TraceEvent<'_>) {
+        STATEMENTS.with(|count| count.set(count.get() + 1));
+    }
+
+    /// So many ops of somebody else wait, with rising stamps.
+    fn waiting(keys: &[String]) -> Connection {
+        let connection = Connection::open_in_memory().unwrap();
+        for step in schema::MIGRATIONS {
+            connection.execute_batch(step.sql).unwrap();
+        }
+        let sender = Party {
+            member: MemberId(ulid::Ulid::from_bytes([7; 16])),
+            agent: AgentName::parse("coder").unwrap(),
+        };
+        for (place, key) in (1_u32..).zip(keys) {
+            let mut id = [7; 16];
+            id[..4].copy_from_slice(&place.to_be_bytes());
+            let op = DataOp {
+                stamp: Stamp {
+                    lamport: u64::from(place),
+                    peer: PeerId::new(&sender.to_string()),
+                    op: OpId::from_bytes(id),
+                },
+                incarnation: 1,
+                at: WallMs(5),
+                body: OpBody::State(StateChange {
+                    key: DataKey::parse(key).unwrap(),
+                    write: Some(NewState {
+                        value: DataValue::new(&json!(place)).unwrap(),
+                    }),
+                }),
+            };
+            let cells = params![
+                MESH.0.to_bytes(),
+                place,
+                sender.to_string(),
+                op.stamp.op.to_string(),
+                op.to_bytes().unwrap(),
+            ];
+            let insert =
+                "INSERT INTO op_inbox (mesh_id, epoch, seq, sender, op_id, state, received_at, op)
+                VALUES (?1, 1, ?2, ?3, ?4, 'waiting', 1, ?5)";
+            connection.execute(insert, cells).unwrap();
+        }
+        connection
+    }
+
+    fn keys(count: usize) -> Vec<String> {
+        (0..count).map(|number| format!("k{number:03}")).collect()
+    }
+
+    /// What an op costs is a number, not a time (P21): its row is looked at and written, and it is marked.
+    #[test]
+    fn an_op_is_applied_by_few_statements() {
+        let mut connection = waiting(&keys(100));
+        let mask = TraceEventCodes::SQLITE_TRACE_STMT;
+        connection.trace_v2(mask, Some(count));
+        let report = apply(&connection, MESH, 100, WallMs(9)).unwrap();
+        assert_eq!((report.applied, report.more), (100, true));
+        let statements = STATEMENTS.with(Cell::get);
+        assert!(statements <= 4 * 100 + 10, "{statements} for 100 ops");
+    }
+
+    #[test]
+    fn lf_18_an_op_that_the_tables_refuse_takes_nothing_along_and_moves_no_clock() {
+        let mut all = keys(20);
+        all[7] = "bad".to_owned();
+        // The youngest stamp of all, so that its trace in a clock would be seen.
+        all[19] = "bad too".to_owned();
+        let connection = waiting(&all);
+        let refuse = "CREATE TRIGGER refuse BEFORE INSERT ON state_kv WHEN new.key LIKE 'bad%'
+            BEGIN SELECT RAISE(ABORT, 'no'); END";
+        connection.execute_batch(refuse).unwrap();
+        let report = apply(&connection, MESH, 100, WallMs(9)).unwrap();
+        assert_eq!((report.applied, report.quarantined), (18, 2));
+        let clock = clock_of(&connection, MESH).unwrap();
+        assert_eq!((clock.value, clock.log.0), (20, 19));
+        let reason: String = connection
+            .query_row("SELECT reason FROM op_inbox WHERE seq = 8", [], |row| {
+                row.get(0)
+            })
+            .unwrap();
+        assert!(reason.contains("cannot be applied"), "{reason}");
+        let rows: i64 = connection
+            .query_row("SELECT count(*) FROM state_kv", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(rows, 18);
     }
 }

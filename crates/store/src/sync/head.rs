@@ -132,7 +132,7 @@ impl Store {
     }
 }
 
-pub(super) fn read(connection: &Connection, mesh: MeshId) -> Result<SyncHead, StoreError> {
+pub(crate) fn read(connection: &Connection, mesh: MeshId) -> Result<SyncHead, StoreError> {
     let mut statement = connection.prepare_cached(HEAD)?;
     let mut rows = statement.query([mesh.0.to_bytes()])?;
     let Some(row) = rows.next()? else {

@@ -42,7 +42,8 @@ const MOVE_CURSOR: &str = "
     UPDATE mesh SET log_epoch = ?2, log_seq = ?3, needs_resync = ?4, last_sync_at = ?5
     WHERE mesh_id = ?1";
 
-pub(crate) const KNOWN_BY_ID: &str = "SELECT arrival FROM outbox WHERE id_key = ?1 AND kind = 'op'";
+pub(crate) const KNOWN_BY_ID: &str =
+    "SELECT arrival, status = 'done' FROM outbox WHERE id_key = ?1 AND kind = 'op'";
 
 impl Store {
     /// Keeps a page of the log, in any order and however often it comes. `own` is who we are in the
@@ -127,12 +128,13 @@ fn came_back(
     now: WallMs,
 ) -> Result<bool, StoreError> {
     let key = IdKey::of(mesh, &op.sender, &op.client_message_id);
-    let arrival: Option<i64> = connection
+    let known: Option<(i64, bool)> = connection
         .prepare_cached(KNOWN_BY_ID)?
-        .query_row([key.0], |row| row.get(0))
+        .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    match arrival {
-        None => Ok(false),
-        Some(arrival) => confirm(connection, mesh, arrival, now, None, op.history_id),
+    match known {
+        // As nearly always: its answer came before it did.
+        None | Some((_, true)) => Ok(false),
+        Some((arrival, false)) => confirm(connection, mesh, arrival, now, None, op.history_id),
     }
 }

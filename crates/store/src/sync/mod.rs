@@ -23,6 +23,8 @@ pub(crate) use {
     replay::{LOOK as REPLAY_LOOK, MOVED},
 };
 
+pub(crate) use head::read as read_head;
+
 pub use apply::{AppliedOps, SetAside};
 pub use doctor::{Dropped, Retried};
 pub use head::{MeshKind, SyncFigures, SyncHead};

@@ -216,6 +216,7 @@ fn settle_one(
             history_id,
         } => {
             let id = Some(broker_message_id.0.to_bytes());
+            crate::outbox::reached(connection, mesh, *history_id)?;
             confirm(connection, mesh, settle.arrival, settle.at, id, *history_id)?;
             Ok(false)
         }

@@ -74,12 +74,32 @@ pub struct ExplainView {
     /// Why it could not, in words about the broker.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stale_why: Option<String>,
+    /// Where the broker had it and has lost it, because an older file of it was put back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LostView>,
+    /// True where the broker had it and has forgotten the id, because its time is over: what it knew of recipients
+    /// went with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub forgotten: bool,
     /// Of an op: what it is about, and what became of it in the data of this home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<DataStoryView>>,
     /// With `wait=LEVEL`: whether it was reached in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<bool>,
+}
+
+/// A message that the broker had committed and has lost since.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostView {
+    /// `waiting`, `held`, `gone`, `refused`, `sent` or `given_up`.
+    pub state: String,
+    /// True while the broker does not have it.
+    pub open: bool,
+    /// The place that the broker has lost.
+    pub history_id: String,
+    pub reason: String,
+    pub at: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -213,6 +233,7 @@ impl ExplainView {
             Level::Local => true,
             // Whatever the broker holds, it is not this request.
             _ if self.is_over() => false,
+            _ if self.is_lost() => false,
             Level::Committed => self.broker.is_some(),
             _ if self.stale => false,
             _ => match self.broker.as_ref().map(|broker| &broker.queue) {
@@ -233,7 +254,7 @@ impl ExplainView {
 
     /// The highest level that holds for everybody, as far as this home knows.
     pub fn level_of_all(&self) -> Level {
-        let Some(broker) = &self.broker else {
+        let Some(broker) = self.broker.as_ref().filter(|_| !self.is_lost()) else {
             return Level::Local;
         };
         if let Some(queue) = &broker.queue {
@@ -276,6 +297,11 @@ impl ExplainView {
             && !self.deliveries_partial
             && self.deliveries.is_empty()
             && self.deliveries_left_off == 0
+    }
+
+    /// Whether the broker had it and does not have it now, though it should.
+    pub fn is_lost(&self) -> bool {
+        self.lost.as_ref().is_some_and(|lost| lost.open)
     }
 
     /// Whether it can still get further by itself.

@@ -33,7 +33,8 @@ pub use effect::{
     EffectView,
 };
 pub use explain::{
-    BrokerView, DeliveryView, ExplainView, Level, LimiterView, QueueStateView, ReceiptView,
+    BrokerView, DeliveryView, ExplainView, Level, LimiterView, LostView, QueueStateView,
+    ReceiptView,
 };
 pub use file::{
     EVENT_FILE_SHARED, FileDeleteBody, FilePage, FileShareAnswer, FileShareBody, FileSharedEvent,

@@ -45,9 +45,15 @@ pub struct MeshStatus {
     /// That the store is an earlier copy of itself, where its broker shows that it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub older: Option<String>,
+    /// That its broker is an earlier copy of itself, and what became of the messages that it had lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forgot: Option<String>,
     /// Members that this home has seen and that its own broker does not know any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members_lost: Vec<String>,
+    /// Unread messages in this home's mailboxes of this mesh.
+    #[serde(default)]
+    pub unread: u64,
     /// How its data is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sync: Option<SyncView>,
@@ -122,11 +128,17 @@ impl Verdict {
     }
 }
 
+/// Lists the mailboxes of a mesh, with what is unread in each.
+const UNREAD: &str = "heddle agent list";
+
 impl StatusView {
     /// The verdict, and the one command to run next. The first row that fits counts.
     pub fn judge(&self) -> (Verdict, &'static str) {
         let needs_a_person = |mesh: &MeshStatus| {
-            mesh.refused.is_some() || mesh.older.is_some() || !mesh.members_lost.is_empty()
+            mesh.refused.is_some()
+                || mesh.older.is_some()
+                || mesh.forgot.is_some()
+                || !mesh.members_lost.is_empty()
         };
         let table = [
             // What does not mend itself has its own sentences.
@@ -170,7 +182,7 @@ impl StatusView {
                 Verdict::Degraded,
                 "heddle daemon outbox --failed",
             ),
-            (self.inbox.unread > 0, Verdict::Ok, "heddle agent list"),
+            (self.inbox.unread > 0, Verdict::Ok, UNREAD),
         ];
         let row = table.into_iter().find(|(fits, ..)| *fits);
         row.map_or((Verdict::Ok, "heddle peers"), |(_, verdict, next)| {
@@ -179,11 +191,34 @@ impl StatusView {
     }
 
     #[must_use]
-    pub fn judged(mut self) -> Self {
+    pub fn judged(self) -> Self {
+        self.judged_for(None)
+    }
+
+    /// The same for somebody who means this mesh where a command names none; by itself it is the first one.
+    #[must_use]
+    pub fn judged_for(mut self, meant: Option<&str>) -> Self {
         let (verdict, next) = self.judge();
         verdict.as_str().clone_into(&mut self.verdict);
         next.clone_into(&mut self.next);
+        if next == UNREAD
+            && let Some(mesh) = self.unread_elsewhere(meant)
+        {
+            self.next = format!("{UNREAD} --mesh {mesh}");
+        }
         self
+    }
+
+    /// The mesh that must be named, because the one that is meant has nothing unread and another has.
+    fn unread_elsewhere(&self, meant: Option<&str>) -> Option<&str> {
+        let meant = meant.or(self.meshes.first().map(|mesh| mesh.mesh.as_str()))?;
+        let is_unread = |mesh: &&MeshStatus| mesh.unread > 0;
+        let here = self.meshes.iter().find(|mesh| mesh.mesh == meant);
+        if here.as_ref().is_some_and(is_unread) {
+            return None;
+        }
+        let elsewhere = self.meshes.iter().find(is_unread)?;
+        Some(elsewhere.mesh.as_str())
     }
 }
 

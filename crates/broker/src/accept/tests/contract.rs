@@ -176,9 +176,14 @@ async fn br_21_c36_a_sweep_beside_retries_gives_a_duplicate_or_one_new_accept_ne
     for round in 0..10 {
         gate.send("a/one", "A", "#ops", "x").await;
         // Its time is over, and nobody has swept it.
-        gate.clock.advance(year);
+        let mark = heddle_core::age::AgeMark {
+            age: year * round,
+            wall: heddle_core::clock::WallMs(0),
+            boot: None,
+        };
+        let kept = gate.storage().keep_age(mesh(1), mark, Duration::ZERO).await;
+        let now = kept.unwrap() + year;
         let before = gate.storage().count("message").await;
-        let now = heddle_core::clock::Clock::wall(gate.clock.as_ref());
         let mut tasks = JoinSet::new();
         for number in 0..9 {
             let gate = Arc::clone(&gate);

@@ -3,7 +3,7 @@
 use heddle_core::ids::{HistoryId, MemberId, MeshId, OpId};
 
 use super::super::error::StorageError;
-use super::super::snapshots::{OpenSnapshot, SnapshotVerdict, Snapshots, begun, committed};
+use super::super::snapshots::{OpenSnapshot, SnapshotVerdict, Snapshots, before, begun, committed};
 use super::MemoryStorage;
 
 impl Snapshots for MemoryStorage {
@@ -14,10 +14,10 @@ impl Snapshots for MemoryStorage {
         by: MemberId,
     ) -> Result<SnapshotVerdict, StorageError> {
         self.on(mesh, |tables| {
-            let end = HistoryId {
+            let end = before(HistoryId {
                 epoch: tables.epoch,
-                seq: tables.next_seq - 1,
-            };
+                seq: tables.next_seq,
+            });
             let (verdict, next) = begun(tables.snapshot, id, by, end);
             tables.snapshot = next.or(tables.snapshot);
             Ok(verdict)

@@ -196,7 +196,8 @@ impl Tables {
             new.wire_fingerprint,
             recipients.is_some(),
         );
-        if let Some(bar) = barred(row.resolution, self.book.bar(new.id.sender.member)) {
+        let bar = self.book.bar(new.id.sender.member);
+        if let Some(bar) = barred(row.resolution, bar, new.is_heard) {
             return Accepted::Barred(bar);
         }
         match (row.resolution, consumed, recipients) {

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::time::Duration;
 
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::names::MeshName;
 
+use super::super::births::{self, Births};
 use super::super::error::StorageError;
 use super::super::rows::Orphan;
 use super::super::upkeep::{Job, Upkeep, is_claimed, traffic_hour};
@@ -19,14 +22,44 @@ pub(super) struct Notes {
     pub(super) claims: BTreeMap<Job, (String, WallMs)>,
     pub(super) counted: Option<HistoryId>,
     pub(super) hours: BTreeMap<WallMs, u64>,
+    pub(super) age: Option<AgeMark>,
+    /// By age, because an age never falls.
+    pub(super) births: BTreeMap<HistoryId, Duration>,
 }
 
 impl Tables {
-    fn sweep(&mut self, now: WallMs) -> usize {
+    fn keep_age(&mut self, mark: AgeMark, births_from: Duration) -> Duration {
+        let before = self.upkeep.age.filter(|before| before.age > mark.age);
+        let kept = before.unwrap_or(mark);
+        self.upkeep.age = Some(kept);
+        let newest = HistoryId {
+            epoch: self.epoch,
+            seq: self.next_seq.saturating_sub(1),
+        };
+        let births = &mut self.upkeep.births;
+        if births
+            .last_key_value()
+            .is_none_or(|(last, _)| *last < newest)
+        {
+            births.insert(newest, kept.age);
+        }
+        let old = births.iter().filter(|(_, born)| **born < births_from);
+        if let Some(last) = old.map(|(place, _)| *place).last() {
+            births.retain(|place, _| *place >= last);
+        }
+        kept.age
+    }
+
+    fn sweep(&mut self, age: Duration) -> usize {
         let before = self.dedupe.len();
         let history = &mut self.history;
+        let births = self.upkeep.births.iter();
+        let births = Births::new(births.map(|(place, born)| (*place, *born)).collect());
         self.dedupe.retain(|_, row| {
-            let is_over = row.expires_at.is_some_and(|at| at < now);
+            let is_over = row.expires_at.is_some_and(|at| {
+                let kept = births::kept(row.consumed.first_seen_at.0, at.0);
+                births.is_over(row.consumed.history_id, kept, age)
+            });
             if is_over && let Some(place) = history.get_mut(&row.consumed.history_id) {
                 place.is_expired = true;
             }
@@ -48,11 +81,17 @@ impl Tables {
             || rows.any(|(ack, row)| ack.history_id == at && row.levels.delivered_at.is_none())
     }
 
-    fn prune(&mut self, before: WallMs) -> usize {
+    fn prune(&mut self, born: Duration) -> usize {
         let mut old = Vec::new();
-        for (at, place) in &self.history {
+        let births = self.upkeep.births.iter().rev();
+        let through = births
+            .map(|(place, at)| (*place, *at))
+            .find(|(_, at)| *at <= born);
+        let Some((through, _)) = through else {
+            return 0;
+        };
+        for (at, place) in self.history.range(..=through) {
             match self.messages.get(&place.broker_message_id) {
-                Some(message) if message.accepted_at >= before => break,
                 Some(_) if !self.waits(*at) => old.push(place.broker_message_id),
                 _ => {}
             }
@@ -139,12 +178,25 @@ impl Upkeep for MemoryStorage {
         })
     }
 
-    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Result<usize, StorageError> {
-        self.on(mesh, |tables| Ok(tables.sweep(now)))
+    async fn age(&self, mesh: MeshId) -> Result<Option<AgeMark>, StorageError> {
+        self.on(mesh, |tables| Ok(tables.upkeep.age))
     }
 
-    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
-        self.on(mesh, |tables| Ok(tables.prune(before)))
+    async fn keep_age(
+        &self,
+        mesh: MeshId,
+        mark: AgeMark,
+        births_from: Duration,
+    ) -> Result<Duration, StorageError> {
+        self.on(mesh, |tables| Ok(tables.keep_age(mark, births_from)))
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, age: Duration) -> Result<usize, StorageError> {
+        self.on(mesh, |tables| Ok(tables.sweep(age)))
+    }
+
+    async fn prune_messages(&self, mesh: MeshId, born: Duration) -> Result<usize, StorageError> {
+        self.on(mesh, |tables| Ok(tables.prune(born)))
     }
 
     async fn count_traffic(&self, mesh: MeshId) -> Result<u64, StorageError> {

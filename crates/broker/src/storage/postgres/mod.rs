@@ -6,6 +6,7 @@
 //! statements that must agree, or `self.reader()` for one.
 
 mod accept;
+mod ages;
 mod claims;
 mod columns;
 mod connect;

@@ -1,7 +1,6 @@
 //! Message retention: old bodies go, and their ids say so in the same transaction (BR-13).
 
 use deadpool_postgres::Transaction;
-use heddle_core::clock::WallMs;
 use heddle_core::envelope::DestinationKind;
 use heddle_core::ids::{BrokerMessageId, HistoryId, IdKey, MeshId};
 
@@ -42,12 +41,11 @@ pub(super) struct Old {
     key: IdKey,
 }
 
-/// Bodies that are due in the next stretch, and where to go on; `None` at the end, or at the first one that is
-/// too young. Nothing comes to wait for a message later on, so a reader can tell.
+/// Bodies up to a place that are due in the next stretch, and where to go on; `None` at the end. Nothing comes to wait for a message later on, so a reader can tell.
 pub(super) async fn find(
     transaction: &Transaction<'_>,
     mesh: MeshId,
-    before: WallMs,
+    through: HistoryId,
     after: HistoryId,
 ) -> Result<(Vec<Old>, Option<HistoryId>), JobError> {
     require_mesh(transaction, mesh).await?;
@@ -58,11 +56,12 @@ pub(super) async fn find(
     for row in &found {
         let mut columns = Columns::of(row);
         last = columns.history_id()?;
+        if last > through {
+            return Ok((old, None));
+        }
         let id = columns.broker_message_id()?;
-        match columns.maybe_wall()? {
-            None => continue,
-            Some(at) if at >= before => return Ok((old, None)),
-            Some(_) => {}
+        if columns.maybe_wall()?.is_none() {
+            continue;
         }
         let (sender, client_message_id) = (columns.party()?, columns.client_message_id()?);
         // Whoever joins later needs an op.

@@ -4,7 +4,9 @@ use deadpool_postgres::GenericClient;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, OpId};
 
 use super::super::error::StorageError;
-use super::super::snapshots::{Kept, OpenSnapshot, SnapshotVerdict, Snapshots, begun, committed};
+use super::super::snapshots::{
+    Kept, OpenSnapshot, SnapshotVerdict, Snapshots, before, begun, committed,
+};
 use super::PostgresStorage;
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
@@ -22,7 +24,10 @@ ON CONFLICT (mesh_id) DO UPDATE SET snapshot_id = excluded.snapshot_id,
     member_id = excluded.member_id, behind_epoch = excluded.behind_epoch,
     behind_seq = excluded.behind_seq, is_open = excluded.is_open";
 
-async fn find<C: GenericClient>(client: &C, mesh: MeshId) -> Result<Option<Kept>, JobError> {
+pub(super) async fn find<C: GenericClient>(
+    client: &C,
+    mesh: MeshId,
+) -> Result<Option<Kept>, JobError> {
     let Some(row) = query_opt(client, FIND, &[&mesh_key(mesh)]).await? else {
         return Ok(None);
     };
@@ -37,7 +42,7 @@ async fn find<C: GenericClient>(client: &C, mesh: MeshId) -> Result<Option<Kept>
     }))
 }
 
-async fn keep<C: GenericClient>(
+pub(super) async fn keep<C: GenericClient>(
     client: &C,
     mesh: MeshId,
     kept: Option<Kept>,
@@ -55,11 +60,7 @@ async fn keep<C: GenericClient>(
 
 /// The last place that the log of a mesh has now.
 async fn end<C: GenericClient>(client: &C, mesh: MeshId) -> Result<HistoryId, JobError> {
-    let next = history::next(client, mesh).await?;
-    Ok(HistoryId {
-        epoch: next.epoch,
-        seq: next.seq.saturating_sub(1),
-    })
+    Ok(before(history::next(client, mesh).await?))
 }
 
 impl Snapshots for PostgresStorage {

@@ -1,5 +1,8 @@
 //! Upkeep in SQL: small steps in the mesh's line, each decided under its lock.
 
+use std::time::Duration;
+
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::names::MeshName;
@@ -11,24 +14,10 @@ use super::claims::Wanted;
 use super::columns::{Columns, mesh_key};
 use super::error::JobError;
 use super::roster::require_mesh;
-use super::sql::{count, execute, query, query_opt};
-use super::{PostgresStorage, orphans, retention, traffic};
+use super::sql::{query, query_opt};
+use super::{PostgresStorage, ages, orphans, retention, traffic};
 
 const MESHES: &str = "SELECT mesh_id, name FROM mesh ORDER BY mesh_id";
-
-/// Rows forgotten in one step, which has to stay short for everybody else.
-const SWEEP_ROWS_MAX: i64 = 500;
-
-// IMPORTANT: the mark and the deletion are one statement under the mesh's lock: an id is forgotten here, or
-// answered as known, never both (C36).
-const SWEEP: &str = "
-WITH due AS (
-    SELECT id_key, epoch, seq FROM client_message_dedupe
-    WHERE mesh_id = $1 AND expires_at < $2 ORDER BY expires_at LIMIT $3 FOR UPDATE),
-marked AS (
-    UPDATE message_history h SET is_expired = TRUE FROM due
-    WHERE h.mesh_id = $1 AND h.epoch = due.epoch AND h.seq = due.seq)
-DELETE FROM client_message_dedupe d USING due WHERE d.mesh_id = $1 AND d.id_key = due.id_key";
 
 const EFFECT_ROWS: &str = "
 SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = $1)
@@ -73,29 +62,69 @@ impl Upkeep for PostgresStorage {
         self.release(mesh, job, holder).await
     }
 
-    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Result<usize, StorageError> {
+    async fn age(&self, mesh: MeshId) -> Result<Option<AgeMark>, StorageError> {
+        self.snapshot(mesh, |tx, mesh| {
+            Box::pin(async move {
+                require_mesh(tx, *mesh).await?;
+                ages::read(tx, *mesh).await
+            })
+        })
+        .await
+    }
+
+    async fn keep_age(
+        &self,
+        mesh: MeshId,
+        mark: AgeMark,
+        births_from: Duration,
+    ) -> Result<Duration, StorageError> {
+        self.write(mesh, (mesh, mark, births_from), |tx, (mesh, mark, from)| {
+            Box::pin(ages::keep(tx, *mesh, *mark, *from))
+        })
+        .await
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, age: Duration) -> Result<usize, StorageError> {
         let mut total = 0;
+        let mut longest = i64::MIN;
         loop {
-            let step = self.write(mesh, (mesh, now), |tx, (mesh, now)| {
+            let next = self.snapshot((mesh, longest), |tx, (mesh, longest)| {
                 Box::pin(async move {
-                    let key = mesh_key(*mesh);
-                    let swept = execute(tx, SWEEP, &[&key, &now.0, &SWEEP_ROWS_MAX]).await?;
-                    Ok(count(swept))
+                    require_mesh(tx, *mesh).await?;
+                    ages::next_length(tx, *mesh, *longest).await
                 })
             });
-            match step.await? {
-                0 => return Ok(total),
-                swept => total += swept,
+            let Some(length) = next.await? else {
+                return Ok(total);
+            };
+            longest = length;
+            loop {
+                let step = self.write(mesh, (mesh, length, age), |tx, (mesh, length, age)| {
+                    Box::pin(ages::sweep(tx, *mesh, *length, *age))
+                });
+                match step.await? {
+                    0 => break,
+                    swept => total += swept,
+                }
             }
         }
     }
 
-    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
+    async fn prune_messages(&self, mesh: MeshId, born: Duration) -> Result<usize, StorageError> {
         let mut after = HistoryId::ZERO;
         let mut total = 0;
+        let through = self.snapshot((mesh, born), |tx, (mesh, born)| {
+            Box::pin(async move {
+                require_mesh(tx, *mesh).await?;
+                ages::born_by(tx, *mesh, *born).await
+            })
+        });
+        let Some(through) = through.await? else {
+            return Ok(0);
+        };
         loop {
-            let found = self.snapshot((mesh, before, after), |tx, (mesh, before, after)| {
-                Box::pin(retention::find(tx, *mesh, *before, *after))
+            let found = self.snapshot((mesh, through, after), |tx, (mesh, through, after)| {
+                Box::pin(retention::find(tx, *mesh, *through, *after))
             });
             let (old, next) = found.await?;
             if !old.is_empty() {

@@ -1,6 +1,6 @@
 //! Uploads in SQL: a head for each member, and its staged rows, in the mesh's line.
 
-use deadpool_postgres::Transaction;
+use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{MemberId, MeshId, OpId, Party};
 use tokio_postgres::Row;
@@ -8,18 +8,21 @@ use tokio_postgres::Row;
 use super::super::error::StorageError;
 use super::super::rows::{NewMessage, SendId};
 use super::super::uploads::{
-    COMMIT_ROWS_AT_ONCE, Outcome, Shown, Todo, Upload, UploadEnd, UploadPart, UploadVerdict,
-    Uploads, begun, committed, staged,
+    COMMIT_BYTES_AT_ONCE, COMMIT_ROWS_AT_ONCE, DISCARD_ROWS_AT_ONCE, DISCARDED, Outcome, Shown,
+    Todo, Upload, UploadEnd, UploadPart, UploadVerdict, Uploads, begun, committed, fence, staged,
 };
 use super::PostgresStorage;
 use super::accept::{Undo, accept};
 use super::columns::{Columns, integer, member_key, mesh_key, message_key, rows as limit};
 use super::error::JobError;
 use super::history;
-use super::sql::{count, execute, query, query_opt};
+use super::snapshots;
+use super::sql::{execute, query, query_opt};
 
 const FIND: &str = "
-SELECT snapshot_id, through, row_count, byte_count, touched_at, first_epoch, first_seq, shown_count
+SELECT snapshot_id, through, row_count, byte_count, touched_at,
+    EXISTS (SELECT 1 FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2),
+    first_epoch, first_seq, shown_count
 FROM snapshot_upload WHERE mesh_id = $1 AND member_id = $2";
 
 const KEEP: &str = "
@@ -37,21 +40,31 @@ INSERT INTO snapshot_row (mesh_id, member_id, position, sender_agent, client_mes
 SELECT $1, $2, n.* FROM unnest($3::bigint[], $4::text[], $5::text[], $6::bytea[], $7::bytea[],
     $8::text[]) AS n";
 
+// The first row whatever it weighs, then as many as there is room for behind those before.
 const STAGED: &str = "
-SELECT sender_agent, client_message_id, wire_fingerprint, broker_message_id, envelope
-FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2 AND position >= $3
-ORDER BY position LIMIT $4";
+SELECT position, sender_agent, client_message_id, wire_fingerprint, broker_message_id, envelope
+FROM (SELECT *, sum(octet_length(envelope)) OVER (ORDER BY position) - octet_length(envelope)
+        AS bytes_before
+    FROM (SELECT * FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2
+        ORDER BY position LIMIT $3) AS page) AS weighed
+WHERE bytes_before < $4 ORDER BY position";
 
-const CLEAR: &str = "DELETE FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2";
+const TAKE: &str = "
+DELETE FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2 AND position <= $3";
 
-const SWEEP: &str = "
-WITH abandoned AS (
-    DELETE FROM snapshot_upload
-    WHERE mesh_id = $1 AND first_epoch IS NULL AND touched_at < $2 RETURNING member_id),
-gone AS (
-    DELETE FROM snapshot_row r USING abandoned a
-    WHERE r.mesh_id = $1 AND r.member_id = a.member_id)
-SELECT member_id FROM abandoned";
+// Positions have no holes: so many of them are so many rows.
+const DISCARD: &str = "
+DELETE FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2 AND position < $3 + (
+    SELECT min(position) FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2)";
+
+const LEFT: &str = "
+SELECT 1 FROM snapshot_row WHERE mesh_id = $1 AND member_id = $2 AND position > $3 LIMIT 1";
+
+const ABANDONED: &str = "
+SELECT member_id FROM snapshot_upload
+WHERE mesh_id = $1 AND first_epoch IS NULL AND touched_at < $2";
+
+const FORGET: &str = "DELETE FROM snapshot_upload WHERE mesh_id = $1 AND member_id = $2";
 
 /// Which upload.
 #[derive(Clone, Copy)]
@@ -61,7 +74,7 @@ struct Which {
     id: OpId,
 }
 
-async fn find(tx: &Transaction<'_>, which: Which) -> Result<Option<Upload>, JobError> {
+async fn find<C: GenericClient>(tx: &C, which: Which) -> Result<Option<Upload>, JobError> {
     let key = (mesh_key(which.mesh), member_key(which.by));
     let Some(row) = query_opt(tx, FIND, &[&key.0, &key.1]).await? else {
         return Ok(None);
@@ -74,6 +87,7 @@ async fn find(tx: &Transaction<'_>, which: Which) -> Result<Option<Upload>, JobE
         byte_count: columns.number()?,
         touched_at: columns.wall()?,
         shown: None,
+        has_rows: columns.flag()?,
     };
     if !columns.is_missing()? {
         upload.shown = Some(Shown {
@@ -108,17 +122,32 @@ async fn keep(tx: &Transaction<'_>, which: Which, upload: &Upload) -> Result<(),
     Ok(())
 }
 
-async fn clear(tx: &Transaction<'_>, which: Which) -> Result<(), JobError> {
+async fn has_rows_behind(
+    tx: &Transaction<'_>,
+    which: Which,
+    position: i64,
+) -> Result<bool, JobError> {
     let key = (mesh_key(which.mesh), member_key(which.by));
-    execute(tx, CLEAR, &[&key.0, &key.1]).await?;
-    Ok(())
+    let found = query_opt(tx, LEFT, &[&key.0, &key.1, &position]).await?;
+    Ok(found.is_some())
+}
+
+/// Throws some staged rows away; true while there are more.
+async fn discard(tx: &Transaction<'_>, which: Which) -> Result<bool, JobError> {
+    let key = (mesh_key(which.mesh), member_key(which.by));
+    let count = limit(DISCARD_ROWS_AT_ONCE);
+    execute(tx, DISCARD, &[&key.0, &key.1, &count]).await?;
+    has_rows_behind(tx, which, -1).await
 }
 
 async fn begin(tx: &Transaction<'_>, which: Which, now: WallMs) -> Result<UploadVerdict, JobError> {
     match begun(find(tx, which).await?, which.id, now) {
         Todo::Answer(verdict) => Ok(verdict),
+        Todo::Keep(fresh) if discard(tx, which).await? => {
+            keep(tx, which, &fresh.discarded()).await?;
+            Ok(UploadVerdict::Going)
+        }
         Todo::Keep(fresh) => {
-            clear(tx, which).await?;
             keep(tx, which, &fresh).await?;
             Ok(UploadVerdict::Through(fresh.through))
         }
@@ -171,25 +200,23 @@ async fn commit(
         Err(verdict) => return Ok(verdict),
     };
     let next = history::next(tx, which.mesh).await?;
-    let key = (mesh_key(which.mesh), member_key(which.by));
-    let most = limit(COMMIT_ROWS_AT_ONCE);
-    let (mut outcome, mut position) = (Outcome::default(), 0_u64);
-    while position < upload.row_count {
-        let from = integer(position);
-        let page = query(tx, STAGED, &[&key.0, &key.1, &from, &most]).await?;
-        let read = |row| message(row, which, end);
-        let messages: Vec<NewMessage> = page.iter().map(read).collect::<Result<_, _>>()?;
-        let Some(length) = u64::try_from(messages.len()).ok().filter(|len| *len > 0) else {
-            break;
-        };
-        let list: Vec<&NewMessage> = messages.iter().collect();
+    let (through, messages) = page(tx, which, end, upload.shown.is_some()).await?;
+    let has_more = has_rows_behind(tx, which, through).await?;
+    let open = snapshots::find(tx, which.mesh).await?;
+    let Some(fence) = fence(open, (which.id, which.by), next, has_more) else {
+        return Ok(UploadVerdict::Waits);
+    };
+    let mut outcome = Outcome::of(upload.shown);
+    let list: Vec<&NewMessage> = messages.iter().collect();
+    if !list.is_empty() {
         outcome.add(&accept(tx, which.mesh, &list, Undo::Group).await?);
-        if outcome.is_barred() {
-            return Ok(UploadVerdict::Barred);
-        }
-        position += length;
     }
-    clear(tx, which).await?;
+    if outcome.is_barred() {
+        return Ok(UploadVerdict::Barred);
+    }
+    let key = (mesh_key(which.mesh), member_key(which.by));
+    execute(tx, TAKE, &[&key.0, &key.1, &through]).await?;
+    snapshots::keep(tx, which.mesh, fence).await?;
     let shown = outcome.shown(next);
     let done = Upload {
         shown: Some(shown),
@@ -197,12 +224,39 @@ async fn commit(
         ..upload
     };
     keep(tx, which, &done).await?;
-    Ok(UploadVerdict::Committed(shown))
+    Ok(if has_more {
+        UploadVerdict::Going
+    } else {
+        UploadVerdict::Committed(shown)
+    })
 }
 
-/// A staged row as a message of now.
-fn message(row: &Row, which: Which, end: &UploadEnd) -> Result<NewMessage, JobError> {
+/// The next staged rows as messages of now, and the position of the last of them.
+async fn page(
+    tx: &Transaction<'_>,
+    which: Which,
+    end: &UploadEnd,
+    is_heard: bool,
+) -> Result<(i64, Vec<NewMessage>), JobError> {
+    let key = (mesh_key(which.mesh), member_key(which.by));
+    let (rows, bytes) = (limit(COMMIT_ROWS_AT_ONCE), limit(COMMIT_BYTES_AT_ONCE));
+    let found = query(tx, STAGED, &[&key.0, &key.1, &rows, &bytes]).await?;
+    let (mut through, mut messages) = (-1, Vec::with_capacity(found.len()));
+    for row in &found {
+        let (position, message) = message(row, which, end)?;
+        through = integer(position);
+        messages.push(NewMessage {
+            is_heard,
+            ..message
+        });
+    }
+    Ok((through, messages))
+}
+
+/// A staged row as a message of now, and its position.
+fn message(row: &Row, which: Which, end: &UploadEnd) -> Result<(u64, NewMessage), JobError> {
     let mut columns = Columns::of(row);
+    let position = columns.number()?;
     let sender = Party {
         member: which.by,
         agent: columns.agent()?,
@@ -210,7 +264,34 @@ fn message(row: &Row, which: Which, end: &UploadEnd) -> Result<NewMessage, JobEr
     let id = SendId::new(which.mesh, sender, columns.client_message_id()?);
     let fingerprint = columns.fingerprint()?;
     let broker_message_id = columns.broker_message_id()?;
-    Ok(end.message(id, fingerprint, broker_message_id, columns.envelope()?))
+    let message = end.message(id, fingerprint, broker_message_id, columns.envelope()?);
+    Ok((position, message))
+}
+
+/// Throws some rows of abandoned uploads away: how many uploads ended now, and whether there is more to do.
+async fn sweep(
+    tx: &Transaction<'_>,
+    mesh: MeshId,
+    before: WallMs,
+) -> Result<(usize, bool), JobError> {
+    let abandoned = query(tx, ABANDONED, &[&mesh_key(mesh), &before.0]).await?;
+    let (mut count, mut has_more) = (0, false);
+    for row in &abandoned {
+        let by = Columns::of(row).member()?;
+        let id = DISCARDED;
+        let which = Which { mesh, by, id };
+        let Some(upload) = find(tx, which).await? else {
+            continue;
+        };
+        count += usize::from(upload.id != DISCARDED);
+        if discard(tx, which).await? {
+            keep(tx, which, &upload.discarded()).await?;
+            has_more = true;
+        } else {
+            execute(tx, FORGET, &[&mesh_key(mesh), &member_key(by)]).await?;
+        }
+    }
+    Ok((count, has_more))
 }
 
 impl Uploads for PostgresStorage {
@@ -256,14 +337,29 @@ impl Uploads for PostgresStorage {
         .await
     }
 
+    async fn ending_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+    ) -> Result<Option<(OpId, u64)>, StorageError> {
+        let client = self.reader().await?;
+        let id = DISCARDED;
+        let found = find(&client, Which { mesh, by, id }).await?;
+        let ending = found.filter(Upload::is_ending);
+        Ok(ending.map(|upload| (upload.id, upload.through)))
+    }
+
     async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
-        self.write(mesh, (mesh, before), |tx, &(mesh, before)| {
-            Box::pin(async move {
-                let key = mesh_key(mesh);
-                let swept = query(tx, SWEEP, &[&key, &before.0]).await?;
-                Ok(count(u64::try_from(swept.len()).unwrap_or(u64::MAX)))
-            })
-        })
-        .await
+        let mut count = 0;
+        loop {
+            let swept = self.write(mesh, (mesh, before), |tx, &(mesh, before)| {
+                Box::pin(sweep(tx, mesh, before))
+            });
+            let (ended, has_more) = swept.await?;
+            count += ended;
+            if !has_more {
+                return Ok(count);
+            }
+        }
     }
 }

@@ -143,7 +143,7 @@ impl Accept<'_> {
             recipients.is_some(),
         );
         let bar = self.look_at(new.id.sender.member)?;
-        if let Some(bar) = barred(row.resolution, bar) {
+        if let Some(bar) = barred(row.resolution, bar, new.is_heard) {
             return Ok(Accepted::Barred(bar));
         }
         match (row.resolution, consumed, recipients) {

@@ -1,10 +1,12 @@
 //! The expiry sweep: ids whose time is over are forgotten, each with the mark at its place in history.
 
-use heddle_core::clock::WallMs;
-use heddle_core::ids::MeshId;
+use std::time::Duration;
+
+use heddle_core::ids::{HistoryId, MeshId};
 use rusqlite::{Connection, params};
 
-use super::columns::mesh_key;
+use super::super::births::{Births, cell, kept};
+use super::columns::{Columns, integer, mesh_key};
 
 /// Rows looked at in one read.
 const LOOK_ROWS: i64 = 10_000;
@@ -14,19 +16,27 @@ const SWEEP_ROWS_MAX: usize = 500;
 const LAST: &str = "SELECT coalesce(max(rowid), 0) FROM client_message_dedupe";
 
 // The rows lie in order of arrival, so the walk needs no index of its own.
+// Whatever was kept for less than the mesh is old may be over.
 const DUE: &str = "
-SELECT rowid FROM client_message_dedupe
-WHERE rowid > ?2 AND rowid <= ?3 AND mesh_id = ?1 AND expires_at < ?4 ORDER BY rowid LIMIT ?5";
+SELECT epoch, seq, rowid, first_seen_at, expires_at FROM client_message_dedupe
+WHERE rowid > ?2 AND rowid <= ?3 AND mesh_id = ?1 AND expires_at - first_seen_at < ?4 ORDER BY rowid";
 
 // IMPORTANT: looked at again under the writer, because a row may have been replaced since it was found
-// (C36): the id is forgotten here, or answered as known, never both.
+// (C36): the id is forgotten here, or answered as known, never both. A place is never given twice.
 const MARK: &str = "
 UPDATE message_history SET is_expired = 1 WHERE (mesh_id, epoch, seq) = (
     SELECT mesh_id, epoch, seq FROM client_message_dedupe
-    WHERE rowid = ?2 AND mesh_id = ?1 AND expires_at < ?3)";
+    WHERE rowid = ?2 AND mesh_id = ?1 AND epoch = ?3 AND seq = ?4)";
 
 const FORGET: &str = "
-DELETE FROM client_message_dedupe WHERE rowid = ?2 AND mesh_id = ?1 AND expires_at < ?3";
+DELETE FROM client_message_dedupe WHERE rowid = ?2 AND mesh_id = ?1 AND epoch = ?3 AND seq = ?4";
+
+/// A row whose time is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Due {
+    rowid: i64,
+    place: HistoryId,
+}
 
 /// How far the walk has come.
 #[derive(Debug, Clone, Copy, Default)]
@@ -36,40 +46,38 @@ pub(super) struct Walk(i64);
 pub(super) fn find(
     connection: &Connection,
     mesh: MeshId,
-    now: WallMs,
+    (births, age): (&Births, Duration),
     Walk(after): Walk,
-) -> rusqlite::Result<(Vec<i64>, Option<Walk>)> {
+) -> rusqlite::Result<(Vec<Due>, Option<Walk>)> {
     let last: i64 = connection
         .prepare_cached(LAST)?
         .query_row([], |r| r.get(0))?;
     let through = after.saturating_add(LOOK_ROWS).min(last);
-    let limit = super::upkeep::rows(SWEEP_ROWS_MAX);
-    let due = connection
-        .prepare_cached(DUE)?
-        .query_map(
-            params![mesh_key(mesh), after, through, now.0, limit],
-            |row| row.get(0),
-        )?
-        .collect::<rusqlite::Result<Vec<i64>>>()?;
-    let next = match due.last() {
-        Some(rowid) if due.len() == SWEEP_ROWS_MAX => Some(Walk(*rowid)),
-        _ if through < last => Some(Walk(through)),
-        _ => None,
-    };
-    Ok((due, next))
+    let mut statement = connection.prepare_cached(DUE)?;
+    let mut rows = statement.query(params![mesh_key(mesh), after, through, cell(age)])?;
+    let mut due = Vec::new();
+    while let Some(row) = rows.next()? {
+        let place = Columns::of(row).history_id()?;
+        let rowid = row.get(2)?;
+        let kept = kept(row.get(3)?, row.get(4)?);
+        if !births.is_over(place, kept, age) {
+            continue;
+        }
+        due.push(Due { rowid, place });
+        if due.len() == SWEEP_ROWS_MAX {
+            return Ok((due, Some(Walk(rowid))));
+        }
+    }
+    Ok((due, (through < last).then_some(Walk(through))))
 }
 
-pub(super) fn sweep(
-    connection: &Connection,
-    mesh: MeshId,
-    now: WallMs,
-    due: &[i64],
-) -> rusqlite::Result<usize> {
+pub(super) fn sweep(connection: &Connection, mesh: MeshId, due: &[Due]) -> rusqlite::Result<usize> {
     let mut mark = connection.prepare_cached(MARK)?;
     let mut forget = connection.prepare_cached(FORGET)?;
     let mut count = 0;
-    for rowid in due {
-        let key = params![mesh_key(mesh), rowid, now.0];
+    for Due { rowid, place } in due {
+        let (epoch, seq) = (integer(place.epoch), integer(place.seq));
+        let key = params![mesh_key(mesh), rowid, epoch, seq];
         mark.execute(key)?;
         count += forget.execute(key)?;
     }

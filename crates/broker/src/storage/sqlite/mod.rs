@@ -4,6 +4,7 @@
 //! savepoint around each message undoes that message alone.
 
 mod accept;
+mod ages;
 mod columns;
 mod deliveries;
 #[cfg(test)]

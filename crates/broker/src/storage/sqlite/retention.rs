@@ -1,6 +1,5 @@
 //! Message retention: old bodies go, and their ids say so in the same transaction (BR-13).
 
-use heddle_core::clock::WallMs;
 use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::ids::{BrokerMessageId, HistoryId, IdKey, MeshId, Party};
 use rusqlite::{Connection, params};
@@ -50,12 +49,11 @@ pub(super) struct Old {
     key: IdKey,
 }
 
-/// Bodies that are due in the next stretch, and where to go on; `None` at the end, or at the first one
-/// that is too young. Nothing comes to wait for a message later on, so a reader can tell.
+/// Bodies up to a place that are due in the next stretch, and where to go on; `None` at the end. Nothing comes to wait for a message later on, so a reader can tell.
 pub(super) fn find(
     connection: &Connection,
     mesh: MeshId,
-    before: WallMs,
+    through: HistoryId,
     Walk(after): Walk,
 ) -> rusqlite::Result<(Vec<Old>, Option<Walk>)> {
     let mut statement = connection.prepare_cached(NEXT)?;
@@ -69,12 +67,13 @@ pub(super) fn find(
     while let Some(row) = rows.next()? {
         let mut columns = Columns::of(row);
         last = columns.history_id()?;
+        if last > through {
+            return Ok((old, None));
+        }
         seen += 1;
         let id = columns.broker_message_id()?;
-        match columns.maybe_wall()? {
-            None => continue,
-            Some(at) if at >= before => return Ok((old, None)),
-            Some(_) => {}
+        if columns.maybe_wall()?.is_none() {
+            continue;
         }
         let sender: Party = columns.party()?;
         let client_message_id = columns.client_message_id()?;

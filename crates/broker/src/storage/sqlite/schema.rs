@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 9] = [
+pub(super) const MIGRATIONS: [Migration; 10] = [
     Migration {
         version: 1,
         name: "broker",
@@ -52,6 +52,11 @@ pub(super) const MIGRATIONS: [Migration; 9] = [
         version: 9,
         name: "grants",
         sql: super::grants::SCHEMA,
+    },
+    Migration {
+        version: 10,
+        name: "ages",
+        sql: super::ages::SCHEMA,
     },
 ];
 

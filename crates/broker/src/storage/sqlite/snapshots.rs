@@ -1,11 +1,13 @@
 //! The snapshot of a mesh in SQL: one row, and the migration that makes its table.
 
-use heddle_core::ids::{HistoryId, MemberId, MeshId, OpId};
+use heddle_core::ids::{MemberId, MeshId, OpId};
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::error::StorageError;
-use super::super::snapshots::{Kept, OpenSnapshot, SnapshotVerdict, Snapshots, begun, committed};
+use super::super::snapshots::{
+    Kept, OpenSnapshot, SnapshotVerdict, Snapshots, before, begun, committed,
+};
 use super::SqliteStorage;
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
@@ -38,7 +40,7 @@ ON CONFLICT (mesh_id) DO UPDATE SET snapshot_id = excluded.snapshot_id,
 #[cfg(test)]
 pub(super) const STATEMENTS: &[&str] = &[FIND, KEEP];
 
-fn find(connection: &Connection, mesh: MeshId) -> Result<Option<Kept>, JobError> {
+pub(super) fn find(connection: &Connection, mesh: MeshId) -> Result<Option<Kept>, JobError> {
     let mut statement = connection.prepare_cached(FIND)?;
     let found = statement.query_row([mesh_key(mesh)], |row| {
         let mut columns = Columns::of(row);
@@ -57,7 +59,11 @@ fn find(connection: &Connection, mesh: MeshId) -> Result<Option<Kept>, JobError>
     Ok(found.optional()?)
 }
 
-fn keep(connection: &Connection, mesh: MeshId, kept: Option<Kept>) -> Result<(), JobError> {
+pub(super) fn keep(
+    connection: &Connection,
+    mesh: MeshId,
+    kept: Option<Kept>,
+) -> Result<(), JobError> {
     let Some(Kept { id, open, is_open }) = kept else {
         return Ok(());
     };
@@ -81,11 +87,7 @@ impl Snapshots for SqliteStorage {
     ) -> Result<SnapshotVerdict, StorageError> {
         self.write(mesh, move |c| {
             let line = Line::of(c, mesh)?.ok_or(StorageError::UnknownMesh(mesh))?;
-            let next = line.next();
-            let end = HistoryId {
-                epoch: next.epoch,
-                seq: next.seq.saturating_sub(1),
-            };
+            let end = before(line.next());
             let (verdict, kept) = begun(find(c, mesh)?, id, by, end);
             keep(c, mesh, kept)?;
             Ok(verdict)

@@ -1,6 +1,10 @@
 //! Upkeep in SQL. Candidates are found by readers; the writer only changes what is still due, a few
 //! hundred rows at a time.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::MeshName;
@@ -11,7 +15,7 @@ use super::super::rows::Orphan;
 use super::super::upkeep::{Job, Upkeep, is_claimed};
 use super::columns::{Columns, integer, mesh_key};
 use super::error::JobError;
-use super::{SqliteStorage, expiry, orphans, retention, traffic};
+use super::{SqliteStorage, ages, expiry, orphans, retention, traffic};
 
 const MESHES: &str = "SELECT mesh_id, name FROM mesh ORDER BY mesh_id";
 
@@ -98,14 +102,33 @@ impl Upkeep for SqliteStorage {
         .await
     }
 
-    async fn sweep_expired(&self, mesh: MeshId, now: WallMs) -> Result<usize, StorageError> {
+    async fn age(&self, mesh: MeshId) -> Result<Option<AgeMark>, StorageError> {
+        self.read(mesh, move |c| ages::read(c, mesh)).await
+    }
+
+    async fn keep_age(
+        &self,
+        mesh: MeshId,
+        mark: AgeMark,
+        births_from: Duration,
+    ) -> Result<Duration, StorageError> {
+        self.write(mesh, move |c| ages::keep(c, mesh, mark, births_from))
+            .await
+    }
+
+    async fn sweep_expired(&self, mesh: MeshId, age: Duration) -> Result<usize, StorageError> {
         let mut after = expiry::Walk::default();
         let mut count = 0;
+        let births = self.read(mesh, move |c| ages::births(c, mesh)).await?;
+        let births = Arc::new(births);
         loop {
-            let found = self.read(mesh, move |c| Ok(expiry::find(c, mesh, now, after)?));
+            let births = Arc::clone(&births);
+            let found = self.read(mesh, move |c| {
+                Ok(expiry::find(c, mesh, (&births, age), after)?)
+            });
             let (due, next) = found.await?;
             if !due.is_empty() {
-                let swept = self.write(mesh, move |c| Ok(expiry::sweep(c, mesh, now, &due)?));
+                let swept = self.write(mesh, move |c| Ok(expiry::sweep(c, mesh, &due)?));
                 count += swept.await?;
             }
             match next {
@@ -115,11 +138,15 @@ impl Upkeep for SqliteStorage {
         }
     }
 
-    async fn prune_messages(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
+    async fn prune_messages(&self, mesh: MeshId, born: Duration) -> Result<usize, StorageError> {
         let mut after = retention::Walk::default();
         let mut count = 0;
+        let through = self.read(mesh, move |c| ages::born_by(c, mesh, born));
+        let Some(through) = through.await? else {
+            return Ok(0);
+        };
         loop {
-            let found = self.read(mesh, move |c| Ok(retention::find(c, mesh, before, after)?));
+            let found = self.read(mesh, move |c| Ok(retention::find(c, mesh, through, after)?));
             let (old, next) = found.await?;
             if !old.is_empty() {
                 let pruned = self.write(mesh, move |c| Ok(retention::prune(c, mesh, &old)?));

@@ -8,14 +8,15 @@ use rusqlite::{Connection, OptionalExtension, params};
 use super::super::error::StorageError;
 use super::super::rows::{NewMessage, SendId};
 use super::super::uploads::{
-    COMMIT_ROWS_AT_ONCE, Outcome, Shown, Todo, Upload, UploadEnd, UploadPart, UploadVerdict,
-    Uploads, begun, committed, staged,
+    COMMIT_ROWS_AT_ONCE, DISCARD_ROWS_AT_ONCE, DISCARDED, Outcome, Shown, Todo, Upload, UploadEnd,
+    UploadPart, UploadVerdict, Uploads, begun, committed, fence, staged, takes_more,
 };
 use super::SqliteStorage;
 use super::accept::accept;
 use super::columns::{Columns, integer, member_key, mesh_key, message_key};
 use super::error::JobError;
 use super::history::Line;
+use super::snapshots;
 
 pub(super) const SCHEMA: &str = "
 CREATE TABLE snapshot_upload (
@@ -49,7 +50,9 @@ CREATE TABLE snapshot_row (
 ";
 
 const FIND: &str = "
-SELECT snapshot_id, through, row_count, byte_count, touched_at, first_epoch, first_seq, shown_count
+SELECT snapshot_id, through, row_count, byte_count, touched_at,
+    EXISTS (SELECT 1 FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2),
+    first_epoch, first_seq, shown_count
 FROM snapshot_upload WHERE mesh_id = ?1 AND member_id = ?2";
 
 const KEEP: &str = "
@@ -67,11 +70,17 @@ INSERT INTO snapshot_row (mesh_id, member_id, position, sender_agent, client_mes
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
 const STAGED: &str = "
-SELECT sender_agent, client_message_id, wire_fingerprint, broker_message_id, envelope
-FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 AND position >= ?3
-ORDER BY position LIMIT ?4";
+SELECT position, sender_agent, client_message_id, wire_fingerprint, broker_message_id, envelope
+FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 ORDER BY position LIMIT ?3";
 
-const CLEAR: &str = "DELETE FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2";
+const TAKE: &str = "
+DELETE FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 AND position <= ?3";
+
+const FIRST: &str = "
+SELECT min(position) FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2";
+
+const LEFT: &str = "
+SELECT 1 FROM snapshot_row WHERE mesh_id = ?1 AND member_id = ?2 AND position > ?3 LIMIT 1";
 
 const ABANDONED: &str = "
 SELECT member_id FROM snapshot_upload
@@ -81,7 +90,9 @@ const FORGET: &str = "DELETE FROM snapshot_upload WHERE mesh_id = ?1 AND member_
 
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
-pub(super) const STATEMENTS: &[&str] = &[FIND, KEEP, STAGE, STAGED, CLEAR, ABANDONED, FORGET];
+pub(super) const STATEMENTS: &[&str] = &[
+    FIND, KEEP, STAGE, STAGED, TAKE, FIRST, LEFT, ABANDONED, FORGET,
+];
 
 /// One member's upload, in the writer's transaction.
 struct Room<'c> {
@@ -107,8 +118,9 @@ impl Room<'_> {
                 byte_count: columns.number()?,
                 touched_at: columns.wall()?,
                 shown: None,
+                has_rows: columns.flag()?,
             };
-            if row.get::<_, Option<i64>>(5)?.is_some() {
+            if row.get::<_, Option<i64>>(6)?.is_some() {
                 upload.shown = Some(Shown {
                     first: columns.history_id()?,
                     row_count: columns.number()?,
@@ -136,17 +148,32 @@ impl Room<'_> {
         Ok(())
     }
 
-    fn clear(&self) -> Result<(), JobError> {
-        let key = params![mesh_key(self.mesh), member_key(self.by)];
-        self.connection.prepare_cached(CLEAR)?.execute(key)?;
-        Ok(())
+    fn has_rows_behind(&self, position: i64) -> Result<bool, JobError> {
+        let key = params![mesh_key(self.mesh), member_key(self.by), position];
+        Ok(self.connection.prepare_cached(LEFT)?.exists(key)?)
+    }
+
+    /// Throws some staged rows away; true while there are more.
+    fn discard(&self) -> Result<bool, JobError> {
+        let (mesh, by) = (mesh_key(self.mesh), member_key(self.by));
+        let mut first = self.connection.prepare_cached(FIRST)?;
+        let first: Option<i64> = first.query_row(params![mesh, by], |row| row.get(0))?;
+        // Positions have no holes: so many of them are so many rows.
+        let count = i64::try_from(DISCARD_ROWS_AT_ONCE).unwrap_or(i64::MAX);
+        let through = first.map_or(-1, |first| first.saturating_add(count - 1));
+        let key = params![mesh, by, through];
+        self.connection.prepare_cached(TAKE)?.execute(key)?;
+        self.has_rows_behind(-1)
     }
 
     fn begin(&self, id: OpId, now: WallMs) -> Result<UploadVerdict, JobError> {
         match begun(self.find()?, id, now) {
             Todo::Answer(verdict) => Ok(verdict),
+            Todo::Keep(fresh) if self.discard()? => {
+                self.keep(&fresh.discarded())?;
+                Ok(UploadVerdict::Going)
+            }
             Todo::Keep(fresh) => {
-                self.clear()?;
                 self.keep(&fresh)?;
                 Ok(UploadVerdict::Through(fresh.through))
             }
@@ -183,40 +210,43 @@ impl Room<'_> {
         };
         let line = Line::of(self.connection, self.mesh)?;
         let next = line.ok_or(StorageError::UnknownMesh(self.mesh))?.next();
-        let (mut outcome, mut position) = (Outcome::default(), 0_u64);
-        while position < upload.row_count {
-            let messages = self.page(position, end)?;
-            let Some(length) = u64::try_from(messages.len()).ok().filter(|len| *len > 0) else {
-                break;
-            };
-            outcome.add(&accept(self.connection, self.mesh, &messages)?);
-            if outcome.is_barred() {
-                return Ok(UploadVerdict::Barred);
-            }
-            position += length;
+        let (through, messages) = self.page(end, upload.shown.is_some())?;
+        let has_more = self.has_rows_behind(through)?;
+        let open = snapshots::find(self.connection, self.mesh)?;
+        let Some(fence) = fence(open, (id, self.by), next, has_more) else {
+            return Ok(UploadVerdict::Waits);
+        };
+        let mut outcome = Outcome::of(upload.shown);
+        outcome.add(&accept(self.connection, self.mesh, &messages)?);
+        if outcome.is_barred() {
+            return Ok(UploadVerdict::Barred);
         }
-        self.clear()?;
+        let key = params![mesh_key(self.mesh), member_key(self.by), through];
+        self.connection.prepare_cached(TAKE)?.execute(key)?;
         let shown = outcome.shown(next);
+        snapshots::keep(self.connection, self.mesh, fence)?;
         self.keep(&Upload {
             shown: Some(shown),
             touched_at: end.at,
             ..upload
         })?;
-        Ok(UploadVerdict::Committed(shown))
+        Ok(if has_more {
+            UploadVerdict::Going
+        } else {
+            UploadVerdict::Committed(shown)
+        })
     }
 
-    /// Staged rows from a position on, as messages of now.
-    fn page(&self, from: u64, end: &UploadEnd) -> Result<Vec<NewMessage>, JobError> {
+    /// The next staged rows as messages of now, and the position of the last of them.
+    fn page(&self, end: &UploadEnd, is_heard: bool) -> Result<(i64, Vec<NewMessage>), JobError> {
         let limit = i64::try_from(COMMIT_ROWS_AT_ONCE).unwrap_or(i64::MAX);
-        let key = params![
-            mesh_key(self.mesh),
-            member_key(self.by),
-            integer(from),
-            limit
-        ];
         let mut statement = self.connection.prepare_cached(STAGED)?;
-        let rows = statement.query_map(key, |row| {
+        let key = params![mesh_key(self.mesh), member_key(self.by), limit];
+        let mut rows = statement.query(key)?;
+        let (mut through, mut bytes, mut messages) = (-1, 0, Vec::new());
+        while let Some(row) = rows.next()?.filter(|_| takes_more(messages.len(), bytes)) {
             let mut columns = Columns::of(row);
+            through = integer(columns.number()?);
             let sender = Party {
                 member: self.by,
                 agent: columns.agent()?,
@@ -224,10 +254,44 @@ impl Room<'_> {
             let id = SendId::new(self.mesh, sender, columns.client_message_id()?);
             let fingerprint = columns.fingerprint()?;
             let broker_message_id = columns.broker_message_id()?;
-            Ok(end.message(id, fingerprint, broker_message_id, columns.text()?.into()))
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+            let envelope: Box<str> = columns.text()?.into();
+            bytes += envelope.len();
+            let message = end.message(id, fingerprint, broker_message_id, envelope);
+            messages.push(NewMessage {
+                is_heard,
+                ..message
+            });
+        }
+        Ok((through, messages))
     }
+}
+
+/// Throws some rows of abandoned uploads away: how many uploads ended now, and whether there is more to do.
+fn sweep(connection: &Connection, mesh: MeshId, before: WallMs) -> Result<(usize, bool), JobError> {
+    let mut statement = connection.prepare_cached(ABANDONED)?;
+    let key = params![mesh_key(mesh), before.0];
+    let found = statement.query_map(key, |row| Columns::of(row).member())?;
+    let abandoned: Vec<MemberId> = found.collect::<rusqlite::Result<_>>()?;
+    let (mut count, mut has_more) = (0, false);
+    for by in abandoned {
+        let room = Room {
+            connection,
+            mesh,
+            by,
+        };
+        let Some(upload) = room.find()? else {
+            continue;
+        };
+        count += usize::from(upload.id != DISCARDED);
+        if room.discard()? {
+            room.keep(&upload.discarded())?;
+            has_more = true;
+        } else {
+            let key = params![mesh_key(mesh), member_key(by)];
+            connection.prepare_cached(FORGET)?.execute(key)?;
+        }
+    }
+    Ok((count, has_more))
 }
 
 impl SqliteStorage {
@@ -285,25 +349,31 @@ impl Uploads for SqliteStorage {
             .await
     }
 
-    async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
-        self.write(mesh, move |connection| {
-            let mut statement = connection.prepare_cached(ABANDONED)?;
-            let found = statement.query_map(params![mesh_key(mesh), before.0], |row| {
-                Columns::of(row).member()
-            })?;
-            let abandoned: Vec<MemberId> = found.collect::<rusqlite::Result<_>>()?;
-            for by in &abandoned {
-                let room = Room {
-                    connection,
-                    mesh,
-                    by: *by,
-                };
-                room.clear()?;
-                let key = params![mesh_key(mesh), member_key(*by)];
-                connection.prepare_cached(FORGET)?.execute(key)?;
-            }
-            Ok(abandoned.len())
+    async fn ending_upload(
+        &self,
+        mesh: MeshId,
+        by: MemberId,
+    ) -> Result<Option<(OpId, u64)>, StorageError> {
+        self.read(mesh, move |connection| {
+            let room = Room {
+                connection,
+                mesh,
+                by,
+            };
+            let ending = room.find()?.filter(Upload::is_ending);
+            Ok(ending.map(|upload| (upload.id, upload.through)))
         })
         .await
+    }
+
+    async fn sweep_uploads(&self, mesh: MeshId, before: WallMs) -> Result<usize, StorageError> {
+        let mut count = 0;
+        loop {
+            let swept = self.write(mesh, move |c| sweep(c, mesh, before)).await?;
+            count += swept.0;
+            if !swept.1 {
+                return Ok(count);
+            }
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! Random operations through the oracle and through both databases: every answer and every row must agree.
 
+use std::time::Duration;
+
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
@@ -30,8 +33,9 @@ enum Operation {
     Receipts(MemberId, Vec<Receipt>),
     Explain(SendId),
     Mentions(Party, HistoryId),
-    Sweep(i64),
-    Prune(i64),
+    Age(u64, u64),
+    Sweep(u64),
+    Prune(u64),
     Count,
     Agent(Party),
     Topic(TopicName),
@@ -98,6 +102,7 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
         .prop_map(
             |(id, minted, (fingerprint, priority), destination, mentions, bytes, expires_at)| {
                 NewMessage {
+                    is_heard: false,
                     sender_name: MemberName::parse("somebody").unwrap(),
                     broker_message_id: BrokerMessageId(Ulid::from(minted)),
                     wire_fingerprint: Fingerprint([fingerprint; 32]),
@@ -110,7 +115,8 @@ fn messages(mesh: MeshId) -> impl Strategy<Value = NewMessage> {
                     mentions: mentions.into_iter().collect(),
                     envelope: "e".repeat(bytes).into(),
                     accepted_at: WallMs(i64::try_from(minted).unwrap()),
-                    expires_at: expires_at.map(WallMs),
+                    expires_at: expires_at
+                        .map(|kept| WallMs(i64::try_from(minted).unwrap() + kept)),
                     epoch: (minted % 4 == 0).then_some(1),
                     session: None,
                     id,
@@ -164,8 +170,9 @@ fn more_operations(mesh: MeshId) -> impl Strategy<Value = Operation> {
         (members(), receipts).prop_map(|(m, items)| Operation::Receipts(m, items)),
         send_ids(mesh).prop_map(Operation::Explain),
         (parties(), places()).prop_map(|(p, after)| Operation::Mentions(p, after)),
-        (0..9_i64).prop_map(Operation::Sweep),
-        (0..200_i64).prop_map(Operation::Prune),
+        (0..30_u64, 0..30_u64).prop_map(|(age, from)| Operation::Age(age, from)),
+        (0..40_u64).prop_map(Operation::Sweep),
+        (0..30_u64).prop_map(Operation::Prune),
         Just(Operation::Count),
         members().prop_map(Operation::Grants),
     ]
@@ -269,8 +276,18 @@ async fn answer<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> 
     }
 }
 
+async fn keep_age<S: Storage>(storage: &S, mesh: MeshId, age: u64, from: u64) -> String {
+    let mark = AgeMark {
+        age: Duration::from_millis(age),
+        wall: WallMs(0),
+        boot: None,
+    };
+    let kept = storage.keep_age(mesh, mark, Duration::from_millis(from));
+    format!("{:?}", kept.await)
+}
+
 async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> String {
-    let at = WallMs(50);
+    let (at, ms) = (WallMs(50), Duration::from_millis);
     match operation {
         Operation::Session(member, until) => {
             let begun = storage.begin_session(mesh, member, at, LeaseMs(until));
@@ -326,10 +343,9 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
         Operation::Mentions(party, after) => {
             format!("{:?}", storage.mentions_after(mesh, &party, after, 5).await)
         }
-        Operation::Sweep(now) => format!("{:?}", storage.sweep_expired(mesh, WallMs(now)).await),
-        Operation::Prune(before) => {
-            format!("{:?}", storage.prune_messages(mesh, WallMs(before)).await)
-        }
+        Operation::Age(age, from) => keep_age(storage, mesh, age, from).await,
+        Operation::Sweep(age) => format!("{:?}", storage.sweep_expired(mesh, ms(age)).await),
+        Operation::Prune(born) => format!("{:?}", storage.prune_messages(mesh, ms(born)).await),
         _ => {
             let counted = storage.count_traffic(mesh).await;
             let rows = storage.effect_rows(mesh).await;

@@ -162,8 +162,10 @@ async fn a_mesh_that_was_never_ensured_is_unknown_to_every_operation<S: TestStor
     assert_eq!(storage.presence(nowhere, lease).await, Err(unknown()));
     assert_eq!(storage.lease_time(nowhere).await, Err(unknown()));
     assert_eq!(storage.receipts(nowhere, a, vec![]).await, Err(unknown()));
-    assert_eq!(storage.sweep_expired(nowhere, at).await, Err(unknown()));
-    assert_eq!(storage.prune_messages(nowhere, at).await, Err(unknown()));
+    let age = std::time::Duration::from_secs(9);
+    assert_eq!(storage.sweep_expired(nowhere, age).await, Err(unknown()));
+    assert_eq!(storage.prune_messages(nowhere, age).await, Err(unknown()));
+    assert_eq!(storage.age(nowhere).await, Err(unknown()));
     assert_eq!(storage.count_traffic(nowhere).await, Err(unknown()));
     assert_eq!(storage.effect_rows(nowhere).await, Err(unknown()));
     assert_eq!(

@@ -75,8 +75,8 @@ impl<S: TestStorage> Script<'_, S> {
             "grant" | "revoke" | "grants" => self.grants(verb, &rest).await,
             "log" | "epochs" | "bump" => self.log(verb, &rest).await,
             "take" | "done" | "release" | "longer" | "shown" | "acked" | "explain" | "mentions"
-            | "counts" | "held" | "sweep" | "prune" | "count" | "renew" | "end" | "expire"
-            | "present" => self.more(verb, &rest).await,
+            | "counts" | "held" | "age" | "sweep" | "prune" | "count" | "renew" | "end"
+            | "expire" | "present" => self.more(verb, &rest).await,
             _ => self.roster(verb, &rest).await,
         }
     }
@@ -244,6 +244,7 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
     let bytes = number(fields, "bytes", 1);
     let envelope = format!("{:x<bytes$}", fields["id"]);
     NewMessage {
+        is_heard: false,
         sender_name: MemberName::parse(&name_of(id.sender.member)).unwrap(),
         id,
         broker_message_id: BrokerMessageId(Ulid::from(minted)),

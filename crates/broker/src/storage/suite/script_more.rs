@@ -8,10 +8,14 @@
 //! held a max=2 -> 1.1/one:5,7,- next                  what was acknowledged, gone=N for bodies that are not there
 //! shown a 1.1/one at=7 -> 1                          acked likewise
 //! explain from=a/one id=A -> …                       mentions a/one after=1.1 -> 1.2
+//! age 7 -> 7                                         the mesh is so old; notes from before a second number go
 //! sweep 2001 -> 1                                    prune 5 -> 1        count -> 3
 //! session a -> 1 ; renew a 1 200 -> yes ; end a 1 -> yes ; expire 100 -> 1 ; present 50 -> a=70
 //! ```
 
+use std::time::Duration;
+
+use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::ids::HistoryId;
@@ -55,7 +59,7 @@ impl<S: TestStorage> Script<'_, S> {
             "counts" => self.counts(rest).await,
             "held" => self.held(rest).await,
             "mentions" => self.mentions(rest).await,
-            "sweep" | "prune" | "count" => self.upkeep(verb, rest).await,
+            "age" | "sweep" | "prune" | "count" => self.upkeep(verb, rest).await,
             _ => self.presence(verb, rest).await,
         }
     }
@@ -189,15 +193,31 @@ impl<S: TestStorage> Script<'_, S> {
 
     async fn upkeep(&self, verb: &str, rest: &[&str]) -> String {
         let storage = self.storage;
-        let at = || WallMs(rest[0].parse().unwrap());
+        let ms = |place: usize| {
+            let ms = rest.get(place).map_or(0, |text| text.parse().unwrap());
+            Duration::from_millis(ms)
+        };
         match verb {
+            "age" => {
+                let mark = AgeMark {
+                    age: ms(0),
+                    wall: WallMs(0),
+                    boot: None,
+                };
+                let kept = storage.keep_age(mesh(1), mark, ms(1)).await.unwrap();
+                assert_eq!(
+                    storage.age(mesh(1)).await.unwrap().map(|mark| mark.age),
+                    Some(kept)
+                );
+                kept.as_millis().to_string()
+            }
             "sweep" => storage
-                .sweep_expired(mesh(1), at())
+                .sweep_expired(mesh(1), ms(0))
                 .await
                 .unwrap()
                 .to_string(),
             "prune" => storage
-                .prune_messages(mesh(1), at())
+                .prune_messages(mesh(1), ms(0))
                 .await
                 .unwrap()
                 .to_string(),

@@ -15,9 +15,12 @@ async fn br_12_c36_an_id_is_there_until_the_sweep_deletes_it_and_only_after_its_
         member a
         agent a/one
         subscribe a/one #ops
-        send from=a/one id=A fp=1 to=#ops expires=10
-        send from=a/one id=B fp=1 to=#ops expires=20
-        send from=a/one id=C fp=1 to=#ops expires=never
+        send from=a/one id=A fp=1 to=#ops at=1000 expires=1010
+        send from=a/one id=B fp=1 to=#ops at=1000 expires=1020
+        send from=a/one id=C fp=1 to=#ops at=1000 expires=never
+        -- Nobody has kept how old they are.
+        sweep 9999 -> 0
+        age 0 -> 0
         sweep 10 -> 0
         -- Past its time, and still there: it is answered as known (C36).
         send from=a/one id=A fp=1 to=#ops -> duplicate 1.1
@@ -28,7 +31,11 @@ async fn br_12_c36_an_id_is_there_until_the_sweep_deletes_it_and_only_after_its_
         -- The id is free again, and its old message has kept its place and its deliveries.
         history -> 1.1=A 1.2=B 1.3=C
         send from=a/one id=A fp=2 to=#ops -> created 1.4
-        sweep 9999 -> 2
+        sweep 9999 -> 1
+        -- The last note is older than the new one: it is born with the next.
+        age 10000 -> 10000
+        sweep 11000 -> 0
+        sweep 11001 -> 1
         rows -> dedupe=1 message=4 history=4 delivery=4 mention=0
         ",
     )
@@ -45,9 +52,13 @@ async fn br_13_br_20_a_pruned_body_is_said_at_its_id_and_what_waits_is_kept() {
         send from=a/one id=A fp=1 to=#ops at=10
         send from=a/one id=B fp=1 to=#ops at=11
         send from=a/one id=C fp=1 to=queue:q at=12
+        age 20 -> 20
         send from=a/one id=D fp=1 to=#ops at=30 expires=31
+        age 90 -> 90
+        -- Nobody is younger than before, whatever another broker's clock says.
+        age 50 -> 90
         ack a 1.1/one 1.4/one -> 2
-        prune 10 -> 0
+        prune 19 -> 0
         prune 20 -> 1
         prune 20 -> 0
         history -> 1.1=p 1.2=B 1.3=C 1.4=D
@@ -61,11 +72,62 @@ async fn br_13_br_20_a_pruned_body_is_said_at_its_id_and_what_waits_is_kept() {
         done a/one q 1.3#1 -> apply
         prune 20 -> 1
         -- Its id was forgotten before its body.
-        sweep 40 -> 1
+        sweep 91 -> 0
+        sweep 92 -> 1
         ack a 1.2/one -> 1
         prune 99 -> 2
         orphans -> none
         rows -> dedupe=3 message=0 history=4 delivery=3 mention=0
+        ",
+    )
+    .await;
+}
+
+/// Times of accept jump by years in both directions: what is deleted goes by the ages that were kept, and by nothing else.
+#[tokio::test]
+async fn xc_05_br_12_no_wall_clock_forgets_an_id_or_a_body() {
+    check(
+        "
+        member a
+        agent a/one
+        subscribe a/one #ops
+        age 0 -> 0
+        send from=a/one id=A fp=1 to=#ops at=9000000000000 expires=9000000000100
+        send from=a/one id=B fp=1 to=#ops at=5 expires=105
+        send from=a/one id=C fp=1 to=queue:q at=-9000000 expires=-8999900
+        ack a 1.1/one 1.2/one -> 2
+        age 10 -> 10
+        sweep 110 -> 0
+        prune 9 -> 0
+        send from=a/one id=A fp=1 to=#ops -> duplicate 1.1
+        send from=a/one id=C fp=1 to=queue:q -> duplicate 1.3
+        sweep 111 -> 3
+        prune 10 -> 2
+        orphans -> none
+        ",
+    )
+    .await;
+}
+
+/// Notes that nobody needs any more go, and what they stood for looks younger, never older.
+#[tokio::test]
+async fn a_note_that_is_thrown_away_makes_nothing_older() {
+    check(
+        "
+        member a
+        agent a/one
+        topic #ops
+        send from=a/one id=A fp=1 to=#ops at=0 expires=10
+        age 100 -> 100
+        send from=a/one id=B fp=1 to=#ops at=0 expires=10
+        age 200 -> 200
+        send from=a/one id=C fp=1 to=#ops at=0 expires=10
+        age 300 250 -> 300
+        -- A was born at 100; what is left says 200.
+        sweep 111 -> 0
+        sweep 210 -> 0
+        sweep 211 -> 2
+        sweep 311 -> 1
         ",
     )
     .await;

@@ -7,7 +7,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, OpId};
-use heddle_core::limits::UPLOAD_ROWS_MAX;
+use heddle_core::limits::BATCH_BYTES_MAX;
 use heddle_core::membership::MemberKey;
 use heddle_core::names::MemberName;
 use ulid::Ulid;
@@ -22,7 +22,11 @@ on_every_storage!(
     lf_34_parts_that_come_again_or_out_of_turn_change_nothing,
     lf_34_an_upload_that_is_given_up_is_swept_and_leaves_no_trace,
     lf_34_a_commit_accepts_what_is_new_once_and_names_the_first_place,
-    an_upload_has_a_bound,
+    lf_34_a_commit_of_many_rows_goes_on_where_it_was_left_and_hides_them_to_its_end,
+    lf_34_what_is_being_shown_is_neither_replaced_nor_swept,
+    lf_34_a_commit_waits_for_somebody_elses_snapshot,
+    lf_34_a_step_of_a_commit_is_bounded_in_bytes,
+    lf_34_many_rows_are_thrown_away_in_steps_and_nobody_goes_on_with_them,
 );
 
 const ID: [u8; 16] = [7; 16];
@@ -30,6 +34,7 @@ const ID: [u8; 16] = [7; 16];
 fn op(id: &str, minted: u128) -> NewMessage {
     let client_message_id = ClientMessageId::parse(id).unwrap();
     NewMessage {
+        is_heard: false,
         id: SendId::new(mesh(1), party("a/one"), client_message_id),
         sender_name: MemberName::parse("a").unwrap(),
         broker_message_id: BrokerMessageId(Ulid::from(minted)),
@@ -86,9 +91,26 @@ async fn ids<S: TestStorage>(storage: &S) -> Vec<String> {
     rows.map(|row| row.client_message_id.to_string()).collect()
 }
 
+/// One that was asked for as often as it says.
 async fn begin<S: TestStorage>(storage: &S, id: [u8; 16]) -> UploadVerdict {
-    let begun = storage.begin_upload(mesh(1), member("a"), OpId::from_bytes(id), WallMs(10));
-    begun.await.unwrap()
+    loop {
+        let begun = storage.begin_upload(mesh(1), member("a"), OpId::from_bytes(id), WallMs(10));
+        match begun.await.unwrap() {
+            UploadVerdict::Going => {}
+            verdict => return verdict,
+        }
+    }
+}
+
+async fn upload<S: TestStorage>(storage: &S, id: [u8; 16], rows: u64) {
+    begin(storage, id).await;
+    let mut after = 0;
+    while after < rows {
+        let through = (after + 250).min(rows);
+        let staged = stage(storage, id, part(after, through)).await;
+        assert_eq!(staged, UploadVerdict::Through(through));
+        after = through;
+    }
 }
 
 async fn stage<S: TestStorage>(storage: &S, id: [u8; 16], part: UploadPart) -> UploadVerdict {
@@ -96,9 +118,18 @@ async fn stage<S: TestStorage>(storage: &S, id: [u8; 16], part: UploadPart) -> U
     staged.await.unwrap()
 }
 
-async fn commit<S: TestStorage>(storage: &S, id: [u8; 16], through: u64) -> UploadVerdict {
+async fn commit_step<S: TestStorage>(storage: &S, id: [u8; 16], through: u64) -> UploadVerdict {
     let done = storage.commit_upload(mesh(1), member("a"), OpId::from_bytes(id), end(through));
     done.await.unwrap()
+}
+
+async fn commit<S: TestStorage>(storage: &S, id: [u8; 16], through: u64) -> UploadVerdict {
+    loop {
+        match commit_step(storage, id, through).await {
+            UploadVerdict::Going => {}
+            verdict => return verdict,
+        }
+    }
 }
 
 fn shown(first: u64, row_count: u64) -> Shown {
@@ -120,14 +151,7 @@ async fn lf_34_an_upload_is_seen_by_nobody_before_its_commit_and_then_by_everybo
     const ROWS: u64 = 1_300;
     furnish(storage.as_ref()).await;
     let before = storage.dump().await;
-    assert_eq!(begin(storage.as_ref(), ID).await, UploadVerdict::Through(0));
-    let mut after = 0;
-    while after < ROWS {
-        let through = (after + 250).min(ROWS);
-        let staged = stage(storage.as_ref(), ID, part(after, through)).await;
-        assert_eq!(staged, UploadVerdict::Through(through));
-        after = through;
-    }
+    upload(storage.as_ref(), ID, ROWS).await;
     assert_eq!(
         storage.dump().await,
         before,
@@ -242,18 +266,136 @@ async fn lf_34_a_commit_accepts_what_is_new_once_and_names_the_first_place<S: Te
     assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
 }
 
-async fn an_upload_has_a_bound<S: TestStorage>(storage: Arc<S>) {
+/// The last place that everybody may read.
+async fn readable<S: TestStorage>(storage: &S) -> Option<u64> {
+    let open = storage.open_snapshot(mesh(1)).await.unwrap();
+    open.map(|open| open.behind.seq)
+}
+
+async fn ending<S: TestStorage>(storage: &S) -> Option<(OpId, u64)> {
+    let ending = storage.ending_upload(mesh(1), member("a"));
+    ending.await.unwrap()
+}
+
+async fn lf_34_a_commit_of_many_rows_goes_on_where_it_was_left_and_hides_them_to_its_end<
+    S: TestStorage,
+>(
+    storage: Arc<S>,
+) {
+    const ROWS: u64 = 1_300;
+    let storage = storage.as_ref();
+    furnish(storage).await;
+    let sent = storage.accept(mesh(1), vec![op("before", 9_001)]);
+    sent.await.unwrap();
+    upload(storage, ID, ROWS).await;
+    assert_eq!(ending(storage).await, None);
+    assert_eq!(commit_step(storage, ID, ROWS).await, UploadVerdict::Going);
+    // Whoever is killed here, and whoever asks, finds it as it is: open, and hidden behind what was there.
+    for _ in 0..2 {
+        assert_eq!(readable(storage).await, Some(1));
+        assert_eq!(begin(storage, ID).await, UploadVerdict::Through(ROWS));
+        assert_eq!(ending(storage).await, Some((OpId::from_bytes(ID), ROWS)));
+    }
+    // It takes no more rows, and is committed whole or not.
+    let more = stage(storage, ID, part(ROWS, ROWS + 1)).await;
+    assert_eq!(more, UploadVerdict::Through(ROWS));
+    let early = commit_step(storage, ID, ROWS - 1).await;
+    assert_eq!(early, UploadVerdict::Through(ROWS));
+    // Others go on meanwhile, behind the same place, and so does one of the very ops.
+    let others = vec![op("else", 9_002), op("op-1200", 9_003)];
+    storage.accept(mesh(1), others).await.unwrap();
+    assert_eq!(commit_step(storage, ID, ROWS).await, UploadVerdict::Going);
+    assert_eq!(readable(storage).await, Some(1));
+    let done = commit_step(storage, ID, ROWS).await;
+    assert_eq!(done, UploadVerdict::Committed(shown(2, ROWS - 1)));
+    assert_eq!(readable(storage).await, None, "everybody sees it");
+    assert_eq!(ending(storage).await, None);
+    let again = commit_step(storage, ID, ROWS).await;
+    assert_eq!(again, UploadVerdict::Shown(shown(2, ROWS - 1)));
+    let mut found = ids(storage).await;
+    assert_eq!(found.len(), 1_302);
+    found.sort();
+    found.dedup();
+    assert_eq!(found.len(), 1_302, "each of them once");
+    assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
+}
+
+async fn lf_34_what_is_being_shown_is_neither_replaced_nor_swept<S: TestStorage>(storage: Arc<S>) {
+    const ROWS: u64 = 600;
+    let storage = storage.as_ref();
+    furnish(storage).await;
+    upload(storage, ID, ROWS).await;
+    assert_eq!(commit_step(storage, ID, ROWS).await, UploadVerdict::Going);
+    let second = [8; 16];
+    let other = begin(storage, second).await;
+    assert_eq!(other, UploadVerdict::Ending(OpId::from_bytes(ID), ROWS));
+    let swept = storage.sweep_uploads(mesh(1), WallMs(1_000));
+    assert_eq!(swept.await, Ok(0));
+    let done = commit_step(storage, ID, ROWS).await;
+    assert_eq!(done, UploadVerdict::Committed(shown(1, ROWS)));
+    assert_eq!(readable(storage).await, None);
+    assert_eq!(begin(storage, second).await, UploadVerdict::Through(0));
+}
+
+async fn lf_34_a_commit_waits_for_somebody_elses_snapshot<S: TestStorage>(storage: Arc<S>) {
+    const ROWS: u64 = 600;
+    let storage = storage.as_ref();
+    furnish(storage).await;
+    upload(storage, ID, ROWS).await;
+    let theirs = OpId::from_bytes([9; 16]);
+    let begun = storage.begin_snapshot(mesh(1), theirs, member("b"));
+    begun.await.unwrap();
+    let before = storage.dump().await;
+    assert_eq!(commit_step(storage, ID, ROWS).await, UploadVerdict::Waits);
+    assert_eq!(storage.dump().await, before, "nothing of it was taken");
+    let over = storage.commit_snapshot(mesh(1), theirs, member("b"));
+    over.await.unwrap();
+    let done = commit(storage, ID, ROWS).await;
+    assert_eq!(done, UploadVerdict::Committed(shown(1, ROWS)));
+}
+
+/// Rows of which five are more than a step takes: each step takes four, and none is left out.
+async fn lf_34_a_step_of_a_commit_is_bounded_in_bytes<S: TestStorage>(storage: Arc<S>) {
     let storage = storage.as_ref();
     furnish(storage).await;
     begin(storage, ID).await;
-    stage(storage, ID, part(0, 1)).await;
-    let one = part(1, 2).rows.remove(0);
-    let count = usize::try_from(UPLOAD_ROWS_MAX).unwrap();
-    let huge = UploadPart {
-        rows: vec![one; count],
-        ..part(1, 2)
+    let mut large = part(0, 10);
+    for row in &mut large.rows {
+        let filler = "x".repeat(BATCH_BYTES_MAX / 4 + 1);
+        row.envelope = format!("{{\"x\":\"{filler}\"}}").into();
+    }
+    assert_eq!(stage(storage, ID, large).await, UploadVerdict::Through(10));
+    let mut steps = 1;
+    let done = loop {
+        match commit_step(storage, ID, 10).await {
+            UploadVerdict::Going => steps += 1,
+            verdict => break verdict,
+        }
     };
-    assert_eq!(stage(storage, ID, huge).await, UploadVerdict::TooLarge);
-    let done = commit(storage, ID, 1).await;
-    assert_eq!(done, UploadVerdict::Committed(shown(1, 1)));
+    assert_eq!((steps, done), (3, UploadVerdict::Committed(shown(1, 10))));
+}
+
+async fn lf_34_many_rows_are_thrown_away_in_steps_and_nobody_goes_on_with_them<S: TestStorage>(
+    storage: Arc<S>,
+) {
+    const ROWS: u64 = 5_000;
+    let storage = storage.as_ref();
+    furnish(storage).await;
+    upload(storage, ID, ROWS).await;
+    let second = [8; 16];
+    let begun = || storage.begin_upload(mesh(1), member("a"), OpId::from_bytes(second), WallMs(10));
+    assert_eq!(begun().await, Ok(UploadVerdict::Going));
+    // What is half gone can be neither gone on with nor committed.
+    let old = stage(storage, ID, part(ROWS, ROWS + 1)).await;
+    assert_eq!(old, UploadVerdict::Unknown);
+    assert_eq!(commit(storage, ID, ROWS).await, UploadVerdict::Unknown);
+    assert_eq!(begun().await, Ok(UploadVerdict::Through(0)));
+    upload(storage, second, ROWS).await;
+    let swept = storage.sweep_uploads(mesh(1), WallMs(11));
+    assert_eq!(swept.await, Ok(1));
+    assert_eq!(commit(storage, second, ROWS).await, UploadVerdict::Unknown);
+    upload(storage, second, 2).await;
+    let done = commit(storage, second, 2).await;
+    assert_eq!(done, UploadVerdict::Committed(shown(1, 2)));
+    assert_eq!(ids(storage).await, ["op-1", "op-2"]);
 }

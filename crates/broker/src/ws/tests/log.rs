@@ -8,7 +8,7 @@ use heddle_wire::broker::{EnvelopeBytes, ReplyResult, Request, SendItem, UploadI
 use super::client::Client;
 use super::house::House;
 use crate::members::Members as _;
-use crate::storage::Log;
+use crate::storage::{Log, UploadEnd, UploadVerdict, Uploads as _};
 use crate::test_support::{mesh, principal, refused_code, send_item};
 
 fn op(id: &str, epoch: u64) -> SendItem {
@@ -203,4 +203,54 @@ async fn lf_34_an_upload_goes_on_after_a_lost_connection_and_hides_nothing_of_ot
     let (_, verdicts) = a.verdict_epoch().await;
     let codes: Vec<&str> = verdicts.iter().map(refused_code).collect();
     assert_eq!(codes, ["duplicate", "duplicate"]);
+}
+
+/// More rows than one transaction takes, and a broker that was killed in the middle of showing them: an owner who never
+/// comes back holds nobody up, and nobody has seen some of them only.
+#[tokio::test]
+async fn lf_34_whoever_cannot_read_on_brings_a_commit_to_its_end() {
+    const ROWS: u64 = 600;
+    let house = House::new().await;
+    let owner = principal("a");
+    let key = MemberKey::from_seed([1; 32]).public();
+    let (by, name) = (owner.member, &owner.member_name);
+    let enrolled = house.storage.enrol_owner(mesh(1), by, name, key, WallMs(1));
+    enrolled.await.unwrap();
+    let (mut a, serving_a) = house.enter("a", &["one"]).await;
+    let (mut b, _serving_b) = house.enter("b", &["one"]).await;
+    let snapshot = snapshot(7);
+    a.request(Request::UploadBegin { snapshot }).await;
+    let mut after = 0;
+    while after < ROWS {
+        let through = (after + 100).min(ROWS);
+        let items = (after + 1..=through).map(|at| staged(at, &format!("op-{at}")));
+        let chunk = Request::UploadChunk {
+            snapshot,
+            after,
+            items: items.collect(),
+        };
+        assert_eq!(stand(a.request(chunk).await), (Some(through), None));
+        after = through;
+    }
+    let end = UploadEnd {
+        through: ROWS,
+        sender_name: name.clone(),
+        at: WallMs(2),
+        expires_at: None,
+    };
+    let step = house.storage.commit_upload(mesh(1), by, snapshot, end);
+    assert_eq!(step.await, Ok(UploadVerdict::Going));
+    drop(a);
+    serving_a.abort();
+    let (mut after, mut seen) = (HistoryId::ZERO, Vec::new());
+    loop {
+        let (_, page) = read(&mut b, after).await;
+        let Some((place, _)) = page.last() else {
+            break;
+        };
+        after = place.parse().unwrap();
+        seen.extend(page.into_iter().map(|(_, id)| id));
+    }
+    let all: Vec<String> = (1..=ROWS).map(|at| format!("op-{at}")).collect();
+    assert_eq!(seen, all);
 }

@@ -7,7 +7,7 @@ use heddle_wire::ipc::{
 };
 
 use super::effect;
-use super::table::{Route, get, post};
+use super::route::{Route, get, post};
 
 pub(super) fn routes() -> Vec<Route> {
     let mut all = asking();

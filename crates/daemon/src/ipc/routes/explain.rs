@@ -17,7 +17,7 @@ use heddle_wire::broker::{
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
     AttemptView, BrokerView, DataStoryView, DeliveryView, ExplainView, Level, LimiterView,
-    OutboxRow, QueueStateView,
+    LostView, OutboxRow, QueueStateView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
@@ -144,10 +144,16 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
     let known = || known_here(&outbox);
     // Another request under this id, of an earlier life of this home: its story is not ours.
     let is_foreign = |told: &Explained| told.wire_fingerprint != row.wire_fingerprint.to_hex();
+    let mut forgotten = false;
+    let lost = lost(ipc, &row).await?;
     let (broker, explained, stale_why) = match asked {
         Asking::Explained(told) if is_foreign(&told) => (known(), None, None),
         Asking::Explained(told) => (Some(broker(mesh, &told)), Some(told), None),
-        Asking::Absent => (known(), None, None),
+        // Done, and the broker does not know the id any more: its time was over there.
+        Asking::Absent => {
+            forgotten = known().is_some();
+            (known(), None, None)
+        }
         Asking::Unreachable(why) => (known(), None, Some(why)),
     };
     let mut view = ExplainView {
@@ -179,23 +185,43 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         },
         stale: stale_why.is_some(),
         stale_why,
+        forgotten: forgotten && lost.is_none(),
+        lost,
         data: None,
         reached: None,
     };
-    if row.kind == EnvelopeKind::Op
-        && let Some(mesh) = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh)
-    {
-        let told = data_story::of(ipc, mesh, row.client_message_id.as_str()).await?;
-        // The row stands above already.
-        view.data = told.map(|told| {
-            Box::new(DataStoryView {
-                outbox: None,
-                ..told
-            })
-        });
-    }
+    view.data = of_op(ipc, &row).await?;
     view.receipts = view.receipts();
     Ok(view)
+}
+
+/// Of an op: what it is about.
+async fn of_op(ipc: &Ipc, row: &Row) -> Result<Option<Box<DataStoryView>>, Problem> {
+    let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+    let Some(mesh) = mesh.filter(|_| row.kind == EnvelopeKind::Op) else {
+        return Ok(None);
+    };
+    let told = data_story::of(ipc, mesh, row.client_message_id.as_str()).await?;
+    // The row stands in the story already.
+    Ok(told.map(|told| {
+        Box::new(DataStoryView {
+            outbox: None,
+            ..told
+        })
+    }))
+}
+
+/// What became of it since the broker lost it, if it did.
+async fn lost(ipc: &Ipc, row: &Row) -> Result<Option<LostView>, Problem> {
+    let lost = ipc.shared.store.lost_of(row.arrival).await;
+    let lost = lost.map_err(|error| store_problem(&error))?;
+    Ok(lost.map(|lost| LostView {
+        state: lost.state.as_str().to_owned(),
+        open: lost.state.is_open(),
+        history_id: lost.place.to_string(),
+        reason: lost.reason,
+        at: lost.at.to_rfc3339(),
+    }))
 }
 
 enum Asking {

@@ -17,6 +17,7 @@ mod inbox_search;
 mod memory;
 mod mesh;
 mod mesh_standing;
+#[cfg(test)]
 mod openapi;
 mod outbox;
 mod peer_grants;
@@ -24,6 +25,7 @@ mod peers;
 mod publish;
 mod queue;
 mod re_embed;
+mod route;
 pub(super) mod send;
 mod state;
 mod status;
@@ -57,11 +59,11 @@ pub(super) const TOPIC_POST: &str = "/v1/topic/post";
 pub(super) fn router(ipc: Arc<Ipc>) -> Router {
     let table = table::routes().into_iter();
     let router = table.fold(Router::new(), |router, route| {
-        let handler = match (route.query, route.method) {
-            (Some(_), _) => route.handler,
+        let handler = match (route.has_query, route.method) {
+            (true, _) => route.handler,
             // A get beside it may be another route, with parameters of its own.
-            (None, "post") => route.handler.layer(from_fn(refuse_query_of_post)),
-            (None, _) => route.handler.layer(from_fn(refuse_query)),
+            (false, "post") => route.handler.layer(from_fn(refuse_query_of_post)),
+            (false, _) => route.handler.layer(from_fn(refuse_query)),
         };
         router.route(route.path, handler)
     });

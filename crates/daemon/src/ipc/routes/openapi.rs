@@ -1,13 +1,18 @@
-//! The OpenAPI 3.1 document, written from the table of routes.
+//! The OpenAPI 3.1 document, written from the table of routes, and held against the one that is published.
+
+use std::collections::BTreeSet;
+use std::fs;
 
 use heddle_core::error_code::ErrorCode;
 use heddle_wire::problem::PROBLEM_JSON;
 use heddle_wire::schema::Schemas;
 use serde_json::{Map, Value, json};
 
-use super::table::{Answer, Route};
+use super::discover::{PUBLISHED, VERSION};
+use super::route::{Answer, Route};
+use super::table::routes;
 
-pub(super) fn document(routes: &[Route], version: &str) -> Value {
+fn document(routes: &[Route]) -> Value {
     let mut schemas = Schemas::new();
     let mut paths = Map::new();
     for route in routes {
@@ -23,7 +28,7 @@ pub(super) fn document(routes: &[Route], version: &str) -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "heddle",
-            "version": version,
+            "version": "0.0.0",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             "description": "On the Unix socket of the home, and on loopback with the bearer token of local_token. Request fields and parameters that are not named here are refused.",
         },
@@ -43,7 +48,7 @@ pub(super) fn document(routes: &[Route], version: &str) -> Value {
 
 fn operation(route: &Route, schemas: &mut Schemas) -> Value {
     let mut responses = Map::new();
-    for (status, answer) in &route.answers {
+    for (status, answer) in &route.shape.answers {
         let content = match answer {
             Answer::Json(describe) => {
                 json!({"application/json": {"schema": describe(schemas).unwrap_or(Value::Bool(true))}})
@@ -51,7 +56,7 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
             Answer::Document => json!({"application/json": {"schema": {"type": "object"}}}),
             Answer::Text(media) => json!({*media: {"schema": {"type": "string"}}}),
         };
-        let response = json!({"description": route.summary, "content": content});
+        let response = json!({"description": route.shape.summary, "content": content});
         responses.insert(status.to_string(), response);
     }
     responses.insert(
@@ -64,11 +69,11 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         .replace(['/', '.'], "_");
     let mut operation = json!({
         "operationId": format!("{}_{}", route.method, name.replace(['{', '}'], "")),
-        "summary": route.summary,
+        "summary": route.shape.summary,
         "parameters": parameters(route),
         "responses": responses,
     });
-    if let Some(describe) = route.body {
+    if let Some(describe) = route.shape.body {
         operation["requestBody"] = json!({
             "required": true,
             "content": {"application/json": {"schema": describe(schemas).unwrap_or(Value::Bool(true))}},
@@ -83,6 +88,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         .map(|name| parameter(name, "path", true, &json!({"type": "string"})))
         .collect();
     let query = route
+        .shape
         .query
         .and_then(|describe| describe())
         .unwrap_or_default();
@@ -94,7 +100,7 @@ fn parameters(route: &Route) -> Vec<Value> {
         parameters.push(parameter(name, "query", is_required(name), schema));
     }
     let text = json!({"type": "string"});
-    let headers = route.headers.iter();
+    let headers = route.shape.headers.iter();
     parameters.extend(headers.map(|name| parameter(name, "header", false, &text)));
     parameters
 }
@@ -129,69 +135,110 @@ fn problem() -> Value {
     })
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::table::routes;
-    use super::*;
-
-    /// Every `$ref` anywhere in the document.
-    fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
-        match value {
-            Value::Object(map) => {
-                found.extend(map.get("$ref").and_then(Value::as_str));
-                map.values().for_each(|inner| references(inner, found));
-            }
-            Value::Array(list) => list.iter().for_each(|inner| references(inner, found)),
-            _ => {}
+/// Every `$ref` anywhere in the document.
+fn references<'a>(value: &'a Value, found: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::Object(map) => {
+            found.extend(map.get("$ref").and_then(Value::as_str));
+            map.values().for_each(|inner| references(inner, found));
         }
+        Value::Array(list) => list.iter().for_each(|inner| references(inner, found)),
+        _ => {}
     }
+}
 
-    #[test]
-    fn every_route_is_described_whole_and_every_reference_leads_somewhere() {
-        let routes = routes();
-        let document = document(&routes, "1");
-        for route in &routes {
-            let operation = &document["paths"][route.path][route.method];
-            assert_eq!(operation["summary"], route.summary, "{}", route.path);
-            assert!(!route.answers.is_empty(), "{} gives nothing", route.path);
-            // `true` stands where a type could not be looked at.
-            assert!(
-                !operation.to_string().contains("\"schema\":true"),
-                "{operation}"
-            );
-            let is_asked = route.query.is_some() || route.path.contains('{');
-            let has_any = operation["parameters"]
-                .as_array()
-                .is_some_and(|p| !p.is_empty());
-            assert!(has_any || !is_asked, "{}", route.path);
-        }
-        let mut found = BTreeSet::new();
-        references(&document, &mut found);
-        assert!(found.len() > 15, "{found:?}");
-        for reference in found {
-            let pointer = reference.trim_start_matches('#');
-            assert!(document.pointer(pointer).is_some(), "{reference}");
-        }
-        let ids: BTreeSet<String> = routes
-            .iter()
-            .map(|r| document["paths"][r.path][r.method]["operationId"].to_string())
-            .collect();
-        assert_eq!(ids.len(), routes.len(), "two routes share a name");
+#[test]
+fn every_route_is_described_whole_and_every_reference_leads_somewhere() {
+    let routes = routes();
+    let document = document(&routes);
+    for route in &routes {
+        let operation = &document["paths"][route.path][route.method];
+        assert_eq!(operation["summary"], route.shape.summary, "{}", route.path);
+        assert!(
+            !route.shape.answers.is_empty(),
+            "{} gives nothing",
+            route.path
+        );
+        // `true` stands where a type could not be looked at.
+        assert!(
+            !operation.to_string().contains("\"schema\":true"),
+            "{operation}"
+        );
+        let is_asked = route.shape.query.is_some() || route.path.contains('{');
+        let has_any = operation["parameters"]
+            .as_array()
+            .is_some_and(|p| !p.is_empty());
+        assert!(has_any || !is_asked, "{}", route.path);
     }
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    assert!(found.len() > 15, "{found:?}");
+    for reference in found {
+        let pointer = reference.trim_start_matches('#');
+        assert!(document.pointer(pointer).is_some(), "{reference}");
+    }
+    let ids: BTreeSet<String> = routes
+        .iter()
+        .map(|r| document["paths"][r.path][r.method]["operationId"].to_string())
+        .collect();
+    assert_eq!(ids.len(), routes.len(), "two routes share a name");
+}
 
-    #[test]
-    fn the_protocol_page_names_every_route() {
-        let page = include_str!("../../../../../docs/PROTOCOL.md");
-        for route in routes() {
-            let last = route.path.rsplit('/').next().unwrap_or_default();
-            let is_named = page.contains(route.path) || page.contains(&format!("`{last}`"));
-            assert!(
-                is_named || last.contains('}'),
-                "docs/PROTOCOL.md lacks {}",
-                route.path
-            );
-        }
+#[test]
+fn the_protocol_page_names_every_route() {
+    let page = include_str!("../../../../../docs/PROTOCOL.md");
+    for route in routes() {
+        let last = route.path.rsplit('/').next().unwrap_or_default();
+        let is_named = page.contains(route.path) || page.contains(&format!("`{last}`"));
+        assert!(
+            is_named || last.contains('}'),
+            "docs/PROTOCOL.md lacks {}",
+            route.path
+        );
+    }
+}
+
+/// A path a line and a schema a line: short, and a change of one is a change of one line.
+fn in_lines(document: &Value) -> String {
+    const DEPTH_OF_LINES: usize = 2;
+    let mut text = String::new();
+    write_lines(document, DEPTH_OF_LINES, &mut text);
+    text.push('\n');
+    text
+}
+
+fn write_lines(value: &Value, depth: usize, text: &mut String) {
+    let Some(map) = value.as_object().filter(|_| depth > 0) else {
+        text.push_str(&value.to_string());
+        return;
+    };
+    // Whatever holds many things gives each of them a line.
+    let mut separator = "{\n";
+    for (name, inner) in map {
+        text.push_str(separator);
+        text.push_str(&format!("{}: ", Value::from(name.as_str())));
+        let is_list = name == "schemas" || name == "components";
+        write_lines(inner, depth - usize::from(!is_list), text);
+        separator = ",\n";
+    }
+    text.push_str("\n}");
+}
+
+#[test]
+fn the_published_document_is_what_the_routes_say() {
+    let written = in_lines(&document(&routes()));
+    assert_eq!(
+        serde_json::from_str::<Value>(&written).unwrap(),
+        document(&routes())
+    );
+    assert_eq!(written.matches(VERSION).count(), 1);
+    if written != PUBLISHED {
+        let new = std::env::temp_dir().join("heddle-openapi.json");
+        fs::write(&new, written).unwrap();
+        panic!(
+            "docs/openapi.json is not what the table of routes says; look at the difference and take the new one: \
+             cp {} docs/openapi.json",
+            new.display()
+        );
     }
 }

@@ -21,6 +21,7 @@ use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+use crate::outbox::drain::DAMAGED;
 use crate::outbox::{disk, prune, requeue};
 use crate::refusals::is_limited;
 use crate::shared::{Shared, store_problem};
@@ -151,6 +152,7 @@ pub(super) async fn prune(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let pruned = prune::run(&ipc.shared, filter, after, stretches, what).await;
     let pruned = pruned.map_err(|error| store_problem(&error))?;
     if body.confirm {
+        disk::look_for_dead(&ipc.shared).await;
         disk::refresh(&ipc.shared).await;
     }
     ok(&PruneAnswer {
@@ -290,6 +292,17 @@ pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
 fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
     if !matches!(row.status, OutboxStatus::Pending | OutboxStatus::Inflight) {
         return None;
+    }
+    // Its own bytes keep it back, whatever the broker does.
+    if let Some(why) = row
+        .last_error
+        .as_deref()
+        .and_then(|why| why.strip_prefix(DAMAGED))
+    {
+        return Some(format!(
+            "somebody to mend it: {why}, so it is not sent. `heddle daemon outbox requeue --id {} --auto --patch-payload FILE`, with what was meant in FILE, sends it under a new id",
+            row.row
+        ));
     }
     if !mesh.is_connected() {
         let why = mesh.last_error();

@@ -14,6 +14,7 @@ use crate::inbox::recover;
 use crate::ipc::reply::{Answered, json, ok, with_body};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+use crate::outbox::lost;
 use crate::shared::store_problem;
 
 /// The version of the `/v1` routes.
@@ -38,6 +39,12 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         Some(format!(
             "{}; `heddle doctor` says what to do",
             mesh.older.as_ref()?
+        ))
+    }));
+    degraded.extend(meshes.iter().filter_map(|mesh| {
+        Some(format!(
+            "{}; `heddle doctor` says what to do",
+            mesh.forgot.as_ref()?
         ))
     }));
     let unserved = unserved(&ipc).await?;
@@ -99,8 +106,16 @@ async fn mesh_status(ipc: &Ipc, mesh: &MeshState) -> Result<MeshStatus, Problem>
         older: recover::older(&ipc.shared, mesh)
             .await
             .map_err(|error| store_problem(&error))?,
+        forgot: lost::said(&ipc.shared, mesh)
+            .await
+            .map_err(|error| store_problem(&error))?,
         refused: mesh.standing.barred().map(|barred| barred.why),
         members_lost: super::mesh::lost(&ipc.shared, mesh).await,
+        unread: {
+            let agents = ipc.shared.store.agents(mesh.mesh.mesh).await;
+            let agents = agents.map_err(|error| store_problem(&error))?;
+            agents.iter().map(|agent| agent.unread).sum()
+        },
         sync: Some(super::sync::view(&ipc.shared, mesh).await?),
     })
 }

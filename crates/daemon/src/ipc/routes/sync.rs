@@ -7,7 +7,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::RESPONSE_BYTES_MAX;
 use heddle_core::sync::SyncState;
-use heddle_store::{Dropped, Retried};
+use heddle_store::{Dropped, LostState, Retried};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
     ClockView, DoctorAnswer, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
@@ -15,6 +15,7 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
+use super::outbox::{FindQuery, find};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -193,6 +194,76 @@ pub(super) async fn stuck(shared: &Shared, mesh: &MeshState) -> Result<Vec<Stuck
     Ok(outgoing.chain(incoming).collect())
 }
 
+/// Messages that the broker of a mesh has lost and does not have again.
+pub(super) async fn lost(shared: &Shared, mesh: &MeshState) -> Result<Vec<StuckOp>, Problem> {
+    let open = shared.store.lost_open(mesh.mesh.mesh, OPS_LISTED_MAX).await;
+    let open = open.map_err(|error| store_problem(&error))?;
+    let stuck = open.into_iter().map(|one| StuckOp {
+        id: one.client_message_id,
+        mesh: mesh.mesh.name.to_string(),
+        way: format!("message to {}", one.to),
+        state: format!("lost by the broker ({}), {}", one.place, one.state.as_str()),
+        attempts: 0,
+        reason: one.reason,
+        sender: None,
+    });
+    Ok(stuck.collect())
+}
+
+/// A person has decided about a message that the broker has lost; `None` where no such message is under this id.
+async fn decide_lost(
+    ipc: &Ipc,
+    asked: &OpBody,
+    state: LostState,
+) -> Result<Option<DoctorAnswer>, Problem> {
+    let scope = FindQuery::new(asked.mesh.clone(), None);
+    let row = match find(ipc, &asked.id, &scope).await {
+        Ok(row) => row,
+        Err(problem) if problem.known_code() == Some(ErrorCode::NotFound) => return Ok(None),
+        Err(problem) => return Err(problem),
+    };
+    let shared = &ipc.shared;
+    let Some(mesh) = shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh) else {
+        return Ok(None);
+    };
+    let lost = shared.store.lost_of(row.arrival).await;
+    let Some(lost) = lost.map_err(|error| store_problem(&error))? else {
+        return Ok(None);
+    };
+    let reason = match state {
+        LostState::GivenUp => "a person said that it is well as it is",
+        _ => "",
+    };
+    let now = shared.clock.wall();
+    let decided = shared
+        .store
+        .decide_lost(row.arrival, state, reason, now)
+        .await;
+    if !decided.map_err(|error| store_problem(&error))? {
+        let problem = match lost.state {
+            LostState::Gone => Problem::new(
+                ErrorCode::InvalidRequest,
+                "its text was given back, so it cannot be sent again",
+            )
+            .next("Send it anew under another id, if anybody misses it; then `heddle doctor --drop ID`."),
+            _ => Problem::new(
+                ErrorCode::NotFound,
+                format!("{:?} does not wait for anybody any more", asked.id),
+            )
+            .next("`heddle explain ID` tells what became of it."),
+        };
+        return Err(problem);
+    }
+    mesh.lost_again.notify_one();
+    let says = match state {
+        LostState::GivenUp => {
+            "it is not sent again: the broker does not have it, and nobody is told of it any more"
+        }
+        _ => "it is sent again now, under its own id",
+    };
+    Ok(Some(answer(mesh, says)))
+}
+
 /// The meshes in which an op of that id may be.
 fn meshes<'i>(ipc: &'i Ipc, name: Option<&str>) -> Result<Vec<&'i Arc<MeshState>>, Problem> {
     Ok(match name {
@@ -214,7 +285,10 @@ pub(super) async fn retry(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         mesh.sync.wake();
         return ok(&answer(mesh, says));
     }
-    Err(no_such_op(&asked.id).into())
+    match decide_lost(&ipc, &asked, LostState::Waiting).await? {
+        Some(answer) => ok(&answer),
+        None => Err(no_such_op(&asked.id).into()),
+    }
 }
 
 pub(super) async fn drop_op(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -238,7 +312,10 @@ pub(super) async fn drop_op(State(ipc): State<Arc<Ipc>>, request: Request) -> An
         mesh.sync.wake();
         return ok(&answer(mesh, says));
     }
-    Err(no_such_op(&asked.id).into())
+    match decide_lost(&ipc, &asked, LostState::GivenUp).await? {
+        Some(answer) => ok(&answer),
+        None => Err(no_such_op(&asked.id).into()),
+    }
 }
 
 pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {

@@ -1,19 +1,11 @@
 //! One table of routes: the router serves it, and `/v1/openapi.json` describes it.
 
-use std::sync::Arc;
-
-use axum::handler::Handler;
-use axum::routing::{self, MethodRouter};
-use heddle_wire::schema::{Schemas, inline_schema_of, schema_of};
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-
+use super::route::{Route, get, post};
 use super::{
     agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, mesh,
     mesh_standing, outbox, peer_grants, peers, publish, queue, send, status, sync, table_data,
     topic, upkeep,
 };
-use crate::ipc::Ipc;
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ClockView, Compat,
     DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KnownAnswer, MeshBlockBody,
@@ -25,29 +17,6 @@ use heddle_wire::ipc::{
     ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
     ShownBody, StatusView, TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
 };
-
-/// Looks at a type and adds what it finds to the named schemas.
-type Describe = fn(&mut Schemas) -> Option<Value>;
-
-pub(super) enum Answer {
-    Json(Describe),
-    /// A JSON document whose shape is told elsewhere.
-    Document,
-    Text(&'static str),
-}
-
-pub(super) struct Route {
-    pub(super) method: &'static str,
-    pub(super) path: &'static str,
-    pub(super) summary: &'static str,
-    pub(super) query: Option<fn() -> Option<Value>>,
-    pub(super) body: Option<Describe>,
-    /// The statuses of success and what they carry.
-    pub(super) answers: Vec<(u16, Answer)>,
-    /// Request headers that this route reads.
-    pub(super) headers: &'static [&'static str],
-    pub(super) handler: MethodRouter<Arc<Ipc>>,
-}
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
 pub(super) fn routes() -> Vec<Route> {
@@ -403,76 +372,4 @@ fn house() -> Vec<Route> {
             .takes::<status::ShutdownBody>()
             .document(),
     ]
-}
-
-pub(super) fn get<H: Handler<T, Arc<Ipc>>, T: 'static>(
-    path: &'static str,
-    handler: H,
-    summary: &'static str,
-) -> Route {
-    Route::new("get", path, summary, routing::get(handler))
-}
-
-pub(super) fn post<H: Handler<T, Arc<Ipc>>, T: 'static>(
-    path: &'static str,
-    handler: H,
-    summary: &'static str,
-) -> Route {
-    Route::new("post", path, summary, routing::post(handler))
-}
-
-impl Route {
-    pub(super) fn new(
-        method: &'static str,
-        path: &'static str,
-        summary: &'static str,
-        handler: MethodRouter<Arc<Ipc>>,
-    ) -> Self {
-        Self {
-            method,
-            path,
-            summary,
-            query: None,
-            body: None,
-            answers: Vec::new(),
-            headers: &[],
-            handler,
-        }
-    }
-
-    /// A get of the same path that belongs to another route: an id may be spelled like a verb.
-    pub(super) fn or_get<H: Handler<T, Arc<Ipc>>, T: 'static>(mut self, handler: H) -> Self {
-        self.handler = self.handler.get(handler);
-        self
-    }
-
-    pub(super) fn asks<T: DeserializeOwned>(mut self) -> Self {
-        self.query = Some(inline_schema_of::<T>);
-        self
-    }
-
-    pub(super) fn takes<T: DeserializeOwned>(mut self) -> Self {
-        self.body = Some(schema_of::<T>);
-        self
-    }
-
-    pub(super) fn gives<T: DeserializeOwned>(mut self, status: u16) -> Self {
-        self.answers.push((status, Answer::Json(schema_of::<T>)));
-        self
-    }
-
-    pub(super) fn document(mut self) -> Self {
-        self.answers.push((200, Answer::Document));
-        self
-    }
-
-    pub(super) fn text(mut self, media: &'static str) -> Self {
-        self.answers.push((200, Answer::Text(media)));
-        self
-    }
-
-    pub(super) fn with(mut self, headers: &'static [&'static str]) -> Self {
-        self.headers = headers;
-        self
-    }
 }

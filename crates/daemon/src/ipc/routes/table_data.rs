@@ -8,7 +8,8 @@ use heddle_wire::ipc::{
     VectorStoreBody, WarningsView,
 };
 
-use super::table::{KEY, Route, get, post};
+use super::route::{Route, get, post};
+use super::table::KEY;
 use super::{file, file_get, memory, re_embed, state, task, task_view, vector, warnings};
 
 pub(super) fn data() -> Vec<Route> {

@@ -16,6 +16,7 @@ use crate::inbox::recover;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+use crate::outbox::lost;
 use crate::shared::{Shared, store_problem};
 use crate::upkeep;
 
@@ -29,6 +30,8 @@ pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
         let sync = sync::view(&ipc.shared, mesh).await?;
         findings.push(sync::finding(mesh, &sync));
         findings.extend(older_finding(&ipc.shared, mesh).await?);
+        findings.extend(forgot_finding(&ipc.shared, mesh).await?);
+        ops.extend(sync::lost(&ipc.shared, mesh).await?);
         if mesh.is_hosted_here() {
             findings.push(super::mesh::members_finding(&ipc.shared, mesh).await);
         }
@@ -52,6 +55,20 @@ async fn older_finding(shared: &Shared, mesh: &MeshState) -> Result<Option<Findi
         ok: false,
         says,
         next: recover::OLDER_NEXT.to_owned(),
+    }))
+}
+
+/// A broker that is an earlier copy of itself, as the answers to this home's own sends show.
+async fn forgot_finding(shared: &Shared, mesh: &MeshState) -> Result<Option<Finding>, Problem> {
+    let says = lost::said(shared, mesh).await;
+    let says = says.map_err(|error| store_problem(&error))?;
+    let figures = shared.store.lost_figures(mesh.mesh.mesh).await;
+    let figures = figures.map_err(|error| store_problem(&error))?;
+    Ok(says.map(|says| Finding {
+        check: format!("broker of mesh {}", mesh.mesh.name),
+        ok: false,
+        says,
+        next: lost::next(figures).to_owned(),
     }))
 }
 

@@ -2,8 +2,8 @@
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{
-    DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, OutboxRow, QueueStateView,
-    Story,
+    DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, LostView, OutboxRow,
+    QueueStateView, Story,
 };
 
 use crate::cli::text::{printable, table};
@@ -164,6 +164,9 @@ fn describe(story: &ExplainView) -> String {
             line("queue", queue_words(queue));
         }
     }
+    if let Some(lost) = &story.lost {
+        line("lost", lost_words(lost, &story.id));
+    }
     if let Some(limiter) = &story.limiter {
         line("limiter", limiter_words(limiter));
     }
@@ -192,7 +195,35 @@ fn verdict(story: &ExplainView) -> String {
     match row.status.as_str() {
         "dead" | "aborted" => {
             let why = row.last_error.as_deref().unwrap_or("retired by a requeue");
-            format!("{id} is {}: {}", row.status, printable(why))
+            let mut words = format!("{id} is {}: {}", row.status, printable(why));
+            // What the broker says of it is of now; what this home gave up is of then.
+            if story
+                .broker
+                .as_ref()
+                .is_some_and(|b| b.first_seen_at.is_some())
+            {
+                let level = story
+                    .level_of_some()
+                    .map_or("committed", |(level, _)| level.as_str());
+                words.push_str(&format!("; its broker has it all the same, {level}"));
+            }
+            words
+        }
+        _ if story.is_lost() => match story.level_of_some() {
+            // Its recipient has it, whatever the broker has lost.
+            Some((level, _)) if row.to.starts_with('@') => format!("{id} is {}", level.as_str()),
+            _ => format!(
+                "{id} is lost at its broker, an earlier copy of which was put back; it was committed before"
+            ),
+        },
+        _ if story.forgotten => {
+            let mut words = format!(
+                "{id} was committed; its broker has forgotten the id since, and who received it"
+            );
+            if let Some((some, count)) = story.level_of_some() {
+                words.push_str(&format!("; {} for {count} in this home", some.as_str()));
+            }
+            words
         }
         _ => {
             let all = story.level_of_all();
@@ -213,6 +244,30 @@ fn verdict(story: &ExplainView) -> String {
             words
         }
     }
+}
+
+/// What became of a message that the broker had and lost.
+fn lost_words(lost: &LostView, id: &str) -> String {
+    let what = match lost.state.as_str() {
+        "waiting" => "it is being sent again under its id".to_owned(),
+        "sent" if lost.reason.is_empty() => {
+            format!("it was sent again under its id at {}", lost.at)
+        }
+        "sent" => lost.reason.clone(),
+        "refused" => format!("sent again, and refused: {}", lost.reason),
+        _ => lost.reason.clone(),
+    };
+    let next = match lost.state.as_str() {
+        "held" | "refused" => format!(
+            ". `heddle doctor --retry {id}` sends it again, `heddle doctor --drop {id}` gives it up"
+        ),
+        "gone" => format!(". Send it anew if anybody misses it, then `heddle doctor --drop {id}`"),
+        _ => String::new(),
+    };
+    format!(
+        "its place {} went when an earlier copy of the broker was put back; {what}{next}",
+        lost.history_id
+    )
 }
 
 /// What the limiter said, and how often it said no before.

@@ -18,7 +18,7 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     match context.client().hasty().status() {
         Ok(status) => {
             context.known_mesh(status.meshes.iter().map(|mesh| mesh.mesh.as_str()))?;
-            let mut status = status.judged();
+            let mut status = status.judged_for(context.mesh.as_deref());
             status.next = context.spelled(&status.next);
             context.print(&status, describe)
         }

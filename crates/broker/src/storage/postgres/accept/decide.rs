@@ -67,7 +67,7 @@ impl<'m> Set<'m> {
             recipients.is_some(),
         );
         let bar = self.facts.barred.get(&new.id.sender.member).copied();
-        if let Some(bar) = barred(row.resolution, bar) {
+        if let Some(bar) = barred(row.resolution, bar, new.is_heard) {
             return Accepted::Barred(bar);
         }
         let epoch = self.decided.next.epoch;

@@ -40,6 +40,7 @@ async fn two(options: &PostgresOptions) -> [PostgresStorage; 2] {
 fn message(id: &str, fingerprint: u8, minted: u128) -> NewMessage {
     let client_message_id = ClientMessageId::parse(id).unwrap();
     NewMessage {
+        is_heard: false,
         id: SendId::new(mesh(1), party("a/one"), client_message_id),
         sender_name: MemberName::parse("a").unwrap(),
         broker_message_id: BrokerMessageId(Ulid::from(minted)),
