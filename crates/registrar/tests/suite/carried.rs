@@ -52,7 +52,8 @@ async fn home() -> (World<Sqlite>, String) {
     let nonce = w.nonce(&effect("approved")).await.reveal().to_owned();
     w.request(&effect("asked")).await;
     let denied = w.request(&effect("denied")).await;
-    w.registrar.turn_down(&denied, &person()).await.unwrap();
+    let said = w.registrar.turn_down(&denied, &person()).await.unwrap();
+    said.unwrap();
     // An attempt that was refused is in the audit.
     refused(
         &w.register(&effect("asked"), None).await,
