@@ -73,21 +73,7 @@ async fn carry_out<S: Storage, L: Limiter>(
             let id = SendId::new(mesh, own(agent), client_message_id);
             return explain::explain(shared, mesh, id).await;
         }
-        Request::Effect {
-            agent,
-            id,
-            seen,
-            call,
-        } => {
-            let call = *call;
-            let asked = EffectAsked {
-                agent,
-                id,
-                seen,
-                call,
-            };
-            return Ok(decide(shared, principal, asked).await);
-        }
+        request @ Request::Effect { .. } => return Ok(decide(shared, principal, request).await),
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
@@ -128,11 +114,28 @@ async fn carry_out<S: Storage, L: Limiter>(
 async fn decide<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
-    asked: EffectAsked,
+    request: Request,
 ) -> ReplyResult {
-    match shared.effects.get() {
-        None => nobody_decides(),
-        Some(authority) => authority.call(principal.clone(), asked).await,
+    match (shared.effects.get(), request) {
+        (
+            Some(authority),
+            Request::Effect {
+                agent,
+                id,
+                seen,
+                call,
+            },
+        ) => {
+            let call = *call;
+            let asked = EffectAsked {
+                agent,
+                id,
+                seen,
+                call,
+            };
+            authority.call(principal.clone(), asked).await
+        }
+        _ => nobody_decides(),
     }
 }
 
