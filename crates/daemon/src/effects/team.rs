@@ -230,7 +230,7 @@ impl<S: Storage + Clone> TeamDesk<S> {
                 "the mesh has moved here, and what was decided about its effects in the home of @{founder} has not come yet; keys that were used there would be free, so no effect is decided about"
             );
             return Err(Problem::new(ErrorCode::StorageUnavailable, detail).next(format!(
-                "Start the home of @{founder} (`heddle up`): it hands them over by itself as soon as it is connected. If it is lost for good, the operator makes an empty file effects-begin-anew in the broker's data folder and restarts; keys that were used there can then be used again."
+                "Start the home of @{founder} (`heddle up`): it hands them over by itself as soon as it is connected; one of an earlier version has to be updated for that. If it is lost for good, the operator makes an empty file effects-begin-anew in the broker's data folder and restarts; keys that were used there can then be used again."
             )));
         }
         let failed = |error| storage_problem(&error);
