@@ -29,9 +29,12 @@ pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, St
     };
     // A file of before there was a chain, that nobody has opened since.
     let has_chain = links::is_there(connection)?;
-    let chain = |seen: Option<Link>| match has_chain {
-        true => links::has(connection, seen),
-        false => Ok(seen.is_none()),
+    let chain = |seen: Option<Link>| {
+        if has_chain {
+            links::has(connection, seen)
+        } else {
+            Ok(seen.is_none())
+        }
     };
     Ok(Reached {
         rows: u64::try_from(rows).unwrap_or(0),
