@@ -19,6 +19,6 @@ mod test_support;
 pub mod upload;
 pub mod ws;
 
-pub use effects::EffectAuthority;
+pub use effects::{EffectAsked, EffectAuthority};
 pub use principal::{Claim, Principal};
 pub use ws::{Broker, BrokerConfig, Ending, ws_config};

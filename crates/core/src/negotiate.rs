@@ -22,6 +22,8 @@ pub const BLOB_RELAY: &str = "blob_relay";
 pub const LOG_SNAPSHOT: &str = "log_snapshot";
 /// Such a snapshot is uploaded in parts and shown by its commit. A daemon works without it.
 pub const SNAPSHOT_UPLOAD: &str = "snapshot_upload";
+/// What was decided about the effects of a mesh is taken over when the mesh moves. A daemon works without it.
+pub const EFFECT_HAND_OVER: &str = "effect_hand_over";
 
 /// One advertised feature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -276,6 +278,13 @@ pub fn advertise(dedupe: DedupeMode, policy: ConnectionPolicy) -> Features {
         ),
         (
             SNAPSHOT_UPLOAD.to_owned(),
+            Feature {
+                version: 1,
+                params: Map::new(),
+            },
+        ),
+        (
+            EFFECT_HAND_OVER.to_owned(),
             Feature {
                 version: 1,
                 params: Map::new(),

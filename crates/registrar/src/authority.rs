@@ -4,7 +4,10 @@ use std::fmt;
 
 use heddle_core::clock::Ids;
 use heddle_core::fingerprint::hex;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::carry::in_hex;
 
 const NONCE_BYTES: usize = 32;
 const PREFIX: &str = "hn_";
@@ -46,8 +49,8 @@ impl fmt::Debug for Nonce {
 }
 
 /// What is stored of a nonce. 32 random bytes need no salt.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct NonceHash(pub [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NonceHash(#[serde(with = "in_hex")] pub [u8; 32]);
 
 impl NonceHash {
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {

@@ -3,8 +3,11 @@
 use std::fmt;
 
 use heddle_core::fingerprint::hex;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
+
+use crate::carry::in_hex;
 
 /// Version and domain of the digest: a change of its form is a new name.
 pub const REPLAY_DOMAIN: &str = "heddle.replay.v1";
@@ -27,7 +30,8 @@ pub enum BindingError {
 }
 
 /// The single-use axis: one of these has one effect, for ever.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct LogicalKey(String);
 
 impl LogicalKey {
@@ -40,6 +44,20 @@ impl LogicalKey {
     }
 }
 
+impl TryFrom<String> for LogicalKey {
+    type Error = BindingError;
+
+    fn try_from(text: String) -> Result<Self, BindingError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<LogicalKey> for String {
+    fn from(key: LogicalKey) -> Self {
+        key.0
+    }
+}
+
 impl fmt::Display for LogicalKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -47,7 +65,8 @@ impl fmt::Display for LogicalKey {
 }
 
 /// An effect in its canonical form: what is done to what, with which bytes, in which run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Cells")]
 pub struct Effect {
     pub key: LogicalKey,
     pub operation: String,
@@ -56,6 +75,26 @@ pub struct Effect {
     pub artifact_hash: String,
     /// Empty for an effect that belongs to no run.
     pub run_id: String,
+}
+
+/// An effect that somebody else has written: looked at before it is one.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Cells {
+    key: String,
+    operation: String,
+    target: String,
+    artifact_hash: String,
+    run_id: String,
+}
+
+impl TryFrom<Cells> for Effect {
+    type Error = BindingError;
+
+    fn try_from(of: Cells) -> Result<Self, BindingError> {
+        let (hash, run) = (&of.artifact_hash, &of.run_id);
+        Self::stored(&of.key, &of.operation, &of.target, hash, run)
+    }
 }
 
 impl Effect {
@@ -160,8 +199,8 @@ pub(crate) fn is_hidden(c: char) -> bool {
 }
 
 /// 32 bytes over everything that a registration is bound to.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ReplayKey(pub [u8; 32]);
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ReplayKey(#[serde(with = "in_hex")] pub [u8; 32]);
 
 impl ReplayKey {
     pub fn to_hex(self) -> String {

@@ -7,6 +7,8 @@
 
 pub mod authority;
 pub mod binding;
+pub mod carry;
+pub mod chain;
 pub mod code;
 pub mod command;
 pub mod decide;

@@ -5,9 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::authority::NonceHash;
 use crate::binding::{Effect, LogicalKey, ReplayKey};
+use crate::carry::in_hex;
 
 /// A request for approval; its id is what a registration is bound to.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct EnvelopeRow {
     pub envelope_id: String,
     pub effect: Effect,
@@ -19,7 +21,8 @@ pub struct EnvelopeRow {
 }
 
 /// What somebody with the right said about an envelope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ruling {
     Approved,
     Denied,
@@ -43,7 +46,8 @@ impl Ruling {
 }
 
 /// What a nonce authorises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Purpose {
     Register,
     Compensate,
@@ -65,7 +69,8 @@ impl Purpose {
 }
 
 /// A nonce as it is stored: hashed, for one purpose, within a window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Grant {
     pub nonce: NonceHash,
     pub purpose: Purpose,
@@ -73,7 +78,8 @@ pub struct Grant {
     pub expires_at: WallMs,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct DecisionRow {
     pub envelope_id: String,
     /// 1, 2, 3, …: the last one counts.
@@ -86,7 +92,8 @@ pub struct DecisionRow {
 }
 
 /// The key is used up. Stays for the horizon and beyond: nothing deletes it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConsumeRow {
     pub effect: Effect,
     /// `owner_or_approval_binding`: the envelope under which it was approved.
@@ -99,7 +106,8 @@ pub struct ConsumeRow {
 }
 
 /// The inert registration: written with the consume row or not at all (RG-02).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RegistrationRow {
     pub key: LogicalKey,
     pub registration_id: String,
@@ -199,7 +207,8 @@ impl Step {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct StepRow {
     pub key: LogicalKey,
     /// Which run it belongs to: 1, and one more for each time that one was given back. A verdict has 0;
@@ -213,7 +222,8 @@ pub struct StepRow {
     pub at: WallMs,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Row {
     Envelope(EnvelopeRow),
     Decision(DecisionRow),
@@ -224,18 +234,21 @@ pub enum Row {
 }
 
 /// A caller's own id for one request (`Idempotency-Key`): consumed with what the request wrote.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CallRow {
     pub caller: String,
     pub id: String,
     /// Over the verb and everything that was asked.
+    #[serde(with = "in_hex")]
     pub fingerprint: [u8; 32],
     pub key: LogicalKey,
     pub at: WallMs,
 }
 
 /// A line of the audit, written outside of every transaction that it tells of.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AuditRow {
     pub key: String,
     pub attempt_id: String,

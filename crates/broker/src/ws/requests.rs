@@ -4,11 +4,11 @@
 use heddle_core::ids::{ClientMessageId, MeshId, Party};
 use heddle_core::membership::{Change, Role};
 use heddle_core::names::AgentName;
-use heddle_wire::broker::{EffectCall, ReplyResult, Request};
+use heddle_wire::broker::{ReplyResult, Request};
 
 use super::{Shared, explain, grants, held, herald, log, people, snapshots, work};
 use crate::accept::{Refusal, refused};
-use crate::effects::nobody_decides;
+use crate::effects::{EffectAsked, nobody_decides};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{Epochs, SendId, Storage, StorageError};
@@ -73,9 +73,7 @@ async fn carry_out<S: Storage, L: Limiter>(
             let id = SendId::new(mesh, own(agent), client_message_id);
             return explain::explain(shared, mesh, id).await;
         }
-        Request::Effect { agent, id, call } => {
-            return Ok(decide(shared, principal, (agent, id, *call)).await);
-        }
+        request @ Request::Effect { .. } => return Ok(decide(shared, principal, request).await),
         Request::Roster => {
             let roster = herald::roster(shared, mesh).await?;
             return Ok(ReplyResult::Roster { roster });
@@ -116,11 +114,28 @@ async fn carry_out<S: Storage, L: Limiter>(
 async fn decide<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
-    (agent, id, call): (AgentName, Option<String>, EffectCall),
+    request: Request,
 ) -> ReplyResult {
-    match shared.effects.get() {
-        None => nobody_decides(),
-        Some(authority) => authority.call(principal.clone(), agent, id, call).await,
+    match (shared.effects.get(), request) {
+        (
+            Some(authority),
+            Request::Effect {
+                agent,
+                id,
+                seen,
+                call,
+            },
+        ) => {
+            let call = *call;
+            let asked = EffectAsked {
+                agent,
+                id,
+                seen,
+                call,
+            };
+            authority.call(principal.clone(), asked).await
+        }
+        _ => nobody_decides(),
     }
 }
 

@@ -96,6 +96,7 @@ impl Effects {
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
         if let Some(desk) = self.desks.of(scope.mesh.mesh.mesh)
+            && !self.is_given(scope.shared, scope.mesh).await?
             && (self.is_decided_here(scope.shared, scope.mesh).await? || desk.knows(&call).await?)
         {
             self.desks.used.before(&call).await?;
@@ -105,7 +106,7 @@ impl Effects {
     }
 
     /// The home decides about its own meshes, unless one is shared through a broker elsewhere: then that one
-    /// decides for all of them (DESIGN §9). What was decided here before stays here: its keys are used.
+    /// decides for all of them (DESIGN §9), and is told what was decided here before.
     pub(super) async fn is_decided_here(
         &self,
         shared: &Shared,
@@ -120,6 +121,31 @@ impl Effects {
         let head = shared.store.sync_head(mesh.mesh.mesh).await;
         let head = head.map_err(|error| store_problem(&error))?;
         Ok(!head.kind.is_shared())
+    }
+
+    /// One call through the broker. What says `NotConnected` may have been heard: under the same id it is the
+    /// same call.
+    pub(super) async fn through_broker(
+        &self,
+        mesh: &MeshState,
+        agent: &AgentName,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let request = Request::Effect {
+            agent: agent.clone(),
+            id,
+            seen: self.witness.seen(mesh.mesh.mesh),
+            call: Box::new(call.without_scope()),
+        };
+        match mesh.ask(request).await? {
+            ReplyResult::Effect { answer, proof } => {
+                self.witness.keep(mesh.mesh.mesh, proof);
+                Ok(*answer)
+            }
+            ReplyResult::EffectRefused { problem } => Err(*problem),
+            _ => Err(unexpected()),
+        }
     }
 
     /// A run that somebody still holds is not one to resolve; nor is one of another home, of which only
@@ -232,26 +258,6 @@ fn is_ours(mesh: &MeshState, is_own_mesh: bool, view: &EffectView) -> bool {
 
 fn unexpected() -> Problem {
     Problem::new(ErrorCode::Internal, "the authority answered something else")
-}
-
-/// One call through the broker. What says `NotConnected` may have been heard: under the same id it is the
-/// same call.
-pub(super) async fn through_broker(
-    mesh: &MeshState,
-    agent: &AgentName,
-    id: Option<String>,
-    call: EffectCall,
-) -> Result<EffectAnswer, Problem> {
-    let request = Request::Effect {
-        agent: agent.clone(),
-        id,
-        call: Box::new(call.without_scope()),
-    };
-    match mesh.ask(request).await? {
-        ReplyResult::Effect { answer } => Ok(*answer),
-        ReplyResult::EffectRefused { problem } => Err(*problem),
-        _ => Err(unexpected()),
-    }
 }
 
 /// Whether trying again later can help, and nothing is known to have happened.

@@ -88,7 +88,7 @@ impl<S: Storage> Desk<S> {
         &self,
         (mesh, member): (MeshId, &MemberName),
         agent: &AgentName,
-        id: Option<String>,
+        (id, seen): (Option<String>, Option<String>),
         call: EffectCall,
     ) -> ReplyResult {
         if mesh != self.mesh {
@@ -97,19 +97,24 @@ impl<S: Storage> Desk<S> {
             return refused_reply(problem);
         }
         let caller = Caller::new(format!("@{member}/{agent}"), self.person.clone());
-        self.answer(caller, id, call).await
+        self.answer(caller, (id, seen), call).await
     }
 
     /// A call of whoever this is, answered as the broker carries it.
     pub(super) async fn answer(
         &self,
         caller: Caller,
-        id: Option<String>,
+        (id, seen): (Option<String>, Option<String>),
         call: EffectCall,
     ) -> ReplyResult {
+        let (storage, by) = (self.storage(), caller.agent.clone());
+        if let Err(problem) = self.high.witness(storage, seen.as_deref(), &by).await {
+            return refused_reply(problem);
+        }
         match self.call(caller, id, call).await {
             Ok(answer) => ReplyResult::Effect {
                 answer: Box::new(answer),
+                proof: self.high.proof(storage).await,
             },
             Err(problem) => refused_reply(problem),
         }
@@ -176,8 +181,16 @@ impl<S: Storage> Desk<S> {
         }
         self.read_policy(&call).await?;
         if !call.is_change() {
-            return self.read(call).await;
+            let answer = self.read(call).await;
+            let is_unknown =
+                |problem: &Problem| problem.known_code() == Some(ErrorCode::EffectNotFound);
+            // An earlier copy knows nothing of what came after it: that is no answer.
+            if answer.as_ref().is_err_and(is_unknown) {
+                self.high.look(self.storage()).await?;
+            }
+            return answer;
         }
+        self.high.look(self.storage()).await?;
         let answer = self.change(&by, call).await;
         // IMPORTANT: before anybody is told of it, and so before anything begins.
         let reached = self.registrar.reached().await.map_err(failed)?;
@@ -197,6 +210,10 @@ impl<S: Storage> Desk<S> {
             | EffectCall::Verify(_)
             | EffectCall::Compensate(_)
             | EffectCall::Compensated(_)) => self.step(by, call).await,
+            EffectCall::HandOver { .. } => Err(refusal(
+                Code::ApprovalRefused,
+                "nothing is handed over to a home; its meshes begin there".to_owned(),
+            )),
             // Nothing else changes anything.
             other => self.read(other).await,
         }
@@ -330,10 +347,6 @@ impl<S: Storage> Desk<S> {
             let mut view = view(self.registrar.now(), &key, &facts)?;
             view.attempts = attempts;
             return Ok(viewed(view));
-        }
-        // An earlier copy knows nothing of what came after it: that is no answer.
-        if let Some(problem) = self.high.refusal() {
-            return Err(problem);
         }
         let detail = format!("{key}: nothing was registered under it, and nobody asked for it");
         Err(Problem::new(ErrorCode::EffectNotFound, detail)

@@ -84,12 +84,12 @@ impl HomeDesks {
         read(&self.more).get(&mesh).cloned()
     }
 
-    /// A call of a member elsewhere, as the broker has proven it.
+    /// A call of a member elsewhere, as the broker has proven it; with the caller's own id and what it has seen.
     pub async fn guest(
         &self,
         (mesh, member): (MeshId, &MemberName),
         agent: &AgentName,
-        id: Option<String>,
+        said: (Option<String>, Option<String>),
         call: EffectCall,
     ) -> ReplyResult {
         if let Err(problem) = self.used.before(&call).await {
@@ -97,7 +97,7 @@ impl HomeDesks {
         }
         // One of no mesh that is hosted here is refused by the desk itself.
         let desk = self.of(mesh).unwrap_or_else(|| Arc::clone(&self.home));
-        desk.guest((mesh, member), agent, id, call).await
+        desk.guest((mesh, member), agent, said, call).await
     }
 }
 

@@ -1,111 +1,140 @@
-//! How far the store of the effects has come, remembered outside of it: a copy of an earlier moment that somebody
-//! puts in its place is noticed, and decides nothing. In it, used keys would be free again.
+//! How far the store of the effects has come, remembered outside of it: another one in its place is noticed, and
+//! decides nothing. In an earlier copy, used keys would be free again.
 //!
-//! A mark is written after what it counts and before anybody is told of it. So no command begins without its mark,
-//! and a crash in between leaves a store that is ahead of its mark, never behind.
+//! A mark is written after what it stands for and before anybody is told of it. So no command begins without its mark,
+//! and a crash in between leaves a store that is ahead of its mark, never behind. It names a link of the store's chain,
+//! which no other store has: not an earlier copy, and not one that went on by itself, however many rows it has.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
-use heddle_core::error_code::ErrorCode;
 use heddle_registrar::binding::ReplayKey;
+use heddle_registrar::carry::unhex;
+use heddle_registrar::chain::Link;
 use heddle_registrar::storage::sqlite::look;
-use heddle_registrar::storage::{Reached, Storage};
-use heddle_store::{Store, had_effects};
-use heddle_wire::problem::Problem;
+use heddle_registrar::storage::{Reached, Seen};
+use heddle_store::had_effects;
 use serde::{Deserialize, Serialize};
-use tokio::sync::Mutex;
 
-use super::{ANEW, EffectsError};
-use crate::home::write_private;
-use crate::shared::store_problem;
+use crate::home::{create_private_folder, write_private};
 
-/// Beside `effects.db`. A home's `data.db` remembers the number as well.
-const FILE: &str = "effects.mark";
+/// Beside the store, and once more beside the locks. A home's `data.db` remembers the number of rows as well.
+pub(super) const FILES: [&str; 2] = ["effects.mark", "effects/mark"];
 const FILE_BYTES_MAX: u64 = 4096;
-/// What to do about a store that is not the newest one.
-pub(crate) const OLDER_NEXT: &str = "Put the newest effects.db back and restart. Or go on with this one: make an empty file effects-begin-anew beside it and restart; keys that were used since can then be used again.";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Mark {
+pub(super) struct Mark {
     /// Decisions, registrations and steps.
-    rows: u64,
+    pub(super) rows: u64,
     /// The replay key of the newest registration, in hex.
     last: Option<String>,
+    /// Of the store's chain; none in a mark of before there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) link: Option<Link>,
 }
 
 impl Mark {
-    fn of(reached: &Reached) -> Self {
+    pub(super) fn of(reached: &Reached) -> Self {
         Self {
             rows: reached.rows,
             last: reached.last.map(ReplayKey::to_hex),
+            link: reached.link,
         }
     }
 
-    fn seen(&self) -> Option<ReplayKey> {
-        let text = self.last.as_deref()?;
-        let byte = |at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-        let bytes: Option<Vec<u8>> = (0..text.len()).step_by(2).map(byte).collect();
-        ReplayKey::from_slice(&bytes?)
-    }
-}
-
-/// What is remembered: by the file, and by the store of the home.
-#[derive(Debug, Default)]
-struct Remembered {
-    file: Option<Mark>,
-    store: Option<u64>,
-    /// Why the file says nothing, though it is there.
-    unreadable: Option<String>,
-}
-
-impl Remembered {
-    fn new(folder: &Path, store: Option<u64>) -> Self {
-        match read(&folder.join(FILE)) {
-            Ok(file) => Self {
-                file,
-                store,
-                unreadable: None,
-            },
-            Err(why) => Self {
-                file: None,
-                store,
-                unreadable: Some(why),
-            },
+    pub(super) fn seen(&self) -> Seen {
+        let last = self.last.as_deref().and_then(unhex);
+        Seen {
+            last: last.map(ReplayKey),
+            link: self.link,
         }
     }
 
-    fn rows(&self) -> u64 {
-        let file = self.file.as_ref().map_or(0, |mark| mark.rows);
-        file.max(self.store.unwrap_or(0))
+    /// Whether what was reached is more than this.
+    pub(super) fn is_behind(&self, reached: &Reached) -> bool {
+        let seq = |link: Option<Link>| link.map_or(0, |link| link.seq);
+        reached.rows > self.rows || seq(reached.link) > seq(self.link)
     }
 
-    fn seen(&self) -> Option<ReplayKey> {
-        self.file.as_ref()?.seen()
-    }
-
-    /// Why this store is not the one to decide by; none where it is. `what` is what it is called.
-    fn trouble(&self, what: &str, reached: &Reached) -> Option<String> {
+    /// Why a store that has come so far is not the one that this is the mark of; none where it is.
+    pub(super) fn trouble(&self, what: &str, reached: &Reached) -> Option<String> {
         let decides = "used keys would be free again, so no effect is decided about";
-        if let Some(why) = &self.unreadable {
-            return Some(format!(
-                "{FILE} cannot be read ({why}), so nobody knows whether {what} is the newest one; {decides}"
-            ));
-        }
-        if reached.rows < self.rows() {
+        let seq = |link: Option<Link>| link.map_or(0, |link| link.seq);
+        let (was, is) = (seq(self.link), seq(reached.link));
+        if reached.rows < self.rows {
             return Some(format!(
                 "{what} is an earlier copy of itself: {} decisions and steps were recorded here, and it knows of {}; {decides}",
-                self.rows(),
-                reached.rows
+                self.rows, reached.rows
+            ));
+        }
+        if !reached.has_seen && is < was {
+            return Some(format!(
+                "{what} is an earlier copy of itself: {was} changes were recorded here, and it knows of {is}; {decides}"
             ));
         }
         (!reached.has_seen).then(|| {
             format!(
-                "{what} is not the one that was in use here: it does not know the last effect that was registered; {decides}"
+                "{what} is not the one that was in use here: it does not know what was last recorded, and went another way from some copy on; {decides}"
             )
         })
+    }
+}
+
+/// What is remembered: by the files, and by the store of the home.
+#[derive(Debug, Default)]
+pub(super) struct Remembered {
+    pub(super) marks: Vec<Mark>,
+    store: Option<u64>,
+    /// Which file says nothing, though it is there, and why.
+    unreadable: Option<String>,
+}
+
+impl Remembered {
+    pub(super) fn new(folder: &Path, store: Option<u64>) -> Self {
+        let mut all = Self {
+            store,
+            ..Self::default()
+        };
+        for name in FILES {
+            match read(&folder.join(name)) {
+                Ok(mark) => all.marks.extend(mark),
+                Err(why) => all.unreadable = Some(format!("{name} cannot be read ({why})")),
+            }
+        }
+        if all.marks.is_empty() {
+            all.marks.push(Mark::default());
+        }
+        all
+    }
+
+    /// The one that has seen the most: what it has seen must be there in any case.
+    pub(super) fn newest(&self) -> Mark {
+        let seq = |mark: &&Mark| mark.link.map_or(0, |link| link.seq);
+        let newest = self.marks.iter().max_by_key(|mark| (seq(mark), mark.rows));
+        newest.cloned().unwrap_or_default()
+    }
+
+    /// Why this store is not the one to decide by; none where it is. `what` is what it is called, `reached` what it
+    /// says to each of the marks.
+    pub(super) fn trouble(&self, what: &str, reached: &[Reached]) -> Option<String> {
+        if let Some(why) = &self.unreadable {
+            return Some(format!(
+                "{why}, so nobody knows whether {what} is the newest one; used keys would be free again, so no effect is decided about"
+            ));
+        }
+        let of_store = Mark {
+            rows: self.store.unwrap_or(0),
+            ..Mark::default()
+        };
+        let mut marks = self.marks.iter().zip(reached);
+        let by_files = marks.find_map(|(mark, reached)| mark.trouble(what, reached));
+        let any = reached.first().map(|reached| Reached {
+            has_seen: true,
+            ..*reached
+        });
+        by_files.or_else(|| of_store.trouble(what, &any?))
     }
 }
 
@@ -123,100 +152,27 @@ fn read(path: &Path) -> Result<Option<Mark>, String> {
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
+/// Both files, each whole before it has its name.
+pub(super) fn write(folder: &Path, mark: &Mark) -> std::io::Result<()> {
+    let text = serde_json::to_string(mark).map_err(std::io::Error::other)?;
+    for name in FILES {
+        let path: PathBuf = folder.join(name);
+        if let Some(parent) = path.parent().filter(|parent| !parent.is_dir()) {
+            create_private_folder(parent)?;
+        }
+        write_private(&path, &text)?;
+    }
+    Ok(())
+}
+
 /// Of a home whose daemon may or may not run; reads only.
 pub(crate) fn older(home: &Path) -> Option<String> {
     let remembered = Remembered::new(home, had_effects(&home.join("data.db")));
+    let file = home.join("effects.db");
+    let reached = remembered.marks.iter().map(|mark| look(&file, mark.seen()));
     // A file that cannot be read is told of elsewhere.
-    let reached = look(&home.join("effects.db"), remembered.seen()).ok()?;
+    let reached: Vec<Reached> = reached.collect::<Result<_, _>>().ok()?;
     remembered.trouble("effects.db", &reached)
-}
-
-pub(super) struct HighWater {
-    file: PathBuf,
-    /// A home's own; a broker without one has the file alone.
-    store: Option<Store>,
-    mark: Mutex<Mark>,
-    older: Option<String>,
-}
-
-impl HighWater {
-    /// Compares the store with what is remembered of it. A person's word (`effects-begin-anew`) makes what is there
-    /// the newest one; so does a store that begins anew.
-    pub(super) async fn open<S: Storage>(
-        folder: &Path,
-        store: Option<Store>,
-        (storage, what): (&S, &str),
-        begins_anew: bool,
-    ) -> Result<Self, EffectsError> {
-        let known = match &store {
-            Some(store) => store.effects_used().await?,
-            None => None,
-        };
-        let remembered = Remembered::new(folder, known);
-        let reached = storage.reached(remembered.seen()).await?;
-        let trouble = remembered.trouble(what, &reached);
-        let is_accepted = begins_anew || (trouble.is_some() && folder.join(ANEW).exists());
-        let mut high = Self {
-            file: folder.join(FILE),
-            store,
-            mark: Mutex::new(remembered.file.unwrap_or_default()),
-            older: None,
-        };
-        if is_accepted {
-            tracing::warn!(
-                what,
-                "goes on by a person's word; what was decided since is not known any more"
-            );
-            if let Some(store) = &high.store {
-                store.forget_effects().await?;
-            }
-            *high.mark.lock().await = Mark::default();
-            high.write(&Mark::of(&reached)).await?;
-        } else if let Some(trouble) = trouble {
-            tracing::error!(next = OLDER_NEXT, "{trouble}");
-            high.older = Some(trouble);
-        }
-        Ok(high)
-    }
-
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.older.clone()
-    }
-
-    /// For whoever wants something decided by a store that is not the newest one.
-    pub(super) fn refusal(&self) -> Option<Problem> {
-        let why = self.older.as_deref()?;
-        let problem = Problem::new(ErrorCode::StorageUnavailable, why);
-        Some(problem.next(OLDER_NEXT))
-    }
-
-    /// IMPORTANT: after the commit, before the answer.
-    pub(super) async fn raise(&self, reached: &Reached) -> Result<(), Problem> {
-        let mut mark = self.mark.lock().await;
-        if reached.rows <= mark.rows {
-            return Ok(());
-        }
-        let next = Mark::of(reached);
-        let written = self.write(&next).await;
-        written.map_err(|error| match error {
-            EffectsError::Store(error) => store_problem(&error),
-            error => Problem::new(ErrorCode::StorageUnavailable, format!("{FILE}: {error}"))
-                .next("It is decided, and nothing was begun. Mend the disk and try again; `heddle effect status KEY` says what stands."),
-        })?;
-        *mark = next;
-        Ok(())
-    }
-
-    async fn write(&self, mark: &Mark) -> Result<(), EffectsError> {
-        let text = serde_json::to_string(mark).map_err(std::io::Error::other)?;
-        let file = self.file.clone();
-        let written = tokio::task::spawn_blocking(move || write_private(&file, &text)).await;
-        written.map_err(std::io::Error::other)??;
-        if let Some(store) = &self.store {
-            store.use_effects(mark.rows).await?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -227,21 +183,33 @@ mod tests {
         Reached {
             rows,
             last: last.map(|byte| ReplayKey([byte; 32])),
+            link: None,
+            seal: None,
             has_seen,
+        }
+    }
+
+    fn at(seq: u64, has_seen: bool) -> Reached {
+        Reached {
+            link: Some(Link {
+                seq,
+                digest: [9; 32],
+            }),
+            ..reached(5, None, has_seen)
         }
     }
 
     #[test]
     fn rg_01_only_a_store_that_has_all_that_is_remembered_decides() {
         let mark = Mark::of(&reached(5, Some(0xab), true));
-        assert_eq!(mark.seen(), Some(ReplayKey([0xab; 32])));
+        assert_eq!(mark.seen().last, Some(ReplayKey([0xab; 32])));
         let says = |file: Option<&Mark>, store, found| {
             let remembered = Remembered {
-                file: file.cloned(),
+                marks: vec![file.cloned().unwrap_or_default()],
                 store,
                 unreadable: None,
             };
-            remembered.trouble("effects.db", &found)
+            remembered.trouble("effects.db", &[found])
         };
         for (rows, store) in [(5, None), (6, None), (5, Some(5)), (9, Some(9))] {
             assert_eq!(says(Some(&mark), store, reached(rows, None, true)), None);
@@ -260,14 +228,53 @@ mod tests {
     }
 
     #[test]
+    fn rg_01_a_copy_that_went_another_way_is_noticed_however_many_rows_it_has() {
+        let mark = Mark::of(&at(7, true));
+        assert_eq!(mark.trouble("it", &at(7, true)), None);
+        assert_eq!(mark.trouble("it", &at(8, true)), None);
+        let earlier = mark.trouble("it", &at(6, false)).unwrap();
+        assert!(earlier.contains("7 changes"), "{earlier}");
+        for seq in [7, 8, 100] {
+            let other = mark.trouble("it", &at(seq, false)).unwrap();
+            assert!(other.contains("another way"), "{other}");
+        }
+        // A request alone moves the mark: no row of those that are counted came with it.
+        assert!(mark.is_behind(&at(8, true)) && !mark.is_behind(&at(7, true)));
+    }
+
+    #[test]
+    fn one_of_the_two_files_is_enough_and_neither_may_be_unreadable() {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = Mark::of(&at(7, true));
+        for gone in FILES {
+            write(folder.path(), &mark).unwrap();
+            std::fs::remove_file(folder.path().join(gone)).unwrap();
+            let remembered = Remembered::new(folder.path(), None);
+            assert_eq!(
+                (remembered.newest(), remembered.marks.len()),
+                (mark.clone(), 1)
+            );
+            assert!(remembered.trouble("it", &[at(6, false)]).is_some());
+        }
+        // As an earlier version has written it.
+        std::fs::write(folder.path().join(FILES[0]), "{\"rows\":5,\"last\":null}").unwrap();
+        let old = Remembered::new(folder.path(), None).marks;
+        assert_eq!((old[0].rows, old[0].link), (5, None));
+    }
+
+    #[test]
     fn a_mark_that_cannot_be_read_is_no_mark_of_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Remembered::new(folder.path(), None).rows(), 0);
+        assert_eq!(Remembered::new(folder.path(), None).newest().rows, 0);
         for bad in ["", "{}", "{\"rows\":-1,\"last\":null}", "\0\0"] {
-            std::fs::write(folder.path().join(FILE), bad).unwrap();
-            let remembered = Remembered::new(folder.path(), None);
-            let told = remembered.trouble("effects.db", &reached(9, None, true));
-            assert!(told.unwrap().contains(FILE), "{bad:?}");
+            for name in FILES {
+                write(folder.path(), &Mark::default()).unwrap();
+                std::fs::write(folder.path().join(name), bad).unwrap();
+                let remembered = Remembered::new(folder.path(), None);
+                let found = [reached(9, None, true), reached(9, None, true)];
+                let told = remembered.trouble("effects.db", &found);
+                assert!(told.unwrap().contains(name), "{bad:?}");
+            }
         }
     }
 }

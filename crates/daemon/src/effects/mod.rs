@@ -13,6 +13,8 @@ mod desk;
 mod desks;
 mod differs;
 mod ends;
+mod hand_over;
+mod high_water;
 mod mark;
 mod policy_file;
 mod said;
@@ -22,12 +24,14 @@ mod team;
 mod used;
 mod view;
 mod waiting;
+mod witness;
 mod words;
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
@@ -47,12 +51,14 @@ pub use desk::Desk;
 pub use desks::HomeDesks;
 pub use ends::END;
 use ends::Unread;
-use mark::HighWater;
-pub(crate) use mark::{OLDER_NEXT, older};
+use high_water::HighWater;
+pub(crate) use high_water::OLDER_NEXT;
+pub(crate) use mark::older;
 pub use policy_file::PolicyFile;
 pub use team::{TeamCaller, TeamDesk};
 use used::Used;
 pub(crate) use waiting::run;
+use witness::Witness;
 
 use crate::home::{Home, create_private_folder, open_private};
 
@@ -72,6 +78,13 @@ pub(crate) struct Effects {
     may_end: AtomicBool,
     /// Those among them that cannot be read.
     unread: Unread,
+    /// One at a time hands over what was decided about a mesh that has moved.
+    handing: tokio::sync::Mutex<()>,
+    /// Meshes that have moved, and whose broker has all that was decided here.
+    handed: Mutex<HashSet<MeshId>>,
+    /// Meshes at a broker that does not know them as moved from here.
+    not_ours: Mutex<HashSet<MeshId>>,
+    witness: Witness,
 }
 
 /// Who speaks in this home.
@@ -184,24 +197,30 @@ impl Effects {
         if is_anew {
             store.forget_effects().await?;
         }
-        let high = HighWater::open(home.path(), Some(store.clone()), (&storage, NAME), is_anew);
+        let anew = (is_anew, &ids);
+        let high = HighWater::open(home.path(), Some(store.clone()), (&storage, NAME), anew);
         let high = Arc::new(high.await?);
         let used = Used::new(store, was_used && !is_anew);
-        let files = (storage, policy, (used, high));
-        let desks = HomeDesks::open(files, (clock, ids), (mesh, person)).await;
+        let files = (storage.clone(), policy, (used, Arc::clone(&high)));
+        let desks = HomeDesks::open(files, (clock, Arc::clone(&ids)), (mesh, person)).await;
         let desks = desks.map_err(|error| error.at(NAME))?;
+        high.seal(&storage, ids.as_ref()).await;
         // After the file: from now on its loss is noticed.
         create_private_folder(&locks)?;
         begun_anew(home.path())?;
         Ok(Self {
             desks: Arc::new(desks),
             mesh,
+            witness: Witness::new(&locks),
             locks,
             speaks,
             telling: tokio::sync::Mutex::default(),
             may_wait: AtomicBool::new(true),
             may_end: AtomicBool::new(true),
             unread: Unread::default(),
+            handing: tokio::sync::Mutex::default(),
+            handed: Mutex::default(),
+            not_ours: Mutex::default(),
         })
     }
 
@@ -259,11 +278,13 @@ impl Effects {
 /// The door's view of a store that failed.
 fn storage_problem(error: &StorageError) -> Problem {
     let code = match error {
-        StorageError::Busy => ErrorCode::DaemonBusy,
+        // Who asks again is told by whoever decides now.
+        StorageError::Busy | StorageError::GivenAway => ErrorCode::DaemonBusy,
         StorageError::DiskFull => ErrorCode::InsufficientStorage,
-        StorageError::Unavailable(_) | StorageError::Refused(_) | StorageError::Open(_) => {
-            ErrorCode::StorageUnavailable
-        }
+        StorageError::Unavailable(_)
+        | StorageError::Refused(_)
+        | StorageError::Open(_)
+        | StorageError::WentBack => ErrorCode::StorageUnavailable,
         StorageError::Corrupt(_) => ErrorCode::Internal,
     };
     Problem::new(code, error.to_string()).next(

@@ -4,23 +4,29 @@
 //! Everybody who calls is a member elsewhere. Where the policy names nobody, the persons of those members are
 //! asked who may decide in the mesh, as the broker says: its owners, or everybody where it has none.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
+use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{AgentName, MemberName};
 use heddle_registrar::Registrar;
+use heddle_registrar::carry::{Part, Unit};
 use heddle_registrar::registrar::Caller;
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::postgres::{Pool, Postgres};
 use heddle_registrar::storage::sqlite::Sqlite;
-use heddle_wire::broker::{EffectCall, ReplyResult};
+use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
+use heddle_wire::from_wire;
+use heddle_wire::problem::Problem;
 use tokio::sync::Mutex;
 
 use super::desk::{Desk, refused_reply};
-use super::{EffectsError, HighWater, NAME, PolicyFile, begun_anew, open_file};
+use super::{
+    ANEW, EffectsError, HighWater, NAME, PolicyFile, begun_anew, open_file, storage_problem,
+};
 use crate::home::create_private_folder;
 
 /// Who calls, as the broker has proven it.
@@ -31,6 +37,8 @@ pub struct TeamCaller<'a> {
     pub agent: &'a AgentName,
     /// Its person may say yes where the policy names nobody.
     pub may_decide: bool,
+    /// The member whose home the mesh has moved from, where it has; and whether that is who calls.
+    pub founder: Option<(&'a MemberName, bool)>,
 }
 
 impl TeamCaller<'_> {
@@ -56,6 +64,10 @@ pub struct TeamDesk<S> {
     high: Arc<HighWater>,
     /// Made at the first call of each mesh; there are no more than the broker serves.
     desks: Mutex<HashMap<MeshId, Arc<Desk<S>>>>,
+    /// Meshes that were taken over whole.
+    settled: Mutex<HashSet<MeshId>>,
+    /// By a person's word: what has not come by now is not waited for.
+    waits_for_nobody: bool,
 }
 
 impl TeamDesk<Sqlite> {
@@ -117,7 +129,8 @@ impl<S: Storage + Clone> TeamDesk<S> {
         clock: Arc<dyn Clock>,
         ids: Arc<dyn Ids>,
     ) -> Result<Self, EffectsError> {
-        let high = HighWater::open(folder, None, (&storage, name), is_anew).await;
+        let waits_for_nobody = folder.join(ANEW).exists();
+        let high = HighWater::open(folder, None, (&storage, name), (is_anew, &ids)).await;
         let high = Arc::new(high.map_err(|error| error.at(name))?);
         let team = Self {
             storage,
@@ -126,11 +139,14 @@ impl<S: Storage + Clone> TeamDesk<S> {
             ids,
             policy: PolicyFile::new(folder.join("effects.toml")),
             desks: Mutex::default(),
+            settled: Mutex::default(),
+            waits_for_nobody,
         };
         // For no mesh that anybody has: to open it is to check it.
         let nobodys = MeshId(team.ids.ulid());
         let opened = team.open(nobodys).await;
         opened.map_err(|error| error.at(name))?;
+        team.high.seal(&team.storage, team.ids.as_ref()).await;
         Ok(team)
     }
 
@@ -153,15 +169,116 @@ impl<S: Storage + Clone> TeamDesk<S> {
         Ok(desk)
     }
 
+    /// Whether everything that was decided about this mesh before it came here has come, too.
+    pub async fn is_settled(&self, mesh: MeshId) -> bool {
+        let mut settled = self.settled.lock().await;
+        if settled.contains(&mesh) {
+            return true;
+        }
+        let taken = self.storage.taken(mesh).await;
+        let is_whole = taken.is_ok_and(|taken| taken.is_whole);
+        if is_whole {
+            settled.insert(mesh);
+        }
+        is_whole
+    }
+
+    /// Whether the store is still the one that was last seen; what brokers beside this one have written is remembered.
+    pub async fn look(&self) {
+        // Told by the log, and to everybody who asks.
+        let _ = self.high.look(&self.storage).await;
+    }
+
     pub async fn call(
         &self,
         who: TeamCaller<'_>,
-        id: Option<String>,
+        said: (Option<String>, Option<String>),
         call: EffectCall,
     ) -> ReplyResult {
+        if let EffectCall::HandOver {
+            from,
+            units,
+            is_last,
+        } = call
+        {
+            let taken = self.take_over(&who, (from, units, is_last)).await;
+            return match taken {
+                Ok(answer) => ReplyResult::Effect {
+                    answer: Box::new(answer),
+                    proof: None,
+                },
+                Err(problem) => refused_reply(problem),
+            };
+        }
+        let needs_none = matches!(call, EffectCall::SurfaceCheck);
+        if let Some((founder, _)) = who.founder
+            && !needs_none
+            && !self.is_settled(who.mesh).await
+            && let Err(problem) = self.wait_for(who.mesh, founder).await
+        {
+            return refused_reply(problem);
+        }
         match self.desk(who.mesh).await {
-            Ok(desk) => desk.answer(who.caller(), id, call).await,
+            Ok(desk) => desk.answer(who.caller(), said, call).await,
             Err(error) => refused_reply(error.problem()),
         }
+    }
+
+    async fn wait_for(&self, mesh: MeshId, founder: &MemberName) -> Result<(), Problem> {
+        if !self.waits_for_nobody {
+            let detail = format!(
+                "the mesh has moved here, and what was decided about its effects in the home of @{founder} has not come yet; keys that were used there would be free, so no effect is decided about"
+            );
+            return Err(Problem::new(ErrorCode::StorageUnavailable, detail).next(format!(
+                "Start the home of @{founder} (`heddle up`): it hands them over by itself as soon as it is connected; one of an earlier version has to be updated for that. If it is lost for good, the operator makes an empty file effects-begin-anew in the broker's data folder and restarts; keys that were used there can then be used again."
+            )));
+        }
+        let failed = |error| storage_problem(&error);
+        let from = self.storage.taken(mesh).await.map_err(failed)?.through;
+        let nothing = Part {
+            from,
+            units: Vec::new(),
+            is_last: true,
+            at: self.clock.wall(),
+        };
+        let taken = self.storage.take_over(mesh, nothing).await;
+        taken.map_err(failed)?;
+        tracing::warn!(%mesh, "by a person's word nothing more is waited for; what was decided elsewhere is not known");
+        Ok(())
+    }
+
+    /// For nobody but the home that the mesh has moved from.
+    async fn take_over(
+        &self,
+        who: &TeamCaller<'_>,
+        (from, units, is_last): (u64, Vec<String>, bool),
+    ) -> Result<EffectAnswer, Problem> {
+        if !who.founder.is_some_and(|(_, is_caller)| is_caller) {
+            let detail =
+                "only the home that a mesh has moved from hands over what was decided about it";
+            return Err(Problem::new(ErrorCode::ApprovalRefused, detail));
+        }
+        let units = units.iter().map(|unit| Unit::parse(unit));
+        let units: Result<Vec<Unit>, _> = units.collect();
+        let units = units.map_err(|error| from_wire::invalid(error.to_string()))?;
+        self.high.look(&self.storage).await?;
+        let part = Part {
+            from,
+            units,
+            is_last,
+            at: self.clock.wall(),
+        };
+        let taken = self.storage.take_over(who.mesh, part).await;
+        let taken = taken.map_err(|error| storage_problem(&error))?;
+        // IMPORTANT: before it is answered, as for every other change.
+        self.high.look(&self.storage).await?;
+        if taken.skipped > 0 {
+            tracing::error!(mesh = %who.mesh, skipped = taken.skipped, "keys that were used before the mesh came here were used here as well");
+        }
+        Ok(EffectAnswer::HandedOver {
+            through: taken.through,
+            is_whole: taken.is_whole,
+            skipped: taken.skipped,
+        })
     }
 }

@@ -18,7 +18,7 @@ use heddle_wire::broker::{EffectAnswer, EffectCall};
 use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody, EffectStory, EffectView};
 use heddle_wire::problem::Problem;
 
-use super::ask::{Scope, is_passing, through_broker};
+use super::ask::{Scope, is_passing};
 use super::{Effects, storage_problem, story, view};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -53,7 +53,10 @@ impl Effects {
             (id, _) => id,
         };
         let asked = match self.tell(shared, mesh).await {
-            Ok(()) => through_broker(mesh, scope.agent, id.clone(), call.clone()).await,
+            Ok(()) => {
+                let said = (id.clone(), call.clone());
+                self.through_broker(mesh, scope.agent, said.0, said.1).await
+            }
             Err(problem) => Err(problem),
         };
         match (asked, id) {
@@ -108,8 +111,16 @@ impl Effects {
             }
             _ => {}
         }
-        let kept = self.kept(mesh, call.key()).await?;
-        let next = if kept.is_empty() {
+        // A word about a request names no key, and is not kept: a person says it to who decides.
+        let is_word = matches!(call, EffectCall::Approve(_) | EffectCall::Deny(_));
+        let kept = if is_word {
+            Vec::new()
+        } else {
+            self.kept(mesh, call.key()).await?
+        };
+        let next = if is_word {
+            "Nothing was recorded, and nothing is kept: the request stands as it did. Say it again when `heddle status` says connected."
+        } else if kept.is_empty() {
             "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
         } else {
             "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
@@ -246,6 +257,8 @@ impl Effects {
 
     /// Tells the broker everything that waits for it. An answer is an answer, a refusal too.
     pub(super) async fn tell(&self, shared: &Shared, mesh: &MeshState) -> Result<(), Problem> {
+        // What was decided before comes before what happened since.
+        self.hand_over(shared, mesh).await?;
         let _one = self.telling.lock().await;
         let storage = self.storage();
         loop {
@@ -255,33 +268,36 @@ impl Effects {
                 return Ok(());
             }
             for (seq, one) in waiting {
-                let outcome = tell_one(mesh, one).await?;
+                let outcome = self.tell_one(mesh, one).await?;
                 let waited = storage.waited(seq, outcome, shared.clock.wall());
                 waited.await.map_err(|error| storage_problem(&error))?;
+            }
+        }
+    }
+
+    /// What to write down: that it was answered, or the refusal. An error means that it still waits.
+    async fn tell_one(&self, mesh: &MeshState, one: Waiting) -> Result<String, Problem> {
+        let (Ok(call), Ok(agent)) = (
+            serde_json::from_str::<EffectCall>(&one.call),
+            AgentName::parse(&one.caller),
+        ) else {
+            return Ok("cannot be read".to_owned());
+        };
+        match self
+            .through_broker(mesh, &agent, Some(one.call_id), call)
+            .await
+        {
+            Ok(_) => Ok(ANSWERED.to_owned()),
+            Err(problem) if is_passing(&problem) => Err(problem),
+            Err(problem) => {
+                tracing::warn!(mesh = %mesh.mesh.name, verb = one.verb, code = problem.code, "a call about an effect waited for its broker and was refused");
+                Ok(format!("{}: {}", problem.code, problem.detail))
             }
         }
     }
 }
 
 const ANSWERED: &str = "answered";
-
-/// What to write down: that it was answered, or the refusal. An error means that it still waits.
-async fn tell_one(mesh: &MeshState, one: Waiting) -> Result<String, Problem> {
-    let (Ok(call), Ok(agent)) = (
-        serde_json::from_str::<EffectCall>(&one.call),
-        AgentName::parse(&one.caller),
-    ) else {
-        return Ok("cannot be read".to_owned());
-    };
-    match through_broker(mesh, &agent, Some(one.call_id), call).await {
-        Ok(_) => Ok(ANSWERED.to_owned()),
-        Err(problem) if is_passing(&problem) => Err(problem),
-        Err(problem) => {
-            tracing::warn!(mesh = %mesh.mesh.name, verb = one.verb, code = problem.code, "a call about an effect waited for its broker and was refused");
-            Ok(format!("{}: {}", problem.code, problem.detail))
-        }
-    }
-}
 
 /// An end is left in its place, for the next look.
 pub(super) fn look_again(effects: &Effects) {
@@ -306,6 +322,11 @@ pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
                 // What stays may stay for long: twice as rarely each time.
                 to_leave_out = (to_leave_out * 2 + 1).min(LOOKS_LEFT_OUT_MAX);
                 look_again(&effects);
+            }
+        }
+        for mesh in shared.meshes.iter().filter(|mesh| mesh.is_connected()) {
+            if let Err(problem) = effects.hand_over(&shared, mesh).await {
+                tracing::debug!(mesh = %mesh.mesh.name, why = problem.detail, "not handed over yet");
             }
         }
         if !effects.may_wait.swap(false, Ordering::Relaxed) {

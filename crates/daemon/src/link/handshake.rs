@@ -5,8 +5,8 @@ use heddle_core::ids::BrokerId;
 use heddle_core::limits::HELLO_TIMEOUT;
 use heddle_core::membership::{HelloProof, Nonce, Signature};
 use heddle_core::negotiate::{
-    BLOB_RELAY, CloseCode, Features, LOG_SNAPSHOT, PROTOCOL, Refusal, SNAPSHOT_UPLOAD, negotiate,
-    read_features,
+    BLOB_RELAY, CloseCode, EFFECT_HAND_OVER, Features, LOG_SNAPSHOT, PROTOCOL, Refusal,
+    SNAPSHOT_UPLOAD, negotiate, read_features,
 };
 use heddle_core::retention::max_age_hours;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
@@ -160,6 +160,7 @@ fn offers(features: &Features) -> Offers {
         blobs: features.contains_key(BLOB_RELAY),
         snapshots: features.contains_key(LOG_SNAPSHOT),
         uploads: features.contains_key(SNAPSHOT_UPLOAD),
+        hand_over: features.contains_key(EFFECT_HAND_OVER),
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) struct Offers {
     pub(crate) snapshots: bool,
     /// It takes such a snapshot in parts.
     pub(crate) uploads: bool,
+    /// What was decided about effects before a mesh moved there.
+    pub(crate) hand_over: bool,
 }
 
 #[derive(Debug, Default)]

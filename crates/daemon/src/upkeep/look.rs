@@ -4,12 +4,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use heddle_core::pressure::FileSystem;
-use heddle_store::{
-    BackupError, Checkup, MeshCheck, check_up, had_effects, is_bare, problem_in, quick_problem,
-};
+use heddle_store::{BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem};
 use heddle_wire::ipc::{DoctorView, Finding};
 
-use super::cold_start;
+use super::{cold_start, look_effects};
 use crate::config::{Config, HOME_MESH};
 use crate::effects::PolicyFile;
 use crate::inbox::damage::{in_words, is_readable};
@@ -79,48 +77,11 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
             Err(error) => unreadable("effects.db", &error),
         });
     }
-    found.extend(effects_lost(home));
-    found.extend(effects_older(home));
-    found.push(effects_policy(home));
+    found.extend(look_effects::findings(home));
     found.push(disk(home));
     found.push(modes(home));
     found.extend(cold_start::finding(home));
     found
-}
-
-fn effects_policy(home: &Path) -> Finding {
-    let file = home.join("effects.toml");
-    match PolicyFile::new(file.clone()).trouble() {
-        Some(trouble) => wrong(
-            "effects.toml",
-            trouble,
-            "Mend the file; every [[rule]] needs `operation` and `approval`. It is read at the next question, without a restart.",
-        ),
-        None if !file.exists() => fine(
-            "effects.toml",
-            "there is none: a person approves every effect that an agent asks for",
-        ),
-        None => fine("effects.toml", "it can be read"),
-    }
-}
-
-/// The store remembers that effects were decided about here; without their file nobody knows which.
-fn effects_lost(home: &Path) -> Option<Finding> {
-    let is_lost = bytes(home, "effects.db") == 0 && had_effects(&home.join("data.db")).is_some();
-    is_lost.then(|| {
-        wrong(
-            "effects.db",
-            "it is missing or empty, but this home has decided about effects".to_owned(),
-            crate::effects::LOST_NEXT,
-        )
-    })
-}
-
-/// Another store than the newest one: the daemon starts with it, and decides about no effect.
-fn effects_older(home: &Path) -> Option<Finding> {
-    let older = crate::effects::older(home).filter(|_| bytes(home, "effects.db") > 0)?;
-    let check = "effects.db and what is remembered of it";
-    Some(wrong(check, older, crate::effects::OLDER_NEXT))
 }
 
 /// What would keep a daemon from starting in this home, as far as a quick look tells.
@@ -159,15 +120,16 @@ fn store_trouble(home: &Path) -> Option<String> {
         if let Some(problem) = quick_problem(&data) {
             return Some(format!("data.db is damaged: {problem}"));
         }
-        return effects_lost(home)
+        return look_effects::lost(home)
             .map(|finding| format!("{}: {}", finding.check, finding.says))
+            .or_else(|| look_effects::unfit(home).map(|finding| finding.says))
             .or_else(|| PolicyFile::new(home.join("effects.toml")).trouble());
     }
     let left = left(home)?;
     Some(format!("data.db is missing or empty, but {left} is there"))
 }
 
-fn bytes(home: &Path, name: &str) -> u64 {
+pub(super) fn bytes(home: &Path, name: &str) -> u64 {
     std::fs::metadata(home.join(name)).map_or(0, |metadata| metadata.len())
 }
 
@@ -197,7 +159,7 @@ fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {
     found
 }
 
-fn fine(check: &str, says: impl Into<String>) -> Finding {
+pub(super) fn fine(check: &str, says: impl Into<String>) -> Finding {
     Finding {
         check: check.to_owned(),
         ok: true,
@@ -206,7 +168,7 @@ fn fine(check: &str, says: impl Into<String>) -> Finding {
     }
 }
 
-fn wrong(check: &str, says: String, next: impl Into<String>) -> Finding {
+pub(super) fn wrong(check: &str, says: String, next: impl Into<String>) -> Finding {
     Finding {
         check: check.to_owned(),
         ok: false,

@@ -5,6 +5,7 @@
 mod cold_start;
 mod companions;
 mod look;
+mod look_effects;
 
 use std::path::{Path, PathBuf};
 

@@ -4,23 +4,27 @@
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use heddle_broker::members::Standing;
 use heddle_broker::storage::{PostgresStorage, SqliteStorage, Storage};
-use heddle_broker::{EffectAuthority, Principal};
+use heddle_broker::{EffectAsked, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MemberId;
 
-use heddle_core::names::AgentName;
+use heddle_core::names::MemberName;
 use heddle_daemon::{EffectStorage, EffectsError, TeamCaller, TeamDesk};
-use heddle_wire::broker::{EffectCall, ReplyResult};
+use heddle_wire::broker::ReplyResult;
 use heddle_wire::problem::Problem;
 
 use crate::cli::{CliError, exit};
 
 /// Beside the schema of the messages: whoever may append there may not read here.
 const SCHEMA_SUFFIX: &str = "_effects";
+
+/// Between two looks at a database that others write to.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The authority, and what is to be done when the broker ends.
 pub struct Decider {
@@ -60,11 +64,21 @@ pub async fn on_database(
     let place = (members.effects_pool(), schema.as_str());
     let desk = TeamDesk::on_database(place, folder, clock, ids).await;
     let desk = Arc::new(desk.map_err(|error| cannot_decide(&error))?);
+    let looking = tokio::spawn(look_again(Arc::clone(&desk)));
     Ok(Decider {
         authority: Arc::new(Team { desk, members }),
         // Its connections are the broker's, and end with them.
-        stop: Box::new(|| {}),
+        stop: Box::new(move || looking.abort()),
     })
+}
+
+/// What other brokers of the database have decided is remembered here too, so that a database that is put back is
+/// noticed by whichever broker asks it next.
+async fn look_again<S: EffectStorage + Clone>(desk: Arc<TeamDesk<S>>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        desk.look().await;
+    }
 }
 
 /// Brings the tables of the effects up to date, as a start would.
@@ -88,28 +102,31 @@ struct Team<D, S> {
 }
 
 impl<D: EffectStorage + Clone, S: Storage> Team<D, S> {
-    async fn ask(
-        &self,
-        principal: &Principal,
-        agent: &AgentName,
-        id: Option<String>,
-        call: EffectCall,
-    ) -> ReplyResult {
-        let may_decide = if call.is_change() {
+    async fn ask(&self, principal: &Principal, asked: EffectAsked) -> ReplyResult {
+        let EffectAsked {
+            agent,
+            id,
+            seen,
+            call,
+        } = asked;
+        // Who reads in a mesh that has long been here needs no right.
+        let needs_none = !call.is_change() && self.desk.is_settled(principal.mesh).await;
+        let standings = if needs_none {
+            Vec::new()
+        } else {
             match self.members.standings(principal.mesh).await {
-                Ok(standings) => decides(&standings, principal.member),
+                Ok(standings) => standings,
                 Err(error) => return not_now(&error.to_string()),
             }
-        } else {
-            false
         };
         let who = TeamCaller {
             mesh: principal.mesh,
             member: &principal.member_name,
-            agent,
-            may_decide,
+            agent: &agent,
+            may_decide: call.is_change() && decides(&standings, principal.member),
+            founder: founder(&standings, principal.member),
         };
-        self.desk.call(who, id, call).await
+        self.desk.call(who, (id, seen), call).await
     }
 }
 
@@ -117,12 +134,18 @@ impl<D: EffectStorage + Clone, S: Storage> EffectAuthority for Team<D, S> {
     fn call(
         &self,
         principal: Principal,
-        agent: AgentName,
-        id: Option<String>,
-        call: EffectCall,
+        asked: EffectAsked,
     ) -> Pin<Box<dyn Future<Output = ReplyResult> + Send + '_>> {
-        Box::pin(async move { self.ask(&principal, &agent, id, call).await })
+        Box::pin(async move { self.ask(&principal, asked).await })
     }
+}
+
+/// Whose home the mesh has moved from, and whether that is this member. One who is no owner any more, or is shut out,
+/// has still been it: what was decided there is waited for.
+fn founder(standings: &[Standing], member: MemberId) -> Option<(&MemberName, bool)> {
+    let mut founders = standings.iter().filter(|standing| standing.is_founder);
+    let founder = founders.next()?;
+    Some((&founder.name, founder.member == member))
 }
 
 /// The owners of a mesh decide; where it has none, every member's person does.
@@ -144,7 +167,6 @@ fn not_now(why: &str) -> ReplyResult {
 mod tests {
     use heddle_core::clock::{Ids as _, ManualIds, WallMs};
     use heddle_core::membership::{MemberKey, Role};
-    use heddle_core::names::MemberName;
 
     use super::*;
 

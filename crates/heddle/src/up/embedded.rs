@@ -13,14 +13,13 @@ use heddle_broker::storage::sqlite::OpenError;
 use heddle_broker::storage::{
     DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
 };
-use heddle_broker::{Broker, EffectAuthority, Principal};
+use heddle_broker::{Broker, EffectAsked, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
-use heddle_core::names::AgentName;
 use heddle_daemon::link::{
     Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, ws_config,
 };
 use heddle_daemon::{Durability, HomeDesks, Prepared};
-use heddle_wire::broker::{EffectCall, ReplyResult};
+use heddle_wire::broker::ReplyResult;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
@@ -219,13 +218,12 @@ impl EffectAuthority for Authority {
     fn call(
         &self,
         principal: Principal,
-        agent: AgentName,
-        id: Option<String>,
-        call: EffectCall,
+        asked: EffectAsked,
     ) -> Pin<Box<dyn Future<Output = ReplyResult> + Send + '_>> {
         Box::pin(async move {
             let member = (principal.mesh, &principal.member_name);
-            self.0.guest(member, &agent, id, call).await
+            let said = (asked.id, asked.seen);
+            self.0.guest(member, &asked.agent, said, asked.call).await
         })
     }
 }

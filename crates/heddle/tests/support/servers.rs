@@ -122,8 +122,13 @@ impl Postgres {
 
     /// A copy of everything, as an operator makes it.
     pub fn dump(&self) -> String {
+        self.dump_of("mesh")
+    }
+
+    /// The same of one schema.
+    pub fn dump_of(&self, schema: &str) -> String {
         let ran = Command::new(self.bin.join("pg_dump"))
-            .args(["--schema=mesh", &self.url()])
+            .args(["-n", schema, &self.url()])
             .output()
             .unwrap();
         assert!(ran.status.success(), "{ran:?}");
@@ -132,7 +137,11 @@ impl Postgres {
 
     /// Puts a copy in the place of what is there.
     pub fn restore(&self, dump: &str) {
-        self.sql("DROP SCHEMA mesh CASCADE");
+        self.restore_of("mesh", dump);
+    }
+
+    pub fn restore_of(&self, schema: &str, dump: &str) {
+        self.sql(&format!("DROP SCHEMA {schema} CASCADE"));
         let file = self.folder.path().join("dump.sql");
         std::fs::write(&file, dump).unwrap();
         let ran = Command::new(self.bin.join("psql"))

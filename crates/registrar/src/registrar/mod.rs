@@ -18,7 +18,7 @@ use crate::command::{Applied, Ask, Call, Command, Kind, VerifyPlan};
 use crate::facts::Facts;
 use crate::policy::{Policy, Ruled};
 use crate::rows::{AuditRow, CallRow, Grant, Purpose, Ruling};
-use crate::storage::{ListedEffect, LoggedLine, Reached, Storage, StorageError};
+use crate::storage::{ListedEffect, LoggedLine, Reached, Seen, Storage, StorageError};
 use crate::surface_check::{Criterion, criteria};
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -162,7 +162,7 @@ impl<S: Storage> Registrar<S> {
 
     /// How far the store has come, in all of its meshes.
     pub async fn reached(&self) -> Result<Reached, StorageError> {
-        self.storage.reached(None).await
+        self.storage.reached(Seen::default()).await
     }
 
     pub async fn list(&self, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {

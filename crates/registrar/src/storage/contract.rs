@@ -16,6 +16,9 @@
 //!
 //! **The audit stands apart.** `audit` has a transaction of its own and survives what it tells of (RG-11).
 //!
+//! **One chain.** Every transaction that writes what is decided by adds a link to the chain ([`crate::chain`]): a
+//! store that has a link has everything that came before it.
+//!
 //! **Reads write nothing** (RG-12), and meshes are apart. Times and ids are handed in.
 
 use std::future::Future;
@@ -26,6 +29,8 @@ use heddle_core::ids::MeshId;
 use super::error::StorageError;
 use crate::authority::NonceHash;
 use crate::binding::{LogicalKey, ReplayKey};
+use crate::carry::{Part, Taken};
+use crate::chain::{Link, Seal};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
 use crate::rows::{AuditRow, CallRow};
@@ -54,8 +59,18 @@ pub struct Reached {
     pub rows: u64,
     /// The newest consumption.
     pub last: Option<ReplayKey>,
-    /// Whether the consumption that was asked for is there; true where none was.
+    /// The newest link of the chain; none in a store of before there was one.
+    pub link: Option<Link>,
+    pub seal: Option<Seal>,
+    /// Whether everything that was asked for is there; true where nothing was.
     pub has_seen: bool,
+}
+
+/// What somebody remembers of a store.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    pub last: Option<ReplayKey>,
+    pub link: Option<Link>,
 }
 
 pub trait Storage: Send + Sync + 'static {
@@ -104,8 +119,22 @@ pub trait Storage: Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Answer<Vec<LoggedLine>>> + Send;
 
-    /// How far it has come, all that was answered included; and whether it has this consumption.
-    fn reached(&self, seen: Option<ReplayKey>) -> impl Future<Output = Answer<Reached>> + Send;
+    /// How far it has come, all that was answered included; and whether it has what was seen of it.
+    fn reached(&self, seen: Seen) -> impl Future<Output = Answer<Reached>> + Send;
+
+    /// From now on nothing is written where this link is not, nor any that was written since: `WentBack`. Asked in
+    /// each transaction that writes, because a database can be put back under those who use it.
+    fn expect(&self, link: Option<Link>);
+
+    /// Gives the store a new seal, as a link of its chain.
+    fn reseal(&self, seal: Seal) -> impl Future<Output = Answer<()>> + Send;
+
+    /// Takes over a stretch of what another authority has written, in one transaction, if it is the next one
+    /// ([`Part::is_next`]). What stands is never replaced.
+    fn take_over(&self, mesh: MeshId, part: Part) -> impl Future<Output = Answer<Taken>> + Send;
+
+    /// How much of this mesh was taken over.
+    fn taken(&self, mesh: MeshId) -> impl Future<Output = Answer<Taken>> + Send;
 
     /// What the store shows of itself to the surface check. Leaves nothing behind.
     fn surface(&self) -> impl Future<Output = Answer<Surface>> + Send;

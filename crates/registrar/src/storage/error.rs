@@ -14,6 +14,14 @@ pub enum StorageError {
     /// Nothing was written.
     #[error("the store refused: {0}")]
     Refused(String),
+    /// Nothing was written, and nothing will be: somebody put another store in the place of this one.
+    #[error(
+        "the store does not have what was last seen of it: it is an earlier copy of itself, or another one"
+    )]
+    WentBack,
+    /// Nothing was written: somebody else decides about this mesh from now on.
+    #[error("the mesh has moved, and the broker that it moved to decides about its effects")]
+    GivenAway,
     #[error("the store holds data that cannot be right: {0}")]
     Corrupt(String),
     #[error("the store cannot be opened: {0}")]

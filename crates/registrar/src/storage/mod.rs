@@ -2,10 +2,11 @@
 
 mod contract;
 mod error;
+mod expected;
 pub mod memory;
 pub mod postgres;
 pub mod sqlite;
 mod stored;
 
-pub use contract::{ListedEffect, LoggedLine, Reached, Storage};
+pub use contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
 pub use error::StorageError;

@@ -5,6 +5,7 @@ use heddle_core::clock::WallMs;
 use super::error::StorageError;
 use crate::authority::NonceHash;
 use crate::binding::{Effect, ReplayKey};
+use crate::chain::{Link, Seal};
 use crate::facts::{Envelope, NonceFacts};
 use crate::rows::{DecisionRow, EnvelopeRow, Grant, Purpose, Ruling, Step};
 
@@ -25,6 +26,17 @@ pub(super) fn replay_key(bytes: &[u8]) -> Result<ReplayKey, StorageError> {
 
 pub(super) fn fingerprint(bytes: &[u8]) -> Result<[u8; 32], StorageError> {
     bytes.try_into().map_err(|_| bad("a fingerprint"))
+}
+
+/// A link of the chain: its number and its digest.
+pub(super) fn link((seq, digest): (i64, Vec<u8>)) -> Result<Link, StorageError> {
+    let digest = digest.try_into().map_err(|_| bad("a link"))?;
+    let seq = u64::try_from(seq).map_err(|_| bad("a link"))?;
+    Ok(Link { seq, digest })
+}
+
+pub(super) fn seal(bytes: &[u8]) -> Result<Seal, StorageError> {
+    bytes.try_into().map(Seal).map_err(|_| bad("a seal"))
 }
 
 pub(super) fn nonce(bytes: &[u8]) -> Result<NonceHash, StorageError> {

@@ -9,6 +9,8 @@
 mod world;
 mod approval;
 mod calls;
+mod carried;
+mod chain;
 mod faults;
 mod given_back;
 mod guards;

@@ -4,7 +4,7 @@ use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Kind};
 use heddle_registrar::policy::Policy;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
-use heddle_registrar::storage::Storage;
+use heddle_registrar::storage::{Seen, Storage};
 
 use crate::world::{World, agent, effect, ended, key, person, prior, refused, worker};
 
@@ -111,7 +111,7 @@ async fn only_who_ran_it_or_may_approve_gives_the_verdict<S: Storage>(w: World<S
 
 async fn how_far_a_store_has_come_only_grows<S: Storage>(w: World<S>) {
     let storage = w.registrar.storage();
-    let reached = async |seen| storage.reached(seen).await.unwrap();
+    let reached = async |last| storage.reached(Seen { last, link: None }).await.unwrap();
     let first = reached(None).await;
     assert_eq!((first.rows, first.last, first.has_seen), (0, None, true));
     let mut rows = 0;

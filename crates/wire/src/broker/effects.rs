@@ -37,6 +37,14 @@ pub enum EffectCall {
         id: String,
     },
     SurfaceCheck,
+    /// Of the home that a mesh has moved from: what was decided about it there, from this place on. Until all of it
+    /// has come, nothing is decided here.
+    HandOver {
+        from: u64,
+        /// As the registrar writes them.
+        units: Vec<String>,
+        is_last: bool,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -49,6 +57,13 @@ pub enum EffectAnswer {
     Log(EffectLog),
     Story(Box<EffectStory>),
     Surface(EffectSurface),
+    /// How far a hand-over has come.
+    HandedOver {
+        through: u64,
+        is_whole: bool,
+        /// Units that were not written: something else stands in their place.
+        skipped: u64,
+    },
 }
 
 impl EffectCall {
@@ -69,6 +84,7 @@ impl EffectCall {
             Self::Log { .. } => "log",
             Self::Story { .. } => "story",
             Self::SurfaceCheck => "surface_check",
+            Self::HandOver { .. } => "hand_over",
         }
     }
 
@@ -88,7 +104,8 @@ impl EffectCall {
             | Self::Deny(_)
             | Self::List { .. }
             | Self::Story { .. }
-            | Self::SurfaceCheck => None,
+            | Self::SurfaceCheck
+            | Self::HandOver { .. } => None,
         }
     }
 
@@ -172,6 +189,7 @@ mod tests {
             body: Request::Effect {
                 agent: heddle_core::names::AgentName::parse("planner").unwrap(),
                 id: None,
+                seen: None,
                 call: Box::new(call.clone()),
             },
         };

@@ -195,6 +195,9 @@ pub enum Request {
         /// The caller's own id of the call: the same once more is the same call.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
+        /// What the authority has proven to this home last: one that does not know it any more is not the same.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        seen: Option<String>,
         call: Box<EffectCall>,
     },
     /// From now on others read nothing of the log behind this moment, until it is committed. For owners,
@@ -367,6 +370,9 @@ pub enum ReplyResult {
     },
     Effect {
         answer: Box<EffectAnswer>,
+        /// How far the authority has come, for whoever asks next to show.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        proof: Option<String>,
     },
     /// The authority says no, in its own words.
     EffectRefused {

@@ -10,7 +10,7 @@ use heddle_wire::broker::{EffectCall, ReplyResult, Request};
 use heddle_wire::problem::Problem;
 
 use super::house::House;
-use crate::effects::EffectAuthority;
+use crate::effects::{EffectAsked, EffectAuthority};
 use crate::principal::Principal;
 
 /// Says no to everybody, and repeats who asked for what.
@@ -20,11 +20,12 @@ impl EffectAuthority for Parrot {
     fn call(
         &self,
         principal: Principal,
-        agent: AgentName,
-        id: Option<String>,
-        call: EffectCall,
+        asked: EffectAsked,
     ) -> Pin<Box<dyn Future<Output = ReplyResult> + Send + '_>> {
         Box::pin(async move {
+            let EffectAsked {
+                agent, id, call, ..
+            } = asked;
             let who = format!("@{}/{agent}", principal.member_name);
             let detail = format!("{who} {} {}", call.verb(), id.unwrap_or_default());
             let problem =
@@ -40,6 +41,7 @@ fn ask() -> Request {
     Request::Effect {
         agent: AgentName::parse("one").unwrap(),
         id: Some("id-1".to_owned()),
+        seen: None,
         call: Box::new(EffectCall::Status {
             key: "k".to_owned(),
         }),

@@ -28,7 +28,7 @@ async fn ask(client: &mut Client, body: Request) -> String {
         }
         ReplyResult::Log { epoch, items } => format!("epoch {epoch}, {} ops", items.len()),
         ReplyResult::Epochs { epoch, ends } => format!("epoch {epoch}, {ends:?}"),
-        ReplyResult::Effect { answer } => format!("{answer:?}"),
+        ReplyResult::Effect { answer, .. } => format!("{answer:?}"),
         ReplyResult::EffectRefused { problem } => problem.code,
         ReplyResult::Members { members } => format!("{} members", members.len()),
         ReplyResult::Granted(entry) => format!("{entry:?}"),

@@ -47,6 +47,8 @@ fn shown(answer: EffectAnswer) -> Answered {
         EffectAnswer::Log(log) => ok(&log),
         EffectAnswer::Story(story) => ok(&story),
         EffectAnswer::Surface(surface) => ok(&surface),
+        // Between a home and a broker; nobody asks for it here.
+        handed @ EffectAnswer::HandedOver { .. } => ok(&handed),
     }
 }
 

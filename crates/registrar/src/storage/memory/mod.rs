@@ -7,13 +7,15 @@ use std::sync::{Mutex, PoisonError};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
-use super::contract::{ListedEffect, LoggedLine, Reached, Storage};
+use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
 use crate::authority::NonceHash;
-use crate::binding::{LogicalKey, ReplayKey};
+use crate::binding::LogicalKey;
+use crate::carry::{Part, Taken as Carried, Unit};
+use crate::chain::{Link, Seal};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
-use crate::rows::{AuditRow, CallRow};
+use crate::rows::{AuditRow, CallRow, Row};
 use crate::step::step;
 use crate::surface_check::{BINDING_COLUMNS, DOMAIN, Surface};
 
@@ -28,6 +30,31 @@ pub struct Memory {
 struct State {
     meshes: std::collections::BTreeMap<MeshId, Tables>,
     audit: Vec<(MeshId, AuditRow)>,
+    chain: Vec<Link>,
+    seal: Option<Seal>,
+    expected: Option<Link>,
+    taken: std::collections::BTreeMap<MeshId, Carried>,
+}
+
+impl State {
+    fn has(&self, link: Option<Link>) -> bool {
+        link.is_none_or(|link| self.chain.contains(&link))
+    }
+
+    fn link(
+        &mut self,
+        mesh: Option<MeshId>,
+        rows: &[Row],
+        more: &[u8],
+    ) -> Result<(), StorageError> {
+        if !self.has(self.expected) {
+            return Err(StorageError::WentBack);
+        }
+        let next = Link::after(self.chain.last(), mesh, rows, more);
+        self.chain.push(next);
+        self.expected = Some(next);
+        Ok(())
+    }
 }
 
 impl Memory {
@@ -48,6 +75,9 @@ impl Storage for Memory {
             written
                 .insert(&stepped.rows)
                 .map_err(|Taken| StorageError::Corrupt("the facts were not the rows".into()))?;
+        }
+        if !stepped.rows.is_empty() {
+            state.link(Some(mesh), &stepped.rows, b"")?;
         }
         let facts = facts.with(&stepped.rows);
         state.meshes.insert(mesh, written);
@@ -131,18 +161,63 @@ impl Storage for Memory {
         Ok(lines)
     }
 
-    async fn reached(&self, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+    async fn reached(&self, seen: Seen) -> Result<Reached, StorageError> {
         let state = self.lock();
         let rows = state.meshes.values().map(Tables::rows).sum();
-        let mut consumed = state.meshes.values().flat_map(|tables| &tables.consumed);
-        let has_seen = seen.is_none_or(|seen| consumed.any(|row| row.replay_key == seen));
-        let consumed = state.meshes.values().flat_map(|tables| &tables.consumed);
-        let last = consumed.max_by_key(|row| row.consumed_at);
+        let consumed = || state.meshes.values().flat_map(|tables| &tables.consumed);
+        let is_there = |key| consumed().any(|row| row.replay_key == key);
+        let last = consumed().max_by_key(|row| row.consumed_at);
         Ok(Reached {
             rows,
             last: last.map(|row| row.replay_key),
-            has_seen,
+            link: state.chain.last().copied(),
+            seal: state.seal,
+            has_seen: seen.last.is_none_or(is_there) && state.has(seen.link),
         })
+    }
+
+    fn expect(&self, link: Option<Link>) {
+        self.lock().expected = link;
+    }
+
+    async fn reseal(&self, seal: Seal) -> Result<(), StorageError> {
+        let mut state = self.lock();
+        state.link(None, &[], &seal.0)?;
+        state.seal = Some(seal);
+        Ok(())
+    }
+
+    async fn take_over(&self, mesh: MeshId, part: Part) -> Result<Carried, StorageError> {
+        let mut state = self.lock();
+        let before = state.taken.get(&mesh).copied().unwrap_or_default();
+        if !part.is_next(&before) {
+            return Ok(before);
+        }
+        let mut tables = state.meshes.get(&mesh).cloned().unwrap_or_default();
+        let (mut rows, mut lines, mut skipped) = (Vec::new(), Vec::new(), 0);
+        for unit in &part.units {
+            if let Unit::Audit(row) = unit {
+                lines.push((mesh, row.clone()));
+            } else if tables.take(unit) {
+                rows.extend(unit.rows());
+            } else {
+                skipped += 1;
+            }
+        }
+        state.link(Some(mesh), &rows, part.said().as_bytes())?;
+        state.meshes.insert(mesh, tables);
+        state.audit.extend(lines);
+        let taken = Carried {
+            through: part.through(),
+            is_whole: part.is_last,
+            skipped: 0,
+        };
+        state.taken.insert(mesh, taken);
+        Ok(Carried { skipped, ..taken })
+    }
+
+    async fn taken(&self, mesh: MeshId) -> Result<Carried, StorageError> {
+        Ok(self.lock().taken.get(&mesh).copied().unwrap_or_default())
     }
 
     async fn surface(&self) -> Result<Surface, StorageError> {

@@ -4,6 +4,7 @@ use heddle_core::clock::WallMs;
 
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
+use crate::carry::Unit;
 use crate::facts::{Envelope, Facts, NonceFacts};
 use crate::rows::{CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
 use crate::storage::stored;
@@ -119,6 +120,18 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// What another authority has written; false where something else stands in its place.
+    pub(super) fn take(&mut self, unit: &Unit) -> bool {
+        if let Unit::Step { of, row } = unit {
+            let mut consumed = self.consumed.iter();
+            let bound = consumed.find(|consumed| consumed.effect.key == row.key);
+            if bound.map(|consumed| consumed.replay_key) != Some(*of) {
+                return false;
+            }
+        }
+        self.insert(&unit.rows()).is_ok()
     }
 
     fn collides(&self, row: &Row) -> bool {

@@ -4,13 +4,14 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use tokio_postgres::{Row, Transaction};
 
+use super::links;
 use crate::authority::NonceHash;
-use crate::binding::{LogicalKey, ReplayKey};
+use crate::binding::LogicalKey;
 use crate::facts::{Facts, NonceFacts};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
-use crate::storage::contract::{ListedEffect, LoggedLine, Reached};
+use crate::storage::contract::{ListedEffect, LoggedLine, Reached, Seen};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -295,16 +296,17 @@ pub(super) async fn log(
     lines.collect()
 }
 
-pub(super) async fn reached(
-    transaction: &Transaction<'_>,
-    seen: Option<ReplayKey>,
-) -> Answer<Reached> {
-    let seen = seen.map(|key| key.0.to_vec());
-    let row = transaction.query_one(REACHED, &[&seen]).await?;
+pub(super) async fn reached(transaction: &Transaction<'_>, seen: Seen) -> Answer<Reached> {
+    let last = seen.last.map(|key| key.0.to_vec());
+    let row = transaction.query_one(REACHED, &[&last]).await?;
+    let has_last: bool = row.try_get(2)?;
     let (rows, last): (i64, Option<Vec<u8>>) = (row.try_get(0)?, row.try_get(1)?);
     Ok(Reached {
         rows: u64::try_from(rows).unwrap_or(0),
         last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
-        has_seen: row.try_get(2)?,
+        // IMPORTANT: after the rows. A link that is behind them would be one of before.
+        link: links::head(transaction).await?,
+        seal: links::seal(transaction).await?,
+        has_seen: has_last && links::has(transaction, seen.link).await?,
     })
 }

@@ -10,6 +10,7 @@ const STEPS: &[(i64, &str)] = &[
     (1, include_str!("schema_v1.sql")),
     (2, include_str!("schema_v2.sql")),
     (3, include_str!("schema_v3.sql")),
+    (4, include_str!("schema_v4.sql")),
 ];
 
 /// May read and append, and nothing else.

@@ -1,8 +1,10 @@
 //! The store on PostgreSQL: any number of processes share it, and its unique keys decide their races.
 
+mod links;
 mod load;
 mod migrate;
 mod surface;
+mod taken;
 mod write;
 
 use std::time::Duration;
@@ -13,15 +15,20 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{IsolationLevel, NoTls, Transaction};
 
-use super::contract::{ListedEffect, LoggedLine, Reached, Storage};
+use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
+use super::expected::Expected;
 use crate::authority::NonceHash;
-use crate::binding::{LogicalKey, ReplayKey};
+use crate::binding::LogicalKey;
+use crate::carry::{Part, Taken};
+use crate::chain::{Link, Seal};
 use crate::command::{Applied, Ask, Command};
 use crate::facts::Facts;
 use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::Surface;
+
+use links::Linked;
 
 /// Each lost race means that somebody else's command went through, so there is an end to them.
 const RACES_MAX: usize = 8;
@@ -34,6 +41,7 @@ pub struct Postgres {
     /// What every transaction begins with: its schema, its role, its patience.
     prologue: String,
     role: Option<&'static str>,
+    expected: Expected,
 }
 
 impl Postgres {
@@ -69,6 +77,7 @@ impl Postgres {
             pool,
             prologue,
             role,
+            expected: Expected::default(),
         })
     }
 
@@ -91,6 +100,18 @@ impl Postgres {
             .await?;
         transaction.batch_execute(&self.prologue).await?;
         Ok(transaction)
+    }
+
+    /// Whether a commit whose answer was lost took place, only a look-up tells.
+    async fn committed(
+        &self,
+        transaction: Transaction<'_>,
+        link: Option<Link>,
+    ) -> Result<(), StorageError> {
+        let committed = transaction.commit().await;
+        committed.map_err(|error| StorageError::Unavailable(error.to_string()))?;
+        self.expected.raise(link);
+        Ok(())
     }
 
     /// One try: None where somebody else was faster.
@@ -119,9 +140,14 @@ impl Postgres {
             }
         }
         if !stepped.rows.is_empty() {
-            // Whether a commit whose answer was lost took place, only a look-up tells.
-            let committed = transaction.commit().await;
-            committed.map_err(|error| StorageError::Unavailable(error.to_string()))?;
+            let linked = Linked {
+                mesh: Some(mesh),
+                rows: &stepped.rows,
+                more: b"",
+                seal: None,
+            };
+            let link = links::append(&transaction, self.expected.get(), &linked).await?;
+            self.committed(transaction, Some(link)).await?;
         }
         Ok(Some(Applied {
             kind: stepped.kind,
@@ -194,10 +220,42 @@ impl Storage for Postgres {
         load::log(&transaction, mesh, key, limit).await
     }
 
-    async fn reached(&self, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+    async fn reached(&self, seen: Seen) -> Result<Reached, StorageError> {
         let mut client = self.connection().await?;
         let transaction = self.begin(&mut client).await?;
         load::reached(&transaction, seen).await
+    }
+
+    fn expect(&self, link: Option<Link>) {
+        self.expected.set(link);
+    }
+
+    async fn reseal(&self, seal: Seal) -> Result<(), StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        let linked = Linked {
+            mesh: None,
+            rows: &[],
+            more: &seal.0,
+            seal: Some(seal),
+        };
+        let link = links::append(&transaction, self.expected.get(), &linked).await?;
+        self.committed(transaction, Some(link)).await
+    }
+
+    async fn take_over(&self, mesh: MeshId, part: Part) -> Result<Taken, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        let expected = self.expected.get();
+        let (taken, link) = taken::take(&transaction, mesh, &part, expected).await?;
+        self.committed(transaction, link).await?;
+        Ok(taken)
+    }
+
+    async fn taken(&self, mesh: MeshId) -> Result<Taken, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        taken::taken(&transaction, mesh).await
     }
 
     async fn surface(&self) -> Result<Surface, StorageError> {

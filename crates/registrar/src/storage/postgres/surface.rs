@@ -35,7 +35,8 @@ const BOUND: &str = "
     SELECT bool_and(NOT has_table_privilege(name, 'UPDATE') AND NOT has_table_privilege(name, 'DELETE')
                     AND NOT has_table_privilege(name, 'TRUNCATE'))
     FROM unnest(ARRAY['effect_surface', 'effect_envelope', 'effect_decision', 'effect_consume', 'effect_registration',
-                      'effect_step', 'effect_audit', 'effect_call', 'effect_migration']) AS name";
+                      'effect_step', 'effect_audit', 'effect_call', 'effect_migration', 'effect_chain',
+                      'effect_taken']) AS name";
 const CHECK_NOW: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 const AS_OWNER: &str = "RESET ROLE";
 
@@ -69,6 +70,8 @@ const GUARDED_TABLES: &[&str] = &[
     "effect_audit",
     "effect_call",
     "effect_migration",
+    "effect_chain",
+    "effect_taken",
 ];
 /// Beside the primary key and the two triggers of every table.
 const OTHER_GUARDS: &[&str] = &[

@@ -135,7 +135,7 @@ fn effect_cells(row: &Row<'_>) -> Answer<[String; 5]> {
     ])
 }
 
-fn envelope(row: &Row<'_>) -> Answer<EnvelopeRow> {
+pub(super) fn envelope(row: &Row<'_>) -> Answer<EnvelopeRow> {
     Ok(EnvelopeRow {
         effect: stored::effect(effect_cells(row)?)?,
         envelope_id: row.get(5)?,
@@ -146,7 +146,7 @@ fn envelope(row: &Row<'_>) -> Answer<EnvelopeRow> {
     })
 }
 
-fn consumed(row: &Row<'_>) -> Answer<ConsumeRow> {
+pub(super) fn consumed(row: &Row<'_>) -> Answer<ConsumeRow> {
     Ok(ConsumeRow {
         effect: stored::effect(effect_cells(row)?)?,
         approval: row.get(5)?,
@@ -158,7 +158,7 @@ fn consumed(row: &Row<'_>) -> Answer<ConsumeRow> {
     })
 }
 
-fn step_row(key: &LogicalKey, row: &Row<'_>) -> Answer<StepRow> {
+pub(super) fn step_row(key: &LogicalKey, row: &Row<'_>) -> Answer<StepRow> {
     let nonce: Option<Vec<u8>> = row.get(3)?;
     Ok(StepRow {
         key: key.clone(),
@@ -177,15 +177,17 @@ fn decisions_of(
     envelope_id: &str,
 ) -> Answer<Vec<DecisionRow>> {
     let id = mesh.0.to_bytes();
-    collect(connection, DECISIONS, params![id, envelope_id], |row| {
-        Ok(DecisionRow {
-            envelope_id: row.get(0)?,
-            seq: row.get(1)?,
-            ruling: stored::ruling(&row.get::<_, String>(2)?)?,
-            grant: stored::grant((row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))?,
-            by: row.get(7)?,
-            at: WallMs(row.get(8)?),
-        })
+    collect(connection, DECISIONS, params![id, envelope_id], decision)
+}
+
+pub(super) fn decision(row: &Row<'_>) -> Answer<DecisionRow> {
+    Ok(DecisionRow {
+        envelope_id: row.get(0)?,
+        seq: row.get(1)?,
+        ruling: stored::ruling(&row.get::<_, String>(2)?)?,
+        grant: stored::grant((row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))?,
+        by: row.get(7)?,
+        at: WallMs(row.get(8)?),
     })
 }
 

@@ -1,8 +1,11 @@
 //! The store on SQLite: one file, one writer, so a command never loses a race inside its transaction.
 
+mod given;
+mod links;
 mod load;
 mod reached;
 mod surface;
+mod taken;
 mod waiting;
 mod write;
 
@@ -10,18 +13,24 @@ use std::path::PathBuf;
 
 use heddle_core::ids::MeshId;
 use heddle_sqlite::{Database, Durability, Migration, OpenError, Options, ReadError, WriteError};
+use rusqlite::Connection;
 
-use super::contract::{ListedEffect, LoggedLine, Reached, Storage};
+use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
+use super::expected::Expected;
 use crate::authority::NonceHash;
-use crate::binding::{LogicalKey, ReplayKey};
+use crate::binding::LogicalKey;
+use crate::carry::{Part, Taken};
+use crate::chain::{Link, Seal};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
-use crate::rows::{AuditRow, CallRow};
+use crate::rows::{AuditRow, CallRow, Row};
 use crate::step::step;
 use crate::surface_check::Surface;
 
+use links::Linked;
 pub use reached::look;
+pub use surface::lacks;
 pub use waiting::Waiting;
 
 const MIGRATIONS: &[Migration] = &[
@@ -40,6 +49,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "append_only",
         sql: include_str!("schema_v3.sql"),
     },
+    Migration {
+        version: 4,
+        name: "chain",
+        sql: include_str!("schema_v4.sql"),
+    },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
 const WRITE_QUEUE_MAX: usize = 1024;
@@ -47,6 +61,7 @@ const WRITE_QUEUE_MAX: usize = 1024;
 #[derive(Clone)]
 pub struct Sqlite {
     database: Database,
+    expected: Expected,
 }
 
 impl Sqlite {
@@ -63,7 +78,10 @@ impl Sqlite {
             database.stop();
             return Err(StorageError::Open(error.to_string()));
         }
-        Ok(Self { database })
+        Ok(Self {
+            database,
+            expected: Expected::default(),
+        })
     }
 
     /// Finishes what is queued and closes the file. Blocks until that is done.
@@ -83,22 +101,24 @@ fn open_error(error: &OpenError) -> StorageError {
 
 impl Storage for Sqlite {
     async fn apply(&self, mesh: MeshId, command: Command) -> Result<Applied, StorageError> {
+        let expected = self.expected.get();
         let applied = self.database.write(move |connection| {
             let mut facts = load::facts(connection, mesh, &command.key, command.ask.nonce())?;
             if let Some(call) = &command.call {
                 facts.call = load::call(connection, mesh, &command.by, &call.id)?;
             }
             let stepped = step(&facts, &command);
-            for row in &stepped.rows {
-                write::insert(connection, mesh, row)?;
-            }
-            Ok(Applied {
+            let link = written(connection, mesh, &stepped.rows, expected)?;
+            let applied = Applied {
                 kind: stepped.kind,
                 code: stepped.code,
                 facts: facts.with(&stepped.rows),
-            })
+            };
+            Ok::<_, StorageError>((applied, link))
         });
-        Ok(applied.await?)
+        let (applied, link) = applied.await?;
+        self.expected.raise(link);
+        Ok(applied)
     }
 
     async fn facts(
@@ -162,10 +182,46 @@ impl Storage for Sqlite {
         Ok(found.await?)
     }
 
-    async fn reached(&self, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+    async fn reached(&self, seen: Seen) -> Result<Reached, StorageError> {
         let found = self
             .database
             .read(move |connection| reached::reached(connection, seen));
+        Ok(found.await?)
+    }
+
+    fn expect(&self, link: Option<Link>) {
+        self.expected.set(link);
+    }
+
+    async fn reseal(&self, seal: Seal) -> Result<(), StorageError> {
+        let expected = self.expected.get();
+        let linked = self.database.write(move |connection| {
+            let linked = Linked {
+                mesh: None,
+                rows: &[],
+                more: &seal.0,
+                seal: Some(seal),
+            };
+            links::append(connection, expected, &linked)
+        });
+        self.expected.raise(Some(linked.await?));
+        Ok(())
+    }
+
+    async fn take_over(&self, mesh: MeshId, part: Part) -> Result<Taken, StorageError> {
+        let expected = self.expected.get();
+        let taken = self
+            .database
+            .write(move |connection| taken::take(connection, mesh, &part, expected));
+        let (taken, link) = taken.await?;
+        self.expected.raise(link);
+        Ok(taken)
+    }
+
+    async fn taken(&self, mesh: MeshId) -> Result<Taken, StorageError> {
+        let found = self
+            .database
+            .read(move |connection| taken::taken(connection, mesh));
         Ok(found.await?)
     }
 
@@ -183,6 +239,31 @@ impl Storage for Sqlite {
             Err(error) => Err(StorageError::Unavailable(format!("{error:?}"))),
         }
     }
+}
+
+/// The rows of a decision, with their link; none where there are no rows.
+fn written(
+    connection: &Connection,
+    mesh: MeshId,
+    rows: &[Row],
+    expected: Option<Link>,
+) -> Result<Option<Link>, StorageError> {
+    if rows.is_empty() {
+        return Ok(None);
+    }
+    if given::is_given(connection, mesh)? {
+        return Err(StorageError::GivenAway);
+    }
+    for row in rows {
+        write::insert(connection, mesh, row)?;
+    }
+    let linked = Linked {
+        mesh: Some(mesh),
+        rows,
+        more: b"",
+        seal: None,
+    };
+    links::append(connection, expected, &linked).map(Some)
 }
 
 impl From<rusqlite::Error> for StorageError {

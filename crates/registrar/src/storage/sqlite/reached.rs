@@ -4,8 +4,9 @@ use std::path::Path;
 
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
-use crate::binding::ReplayKey;
-use crate::storage::contract::Reached;
+use super::links;
+use crate::chain::Link;
+use crate::storage::contract::{Reached, Seen};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -17,27 +18,44 @@ const ROWS: &str = "
 const LAST: &str = "SELECT replay_key FROM effect_consume ORDER BY rowid DESC LIMIT 1";
 const SEEN: &str = "SELECT EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = ?1)";
 
-pub(super) fn reached(
-    connection: &Connection,
-    seen: Option<ReplayKey>,
-) -> Result<Reached, StorageError> {
+pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, StorageError> {
     let rows: i64 = connection.query_row(ROWS, [], |row| row.get(0))?;
     let last: Option<Vec<u8>> = connection
         .query_row(LAST, [], |row| row.get(0))
         .optional()?;
-    let has_seen = match seen {
+    let has_last = match seen.last {
         None => true,
         Some(key) => connection.query_row(SEEN, [key.0], |row| row.get(0))?,
+    };
+    // A file of before there was a chain, that nobody has opened since.
+    let has_chain = links::is_there(connection)?;
+    let chain = |seen: Option<Link>| {
+        if has_chain {
+            links::has(connection, seen)
+        } else {
+            Ok(seen.is_none())
+        }
     };
     Ok(Reached {
         rows: u64::try_from(rows).unwrap_or(0),
         last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
-        has_seen,
+        // IMPORTANT: after the rows. A link that is behind them would be one of before.
+        link: if has_chain {
+            links::head(connection)?
+        } else {
+            None
+        },
+        seal: if has_chain {
+            links::seal(connection)?
+        } else {
+            None
+        },
+        has_seen: has_last && chain(seen.link)?,
     })
 }
 
 /// The same of a file that somebody else may have open; reads only.
-pub fn look(file: &Path, seen: Option<ReplayKey>) -> Result<Reached, StorageError> {
+pub fn look(file: &Path, seen: Seen) -> Result<Reached, StorageError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(file, flags)?;
     reached(&connection, seen)

@@ -2,7 +2,9 @@
 //!
 //! The probe's rows never stay: it runs in a job that fails.
 
-use rusqlite::{Connection, params};
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags, params};
 
 use super::write::{CONSUME, REGISTRATION};
 use crate::storage::error::StorageError;
@@ -23,6 +25,11 @@ const DOMAIN: &str = "SELECT domain FROM effect_surface";
 const MADE: &str = "
     SELECT name || char(10) || sql FROM sqlite_schema
     WHERE sql IS NOT NULL AND (type = 'trigger' OR type = 'index') ORDER BY name";
+/// The tables as well.
+const ALL: &str = "
+    SELECT name || char(10) || sql FROM sqlite_schema
+    WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' AND name <> '_migrations' ORDER BY name";
+const VERSION: &str = "SELECT coalesce(max(version), 0) FROM _migrations";
 /// The list of the steps, which is not of our making.
 const STEPS: &str = "CREATE TABLE _migrations (version INTEGER PRIMARY KEY)";
 const SYNCHRONOUS: &str = "SELECT synchronous FROM pragma_synchronous";
@@ -99,6 +106,37 @@ fn missing(connection: &Connection) -> Answer<Vec<String>> {
     wanted.retain(|one| !found.contains(one));
     let name = |one: String| one.lines().next().unwrap_or_default().to_owned();
     Ok(wanted.into_iter().map(name).collect())
+}
+
+/// What a file lacks of what its own version has made, by name; reads only. It may be open elsewhere, and be one that the
+/// next start brings up to date.
+pub fn lacks(file: &Path) -> Result<Vec<String>, StorageError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(file, flags)?;
+    let version: i64 = connection.query_row(VERSION, [], |row| row.get(0))?;
+    let fresh = Connection::open_in_memory()?;
+    fresh.execute_batch(STEPS)?;
+    let mut is_known = version == 0;
+    for migration in super::MIGRATIONS {
+        if i64::from(migration.version) <= version {
+            fresh.execute_batch(migration.sql)?;
+        }
+        is_known |= i64::from(migration.version) == version;
+    }
+    if !is_known {
+        return Ok(vec![format!(
+            "a version of Heddle that knows step {version} of it"
+        )]);
+    }
+    let found = texts(&connection, ALL, &[])?;
+    let mut wanted = texts(&fresh, ALL, &[])?;
+    wanted.retain(|one| !found.contains(one));
+    let name = |one: String| one.lines().next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = wanted.into_iter().map(name).collect();
+    if names.is_empty() && texts(&connection, DOMAIN, &[])? != texts(&fresh, DOMAIN, &[])? {
+        names.push("effect_surface".to_owned());
+    }
+    Ok(names)
 }
 
 /// A refusal by the trigger itself: a foreign key stands in the way of some deletes, and not for good.

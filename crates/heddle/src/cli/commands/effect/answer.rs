@@ -12,7 +12,7 @@ use crate::cli::text::printable;
 use crate::cli::{CliError, Context, ui};
 
 /// Nothing ran, so nothing is lost: what to do, and the contract's shape.
-pub(super) fn not_started(key: &str, why: &str, code: u8) -> CliError {
+pub(super) fn not_started(key: &str, why: &str, (code, is_registered): (u8, bool)) -> CliError {
     let answer = json!({
         "logical_request_key": key,
         "status": "not_started",
@@ -21,14 +21,24 @@ pub(super) fn not_started(key: &str, why: &str, code: u8) -> CliError {
         "exit_code": null,
         "stdout": null,
         "code": "not_started",
+        "registered": is_registered,
         "detail": why,
     });
-    let sentence = format!(
-        "{key}: the command could not be started ({why}); nothing ran, and the key is not used up"
-    );
-    CliError::new(code, sentence)
-        .next("Correct the command behind -- and run it again with the same options; an approval that was given stands.")
-        .answer(answer)
+    // What is registered is this effect's: the key can be used for it, and for nothing else.
+    let (stands, next) = if is_registered {
+        (
+            "the key is registered for this effect, which has not happened",
+            "Correct the command behind -- and run it again with the same options: that goes on with the registration. The key is good for no other effect.",
+        )
+    } else {
+        (
+            "the key is not used up",
+            "Correct the command behind -- and run it again with the same options; an approval that was given stands.",
+        )
+    };
+    let sentence =
+        format!("{key}: the command could not be started ({why}); nothing ran, and {stands}");
+    CliError::new(code, sentence).next(next).answer(answer)
 }
 
 /// What others did is told as such, with the code of the first answer. Who registered it and was overtaken has run

@@ -1,13 +1,17 @@
 //! Runs a command once and keeps what it prints, within bounds.
 
 use std::ffi::OsStr;
+use std::fs::File;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::cli::ui;
 
@@ -15,6 +19,9 @@ use crate::cli::ui;
 pub(super) const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// How long the pipes of a command that has ended may stay open: something it left behind holds them.
 const DRAIN: Duration = Duration::from_secs(2);
+/// Between two looks at a command that has an end.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS_PER_SECOND: u64 = 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Ended {
@@ -48,16 +55,47 @@ pub(super) fn can_start(words: &[String], path: Option<&OsStr>) -> Result<(), St
     found.map_err(|why| format!("{program}: {why}"))
 }
 
+/// What the kernel looks at.
+const FIRST_LINE_BYTES_MAX: u64 = 256;
 const NO_SUCH_FILE: &str = "there is no such file";
 
-fn executable(file: &Path) -> Result<(), &'static str> {
-    match std::fs::metadata(file) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(NO_SUCH_FILE),
-        Err(_) => Err("it cannot be reached"),
-        Ok(metadata) if !metadata.is_file() => Err("it is no file"),
-        Ok(_) if access(file, Access::EXEC_OK).is_err() => Err("it may not be executed"),
-        Ok(_) => Ok(()),
+fn executable(file: &Path) -> Result<(), String> {
+    let why = match std::fs::metadata(file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => NO_SUCH_FILE,
+        Err(_) => "it cannot be reached",
+        Ok(metadata) if !metadata.is_file() => "it is no file",
+        Ok(_) if access(file, Access::EXEC_OK).is_err() => "it may not be executed",
+        Ok(_) => return interpreted(file),
+    };
+    Err(why.to_owned())
+}
+
+/// A script is run by what its first line names: without that the kernel says that the script is not there.
+fn interpreted(file: &Path) -> Result<(), String> {
+    let mut head = Vec::new();
+    // What may be executed and not be read is the kernel's affair.
+    let Ok(opened) = File::open(file) else {
+        return Ok(());
+    };
+    let read = opened.take(FIRST_LINE_BYTES_MAX).read_to_end(&mut head);
+    let Some(line) = head.strip_prefix(b"#!").filter(|_| read.is_ok()) else {
+        return Ok(());
+    };
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let mut words = line.split(|byte| byte.is_ascii_whitespace() && *byte != b'\r');
+    let Some(word) = words.find(|word| !word.is_empty()) else {
+        return Err("its first line names no interpreter".to_owned());
+    };
+    let interpreter = Path::new(OsStr::from_bytes(word));
+    let is_good = std::fs::metadata(interpreter).is_ok_and(|metadata| metadata.is_file())
+        && access(interpreter, Access::EXEC_OK).is_ok();
+    if is_good {
+        return Ok(());
     }
+    let named = interpreter.display().to_string();
+    Err(format!(
+        "its first line names {named:?}, which is not there or may not be executed"
+    ))
 }
 
 #[derive(Debug, Default)]
@@ -76,22 +114,78 @@ pub(super) fn run(
     let Some((program, arguments)) = words.split_first() else {
         return not_started("there is no command".to_owned());
     };
-    let spawned = Command::new(program)
-        .args(arguments)
+    let mut command = Command::new(program);
+    command.args(arguments);
+    match spawn(&mut command, (key, attempt)) {
+        Ok(child) => {
+            begun(child.id());
+            let whole = collect(child, echo, |child| child.wait().ok());
+            whole.0
+        }
+        Err(error) => not_started(format!("{program}: {error}")),
+    }
+}
+
+/// The same for a shell command that has an end: after so many seconds it is ended, with everything that it has
+/// started and that has not left its group. None then: nobody knows what it would have said.
+pub(super) fn shell_within(
+    script: &str,
+    whose: (&str, &str),
+    seconds: u64,
+) -> Result<Ended, TimedOut> {
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", script]).process_group(0);
+    let child = match spawn(&mut command, whose) {
+        Ok(child) => child,
+        Err(error) => return Ok(not_started(format!("/bin/sh: {error}"))),
+    };
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (ended, status) = collect(child, false, |child| {
+        for _ in 0..seconds.saturating_mul(LOOKS_PER_SECOND).max(1) {
+            match child.try_wait() {
+                Ok(Some(status)) => return Some(status),
+                Ok(None) => std::thread::sleep(LOOK),
+                Err(_) => return None,
+            }
+        }
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        None
+    });
+    match status {
+        Some(_) => Ok(ended),
+        None => Err(TimedOut { so_far: ended }),
+    }
+}
+
+/// It did not end in time, and was ended.
+#[derive(Debug)]
+pub(super) struct TimedOut {
+    pub(super) so_far: Ended,
+}
+
+fn spawn(command: &mut Command, (key, attempt): (&str, &str)) -> std::io::Result<Child> {
+    command
         .env("HEDDLE_EFFECT_KEY", key)
         .env("HEDDLE_EFFECT_ATTEMPT", attempt)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn();
-    let mut child = match spawned {
-        Ok(child) => child,
-        Err(error) => return not_started(format!("{program}: {error}")),
-    };
-    begun(child.id());
+        .spawn()
+}
+
+/// Reads until it has ended, as `wait` says.
+fn collect(
+    mut child: Child,
+    echo: bool,
+    wait: impl FnOnce(&mut Child) -> Option<ExitStatus>,
+) -> (Ended, Option<ExitStatus>) {
     let (done, ended) = mpsc::channel();
     let stdout = keep(child.stdout.take(), false, done.clone());
     let stderr = keep(child.stderr.take(), echo, done);
-    let exit_code = child.wait().ok().and_then(|status| status.code());
+    let status = wait(&mut child);
     for _ in 0..2 {
         // Both ends of the pipes, or as much as there is after a while.
         if ended.recv_timeout(DRAIN).is_err() {
@@ -100,13 +194,14 @@ pub(super) fn run(
     }
     let (stdout, cut_out) = text_of(&stdout);
     let (stderr, cut_err) = text_of(&stderr);
-    Ended {
-        exit_code,
+    let ended = Ended {
+        exit_code: status.and_then(|status| status.code()),
         stdout,
         stderr,
         truncated: cut_out || cut_err,
         not_started: None,
-    }
+    };
+    (ended, status)
 }
 
 pub(super) fn not_started(why: String) -> Ended {
@@ -196,6 +291,27 @@ mod tests {
     }
 
     #[test]
+    fn what_has_no_end_is_ended_with_all_that_it_has_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pids, late) = (folder.path().join("pids"), folder.path().join("late"));
+        let script = format!(
+            "echo first; sleep 300 & echo $! >> {0}; (sleep 3; touch {1}) & echo $! >> {0}; sleep 300",
+            pids.display(),
+            late.display()
+        );
+        let timed_out = shell_within(&script, ("k", "a"), 1).unwrap_err();
+        assert_eq!(timed_out.so_far.stdout, "first\n");
+        let pids = std::fs::read_to_string(pids).unwrap();
+        for pid in pids.lines() {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+        }
+        assert_eq!(pids.lines().count(), 2);
+        let ended = shell_within("echo $HEDDLE_EFFECT_KEY; exit 3", ("k", "a"), 60).unwrap();
+        assert_eq!((ended.exit_code, ended.stdout.as_str()), (Some(3), "k\n"));
+    }
+
+    #[test]
     fn what_cannot_be_started_is_seen_beforehand() {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -211,6 +327,22 @@ mod tests {
         assert_eq!(can("tool", path), Ok(()));
         assert_eq!(can(whole, None), Ok(()));
         assert_eq!(can("sh", None), Ok(()));
+        // What its first line names is looked at too: the kernel would say that the script itself is not there.
+        for (line, is_good) in [
+            ("#!/no/such/interpreter -x\n", false),
+            ("#! /bin/sh -e\n", true),
+            ("#!/bin/sh\r\n", false),
+            ("#!\n", false),
+            ("#!/etc/passwd\n", false),
+            ("#!/usr/bin/env sh\n", true),
+            ("no script at all", true),
+            ("", true),
+        ] {
+            std::fs::write(&file, line).unwrap();
+            for word in ["tool", whole] {
+                assert_eq!(can(word, path).is_ok(), is_good, "{line:?}");
+            }
+        }
         assert!(can("toool", path).unwrap_err().contains("PATH"));
         assert!(can(folder.path().to_str().unwrap(), None).is_err());
         assert!(can_start(&[], None).is_err());

@@ -137,6 +137,35 @@ pub(super) fn not_judged(error: CliError, view: &EffectView, passed: bool) -> Cl
     CliError::new(code, sentence).next(next).answer(answer)
 }
 
+/// The command ran, and its verifier did not end: nobody knows whether it is as it should be, and nothing says so.
+pub(super) fn no_verdict(view: &EffectView, why: &str) -> CliError {
+    let key = &view.logical_request_key;
+    let answer = json!({
+        "logical_request_key": key,
+        "state": view.state,
+        "status": "finished",
+        "duplicate": view.duplicate,
+        "attempt_id": view.attempt_id,
+        "exit_code": view.exit_code,
+        "stdout": view.stdout,
+        "stderr": view.stderr,
+        "truncated": view.truncated,
+        "verified": null,
+        "verdict": null,
+        "code": "verify_timeout",
+        "detail": why,
+    });
+    let sentence = format!(
+        "{key}: the command ran and {}, but it is not verified: {why}",
+        in_words(view.exit_code)
+    );
+    CliError::new(exit::CONFLICT, sentence)
+        .next(format!(
+            "The same call again, with a longer --verify-timeout, verifies it and runs nothing; or give the verdict with `heddle effect verify {key}`."
+        ))
+        .answer(answer)
+}
+
 /// The contract's shape, with what the command did: it ran, whoever has heard of it.
 pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -> CliError {
     let (waits, is_left_here) = (untold.waits(), untold.is_left_here());

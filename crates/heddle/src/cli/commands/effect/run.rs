@@ -48,9 +48,9 @@ pub(super) struct RunArgs {
     /// A URL that answers with 2xx if the effect is as it should be; http:// on this machine only
     #[arg(long, value_name = "URL", value_parser = check_url::parse, conflicts_with = "verify_later")]
     verify_url: Option<Url>,
-    /// How long the URL is asked again
-    #[arg(long, default_value = "30s", value_parser = parse_seconds)]
-    verify_timeout: u64,
+    /// How long the --verify command may run [default: 10m], and the URL is asked again [default: 30s]
+    #[arg(long, value_parser = parse_seconds)]
+    verify_timeout: Option<u64>,
     /// Leave the verdict to `heddle effect verify`
     #[arg(long)]
     verify_later: bool,
@@ -204,8 +204,15 @@ impl Run<'_> {
         let known = self.client.effect_status(&self.query());
         match known {
             Ok(view) if view.state != "S0" && view.status != "registered" => Ok(()),
-            Ok(view) => Err(not_started(&view.logical_request_key, &why, exit::USAGE)),
-            Err(_) => Err(not_started(&self.args.effect.key, &why, exit::USAGE)),
+            Ok(view) => {
+                let is_registered = view.status == "registered";
+                let key = &view.logical_request_key;
+                Err(not_started(key, &why, (exit::USAGE, is_registered)))
+            }
+            Err(_) => {
+                let key = &self.args.effect.key;
+                Err(not_started(key, &why, (exit::USAGE, false)))
+            }
         }
     }
 
@@ -296,7 +303,7 @@ impl Run<'_> {
                 "not_started",
                 json!({"attempt_id": attempt_id, "detail": why}),
             );
-            return Err(not_started(&body.key, &why, exit::FAILED));
+            return Err(not_started(&body.key, &why, (exit::FAILED, true)));
         }
         let details = json!({"attempt_id": attempt_id, "exit_code": finished.exit_code});
         self.note("finished", details);
@@ -361,9 +368,11 @@ impl Run<'_> {
             return report::of(untold, body, None);
         }
         let verdict = Verdict::of(self.checks(), &ended);
-        // It waits behind the end.
-        let _ = verify::send(self.context, &body.key, &verdict);
-        report::of(untold, body, Some(verdict.passed()))
+        if let Some(passed) = verdict.passed() {
+            // It waits behind the end.
+            let _ = verify::send(self.context, &body.key, (passed, &verdict));
+        }
+        report::of(untold, body, verdict.passed())
     }
 
     /// How it is to be verified, for those who come later.
@@ -402,14 +411,17 @@ impl Run<'_> {
         Checks {
             command: self.args.verify.as_deref(),
             url: self.args.verify_url.as_ref(),
-            url_seconds: self.args.verify_timeout,
+            seconds: self.args.verify_timeout,
         }
     }
 
     /// None where it is not ours to give: then whose it is gives it.
     fn verdict(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
         let verdict = Verdict::of(self.checks(), view);
-        let sent = verify::send(self.context, &self.args.effect.key, &verdict);
+        let Some(passed) = verdict.passed() else {
+            return Err(report::no_verdict(view, verdict.detail()));
+        };
+        let sent = verify::send(self.context, &self.args.effect.key, (passed, &verdict));
         let verified = match sent {
             // Somebody was faster, and thought otherwise: theirs stands.
             Err(error) if error.is(ErrorCode::EffectStepRefused) => {
@@ -419,7 +431,7 @@ impl Run<'_> {
                 self.judges_not.set(true);
                 return Ok(None);
             }
-            Err(error) => return Err(report::not_judged(error, view, verdict.passed())),
+            Err(error) => return Err(report::not_judged(error, view, passed)),
             Ok(verified) => verified,
         };
         if !verified.duplicate {

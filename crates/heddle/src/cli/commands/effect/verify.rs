@@ -18,7 +18,8 @@ use crate::system::SystemClock;
 const DETAIL_CHARS_MAX: usize = 500;
 
 pub(super) struct Verdict {
-    passed: bool,
+    /// None where a verifier did not end: then nobody knows, and nothing is recorded.
+    passed: Option<bool>,
     detail: String,
 }
 
@@ -27,8 +28,12 @@ pub(super) struct Verdict {
 pub(super) struct Checks<'a> {
     pub(super) command: Option<&'a str>,
     pub(super) url: Option<&'a Url>,
-    pub(super) url_seconds: u64,
+    /// How long each of them has; by default the command ten minutes, the URL half a minute.
+    pub(super) seconds: Option<u64>,
 }
+
+const COMMAND_SECONDS: u64 = 600;
+const URL_SECONDS: u64 = 30;
 
 impl Verdict {
     /// The verifiers', who must agree, or where there is none the exit code's. A person's word that it
@@ -39,16 +44,25 @@ impl Verdict {
             let said = format!("a person says that it failed{}", code.unwrap_or_default());
             return Self::new(false, &said);
         }
-        let command = checks.command.map(|command| Self::by(command, view));
+        let command = checks.command.map(|command| {
+            let seconds = checks.seconds.unwrap_or(COMMAND_SECONDS);
+            Self::by(command, view, seconds)
+        });
         let url = checks.url.map(|url| {
-            let within = Duration::from_secs(checks.url_seconds);
+            let within = Duration::from_secs(checks.seconds.unwrap_or(URL_SECONDS));
             let (passed, said) = check_url::check(url, within, &SystemClock::start());
             Self::new(passed, &format!("the URL {said}"))
         });
         match (command, url) {
             (Some(command), Some(url)) => {
                 let detail = format!("{}\n{}", command.detail, url.detail);
-                Self::new(command.passed && url.passed, &detail)
+                let passed = match (command.passed, url.passed) {
+                    // One who says no is enough, whatever the other would have said.
+                    (Some(false), _) | (_, Some(false)) => Some(false),
+                    (Some(true), Some(true)) => Some(true),
+                    _ => None,
+                };
+                Self { passed, detail }
             }
             (Some(one), None) | (None, Some(one)) => one,
             (None, None) => match (view.exit_code, &view.stdout) {
@@ -60,41 +74,57 @@ impl Verdict {
         }
     }
 
-    fn by(command: &str, view: &EffectView) -> Self {
-        let words = ["/bin/sh", "-c", command].map(str::to_owned);
+    fn by(command: &str, view: &EffectView, seconds: u64) -> Self {
         let attempt = view.runner.as_deref().unwrap_or_default();
         let whose = (view.logical_request_key.as_str(), attempt);
-        let ended = process::run(&words, whose, false, |_| {});
+        let (ended, is_over) = match process::shell_within(command, whose, seconds) {
+            Ok(ended) => (ended, true),
+            Err(timed_out) => (timed_out.so_far, false),
+        };
         let printed: String = format!("{}{}", ended.stdout, ended.stderr)
             .chars()
             .take(DETAIL_CHARS_MAX)
             .collect();
         let by = match ended.exit_code {
+            _ if !is_over => {
+                format!("{command}: did not end within {seconds} s, and was ended")
+            }
             Some(code) => format!("{command}: exit code {code}"),
             None => format!("{command}: ended by a signal"),
         };
         let detail = format!("{by}\n{printed}");
-        Self::new(ended.exit_code == Some(0), detail.trim_end())
+        let verdict = Self::new(ended.exit_code == Some(0), detail.trim_end());
+        Self {
+            passed: verdict.passed.filter(|_| is_over),
+            ..verdict
+        }
     }
 
-    pub(super) fn passed(&self) -> bool {
+    pub(super) fn passed(&self) -> Option<bool> {
         self.passed
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        &self.detail
     }
 
     fn new(passed: bool, detail: &str) -> Self {
         let detail = detail.chars().take(2 * DETAIL_CHARS_MAX).collect();
-        Self { passed, detail }
+        Self {
+            passed: Some(passed),
+            detail,
+        }
     }
 }
 
 pub(super) fn send(
     context: &Context,
     key: &str,
-    verdict: &Verdict,
+    (passed, verdict): (bool, &Verdict),
 ) -> Result<EffectView, CliError> {
     let body = EffectVerifyBody {
         key: key.to_owned(),
-        passed: verdict.passed,
+        passed,
         detail: verdict.detail.clone(),
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
@@ -118,9 +148,9 @@ pub(super) struct VerifyArgs {
     /// A URL that answers with 2xx if it is; http:// on this machine only
     #[arg(long, value_name = "URL", value_parser = check_url::parse)]
     url: Option<Url>,
-    /// How long the URL is asked again
-    #[arg(long, default_value = "30s", value_parser = parse_seconds)]
-    timeout: u64,
+    /// How long the command may run [default: 10m], and the URL is asked again [default: 30s]
+    #[arg(long, value_parser = parse_seconds)]
+    timeout: Option<u64>,
     /// Why
     #[arg(long, default_value = "")]
     note: String,
@@ -143,13 +173,19 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
         let checks = Checks {
             command: args.command.as_deref(),
             url: args.url.as_ref(),
-            url_seconds: args.timeout,
+            seconds: args.timeout,
         };
         Verdict::of(checks, &view)
     } else {
         Verdict::new(args.pass, &args.note)
     };
-    let view = send(context, &args.key, &verdict)?;
+    let Some(passed) = verdict.passed() else {
+        let key = &args.key;
+        return Err(CliError::new(exit::FAILED, format!("{key}: {}", verdict.detail()))
+            .next("Nothing is recorded: nobody knows what it would have said. Try again with a longer --timeout, or say --pass or --fail.")
+            .answer(serde_json::to_value(&view).unwrap_or_default()));
+    };
+    let view = send(context, &args.key, (passed, &verdict))?;
     if !view.duplicate {
         let details = json!({"detail": view.verify_detail, "agent": context.agent});
         Record::open(context).step(&args.key, &view.status, details);

@@ -1,0 +1,69 @@
+//! What `heddle doctor` says about the effects of a home: what a start would refuse, it says as well.
+
+use std::path::Path;
+
+use heddle_registrar::storage::sqlite::lacks;
+use heddle_store::had_effects;
+use heddle_wire::ipc::Finding;
+
+use super::look::{bytes, fine, wrong};
+use crate::effects::PolicyFile;
+
+pub(super) fn findings(home: &Path) -> Vec<Finding> {
+    let found = lost(home).into_iter().chain(unfit(home)).chain(older(home));
+    found.chain([policy(home)]).collect()
+}
+
+/// Something that keeps used keys used is gone from the file: a daemon does not start with it.
+pub(super) fn unfit(home: &Path) -> Option<Finding> {
+    if bytes(home, "effects.db") == 0 {
+        return None;
+    }
+    // A file that cannot be read is told of as damaged.
+    let lacks = lacks(&home.join("effects.db")).ok()?;
+    let names = lacks.join(", ");
+    (!lacks.is_empty()).then(|| {
+        wrong(
+            "effects.db as it was made",
+            format!("REPLAY_SURFACE_NOT_FIT: it is without {names}; `heddle up` does not start with it"),
+            "Somebody has changed the file by hand. Put effects.db back from a copy of the stopped home.",
+        )
+    })
+}
+
+fn policy(home: &Path) -> Finding {
+    let file = home.join("effects.toml");
+    match PolicyFile::new(file.clone()).trouble() {
+        Some(trouble) => wrong(
+            "effects.toml",
+            trouble,
+            "Mend the file; every [[rule]] needs `operation` and `approval`. It is read at the next question, without a restart.",
+        ),
+        None if !file.exists() => fine(
+            "effects.toml",
+            "there is none: a person approves every effect that an agent asks for",
+        ),
+        None => fine("effects.toml", "it can be read"),
+    }
+}
+
+/// The store remembers that effects were decided about here, or the locks of their runners lie here; without their file
+/// nobody knows which. A daemon does not start.
+pub(super) fn lost(home: &Path) -> Option<Finding> {
+    let was_used = home.join("effects").exists() || had_effects(&home.join("data.db")).is_some();
+    let is_lost = bytes(home, "effects.db") == 0 && was_used;
+    is_lost.then(|| {
+        wrong(
+            "effects.db",
+            "it is missing or empty, but this home has decided about effects".to_owned(),
+            crate::effects::LOST_NEXT,
+        )
+    })
+}
+
+/// Another store than the newest one: the daemon starts with it, and decides about no effect.
+fn older(home: &Path) -> Option<Finding> {
+    let older = crate::effects::older(home).filter(|_| bytes(home, "effects.db") > 0)?;
+    let check = "effects.db and what is remembered of it";
+    Some(wrong(check, older, crate::effects::OLDER_NEXT))
+}

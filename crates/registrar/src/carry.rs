@@ -1,0 +1,244 @@
+//! The rows of a mesh on their way from one authority to the next, when the mesh moves: as text, in an order that
+//! stays, so that a place in it is a number.
+//!
+//! Names go with it: what a home calls `planner`, the broker of a team calls `@alice/planner`. The receipts of the
+//! registrations stay as they are, byte for byte (RG-03).
+
+use heddle_core::clock::WallMs;
+use heddle_core::fingerprint::hex;
+use serde::{Deserialize, Serialize};
+
+use crate::binding::ReplayKey;
+use crate::policy::AUTO;
+use crate::rows::{
+    AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
+};
+
+/// What is written together or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Unit {
+    Consumed {
+        consume: ConsumeRow,
+        registration: RegistrationRow,
+    },
+    Step {
+        /// The consumption that it belongs to: a step of another effect under the same key is none of this one.
+        of: ReplayKey,
+        row: StepRow,
+    },
+    Envelope(EnvelopeRow),
+    Decision(DecisionRow),
+    Call(CallRow),
+    Audit(AuditRow),
+}
+
+/// A stretch of a mesh's units.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// How many came before it.
+    pub from: u64,
+    pub units: Vec<Unit>,
+    /// Nothing comes after it: from now on whoever took it decides.
+    pub is_last: bool,
+    pub at: WallMs,
+}
+
+/// How much of a mesh was taken over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Taken {
+    pub through: u64,
+    pub is_whole: bool,
+    /// Of this part: units that were not written, because something else stands in their place.
+    pub skipped: u64,
+}
+
+impl Part {
+    /// Whether it comes right behind what was taken. Everything else is answered with how far that is, and leaves
+    /// nothing behind: whoever carries goes on from there.
+    pub fn is_next(&self, taken: &Taken) -> bool {
+        let is_something = self.is_last || !self.units.is_empty();
+        is_something && !taken.is_whole && self.from == taken.through
+    }
+
+    pub(crate) fn through(&self) -> u64 {
+        self.from + self.units.len() as u64
+    }
+
+    /// What the chain says of it, beside its rows.
+    pub(crate) fn said(&self) -> String {
+        format!(
+            "taken over {}..{} {}",
+            self.from,
+            self.through(),
+            self.is_last
+        )
+    }
+}
+
+impl Unit {
+    pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
+        serde_json::from_str(text)
+    }
+
+    pub fn to_text(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
+    }
+
+    /// The rows that are decided by; a line of the audit is none.
+    pub fn rows(&self) -> Vec<Row> {
+        match self.clone() {
+            Self::Consumed {
+                consume,
+                registration,
+            } => vec![Row::Consume(consume), Row::Registration(registration)],
+            Self::Step { row, .. } => vec![Row::Step(row)],
+            Self::Envelope(row) => vec![Row::Envelope(row)],
+            Self::Decision(row) => vec![Row::Decision(row)],
+            Self::Call(row) => vec![Row::Call(row)],
+            Self::Audit(_) => Vec::new(),
+        }
+    }
+
+    /// With the names that the mailboxes of this member have elsewhere.
+    #[must_use]
+    pub fn of_member(mut self, member: &str) -> Self {
+        let name = match &mut self {
+            Self::Consumed { .. } => return self,
+            Self::Step { row, .. } => &mut row.by,
+            Self::Envelope(row) => &mut row.requested_by,
+            Self::Decision(row) => &mut row.by,
+            Self::Call(row) => &mut row.caller,
+            Self::Audit(row) => &mut row.by,
+        };
+        let is_everybodys = name.starts_with('@') || name.is_empty() || name == AUTO;
+        if !is_everybodys {
+            *name = format!("@{member}/{name}");
+        }
+        self
+    }
+}
+
+/// Digests as text.
+pub(crate) mod in_hex {
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(crate) fn serialize<S: Serializer>(bytes: &[u8; 32], to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&super::hex(bytes))
+    }
+
+    pub(crate) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<[u8; 32], D::Error> {
+        let text = String::deserialize(from)?;
+        super::unhex(&text).ok_or_else(|| de::Error::custom("no digest of 32 bytes in hex"))
+    }
+}
+
+/// 32 bytes, as [`hex`] writes them.
+pub fn unhex(text: &str) -> Option<[u8; 32]> {
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..64).step_by(2).map(byte).collect();
+    bytes?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::authority::NonceHash;
+    use crate::binding::Effect;
+    use crate::rows::{Grant, Purpose, Ruling, Step};
+
+    fn units() -> Vec<Unit> {
+        let effect = Effect::new("k", "deploy", "prod", "", "").unwrap();
+        let (key, at) = (effect.key.clone(), WallMs(7));
+        let replay_key = effect.replay_key("env_1");
+        let nonce = NonceHash([3; 32]);
+        let step = |by: &str| StepRow {
+            key: key.clone(),
+            round: 1,
+            step: Step::Started { command_hash: None },
+            attempt_id: "a".into(),
+            nonce: None,
+            by: by.into(),
+            at,
+        };
+        let granted = |by: &str| DecisionRow {
+            envelope_id: "env_1".into(),
+            seq: 1,
+            ruling: Ruling::Approved,
+            grant: Some(Grant {
+                nonce,
+                purpose: Purpose::Register,
+                not_before: at,
+                expires_at: at,
+            }),
+            by: by.into(),
+            at,
+        };
+        vec![
+            Unit::Consumed {
+                consume: ConsumeRow {
+                    effect: effect.clone(),
+                    approval: "env_1".into(),
+                    replay_key,
+                    nonce,
+                    attempt_id: "a".into(),
+                    consumed_at: at,
+                    horizon_until: at,
+                },
+                registration: RegistrationRow {
+                    key: key.clone(),
+                    registration_id: "reg".into(),
+                    receipt: "{\"registered_by\":\"planner\"}".into(),
+                    registered_at: at,
+                },
+            },
+            Unit::Step {
+                of: replay_key,
+                row: step("planner"),
+            },
+            Unit::Step {
+                of: replay_key,
+                row: step("@bob/coder"),
+            },
+            Unit::Decision(granted(AUTO)),
+            Unit::Call(CallRow {
+                caller: "planner".into(),
+                id: "c".into(),
+                fingerprint: [9; 32],
+                key,
+                at,
+            }),
+        ]
+    }
+
+    #[test]
+    fn a_unit_survives_the_way_and_only_names_of_the_home_change() {
+        for unit in units() {
+            let text = unit.to_text().unwrap();
+            assert_eq!(Unit::parse(&text).unwrap(), unit, "{text}");
+            let named = unit.clone().of_member("alice").to_text().unwrap();
+            let is_ours = text.contains("\"planner\"") && !text.contains("registered_by");
+            assert_eq!(named.contains("@alice/planner"), is_ours, "{named}");
+            assert_eq!(named == text, !is_ours, "{named}");
+            // A second time nothing changes: the names are everybody's by then.
+            let again = unit.clone().of_member("alice").of_member("eve");
+            assert_eq!(again.to_text().unwrap(), named);
+        }
+    }
+
+    #[test]
+    fn what_is_no_unit_is_refused() {
+        let good = units()[0].to_text().unwrap();
+        let longer = good.replacen("\"approval\"", "\"more\":1,\"approval\"", 1);
+        let short = good.replacen(&hex(&[3; 32]), "03", 1);
+        let control = good.replacen("\"k\"", "\"k\\u0000\"", 1);
+        for bad in ["", "{}", "null", "[]", &longer, &short, &control] {
+            assert!(Unit::parse(bad).is_err(), "{bad}");
+        }
+        assert_eq!(unhex(&"é".repeat(32)), None);
+        assert_eq!(unhex(&hex(&[0xab; 32])), Some([0xab; 32]));
+    }
+}

@@ -1,0 +1,70 @@
+//! The chain in this schema: its end, its links, its seal. Whoever writes stands in line for its end.
+
+use heddle_core::ids::MeshId;
+use tokio_postgres::{Row as SqlRow, Transaction};
+
+use crate::chain::{Link, Seal};
+use crate::rows::Row;
+use crate::storage::error::StorageError;
+use crate::storage::stored;
+
+type Answer<T> = Result<T, StorageError>;
+
+/// IMPORTANT: the last lock of every transaction, so that nobody who has it waits for anybody.
+const LINE_UP: &str =
+    "SELECT pg_advisory_xact_lock(hashtextextended('chain of ' || current_schema(), 7264517))";
+const HEAD: &str = "SELECT seq, digest FROM effect_chain ORDER BY seq DESC LIMIT 1";
+const AT: &str = "SELECT seq, digest FROM effect_chain WHERE seq = $1";
+const SEAL: &str = "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
+const APPEND: &str = "INSERT INTO effect_chain (seq, digest, seal) VALUES ($1, $2, $3)";
+
+fn link(row: &SqlRow) -> Answer<Link> {
+    stored::link((row.try_get(0)?, row.try_get(1)?))
+}
+
+pub(super) async fn head(transaction: &Transaction<'_>) -> Answer<Option<Link>> {
+    let found = transaction.query_opt(HEAD, &[]).await?;
+    found.as_ref().map(link).transpose()
+}
+
+pub(super) async fn has(transaction: &Transaction<'_>, seen: Option<Link>) -> Answer<bool> {
+    let Some(seen) = seen else {
+        return Ok(true);
+    };
+    let seq = i64::try_from(seen.seq).unwrap_or(i64::MAX);
+    let found = transaction.query_opt(AT, &[&seq]).await?;
+    Ok(found.as_ref().map(link).transpose()? == Some(seen))
+}
+
+pub(super) async fn seal(transaction: &Transaction<'_>) -> Answer<Option<Seal>> {
+    let found = transaction.query_opt(SEAL, &[]).await?;
+    let seal = found.map(|row| stored::seal(row.try_get(0)?));
+    seal.transpose()
+}
+
+/// What a link stands for.
+pub(super) struct Linked<'a> {
+    pub(super) mesh: Option<MeshId>,
+    pub(super) rows: &'a [Row],
+    pub(super) more: &'a [u8],
+    pub(super) seal: Option<Seal>,
+}
+
+/// IMPORTANT: in the transaction of what it stands for, and as its last statement.
+pub(super) async fn append(
+    transaction: &Transaction<'_>,
+    expected: Option<Link>,
+    linked: &Linked<'_>,
+) -> Answer<Link> {
+    transaction.execute(LINE_UP, &[]).await?;
+    if !has(transaction, expected).await? {
+        return Err(StorageError::WentBack);
+    }
+    let last = head(transaction).await?;
+    let next = Link::after(last.as_ref(), linked.mesh, linked.rows, linked.more);
+    let seq = i64::try_from(next.seq).unwrap_or(i64::MAX);
+    let seal = linked.seal.map(|seal| seal.0.to_vec());
+    let digest = next.digest.to_vec();
+    transaction.execute(APPEND, &[&seq, &digest, &seal]).await?;
+    Ok(next)
+}
