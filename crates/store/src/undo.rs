@@ -34,15 +34,6 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
-        name: "outbox_insert",
-        needed: "SELECT 0",
-        sql: "CREATE TRIGGER outbox_begins_pending BEFORE INSERT ON outbox
-            WHEN NEW.status <> 'pending'
-            BEGIN
-                SELECT RAISE(ABORT, 'an outbox row begins as pending');
-            END",
-    },
-    WayBack {
         name: "outbox_lost",
         needed: "SELECT EXISTS (SELECT 1 FROM outbox_lost)",
         sql: "DROP TABLE outbox_lost; DROP TABLE outbox_reach",

@@ -102,37 +102,3 @@ fn mentions_text(mentions: &[String]) -> Result<Cow<'static, str>, StoreError> {
         .map(Cow::Owned)
         .map_err(|error| StoreError::Corrupt(format!("mentions cannot be written: {error}")))
 }
-
-#[cfg(test)]
-mod tests {
-    use heddle_sqlite::Migration;
-
-    use super::*;
-    use crate::schema::MIGRATIONS;
-
-    /// A trigger on insert would cost a statement journal for each accept, so the statements say it themselves.
-    #[test]
-    fn ob_09_a_row_begins_as_pending_by_the_words_of_every_statement_that_inserts_one() {
-        for sql in [INSERT, INSERT_IF_FREE] {
-            assert!(sql.contains("?8, 'pending', ?9"), "{sql}");
-        }
-        let connection = Connection::open_in_memory().unwrap();
-        for Migration { sql, .. } in MIGRATIONS {
-            connection.execute_batch(sql).unwrap();
-        }
-        let triggers: Vec<String> = connection
-            .prepare(
-                "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'outbox'",
-            )
-            .unwrap()
-            .query_map([], |row| row.get(0))
-            .unwrap()
-            .collect::<Result<_, _>>()
-            .unwrap();
-        assert!(
-            triggers.contains(&"outbox_moves".to_owned()),
-            "{triggers:?}"
-        );
-        assert!(!triggers.contains(&"outbox_begins_pending".to_owned()));
-    }
-}
