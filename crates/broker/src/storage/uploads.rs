@@ -248,17 +248,22 @@ pub(super) fn staged(kept: Option<Upload>, id: OpId, part: &UploadPart) -> Todo 
     })
 }
 
-/// What becomes of the mesh's snapshot with a step of a commit (`None` inside: nothing); `None` while it has to wait.
+/// Somebody else's snapshot is open.
+pub(super) struct HasToWait;
+
+/// What becomes of the mesh's snapshot with a step of a commit.
 pub(super) fn fence(
     open: Option<Kept>,
     (id, by): (OpId, MemberId),
     next: HistoryId,
     has_more: bool,
-) -> Option<Option<Kept>> {
+) -> Result<Option<Kept>, HasToWait> {
     if has_more {
-        hidden(open, id, by, before(next)).map(Some)
+        hidden(open, id, by, before(next))
+            .map(Some)
+            .ok_or(HasToWait)
     } else {
-        Some(snapshots::committed(open, id, by).1)
+        Ok(snapshots::committed(open, id, by).1)
     }
 }
 

@@ -33,6 +33,10 @@ pub(crate) struct Live {
 
 /// What the broker can beyond what every broker must.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "features that are offered or not, each by itself"
+)]
 pub(crate) struct Offers {
     /// It passes bytes of files from one member to another.
     pub(crate) blobs: bool,

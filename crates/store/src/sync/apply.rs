@@ -435,7 +435,7 @@ mod tests {
     fn an_op_is_applied_by_few_statements() {
         let mut connection = waiting(&keys(100));
         let mask = TraceEventCodes::SQLITE_TRACE_STMT;
-        connection.trace_v2(mask, Some(count));
+        connection.trace_v2(mask, Some(count)).unwrap();
         let report = apply(&connection, MESH, 100, WallMs(9)).unwrap();
         assert_eq!((report.applied, report.more), (100, true));
         let statements = STATEMENTS.with(Cell::get);

@@ -44,7 +44,7 @@ impl Tables {
             births.insert(newest, kept.age);
         }
         let old = births.iter().filter(|(_, born)| **born < births_from);
-        if let Some(last) = old.map(|(place, _)| *place).last() {
+        if let Some(last) = old.map(|(place, _)| *place).next_back() {
             births.retain(|place, _| *place >= last);
         }
         kept.age

@@ -53,7 +53,7 @@ fn commit(
         epoch: tables.epoch,
         seq: tables.next_seq,
     };
-    let Some(fence) = fence(tables.snapshot, (id, by), next, has_more) else {
+    let Ok(fence) = fence(tables.snapshot, (id, by), next, has_more) else {
         return Ok(UploadVerdict::Waits);
     };
     let mut outcome = Outcome::of(upload.shown);

@@ -203,7 +203,7 @@ async fn commit(
     let (through, messages) = page(tx, which, end, upload.shown.is_some()).await?;
     let has_more = has_rows_behind(tx, which, through).await?;
     let open = snapshots::find(tx, which.mesh).await?;
-    let Some(fence) = fence(open, (which.id, which.by), next, has_more) else {
+    let Ok(fence) = fence(open, (which.id, which.by), next, has_more) else {
         return Ok(UploadVerdict::Waits);
     };
     let mut outcome = Outcome::of(upload.shown);

@@ -213,7 +213,7 @@ impl Room<'_> {
         let (through, messages) = self.page(end, upload.shown.is_some())?;
         let has_more = self.has_rows_behind(through)?;
         let open = snapshots::find(self.connection, self.mesh)?;
-        let Some(fence) = fence(open, (id, self.by), next, has_more) else {
+        let Ok(fence) = fence(open, (id, self.by), next, has_more) else {
             return Ok(UploadVerdict::Waits);
         };
         let mut outcome = Outcome::of(upload.shown);

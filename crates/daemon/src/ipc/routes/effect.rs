@@ -64,7 +64,9 @@ async fn change<T: DeserializeOwned>(
     let id = from_wire::client_message_id(header.as_deref(), None)?;
     let (mesh, agent) = call.scope();
     let id = id.map(|id| id.to_string());
-    shown(asked(ipc, (mesh.as_deref(), agent.as_deref()), id, call).await?)
+    // Boxed: it holds whole calls between a home and a broker, and eight routes would each hold it.
+    let asked = Box::pin(asked(ipc, (mesh.as_deref(), agent.as_deref()), id, call));
+    shown(asked.await?)
 }
 
 pub(super) async fn request(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {

@@ -253,7 +253,6 @@ fn lost_words(lost: &LostView, id: &str) -> String {
         "sent" if lost.reason.is_empty() => {
             format!("it was sent again under its id at {}", lost.at)
         }
-        "sent" => lost.reason.clone(),
         "refused" => format!("sent again, and refused: {}", lost.reason),
         _ => lost.reason.clone(),
     };
