@@ -86,7 +86,9 @@ impl Homes {
         let guest = Product::start(binary, &self.guest).await?;
         let invited = cli(binary, &self.host, &["mesh", "invite", "--json"])?;
         let link = invited["link"].as_str().unwrap_or_default().to_owned();
-        let join = ["mesh", "join", &link, "--as", GUEST_MESH, "--json"];
+        let join = [
+            "mesh", "join", &link, "--as", GUEST_MESH, "--name", "guest", "--json",
+        ];
         cli(binary, &self.guest, &join)?;
         guest.stop().await?;
         host.stop().await
@@ -237,7 +239,7 @@ async fn ready_round(product: &Product, figures: &mut Figures) -> Outcome<()> {
     }
     let found = http.ask(&request).await?.json()?;
     let is_ready = |task: &Value| task["ready"] == true;
-    let tasks = found["tasks"].as_array();
+    let tasks = found["items"].as_array();
     if !tasks.is_some_and(|tasks| !tasks.is_empty() && tasks.iter().all(is_ready)) {
         return Err(BenchError::new("nothing is ready"));
     }
