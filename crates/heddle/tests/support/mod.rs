@@ -113,8 +113,12 @@ impl Home {
     }
 
     pub fn try_up(&self) -> Result<Daemon, Ran> {
-        let mut child = self
-            .command(&["up", "--json"])
+        self.try_up_by(self.command(&["up", "--json"]))
+    }
+
+    /// The same by a command that becomes it.
+    pub fn try_up_by(&self, mut command: Command) -> Result<Daemon, Ran> {
+        let mut child = command
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
