@@ -135,6 +135,18 @@ pub fn over_age(age: Duration, max_age_hours: u32) -> Option<Duration> {
     age.checked_sub(Duration::from_secs(u64::from(max_age_hours) * 3600))
 }
 
+/// Whether a row that was sent before may be sent to a broker that has forgotten its id by now: then it would be taken for a
+/// new one. By the wall clock, because a machine that was off is just the case (ADR 7); so it is only ever counted.
+pub fn may_be_forgotten(
+    attempts: u32,
+    enqueued_at: WallMs,
+    now: WallMs,
+    max_age_hours: Option<u32>,
+) -> bool {
+    let waited_ms = now.0.saturating_sub(enqueued_at.0);
+    attempts > 0 && max_age_hours.is_some_and(|hours| waited_ms > i64::from(hours) * 3_600_000)
+}
+
 /// The reason of a row that died of age, and that the broker does not have.
 pub const MAX_AGE: &str = "max_age";
 /// The reason of a row that died of age while the broker could not be asked: it may have arrived (C32).
@@ -307,5 +319,19 @@ mod tests {
         let unknown = death_by_age(LastLook::Unreachable, 144);
         assert!(is_outcome_unknown(unknown.as_deref()));
         assert!(!is_outcome_unknown(None));
+    }
+
+    #[test]
+    fn only_a_retry_after_the_max_age_may_meet_a_broker_that_forgot() {
+        const DAY_MS: i64 = 24 * 3_600_000;
+        let born = WallMs(1_000);
+        let after = |days: i64| WallMs(born.0 + days * DAY_MS);
+        assert!(may_be_forgotten(1, born, after(7), Some(144)));
+        assert!(!may_be_forgotten(1, born, after(6), Some(144)));
+        // Never sent: no broker has an id to forget. Never agreed: no broker knows any.
+        assert!(!may_be_forgotten(0, born, after(7), Some(144)));
+        assert!(!may_be_forgotten(1, born, after(7), None));
+        // A clock that was set back.
+        assert!(!may_be_forgotten(1, born, WallMs(0), Some(144)));
     }
 }

@@ -5,7 +5,8 @@
 
 use heddle_core::limits::EVENTS_WAITING_MAX;
 use heddle_wire::ipc::{
-    EVENT_FILE_SHARED, EVENT_OUTBOX_PRESSURE_HIGH, FileSharedEvent, PressureEvent,
+    EVENT_FILE_SHARED, EVENT_OUTBOX_PRESSURE_EASED, EVENT_OUTBOX_PRESSURE_HIGH, FileSharedEvent,
+    PressureEvent,
 };
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -18,8 +19,10 @@ pub(crate) enum Event {
     Connected { mesh: String, broker: String },
     /// The link to a mesh's broker is gone; it is being made again.
     Disconnected { mesh: String, why: String },
-    /// The outbox fills its disk budget.
+    /// The outbox fills its disk budget: 80, 95 or 100 % of it.
     OutboxPressureHigh(PressureEvent),
+    /// It is below one of those again.
+    OutboxPressureEased(PressureEvent),
     /// A file was shared, here or by an op from elsewhere.
     FileShared(FileSharedEvent),
 }
@@ -31,6 +34,7 @@ impl Event {
             Self::Connected { .. } => "connected",
             Self::Disconnected { .. } => "disconnected",
             Self::OutboxPressureHigh(_) => EVENT_OUTBOX_PRESSURE_HIGH,
+            Self::OutboxPressureEased(_) => EVENT_OUTBOX_PRESSURE_EASED,
             Self::FileShared(_) => EVENT_FILE_SHARED,
         }
     }

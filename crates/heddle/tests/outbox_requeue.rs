@@ -189,6 +189,35 @@ fn dr_12_dr_13_a_chain_of_three_is_shown_whole_and_every_old_id_stays_buried() {
     }
 }
 
+/// CONTRACT: a call whose answer was lost is repeated with its key, and gets that answer.
+#[test]
+fn a_requeue_with_a_key_is_answered_the_same_again_and_sends_once() {
+    let (broker, _home, daemon) = on_stub();
+    rich_dead(&broker, &daemon);
+    let path = "/v1/outbox/rich/requeue";
+    let ask = |key: &str, body: &str| {
+        let headers = [
+            ("Idempotency-Key", key),
+            ("content-type", "application/json"),
+        ];
+        daemon.http.request("POST", path, &headers, body).unwrap()
+    };
+    let first = ask("again", "{}").expect(200);
+    assert_eq!(first["new"]["client_message_id"], "again");
+    wait_for(&daemon, "again", "done");
+    let second = ask("again", "{}").expect(200);
+    for row in ["old", "new"] {
+        assert_eq!(second[row]["id"], first[row]["id"], "{second}");
+    }
+    assert_eq!(broker.sends_of("again").len(), 1);
+    // The same key for something else, and another key for the same row, change nothing.
+    ask("again", r#"{"patch_payload": {"message": "other"}}"#).expect(409);
+    ask("another", "{}").expect(409);
+    ask("again", r#"{"new_client_id": "differs"}"#).expect(400);
+    assert!(broker.sends_of("another").is_empty());
+    assert!(row(&daemon, "rich")["superseded_by"] == first["new"]["id"]);
+}
+
 #[test]
 fn c5_without_the_broker_a_requeue_is_refused_unless_forced() {
     let (home, daemon) = on_nothing("");

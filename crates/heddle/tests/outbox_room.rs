@@ -209,6 +209,15 @@ fn c47_a_full_budget_says_so_refuses_new_ids_only_and_recovers_by_draining() {
     assert!(events.any(|line| line == "event: outbox_pressure_high"));
     let data = events.next().unwrap();
     assert!(data.contains("\"limit_bytes\":1048576"), "{data}");
+    // Each step is told: 80 %, then 95 % or more, where sends are refused.
+    let is_refusing = |line: &str| {
+        line.contains("\"level\":\"refusing\"") || line.contains("\"level\":\"inbound_only\"")
+    };
+    if !is_refusing(&data) {
+        assert!(events.any(|line| line == "event: outbox_pressure_high"));
+        let data = events.next().unwrap();
+        assert!(is_refusing(&data), "{data}");
+    }
     daemon.wait_log("outbox_pressure_high");
     assert!(metric(&daemon, "heddle_outbox_pressure_high_total") >= 1.0);
     let status = daemon.http.get("/v1/status").expect(200);
@@ -239,6 +248,9 @@ fn c47_a_full_budget_says_so_refuses_new_ids_only_and_recovers_by_draining() {
         let status = daemon.http.get("/v1/status").expect(200);
         status["degraded"].as_array().unwrap().is_empty()
     });
+    // And so is the way back, down to the last step.
+    assert!(events.any(|line| line == "event: outbox_pressure_eased"));
+    assert!(events.any(|line| line.contains("\"level\":\"fine\"")));
     // Which rows gave their payloads back depends on the order of their retries; the ids stay known.
     let is_pruned = |id: &String| row(&daemon, id)["pruned"] == true;
     let mut ids = (0..sent).map(|n| format!("m{n}"));

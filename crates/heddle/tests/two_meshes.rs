@@ -1,6 +1,6 @@
 //! Brokers that hang, in every way a broker can, beside one that works: the order of events, no clock.
 //!
-//! A broker that refuses connections is in `outbox.rs`.
+//! A broker that refuses connections is in `outbox_meshes.rs`.
 #![cfg(test)]
 
 mod support;

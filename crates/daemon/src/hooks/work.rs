@@ -170,7 +170,8 @@ impl Worker {
                 let mesh = Some(file.mesh.clone());
                 self.happened(policy, ON_FILE_SHARE, mesh, json!({"file": file}));
             }
-            Ok(Event::OutboxPressureHigh(_)) | Err(RecvError::Closed) => {}
+            Ok(Event::OutboxPressureHigh(_) | Event::OutboxPressureEased(_))
+            | Err(RecvError::Closed) => {}
             Err(RecvError::Lagged(missed)) => {
                 tracing::warn!(missed, "events came faster than hooks could be told");
             }

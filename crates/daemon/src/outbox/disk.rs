@@ -352,15 +352,8 @@ pub(crate) async fn refresh(shared: &Shared) {
     #[allow(clippy::cast_precision_loss)]
     metrics::gauge!("heddle_outbox_disk_used_bytes").set(used as f64);
     metrics::gauge!("heddle_outbox_disk_pressure").set(f64::from(level.index()));
-    if level > before && before == Pressure::Fine {
-        say_high(shared, level, used, limit);
-    } else if level != before {
-        tracing::warn!(
-            level = level.as_str(),
-            used,
-            limit,
-            "the outbox's disk pressure has changed"
-        );
+    if level != before {
+        say(shared, (before, level), used, limit);
     }
 }
 
@@ -385,16 +378,25 @@ async fn held_by_outbox(shared: &Shared) -> Result<BTreeMap<MeshId, u64>, StoreE
     Ok(held)
 }
 
-fn say_high(shared: &Shared, level: Pressure, used: u64, limit: u64) {
-    metrics::counter!("heddle_outbox_pressure_high_total").increment(1);
-    tracing::warn!(level = level.as_str(), used, limit, "outbox_pressure_high");
+/// Every step is an event, up and down, so that whoever was told of the trouble is told of its end.
+fn say(shared: &Shared, (before, level): (Pressure, Pressure), used: u64, limit: u64) {
+    if before == Pressure::Fine {
+        metrics::counter!("heddle_outbox_pressure_high_total").increment(1);
+    }
     let event = PressureEvent {
         level: level.as_str().to_owned(),
         used_bytes: used,
         limit_bytes: limit,
         detail: shared.disk.degraded().unwrap_or_default(),
     };
-    shared.events.publish(Event::OutboxPressureHigh(event));
+    let event = if level > before {
+        Event::OutboxPressureHigh(event)
+    } else {
+        Event::OutboxPressureEased(event)
+    };
+    let name = event.name();
+    tracing::warn!(level = level.as_str(), used, limit, "{name}");
+    shared.events.publish(event);
 }
 
 /// Empties payloads of delivered rows, as many as one look may.

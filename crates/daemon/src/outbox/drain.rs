@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use heddle_core::age::may_be_forgotten;
 use heddle_core::backoff::backoff;
 use heddle_core::drain::{BrokerAnswer, RowMove, drain};
 use heddle_core::error_code::ErrorCode;
@@ -160,6 +161,7 @@ pub(crate) async fn transmit(
     for mut row in rows {
         match item(&mut row) {
             Ok(item) => {
+                note_late(shared, mesh, &row);
                 items.push(item);
                 sent.push(row);
             }
@@ -204,6 +206,16 @@ pub(crate) async fn transmit(
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;
     end
+}
+
+/// v6 §4.12: the retry goes out, because the row is not over age on the clock that counts; a broker that has
+/// forgotten the id makes a second message of it, and somebody should be able to see why.
+fn note_late(shared: &Shared, mesh: &MeshState, row: &DueRow) {
+    let now = shared.clock.wall();
+    if may_be_forgotten(row.attempts, row.enqueued_at, now, mesh.max_age_hours()) {
+        metrics::counter!("heddle_daemon_retry_after_dedupe_expired_total").increment(1);
+        tracing::warn!(id = %row.client_message_id, "sent again after the time for which the broker promised to remember it");
+    }
 }
 
 /// What v6 §4.5 asks to be told of a duplicate.

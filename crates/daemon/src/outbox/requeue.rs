@@ -30,8 +30,14 @@ pub(crate) async fn requeue(
     shared: &Shared,
     mesh: &MeshState,
     old: OutboxRow,
+    new_id: Option<ClientMessageId>,
     body: RequeueBody,
 ) -> Result<Outcome, Problem> {
+    if let Some(id) = &new_id
+        && let Some(before) = answered_before(shared, &old, id, &body).await?
+    {
+        return Ok(before);
+    }
     if old.kind == EnvelopeKind::Op {
         return Err(from_wire::invalid(
             "a change to the data keeps its id, so it cannot be requeued".to_owned(),
@@ -46,12 +52,7 @@ pub(crate) async fn requeue(
     if let Some(problem) = shared.disk.refusal_for(Pressure::InboundOnly) {
         return Err(problem);
     }
-    let new_id = match &body.new_client_id {
-        Some(text) => {
-            ClientMessageId::parse(text).map_err(|error| from_wire::invalid(error.to_string()))?
-        }
-        None => ClientMessageId::minted(shared.ids.ulid()),
-    };
+    let new_id = new_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
     if old.payload.is_empty() {
         return only_look(shared, mesh, &old).await;
     }
@@ -87,6 +88,42 @@ pub(crate) async fn requeue(
         )),
         Requeued::Unknown => Err(Problem::new(ErrorCode::NotFound, "the row is gone")),
     }
+}
+
+/// The answer to a requeue whose answer was lost: who names the new id gets the same again, and moves nothing.
+async fn answered_before(
+    shared: &Shared,
+    old: &OutboxRow,
+    new_id: &ClientMessageId,
+    body: &RequeueBody,
+) -> Result<Option<Outcome>, Problem> {
+    if old.status == OutboxStatus::Done {
+        // It had arrived, or has since.
+        let old = old.clone();
+        return Ok(Some(Outcome { old, new: None }));
+    }
+    let Some(successor) = old.superseded_by else {
+        return Ok(None);
+    };
+    let new = find_row(shared, successor).await?;
+    if new.client_message_id != *new_id {
+        return Ok(None);
+    }
+    if !old.payload.is_empty() {
+        let request = from_wire::send_request(&patched(old, body.patch_payload.clone())?)?;
+        if request_fingerprint(&request) != new.request_fingerprint {
+            return Err(Problem::new(
+                ErrorCode::IdempotencyKeyReused,
+                "the row was requeued under this id with another payload; nothing was changed",
+            )
+            .next("Look at what was sent with `heddle daemon outbox inspect`; requeue that row if it is to be sent anew."));
+        }
+    }
+    let old = old.clone();
+    Ok(Some(Outcome {
+        old,
+        new: Some(new),
+    }))
 }
 
 fn not_requeueable(status: OutboxStatus) -> Problem {

@@ -51,8 +51,8 @@ pub use mesh::{
     MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, MeshView,
 };
 pub use outbox::{
-    AttemptView, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow, PressureEvent, PruneAnswer,
-    PruneBody, RequeueAnswer, RequeueBody,
+    AttemptView, EVENT_OUTBOX_PRESSURE_EASED, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow,
+    PressureEvent, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody,
 };
 pub use queue::{
     LeasedBody, QueueItem, QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody,

@@ -56,10 +56,12 @@ pub struct AttemptView {
 
 /// The event that says that the outbox's disk is filling up, with a [`PressureEvent`].
 pub const EVENT_OUTBOX_PRESSURE_HIGH: &str = "outbox_pressure_high";
+/// The event that says that it has room again, with a [`PressureEvent`].
+pub const EVENT_OUTBOX_PRESSURE_EASED: &str = "outbox_pressure_eased";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PressureEvent {
-    /// `high`, `refusing` or `inbound_only`.
+    /// Where it stands now: `fine`, `high`, `refusing` or `inbound_only`.
     pub level: String,
     pub used_bytes: u64,
     pub limit_bytes: u64,

@@ -16,7 +16,7 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
-use super::send::agent;
+use super::send::{agent, idempotency_key};
 use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
@@ -190,11 +190,14 @@ pub(super) async fn requeue(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     let (parts, incoming) = request.into_parts();
     let query: FindQuery = body::query(&parts)?;
     let body: RequeueBody = body::read(&parts, incoming).await?;
+    // The new id is what makes a second call the same one.
+    let key = idempotency_key(&parts.headers)?;
+    let new_id = from_wire::client_message_id(key.as_deref(), body.new_client_id.as_deref())?;
     let old = find(&ipc, &id, &query).await?;
     let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == old.mesh);
     let mesh =
         mesh.ok_or_else(|| Problem::new(ErrorCode::UnknownMesh, "the row's mesh is gone"))?;
-    let outcome = requeue::requeue(&ipc.shared, mesh, old, body).await?;
+    let outcome = requeue::requeue(&ipc.shared, mesh, old, new_id, body).await?;
     ok(&RequeueAnswer {
         old: view(&ipc.shared, &outcome.old),
         new: outcome.new.as_ref().map(|row| view(&ipc.shared, row)),

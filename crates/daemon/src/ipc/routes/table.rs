@@ -179,6 +179,7 @@ fn outbox_rows() -> Vec<Route> {
             outbox::requeue,
             "Retire a row and send its payload under a new id",
         )
+        .with(KEY)
         .asks::<outbox::FindQuery>()
         .takes::<RequeueBody>()
         .gives::<RequeueAnswer>(200),

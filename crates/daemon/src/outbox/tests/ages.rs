@@ -8,6 +8,7 @@ use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::HistoryId;
 use heddle_core::outbox_status::OutboxStatus::{Dead, Done, Pending};
+use metrics_exporter_prometheus::PrometheusBuilder;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
@@ -180,4 +181,45 @@ async fn dr_10_time_between_two_processes_counts_where_it_is_certain() {
         let expected = if dies { Dead } else { Pending };
         assert_eq!(world.row(row).await.status, expected, "{name}");
     }
+}
+
+/// v6 §4.12. On one thread, because the recorder is the thread's.
+#[test]
+fn v6_4_12_v10_4_11_a_retry_after_the_brokers_memory_is_counted_and_a_first_attempt_is_not() {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let handle = recorder.handle();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let count = || {
+        let name = "heddle_daemon_retry_after_dedupe_expired_total ";
+        let text = handle.render();
+        let value = text.lines().find_map(|line| line.strip_prefix(name));
+        value.map_or(0, |value| value.parse::<u64>().unwrap())
+    };
+    metrics::with_local_recorder(&recorder, || {
+        runtime.block_on(async {
+            let folder = TempDir::new().unwrap();
+            let broker = FakeBroker::new();
+            let mut world = start(folder.path(), START, None, 1).await;
+            world.mesh().set_max_age_hours(&world.shared, 144).await;
+            world.accept("sent-before", Priority::Next).await;
+            broker.mood(Mood::HangUp);
+            world.drain(&broker.connect()).await;
+            world.accept("never-sent", Priority::Next).await;
+            assert_eq!(count(), 0);
+            // The machine was off for a week: no clock of ours ran, and the row is not over age.
+            let wall = world.stop().await;
+            world = start(folder.path(), WallMs(wall.0 + 7 * DAY_MS), None, 2).await;
+            world.mesh().set_max_age_hours(&world.shared, 144).await;
+            broker.mood(Mood::Commit);
+            world.pass(1).await;
+            world.drain(&broker.connect()).await;
+            let mut sent = broker.sent();
+            sent.sort();
+            assert!(sent.ends_with(&["sent-before".to_owned()]), "{sent:?}");
+        });
+    });
+    assert_eq!(count(), 1);
 }
