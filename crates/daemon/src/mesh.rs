@@ -166,6 +166,11 @@ impl MeshState {
         self.connector()?.trouble()
     }
 
+    /// Rows of our own broker that do not fit together.
+    pub(crate) fn orphans(&self) -> usize {
+        self.connector().map_or(0, |connector| connector.orphans())
+    }
+
     pub(crate) fn broker_id(&self) -> Option<BrokerId> {
         *lock(&self.broker_id)
     }

@@ -1,6 +1,7 @@
 //! Runs the jobs of a serving broker by the clock.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
@@ -76,7 +77,9 @@ async fn one_round<S: Storage, L: Limiter>(
         tracing::info!(mesh = %swept.name, swept.expired, swept.pruned, swept.counted, swept.uploads, "swept");
     }
     if round.is_multiple_of(CHECK_EVERY_ROUNDS) && claim_check(shared, how).await? {
-        for orphan in orphan_check(storage).await?.orphans {
+        let orphans = orphan_check(storage).await?.orphans;
+        shared.orphans.store(orphans.len(), Ordering::Relaxed);
+        for orphan in orphans {
             tracing::error!(orphan.problem, %orphan.row, "an orphan: run `heddle broker orphan-check`");
         }
         release_check(shared, how).await?;

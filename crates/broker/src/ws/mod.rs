@@ -34,6 +34,7 @@ mod window;
 mod work;
 mod writer;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use heddle_core::clock::{Clock, Ids};
@@ -81,6 +82,8 @@ pub(crate) struct Shared<S, L> {
     broker_id: OnceCell<BrokerId>,
     /// Who decides about effects, if anybody does.
     effects: OnceLock<Arc<dyn EffectAuthority>>,
+    /// Rows that the last check by the clock found not to fit together.
+    pub(crate) orphans: AtomicUsize,
 }
 
 impl<S: Storage, L> Shared<S, L> {
@@ -124,6 +127,7 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             relays: Relays::default(),
             broker_id: OnceCell::new(),
             effects: OnceLock::new(),
+            orphans: AtomicUsize::new(0),
         };
         Self {
             shared: Arc::new(shared),
@@ -138,6 +142,11 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
     /// Names who decides about effects; the first one stays.
     pub fn decided_by(&self, authority: Arc<dyn EffectAuthority>) {
         let _ = self.shared.effects.set(authority);
+    }
+
+    /// How many rows the last check by the clock found not to fit together.
+    pub fn orphans(&self) -> usize {
+        self.shared.orphans.load(Ordering::Relaxed)
     }
 
     /// The gate, for callers inside this process.

@@ -70,6 +70,11 @@ pub trait Connector: Send + Sync + 'static {
         None
     }
 
+    /// How many rows of a broker of this home's own did not fit together when it last looked.
+    fn orphans(&self) -> usize {
+        0
+    }
+
     /// Whether the broker is this home's own, and hosts what it is told to.
     fn hosts(&self) -> bool {
         false

@@ -273,6 +273,10 @@ impl Connector for InProcess {
         self.reach.trouble()
     }
 
+    fn orphans(&self) -> usize {
+        self.broker.orphans()
+    }
+
     fn hosts(&self) -> bool {
         true
     }

@@ -83,6 +83,9 @@ pub struct StatusView {
     pub degraded: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskView>,
+    /// Rows of a broker of this home's own that did not fit together at its last check.
+    #[serde(default)]
+    pub orphans: usize,
     /// Meshes whose data is in the store and that `config.toml` does not name: they are not served.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unserved: Vec<String>,
@@ -162,6 +165,11 @@ impl StatusView {
                 self.disk.is_some(),
                 Verdict::Degraded,
                 "heddle daemon outbox list",
+            ),
+            (
+                self.orphans > 0,
+                Verdict::Degraded,
+                "heddle broker orphan-check",
             ),
             // Nothing else is wrong: the list says what each of them waits for.
             (

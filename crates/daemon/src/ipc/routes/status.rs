@@ -33,6 +33,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let mut degraded = ipc.shared.degraded();
     degraded.extend(lost_inboxes(&ipc).await?);
     degraded.extend(ipc.effects.trouble());
+    let orphans = orphans(&ipc);
+    degraded.extend(orphans_said(orphans));
     degraded.extend(meshes.iter().filter_map(set_aside));
     degraded.extend(meshes.iter().filter_map(members_lost));
     degraded.extend(meshes.iter().filter_map(|mesh| {
@@ -74,6 +76,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         durability: ipc.durability.to_owned(),
         degraded,
         disk: ipc.shared.disk.view(),
+        orphans,
         unserved,
         version: ipc.version.to_owned(),
         home: Some(ipc.home.display().to_string()),
@@ -117,6 +120,19 @@ async fn mesh_status(ipc: &Ipc, mesh: &MeshState) -> Result<MeshStatus, Problem>
             agents.iter().map(|agent| agent.unread).sum()
         },
         sync: Some(super::sync::view(&ipc.shared, mesh).await?),
+    })
+}
+
+/// One broker of this home's own serves all the meshes that name it.
+fn orphans(ipc: &Ipc) -> usize {
+    let counts = ipc.shared.meshes.iter().map(|mesh| mesh.orphans());
+    counts.max().unwrap_or(0)
+}
+
+fn orphans_said(count: usize) -> Option<String> {
+    let rows = if count == 1 { "row" } else { "rows" };
+    (count > 0).then(|| {
+        format!("{count} {rows} of this home's broker did not fit together at its last check; `heddle broker orphan-check` names them")
     })
 }
 
