@@ -22,6 +22,7 @@ use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
 use crate::membership::{Remembered, Standing};
 use crate::outbox::lost::Forgotten;
+use crate::outbox::window::Window;
 use crate::refusals::Refusals;
 use crate::roster::{Known, Stale};
 use crate::shared::{Shared, lock, read, store_problem, write};
@@ -81,6 +82,8 @@ pub(crate) struct MeshState {
     pub(crate) fetch: Fetch,
     /// Why the broker does not take what waits.
     pub(crate) refusals: Refusals,
+    /// Its budget at the broker.
+    pub(crate) window: Window,
     /// Our store is an earlier copy of itself, as this process found out.
     older: Mutex<Option<Older>>,
     /// There may be something to send again that the broker has lost. A hint: the table is the truth.
@@ -125,6 +128,7 @@ impl MeshState {
             sync: Sync::default(),
             fetch: Fetch::default(),
             refusals: Refusals::default(),
+            window: Window::default(),
             older: Mutex::new(None),
             lost_again: Notify::new(),
             lost_sent: AtomicU64::new(0),

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use heddle_core::drain::{RowMove, drain};
+use heddle_core::drain::{RowMove, Waits, drain};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::MemberId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
@@ -205,6 +205,10 @@ async fn send_again(
     let bounds = (BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
     let mut after = 0;
     loop {
+        // What is new goes first: what was lost has been there once.
+        if mesh.window.left(shared.clock.mono()).is_some() {
+            return Ok(false);
+        }
         let rows = shared.store.lost_rows(id, state, after, bounds).await?;
         let Some(last) = rows.last() else {
             return Ok(true);
@@ -225,7 +229,9 @@ async fn send_again(
             match live.send(items).await {
                 Some(verdicts) if verdicts.len() == sent.len() => {
                     for (row, verdict) in sent.iter().zip(verdicts) {
-                        match settle(row, drain(answer(verdict))) {
+                        let next = drain(answer(verdict));
+                        note_limit(shared, mesh, &next);
+                        match settle(row, next) {
                             Some(settle) => settled.push(settle),
                             None => is_later = true,
                         }
@@ -243,6 +249,18 @@ async fn send_again(
         if is_later {
             return Ok(false);
         }
+    }
+}
+
+/// The budget is the mesh's, whatever uses it up.
+fn note_limit(shared: &Shared, mesh: &MeshState, next: &RowMove) {
+    if let RowMove::Retry {
+        waits: Waits::Window(wait),
+        ..
+    } = next
+    {
+        let random = shared.ids.below(u64::MAX);
+        mesh.window.is_full(shared.clock.mono(), *wait, random);
     }
 }
 
@@ -401,7 +419,7 @@ mod tests {
         };
         let retry = RowMove::Retry {
             error: "rate_limited: later".to_owned(),
-            pause_mesh: false,
+            waits: Waits::Row,
         };
         assert_eq!(settle(&row, retry), None);
         let dead = RowMove::Dead {

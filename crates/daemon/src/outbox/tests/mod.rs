@@ -107,6 +107,8 @@ enum Mood {
     Commit,
     HangUp,
     Refuse(&'static str),
+    /// So many distinct ids are let in; the rest has to wait so long.
+    Budget(usize, Duration),
 }
 
 /// A broker of the test's own, at the other end of a [`Live`].
@@ -156,10 +158,23 @@ impl FakeBroker {
                         let verdicts = ids.iter().map(|id| self.commit(id)).collect();
                         live.settle_verdicts(batch, verdicts, None);
                     }
+                    Mood::Budget(left, wait) => {
+                        let verdicts = ids.iter().enumerate();
+                        let verdicts = verdicts.map(|(number, id)| match number < left {
+                            true => self.commit(id),
+                            false => Verdict::Refused(Refused {
+                                code: "rate_limited".to_owned(),
+                                detail: "as told".to_owned(),
+                                retry_after_ms: Some(u64::try_from(wait.as_millis()).unwrap()),
+                            }),
+                        });
+                        live.settle_verdicts(batch, verdicts.collect(), None);
+                    }
                     Mood::Refuse(code) => {
                         let refused = Verdict::Refused(Refused {
                             code: code.to_owned(),
                             detail: "as told".to_owned(),
+                            retry_after_ms: None,
                         });
                         live.settle_verdicts(batch, vec![refused; ids.len()], None);
                     }
