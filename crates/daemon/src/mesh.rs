@@ -90,6 +90,8 @@ pub(crate) struct MeshState {
     pub(crate) lost_again: Notify,
     /// How much of that this process has sent.
     lost_sent: AtomicU64,
+    /// And how much it found too old for that.
+    lost_old: AtomicU64,
     /// Whether we are let in, and whom our own broker has lost.
     pub(crate) standing: Standing,
 }
@@ -132,6 +134,7 @@ impl MeshState {
             older: Mutex::new(None),
             lost_again: Notify::new(),
             lost_sent: AtomicU64::new(0),
+            lost_old: AtomicU64::new(0),
             standing: Standing::remembering(document.missed),
         })
     }
@@ -367,6 +370,15 @@ impl MeshState {
 
     pub(crate) fn lost_again_count(&self) -> u64 {
         self.lost_sent.load(Ordering::Relaxed)
+    }
+
+    /// So many that the broker had lost are too old to be sent again.
+    pub(crate) fn count_lost_old(&self, count: u64) {
+        self.lost_old.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost_old_count(&self) -> u64 {
+        self.lost_old.load(Ordering::Relaxed)
     }
 
     /// Topics and subscriptions that the broker of before knew and this one does not.

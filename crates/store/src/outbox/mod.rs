@@ -57,7 +57,7 @@ pub use accept::{AcceptKey, Accepted};
 pub use attempts::Attempt;
 pub use find::OutboxFind;
 pub use insert::NewOutboxRow;
-pub use lost::{LostFigures, LostMessage, LostRow, LostSettle, LostState};
+pub use lost::{LostFigures, LostLook, LostMessage, LostRow, LostSettle, LostState};
 pub use page::{OutboxFilter, OutboxPage};
 pub use prune::{PruneFilter, PruneLook, Usage};
 pub use requeue::{Requeue, Requeued};

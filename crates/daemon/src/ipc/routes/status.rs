@@ -28,6 +28,12 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     for mesh in ipc.shared.meshes.iter() {
         meshes.push(mesh_status(&ipc, mesh).await?);
     }
+    let mut notes = Vec::new();
+    for mesh in ipc.shared.meshes.iter() {
+        let said = lost::said(&ipc.shared, mesh).await;
+        let said = said.map_err(|error| store_problem(&error))?;
+        notes.extend(said.filter(|said| !said.is_open).map(|said| said.words));
+    }
     let parked = ipc.shared.store.outbox_parked().await;
     let parked = parked.map_err(|error| store_problem(&error))?;
     let mut degraded = ipc.shared.degraded();
@@ -52,8 +58,12 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served")
     }));
     if parked > 0 {
+        let rows = match parked {
+            1 => "1 damaged outbox row waits until it is mended: its bytes are not what was accepted, so it is not sent".to_owned(),
+            parked => format!("{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent"),
+        };
         degraded.push(format!(
-            "{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
+            "{rows}; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
         ));
     }
     let view = StatusView {
@@ -73,6 +83,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         },
         durability: ipc.durability.to_owned(),
         degraded,
+        notes,
         disk: ipc.shared.disk.view(),
         unserved,
         version: ipc.version.to_owned(),
@@ -108,7 +119,9 @@ async fn mesh_status(ipc: &Ipc, mesh: &MeshState) -> Result<MeshStatus, Problem>
             .map_err(|error| store_problem(&error))?,
         forgot: lost::said(&ipc.shared, mesh)
             .await
-            .map_err(|error| store_problem(&error))?,
+            .map_err(|error| store_problem(&error))?
+            .filter(|said| said.is_open)
+            .map(|said| said.words),
         refused: mesh.standing.barred().map(|barred| barred.why),
         members_lost: super::mesh::lost(&ipc.shared, mesh).await,
         unread: {

@@ -3,6 +3,7 @@
 //! Nothing here sleeps: a broker that is away hangs up at once, and days pass by advancing the clock.
 
 mod ages;
+mod lost;
 mod retries;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -118,6 +119,8 @@ struct FakeBroker {
     /// Every id that was sent, in order.
     sent: Arc<Mutex<Vec<String>>>,
     committed: Arc<Mutex<BTreeMap<String, Fingerprint>>>,
+    /// Its running epoch, and the last place of each.
+    epochs: Arc<Mutex<(u64, Vec<HistoryId>)>>,
 }
 
 impl FakeBroker {
@@ -126,6 +129,7 @@ impl FakeBroker {
             mood: Arc::new(Mutex::new(Mood::Commit)),
             sent: Arc::default(),
             committed: Arc::default(),
+            epochs: Arc::default(),
         }
     }
 
@@ -197,6 +201,13 @@ impl FakeBroker {
                     },
                 };
                 live.settle_reply(request, reply);
+            }
+            ClientFrame::Request {
+                request,
+                body: Request::Epochs,
+            } => {
+                let (epoch, ends) = self.epochs.lock().unwrap().clone();
+                live.settle_reply(request, ReplyResult::Epochs { epoch, ends });
             }
             other => panic!("{other:?}"),
         }
