@@ -101,7 +101,12 @@ async fn greet(
             })
         }
         Err(refusal) => {
-            tracing::warn!(?features, %refusal, "negotiation failed");
+            // Whole, as the broker said it, and as JSON: that is what somebody compares.
+            tracing::warn!(
+                mesh = %mesh.mesh.name,
+                %features,
+                "negotiation failed, so this home and the broker cannot work together: {refusal}"
+            );
             Err(refuse(ws, &refusal).await)
         }
     }
