@@ -243,7 +243,7 @@ fn places_of_lows(daemon: &Daemon) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn rl_11_the_first_window_after_an_urgent_send_carries_it_and_no_window_is_wasted() {
+fn c6_the_first_window_after_an_urgent_send_carries_it_and_no_window_is_wasted() {
     let home = Home::new();
     home.config(&limit(5, 3));
     let daemon = home.up();
@@ -277,7 +277,7 @@ fn rl_11_the_first_window_after_an_urgent_send_carries_it_and_no_window_is_waste
 }
 
 #[test]
-fn rl_11_what_is_urgent_goes_first_after_a_kill_too() {
+fn c6_what_is_urgent_goes_first_after_a_kill_too() {
     let home = Home::new();
     home.config(&limit(5, 3));
     let daemon = home.up();

@@ -28,12 +28,6 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     for mesh in ipc.shared.meshes.iter() {
         meshes.push(mesh_status(&ipc, mesh).await?);
     }
-    let mut notes = Vec::new();
-    for mesh in ipc.shared.meshes.iter() {
-        let said = lost::said(&ipc.shared, mesh).await;
-        let said = said.map_err(|error| store_problem(&error))?;
-        notes.extend(said.filter(|said| !said.is_open).map(|said| said.words));
-    }
     let parked = ipc.shared.store.outbox_parked().await;
     let parked = parked.map_err(|error| store_problem(&error))?;
     let mut degraded = ipc.shared.degraded();
@@ -58,13 +52,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served")
     }));
     if parked > 0 {
-        let rows = match parked {
-            1 => "1 damaged outbox row waits until it is mended: its bytes are not what was accepted, so it is not sent".to_owned(),
-            parked => format!("{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent"),
-        };
-        degraded.push(format!(
-            "{rows}; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
-        ));
+        degraded.push(damaged(parked));
     }
     let view = StatusView {
         running: true,
@@ -83,7 +71,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         },
         durability: ipc.durability.to_owned(),
         degraded,
-        notes,
+        notes: notes(&ipc).await?,
         disk: ipc.shared.disk.view(),
         unserved,
         version: ipc.version.to_owned(),
@@ -97,6 +85,27 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         next: String::new(),
     };
     ok(&view.judged())
+}
+
+/// What has happened and needs nobody any more.
+async fn notes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
+    let mut notes = Vec::new();
+    for mesh in &ipc.shared.meshes {
+        let said = lost::said(&ipc.shared, mesh).await;
+        let said = said.map_err(|error| store_problem(&error))?;
+        notes.extend(said.filter(|said| !said.is_open).map(|said| said.words));
+    }
+    Ok(notes)
+}
+
+fn damaged(parked: u64) -> String {
+    let rows = match parked {
+        1 => "1 damaged outbox row waits until it is mended: its bytes are not what was accepted, so it is not sent".to_owned(),
+        parked => format!("{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent"),
+    };
+    format!(
+        "{rows}; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
+    )
 }
 
 /// How this home stands with one mesh.

@@ -70,7 +70,7 @@ async fn dr_03_c6_every_refusal_moves_the_row_as_the_table_says() {
 }
 
 #[tokio::test]
-async fn rl_11_when_a_window_opens_what_is_urgent_goes_first_and_no_row_waits_by_itself() {
+async fn c6_when_a_window_opens_what_is_urgent_goes_first_and_no_row_waits_by_itself() {
     const LOWS: usize = 2_000;
     const WINDOW: Duration = Duration::from_secs(5);
     let folder = TempDir::new().unwrap();
@@ -127,7 +127,7 @@ async fn rl_11_when_a_window_opens_what_is_urgent_goes_first_and_no_row_waits_by
 }
 
 #[tokio::test]
-async fn rl_11_nothing_starves_in_a_window_for_one() {
+async fn c6_nothing_starves_in_a_window_for_one() {
     let folder = TempDir::new().unwrap();
     let broker = FakeBroker::new();
     let world = start(folder.path(), START, None, 1).await;
