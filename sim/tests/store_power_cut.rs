@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use heddle_core::clock::{Ids, ManualIds, WallMs};
-use heddle_core::drain::RowMove;
+use heddle_core::drain::{RowMove, Waits};
 use heddle_core::envelope::{EnvelopeKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{
@@ -151,7 +151,7 @@ async fn drain(disk: &CrashDisk, store: &Store, world: &World, n: u32) {
             },
             _ => RowMove::Retry {
                 error: "later".to_owned(),
-                pause_mesh: false,
+                waits: Waits::Row,
             },
         },
         at: NOW,

@@ -232,5 +232,5 @@ fn answer(verdict: UploadVerdict, left_out: u64) -> Result<Uploaded, Refusal> {
 
 fn no(code: ErrorCode, detail: &str) -> Refusal {
     let detail = detail.to_owned();
-    Refusal { code, detail }
+    Refusal::new(code, detail)
 }

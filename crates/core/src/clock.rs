@@ -32,6 +32,15 @@ impl WallMs {
             .unwrap_or_else(|| format!("{}ms", self.0))
     }
 
+    /// A time as people type it: RFC 3339, or a day, which begins at midnight in UTC.
+    pub fn parse_time(text: &str) -> Option<Self> {
+        let is_day = text.len() == 10 && text.bytes().filter(|byte| *byte == b'-').count() == 2;
+        if is_day {
+            return Self::parse_rfc3339(&format!("{text}T00:00:00Z"));
+        }
+        Self::parse_rfc3339(text)
+    }
+
     pub fn parse_rfc3339(text: &str) -> Option<Self> {
         let nanos = OffsetDateTime::parse(text, &Rfc3339)
             .ok()?
@@ -180,6 +189,26 @@ mod tests {
         assert_eq!(WallMs(0).to_rfc3339(), "1970-01-01T00:00:00.000Z");
         assert_eq!(WallMs(i64::MAX).to_rfc3339(), format!("{}ms", i64::MAX));
         assert_eq!(WallMs::parse_rfc3339("yesterday"), None);
+    }
+
+    #[test]
+    fn a_day_is_a_time_too_and_begins_at_midnight() {
+        let midnight = WallMs::parse_rfc3339("2026-11-16T00:00:00Z");
+        assert!(midnight.is_some());
+        assert_eq!(WallMs::parse_time("2026-11-16"), midnight);
+        let later = WallMs::parse_rfc3339("2026-11-16T09:30:00+01:00");
+        assert_eq!(WallMs::parse_time("2026-11-16T09:30:00+01:00"), later);
+        for bad in [
+            "2026-11-31",
+            "2026-13-01",
+            "16-11-2026",
+            "2026-11-1",
+            "yesterday!",
+            "----------",
+            "ää-ää-ä",
+        ] {
+            assert_eq!(WallMs::parse_time(bad), None, "{bad}");
+        }
     }
 
     #[test]

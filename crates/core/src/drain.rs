@@ -3,6 +3,8 @@
 //! Only a code on the closed list kills a row; everything else, known or not, is tried again. The one
 //! other way to `dead` is age ([`crate::age`]), and it asks the broker first.
 
+use std::time::Duration;
+
 use crate::error_code::ErrorCode;
 use crate::ids::{BrokerMessageId, HistoryId};
 
@@ -25,7 +27,12 @@ pub enum BrokerAnswer {
         history_available: bool,
     },
     /// Any refusal, by its code as it came over the wire.
-    Refused { code: String, detail: String },
+    Refused {
+        code: String,
+        detail: String,
+        /// When it may be worth another try, as the broker said.
+        retry_after: Option<Duration>,
+    },
     /// No answer: time-out, reset, broker away.
     Silence { why: String },
 }
@@ -42,13 +49,24 @@ pub enum RowMove {
     },
     Retry {
         error: String,
-        /// The whole mesh waits: the network is at fault, not this row.
-        pause_mesh: bool,
+        waits: Waits,
     },
     /// Our own bytes are damaged: nothing was sent, and nothing will be before a start finds them well.
     Park {
         reason: String,
     },
+}
+
+/// Who waits after a try in vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waits {
+    /// This row, for a backoff of its own.
+    Row,
+    /// The whole mesh: the network is at fault, or the broker.
+    Mesh,
+    /// The whole mesh, for the next window of its budget; how long that is, if the broker said so. The row keeps its
+    /// place in the line: what goes first in that window is a matter of priority, not of who was refused when.
+    Window(Option<Duration>),
 }
 
 impl RowMove {
@@ -58,7 +76,7 @@ impl RowMove {
             Self::Done { .. } => (COMMITTED, ""),
             Self::Retry {
                 error,
-                pause_mesh: true,
+                waits: Waits::Mesh,
             } => (NO_ANSWER, error),
             Self::Dead { reason: text }
             | Self::Park { reason: text }
@@ -92,6 +110,9 @@ pub const PERMANENT: [ErrorCode; 7] = [
     ErrorCode::MemberRevoked,
 ];
 
+/// Refusals of the limiter, whose budget is the mesh's and not a row's.
+const OF_THE_LIMITER: [ErrorCode; 2] = [ErrorCode::RateLimited, ErrorCode::LimiterUnavailable];
+
 pub fn drain(answer: BrokerAnswer) -> RowMove {
     match answer {
         BrokerAnswer::Committed {
@@ -102,20 +123,28 @@ pub fn drain(answer: BrokerAnswer) -> RowMove {
             broker_message_id,
             history_id,
         },
-        BrokerAnswer::Refused { code, detail } => {
+        BrokerAnswer::Refused {
+            code,
+            detail,
+            retry_after,
+        } => {
             let text = format!("{}: {}", cut(&code), cut(&detail));
-            if PERMANENT.iter().any(|permanent| permanent.as_str() == code) {
-                RowMove::Dead { reason: text }
-            } else {
-                RowMove::Retry {
-                    error: text,
-                    pause_mesh: false,
-                }
+            let is_one_of = |codes: &[ErrorCode]| codes.iter().any(|one| one.as_str() == code);
+            if is_one_of(&PERMANENT) {
+                return RowMove::Dead { reason: text };
+            }
+            RowMove::Retry {
+                error: text,
+                waits: if is_one_of(&OF_THE_LIMITER) {
+                    Waits::Window(retry_after)
+                } else {
+                    Waits::Row
+                },
             }
         }
         BrokerAnswer::Silence { why } => RowMove::Retry {
             error: cut(&why),
-            pause_mesh: true,
+            waits: Waits::Mesh,
         },
     }
 }
@@ -128,6 +157,7 @@ mod tests {
         drain(BrokerAnswer::Refused {
             code: code.to_owned(),
             detail: "because".to_owned(),
+            retry_after: Some(Duration::from_secs(3)),
         })
     }
 
@@ -182,7 +212,15 @@ mod tests {
         ] {
             match refused(code) {
                 RowMove::Dead { .. } => assert!(dies, "{code} kills"),
-                RowMove::Retry { pause_mesh, .. } => assert!(!dies && !pause_mesh, "{code}"),
+                RowMove::Retry { waits, .. } => {
+                    let is_limit = ["rate_limited", "limiter_unavailable"].contains(&code);
+                    let expected = if is_limit {
+                        Waits::Window(Some(Duration::from_secs(3)))
+                    } else {
+                        Waits::Row
+                    };
+                    assert!(!dies && waits == expected, "{code}");
+                }
                 other => panic!("{code}: {other:?}"),
             }
         }
@@ -230,6 +268,7 @@ mod tests {
         let long = drain(BrokerAnswer::Refused {
             code: "x".repeat(5000),
             detail: "ä".repeat(5000),
+            retry_after: None,
         });
         let RowMove::Retry { error, .. } = long else {
             panic!()
@@ -242,7 +281,7 @@ mod tests {
         assert!(matches!(
             refused(ErrorCode::RateLimited.as_str()),
             RowMove::Retry {
-                pause_mesh: false,
+                waits: Waits::Window(Some(_)),
                 ..
             }
         ));
@@ -255,7 +294,7 @@ mod tests {
                 why: "reset".into()
             }),
             RowMove::Retry {
-                pause_mesh: true,
+                waits: Waits::Mesh,
                 ..
             }
         ));

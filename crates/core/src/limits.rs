@@ -240,6 +240,9 @@ pub const PRUNE_LOOK_MAX: i64 = 4096;
 pub const ATTEMPTS_FIRST_KEPT: u32 = 5;
 /// Attempts of a row that its log keeps from its end.
 pub const ATTEMPTS_LAST_KEPT: u32 = 20;
+/// A message that a broker has lost is sent again up to this age, or up to the age at which it would have died unsent:
+/// whoever received an older one has dropped it by now, and whoever subscribed since would take it for new.
+pub const LOST_AGE_MAX: Duration = Duration::from_hours(INBOX_RETENTION_DAYS_DEFAULT as u64 * 24);
 /// Due rows among which the more urgent go first.
 pub const DUE_WINDOW_ROWS: usize = 1024;
 

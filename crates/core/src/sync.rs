@@ -3,7 +3,7 @@
 //! Ops differ from messages in what their failures mean: an op never dies of age, the network's faults
 //! are nobody's, and only a refusal of the op itself counts against it (C40).
 
-use crate::drain::{BrokerAnswer, RowMove, drain};
+use crate::drain::{BrokerAnswer, RowMove, Waits, drain};
 use crate::error_code::ErrorCode;
 use crate::ids::{BrokerMessageId, HistoryId};
 use crate::limits::OP_REFUSALS_MAX;
@@ -66,7 +66,7 @@ pub fn op_move(answer: BrokerAnswer) -> OpMove {
         },
         RowMove::Retry {
             error,
-            pause_mesh: true,
+            waits: Waits::Mesh,
         } => OpMove::Wait {
             error,
             why: WaitFor::Network,
@@ -205,6 +205,7 @@ mod tests {
         op_move(BrokerAnswer::Refused {
             code: code.to_owned(),
             detail: "because".to_owned(),
+            retry_after: None,
         })
     }
 

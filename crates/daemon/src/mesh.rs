@@ -22,6 +22,7 @@ use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
 use crate::membership::{Remembered, Standing};
 use crate::outbox::lost::Forgotten;
+use crate::outbox::window::Window;
 use crate::refusals::Refusals;
 use crate::roster::{Known, Stale};
 use crate::shared::{Shared, lock, read, store_problem, write};
@@ -81,12 +82,16 @@ pub(crate) struct MeshState {
     pub(crate) fetch: Fetch,
     /// Why the broker does not take what waits.
     pub(crate) refusals: Refusals,
+    /// Its budget at the broker.
+    pub(crate) window: Window,
     /// Our store is an earlier copy of itself, as this process found out.
     older: Mutex<Option<Older>>,
     /// There may be something to send again that the broker has lost. A hint: the table is the truth.
     pub(crate) lost_again: Notify,
     /// How much of that this process has sent.
     lost_sent: AtomicU64,
+    /// And how much it found too old for that.
+    lost_old: AtomicU64,
     /// Whether we are let in, and whom our own broker has lost.
     pub(crate) standing: Standing,
 }
@@ -125,9 +130,11 @@ impl MeshState {
             sync: Sync::default(),
             fetch: Fetch::default(),
             refusals: Refusals::default(),
+            window: Window::default(),
             older: Mutex::new(None),
             lost_again: Notify::new(),
             lost_sent: AtomicU64::new(0),
+            lost_old: AtomicU64::new(0),
             standing: Standing::remembering(document.missed),
         })
     }
@@ -368,6 +375,15 @@ impl MeshState {
 
     pub(crate) fn lost_again_count(&self) -> u64 {
         self.lost_sent.load(Ordering::Relaxed)
+    }
+
+    /// So many that the broker had lost are too old to be sent again.
+    pub(crate) fn count_lost_old(&self, count: u64) {
+        self.lost_old.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(crate) fn lost_old_count(&self) -> u64 {
+        self.lost_old.load(Ordering::Relaxed)
     }
 
     /// Topics and subscriptions that the broker of before knew and this one does not.

@@ -13,7 +13,7 @@ const ID: &str = "the-id";
 
 struct World {
     broker: StubBroker,
-    _home: Home,
+    home: Home,
     daemon: Daemon,
 }
 
@@ -63,7 +63,7 @@ fn with_row_in(status: &str) -> World {
     wait_for(&daemon, ID, status);
     World {
         broker,
-        _home: home,
+        home,
         daemon,
     }
 }
@@ -154,6 +154,35 @@ fn v10_4_5_1_row_08_dead_and_match_answers_409_with_the_reason() {
     let problem = refused(&world, "first", "outbox_dead_fingerprint_match");
     let reason = problem["reason"].as_str().unwrap();
     assert!(reason.starts_with("unknown_recipient"), "{reason}");
+    // The next command, for exactly this id; explain says the same.
+    let command = format!("heddle daemon outbox requeue --id {ID} --auto");
+    let next = problem["next"].as_str().unwrap();
+    assert!(next.contains(&command), "{next}");
+    let words = world.home.cli(&["explain", ID]).ok().stdout;
+    assert!(words.contains(&command), "{words}");
+    let inspected = world.home.cli(&["daemon", "outbox", "inspect", ID]).ok();
+    assert!(!inspected.stdout.contains("committed"), "{inspected:?}");
+    world.broker.script(Script::Commit);
+    let args = [
+        "daemon", "outbox", "requeue", "--id", ID, "--auto", "--json",
+    ];
+    let fresh = world.home.cli(&args).ok().json()["new"]["client_message_id"].clone();
+    let fresh = fresh.as_str().unwrap();
+    wait_for(&world.daemon, fresh, "done");
+    // From then on its successor is named, to whoever comes with the old id.
+    let problem = refused(&world, "first", "outbox_aborted_fingerprint_match");
+    assert_eq!(problem["successor"], fresh, "{problem}");
+    let command = format!("heddle explain {fresh}");
+    let next = problem["next"].as_str().unwrap();
+    assert!(next.contains(&command), "{next}");
+    let words = world.home.cli(&["explain", ID]).ok().stdout;
+    assert!(words.contains(&command), "{words}");
+    let inspected = world.home.cli(&["daemon", "outbox", "inspect", fresh]).ok();
+    let words = inspected.stdout;
+    assert!(
+        words.contains("committed  20") && !words.contains("delivered"),
+        "{words}"
+    );
 }
 
 #[test]

@@ -342,6 +342,48 @@ fn orphan_check(home: &Home, data: &str) -> (i32, Value) {
 }
 
 #[test]
+fn what_homes_are_told_to_call_a_mesh_is_the_name_that_was_given() {
+    use std::io::{BufRead as _, BufReader};
+    let (home, data) = world();
+    for (named, expected) in [(Some("mb"), "mb"), (None, "team")] {
+        let folder = data.join(expected);
+        let folder = folder.to_str().unwrap();
+        let mut args = vec![
+            "broker",
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--data",
+            folder,
+        ];
+        args.extend(named.iter().flat_map(|name| ["--mesh", name]));
+        let mut child = home
+            .command(&args)
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = String::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            let is_last = line.contains("Ctrl-C");
+            said.push_str(&line);
+            said.push('\n');
+            if is_last {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(said.contains(&format!("name = \"{expected}\"")), "{said}");
+        assert!(
+            said.contains(&format!("heddle --mesh {expected} peers")),
+            "{said}"
+        );
+        assert_eq!(said.contains("team"), named.is_none(), "{said}");
+    }
+}
+
+#[test]
 fn v10_4_11_br_14_the_orphan_check_works_beside_a_daemon_and_alone_and_names_the_row() {
     let home = Home::new();
     let missing = home.cli(&["broker", "orphan-check"]);

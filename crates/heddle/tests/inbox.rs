@@ -151,12 +151,18 @@ fn the_human_inbox_refuses_nonsense_and_filters_as_the_contract_says() {
         shown.contains("re q-1") && !shown.contains("to all"),
         "{shown}"
     );
+    // A day is a time, too.
+    let shown = home.cli(&["inbox", "--since", "2020-01-01"]).ok().stdout;
+    assert!(shown.contains("to all"), "{shown}");
+    let shown = home.cli(&["inbox", "--since", "2999-01-01"]).ok().stdout;
+    assert!(!shown.contains("to all"), "{shown}");
     let ran = home.cli(&["inbox", "--since", "yesterday"]);
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(
-        ran.stderr.contains("neither a cursor nor an RFC 3339 time"),
+        ran.stderr.contains("neither a cursor nor a time"),
         "{ran:?}"
     );
+    assert!(ran.stderr.contains("or a day as 2026-11-16"), "{ran:?}");
     home.cli(&["inbox", "--ack"]).ok();
     assert!(items(&daemon, "/v1/inbox").is_empty());
 }

@@ -106,19 +106,28 @@ fn lf_16_messages_that_an_older_broker_file_has_lost_are_sent_again_and_land_onc
     let taken = home.cli_as("one", &["queue", "take", "builds", "--json"]);
     let taken = taken.ok().json();
     assert_eq!(taken["items"][0]["client_message_id"], "job", "{taken}");
-    // It is told, with the one command to run next.
+    // It is told, and nobody has to do anything: all is well again without a restart.
+    wait_until("all is well", || status(&daemon)["verdict"] == "ok");
     let told = status(&daemon);
-    let degraded = told["degraded"].to_string();
-    assert!(degraded.contains("earlier copy of itself"), "{told}");
+    assert_eq!(told["degraded"], json!([]), "{told}");
+    let notes = told["notes"].to_string();
+    assert!(notes.contains("earlier copy of itself"), "{told}");
     assert!(
-        degraded.contains("4 were sent again under their ids"),
+        notes.contains("4 were sent again under their ids"),
         "{told}"
     );
-    assert_eq!(told["next"], "heddle doctor");
-    let words = home.cli(&["doctor"]);
-    let words = words.stdout + &words.stderr;
-    assert!(words.contains("broker of mesh home"), "{words}");
-    assert!(words.contains("There is nothing to do"), "{words}");
+    let words = home.cli(&["status"]).ok().stdout;
+    assert!(
+        words.contains("4 were sent again under their ids"),
+        "{words}"
+    );
+    let logged = home.cli(&["logs", "--level", "info"]).ok().stdout;
+    assert!(
+        logged.contains("what the broker had lost was sent again"),
+        "{logged}"
+    );
+    let doctor = home.cli(&["doctor"]);
+    assert_eq!(doctor.code, 0, "{doctor:?}");
     let words = home.cli(&["explain", "dm"]).ok().stdout;
     assert!(words.contains("sent again under its id"), "{words}");
     // A retry is known again, and the next start has nothing to tell.
@@ -191,12 +200,79 @@ fn lf_16_work_that_may_have_been_done_is_held_and_told_and_a_person_decides() {
     };
     assert_eq!(count(&daemon), 0, "nothing was sent by itself");
 
+    // What the broker has lost is not committed, whoever asks and however.
+    let push = |more: &[&str]| {
+        let base = ["queue", "push", "builds", "lost", "--id", "lost"];
+        home.cli(&[&base[..], more].concat())
+    };
+    let again = push(&["--json"]).ok().json();
+    assert_eq!(again["duplicate"], true, "{again}");
+    assert_eq!(again["durability"], "local", "{again}");
+    assert_eq!(again["lost"]["state"], "held", "{again}");
+    assert!(
+        again["history_id"].is_null() && again["broker_message_id"].is_null(),
+        "{again}"
+    );
+    let next = again["next"].as_str().unwrap();
+    assert!(next.contains("heddle doctor --retry lost"), "{again}");
+    let words = push(&[]).ok().stdout;
+    assert!(
+        words.contains("its broker has lost it: it is held"),
+        "{words}"
+    );
+    assert!(words.contains("heddle doctor --retry lost"), "{words}");
+    let waited = home.cli(&[
+        "send",
+        "queue:builds",
+        "lost",
+        "--id",
+        "lost",
+        "--wait=committed",
+        "--timeout",
+        "30",
+    ]);
+    assert_eq!(waited.code, 1, "{waited:?}");
+    assert!(
+        waited
+            .stderr
+            .contains("lost is not committed: its broker has lost it"),
+        "{waited:?}"
+    );
+    assert!(
+        waited.stderr.contains("heddle doctor --retry lost"),
+        "{waited:?}"
+    );
+    let story = explain(&daemon, "lost");
+    assert!(story["broker"].is_null(), "{story}");
+    assert!(
+        !story["receipts"].to_string().contains("committed"),
+        "{story}"
+    );
+
     home.cli(&["doctor", "--drop", "done"]).ok();
+    let words = home.cli(&["explain", "done"]).ok().stdout;
+    assert!(
+        words.starts_with("done was dropped by the operator at 20"),
+        "{words}"
+    );
+    let story = explain(&daemon, "done");
+    assert!(
+        story["broker"].is_null() && story["lost"]["state"] == "given_up",
+        "{story}"
+    );
+    let again = home.cli(&["queue", "push", "builds", "done", "--id", "done", "--json"]);
+    let again = again.ok().json();
+    assert_eq!(again["durability"], "local", "{again}");
+    assert_eq!(again["lost"]["state"], "given_up", "{again}");
     home.cli(&["doctor", "--retry", "lost"]).ok();
     wait_until("the work", || {
         explain(&daemon, "lost")["lost"]["state"] == "sent"
     });
     assert_eq!(count(&daemon), 1);
+    let again = push(&["--json"]).ok().json();
+    assert_eq!(again["durability"], "committed", "{again}");
+    assert!(again["lost"].is_null(), "{again}");
+    wait_until("all is well", || status(&daemon)["verdict"] == "ok");
     assert_eq!(home.cli(&["doctor", "--retry", "done"]).code, 4);
     daemon.stop();
     let daemon = home.up();
@@ -268,9 +344,49 @@ fn lf_16_a_guest_who_had_not_received_it_gets_what_the_older_broker_has_lost() {
         explain(&bob_up, "own")["lost"]["state"] == "sent"
     });
     assert_eq!(ids(&alice_up, "home", "alice"), ["in", "own"]);
-    let told = status(&bob_up)["degraded"].to_string();
+    wait_until("all is well", || status(&bob_up)["verdict"] == "ok");
+    let told = status(&bob_up)["notes"].to_string();
     assert!(
         told.contains("the broker of mesh alice-home is an earlier copy"),
         "{told}"
     );
+}
+
+/// Nobody has a copy: the broker begins anew, and what it had comes from the homes.
+#[test]
+fn lf_16_a_broker_whose_file_was_deleted_gets_its_messages_again_and_nobody_gets_one_twice() {
+    const MESSAGES: usize = 40;
+    let home = home_of("alice");
+    let daemon = home.up();
+    home.cli_as("one", &["agent", "register", "one"]).ok();
+    let mut expected: Vec<String> = (0..MESSAGES).map(|n| format!("m-{n:02}")).collect();
+    for id in &expected {
+        let body = json!({"to": "@one", "message": id, "client_message_id": id});
+        daemon.http.post("/v1/send", &body).expect(202);
+    }
+    wait_until("the messages", || ids(&daemon, "home", "one") == expected);
+    daemon.stop();
+    for end in ["", "-wal", "-shm"] {
+        let _ = std::fs::remove_file(home.path().join(format!("broker.db{end}")));
+    }
+    let daemon = home.up();
+    let says = format!("{MESSAGES} were sent again under their ids");
+    wait_until("all of them", || {
+        status(&daemon)["notes"].to_string().contains(&says)
+    });
+    daemon.wait_log(&format!("count={MESSAGES}"));
+    assert_eq!(status(&daemon)["verdict"], "ok");
+    for id in ["m-00", "m-39"] {
+        let story = explain(&daemon, id);
+        assert_eq!(story["lost"]["state"], "sent", "{story}");
+        assert!(story["broker"]["first_seen_at"].is_string(), "{story}");
+    }
+    home.cli(&["send", "@one", "x", "--id", "new", "--wait=delivered"])
+        .ok();
+    expected.push("new".to_owned());
+    assert_eq!(ids(&daemon, "home", "one"), expected);
+    daemon.stop();
+    let daemon = home.up();
+    wait_until("the connection", || status(&daemon)["connected"] == true);
+    assert!(status(&daemon)["notes"].is_null(), "it is over");
 }

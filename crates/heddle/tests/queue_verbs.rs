@@ -165,3 +165,63 @@ fn work_that_nobody_took_has_no_lease_to_settle_and_that_is_what_is_said() {
     assert_eq!(ran.code, 3, "{ran:?}");
     assert!(ran.stderr.contains("nobody has taken it yet"), "{ran:?}");
 }
+
+#[test]
+fn explain_tells_who_took_work_and_when_until_when_under_which_number_and_when_it_was_done() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["queue", "push", QUEUE, "build", "--id", "job"])
+        .ok();
+    support::outbox::wait_for(&daemon, "job", "done");
+    let words = || home.cli(&["explain", "job"]).ok().stdout;
+    assert!(words().contains("nobody has taken it yet"), "{}", words());
+    // Two seconds, without a unit.
+    let taken = home.cli_as("one", &["queue", "take", QUEUE, "--lease", "2", "--json"]);
+    assert_eq!(taken.ok().json()["items"][0]["client_message_id"], "job");
+    let story = daemon.http.get("/v1/explain/job").expect(200);
+    let state = &story["broker"]["queue"];
+    let at = |name: &str| {
+        state[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("{state}"))
+            .to_owned()
+    };
+    assert!(at("lease_until") > at("taken_at"), "{state}");
+    let told = words();
+    assert!(told.contains("with @tester/one until 20"), "{told}");
+    assert!(
+        told.contains(&format!(
+            "taken at {}, fence 1, handed out once",
+            at("taken_at")
+        )),
+        "{told}"
+    );
+    wait_until("the end of the lease", || {
+        words().contains("waits; handed out once")
+    });
+    let taken = home.cli_as("two", &["queue", "take", QUEUE, "--lease", "5m", "--json"]);
+    let item = taken.ok().json()["items"][0].clone();
+    let (id, fence) = (item["id"].as_str().unwrap(), item["fence"].to_string());
+    home.cli_as("two", &["queue", "ack", QUEUE, id, "--fence", &fence])
+        .ok();
+    let story = daemon.http.get("/v1/explain/job").expect(200);
+    let state = &story["broker"]["queue"];
+    let at = |name: &str| {
+        state[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("{state}"))
+            .to_owned()
+    };
+    let expected = format!(
+        "done by @tester/two at {}, taken at {}, fence {fence}, handed out 2 times",
+        at("acked_at"),
+        at("taken_at")
+    );
+    assert!(words().contains(&expected), "{}", words());
+    let ran = home.cli_as("two", &["queue", "take", QUEUE, "--lease", "soon"]);
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(
+        ran.stderr.contains("45 or 45s for seconds, 90m, 12h"),
+        "{ran:?}"
+    );
+}

@@ -195,3 +195,107 @@ fn rl_03_a_store_from_a_backup_gets_its_rows_done_without_a_unit_of_budget() {
     });
     assert_eq!(row(&daemon, "over")["status"], "pending");
 }
+
+const LOWS: usize = 25;
+
+/// Fills the window with what is not urgent, until the limiter refuses some of it.
+fn saturate(daemon: &Daemon) {
+    for number in 0..LOWS {
+        let id = format!("low-{number}");
+        let body =
+            json!({"to": "@tester", "message": id, "client_message_id": id, "priority": "low"});
+        daemon.http.post("/v1/send", &body).expect(202);
+    }
+    wait_until("the limit", || {
+        (0..LOWS)
+            .any(|n| attempts(daemon, &format!("low-{n}")).contains(&"rate_limited".to_owned()))
+    });
+}
+
+fn send_urgent(daemon: &Daemon) {
+    let body =
+        json!({"to": "@tester", "message": "!", "client_message_id": "urgent", "priority": "now"});
+    daemon.http.post("/v1/send", &body).expect(202);
+}
+
+fn all_done(daemon: &Daemon) {
+    let patience = std::time::Duration::from_secs(90);
+    wait_until_within(patience, "every row", || {
+        let rows = outbox(daemon);
+        let is_dead = |status: &String| status == "dead";
+        assert!(!rows.values().flatten().any(is_dead), "{rows:?}");
+        rows.len() == LOWS + 1 && rows.values().all(|states| *states == ["done"])
+    });
+}
+
+/// Where the broker put a message: its number in the history, and the window in which it was let in.
+fn place(daemon: &Daemon, id: &str) -> Option<(u64, u64)> {
+    let story = daemon.http.get(&format!("/v1/explain/{id}")).expect(200);
+    let seq = story["broker"]["history_id"].as_str()?;
+    let (_, seq) = seq.split_once('.')?;
+    Some((seq.parse().ok()?, story["limiter"]["window"].as_u64()?))
+}
+
+fn places_of_lows(daemon: &Daemon) -> Vec<(u64, u64)> {
+    (0..LOWS)
+        .filter_map(|n| place(daemon, &format!("low-{n}")))
+        .collect()
+}
+
+#[test]
+fn c6_the_first_window_after_an_urgent_send_carries_it_and_no_window_is_wasted() {
+    let home = Home::new();
+    home.config(&limit(5, 3));
+    let daemon = home.up();
+    saturate(&daemon);
+    send_urgent(&daemon);
+    let last = places_of_lows(&daemon);
+    let last = last.iter().map(|(_, window)| *window).max().unwrap();
+    all_done(&daemon);
+    let (seq, window) = place(&daemon, "urgent").unwrap();
+    let lows = places_of_lows(&daemon);
+    assert_eq!(lows.len(), LOWS);
+    let mut windows: Vec<u64> = lows.iter().map(|(_, window)| *window).collect();
+    windows.push(window);
+    windows.sort_unstable();
+    windows.dedup();
+    let nth = |window: u64| windows.iter().position(|one| *one == window).unwrap();
+    assert!(
+        nth(window) <= nth(last) + 1,
+        "the urgent one waited for window {window} of {windows:?}; {last} was the last before it"
+    );
+    let before = lows.iter().filter(|low| low.1 == window && low.0 < seq);
+    assert_eq!(before.count(), 0, "something low went before it");
+    // Five in each: who is refused waits for the window, not for a time of its own.
+    assert!(windows.len() <= LOWS.div_ceil(5) + 2, "{windows:?}");
+    let refused = (0..LOWS).find_map(|n| {
+        let story = daemon.http.get(&format!("/v1/explain/low-{n}")).expect(200);
+        let log = story["attempts"].as_array().unwrap().clone();
+        log.into_iter().find(|one| one["outcome"] == "rate_limited")
+    });
+    assert!(refused.unwrap()["at"].is_string());
+}
+
+#[test]
+fn c6_what_is_urgent_goes_first_after_a_kill_too() {
+    let home = Home::new();
+    home.config(&limit(5, 3));
+    let daemon = home.up();
+    saturate(&daemon);
+    send_urgent(&daemon);
+    let before = places_of_lows(&daemon).len();
+    daemon.kill();
+    let daemon = home.up();
+    all_done(&daemon);
+    let (seq, _) = place(&daemon, "urgent").unwrap();
+    let overtaken = places_of_lows(&daemon);
+    let earlier = overtaken.iter().filter(|low| low.0 < seq).count();
+    assert!(
+        earlier <= before + 4,
+        "{earlier} of {LOWS} went before it, {before} were there"
+    );
+    wait_until("the messages", || {
+        inbox(&daemon, "tester").len() == LOWS + 1
+    });
+    assert!(inbox(&daemon, "tester").values().all(|times| *times == 1));
+}

@@ -357,6 +357,12 @@ fn ends_with(advertised: Value, code: u16, reason: &str) {
         warned.contains("WARN") && warned.contains("features"),
         "{warned}"
     );
+    assert!(warned.contains(reason), "{warned}");
+    let is_debug = ["Object", "String(", "Number("];
+    assert!(
+        !is_debug.iter().any(|word| warned.contains(word)),
+        "{warned}"
+    );
     assert_eq!(broker.send_count(), 0);
     // Whoever comes later and finds no daemon is told, too.
     let status = home.cli(&["status"]).ok().stdout;

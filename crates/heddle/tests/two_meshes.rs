@@ -101,3 +101,33 @@ fn one_mesh_whose_broker_hangs_or_keeps_silent_delays_no_other() {
         page.expect(200)["items"].as_array().unwrap().len() == WORKING
     });
 }
+
+/// A window of an hour that one mesh has used up: what is sent in another is done while the first still waits.
+#[test]
+fn c6_one_mesh_whose_rate_window_is_full_delays_no_other() {
+    let home = Home::new();
+    let data = home.path().parent().unwrap().join("broker");
+    std::fs::create_dir_all(&data).unwrap();
+    let limit = "[broker]\nrate_limit = 5\nrate_window_seconds = 3600\n";
+    std::fs::write(data.join("config.toml"), limit).unwrap();
+    let broker = BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
+    home.config(&format!(
+        "[[mesh]]\nname = \"tight\"\nurl = \"ws://{}/\"\ntoken_file = {:?}\n",
+        broker.listen(),
+        data.join("broker_token")
+    ));
+    let daemon = home.up();
+    let mut door = daemon.http.keep().unwrap();
+    for number in 0..WORKING {
+        send(&mut door, "tight", number);
+    }
+    wait_until("the limit", || count(&daemon, "tight", &["done"]) == 5);
+    for number in 0..WORKING {
+        send(&mut door, "home", number);
+    }
+    wait_until("the other mesh", || {
+        count(&daemon, "home", &["done"]) == WORKING
+    });
+    assert_eq!(count(&daemon, "tight", &["done"]), 5);
+    assert_eq!(count(&daemon, "tight", &["dead"]), 0);
+}

@@ -60,9 +60,9 @@ pub use inbox::{
 pub use invites::KeptInvite;
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
-    AcceptKey, Accepted, Attempt, DueRow, LostFigures, LostMessage, LostRow, LostSettle, LostState,
-    NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow, PruneFilter, PruneLook, Requeue,
-    Requeued, Settle, Usage,
+    AcceptKey, Accepted, Attempt, DueRow, LostFigures, LostLook, LostMessage, LostRow, LostSettle,
+    LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow, PruneFilter,
+    PruneLook, Requeue, Requeued, Settle, Usage,
 };
 pub use repair::{Kept, MeshHint, RepairHints, Repaired, repair};
 pub use steps::{Steps, steps_of};

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
@@ -12,7 +11,7 @@ use rusqlite::Connection;
 
 use crate::data::VectorCache;
 use crate::error::StoreError;
-use crate::outbox::NotedSenders;
+use crate::outbox::{NotedSenders, Turns};
 use crate::unclean::Look;
 use crate::{park, schema, unclean};
 
@@ -30,7 +29,7 @@ pub struct Store {
     database: Database,
     pub(crate) noted_senders: NotedSenders,
     /// Whose turn it is when more is due than a batch holds.
-    pub(crate) turns: Arc<AtomicU32>,
+    pub(crate) turns: Arc<Turns>,
     pub(crate) vector_cache: VectorCache,
     log_bounds: Arc<LogBounds>,
 }

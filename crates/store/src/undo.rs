@@ -34,6 +34,11 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "outbox_urgent",
+        needed: "SELECT 0",
+        sql: "DROP INDEX outbox_urgent",
+    },
+    WayBack {
         name: "outbox_lost",
         needed: "SELECT EXISTS (SELECT 1 FROM outbox_lost)",
         sql: "DROP TABLE outbox_lost; DROP TABLE outbox_reach",

@@ -170,6 +170,7 @@ fn answer(verdict: Verdict) -> BrokerAnswer {
         Verdict::Refused(refused) => BrokerAnswer::Refused {
             code: refused.code,
             detail: refused.detail,
+            retry_after: None,
         },
     }
 }

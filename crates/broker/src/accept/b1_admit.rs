@@ -68,10 +68,13 @@ async fn meter<L: Limiter>(limiter: &L, batch: &mut Batch) {
                 ..admitted
             })
         }
-        Some(Decision::Denied) => Slot::Answered(Answer::Refused(Refusal::new(
-            ErrorCode::RateLimited,
-            "the mesh has used up this window's budget",
-        ))),
+        Some(Decision::Denied { retry_after }) => {
+            let refusal = Refusal::new(
+                ErrorCode::RateLimited,
+                "the mesh has used up this window's budget",
+            );
+            Slot::Answered(Answer::Refused(refusal.after(retry_after)))
+        }
         None => Slot::Answered(Answer::Refused(Refusal::unanswered())),
     });
 }

@@ -1,5 +1,7 @@
 //! Answers become verdicts, and are counted: the one place where the gate speaks the wire's language.
 
+use std::time::Duration;
+
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerMessageId, HistoryId};
 use heddle_wire::broker::{Refused, Verdict};
@@ -23,13 +25,23 @@ pub(super) enum Answer {
 pub struct Refusal {
     pub code: ErrorCode,
     pub detail: String,
+    /// How long to wait, where that is known.
+    pub retry_after: Option<Duration>,
 }
 
 impl Refusal {
-    pub(super) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             code,
             detail: detail.into(),
+            retry_after: None,
+        }
+    }
+
+    pub(super) fn after(self, wait: Duration) -> Self {
+        Self {
+            retry_after: Some(wait),
+            ..self
         }
     }
 
@@ -58,7 +70,13 @@ pub fn refused(refusal: Refusal) -> Refused {
     Refused {
         code: refusal.code.as_str().to_owned(),
         detail: refusal.detail,
+        retry_after_ms: refusal.retry_after.map(ms_up),
     }
+}
+
+/// Rounded up: whoever waits so long is not too early.
+fn ms_up(wait: Duration) -> u64 {
+    u64::try_from(wait.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 pub(super) fn verdicts(batch: Batch) -> Vec<Verdict> {

@@ -4,7 +4,7 @@
 //! granted (RL-01). The limiter's own clock names the window.
 //!
 //! **Idempotent.** An id counts once in a window, however often and from however many callers it
-//! comes (RL-02). A denied call counts nothing and is not remembered (RL-04).
+//! comes (RL-02). A denied call counts nothing and is not remembered (RL-04), and is told when the next window begins.
 //!
 //! **Bounded.** What it remembers is bounded by the traffic of two windows.
 //!
@@ -12,6 +12,7 @@
 //! It is no authority on ids: the dedupe table is. All its memory may be lost at any time.
 
 use std::future::Future;
+use std::time::Duration;
 
 use heddle_core::ids::{IdKey, MeshId};
 
@@ -23,7 +24,10 @@ pub enum Decision {
         /// False: the id had been counted in this window, and this call was free.
         counted: bool,
     },
-    Denied,
+    Denied {
+        /// What is left of the window.
+        retry_after: Duration,
+    },
 }
 
 /// The limiter cannot count now.

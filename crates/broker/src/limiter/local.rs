@@ -51,12 +51,21 @@ impl LocalLimiter {
         }
     }
 
-    fn window(&self) -> u64 {
+    /// The window of now, and what is left of it.
+    fn window(&self) -> (u64, Duration) {
         let length = self.budget.window.as_nanos().max(1);
-        u64::try_from(self.clock.mono().as_nanos() / length).unwrap_or(u64::MAX)
+        let now = self.clock.mono().as_nanos();
+        let left = u64::try_from(length - now % length).unwrap_or(u64::MAX);
+        let window = u64::try_from(now / length).unwrap_or(u64::MAX);
+        (window, Duration::from_nanos(left))
     }
 
-    fn consume_in(&self, window: u64, mesh: MeshId, keys: &[IdKey]) -> Vec<Decision> {
+    fn consume_in(
+        &self,
+        (window, left): (u64, Duration),
+        mesh: MeshId,
+        keys: &[IdKey],
+    ) -> Vec<Decision> {
         // Nothing that can panic half way runs under this lock.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (window, granted) = state.window(window, mesh);
@@ -65,7 +74,7 @@ impl LocalLimiter {
             .map(|key| {
                 let counted = !granted.contains(key);
                 if counted && granted.len() >= limit {
-                    return Decision::Denied;
+                    return Decision::Denied { retry_after: left };
                 }
                 granted.insert(*key);
                 Decision::Granted { window, counted }

@@ -19,7 +19,7 @@ const CONNECT_WAIT: Duration = Duration::from_millis(500);
 
 /// KEYS[1]: what the keys of this mesh begin with; in braces, so that a cluster keeps them together.
 /// ARGV: the limit, the window in microseconds, microseconds to add to the clock (for tests), then the ids.
-/// Answers the window, then for each id 0 denied, 1 counted, 2 known in this window.
+/// Answers the window, the microseconds that are left of it, then for each id 0 denied, 1 counted, 2 known in this window.
 const CONSUME: &str = r"
 local now = redis.call('TIME')
 local micros = tonumber(now[1]) * 1000000 + tonumber(now[2]) + tonumber(ARGV[3])
@@ -29,7 +29,8 @@ local name = string.format('%.0f', window)
 local counter, ids = KEYS[1] .. ':n:' .. name, KEYS[1] .. ':i:' .. name
 local limit = tonumber(ARGV[1])
 local used = tonumber(redis.call('GET', counter) or '0')
-local answers, wrote = { name }, false
+local left = string.format('%.0f', (window + 1) * length - micros)
+local answers, wrote = { name, left }, false
 for index = 4, #ARGV do
     local answer = 0
     if redis.call('SISMEMBER', ids, ARGV[index]) == 1 then
@@ -151,13 +152,18 @@ impl Limiter for RedisLimiter {
 /// As many answers as questions, or none at all: nothing is granted by a guess.
 fn read(answers: &[String], count: usize) -> Result<Vec<Decision>, LimiterError> {
     let strange = || LimiterError(format!("it answered {answers:?}"));
-    let (window, answers_each) = answers.split_first().ok_or_else(strange)?;
+    let [window, left, answers_each @ ..] = answers else {
+        return Err(strange());
+    };
     let window: u64 = window.parse().map_err(|_| strange())?;
+    let left = left.parse().map_err(|_| strange())?;
     if answers_each.len() != count {
         return Err(strange());
     }
     let decision = |answer: &String| match answer.as_str() {
-        "0" => Ok(Decision::Denied),
+        "0" => Ok(Decision::Denied {
+            retry_after: Duration::from_micros(left),
+        }),
         "1" => Ok(Decision::Granted {
             window,
             counted: true,
@@ -247,10 +253,19 @@ mod tests {
     #[test]
     fn rl_06_an_answer_that_does_not_fit_grants_nothing() {
         let texts = |list: &[&str]| list.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>();
-        for bad in [&[][..], &["7"], &["7", "1", "1"], &["7", "9"], &["x", "1"]] {
+        for bad in [
+            &[][..],
+            &["7"],
+            &["7", "5"],
+            &["7", "5", "1", "1"],
+            &["7", "5", "9"],
+            &["x", "5", "1"],
+            &["7", "-5", "1"],
+        ] {
             assert!(read(&texts(bad), 1).is_err(), "{bad:?}");
         }
-        let granted = read(&texts(&["7", "1", "2", "0"]), 3).unwrap();
-        assert_eq!(granted[2], Decision::Denied);
+        let granted = read(&texts(&["7", "5", "1", "2", "0"]), 3).unwrap();
+        let retry_after = Duration::from_micros(5);
+        assert_eq!(granted[2], Decision::Denied { retry_after });
     }
 }

@@ -21,7 +21,7 @@ enum Verdict {
 fn verdicts(decisions: Vec<Decision>) -> Vec<Verdict> {
     let plain = |decision| match decision {
         Decision::Granted { .. } => Granted,
-        Decision::Denied => Denied,
+        Decision::Denied { .. } => Denied,
     };
     decisions.into_iter().map(plain).collect()
 }
@@ -115,6 +115,7 @@ on_every_limiter!(
     rl_02_an_id_counts_once_however_often_it_comes,
     rl_02_racing_callers_of_one_id_use_one_unit,
     rl_04_a_denied_call_counts_nothing_and_is_not_remembered,
+    rl_01_a_denied_call_is_told_when_the_next_window_begins,
     br_17_one_mesh_cannot_use_up_the_budget_of_another,
     rl_05_c35_memory_is_bounded_by_two_windows_of_traffic,
 );
@@ -127,7 +128,7 @@ async fn ask(limiter: &impl Limiter, keys: &[u8]) -> Vec<Verdict> {
 async fn rl_02_a_grant_says_its_window_and_whether_it_was_counted<R: Rig>(limiter: R) {
     let ask = async |number| match limiter.consume(mesh(1), &[key(number)]).await.unwrap()[0] {
         Decision::Granted { window, counted } => (window, counted),
-        Decision::Denied => panic!("denied"),
+        Decision::Denied { .. } => panic!("denied"),
     };
     let (first, counted) = ask(1).await;
     assert!(counted);
@@ -222,6 +223,22 @@ async fn rl_04_a_denied_call_counts_nothing_and_is_not_remembered<R: Rig>(limite
     assert_eq!(limiter.remembered(2).await, LIMIT);
     limiter.advance(WINDOW);
     assert_eq!(ask(&limiter, &[9, 1, 2]).await, [Granted; 3]);
+}
+
+async fn rl_01_a_denied_call_is_told_when_the_next_window_begins<R: Rig>(limiter: R) {
+    ask(&limiter, &[1, 2, 3]).await;
+    limiter.advance(WINDOW / 4);
+    let denied = limiter.consume(mesh(1), &[key(4)]).await.unwrap();
+    let Decision::Denied { retry_after } = denied[0] else {
+        panic!("{denied:?}")
+    };
+    // A server's own clock goes on by itself.
+    assert!(
+        retry_after <= WINDOW * 3 / 4 && retry_after > WINDOW / 2,
+        "{retry_after:?}"
+    );
+    limiter.advance(retry_after);
+    assert_eq!(ask(&limiter, &[4]).await, [Granted]);
 }
 
 async fn br_17_one_mesh_cannot_use_up_the_budget_of_another<R: Rig>(limiter: R) {

@@ -308,6 +308,7 @@ fn busy() -> ReplyResult {
     ReplyResult::Refused(Refused {
         code: ErrorCode::DaemonBusy.as_str().to_owned(),
         detail: "too many parts of files are on their way already".to_owned(),
+        retry_after_ms: None,
     })
 }
 

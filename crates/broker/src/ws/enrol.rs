@@ -113,16 +113,12 @@ fn answer(verdict: EnrolVerdict, wanted: &MemberName) -> (ServerFrame, Ending) {
             (ErrorCode::MemberRevoked, detail, None)
         }
     };
-    refused(Refusal { code, detail }, suggestion)
+    refused(Refusal::new(code, detail), suggestion)
 }
 
 /// The same words for a stranger's guess and for a link of another place, as far as that can be.
 fn invalid(detail: &str) -> (ServerFrame, Ending) {
-    let refusal = Refusal {
-        code: ErrorCode::InviteInvalid,
-        detail: detail.to_owned(),
-    };
-    refused(refusal, None)
+    refused(Refusal::new(ErrorCode::InviteInvalid, detail), None)
 }
 
 fn refused(refusal: Refusal, suggestion: Option<MemberName>) -> (ServerFrame, Ending) {

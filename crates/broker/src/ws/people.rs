@@ -17,10 +17,7 @@ use crate::principal::Principal;
 use crate::storage::{Storage, StorageError};
 
 pub(super) fn no(code: ErrorCode, detail: &str) -> ReplyResult {
-    ReplyResult::Refused(refused(Refusal {
-        code,
-        detail: detail.to_owned(),
-    }))
+    ReplyResult::Refused(refused(Refusal::new(code, detail)))
 }
 
 /// Keeps an invitation that its owner signed, if it is one for here and for a time that makes sense.

@@ -109,7 +109,7 @@ async fn upload<S: Storage, L: Limiter>(
 
 fn no(code: ErrorCode, detail: &str) -> ReplyResult {
     let detail = detail.to_owned();
-    ReplyResult::Refused(refused(Refusal { code, detail }))
+    ReplyResult::Refused(refused(Refusal::new(code, detail)))
 }
 
 /// Up to where this member may read the log; everything where there is no snapshot of somebody else. What hides

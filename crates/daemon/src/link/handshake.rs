@@ -101,10 +101,19 @@ async fn greet(
             })
         }
         Err(refusal) => {
-            tracing::warn!(?features, %refusal, "negotiation failed");
+            warn_unfit(mesh, &features, &refusal);
             Err(refuse(ws, &refusal).await)
         }
     }
+}
+
+/// Whole, as the broker said it, and as JSON: that is what somebody compares.
+fn warn_unfit(mesh: &MeshState, features: &serde_json::Value, refusal: &Refusal) {
+    tracing::warn!(
+        mesh = %mesh.mesh.name,
+        %features,
+        "negotiation failed, so this home and the broker cannot work together: {refusal}"
+    );
 }
 
 /// Closes with the code and its JSON reason, and says the same here.

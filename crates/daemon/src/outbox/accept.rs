@@ -11,7 +11,7 @@ use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
 use heddle_store::{AcceptKey, Accepted, NewOutboxRow, OutboxRow};
 use heddle_wire::broker::{FrozenDestination, FrozenEnvelope};
-use heddle_wire::ipc::{SendAnswer, SendStatus};
+use heddle_wire::ipc::{LostView, SendAnswer, SendStatus};
 use heddle_wire::problem::Problem;
 
 use crate::mesh::MeshState;
@@ -63,12 +63,23 @@ pub(crate) async fn accept(
             mesh.drain.notify_one();
             Ok(queued(&id, fingerprint, SendStatus::Queued))
         }
-        Accepted::Known { decision, row } => {
+        Accepted::Known {
+            decision,
+            row,
+            lost,
+        } => {
             if let Some(reserved) = reserved {
                 reserved.give_back();
             }
             metrics::counter!("heddle_outbox_known_ids_total", "row" => decision.name).increment(1);
-            known(decision.verdict, &row, fingerprint)
+            let lost = lost.map(|lost| super::lost::view(*lost));
+            match known(decision.verdict, &row, fingerprint) {
+                Ok(Answer::Duplicate(answer)) => Ok(Answer::Duplicate(with_loss(answer, lost))),
+                Err(problem) if row.superseded_by.is_some() => {
+                    Err(with_successor(shared, &row, problem).await)
+                }
+                other => other,
+            }
         }
         Accepted::Refused(problem) => Err(*problem),
     }
@@ -143,6 +154,8 @@ fn queued(id: &ClientMessageId, fingerprint: Fingerprint, status: SendStatus) ->
         broker_message_id: None,
         history_id: None,
         durability: "local".to_owned(),
+        lost: None,
+        next: None,
     })
 }
 
@@ -167,9 +180,39 @@ fn known(verdict: IpcVerdict, row: &OutboxRow, presented: Fingerprint) -> Result
             broker_message_id: row.broker_message_id.map(|id| id.to_string()),
             history_id: row.history_id.map(|id| id.to_string()),
             durability: "committed".to_owned(),
+            lost: None,
+            next: None,
         })),
         IpcVerdict::Conflict(conflict) => Err(conflict_problem(conflict, row)),
     }
+}
+
+/// The answer to a retry of what the broker has lost since: it was committed, and is not.
+fn with_loss(answer: SendAnswer, lost: Option<LostView>) -> SendAnswer {
+    let Some(lost) = lost.filter(LostView::is_away) else {
+        return answer;
+    };
+    SendAnswer {
+        broker_message_id: None,
+        history_id: None,
+        durability: "local".to_owned(),
+        next: lost.next(&answer.client_message_id),
+        lost: Some(lost),
+        ..answer
+    }
+}
+
+/// A row that was requeued: under which id its message goes on.
+async fn with_successor(shared: &Shared, row: &OutboxRow, problem: Problem) -> Problem {
+    let chain = shared.store.outbox_chain(row.row).await.unwrap_or_default();
+    let Some(newest) = chain.last().filter(|newest| newest.row != row.row) else {
+        return problem;
+    };
+    let id = newest.client_message_id.to_string();
+    let next = format!(
+        "It was requeued as {id}: `heddle explain {id}` says what became of it. Another message needs a new id."
+    );
+    problem.with("successor", id).next(next)
 }
 
 fn conflict_problem(conflict: &'static str, row: &OutboxRow) -> Problem {
@@ -199,7 +242,10 @@ fn conflict_problem(conflict: &'static str, row: &OutboxRow) -> Problem {
     if conflict.starts_with("outbox_dead") {
         problem = problem
             .with("reason", row.last_error.clone().unwrap_or_default())
-            .next("Send it under a new id, or requeue the dead row.");
+            .next(format!(
+                "`heddle daemon outbox requeue --id {} --auto` sends what is under it again, under a fresh id. Another message needs a new id.",
+                row.client_message_id
+            ));
     }
     problem
 }

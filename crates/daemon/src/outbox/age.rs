@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use heddle_core::age::{AGE_TICK, AgeClock, LastLook, Now, death_by_age, over_age};
-use heddle_core::drain::RowMove;
+use heddle_core::drain::{RowMove, Waits};
 use heddle_core::ids::RowId;
 use heddle_store::{Settle, StoreError};
 
@@ -121,7 +121,7 @@ async fn end_of(
         // It is there but does not say. The next tick asks again.
         Err(why) => RowMove::Retry {
             error: format!("last_look: {why}"),
-            pause_mesh: false,
+            waits: Waits::Row,
         },
     };
     Ok(Some(settle(shared, &taken, next)))

@@ -12,7 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use heddle_core::age::may_be_forgotten;
 use heddle_core::backoff::backoff;
-use heddle_core::drain::{BrokerAnswer, RowMove, drain};
+use heddle_core::drain::{BrokerAnswer, RowMove, Waits, drain};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_store::{DueRow, Settle};
@@ -47,7 +47,13 @@ pub(crate) async fn run(
             return;
         }
         let mut wait = IDLE_LOOK;
-        let has_room = !stopping && !pause.is_on() && batches.len() < BATCHES_IN_FLIGHT_MAX;
+        let batches_max = if mesh.window.is_tight() {
+            // The first batch of a window holds what is to go first; more of them would only be refused.
+            1
+        } else {
+            BATCHES_IN_FLIGHT_MAX
+        };
+        let has_room = !stopping && !pause.is_on() && batches.len() < batches_max;
         if has_room {
             match take(&shared, &mesh).await {
                 Ok(Taken::Rows(rows)) => {
@@ -130,10 +136,18 @@ pub(crate) async fn take(
 ) -> Result<Taken, heddle_store::StoreError> {
     let now = shared.clock.mono();
     let id = mesh.mesh.mesh;
+    if let Some(left) = mesh.window.left(now) {
+        return Ok(Taken::Nothing { next: Some(left) });
+    }
     // A row that moves is written anew, with its payload: all rows of a batch in one stretch of the log.
     let (items_max, bytes_max) = shared.disk.batch_max(BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
     let store = &shared.store;
-    let rows = match store.take_due(id, now, items_max, bytes_max).await {
+    let taken = if mesh.window.is_tight() {
+        store.take_due_scarce(id, now, items_max, bytes_max).await
+    } else {
+        store.take_due(id, now, items_max, bytes_max).await
+    };
+    let rows = match taken {
         // On a disk that is nearly full one row may find the room that several do not.
         Err(_) if store.poisoned().is_none() => store.take_due(id, now, 1, 0).await?,
         taken => taken?,
@@ -185,21 +199,29 @@ pub(crate) async fn transmit(
     };
     let mut end = BatchEnd::Answered;
     let mut refused = None;
+    let mut limited = None;
     for (row, answer) in sent.iter().zip(answers) {
         note(&answer, row);
         let next = drain(answer);
-        if matches!(
-            next,
-            RowMove::Retry {
-                pause_mesh: true,
-                ..
+        if let RowMove::Retry { error, waits } = &next {
+            match waits {
+                Waits::Mesh => end = BatchEnd::Silent,
+                Waits::Row => refused = Some(error.clone()),
+                Waits::Window(wait) => {
+                    refused = Some(error.clone());
+                    limited = Some(*wait);
+                }
             }
-        ) {
-            end = BatchEnd::Silent;
-        } else if let RowMove::Retry { error, .. } = &next {
-            refused = Some(error.clone());
         }
         moves.push(settle(shared, row, next));
+    }
+    // IMPORTANT: before the rows are settled, or they would be taken again at once.
+    match limited {
+        Some(wait) => mesh
+            .window
+            .is_full(shared.clock.mono(), wait, shared.ids.below(u64::MAX)),
+        None if end == BatchEnd::Answered => mesh.window.is_open(shared.clock.mono()),
+        None => {}
     }
     mesh.refusals.note(refused, shared.clock.mono());
     let elapsed = shared.clock.mono().saturating_sub(started);
@@ -335,10 +357,12 @@ pub(crate) fn answer(verdict: Verdict) -> BrokerAnswer {
             detail: format!(
                 "the broker holds another request under this id ({broker_fingerprint_prefix}…)"
             ),
+            retry_after: None,
         },
         Verdict::Refused(refused) => BrokerAnswer::Refused {
             code: refused.code,
             detail: refused.detail,
+            retry_after: refused.retry_after_ms.map(Duration::from_millis),
         },
     }
 }

@@ -6,16 +6,17 @@
 
 use std::time::Duration;
 
-use heddle_core::drain::{RowMove, drain};
+use heddle_core::drain::{RowMove, Waits, drain};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::MemberId;
-use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
+use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX, LOST_AGE_MAX};
 use heddle_core::names::{AgentName, TopicName};
 use heddle_core::sync::was_lost;
-use heddle_store::{LostFigures, LostRow, LostSettle, LostState, StoreError};
+use heddle_store::{LostFigures, LostMessage, LostRow, LostSettle, LostState, StoreError};
 use heddle_wire::broker::{
     Envelope, ReplyResult, Request, Roster, RosterAgent, RosterTopic, SendItem,
 };
+use heddle_wire::ipc::LostView;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
@@ -124,7 +125,7 @@ pub(crate) async fn run(
     }
 }
 
-enum Round {
+pub(super) enum Round {
     /// Nothing waits, until somebody says so.
     Over,
     Again(Duration),
@@ -145,15 +146,24 @@ async fn make_again(mesh: &MeshState, live: &Live, forgotten: &Forgotten) -> boo
     true
 }
 
-async fn round(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<Round, StoreError> {
+pub(super) async fn round(
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+) -> Result<Round, StoreError> {
     if !look(shared, mesh, live).await? {
         return Ok(Round::Again(AGAIN));
     }
+    let was_waiting = shared.store.lost_figures(mesh.mesh.mesh).await?.waiting;
     if !send_again(shared, mesh, live, LostState::Waiting).await? {
         return Ok(Round::Again(AGAIN));
     }
     send_again(shared, mesh, live, LostState::Refused).await?;
     let figures = shared.store.lost_figures(mesh.mesh.mesh).await?;
+    if figures.waiting == 0 && was_waiting > 0 {
+        let count = mesh.lost_again_count();
+        tracing::info!(mesh = %mesh.mesh.name, count, "what the broker had lost was sent again under its ids");
+    }
     Ok(match figures {
         LostFigures {
             waiting: 0,
@@ -163,6 +173,12 @@ async fn round(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<Round, 
         LostFigures { waiting: 0, .. } => Round::Again(REFUSED_AGAIN),
         _ => Round::Again(AGAIN),
     })
+}
+
+/// Up to which age a message is sent again: an older one would have died unsent by now, or nobody keeps it.
+fn age_max(max_age_hours: Option<u32>) -> Duration {
+    let agreed = max_age_hours.map(|hours| Duration::from_hours(u64::from(hours)));
+    agreed.map_or(LOST_AGE_MAX, |agreed| agreed.min(LOST_AGE_MAX))
 }
 
 /// Looks for what was lost, once for every new epoch. False if the broker could not be asked.
@@ -175,21 +191,29 @@ async fn look(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<bool, St
     let Some(ReplyResult::Epochs { epoch, ends }) = live.request(Request::Epochs).await else {
         return Ok(false);
     };
-    let mut after = Some(shared.store.lost_since(id).await?);
+    let too_old = shared
+        .store
+        .older_than(age_max(mesh.max_age_hours()))
+        .await?;
+    let (mut after, mut left_off) = (Some(shared.store.lost_since(id).await?), 0_u64);
     while let Some(from) = after {
         let known = ends.clone();
-        let found = shared
-            .store
-            .note_lost(id, from, shared.clock.wall(), move |place| {
-                was_lost(place, epoch, &known)
-            });
-        after = found.await?;
+        let found =
+            shared
+                .store
+                .note_lost(id, (from, too_old), shared.clock.wall(), move |place| {
+                    was_lost(place, epoch, &known)
+                });
+        let found = found.await?;
+        after = found.next;
+        left_off = left_off.saturating_add(found.left_off);
     }
+    mesh.count_lost_old(left_off);
     shared.store.set_lost_looked(id, epoch.max(heard)).await?;
     let figures = shared.store.lost_figures(id).await?;
-    if figures.open() > 0 {
+    if figures.open() > 0 || left_off > 0 {
         let count = figures.open();
-        tracing::warn!(mesh = %mesh.mesh.name, count, "the broker is an earlier copy of itself: it has lost messages that it had committed");
+        tracing::warn!(mesh = %mesh.mesh.name, count, too_old = left_off, "the broker is an earlier copy of itself, or another one: it does not have messages that were committed; those that are not too old are sent again");
     }
     Ok(true)
 }
@@ -205,6 +229,10 @@ async fn send_again(
     let bounds = (BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
     let mut after = 0;
     loop {
+        // What is new goes first: what was lost has been there once.
+        if mesh.window.left(shared.clock.mono()).is_some() {
+            return Ok(false);
+        }
         let rows = shared.store.lost_rows(id, state, after, bounds).await?;
         let Some(last) = rows.last() else {
             return Ok(true);
@@ -225,7 +253,9 @@ async fn send_again(
             match live.send(items).await {
                 Some(verdicts) if verdicts.len() == sent.len() => {
                     for (row, verdict) in sent.iter().zip(verdicts) {
-                        match settle(row, drain(answer(verdict))) {
+                        let next = drain(answer(verdict));
+                        note_limit(shared, mesh, &next);
+                        match settle(row, next) {
                             Some(settle) => settled.push(settle),
                             None => is_later = true,
                         }
@@ -243,6 +273,18 @@ async fn send_again(
         if is_later {
             return Ok(false);
         }
+    }
+}
+
+/// The budget is the mesh's, whatever uses it up.
+fn note_limit(shared: &Shared, mesh: &MeshState, next: &RowMove) {
+    if let RowMove::Retry {
+        waits: Waits::Window(wait),
+        ..
+    } = next
+    {
+        let random = shared.ids.below(u64::MAX);
+        mesh.window.is_full(shared.clock.mono(), *wait, random);
     }
 }
 
@@ -325,12 +367,31 @@ fn item(row: &LostRow) -> Result<SendItem, &'static str> {
     })
 }
 
+/// One of them, as it is told.
+pub(crate) fn view(lost: LostMessage) -> LostView {
+    LostView {
+        state: lost.state.as_str().to_owned(),
+        open: lost.state.is_open(),
+        history_id: lost.place.to_string(),
+        reason: lost.reason,
+        at: lost.at.to_rfc3339(),
+    }
+}
+
+/// What is said of a loss.
+pub(crate) struct Said {
+    pub(crate) words: String,
+    /// Something of it is still to be done, by this home or by a person; otherwise it is only worth knowing.
+    pub(crate) is_open: bool,
+}
+
 /// What to say of a broker that has lost messages of this home; `None` where it has not, as far as this process and its
 /// store know.
-pub(crate) async fn said(shared: &Shared, mesh: &MeshState) -> Result<Option<String>, StoreError> {
+pub(crate) async fn said(shared: &Shared, mesh: &MeshState) -> Result<Option<Said>, StoreError> {
     let figures = shared.store.lost_figures(mesh.mesh.mesh).await?;
     let again = mesh.lost_again_count();
-    if figures.open() == 0 && again == 0 {
+    let old = mesh.lost_old_count();
+    if figures.open() == 0 && again == 0 && old == 0 {
         return Ok(None);
     }
     let mut parts = Vec::new();
@@ -364,16 +425,24 @@ pub(crate) async fn said(shared: &Shared, mesh: &MeshState) -> Result<Option<Str
         "cannot be sent again, because its text was given back",
         "cannot be sent again, because their text was given back",
     );
-    let count = figures.open().saturating_add(again);
+    part(
+        old,
+        "is too old to be sent again",
+        "are too old to be sent again",
+    );
+    let count = figures.open().saturating_add(again).saturating_add(old);
     let messages = match count {
         1 => "1 message".to_owned(),
         count => format!("{count} messages"),
     };
-    Ok(Some(format!(
-        "the broker of mesh {} is an earlier copy of itself: it had lost {messages} of this home; {}",
-        mesh.mesh.name,
-        parts.join(", ")
-    )))
+    Ok(Some(Said {
+        words: format!(
+            "the broker of mesh {} is an earlier copy of itself: it had lost {messages} of this home; {}",
+            mesh.mesh.name,
+            parts.join(", ")
+        ),
+        is_open: figures.open() > 0,
+    }))
 }
 
 /// What a person can do about that.
@@ -401,7 +470,7 @@ mod tests {
         };
         let retry = RowMove::Retry {
             error: "rate_limited: later".to_owned(),
-            pause_mesh: false,
+            waits: Waits::Row,
         };
         assert_eq!(settle(&row, retry), None);
         let dead = RowMove::Dead {

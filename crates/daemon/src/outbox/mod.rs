@@ -13,3 +13,4 @@ pub(crate) mod second_look;
 mod shares;
 #[cfg(test)]
 mod tests;
+pub(crate) mod window;

@@ -227,12 +227,18 @@ pub fn migrate(context: &Context, options: &PostgresOptions) -> Result<(), CliEr
 }
 
 fn check_text(answer: &CheckAnswer) -> String {
-    let mut text = format!("{} rows checked, ", answer.checked);
+    let mut text = match answer.checked {
+        1 => "1 row checked, ".to_owned(),
+        count => format!("{count} rows checked, "),
+    };
     if answer.orphans.is_empty() {
         text.push_str("no orphans\n");
         return text;
     }
-    text.push_str(&format!("{} orphans:\n", answer.orphans.len()));
+    text.push_str(&match answer.orphans.len() {
+        1 => "1 orphan:\n".to_owned(),
+        count => format!("{count} orphans:\n"),
+    });
     for orphan in &answer.orphans {
         text.push_str(&format!("  {}: {}\n", orphan.problem, orphan.row));
     }

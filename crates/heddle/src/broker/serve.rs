@@ -59,6 +59,9 @@ struct Ready {
     limiter: &'static str,
     tls: bool,
     pid: u32,
+    /// What homes are told to call the mesh: the name that was given.
+    #[serde(skip)]
+    mesh: String,
 }
 
 pub fn serve(context: &Context, options: &ServeOptions) -> Result<(), CliError> {
@@ -153,6 +156,11 @@ impl Serving<'_> {
             }
         });
         let ready = Ready {
+            mesh: self
+                .context
+                .mesh
+                .clone()
+                .unwrap_or_else(|| "team".to_owned()),
             listen: listen.to_string(),
             data: self.home.path().to_owned(),
             token_file: self.token_file(),
@@ -362,15 +370,16 @@ fn greeting(ready: &Ready) -> String {
          \x20 data    {data}\n\
          \n\
          To share a mesh, put into config.toml of each home, with a `member` of its own, then\n\
-         `heddle up` there and `heddle --mesh team peers`:\n\
+         `heddle up` there and `heddle --mesh {mesh} peers`:\n\
          \x20 [[mesh]]\n\
-         \x20 name = \"team\"\n\
+         \x20 name = \"{mesh}\"\n\
          \x20 member = \"YOUR NAME\"\n\
          \x20 url = \"{scheme}://{listen}/\"\n\
          \x20 token_file = \"{token}\"\n\
          \n\
          Ctrl-C stops it.\n",
         pid = ready.pid,
+        mesh = ready.mesh,
         scheme = if ready.tls { "wss" } else { "ws" },
         listen = ready.listen,
         data = ready.data.display(),

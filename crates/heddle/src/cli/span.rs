@@ -15,6 +15,16 @@ pub fn parse_seconds(text: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(wrong)
 }
 
+/// The same for what lasts seconds or minutes, where a bare number can mean seconds only.
+pub fn parse_short(text: &str) -> Result<u64, String> {
+    let is_bare = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let wrong = || format!("{text:?} is no time; use 45 or 45s for seconds, 90m, 12h or 30d");
+    if is_bare {
+        return text.parse().map_err(|_| wrong());
+    }
+    parse_seconds(text).map_err(|_| wrong())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +46,17 @@ mod tests {
             "3 d",
         ] {
             assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_short_time_may_be_a_bare_number_of_seconds() {
+        assert_eq!(parse_short("2"), Ok(2));
+        assert_eq!(parse_short("2s"), Ok(2));
+        assert_eq!(parse_short("2m"), Ok(120));
+        for bad in ["", "-2", "+2", "2.5", "2 s", "s", "99999999999999999999"] {
+            let told = parse_short(bad).unwrap_err();
+            assert!(told.contains("45 or 45s for seconds"), "{told}");
         }
     }
 }

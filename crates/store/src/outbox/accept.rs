@@ -3,10 +3,12 @@
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::gate::{AcceptRow, ipc_accept};
 use heddle_core::ids::{ClientMessageId, IdKey, MeshId, Party, RowId};
+use heddle_core::outbox_status::OutboxStatus;
 use rusqlite::Connection;
 
 use crate::error::StoreError;
 use crate::outbox::insert::{Identity, NewOutboxRow, insert_if_free};
+use crate::outbox::lost::{self, LostMessage};
 use crate::outbox::row::{BY_ID_KEY, OutboxRow, look_up};
 use crate::outbox::senders::note_sender;
 use crate::store::Store;
@@ -29,6 +31,8 @@ pub enum Accepted<R> {
         decision: &'static AcceptRow,
         /// Boxed: the answer of a fresh id, which is the hot one, stays small on its way to the caller.
         row: Box<OutboxRow>,
+        /// Of one that is done: what became of it, if the broker has lost it since.
+        lost: Option<Box<LostMessage>>,
     },
     /// The id is free and stays free, for the reason that came in as `fresh`.
     Refused(R),
@@ -109,7 +113,13 @@ fn known<R>(
         return Ok(None);
     };
     let existing = Some((row.status, row.request_fingerprint));
+    // A row that is done was committed once; whether its broker has it still is another question.
+    let lost = match row.status {
+        OutboxStatus::Done => lost::of(connection, row.arrival)?.map(Box::new),
+        _ => None,
+    };
     Ok(Some(Accepted::Known {
+        lost,
         decision: ipc_accept(existing, key.request_fingerprint),
         row: Box::new(row),
     }))

@@ -7,6 +7,7 @@ use std::time::Duration;
 use heddle_core::age::{AgeMark, BIRTH_GRAIN};
 use heddle_core::clock::BootTime;
 use heddle_core::ids::{MeshId, RowId};
+use heddle_core::limits::LOST_AGE_MAX;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::cells::Cells;
@@ -14,6 +15,8 @@ use crate::error::StoreError;
 use crate::store::Store;
 
 pub(crate) const READ_MARK: &str = "SELECT age_ms, wall_ms, boot_id, boot_ms FROM age_clock";
+
+const READ_AGE: &str = "SELECT age_ms FROM age_clock";
 
 pub(crate) const WRITE_MARK: &str = "
     INSERT INTO age_clock (only_row, age_ms, wall_ms, boot_id, boot_ms) VALUES (1, ?1, ?2, ?3, ?4)
@@ -28,11 +31,14 @@ pub(crate) const NEWEST_ROW: &str = "SELECT max(arrival) FROM outbox";
 pub(crate) const MARK_BIRTH: &str =
     "INSERT INTO outbox_birth (arrival_max, age_ms) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
 
-// Marks that no waiting row needs any more. The second look goes over what waits, and nothing else.
+// Marks that no waiting row needs any more, nor one that its broker may have lost: of those before ?1 the last one
+// stays. The first look goes over what waits, and nothing else.
 pub(crate) const FORGET_BIRTHS: &str = "
-    DELETE FROM outbox_birth WHERE arrival_max < coalesce(
-        (SELECT min(arrival) FROM outbox INDEXED BY outbox_due WHERE status = 'pending'),
-        (SELECT max(arrival_max) FROM outbox_birth))";
+    DELETE FROM outbox_birth WHERE arrival_max < min(
+        coalesce(
+            (SELECT min(arrival) FROM outbox INDEXED BY outbox_due WHERE status = 'pending'),
+            (SELECT max(arrival_max) FROM outbox_birth)),
+        coalesce((SELECT max(arrival_max) FROM outbox_birth WHERE age_ms <= ?1), 0))";
 
 // Ages rise with arrivals, so the marks up to an age are the first ones.
 pub(crate) const BORN_BY: &str = "
@@ -89,10 +95,36 @@ impl Store {
         .await
     }
 
+    /// The last row that is certainly older than this, as the age clock tells; 0 if none is.
+    pub async fn older_than(&self, age: Duration) -> Result<i64, StoreError> {
+        self.read(move |connection| {
+            let now: Option<i64> = connection
+                .prepare_cached(READ_AGE)?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            let Some(born) = now.and_then(|now| ms(now).checked_sub(age)) else {
+                return Ok(0);
+            };
+            let arrival: Option<i64> = connection
+                .prepare_cached(BORN_BY)?
+                .query_row([whole_ms(born)], |row| row.get(0))
+                .optional()?;
+            Ok(arrival.unwrap_or(0))
+        })
+        .await
+    }
+
     /// Drops the marks that no waiting row needs. To be called now and then.
     pub async fn forget_births(&self) -> Result<(), StoreError> {
         self.write_relaxed(|connection| {
-            connection.prepare_cached(FORGET_BIRTHS)?.execute([])?;
+            let age: Option<i64> = connection
+                .prepare_cached(READ_AGE)?
+                .query_row([], |row| row.get(0))
+                .optional()?;
+            let before = age.unwrap_or(0).saturating_sub(whole_ms(LOST_AGE_MAX));
+            connection
+                .prepare_cached(FORGET_BIRTHS)?
+                .execute([before])?;
             Ok(())
         })
         .await

@@ -96,6 +96,15 @@ pub struct LostSettle {
     pub place: Option<(BrokerMessageId, HistoryId)>,
 }
 
+/// What a look at one stretch found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LostLook {
+    /// Where the next stretch begins; `None` at the end.
+    pub next: Option<i64>,
+    /// Lost, and too old to be sent again.
+    pub left_off: u64,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LostFigures {
     pub waiting: u64,
@@ -168,23 +177,26 @@ const OPEN: [LostState; 4] = [
 ];
 
 impl Store {
-    /// Notes the messages in one stretch of the outbox behind `after` for which `is_lost` says so; where the next
-    /// stretch begins, `None` at the end.
+    /// Notes the messages in one stretch of the outbox behind `after` for which `is_lost` says so, but for those up to
+    /// `too_old`, which are counted only.
     pub async fn note_lost(
         &self,
         mesh: MeshId,
-        after: i64,
+        (after, too_old): (i64, i64),
         now: WallMs,
         is_lost: impl Fn(HistoryId) -> bool + Send + 'static,
-    ) -> Result<Option<i64>, StoreError> {
-        let (lost, next) = self
+    ) -> Result<LostLook, StoreError> {
+        let (mut lost, next) = self
             .read(move |connection| look(connection, mesh, after, is_lost))
             .await?;
+        let all = lost.len();
+        lost.retain(|(arrival, ..)| *arrival > too_old);
+        let left_off = u64::try_from(all - lost.len()).unwrap_or(u64::MAX);
         if !lost.is_empty() {
             self.write(move |connection| note(connection, mesh, &lost, now))
                 .await?;
         }
-        Ok(next)
+        Ok(LostLook { next, left_off })
     }
 
     /// Messages behind this arrival that are in this state; as many as both bounds allow, and one at least.
@@ -282,12 +294,7 @@ impl Store {
 
     /// What became of this row, if the broker has ever lost it.
     pub async fn lost_of(&self, arrival: i64) -> Result<Option<LostMessage>, StoreError> {
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(OF_ARRIVAL)?;
-            let mut rows = statement.query([arrival])?;
-            rows.next()?.map(read_message).transpose()
-        })
-        .await
+        self.read(move |connection| of(connection, arrival)).await
     }
 
     /// A person has decided about one that is open. False if it is not, or has no bytes to send.
@@ -315,6 +322,12 @@ impl Store {
         })
         .await
     }
+}
+
+pub(super) fn of(connection: &Connection, arrival: i64) -> Result<Option<LostMessage>, StoreError> {
+    let mut statement = connection.prepare_cached(OF_ARRIVAL)?;
+    let mut rows = statement.query([arrival])?;
+    rows.next()?.map(read_message).transpose()
 }
 
 /// A row that the broker has lost, and its place; whether it is work that may have been done.

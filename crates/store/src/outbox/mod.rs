@@ -16,6 +16,7 @@ mod row;
 mod senders;
 mod settle;
 mod take;
+mod turns;
 
 #[cfg(test)]
 pub(crate) use {
@@ -40,8 +41,9 @@ pub(crate) use {
     senders::{NOTE_SENDER, SENDERS},
     settle::{
         DEAD, DEAD_IS_DONE, DEAD_REASON, DEAD_UNKNOWN, DONE, MESH_OF, PARK as PARK_INFLIGHT, RETRY,
+        RETRY_IN_PLACE,
     },
-    take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, WINDOW},
+    take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, URGENT, WINDOW},
 };
 
 pub(crate) use attempts::note as note_attempt;
@@ -49,12 +51,13 @@ pub(crate) use parked::{NEVER, OP_DUE};
 pub(crate) use reach::reached;
 pub(crate) use senders::{NotedSenders, note_sender};
 pub(crate) use settle::ms_up;
+pub(crate) use turns::Turns;
 
 pub use accept::{AcceptKey, Accepted};
 pub use attempts::Attempt;
 pub use find::OutboxFind;
 pub use insert::NewOutboxRow;
-pub use lost::{LostFigures, LostMessage, LostRow, LostSettle, LostState};
+pub use lost::{LostFigures, LostLook, LostMessage, LostRow, LostSettle, LostState};
 pub use page::{OutboxFilter, OutboxPage};
 pub use prune::{PruneFilter, PruneLook, Usage};
 pub use requeue::{Requeue, Requeued};

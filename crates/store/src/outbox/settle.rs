@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heddle_core::age::MAX_AGE_UNKNOWN;
 use heddle_core::clock::WallMs;
-use heddle_core::drain::{COMMITTED, RowMove};
+use heddle_core::drain::{COMMITTED, RowMove, Waits};
 use heddle_core::ids::{BrokerMessageId, HistoryId, MeshId, RowId};
 use rusqlite::{Connection, params};
 use ulid::Ulid;
@@ -24,7 +24,7 @@ pub struct Settle {
     pub attempts: u32,
     pub next: RowMove,
     pub at: WallMs,
-    /// For a retry: when, on the monotonic clock of this process.
+    /// For a retry: when, on the monotonic clock of this process. One for the next window keeps the due time it had.
     pub due: Duration,
 }
 
@@ -46,6 +46,11 @@ pub(crate) const DEAD: &str = "
 pub(crate) const RETRY: &str = "
     UPDATE outbox SET status = 'pending', attempts = attempts + 1, last_error = ?2,
         due_mono_ms = ?3
+    WHERE row_id = ?1 AND status = 'inflight'";
+
+// The budget of the mesh is used up: the mesh waits, and the row keeps its place in the line.
+pub(crate) const RETRY_IN_PLACE: &str = "
+    UPDATE outbox SET status = 'pending', attempts = attempts + 1, last_error = ?2
     WHERE row_id = ?1 AND status = 'inflight'";
 
 pub(crate) const DEAD_UNKNOWN: &str = select_row!(
@@ -169,6 +174,12 @@ fn settle_one(connection: &Connection, settle: &Settle) -> Result<usize, StoreEr
         RowMove::Dead { reason } => connection
             .prepare_cached(DEAD)?
             .execute(params![row, reason])?,
+        RowMove::Retry {
+            error,
+            waits: Waits::Window(_),
+        } => connection
+            .prepare_cached(RETRY_IN_PLACE)?
+            .execute(params![row, error])?,
         RowMove::Retry { error, .. } => {
             connection
                 .prepare_cached(RETRY)?

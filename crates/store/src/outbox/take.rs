@@ -1,13 +1,13 @@
 //! Taking rows for transmission: pending to inflight, so that no two transmissions meet (DR-01).
 //!
 //! Rows that are due together go by priority, then longest due first, then in order of arrival. The
-//! choice is made among the rows that have been due longest (`DUE_WINDOW_ROWS` of them). While more is due
-//! than a batch holds, every eighth batch goes by due time alone, so that nothing starves.
+//! choice is made among the rows that have been due longest (`DUE_WINDOW_ROWS` of them) and everything of
+//! priority `now`. When something was overtaken seven times in a row, the next batch is a fair one, so that
+//! nothing starves.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
@@ -21,6 +21,7 @@ use rusqlite::{Connection, Row, params};
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::outbox::parked::park;
+use crate::outbox::turns::{Turns, fair, urgent_first};
 use crate::store::Store;
 
 /// A row that was taken: whoever took it owes it a `settle`.
@@ -66,6 +67,13 @@ pub(crate) const WINDOW: &str = "
     ORDER BY due_mono_ms, arrival
     LIMIT ?3";
 
+pub(crate) const URGENT: &str = "
+    SELECT arrival FROM outbox INDEXED BY outbox_urgent
+    WHERE mesh_id = ?1 AND status = 'pending' AND priority = 'now' AND due_mono_ms <= ?2
+        AND due_mono_ms < 9223372036854775806
+    ORDER BY due_mono_ms
+    LIMIT ?3";
+
 // One statement for all: a statement of its own for each row costs half as much again.
 pub(crate) const MARK_INFLIGHT: &str = "
     UPDATE outbox SET status = 'inflight' WHERE arrival IN (SELECT value FROM json_each(?1))";
@@ -86,6 +94,28 @@ impl Store {
         items_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<DueRow>, StoreError> {
+        self.take(mesh, now, (items_max, bytes_max), false).await
+    }
+
+    /// The same while the broker lets in less than waits: their order decides who gets in, so nothing starves by it
+    /// though one batch holds everything.
+    pub async fn take_due_scarce(
+        &self,
+        mesh: MeshId,
+        now: Duration,
+        items_max: usize,
+        bytes_max: usize,
+    ) -> Result<Vec<DueRow>, StoreError> {
+        self.take(mesh, now, (items_max, bytes_max), true).await
+    }
+
+    async fn take(
+        &self,
+        mesh: MeshId,
+        now: Duration,
+        (items_max, bytes_max): (usize, usize),
+        is_scarce: bool,
+    ) -> Result<Vec<DueRow>, StoreError> {
         let turns = Arc::clone(&self.turns);
         self.write_relaxed(move |connection| {
             let look = Look {
@@ -95,6 +125,7 @@ impl Store {
                 now_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
                 items_max: items_max.max(1),
                 bytes_max,
+                is_scarce,
                 damaged: RefCell::default(),
             };
             let (arrivals, taken): (Vec<i64>, Vec<DueRow>) = look.choose()?.into_iter().unzip();
@@ -146,17 +177,15 @@ fn mark_inflight(connection: &Connection, arrivals: &[i64]) -> Result<(), StoreE
     Ok(())
 }
 
-/// One batch in so many goes by due time alone.
-const FAIR_TURN: u32 = 8;
-
 struct Look<'c> {
     connection: &'c Connection,
-    /// Batches in which something urgent overtook something else.
-    turns: &'c AtomicU32,
+    turns: &'c Turns,
     mesh: MeshId,
     now_ms: i64,
     items_max: usize,
     bytes_max: usize,
+    /// Whoever takes them may not get all of them in: their order matters though they are all there is.
+    is_scarce: bool,
     /// Rows that cannot be read, and why; parked when the look is over.
     damaged: RefCell<BTreeMap<i64, StoreError>>,
 }
@@ -183,17 +212,24 @@ impl Batch {
 impl Look<'_> {
     fn choose(&self) -> Result<Vec<(i64, DueRow)>, StoreError> {
         let (mut batch, is_everything) = self.longest_due()?;
-        if !is_everything {
-            let window = self.window()?;
-            let first = window.first().map(|(rank, _)| *rank);
-            let is_mixed = window.iter().any(|(rank, _)| Some(*rank) != first);
-            if is_mixed && self.turns.fetch_add(1, Ordering::Relaxed) % FAIR_TURN != FAIR_TURN - 1 {
-                batch = self.urgent_first(window)?;
-            }
+        if is_everything && !self.is_scarce {
+            // Stable: what is equally urgent stays in order of due time and arrival.
+            batch.rows.sort_by_key(|(_, row)| row.priority as u8);
+            return Ok(batch.rows);
         }
-        // Stable: what is equally urgent stays in order of due time and arrival.
-        batch.rows.sort_by_key(|(_, row)| row.priority as u8);
-        Ok(batch.rows)
+        let window = self.window()?;
+        let first = window.first().map(|(rank, _)| *rank);
+        let is_mixed = window.iter().any(|(rank, _)| Some(*rank) != first);
+        let is_fair = self.turns.next(self.mesh, is_mixed);
+        if !is_mixed {
+            return Ok(batch.rows);
+        }
+        let order = if is_fair {
+            fair(&window, self.items_max)
+        } else {
+            urgent_first(&window)
+        };
+        self.read_in(order)
     }
 
     /// The rows that have been due longest, and whether that is all there is.
@@ -216,11 +252,12 @@ impl Look<'_> {
         Ok((batch, seen < self.items_max))
     }
 
-    /// The rows that have been due longest, each with its rank.
+    /// The rows that have been due longest, each with its rank; and what is urgent, wherever it stands.
     fn window(&self) -> Result<Vec<(u8, i64)>, StoreError> {
         let limit = i64::try_from(DUE_WINDOW_ROWS).unwrap_or(i64::MAX);
+        let mesh = self.mesh.0.to_bytes();
         let mut statement = self.connection.prepare_cached(WINDOW)?;
-        let mut rows = statement.query(params![self.mesh.0.to_bytes(), self.now_ms, limit])?;
+        let mut rows = statement.query(params![mesh, self.now_ms, limit])?;
         let mut window: Vec<(u8, i64)> = Vec::with_capacity(DUE_WINDOW_ROWS);
         while let Some(row) = rows.next()? {
             let priority = row.get_ref(1)?.as_str().ok().and_then(Priority::parse);
@@ -228,15 +265,24 @@ impl Look<'_> {
             let rank = priority.map_or(u8::MAX, |priority| priority as u8);
             window.push((rank, row.get(0)?));
         }
+        let seen: HashSet<i64> = window.iter().map(|(_, arrival)| *arrival).collect();
+        let limit = i64::try_from(self.items_max).unwrap_or(i64::MAX);
+        let mut statement = self.connection.prepare_cached(URGENT)?;
+        let mut rows = statement.query(params![mesh, self.now_ms, limit])?;
+        while let Some(row) = rows.next()? {
+            let arrival: i64 = row.get(0)?;
+            if !seen.contains(&arrival) {
+                window.push((Priority::Now as u8, arrival));
+            }
+        }
         Ok(window)
     }
 
-    /// A batch chosen by priority.
-    fn urgent_first(&self, mut window: Vec<(u8, i64)>) -> Result<Batch, StoreError> {
-        window.sort_by_key(|(rank, _)| *rank);
+    /// A batch of these rows, in this order.
+    fn read_in(&self, order: Vec<i64>) -> Result<Vec<(i64, DueRow)>, StoreError> {
         let mut statement = self.connection.prepare_cached(BY_ARRIVAL)?;
         let mut batch = Batch::default();
-        for (_, arrival) in window {
+        for arrival in order {
             let mut rows = statement.query([arrival])?;
             let Some(row) = rows.next()? else { continue };
             let Some(row) = self.read_or_set_aside(row)? else {
@@ -246,7 +292,7 @@ impl Look<'_> {
                 break;
             }
         }
-        Ok(batch)
+        Ok(batch.rows)
     }
 
     /// A row that cannot be read is put aside; the others must go on.

@@ -40,6 +40,7 @@ async fn ob_04_ob_05_each_of_the_ten_known_cases_is_answered_by_the_table_and_ch
             let Accepted::Known {
                 decision,
                 row: found,
+                ..
             } = accepted
             else {
                 panic!("{status:?} {fingerprint}: {accepted:?}");
@@ -99,7 +100,7 @@ async fn ob_06_of_64_concurrent_sends_under_one_id_exactly_one_is_inserted() {
         panic!("{} were inserted", winners.len());
     };
     for (print, accepted) in &answers {
-        let Accepted::Known { decision, row } = accepted else {
+        let Accepted::Known { decision, row, .. } = accepted else {
             continue;
         };
         assert_eq!(row.row, winning_row);

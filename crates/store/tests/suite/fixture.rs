@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_core::clock::{Ids, ManualIds, WallMs};
-use heddle_core::drain::RowMove;
+use heddle_core::drain::{RowMove, Waits};
 use heddle_core::envelope::{EnvelopeKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{
@@ -226,6 +226,6 @@ pub(crate) fn dead(reason: &str) -> RowMove {
 pub(crate) fn retry(error: &str) -> RowMove {
     RowMove::Retry {
         error: error.to_owned(),
-        pause_mesh: false,
+        waits: Waits::Row,
     }
 }

@@ -328,9 +328,18 @@ async fn dr_10_a_row_is_as_old_as_the_first_mark_behind_it_and_never_older() {
     fixture.store.take_one(first).await.unwrap();
     fixture.settle(first, dead("no")).await;
     assert_eq!(born_by(hour * 12).await.unwrap(), [second]);
+    // Marks of the last month say how old a message is that its broker turns out to have lost.
+    fixture.store.forget_births().await.unwrap();
+    assert_eq!(fixture.dump("outbox_birth").len(), 2);
+    let older_than = |hours| fixture.store.older_than(hour * hours);
+    assert_eq!(older_than(1).await.unwrap(), 1, "the second may be of now");
+    assert_eq!(older_than(0).await.unwrap(), 2);
+    assert_eq!(older_than(3).await.unwrap(), 0);
+    fixture.store.mark_age(mark(hour * 24 * 40)).await.unwrap();
     fixture.store.forget_births().await.unwrap();
     assert_eq!(fixture.dump("outbox_birth").len(), 1);
     assert_eq!(born_by(hour * 12).await.unwrap(), [second]);
+    assert_eq!(older_than(24 * 30).await.unwrap(), 2);
 }
 
 #[tokio::test]
@@ -385,7 +394,7 @@ async fn c33_ob_10_prune_empties_payloads_of_final_rows_and_changes_nothing_else
     for status in OutboxStatus::ALL {
         let key = fixture.key(status.as_str(), 1);
         let accepted = fixture.store.accept::<()>(key, Err(())).await.unwrap();
-        let Accepted::Known { decision, row } = accepted else {
+        let Accepted::Known { decision, row, .. } = accepted else {
             panic!("{status:?} is forgotten");
         };
         assert_eq!(decision.name, format!("{}_match", status.as_str()));

@@ -90,6 +90,7 @@ impl Pair {
                 let Accepted::Known {
                     decision,
                     row: found,
+                    ..
                 } = accepted
                 else {
                     panic!("{accepted:?} for {held:?}");

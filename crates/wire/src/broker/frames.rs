@@ -398,6 +398,9 @@ pub enum ReplyResult {
 pub struct Refused {
     pub code: String,
     pub detail: String,
+    /// When it may be worth another try, where that is known: the end of a rate window. Brokers of before do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

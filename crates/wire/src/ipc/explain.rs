@@ -53,7 +53,7 @@ pub struct ExplainView {
     /// In order of level, then of recipient.
     pub receipts: Vec<ReceiptView>,
     pub outbox: OutboxRow,
-    /// Null while the broker is not known to hold the id.
+    /// Null while the broker is not known to hold the id, and where it has lost it.
     pub broker: Option<BrokerView>,
     /// Oldest first; of many the first five and the last twenty.
     pub attempts: Vec<AttemptView>,
@@ -102,6 +102,54 @@ pub struct LostView {
     pub at: String,
 }
 
+impl LostView {
+    /// Whether the broker does not have it, as far as this home knows: it waits, or a person let it be.
+    pub fn is_away(&self) -> bool {
+        self.open || self.is_dropped()
+    }
+
+    /// Whether a person has let it be.
+    pub fn is_dropped(&self) -> bool {
+        self.state == "given_up"
+    }
+
+    /// Whether nothing happens to it before a person says what.
+    pub fn is_stuck(&self) -> bool {
+        matches!(self.state.as_str(), "held" | "gone" | "given_up")
+    }
+
+    /// What became of it, in words that follow its name.
+    pub fn says(&self) -> String {
+        match self.state.as_str() {
+            "waiting" => "it is being sent again under its id".to_owned(),
+            "sent" if self.reason.is_empty() => {
+                format!("it was sent again under its id at {}", self.at)
+            }
+            "refused" => format!("sent again, and refused: {}", self.reason),
+            "given_up" => format!("it was dropped by the operator at {}", self.at),
+            "held" => format!("it is held: {}", self.reason),
+            _ => self.reason.clone(),
+        }
+    }
+
+    /// What a person can do about it.
+    pub fn next(&self, id: &str) -> Option<String> {
+        match self.state.as_str() {
+            "held" | "refused" => Some(format!(
+                "`heddle doctor --retry {id}` sends it again, `heddle doctor --drop {id}` gives it up"
+            )),
+            "gone" => Some(format!(
+                "Send it anew if anybody misses it, then `heddle doctor --drop {id}`"
+            )),
+            "waiting" => Some(format!(
+                "Nothing: it goes on by itself; `heddle explain {id}` shows how far it came"
+            )),
+            "given_up" => Some("Send it anew under another id, if anybody misses it".to_owned()),
+            _ => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReceiptView {
     pub level: String,
@@ -132,6 +180,9 @@ pub struct QueueStateView {
     pub delivery_count: u64,
     pub holder: Option<String>,
     pub lease_left_seconds: Option<u64>,
+    /// The same as a time of this home's clock.
+    #[serde(default)]
+    pub lease_until: Option<String>,
     /// When the latest lease began; null where nobody noted it.
     #[serde(default)]
     pub taken_at: Option<String>,
@@ -301,12 +352,18 @@ impl ExplainView {
 
     /// Whether the broker had it and does not have it now, though it should.
     pub fn is_lost(&self) -> bool {
-        self.lost.as_ref().is_some_and(|lost| lost.open)
+        self.broker.is_none() && self.lost.as_ref().is_some_and(|lost| lost.open)
+    }
+
+    /// The same, and a person has let it be.
+    pub fn is_dropped(&self) -> bool {
+        self.broker.is_none() && self.lost.as_ref().is_some_and(LostView::is_dropped)
     }
 
     /// Whether it can still get further by itself.
     pub fn is_over(&self) -> bool {
-        matches!(self.outbox.status.as_str(), "dead" | "aborted")
+        let is_stuck = self.broker.is_none() && self.lost.as_ref().is_some_and(LostView::is_stuck);
+        is_stuck || matches!(self.outbox.status.as_str(), "dead" | "aborted")
     }
 
     /// The receipts, from everything else.

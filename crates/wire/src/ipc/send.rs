@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::explain::LostView;
+
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SendBody {
@@ -46,4 +48,10 @@ pub struct SendAnswer {
     pub history_id: Option<String>,
     /// `local` or `committed`.
     pub durability: String,
+    /// Where the broker had it and has lost it since: it is not committed any more, whatever was said before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LostView>,
+    /// What to run next, where there is something to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }

@@ -81,6 +81,9 @@ pub struct StatusView {
     pub durability: String,
     /// What is wrong, in sentences; empty when all is well.
     pub degraded: Vec<String>,
+    /// What has happened and needs nobody, in sentences.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskView>,
     /// Rows of a broker of this home's own that did not fit together at its last check.

@@ -29,6 +29,7 @@ use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+use crate::outbox::lost::view as lost_view;
 use crate::shared::store_problem;
 
 /// How long one request waits for a level at most; who wants more asks again.
@@ -140,15 +141,18 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
     let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
     let mesh = mesh.map(AsRef::as_ref);
     let asked = ask(mesh, &row, within).await;
-    // A row that is done was committed, whether or not the broker can be asked now.
-    let known = || known_here(&outbox);
+    // A row that is done was committed, whether or not the broker can be asked now; unless it is known to have lost it.
+    let lost = lost(ipc, &row).await?;
+    let known = || known_here(&outbox).filter(|_| !lost.as_ref().is_some_and(LostView::is_away));
     // Another request under this id, of an earlier life of this home: its story is not ours.
     let is_foreign = |told: &Explained| told.wire_fingerprint != row.wire_fingerprint.to_hex();
     let mut forgotten = false;
-    let lost = lost(ipc, &row).await?;
     let (broker, explained, stale_why) = match asked {
         Asking::Explained(told) if is_foreign(&told) => (known(), None, None),
-        Asking::Explained(told) => (Some(broker(mesh, &told)), Some(told), None),
+        Asking::Explained(told) => {
+            let now = ipc.shared.clock.wall();
+            (Some(broker(mesh, &told, now)), Some(told), None)
+        }
         // Done, and the broker does not know the id any more: its time was over there.
         Asking::Absent => {
             forgotten = known().is_some();
@@ -215,13 +219,7 @@ async fn of_op(ipc: &Ipc, row: &Row) -> Result<Option<Box<DataStoryView>>, Probl
 async fn lost(ipc: &Ipc, row: &Row) -> Result<Option<LostView>, Problem> {
     let lost = ipc.shared.store.lost_of(row.arrival).await;
     let lost = lost.map_err(|error| store_problem(&error))?;
-    Ok(lost.map(|lost| LostView {
-        state: lost.state.as_str().to_owned(),
-        open: lost.state.is_open(),
-        history_id: lost.place.to_string(),
-        reason: lost.reason,
-        at: lost.at.to_rfc3339(),
-    }))
+    Ok(lost.map(lost_view))
 }
 
 enum Asking {
@@ -270,7 +268,7 @@ fn known_here(outbox: &OutboxRow) -> Option<BrokerView> {
     })
 }
 
-fn broker(mesh: Option<&MeshState>, explained: &Explained) -> BrokerView {
+fn broker(mesh: Option<&MeshState>, explained: &Explained, now: WallMs) -> BrokerView {
     let time = |ms: i64| WallMs(ms).to_rfc3339();
     let kind = explained.destination_kind.as_str();
     BrokerView {
@@ -281,11 +279,18 @@ fn broker(mesh: Option<&MeshState>, explained: &Explained) -> BrokerView {
         expires_at: explained.expires_at.map(time),
         history_available: Some(explained.history_available),
         destination: Some(format!("{kind} {}", explained.destination_ref)),
-        queue: explained.queue.as_ref().map(|state| queue(mesh, state)),
+        queue: explained
+            .queue
+            .as_ref()
+            .map(|state| queue(mesh, state, now)),
     }
 }
 
-fn queue(mesh: Option<&MeshState>, state: &QueueState) -> QueueStateView {
+fn later(now: WallMs, ms: u64) -> WallMs {
+    WallMs(now.0.saturating_add(i64::try_from(ms).unwrap_or(i64::MAX)))
+}
+
+fn queue(mesh: Option<&MeshState>, state: &QueueState, now: WallMs) -> QueueStateView {
     let status = match state.status {
         QueueStatus::Waiting => "waiting",
         QueueStatus::Leased => "leased",
@@ -297,6 +302,7 @@ fn queue(mesh: Option<&MeshState>, state: &QueueState) -> QueueStateView {
         delivery_count: state.delivery_count,
         holder: state.holder.as_ref().map(|holder| name(mesh, holder)),
         lease_left_seconds: state.lease_left_ms.map(|ms| ms.div_ceil(1000)),
+        lease_until: state.lease_left_ms.map(|ms| later(now, ms).to_rfc3339()),
         taken_at: state.taken_at.map(|ms| WallMs(ms).to_rfc3339()),
         acked_at: state.acked_at.map(|ms| WallMs(ms).to_rfc3339()),
     }

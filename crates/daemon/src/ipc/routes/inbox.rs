@@ -204,11 +204,12 @@ fn since(text: &str) -> Result<(Option<i64>, Option<WallMs>), Problem> {
     if let Ok(arrival) = text.parse() {
         return Ok((Some(arrival), None));
     }
-    match WallMs::parse_rfc3339(text) {
+    match WallMs::parse_time(text) {
         Some(at) => Ok((None, Some(at))),
         None => Err(from_wire::invalid(format!(
-            "since is neither a cursor nor an RFC 3339 time: {text:?}"
-        ))),
+            "since is neither a cursor nor a time: {text:?}"
+        ))
+        .next("Say the cursor of an earlier page, a time as 2026-11-16T09:30:00Z, or a day as 2026-11-16, which begins at midnight in UTC.")),
     }
 }
 

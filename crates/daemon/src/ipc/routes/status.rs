@@ -54,9 +54,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served")
     }));
     if parked > 0 {
-        degraded.push(format!(
-            "{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
-        ));
+        degraded.push(damaged(parked));
     }
     let view = StatusView {
         running: true,
@@ -75,6 +73,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         },
         durability: ipc.durability.to_owned(),
         degraded,
+        notes: notes(&ipc).await?,
         disk: ipc.shared.disk.view(),
         orphans,
         unserved,
@@ -89,6 +88,27 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         next: String::new(),
     };
     ok(&view.judged())
+}
+
+/// What has happened and needs nobody any more.
+async fn notes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
+    let mut notes = Vec::new();
+    for mesh in &ipc.shared.meshes {
+        let said = lost::said(&ipc.shared, mesh).await;
+        let said = said.map_err(|error| store_problem(&error))?;
+        notes.extend(said.filter(|said| !said.is_open).map(|said| said.words));
+    }
+    Ok(notes)
+}
+
+fn damaged(parked: u64) -> String {
+    let rows = match parked {
+        1 => "1 damaged outbox row waits until it is mended: its bytes are not what was accepted, so it is not sent".to_owned(),
+        parked => format!("{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent"),
+    };
+    format!(
+        "{rows}; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
+    )
 }
 
 /// How this home stands with one mesh.
@@ -111,7 +131,9 @@ async fn mesh_status(ipc: &Ipc, mesh: &MeshState) -> Result<MeshStatus, Problem>
             .map_err(|error| store_problem(&error))?,
         forgot: lost::said(&ipc.shared, mesh)
             .await
-            .map_err(|error| store_problem(&error))?,
+            .map_err(|error| store_problem(&error))?
+            .filter(|said| said.is_open)
+            .map(|said| said.words),
         refused: mesh.standing.barred().map(|barred| barred.why),
         members_lost: super::mesh::lost(&ipc.shared, mesh).await,
         unread: {

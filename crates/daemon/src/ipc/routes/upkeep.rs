@@ -66,8 +66,8 @@ async fn forgot_finding(shared: &Shared, mesh: &MeshState) -> Result<Option<Find
     let figures = figures.map_err(|error| store_problem(&error))?;
     Ok(says.map(|says| Finding {
         check: format!("broker of mesh {}", mesh.mesh.name),
-        ok: false,
-        says,
+        ok: !says.is_open,
+        says: says.words,
         next: lost::next(figures).to_owned(),
     }))
 }

@@ -3,6 +3,7 @@
 //! Nothing here sleeps: a broker that is away hangs up at once, and days pass by advancing the clock.
 
 mod ages;
+mod lost;
 mod retries;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -107,6 +108,8 @@ enum Mood {
     Commit,
     HangUp,
     Refuse(&'static str),
+    /// So many distinct ids are let in; the rest has to wait so long.
+    Budget(usize, Duration),
 }
 
 /// A broker of the test's own, at the other end of a [`Live`].
@@ -116,6 +119,8 @@ struct FakeBroker {
     /// Every id that was sent, in order.
     sent: Arc<Mutex<Vec<String>>>,
     committed: Arc<Mutex<BTreeMap<String, Fingerprint>>>,
+    /// Its running epoch, and the last place of each.
+    epochs: Arc<Mutex<(u64, Vec<HistoryId>)>>,
 }
 
 impl FakeBroker {
@@ -124,6 +129,7 @@ impl FakeBroker {
             mood: Arc::new(Mutex::new(Mood::Commit)),
             sent: Arc::default(),
             committed: Arc::default(),
+            epochs: Arc::default(),
         }
     }
 
@@ -156,10 +162,23 @@ impl FakeBroker {
                         let verdicts = ids.iter().map(|id| self.commit(id)).collect();
                         live.settle_verdicts(batch, verdicts, None);
                     }
+                    Mood::Budget(left, wait) => {
+                        let verdicts = ids.iter().enumerate();
+                        let verdicts = verdicts.map(|(number, id)| match number < left {
+                            true => self.commit(id),
+                            false => Verdict::Refused(Refused {
+                                code: "rate_limited".to_owned(),
+                                detail: "as told".to_owned(),
+                                retry_after_ms: Some(u64::try_from(wait.as_millis()).unwrap()),
+                            }),
+                        });
+                        live.settle_verdicts(batch, verdicts.collect(), None);
+                    }
                     Mood::Refuse(code) => {
                         let refused = Verdict::Refused(Refused {
                             code: code.to_owned(),
                             detail: "as told".to_owned(),
+                            retry_after_ms: None,
                         });
                         live.settle_verdicts(batch, vec![refused; ids.len()], None);
                     }
@@ -182,6 +201,13 @@ impl FakeBroker {
                     },
                 };
                 live.settle_reply(request, reply);
+            }
+            ClientFrame::Request {
+                request,
+                body: Request::Epochs,
+            } => {
+                let (epoch, ends) = self.epochs.lock().unwrap().clone();
+                live.settle_reply(request, ReplyResult::Epochs { epoch, ends });
             }
             other => panic!("{other:?}"),
         }

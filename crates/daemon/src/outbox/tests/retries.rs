@@ -15,7 +15,7 @@ async fn dr_07_c18_a_jump_of_the_wall_retries_nothing_early_and_nothing_late() {
     let folder = TempDir::new().unwrap();
     let broker = FakeBroker::new();
     let world = start(folder.path(), START, None, 1).await;
-    broker.mood(Mood::Refuse("rate_limited"));
+    broker.mood(Mood::Refuse("storage_unavailable"));
     let live = broker.connect();
     world.accept("a", Priority::Next).await;
     let mut due = Duration::ZERO;
@@ -60,11 +60,91 @@ async fn dr_03_c6_every_refusal_moves_the_row_as_the_table_says() {
     ] {
         broker.mood(Mood::Refuse(code));
         let row = world.accept(code, Priority::Next).await;
+        // However long the rows before it have to wait.
+        world.clock.manual.advance(HOUR);
         world.drain(&live).await;
         let row = world.row(row).await;
         assert_eq!((row.status, row.attempts), (expected, 1), "{code}");
         assert_eq!(row.last_error, Some(format!("{code}: as told")));
     }
+}
+
+#[tokio::test]
+async fn c6_when_a_window_opens_what_is_urgent_goes_first_and_no_row_waits_by_itself() {
+    const LOWS: usize = 2_000;
+    const WINDOW: Duration = Duration::from_secs(5);
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let mut world = start(folder.path(), START, None, 1).await;
+    let live = broker.connect();
+    broker.mood(Mood::Budget(5, WINDOW));
+    let mut rows = Vec::new();
+    for number in 0..LOWS {
+        rows.push(world.accept(&format!("low-{number}"), Priority::Low).await);
+    }
+    let lows = |from: usize, to: usize| -> Vec<String> {
+        (from..to).map(|number| format!("low-{number}")).collect()
+    };
+    assert_eq!(world.drain(&live).await, 1, "one batch asks for all");
+    assert_eq!(broker.sent()[..7], lows(0, 7));
+    let urgent = world.accept("urgent", Priority::Now).await;
+    assert_eq!(world.drain(&live).await, 0, "the window is full for all");
+    world.jump(30);
+    assert_eq!(world.drain(&live).await, 0, "the wall is nobody's window");
+    world
+        .clock
+        .manual
+        .advance(WINDOW - Duration::from_millis(1));
+    assert_eq!(world.drain(&live).await, 0);
+
+    // Behind more rows than any window of the drain holds; after it, those who came first.
+    world.clock.manual.advance(Duration::from_millis(300));
+    assert_eq!(world.drain(&live).await, 1);
+    let sent = broker.sent();
+    assert_eq!(
+        (sent[0].as_str(), &sent[1..7]),
+        ("urgent", &lows(5, 11)[..])
+    );
+    assert_eq!(world.row(urgent).await.status, Done);
+    let refused = world.row(rows[9]).await;
+    assert_eq!((refused.status, refused.attempts), (Pending, 2));
+    let log = world.shared.store.outbox_attempts(refused.row).await;
+    let log = log.unwrap();
+    let told = log.iter().map(|one| (one.outcome.as_str(), one.number));
+    let told: Vec<_> = told.collect();
+    assert_eq!(told, [("rate_limited", 1), ("rate_limited", 2)]);
+    assert!(log[1].at > log[0].at);
+
+    // A start knows nothing of the window; the order is the same, and nothing is lost.
+    world.accept("also", Priority::Now).await;
+    world.pass(0).await;
+    let wall = world.stop().await;
+    let world = start(folder.path(), wall, None, 2).await;
+    assert_eq!(world.drain(&broker.connect()).await, 1);
+    let sent = broker.sent();
+    assert_eq!((sent[0].as_str(), &sent[1..5]), ("also", &lows(9, 13)[..]));
+    assert_eq!(world.drain(&broker.connect()).await, 0);
+}
+
+#[tokio::test]
+async fn c6_nothing_starves_in_a_window_for_one() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, None, 1).await;
+    let live = broker.connect();
+    broker.mood(Mood::Budget(1, Duration::from_secs(1)));
+    world.accept("first", Priority::Next).await;
+    world.accept("low", Priority::Low).await;
+    world.drain(&live).await;
+    let mut windows = 0;
+    while !broker.committed.lock().unwrap().contains_key("low") {
+        world.accept(&format!("now-{windows}"), Priority::Now).await;
+        world.clock.manual.advance(Duration::from_secs(2));
+        world.drain(&live).await;
+        windows += 1;
+        assert!(windows <= 8, "overtaken for ever");
+    }
+    assert!(windows >= 7, "it went before what is urgent");
 }
 
 #[tokio::test]

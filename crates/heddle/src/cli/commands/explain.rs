@@ -6,6 +6,7 @@ use heddle_wire::ipc::{
     QueueStateView, Story,
 };
 
+use crate::cli::spelled::quoted;
 use crate::cli::text::{printable, table};
 use crate::cli::{CliError, Context, exit};
 
@@ -178,6 +179,9 @@ fn describe(story: &ExplainView) -> String {
     }
     text.push_str(&recipients(story));
     text.push_str(&chain(story));
+    if let Some(next) = next(story) {
+        text.push_str(&format!("  {:<10} {next}\n", "next"));
+    }
     if story.stale {
         let why = story.stale_why.as_deref().map(printable);
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
@@ -208,6 +212,18 @@ fn verdict(story: &ExplainView) -> String {
                 words.push_str(&format!("; its broker has it all the same, {level}"));
             }
             words
+        }
+        _ if story.is_dropped() => {
+            let at = story.lost.as_ref().map_or("", |lost| lost.at.as_str());
+            let words = format!(
+                "{id} was dropped by the operator at {at}, after its broker had lost it; it was committed before"
+            );
+            match story.level_of_some() {
+                Some((level, count)) => {
+                    format!("{words}; {} for {count} in this home", level.as_str())
+                }
+                None => words,
+            }
         }
         _ if story.is_lost() => match story.level_of_some() {
             // Its recipient has it, whatever the broker has lost.
@@ -246,21 +262,34 @@ fn verdict(story: &ExplainView) -> String {
     }
 }
 
+/// The one command that makes sense for a row that is over.
+fn next(story: &ExplainView) -> Option<String> {
+    let row = &story.outbox;
+    match row.status.as_str() {
+        "dead" if story.kind == "op" => Some(format!(
+            "`heddle doctor --retry {id}` sends it again, `heddle doctor --drop {id}` gives it up",
+            id = quoted(&story.id)
+        )),
+        "dead" => Some(format!(
+            "`heddle daemon outbox requeue --id {} --auto` sends it again under a fresh id, unless its broker has it",
+            quoted(&story.id)
+        )),
+        "aborted" => {
+            let newest = story.chain.last().filter(|newest| newest.id != row.id)?;
+            Some(format!(
+                "`heddle explain {}` says what became of it: it goes on under that id",
+                quoted(&newest.client_message_id)
+            ))
+        }
+        _ => None,
+    }
+}
+
 /// What became of a message that the broker had and lost.
 fn lost_words(lost: &LostView, id: &str) -> String {
-    let what = match lost.state.as_str() {
-        "waiting" => "it is being sent again under its id".to_owned(),
-        "sent" if lost.reason.is_empty() => {
-            format!("it was sent again under its id at {}", lost.at)
-        }
-        "refused" => format!("sent again, and refused: {}", lost.reason),
-        _ => lost.reason.clone(),
-    };
-    let next = match lost.state.as_str() {
-        "held" | "refused" => format!(
-            ". `heddle doctor --retry {id}` sends it again, `heddle doctor --drop {id}` gives it up"
-        ),
-        "gone" => format!(". Send it anew if anybody misses it, then `heddle doctor --drop {id}`"),
+    let what = lost.says();
+    let next = match lost.next(id) {
+        Some(next) if lost.open && lost.state != "waiting" => format!(". {next}"),
         _ => String::new(),
     };
     format!(
@@ -293,10 +322,37 @@ fn limiter_words(limiter: &LimiterView) -> String {
 
 fn queue_words(queue: &QueueStateView) -> String {
     let holder = queue.holder.as_deref().unwrap_or("nobody");
+    let fence = queue.fence;
+    let taken = match &queue.taken_at {
+        Some(at) => format!(", taken at {at}"),
+        None => String::new(),
+    };
+    let times = match queue.delivery_count {
+        1 => "once".to_owned(),
+        count => format!("{count} times"),
+    };
     match (queue.status.as_str(), queue.lease_left_seconds) {
-        ("leased", Some(left)) => format!("with {holder} for {left} s, fence {}", queue.fence),
-        ("acked", _) => format!("done by {holder}, fence {}", queue.fence),
-        _ => format!("waits; handed out {} times", queue.delivery_count),
+        ("leased", left) => {
+            let left = left.unwrap_or(0);
+            let until = match &queue.lease_until {
+                Some(at) => format!("until {at}, for {left} s more"),
+                None => format!("for {left} s more"),
+            };
+            format!("with {holder} {until}{taken}, fence {fence}, handed out {times}")
+        }
+        ("acked", _) => {
+            let at = queue.acked_at.as_deref().unwrap_or("an unknown time");
+            format!("done by {holder} at {at}{taken}, fence {fence}, handed out {times}")
+        }
+        _ if queue.delivery_count == 0 => "waits; nobody has taken it yet".to_owned(),
+        _ => {
+            let last = match (&queue.holder, &queue.taken_at) {
+                (Some(holder), Some(at)) => format!(", last to {holder} at {at}"),
+                (None, Some(at)) => format!(", last at {at}"),
+                _ => String::new(),
+            };
+            format!("waits; handed out {times}{last}, fence {fence}")
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
 use heddle_core::limits::REQUEST_BYTES_MAX;
 use heddle_wire::client::{Client, ClientError};
-use heddle_wire::ipc::{ExplainView, Level, SendAnswer, SendBody};
+use heddle_wire::ipc::{ExplainView, Level, LostView, SendAnswer, SendBody};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -252,17 +252,33 @@ fn wait_for(
                 "It is not sent to those who subscribe later; `heddle topic list` shows who does.",
             ));
         }
+        if let Some(lost) = story.lost.as_ref().filter(|_| story.is_over()) {
+            return Err(lost_at_broker(id, lost));
+        }
         if story.is_over() {
             let status = &story.outbox.status;
             let why = story.outbox.last_error.as_deref().unwrap_or(status);
             return Err(
                 CliError::new(exit::FAILED, format!("the message is {status}: {why}"))
-                    .next("It is kept in the outbox; send it again under a new id."),
+                    .next(format!("`heddle explain {id}` says what to run next.")),
             );
         }
         if left == 0 {
             return Err(not_yet(&story, id, level));
         }
+    }
+}
+
+/// It was committed, and is not any more; nothing happens before a person says what.
+fn lost_at_broker(id: &str, lost: &LostView) -> CliError {
+    let why = format!(
+        "{id} is not committed: its broker has lost it; {}",
+        lost.says()
+    );
+    let error = CliError::new(exit::FAILED, why);
+    match lost.next(id) {
+        Some(next) => error.next(format!("{next}.")),
+        None => error,
     }
 }
 
@@ -290,12 +306,21 @@ fn reached(story: &ExplainView, level: Level, answer: SendAnswer) -> SendAnswer 
         broker_message_id: broker.map(|b| b.broker_message_id.clone()),
         history_id: broker.map(|b| b.history_id.clone()),
         durability: level.as_str().to_owned(),
+        lost: None,
+        next: None,
         ..answer
     }
 }
 
 pub(super) fn describe(to: &str, answer: &SendAnswer) -> String {
     let id = &answer.client_message_id;
+    if let Some(lost) = &answer.lost {
+        let next = answer.next.as_deref().unwrap_or_default();
+        return format!(
+            "sent to {to} before, but its broker has lost it: {} ({id})\n  next: {next}.\n",
+            lost.says()
+        );
+    }
     match (answer.duplicate, answer.durability.as_str()) {
         (Some(true), "local" | "committed") => format!("already sent to {to} ({id})\n"),
         (Some(true), level) => format!("{level} to {to}, as it was sent before ({id})\n"),

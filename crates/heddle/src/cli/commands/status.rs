@@ -119,6 +119,9 @@ fn describe(status: &StatusView) -> String {
     if status.durability != "full" {
         text.push_str("  ! HEDDLE_STORE_SYNC=normal: a power cut may take the last messages\n");
     }
+    for note in &status.notes {
+        text.push_str(&format!("  note    {note}\n"));
+    }
     for mesh in &status.meshes {
         let state = if mesh.connected {
             "connected"

@@ -50,6 +50,10 @@ fn run(session: &Session, given: Value) -> Done {
         "durability": answer.durability,
         "duplicate": answer.duplicate.unwrap_or(false),
     });
+    if let Some(lost) = &answer.lost {
+        told["lost"] = json!(lost.state);
+        told["next"] = json!(answer.next);
+    }
     let strange = reply_to.filter(|id| !id.is_empty() && answer.duplicate != Some(true));
     if let Some(id) = strange
         && let Ok(known) = session.client().known(&session.query(&[("id", &id)]))

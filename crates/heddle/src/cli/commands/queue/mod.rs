@@ -11,7 +11,7 @@ use heddle_wire::ipc::{
 };
 
 use super::send;
-use crate::cli::span::parse_seconds;
+use crate::cli::span::parse_short;
 use crate::cli::{CliError, Context, exit};
 
 #[derive(Debug, ClapArgs)]
@@ -239,17 +239,19 @@ fn parse_max(text: &str) -> Result<u64, String> {
 }
 
 fn parse_lease(text: &str) -> Result<u64, String> {
-    match parse_seconds(text)? {
+    match parse_short(text)? {
         lease if (1..=QUEUE_LEASE_MS_MAX / 1000).contains(&lease) => Ok(lease),
-        _ => Err("a lease lasts from 1s to 24h".to_owned()),
+        _ => Err("a lease lasts from 1s to 24h; say 45 or 45s for seconds, 90m or 12h".to_owned()),
     }
 }
 
 fn parse_wait(text: &str) -> Result<u64, String> {
     let most = QUEUE_WAIT_MAX.as_secs();
-    match parse_seconds(text)? {
+    match parse_short(text)? {
         wait if wait <= most => Ok(wait),
-        _ => Err(format!("a take waits for at most {most}s")),
+        _ => Err(format!(
+            "a take waits for at most {most}s; say 5 or 5s for seconds"
+        )),
     }
 }
 
@@ -262,15 +264,16 @@ mod tests {
         assert_eq!(parse_max("100"), Ok(100));
         assert_eq!(parse_lease("24h"), Ok(86_400));
         assert_eq!(parse_lease("1s"), Ok(1));
+        assert_eq!((parse_lease("5"), parse_wait("10")), (Ok(5), Ok(10)));
         assert_eq!(parse_wait("30s"), Ok(30));
         assert_eq!(parse_wait("0s"), Ok(0));
         for bad in ["0", "101", "-1", "", "x", "99999999999999999999"] {
             assert!(parse_max(bad).is_err(), "{bad}");
         }
-        for bad in ["0s", "86401s", "2d", "5", ""] {
+        for bad in ["0", "0s", "86401", "86401s", "2d", "x", ""] {
             assert!(parse_lease(bad).is_err(), "{bad}");
         }
-        for bad in ["31s", "1m", "-1s", "10"] {
+        for bad in ["31", "31s", "1m", "-1s"] {
             assert!(parse_wait(bad).is_err(), "{bad}");
         }
     }

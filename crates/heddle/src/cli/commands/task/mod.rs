@@ -10,7 +10,7 @@ use heddle_wire::ipc::{TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskSettle
 use super::remember::{again, id};
 use super::send::message;
 use crate::cli::limit::parse_limit;
-use crate::cli::span::parse_seconds;
+use crate::cli::span::parse_short;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -214,9 +214,12 @@ fn show(context: &Context, task: &str) -> Result<(), CliError> {
 
 fn parse_lease(text: &str) -> Result<u64, String> {
     let (least, most) = (TASK_LEASE_MS_MIN / 1000, TASK_LEASE_MS_MAX / 1000);
-    match parse_seconds(text)? {
+    match parse_short(text)? {
         lease if (least..=most).contains(&lease) => Ok(lease),
-        _ => Err(format!("a lease lasts from {least}s to {}d", most / 86_400)),
+        _ => Err(format!(
+            "a lease lasts from {least}s to {}d; say 45 or 45s for seconds, 90m, 12h or 2d",
+            most / 86_400
+        )),
     }
 }
 

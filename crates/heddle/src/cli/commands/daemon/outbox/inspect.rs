@@ -28,7 +28,8 @@ fn describe(row: &OutboxRow) -> String {
         ("to", Some(row.to.clone())),
         ("priority", Some(row.priority.clone())),
         ("accepted", Some(row.enqueued_at.clone())),
-        ("delivered", row.delivered_at.clone()),
+        // By the broker. Who received it, and when, is what `heddle explain` tells.
+        ("committed", row.delivered_at.clone()),
         ("broker id", row.broker_message_id.clone()),
         ("history", row.history_id.clone()),
         ("retired", row.aborted_at.clone()),
