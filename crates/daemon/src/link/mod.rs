@@ -40,7 +40,13 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             return;
         };
         let why = match connector.connect().await {
-            Err(error) => error.to_string(),
+            Err(error) => {
+                if error.is_ours {
+                    mesh.standing
+                        .bar(Some(Barred::by_its_settings(&error.to_string())));
+                }
+                error.to_string()
+            }
             Ok(stream) => match session::run(&shared, &mesh, stream).await {
                 SessionEnd::Stopped => return,
                 SessionEnd::Broken(why) => {
@@ -104,7 +110,7 @@ fn goes_on_without(shared: &Shared, mesh: &MeshState, why: &str) -> bool {
     mesh.standing.bar(Some(Barred::unfit(why)));
     let is_alone = shared.meshes.iter().all(|one| one.standing.is_unfit());
     if is_alone {
-        shared.fail(format!(
+        shared.fail_until_changed(format!(
             "the broker of mesh {} cannot be used: {why}",
             mesh.mesh.name
         ));
