@@ -121,6 +121,7 @@ impl Shared {
             ));
         }
         degraded.extend(self.damage.degraded());
+        degraded.extend(self.damage.degraded_work());
         for mesh in &self.meshes {
             let sync = mesh.sync.view().head;
             if sync.paused {

@@ -23,6 +23,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(18, "dead_is_done", include_str!("v18_dead_is_done.sql")),
     step(19, "upload", include_str!("v19_upload.sql")),
     step(20, "outbox_lost", include_str!("v20_outbox_lost.sql")),
+    step(
+        21,
+        "inbox_fingerprint",
+        include_str!("v21_inbox_fingerprint.sql"),
+    ),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {
