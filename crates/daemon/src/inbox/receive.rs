@@ -104,12 +104,12 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<Row> {
         refuse("no broker gives such a place".to_owned());
         return None;
     }
-    let print = delivery.wire_fingerprint.as_deref();
-    let print = print.and_then(Fingerprint::parse_hex);
+    let claimed = delivery.wire_fingerprint.as_deref();
+    let claimed = claimed.and_then(Fingerprint::parse_hex);
     let envelope = match Envelope::parse(delivery.envelope.get().as_bytes()) {
         Ok(envelope) => Some(envelope),
         // What was accepted was one: the bytes have changed since.
-        Err(_) if print.is_some() => None,
+        Err(_) if claimed.is_some() => None,
         Err(error) => {
             refuse(error.to_string());
             return None;
@@ -117,7 +117,7 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<Row> {
     };
     let found = envelope.as_ref().map(Envelope::wire_fingerprint);
     let found = found.and_then(Result::ok);
-    let differs = print.is_some() && print != found;
+    let differs = claimed.is_some() && claimed != found;
     if differs {
         damage::count(delivery.history_id, &delivery.client_message_id);
     }
@@ -145,7 +145,7 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<Row> {
         topic,
         priority: envelope.map_or(Priority::Next, |envelope| envelope.priority),
         envelope: delivery.envelope.get().as_bytes().to_vec(),
-        fingerprint: print.or(found),
+        fingerprint: claimed.or(found),
         received_at: shared.clock.wall(),
     };
     Some(Row { row, differs })

@@ -40,13 +40,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             return;
         };
         let why = match connector.connect().await {
-            Err(error) => {
-                if error.is_ours {
-                    mesh.standing
-                        .bar(Some(Barred::by_its_settings(&error.to_string())));
-                }
-                error.to_string()
-            }
+            Err(error) => not_reached(&mesh, &error),
             Ok(stream) => match session::run(&shared, &mesh, stream).await {
                 SessionEnd::Stopped => return,
                 SessionEnd::Broken(why) => {
@@ -102,6 +96,15 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             () = shared.shutdown.cancelled() => {}
         }
     }
+}
+
+/// Why there is no way to it. What is wrong with our own settings waits for a person, who is told.
+fn not_reached(mesh: &MeshState, error: &ConnectError) -> String {
+    let why = error.to_string();
+    if error.is_ours {
+        mesh.standing.bar(Some(Barred::by_its_settings(&why)));
+    }
+    why
 }
 
 /// The broker of this mesh cannot be worked with. The other meshes go on; where none is left, the daemon ends.
