@@ -71,6 +71,7 @@ impl World {
             broker_message_id: BrokerMessageId(self.ids.ulid()),
             topic: None,
             envelope: b"{}".to_vec(),
+            fingerprint: None,
             priority: Priority::Next,
             received_at: NOW,
         }

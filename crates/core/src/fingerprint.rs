@@ -22,6 +22,20 @@ impl Fingerprint {
         bytes.try_into().ok().map(Self)
     }
 
+    /// What [`Self::to_hex`] writes, and nothing else.
+    pub fn parse_hex(text: &str) -> Option<Self> {
+        let digit = |byte: u8| DIGITS.iter().position(|digit| *digit == byte);
+        let text = text.as_bytes();
+        let mut bytes = [0; 32];
+        if text.len() != 2 * bytes.len() {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+            *byte = u8::try_from(digit(pair[0])? << 4 | digit(pair[1])?).ok()?;
+        }
+        Some(Self(bytes))
+    }
+
     pub fn to_hex(self) -> String {
         hex(&self.0)
     }

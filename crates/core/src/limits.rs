@@ -6,6 +6,8 @@ use std::time::Duration;
 
 /// One HTTP request body (and so one message with its meta): 1 MB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The head of an HTTP request, its target and all of its headers, before `431 headers_too_large`.
+pub const REQUEST_HEAD_BYTES_MAX: usize = 32 << 10;
 /// Requests in flight at one daemon before `429 daemon_busy`.
 pub const REQUESTS_IN_FLIGHT_MAX: usize = 64;
 /// Requests that look after the daemon, beyond those.

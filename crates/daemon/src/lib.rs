@@ -39,7 +39,7 @@ pub use effects::{
     process_mark,
 };
 pub use heddle_registrar::storage::Storage as EffectStorage;
-pub use heddle_store::{BackupError, Durability};
+pub use heddle_store::{BackupError, Durability, OpenError, StoreError};
 pub use home::{Claim, Home, HomeError};
 pub use hooks::PolicyError;
 pub use lock::Holder;

@@ -90,6 +90,16 @@ impl Shared {
     /// Stops the daemon for a reason that its operator must hear.
     pub(crate) fn fail(&self, why: String) {
         tracing::error!(%why, "stopping");
+        self.end(why);
+    }
+
+    /// The same for a reason that the next start would meet again: `heddle status` says so.
+    pub(crate) fn fail_until_changed(&self, why: String) {
+        tracing::error!(%why, starts_again = false, "stopping");
+        self.end(why);
+    }
+
+    fn end(&self, why: String) {
         lock(&self.fatal).get_or_insert(why);
         self.shutdown.cancel();
     }
@@ -111,6 +121,7 @@ impl Shared {
             ));
         }
         degraded.extend(self.damage.degraded());
+        degraded.extend(self.damage.degraded_work());
         for mesh in &self.meshes {
             let sync = mesh.sync.view().head;
             if sync.paused {

@@ -15,6 +15,7 @@ use std::time::Duration;
 use serde_json::json;
 use support::Home;
 use support::door::routes;
+use support::http::tcp;
 
 #[test]
 fn unknown_routes_methods_and_parameters_are_problems() {
@@ -203,6 +204,52 @@ fn what_is_no_request_is_refused_with_a_problem_all_the_same() {
         page.contains("heddle_ipc_refused_unread_total{status=\"431\"} 1"),
         "{page}"
     );
+    daemon.http.get("/v1/health").expect(200);
+}
+
+#[test]
+fn a_head_beyond_its_bound_is_431_on_both_doors_and_one_below_is_read() {
+    let home = Home::new();
+    let daemon = home.up();
+    let token = std::fs::read_to_string(home.path().join("local_token")).unwrap();
+    let port: u16 = std::fs::read_to_string(home.path().join("http.port"))
+        .unwrap()
+        .trim()
+        .parse()
+        .unwrap();
+    let bearer = format!("Bearer {}", token.trim());
+    for (bytes, status) in [
+        (30 << 10, 200),
+        (33 << 10, 431),
+        (200 << 10, 431),
+        (500 << 10, 431),
+    ] {
+        let long = "x".repeat(bytes);
+        let headers = [
+            ("host", "localhost"),
+            ("authorization", bearer.as_str()),
+            ("x-long", long.as_str()),
+        ];
+        let unix = daemon.http.request("GET", "/v1/version", &headers[..], "");
+        let over_tcp = tcp(port, "GET", "/v1/version", &headers, "");
+        for (door, answer) in [("unix", unix), ("tcp", over_tcp)] {
+            // A head that is far too long may be cut off before all of it is written.
+            let Some(answer) = answer else {
+                assert!(bytes > 100 << 10, "{door}: no answer to {bytes} bytes");
+                continue;
+            };
+            assert_eq!(
+                answer.status, status,
+                "{door}, {bytes} bytes: {}",
+                answer.body
+            );
+            if status == 431 {
+                let problem = answer.json();
+                assert_eq!(problem["code"], "headers_too_large", "{door}: {problem}");
+                assert!(!problem["next"].as_str().unwrap().is_empty());
+            }
+        }
+    }
     daemon.http.get("/v1/health").expect(200);
 }
 

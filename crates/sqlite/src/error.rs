@@ -20,7 +20,7 @@ pub enum OpenError {
     #[error("SQLite granted journal mode {granted:?} where \"wal\" is needed")]
     NoWal { granted: String },
     /// The file was written by a newer Heddle.
-    #[error("the database has schema version {found}, this program knows up to {known}")]
+    #[error("a newer Heddle has written it (schema {found}, this one knows {known})")]
     NewerSchema { found: u32, known: u32 },
     /// The list of migrations itself is wrong: versions must be 1, 2, 3, ….
     #[error("the migrations are not numbered 1, 2, 3, …: {0}")]

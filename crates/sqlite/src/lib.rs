@@ -5,6 +5,7 @@
 //! has failed, no later write on that handle is ever answered `Ok` (DESIGN §3, OB-02, OB-14).
 
 mod checkpoint;
+mod condition;
 mod connection;
 mod counters;
 mod database;
@@ -26,6 +27,7 @@ mod ticket;
 mod vectors;
 mod writer;
 
+pub use condition::{Condition, Depth, Look, Subject, examine};
 pub use counters::Stats;
 pub use database::Database;
 pub use error::{IntegrityError, OpenError, ReadError, WriteError};

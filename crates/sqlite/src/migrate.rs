@@ -52,10 +52,13 @@ pub(crate) fn migrate(connection: &Connection, migrations: &[Migration]) -> Resu
             // connection undoes the transaction as well.
             let _ = connection.execute_batch("ROLLBACK");
         }
-        applied.map_err(|error| OpenError::Migration {
-            version: migration.version,
-            name: migration.name,
-            reason: error.to_string(),
+        applied.map_err(|error| {
+            tracing::error!(migration = migration.version, name = migration.name, %error, "a migration failed");
+            OpenError::Migration {
+                version: migration.version,
+                name: migration.name,
+                reason: error.without_sql(),
+            }
         })?;
     }
     Ok(())
@@ -92,6 +95,16 @@ enum ApplyError {
     Sqlite(#[from] rusqlite::Error),
     #[error("its SQL ends the transaction it runs in")]
     EndedTransaction,
+}
+
+impl ApplyError {
+    /// For people: the statement is in the log.
+    fn without_sql(&self) -> String {
+        match self {
+            Self::Sqlite(rusqlite::Error::SqlInputError { msg, .. }) => msg.clone(),
+            other => other.to_string(),
+        }
+    }
 }
 
 #[cfg(test)]

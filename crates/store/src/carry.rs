@@ -69,7 +69,8 @@ pub(crate) fn over(
         transaction.execute_batch(&table.sql)?;
         let left_behind = match table.name.as_str() {
             SEARCH_INDEX | MEMORY_INDEX => true,
-            INBOX | DELIVERY_CURSOR | OWED_HOOKS => verdict == Verdict::InboxDamaged,
+            INBOX | DELIVERY_CURSOR => verdict == Verdict::InboxDamaged,
+            OWED_HOOKS => verdict == Verdict::InboxDamaged || !is_whole(old, &table.name),
             // Ids of what retention took, cursors, receipts: kept where they can be read.
             name => is_inbox(name) && !is_whole(old, name),
         };

@@ -6,21 +6,24 @@ use std::io::Read as _;
 use std::path::Path;
 
 use heddle_core::file::{ContentHash, ContentHasher};
+use heddle_sqlite::{Condition, Look};
 use rusqlite::Connection;
 
 use crate::backup::{BackupError, has_table, problem_of};
 use crate::inbox::{IsReadable, damaged};
 use crate::park::{all_old, open_old};
+use crate::unclean::{Outlook, outlook};
 
 /// What a look has found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkup {
-    /// The first problem that SQLite names in the file.
-    pub problem: Option<String>,
-    pub version: u32,
+    /// What the file is. Nothing below was looked at where it is not fit.
+    pub outlook: Outlook,
     pub meshes: Vec<MeshCheck>,
     /// Messages that will not go out by themselves.
     pub dead: u64,
+    /// What a prune would give back of messages that will not be sent any more.
+    pub prunable_bytes: u64,
     /// Items of the inbox that nobody has acknowledged and whose bytes cannot be read.
     pub damaged: Vec<i64>,
     /// Blobs that rows name and that are here.
@@ -63,27 +66,42 @@ const MESHES: &str = "
             WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'quarantined')
     FROM mesh ORDER BY name";
 
-/// Looks at the whole store. Blocks for as long as reading all of it takes.
+// The length of a blob stands in the head of its row: its pages are not read.
+const PRUNABLE: &str = "
+    SELECT ifnull(sum(length(payload)), 0) FROM outbox
+    WHERE status = 'done' OR status = 'dead' OR status = 'aborted'";
+
+/// Looks at the whole store. `alone`: nobody in this process has it open. Blocks for as long as reading all of it
+/// takes.
 pub fn check_up(
     data: &Path,
     blobs: &Path,
     is_readable: IsReadable,
+    alone: bool,
 ) -> Result<Checkup, BackupError> {
-    heddle_sqlite::link_vectors()?;
     let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
-    let connection = open_old(&data)?;
     let mut found = Checkup {
-        problem: problem_of(&connection)?,
+        outlook: outlook(&data, Look::Wholly, alone),
+        meshes: Vec::new(),
+        dead: 0,
+        prunable_bytes: 0,
+        damaged: Vec::new(),
+        blobs: 0,
+        blobs_missing: 0,
+        blobs_damaged: 0,
+        blobs_bad: Vec::new(),
+        blobs_orphaned: 0,
         old_files: all_old(&data),
-        ..Checkup::default()
     };
-    if found.problem.is_some() {
+    if found.outlook.condition != Condition::Fit {
         return Ok(found);
     }
-    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u32>(0));
-    found.version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let connection = open_old(&data)?;
+    let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let number = |sql: &str| count(sql).map(|count| u64::try_from(count).unwrap_or(0));
     if has_table(&connection, "outbox")? {
-        found.dead = u64::from(count("SELECT count(*) FROM outbox WHERE status = 'dead'")?);
+        found.dead = number("SELECT count(*) FROM outbox WHERE status = 'dead'")?;
+        found.prunable_bytes = number(PRUNABLE)?;
     }
     if has_table(&connection, "inbox")? {
         found.damaged = damaged(&connection, is_readable)?;

@@ -51,7 +51,7 @@ pub use effects_used::had_effects;
 pub use error::StoreError;
 pub use figures::Figures;
 pub use heddle_sqlite::copies_before_steps;
-pub use heddle_sqlite::{Durability, Stats};
+pub use heddle_sqlite::{Condition, Durability, Look, OpenError, Stats};
 pub use inbox::{
     Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxRow, InboxRows,
     IsReadable, LostInbox, NewInboxRow, OwedHook, PruneStep, ReceiptLevel, Received, RecoveredRow,
@@ -71,5 +71,5 @@ pub use sync::{
     AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
     ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
 };
-pub use unclean::{is_bare, quick_problem};
+pub use unclean::{Outlook, is_bare, outlook};
 pub use undo::{Undone, undo_step};

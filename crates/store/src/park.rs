@@ -90,6 +90,12 @@ pub(crate) fn park(path: &Path, now: WallMs) -> Result<Option<PathBuf>, ParkErro
     Ok(Some(decide(&path, Exchange::Parked, &stamp)?))
 }
 
+/// Whether [`park`] would save the file; reads only.
+pub(crate) fn can_park(path: &Path) -> bool {
+    let old = std::path::absolute(path).map(|path| open_old(&path));
+    matches!(old, Ok(Ok(old)) if carry::judge(&old) != Verdict::OutsideOfInboxDamaged)
+}
+
 /// The draft, whole and closed, takes the place of the file; where the old one lies then.
 pub(crate) fn decide(path: &Path, why: Exchange, stamp: &str) -> io::Result<PathBuf> {
     let draft = draft_of(path);

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use heddle_core::clock::WallMs;
 use heddle_core::limits::WRITE_QUEUE_MAX;
 use heddle_core::pressure::log_pages;
-use heddle_sqlite::{Database, Durability, LogBounds, OpenError, Options, Stats, WriteError};
+use heddle_sqlite::{Database, Durability, LogBounds, Look, OpenError, Options, Stats, WriteError};
 use rusqlite::Connection;
 
 use crate::data::VectorCache;
 use crate::error::StoreError;
 use crate::outbox::{NotedSenders, Turns};
-use crate::unclean::Look;
 use crate::{park, schema, unclean};
 
 #[derive(Debug, Clone)]

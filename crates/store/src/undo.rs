@@ -34,6 +34,12 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "inbox_fingerprint",
+        // The Heddle of before compares nothing, and loses nothing by it.
+        needed: "SELECT 0",
+        sql: "ALTER TABLE inbox DROP COLUMN wire_fingerprint",
+    },
+    WayBack {
         name: "outbox_urgent",
         needed: "SELECT 0",
         sql: "DROP INDEX outbox_urgent",

@@ -2,11 +2,12 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
+use heddle_core::fingerprint::Fingerprint;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_wire::broker::{HeldCursor, HeldItem, ReplyResult};
 
 use super::Shared;
-use super::pump::pushed;
+use super::pump::{fingerprints, pushed};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{DeliveryPlace, Held, PageLimit, Storage, StorageError};
@@ -41,8 +42,10 @@ pub(super) async fn page<S: Storage, L: Limiter>(
     let page = page.await?;
     let mut gone = page.gone;
     let mut items = Vec::with_capacity(page.items.len());
-    for held in page.items {
-        match item(held) {
+    let deliveries = page.items.iter().map(|held| &held.delivery);
+    let prints = fingerprints(storage, principal.mesh, deliveries).await;
+    for (held, print) in page.items.into_iter().zip(prints) {
+        match item(held, print) {
             Some(item) => items.push(item),
             None => gone += 1,
         }
@@ -58,10 +61,10 @@ pub(super) async fn page<S: Storage, L: Limiter>(
     })
 }
 
-fn item(Held { delivery, levels }: Held) -> Option<HeldItem> {
+fn item(Held { delivery, levels }: Held, print: Option<Fingerprint>) -> Option<HeldItem> {
     let place = delivery.history_id;
     let time = |at: Option<WallMs>| at.map(|at| at.0);
-    match pushed(delivery) {
+    match pushed(delivery, print) {
         Ok(delivery) => Some(HeldItem {
             delivered_at: time(levels.delivered_at).unwrap_or(delivery.accepted_at),
             shown_at: time(levels.shown_at),

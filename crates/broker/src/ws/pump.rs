@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::MeshId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_wire::broker::{Delivery as Pushed, Sender, ServerFrame};
 use serde_json::value::RawValue;
@@ -16,7 +18,7 @@ use super::hub::Session;
 use super::window::Window;
 use super::writer::Outbox;
 use crate::limiter::Limiter;
-use crate::storage::{Ack, Delivery, DeliveryCursor, PageLimit, Storage};
+use crate::storage::{Ack, Delivery, DeliveryCursor, PageLimit, SendId, Storage};
 
 pub(super) struct Pump<S, L> {
     pub(super) shared: Arc<Shared<S, L>>,
@@ -50,7 +52,7 @@ impl<S: Storage, L: Limiter> Pump<S, L> {
             for delivery in &page {
                 cursor.pass(delivery);
             }
-            let frame = self.frame(page);
+            let frame = self.frame(page).await;
             if self.outbox.send_bulky(&frame, permit).await.is_err() {
                 return;
             }
@@ -82,11 +84,12 @@ impl<S: Storage, L: Limiter> Pump<S, L> {
 
     /// The page as a frame, and in flight from now on. A row that cannot be one is passed over, and
     /// stays where it is: it must not hold up those behind it.
-    fn frame(&self, page: Vec<Delivery>) -> ServerFrame {
+    async fn frame(&self, page: Vec<Delivery>) -> ServerFrame {
         let mut items = Vec::with_capacity(page.len());
-        for delivery in page {
+        let prints = fingerprints(self.shared.storage(), self.session.mesh, page.iter()).await;
+        for (delivery, print) in page.into_iter().zip(prints) {
             let place = delivery.history_id;
-            match pushed(delivery) {
+            match pushed(delivery, print) {
                 Ok(item) => items.push(item),
                 Err(error) => tracing::error!(%error, %place, "a stored envelope is not JSON"),
             }
@@ -101,8 +104,39 @@ impl<S: Storage, L: Limiter> Pump<S, L> {
     }
 }
 
+/// What was accepted under the ids of these messages, for their receivers to compare. Not compared here: that would
+/// take every envelope apart once more, and the receiver, who does so anyway, then knows of the whole way.
+pub(super) async fn fingerprints<S: Storage>(
+    storage: &S,
+    mesh: MeshId,
+    page: impl ExactSizeIterator<Item = &Delivery> + Clone,
+) -> Vec<Option<Fingerprint>> {
+    let ids = page.clone().map(|one| {
+        let (sender, id) = (one.sender.clone(), one.client_message_id.clone());
+        SendId::new(mesh, sender, id)
+    });
+    let looks = match storage.known(mesh, ids.collect()).await {
+        Ok(looks) => looks,
+        Err(error) => {
+            tracing::warn!(%error, "what was accepted could not be read; messages go out without it");
+            return vec![None; page.len()];
+        }
+    };
+    let mut looks = looks.into_iter();
+    page.map(|one| {
+        let consumed = looks.next()?.consumed?;
+        // An id that was forgotten and used again is another message's.
+        let is_its_own = consumed.broker_message_id == one.broker_message_id;
+        is_its_own.then_some(consumed.wire_fingerprint)
+    })
+    .collect()
+}
+
 /// As it goes over the wire.
-pub(super) fn pushed(delivery: Delivery) -> Result<Pushed, serde_json::Error> {
+pub(super) fn pushed(
+    delivery: Delivery,
+    print: Option<Fingerprint>,
+) -> Result<Pushed, serde_json::Error> {
     Ok(Pushed {
         history_id: delivery.history_id,
         agent: delivery.agent,
@@ -115,6 +149,7 @@ pub(super) fn pushed(delivery: Delivery) -> Result<Pushed, serde_json::Error> {
         destination_kind: delivery.destination_kind,
         destination_ref: delivery.destination_ref,
         accepted_at: delivery.accepted_at.0,
+        wire_fingerprint: print.map(Fingerprint::to_hex),
         envelope: RawValue::from_string(delivery.envelope.into())?,
     })
 }

@@ -7,7 +7,7 @@ use heddle_core::work::{Settle, Settled};
 use heddle_wire::broker::{LeasedItem, QueueCount, QueueVerdict, ReplyResult, TakenItem};
 
 use super::Shared;
-use super::pump::pushed;
+use super::pump::{fingerprints, pushed};
 use crate::limiter::Limiter;
 use crate::storage::{Leased, PageLimit, Storage, StorageError, Taker};
 
@@ -35,9 +35,11 @@ pub(super) async fn take<S: Storage, L: Limiter>(
         .queue_take(mesh, queue, taker, limit)
         .await?;
     let mut items = Vec::with_capacity(taken.len());
-    for one in taken {
+    let deliveries = taken.iter().map(|one| &one.delivery);
+    let prints = fingerprints(shared.storage(), mesh, deliveries).await;
+    for (one, print) in taken.into_iter().zip(prints) {
         let place = one.delivery.history_id;
-        match pushed(one.delivery) {
+        match pushed(one.delivery, print) {
             Ok(delivery) => items.push(TakenItem {
                 delivery,
                 fence: one.fence,

@@ -127,6 +127,15 @@ impl EffectsError {
         }
     }
 
+    /// The schema of a file that a newer Heddle has written.
+    pub fn newer(&self) -> Option<u32> {
+        match self {
+            Self::At { source, .. } => source.newer(),
+            Self::Storage(StorageError::Newer { found, .. }) => Some(*found),
+            _ => None,
+        }
+    }
+
     /// For a caller who finds the authority in this state.
     fn problem(&self) -> Problem {
         match self {
@@ -152,7 +161,7 @@ fn policy_problem(error: &policy_file::PolicyFileError) -> Problem {
 /// The file of a home, or of a broker without a database.
 const NAME: &str = "effects.db";
 /// A person's word that what was decided before is given up: an empty file of this name.
-const ANEW: &str = "effects-begin-anew";
+pub(crate) const ANEW: &str = "effects-begin-anew";
 /// What to do about a file that was lost.
 pub(crate) const LOST_NEXT: &str = "Put effects.db back from a copy of the stopped home. Or begin anew: make an empty file effects-begin-anew beside it and start; keys that were used before can then be used again.";
 
@@ -284,6 +293,7 @@ fn storage_problem(error: &StorageError) -> Problem {
         StorageError::Unavailable(_)
         | StorageError::Refused(_)
         | StorageError::Open(_)
+        | StorageError::Newer { .. }
         | StorageError::WentBack => ErrorCode::StorageUnavailable,
         StorageError::Corrupt(_) => ErrorCode::Internal,
     };

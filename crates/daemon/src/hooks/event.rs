@@ -5,10 +5,10 @@ use heddle_core::ids::MemberId;
 use heddle_core::limits::HOOK_INPUT_BYTES_MAX;
 use heddle_core::redact::REDACTED;
 use heddle_store::InboxRow;
-use heddle_wire::broker::Envelope;
 use serde_json::{Map, Value, json};
 
 use super::policy::{ON_DM, ON_MENTION, ON_MESSAGE, ON_TOPIC, Policy};
+use crate::inbox::damage::readable;
 
 /// The hooks that a stored message owes, as far as the policy allows them.
 pub(super) fn owed(policy: &Policy, row: &InboxRow, own_member: Option<MemberId>) -> Vec<String> {
@@ -30,8 +30,8 @@ fn mentions(row: &InboxRow, own_member: Option<MemberId>) -> bool {
         return false;
     };
     let own = format!("{member}/{}", row.agent);
-    serde_json::from_slice::<Envelope>(&row.envelope)
-        .is_ok_and(|envelope| envelope.mentions.contains(&own))
+    readable(&row.envelope, row.fingerprint)
+        .is_some_and(|envelope| envelope.mentions.contains(&own))
 }
 
 /// The event as a hook reads it.

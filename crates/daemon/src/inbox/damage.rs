@@ -1,4 +1,5 @@
-//! Messages whose kept bytes cannot be read any more: marked where they are shown, counted where the home is judged.
+//! Messages whose kept bytes cannot be read any more, or are not what was accepted: marked where they are shown, counted
+//! where the home is judged.
 //!
 //! They are met when somebody reads them, and looked for when the daemon starts and once a day.
 
@@ -6,8 +7,10 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use heddle_core::fingerprint::Fingerprint;
+use heddle_core::ids::{ClientMessageId, HistoryId};
 use heddle_store::StoreError;
-use heddle_wire::broker::Envelope;
+use heddle_wire::broker::{Delivery, Envelope};
 
 use crate::shared::{Shared, lock};
 
@@ -19,20 +22,43 @@ const NAMED_MAX: usize = 5;
 /// Ids that are kept; behind that many nobody counts.
 const KEPT_MAX: usize = 10_000;
 
-/// The message, where what is kept of it is one (C30).
-pub(crate) fn readable(envelope: &[u8]) -> Option<Envelope> {
-    serde_json::from_slice(envelope).ok()
+/// The message, where what is kept of it is one (C30), and is still the one that was accepted where that is known: a
+/// letter that a disk has changed is not shown as what somebody has written.
+pub(crate) fn readable(envelope: &[u8], accepted: Option<Fingerprint>) -> Option<Envelope> {
+    let envelope: Envelope = serde_json::from_slice(envelope).ok()?;
+    let is_it = |print| {
+        envelope
+            .wire_fingerprint()
+            .is_ok_and(|found| found == print)
+    };
+    accepted.is_none_or(is_it).then_some(envelope)
 }
 
 /// The same as a question, for whoever looks through all of them.
-pub(crate) fn is_readable(envelope: &[u8]) -> bool {
-    readable(envelope).is_some()
+pub(crate) fn is_readable(envelope: &[u8], accepted: Option<Fingerprint>) -> bool {
+    readable(envelope, accepted).is_some()
+}
+
+/// A message came that is not what its broker says was accepted: the broker's disk has changed it, or the way has.
+pub(crate) fn count(history_id: HistoryId, client_message_id: &ClientMessageId) {
+    metrics::counter!("heddle_inbox_differs_total").increment(1);
+    tracing::error!(%history_id, %client_message_id,
+        "a message is not what was accepted; it is kept apart: ask its sender, and run `heddle broker orphan-check` where its broker lies");
+}
+
+/// Whether a delivery still is what its broker accepted, as far as the broker says what that was.
+pub(crate) fn is_as_accepted(delivery: &Delivery, envelope: &Envelope) -> bool {
+    let print = delivery.wire_fingerprint.as_deref();
+    let accepted = print.and_then(Fingerprint::parse_hex);
+    accepted.is_none_or(|accepted| envelope.wire_fingerprint().ok() == Some(accepted))
 }
 
 /// What is known of it in this process.
 #[derive(Debug, Default)]
 pub(crate) struct Damage {
     arrivals: Mutex<BTreeSet<i64>>,
+    /// Work that is not what was pushed, by mesh, queue and place. Its lease ends, and it comes up again.
+    work: Mutex<BTreeSet<String>>,
 }
 
 impl Damage {
@@ -44,6 +70,28 @@ impl Damage {
         } else if arrivals.len() < KEPT_MAX {
             arrivals.insert(arrival);
         }
+    }
+
+    /// Work of a queue that was met and not given out.
+    pub(crate) fn note_work(&self, place: String) {
+        let mut work = lock(&self.work);
+        if work.len() < KEPT_MAX {
+            work.insert(place);
+        }
+    }
+
+    /// A sentence about such work, where there is some.
+    pub(crate) fn degraded_work(&self) -> Option<String> {
+        let work = lock(&self.work);
+        let named: Vec<&str> = work.iter().take(NAMED_MAX).map(String::as_str).collect();
+        (!work.is_empty()).then(|| {
+            format!(
+                "{} messages of queues are not what was pushed and are not given out ({}); the others go on. `heddle broker \
+                 orphan-check` names them where the broker lies; whoever pushed them can push them again",
+                work.len(),
+                named.join(", ")
+            )
+        })
     }
 
     pub(crate) fn forget(&self, acked: &[i64]) {
@@ -78,10 +126,10 @@ pub(crate) fn in_words(arrivals: &[i64]) -> Option<String> {
     match arrivals.len() {
         0 => None,
         1 => Some(format!(
-            "1 message in the inbox is damaged, its text cannot be read any more (id {named}); the others are not affected"
+            "1 message in the inbox is damaged, its text cannot be read any more or is not what was sent (id {named}); the others are not affected"
         )),
         count => Some(format!(
-            "{count} messages in the inbox are damaged, their text cannot be read any more (ids {named}{more}); the others are not affected"
+            "{count} messages in the inbox are damaged, their text cannot be read any more or is not what was sent (ids {named}{more}); the others are not affected"
         )),
     }
 }

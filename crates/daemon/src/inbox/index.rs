@@ -14,7 +14,7 @@ const SETTLE: Duration = Duration::from_millis(250);
 
 /// The text of a message; nothing where it cannot be read (C30).
 pub(crate) fn body_of(envelope: &[u8]) -> Option<String> {
-    Some(readable(envelope)?.body)
+    Some(readable(envelope, None)?.body)
 }
 
 /// Runs until the daemon stops.

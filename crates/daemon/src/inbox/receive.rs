@@ -1,12 +1,14 @@
 //! Deliveries into the inbox: commit first, ack after (IN-02), then the hint to readers.
 
 use heddle_core::clock::WallMs;
-use heddle_core::envelope::DestinationKind;
+use heddle_core::envelope::{DestinationKind, Priority};
+use heddle_core::fingerprint::Fingerprint;
 use heddle_core::names::TopicName;
 use heddle_store::{NewInboxRow, Received};
 use heddle_wire::broker::{AckItem, Delivery, Envelope};
 use tokio::sync::mpsc;
 
+use super::damage;
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -49,18 +51,26 @@ async fn keep(
             agent: delivery.agent.clone(),
         })
         .collect();
-    let (accepted, rows): (Vec<WallMs>, Vec<NewInboxRow>) = batch
-        .into_iter()
-        .filter_map(|d| Some((WallMs(d.accepted_at), row(shared, d)?)))
-        .unzip();
+    let mut accepted = Vec::with_capacity(batch.len());
+    let mut rows = Vec::with_capacity(batch.len());
+    for delivery in batch {
+        let at = WallMs(delivery.accepted_at);
+        if let Some(row) = row(shared, delivery) {
+            accepted.push((at, row.differs));
+            rows.push(row.row);
+        }
+    }
     let received = shared.store.receive(mesh.mesh.mesh, rows).await?;
     let way = metrics::histogram!("heddle_delivery_seconds");
     let now = shared.clock.wall();
     live.ack(acks).await;
     let mut newest = None;
-    for (outcome, accepted_at) in received.into_iter().zip(accepted) {
+    for (outcome, (accepted_at, differs)) in received.into_iter().zip(accepted) {
         match outcome {
             Received::Stored(arrival) => {
+                if differs {
+                    shared.damage.note(arrival, false);
+                }
                 way.record(crate::metrics::seconds_between(accepted_at, now));
                 metrics::counter!("heddle_inbox_received_total").increment(1);
                 newest = newest.max(Some(arrival));
@@ -82,7 +92,10 @@ async fn keep(
 
 /// A malformed message is counted and refused (IN-06). It is acknowledged all the same: pushing it
 /// again would not mend it, and it must not hold up the ones behind it.
-pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
+///
+/// One that is not what its broker accepted is kept, but never shown as true: its row says what was accepted, and every
+/// reader compares (`damage`).
+pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<Row> {
     let refuse = |why: String| {
         metrics::counter!("heddle_inbox_malformed_total").increment(1);
         tracing::warn!(history_id = %delivery.history_id, %why, "an inbound message was refused");
@@ -91,13 +104,23 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
         refuse("no broker gives such a place".to_owned());
         return None;
     }
+    let claimed = delivery.wire_fingerprint.as_deref();
+    let claimed = claimed.and_then(Fingerprint::parse_hex);
     let envelope = match Envelope::parse(delivery.envelope.get().as_bytes()) {
-        Ok(envelope) => envelope,
+        Ok(envelope) => Some(envelope),
+        // What was accepted was one: the bytes have changed since.
+        Err(_) if claimed.is_some() => None,
         Err(error) => {
             refuse(error.to_string());
             return None;
         }
     };
+    let found = envelope.as_ref().map(Envelope::wire_fingerprint);
+    let found = found.and_then(Result::ok);
+    let differs = claimed.is_some() && claimed != found;
+    if differs {
+        damage::count(delivery.history_id, &delivery.client_message_id);
+    }
     let topic = match delivery.destination_kind {
         DestinationKind::Topic => match TopicName::parse(&delivery.destination_ref) {
             Ok(topic) => Some(topic),
@@ -112,7 +135,7 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
             return None;
         }
     };
-    Some(NewInboxRow {
+    let row = NewInboxRow {
         history_id: delivery.history_id,
         agent: delivery.agent,
         sender: delivery.from.party,
@@ -120,8 +143,17 @@ pub(super) fn row(shared: &Shared, delivery: Delivery) -> Option<NewInboxRow> {
         client_message_id: delivery.client_message_id,
         broker_message_id: delivery.broker_message_id,
         topic,
-        priority: envelope.priority,
+        priority: envelope.map_or(Priority::Next, |envelope| envelope.priority),
         envelope: delivery.envelope.get().as_bytes().to_vec(),
+        fingerprint: claimed.or(found),
         received_at: shared.clock.wall(),
-    })
+    };
+    Some(Row { row, differs })
+}
+
+/// A delivery as it is kept.
+pub(super) struct Row {
+    pub(super) row: NewInboxRow,
+    /// It is not what its broker accepted.
+    pub(super) differs: bool,
 }

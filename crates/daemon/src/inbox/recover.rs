@@ -160,7 +160,7 @@ async fn keep(
 }
 
 fn row(shared: &Shared, item: HeldItem) -> Option<RecoveredRow> {
-    let mut row = receive::row(shared, item.delivery)?;
+    let mut row = receive::row(shared, item.delivery)?.row;
     row.received_at = WallMs(item.delivered_at);
     Some(RecoveredRow {
         row,

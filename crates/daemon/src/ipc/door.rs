@@ -14,7 +14,9 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::limits::{CONNECTIONS_MAX, HEADER_TIMEOUT, REQUESTS_IN_FLIGHT_MAX};
+use heddle_core::limits::{
+    CONNECTIONS_MAX, HEADER_TIMEOUT, REQUEST_HEAD_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX,
+};
 use heddle_wire::problem::Problem;
 use http::header::CONTENT_TYPE;
 use http::{Method, Request};
@@ -188,6 +190,9 @@ async fn connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
+            // What it holds of a head that does not end, with room for a target to be called too long; `check_head` is the
+            // exact bound.
+            .max_buf_size(4 * REQUEST_HEAD_BYTES_MAX)
             .serve_connection(TokioIo::new(OwnWords::new(stream)), service)
     );
     tokio::select! {
@@ -211,6 +216,9 @@ async fn answer(
     door: Door,
     mut request: Request<Incoming>,
 ) -> Response {
+    if let Err(problem) = check_head(&request) {
+        return Refuse(problem).into_response();
+    }
     let passed = match door {
         Door::Unix => at_unix_door(&ipc, &request),
         Door::Tcp => at_tcp_door(&ipc, &request),
@@ -240,6 +248,23 @@ async fn answer(
         Ok(response) => response,
         Err(_) => Refuse(stumbled()).into_response(),
     }
+}
+
+/// The same bound on both doors, before anybody looks at what the head says.
+fn check_head<B>(request: &Request<B>) -> Result<(), Problem> {
+    let headers = request.headers().iter();
+    // With the colon, the space and the end of each line.
+    let lines = headers.map(|(name, value)| name.as_str().len() + value.len() + 4);
+    let uri = request.uri();
+    let target = uri.path().len() + uri.query().map_or(0, str::len);
+    let bytes = target + lines.sum::<usize>();
+    if bytes > REQUEST_HEAD_BYTES_MAX {
+        let detail = format!(
+            "the request head has {bytes} bytes, and {REQUEST_HEAD_BYTES_MAX} is the most that is taken"
+        );
+        return Err(Problem::new(ErrorCode::HeadersTooLarge, detail));
+    }
+    Ok(())
 }
 
 /// What a request is told that panicked.

@@ -30,8 +30,25 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Duplex for T {}
 pub type LinkStream = WebSocketStream<Box<dyn Duplex>>;
 
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct ConnectError(pub String);
+#[error("{why}")]
+pub struct ConnectError {
+    why: String,
+    /// What this home presents is wrong: only a person can change that, at this end.
+    pub is_ours: bool,
+}
+
+impl ConnectError {
+    /// The way, or the other end: asking again may help.
+    pub fn passing(why: String) -> Self {
+        let is_ours = false;
+        Self { why, is_ours }
+    }
+
+    fn ours(why: String) -> Self {
+        let is_ours = true;
+        Self { why, is_ours }
+    }
+}
 
 /// A further mesh of this home, to be hosted by this home's own broker.
 #[derive(Debug, Clone)]
@@ -144,7 +161,7 @@ impl UrlConnector {
         }
     }
     async fn open(&self) -> Result<LinkStream, ConnectError> {
-        let failed = |why: String| ConnectError(format!("{}: {why}", self.shown));
+        let failed = |why: String| ConnectError::passing(format!("{}: {why}", self.shown));
         let mut request = self
             .url
             .as_str()
@@ -154,19 +171,26 @@ impl UrlConnector {
         let is_tls = match uri.scheme_str() {
             Some("ws") => false,
             Some("wss") => true,
-            _ => return Err(failed("only ws:// and wss:// are supported".to_owned())),
+            _ => {
+                let why = format!("{}: only ws:// and wss:// are supported", self.shown);
+                return Err(ConnectError::ours(why));
+            }
         };
         let host = uri.host().unwrap_or_default().to_owned();
         let host = host.trim_matches(['[', ']']);
         let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        if let Some(header) = self.authorization(host, is_tls).map_err(failed)? {
+        let own = |why: String| ConnectError::ours(format!("{}: {why}", self.shown));
+        if let Some(header) = self.authorization(host, is_tls).map_err(own)? {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
         let stream = reach(host, port, is_tls).await.map_err(failed)?;
         let (stream, _) =
             tokio_tungstenite::client_async_with_config(request, stream, Some(ws_config()))
                 .await
-                .map_err(|error| failed(refusal(&error)))?;
+                .map_err(|error| match token_refusal(&error) {
+                    Some(why) => own(why),
+                    None => failed(error.to_string()),
+                })?;
         Ok(stream)
     }
 }
@@ -210,13 +234,13 @@ pub(crate) fn is_here(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// What a broker's answer to the upgrade means.
-fn refusal(error: &tungstenite::Error) -> String {
+/// A broker that knows another token than ours.
+fn token_refusal(error: &tungstenite::Error) -> Option<String> {
     match error {
-        tungstenite::Error::Http(response) if response.status() == 401 => {
-            "the broker refuses the token; point token_file, beside this url in config.toml, at broker_token in its data folder".to_owned()
-        }
-        other => other.to_string(),
+        tungstenite::Error::Http(response) if response.status() == 401 => Some(
+            "the broker refuses the token; point token_file, beside this url in config.toml, at broker_token in its data folder".to_owned(),
+        ),
+        _ => None,
     }
 }
 
@@ -227,7 +251,7 @@ impl Connector for UrlConnector {
         Box::pin(async {
             match tokio::time::timeout(HELLO_TIMEOUT, self.open()).await {
                 Ok(result) => result,
-                Err(_) => Err(ConnectError(format!("{}: no answer", self.shown))),
+                Err(_) => Err(ConnectError::passing(format!("{}: no answer", self.shown))),
             }
         })
     }

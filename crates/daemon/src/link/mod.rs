@@ -40,7 +40,7 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
             return;
         };
         let why = match connector.connect().await {
-            Err(error) => error.to_string(),
+            Err(error) => not_reached(&mesh, &error),
             Ok(stream) => match session::run(&shared, &mesh, stream).await {
                 SessionEnd::Stopped => return,
                 SessionEnd::Broken(why) => {
@@ -98,13 +98,22 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
     }
 }
 
+/// Why there is no way to it. What is wrong with our own settings waits for a person, who is told.
+fn not_reached(mesh: &MeshState, error: &ConnectError) -> String {
+    let why = error.to_string();
+    if error.is_ours {
+        mesh.standing.bar(Some(Barred::by_its_settings(&why)));
+    }
+    why
+}
+
 /// The broker of this mesh cannot be worked with. The other meshes go on; where none is left, the daemon ends.
 fn goes_on_without(shared: &Shared, mesh: &MeshState, why: &str) -> bool {
     mesh.set_error(why.to_owned());
     mesh.standing.bar(Some(Barred::unfit(why)));
     let is_alone = shared.meshes.iter().all(|one| one.standing.is_unfit());
     if is_alone {
-        shared.fail(format!(
+        shared.fail_until_changed(format!(
             "the broker of mesh {} cannot be used: {why}",
             mesh.mesh.name
         ));

@@ -40,6 +40,15 @@ impl Barred {
         }
     }
 
+    /// What config.toml says of the way there is wrong.
+    pub(crate) fn by_its_settings(why: &str) -> Self {
+        Self {
+            why: why.to_owned(),
+            next: crate::upkeep::SETTINGS_NEXT,
+            is_unfit: false,
+        }
+    }
+
     pub(crate) fn unknown(why: &str) -> Self {
         Self {
             why: format!(

@@ -69,6 +69,7 @@ metrics_table! {
     Counter "heddle_inbox_received_total" [] "Messages stored in a mailbox";
     Counter "heddle_inbox_duplicates_total" [] "Deliveries of messages that were there already";
     Counter "heddle_inbox_malformed_total" [] "Deliveries refused because they could not be read";
+    Counter "heddle_inbox_differs_total" [] "Deliveries and work that are not what their broker accepted";
     Counter "heddle_inbox_pruned_total" [] "Messages given back after the retention";
     Counter "heddle_receipts_reported_total" [] "Receipts that a broker has confirmed";
     Gauge "heddle_inbox_rows" [] "Messages in all mailboxes, read or not";

@@ -4,23 +4,25 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use heddle_core::pressure::FileSystem;
-use heddle_store::{BackupError, Checkup, MeshCheck, check_up, is_bare, problem_in, quick_problem};
+use heddle_store::{Checkup, Condition, MeshCheck, Store, check_up};
 use heddle_wire::ipc::{DoctorView, Finding};
 
+use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadable};
 use super::{cold_start, look_effects};
 use crate::config::{Config, HOME_MESH};
-use crate::effects::PolicyFile;
 use crate::inbox::damage::{in_words, is_readable};
 
 /// Below this a start may fail for want of space.
 const FREE_BYTES_MIN: u64 = 64 << 20;
+/// Less than this is not worth a prune.
+const PRUNE_WORTH: u64 = 64 << 10;
 /// Files with a wrong mode that one finding names.
 const NAMED_MAX: usize = 3;
 /// What a person writes, and may want others to read.
 const THEIRS: [&str; 3] = ["config.toml", "hooks.toml", "hooks"];
 
 /// The verdict on a home in which nothing runs.
-pub fn look(home: &Path) -> DoctorView {
+pub fn look(home: &Path, broker: LookAtBroker) -> DoctorView {
     let mut findings = vec![Finding {
         check: "daemon".to_owned(),
         ok: true,
@@ -34,7 +36,7 @@ pub fn look(home: &Path) -> DoctorView {
             "there is none yet; the first start makes it",
         ));
     } else {
-        findings.extend(self::findings(home, true));
+        findings.extend(self::findings(home, Beside::Nobody(broker)));
     }
     DoctorView {
         ok: findings.iter().all(|finding| finding.ok),
@@ -51,12 +53,15 @@ fn config(home: &Path) -> Result<Config, Finding> {
     })
 }
 
-/// What the files say. `with_sync`: also how the tables say that the sync stands, for want of a daemon
-/// that knows better. Blocks for as long as reading the files takes.
-pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
+/// What the files say; where no daemon knows better, also how the tables say that the sync stands. Blocks for as long
+/// as reading the files takes.
+pub fn findings(home: &Path, beside: Beside) -> Vec<Finding> {
     let mut found = Vec::new();
+    let mut prunable = 0;
     if bytes(home, "data.db") > 0 {
-        found.extend(store_findings(home, with_sync));
+        let (findings, bytes) = store_findings(home, beside);
+        found.extend(findings);
+        prunable = bytes;
     } else if let Some(left) = left(home) {
         found.push(wrong(
             "data.db",
@@ -64,69 +69,12 @@ pub fn findings(home: &Path, with_sync: bool) -> Vec<Finding> {
             "Put the last backup back with `heddle daemon restore FILE`.",
         ));
     }
-    let broker = home.join("broker.db");
-    if broker.exists() {
-        found.push(match problem_in(&broker) {
-            Ok(problem) => integrity("broker.db", problem.as_deref()),
-            Err(error) => unreadable("broker.db", &error),
-        });
-    }
-    if bytes(home, "effects.db") > 0 {
-        found.push(match problem_in(&home.join("effects.db")) {
-            Ok(problem) => integrity("effects.db", problem.as_deref()),
-            Err(error) => unreadable("effects.db", &error),
-        });
-    }
+    found.extend(other_findings(home, beside));
     found.extend(look_effects::findings(home));
-    found.push(disk(home));
+    found.push(disk(home, prunable));
     found.push(modes(home));
     found.extend(cold_start::finding(home));
     found
-}
-
-/// What would keep a daemon from starting in this home, as far as a quick look tells.
-pub fn trouble(home: &Path) -> Option<String> {
-    let is_damaged = |name: &str| {
-        let problem = (bytes(home, name) > 0).then(|| quick_problem(&home.join(name)));
-        problem
-            .flatten()
-            .map(|why| format!("{name} is damaged: {why}"))
-    };
-    let config = Config::load(&home.join("config.toml")).err();
-    config
-        // Its first line names the file and the place; the doctor shows the rest.
-        .map(|error| {
-            error
-                .to_string()
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .to_owned()
-        })
-        .or_else(|| store_trouble(home))
-        .or_else(|| is_damaged("broker.db"))
-        .or_else(|| {
-            let around = around(home).ok()?;
-            let kb = around.free >> 10;
-            around
-                .is_full()
-                .then(|| format!("the disk is full: {kb} KB are free"))
-        })
-}
-
-fn store_trouble(home: &Path) -> Option<String> {
-    let data = home.join("data.db");
-    if bytes(home, "data.db") > 0 && (left(home).is_none() || !is_bare(&data)) {
-        if let Some(problem) = quick_problem(&data) {
-            return Some(format!("data.db is damaged: {problem}"));
-        }
-        return look_effects::lost(home)
-            .map(|finding| format!("{}: {}", finding.check, finding.says))
-            .or_else(|| look_effects::unfit(home).map(|finding| finding.says))
-            .or_else(|| PolicyFile::new(home.join("effects.toml")).trouble());
-    }
-    let left = left(home)?;
-    Some(format!("data.db is missing or empty, but {left} is there"))
 }
 
 pub(super) fn bytes(home: &Path, name: &str) -> u64 {
@@ -134,29 +82,32 @@ pub(super) fn bytes(home: &Path, name: &str) -> u64 {
 }
 
 /// What shows that a home without a store is not a new one.
-fn left(home: &Path) -> Option<&'static str> {
+pub(super) fn left(home: &Path) -> Option<&'static str> {
     let names = ["broker.db", "effects.db"];
     names.into_iter().find(|name| bytes(home, name) > 0)
 }
 
-fn store_findings(home: &Path, with_sync: bool) -> Vec<Finding> {
+/// With the bytes that a prune would give back.
+fn store_findings(home: &Path, beside: Beside) -> (Vec<Finding>, u64) {
+    let is_alone = matches!(beside, Beside::Nobody(_));
+    let data = home.join("data.db");
     let mut found = Vec::new();
-    match check_up(&home.join("data.db"), &home.join("blobs"), is_readable) {
-        Ok(checkup) => {
-            found.push(integrity("data.db", checkup.problem.as_deref()));
-            if checkup.problem.is_none() {
-                found.push(blobs(&checkup));
-                found.push(served(home, &checkup));
-                found.extend(dead(&checkup));
-                found.extend(damaged(&checkup));
-                let meshes = checkup.meshes.iter().filter(|_| with_sync);
-                found.extend(meshes.map(sync));
-            }
-            found.extend(old_files(&checkup));
-        }
-        Err(error) => found.push(unreadable("data.db", &error)),
+    let checkup = match check_up(&data, &home.join("blobs"), is_readable, is_alone) {
+        Ok(checkup) => checkup,
+        Err(error) => return (vec![unreadable("data.db", &error.to_string())], 0),
+    };
+    found.push(store_finding(&checkup.outlook));
+    if checkup.outlook.condition == Condition::Fit {
+        found.push(blobs(&checkup));
+        found.push(served(home, &checkup));
+        found.extend(dead(&checkup));
+        found.extend(damaged(&checkup));
+        let meshes = checkup.meshes.iter().filter(|_| is_alone);
+        found.extend(meshes.map(sync));
     }
-    found
+    found.extend(set_aside(&data));
+    found.extend(old_files(&checkup, &data));
+    (found, checkup.prunable_bytes)
 }
 
 pub(super) fn fine(check: &str, says: impl Into<String>) -> Finding {
@@ -175,32 +126,6 @@ pub(super) fn wrong(check: &str, says: String, next: impl Into<String>) -> Findi
         says,
         next: next.into(),
     }
-}
-
-fn integrity(file: &str, problem: Option<&str>) -> Finding {
-    let Some(problem) = problem else {
-        return fine(file, "every page of it was read and is whole");
-    };
-    let next = match file {
-        "data.db" => {
-            "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
-        }
-        "broker.db" => {
-            "Stop with `heddle down` and put the last backup of broker.db in its place with `heddle daemon restore FILE --only broker`; nothing was changed."
-        }
-        _ => {
-            "Stop with `heddle down` and put a copy of effects.db from the last copy of the stopped home in its place; without it nobody can say which effects have happened, so nothing begins it anew by itself."
-        }
-    };
-    wrong(file, format!("it is damaged: {problem}"), next)
-}
-
-fn unreadable(file: &str, error: &BackupError) -> Finding {
-    wrong(
-        file,
-        format!("it cannot be looked at: {error}"),
-        "See to the disk and the rights of the home folder, then run `heddle doctor` again.",
-    )
 }
 
 fn blobs(checkup: &Checkup) -> Finding {
@@ -327,13 +252,35 @@ fn sync(mesh: &MeshCheck) -> Finding {
     )
 }
 
-fn old_files(checkup: &Checkup) -> Option<Finding> {
-    let first = checkup.old_files.first()?;
+/// As long as it lies there the status says so as well: an inbox that was lost is not to be overlooked.
+fn set_aside(data: &Path) -> Option<Finding> {
+    let parked = Store::parked_files(data);
+    let names: Vec<String> = parked
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    (!names.is_empty()).then(|| {
+        wrong(
+            "inbox that was set aside",
+            format!(
+                "the inbox was damaged and began anew; the old file lies at {}",
+                names.join(", ")
+            ),
+            "What the broker still held has come again. Move the file away when you have looked at it; nothing needs it.",
+        )
+    })
+}
+
+fn old_files(checkup: &Checkup, data: &Path) -> Option<Finding> {
+    let parked = Store::parked_files(data);
+    let mut old = checkup.old_files.clone();
+    old.retain(|path| !parked.contains(path));
+    let first = old.first()?;
     let mut finding = fine(
         "old files",
         format!(
             "{} older files of the store lie beside it, such as {}",
-            checkup.old_files.len(),
+            old.len(),
             first.display()
         ),
     );
@@ -343,7 +290,7 @@ fn old_files(checkup: &Checkup) -> Option<Finding> {
 }
 
 /// The file system that a home lies on.
-fn around(home: &Path) -> std::io::Result<FileSystem> {
+pub(super) fn around(home: &Path) -> std::io::Result<FileSystem> {
     let stat = rustix::fs::statvfs(home)?;
     Ok(FileSystem {
         size: stat.f_blocks.saturating_mul(stat.f_frsize),
@@ -351,14 +298,22 @@ fn around(home: &Path) -> std::io::Result<FileSystem> {
     })
 }
 
-fn disk(home: &Path) -> Finding {
+/// `prunable`: what a prune would give back. It gives it back to the store, whose file does not shrink by it.
+fn disk(home: &Path, prunable: u64) -> Finding {
     let free = match around(home) {
         Ok(around) => around.free,
         Err(error) => return wrong("disk", error.to_string(), "Check the disk."),
     };
     let mb = free >> 20;
     if free < FREE_BYTES_MIN {
-        let next = "Free some space on this disk; `heddle daemon outbox prune --older-than 0s --confirm` gives back what messages hold that will not be sent any more.";
+        let next = if prunable < PRUNE_WORTH {
+            "Free some space on this disk, or give the home a larger one; a prune would give nothing back.".to_owned()
+        } else {
+            format!(
+                "Free some space on this disk. `heddle daemon outbox prune --older-than 0s --confirm` makes room for {} KB of new messages inside of data.db; the file itself stays as large as it is.",
+                prunable >> 10
+            )
+        };
         return wrong(
             "disk",
             format!("only {mb} MB are free; {}", held(home)),

@@ -51,7 +51,9 @@ fn policy(home: &Path) -> Finding {
 /// nobody knows which. A daemon does not start.
 pub(super) fn lost(home: &Path) -> Option<Finding> {
     let was_used = home.join("effects").exists() || had_effects(&home.join("data.db")).is_some();
-    let is_lost = bytes(home, "effects.db") == 0 && was_used;
+    // A person's word that it may begin anew.
+    let is_given_up = home.join(crate::effects::ANEW).exists();
+    let is_lost = bytes(home, "effects.db") == 0 && was_used && !is_given_up;
     is_lost.then(|| {
         wrong(
             "effects.db",

@@ -2,8 +2,10 @@
 //!
 //! The functions that take a [`Home`] are for a home in which no daemon runs: its lock is the proof.
 
+mod brokers;
 mod cold_start;
 mod companions;
+mod files;
 mod look;
 mod look_effects;
 
@@ -15,8 +17,11 @@ use heddle_core::names::{MemberName, MeshName, NameError};
 use heddle_store::{BackedUp, BackupError, Blobs, MeshHint, RepairHints, Repaired, Restored};
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
+pub(crate) use brokers::SETTINGS_NEXT;
+pub use brokers::broker_findings;
+pub use files::{Beside, LookAtBroker, Trouble, newer_next, trouble};
 pub use heddle_store::{Steps, Undone};
-pub use look::{findings, look, trouble};
+pub use look::{findings, look};
 
 use companions::Taken;
 

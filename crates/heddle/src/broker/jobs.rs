@@ -272,6 +272,11 @@ pub fn cannot_open(path: &Path, error: &OpenError) -> CliError {
     if let OpenError::Damaged(why) = error {
         return damaged(path, why);
     }
+    if let OpenError::NewerSchema { found, .. } = error {
+        let message = format!("{}: {error}; nothing was changed", path.display());
+        let next = heddle_daemon::upkeep::newer_next("broker.db", *found);
+        return CliError::new(exit::REFUSED, message).next(next);
+    }
     CliError::new(exit::FAILED, format!("{}: {error}", path.display())).next(
         "Nothing was changed. On a full disk free some space. If it is locked, a daemon or a broker is busy there: \
          try again in a moment, or stop it first (`heddle down`, or Ctrl-C in the terminal of `heddle broker serve`).",

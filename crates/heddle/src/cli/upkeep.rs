@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use heddle_core::clock::Clock as _;
-use heddle_daemon::{BackupError, Home, HomeError, upkeep};
+use heddle_daemon::upkeep::{self, Trouble};
+use heddle_daemon::{BackupError, Home, HomeError};
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{BackupBody, BackupView, RepairView, RestoreView};
 
@@ -54,7 +55,25 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
     let now = SystemClock::start().wall();
     let login = context.environment.login.clone().unwrap_or_default();
     let repaired = upkeep::repair(&home, &login, now).map_err(refused)?;
+    let broker = heddle_broker::storage::sqlite::condition;
+    if let Some(trouble) = upkeep::trouble(&context.home, broker).filter(|_| !repaired.repaired) {
+        return Err(not_ours_to_mend(&trouble));
+    }
     context.print(&repaired, mended)
+}
+
+/// data.db is whole, and something else keeps the home from starting.
+fn not_ours_to_mend(trouble: &Trouble) -> CliError {
+    let code = if trouble.is_newer {
+        exit::REFUSED
+    } else {
+        exit::FAILED
+    };
+    let message = format!(
+        "a repair is for data.db, and nothing is wrong with that; but {}",
+        trouble.says.replace('\n', " ")
+    );
+    CliError::new(code, message).next("`heddle doctor` says what to do; nothing was changed.")
 }
 
 /// The lock on the home, which a running daemon has.
@@ -84,7 +103,11 @@ fn refused(error: BackupError) -> CliError {
             exit::USAGE,
             "Name a file that `heddle doctor --backup FILE` has made; nothing was changed.",
         ),
-        BackupError::Newer { .. } => (exit::REFUSED, "Update Heddle; nothing was changed."),
+        BackupError::Newer { found, .. } => {
+            let message = format!("{message}; nothing was changed");
+            let next = upkeep::newer_next("data.db", found);
+            return CliError::new(exit::REFUSED, message).next(next);
+        }
         BackupError::Damaged { .. } => (
             exit::FAILED,
             "Take an older backup. For data.db itself, `heddle doctor --repair` saves what can be read.",

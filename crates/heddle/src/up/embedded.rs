@@ -246,7 +246,9 @@ impl Connector for InProcess {
     ) -> Pin<Box<dyn Future<Output = Result<LinkStream, ConnectError>> + Send + '_>> {
         Box::pin(async {
             if self.stopping.is_cancelled() {
-                return Err(ConnectError("the embedded broker is stopping".to_owned()));
+                return Err(ConnectError::passing(
+                    "the embedded broker is stopping".to_owned(),
+                ));
             }
             let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
             let broker = Arc::clone(&self.broker);
@@ -293,7 +295,7 @@ impl Connector for InProcess {
                 .storage
                 .deliveries_after(mesh, member, first, one)
                 .await;
-            let waiting = waiting.map_err(|error| ConnectError(error.to_string()))?;
+            let waiting = waiting.map_err(|error| ConnectError::passing(error.to_string()))?;
             Ok(!waiting.is_empty())
         }))
     }
@@ -302,14 +304,14 @@ impl Connector for InProcess {
         self.storage.bound_log(free);
         Some(Box::pin(async move {
             let bounded = self.storage.bound_growth(growth).await;
-            bounded.map_err(|error| ConnectError(error.to_string()))
+            bounded.map_err(|error| ConnectError::passing(error.to_string()))
         }))
     }
 
     fn host(&self, mesh: Hosted) -> Option<Hosting<'_>> {
         Some(Box::pin(async move {
             let owned = own(&self.storage, &mesh, self.clock.as_ref()).await;
-            owned.map_err(|error| ConnectError(error.to_string()))?;
+            owned.map_err(|error| ConnectError::passing(error.to_string()))?;
             let connector: Arc<dyn Connector> = Arc::new(Self {
                 principal: principal(&mesh),
                 ..self.clone()

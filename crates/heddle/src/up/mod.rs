@@ -13,7 +13,8 @@ use std::sync::Arc;
 use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
 use heddle_daemon::{
-    Daemon, Ending, Home, HomeError, Prepared, Ready, StartError, StartOptions, is_damage,
+    Daemon, Ending, Home, HomeError, OpenError, Prepared, Ready, StartError, StartOptions,
+    StoreError, is_damage, upkeep,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -222,6 +223,9 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
             .next("Correct hooks.toml and start again; without that file no hook runs."),
         StartError::HalfAHome => CliError::new(exit::FAILED, message)
             .next("`heddle doctor` says what is there and what is not; nothing was changed."),
+        StartError::Store(StoreError::Open(OpenError::NewerSchema { found, .. })) => {
+            CliError::new(exit::REFUSED, message).next(upkeep::newer_next("data.db", found))
+        }
         StartError::Store(_) if message.contains("nothing was changed") => {
             CliError::new(exit::FAILED, message)
                 .next("`heddle doctor` says what is wrong and how to mend it.")
@@ -230,6 +234,10 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
             CliError::new(exit::FAILED, message).next(
                 "Start again: that start checks all of data.db, and sets a damaged inbox aside.",
             )
+        }
+        StartError::Effects(ref error) if error.newer().is_some() => {
+            let found = error.newer().unwrap_or_default();
+            CliError::new(exit::REFUSED, message).next(upkeep::newer_next("effects.db", found))
         }
         StartError::Effects(_) if message.contains("the disk is full") => {
             CliError::new(exit::FAILED, message)

@@ -24,6 +24,10 @@ pub enum StorageError {
     GivenAway,
     #[error("the store holds data that cannot be right: {0}")]
     Corrupt(String),
+    #[error(
+        "a newer Heddle has written it (schema {found}, this one knows {known}); nothing was changed"
+    )]
+    Newer { found: u32, known: u32 },
     #[error("the store cannot be opened: {0}")]
     Open(String),
 }

@@ -1,6 +1,6 @@
 //! Schema versions: forward only, whole or not at all, and hands off what a newer program wrote (LF-35).
 
-use heddle_sqlite::{Database, Migration, OpenError};
+use heddle_sqlite::{Database, Migration, OpenError, Options};
 use rusqlite::Connection;
 use sha2::{Digest, Sha256};
 
@@ -179,4 +179,21 @@ fn two_programs_that_open_a_new_file_at_once_migrate_it_once() {
         database.unwrap().stop();
     }
     assert_eq!(version_and_tables(&home).0, 2);
+}
+
+#[test]
+fn a_failed_step_is_told_without_its_sql() {
+    let folder = tempfile::tempdir().unwrap();
+    let step = Migration {
+        version: 1,
+        name: "broken",
+        sql: "CREATE TABLE secret_shape (x INTEGER PRIMARY KEY) STRICT; CREATE TABLE secret_shape (y TEXT, WRONG WRONG);",
+    };
+    let error = Database::open(Options::new(folder.path().join("x.db")), &[step]).err();
+    let said = error.unwrap().to_string();
+    assert!(said.starts_with("migration 1 (broken) failed: "), "{said}");
+    assert!(
+        !said.contains("CREATE") && !said.contains("INTEGER PRIMARY"),
+        "{said}"
+    );
 }

@@ -26,12 +26,14 @@ pub enum BackupError {
     Damaged { path: PathBuf, problem: String },
     #[error("{} is not a backup of a Heddle store", path.display())]
     NotAStore { path: PathBuf },
-    #[error("{} has schema version {found}, this program knows up to {known}; use the newer Heddle", path.display())]
+    #[error("{}: a newer Heddle has written it (schema {found}, this one knows {known})", path.display())]
     Newer {
         path: PathBuf,
         found: u32,
         known: u32,
     },
+    #[error("{} cannot be looked at: {why}", path.display())]
+    Unseen { path: PathBuf, why: String },
     #[error("the copy cannot be opened: {0}")]
     Open(#[from] OpenError),
     #[error("a blob cannot be copied: {0}")]

@@ -1,5 +1,6 @@
 //! Looking for items whose kept bytes cannot be read any more. It changes nothing.
 
+use heddle_core::fingerprint::Fingerprint;
 use rusqlite::{Connection, params};
 
 use crate::error::StoreError;
@@ -9,12 +10,18 @@ use crate::store::Store;
 const LOOK_ITEMS_MAX: usize = 256;
 const LOOK_BYTES_MAX: usize = 4 << 20;
 
-/// Whether the bytes of an envelope are one. Handed in: this room knows no frames.
-pub type IsReadable = fn(&[u8]) -> bool;
+/// Whether the bytes of an envelope are one, and the one that was accepted where that is known. Handed in: this room
+/// knows no frames.
+pub type IsReadable = fn(&[u8], Option<Fingerprint>) -> bool;
 
 // What was acknowledged is not looked at: its reader has done with it.
 pub(crate) const LOOK_THROUGH: &str = "
-    SELECT arrival, envelope FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
+    SELECT arrival, envelope, wire_fingerprint FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
+    ORDER BY arrival LIMIT ?2";
+
+/// The same in a file of before there was such a column.
+const LOOK_THROUGH_OLD: &str = "
+    SELECT arrival, envelope, NULL FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
     ORDER BY arrival LIMIT ?2";
 
 /// What one look has found, and where the next one begins; `None` behind the last item.
@@ -31,25 +38,28 @@ impl Store {
         after: i64,
         is_readable: IsReadable,
     ) -> Result<DamageLook, StoreError> {
-        self.read(move |connection| Ok(look(connection, after, is_readable)?))
+        self.read(move |connection| Ok(look(connection, LOOK_THROUGH, after, is_readable)?))
             .await
     }
 }
 
 fn look(
     connection: &Connection,
+    sql: &str,
     after: i64,
     is_readable: IsReadable,
 ) -> rusqlite::Result<DamageLook> {
     let mut found = DamageLook::default();
-    let mut statement = connection.prepare_cached(LOOK_THROUGH)?;
+    let mut statement = connection.prepare_cached(sql)?;
     let limit = i64::try_from(LOOK_ITEMS_MAX).unwrap_or(i64::MAX);
     let mut rows = statement.query(params![after, limit])?;
     let (mut items, mut bytes) = (0, 0);
     while let Some(row) = rows.next()? {
         let arrival = row.get(0)?;
         let envelope = row.get_ref(1)?.as_blob().unwrap_or_default();
-        if !is_readable(envelope) {
+        let print = row.get_ref(2)?.as_blob_or_null().ok().flatten();
+        let print = print.and_then(Fingerprint::from_slice);
+        if !is_readable(envelope, print) {
             found.damaged.push(arrival);
         }
         found.next = Some(arrival);
@@ -69,10 +79,16 @@ pub(crate) fn damaged(
     connection: &Connection,
     is_readable: IsReadable,
 ) -> rusqlite::Result<Vec<i64>> {
+    let column = "SELECT 1 FROM pragma_table_info('inbox') WHERE name = 'wire_fingerprint'";
+    let sql = if connection.prepare(column)?.exists([])? {
+        LOOK_THROUGH
+    } else {
+        LOOK_THROUGH_OLD
+    };
     let mut damaged = Vec::new();
     let mut after = 0;
     loop {
-        let found = look(connection, after, is_readable)?;
+        let found = look(connection, sql, after, is_readable)?;
         damaged.extend(found.damaged);
         match found.next {
             Some(next) => after = next,

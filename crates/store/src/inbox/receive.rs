@@ -21,8 +21,9 @@ pub enum Received {
 pub(crate) const INSERT: &str = "
     INSERT INTO inbox (
         mesh_id, agent, history_epoch, history_seq, id_key, member_id, sender_agent, sender_name,
-        client_message_id, broker_message_id, topic, priority, received_at, envelope
-    ) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14
+        client_message_id, broker_message_id, topic, priority, received_at, envelope,
+        wire_fingerprint
+    ) SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
     WHERE NOT EXISTS (SELECT 1 FROM inbox_past WHERE agent = ?2 AND id_key = ?5)
     ON CONFLICT DO NOTHING";
 
@@ -85,6 +86,7 @@ pub(super) fn store_item(
         item.priority.as_str(),
         item.received_at.0,
         item.envelope,
+        item.fingerprint.map(|print| print.0),
     ])?;
     if stored == 1 {
         return Ok(Received::Stored(connection.last_insert_rowid()));

@@ -2,6 +2,7 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
+use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{AgentName, MemberName, TopicName};
 use rusqlite::Row;
@@ -21,6 +22,8 @@ pub struct NewInboxRow {
     /// `None` for a direct message.
     pub topic: Option<TopicName>,
     pub envelope: Vec<u8>,
+    /// What was accepted; the envelope is kept as it came, whether it is that or not.
+    pub fingerprint: Option<Fingerprint>,
     pub priority: Priority,
     pub received_at: WallMs,
 }
@@ -40,6 +43,8 @@ pub struct InboxRow {
     /// `None` for a direct message.
     pub topic: Option<TopicName>,
     pub envelope: Vec<u8>,
+    /// What was accepted. Null for one that came before such was kept.
+    pub fingerprint: Option<Fingerprint>,
     pub priority: Priority,
     pub received_at: WallMs,
     pub acked_at: Option<WallMs>,
@@ -51,7 +56,7 @@ pub struct InboxRow {
 macro_rules! inbox_columns {
     () => {
         "arrival, mesh_id, history_epoch, history_seq, agent, member_id, sender_agent, sender_name,
-         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at, shown_at"
+         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at, shown_at, wire_fingerprint"
     };
 }
 pub(crate) use inbox_columns;
@@ -76,6 +81,7 @@ pub(crate) fn read_row(row: &Row<'_>) -> Result<InboxRow, StoreError> {
         received_at: cells.wall()?,
         acked_at: cells.wall_or_null()?,
         shown_at: cells.wall_or_null()?,
+        fingerprint: cells.get::<Option<[u8; 32]>>()?.map(Fingerprint),
     })
 }
 

@@ -12,17 +12,21 @@ mod relist;
 mod salvage;
 mod vectors;
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use heddle_core::clock::WallMs;
-use heddle_sqlite::{Database, Migration, Options};
+use heddle_sqlite::{Condition, Database, Migration, Options};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::backup::{BackupError, begin_new_life, issued, keep_blobs_of, named, problem_of};
+use crate::backup::{
+    BackupError, begin_new_life, has_table, issued, keep_blobs_of, named, problem_of,
+};
 use crate::blobs::Blobs;
 use crate::inbox::mark_all;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
+use crate::unclean::condition_of;
 
 pub use meshes::{MeshHint, RepairHints};
 
@@ -68,16 +72,10 @@ pub fn repair(
     heddle_sqlite::link_vectors()?;
     park::finish(&data).map_err(BackupError::io("exchanged", &data))?;
     std::fs::metadata(&data).map_err(BackupError::io("read", &data))?;
-    let old = open_old(&data)?;
-    // Cells that point out of their page are damage, not rows.
-    let careful = old.pragma_update(None, "cell_size_check", true);
-    let problem = match careful {
-        Ok(()) => problem_of(&old)?,
-        Err(error) => Some(error.to_string()),
-    };
-    let Some(problem) = problem else {
+    let Some(problem) = problem_to_mend(&data)? else {
         return Ok(None);
     };
+    let old = readable(&data)?;
     let draft = park::new_draft(&data).map_err(BackupError::io("prepared", &data))?;
     let steps = steps_of(&old, &data)?;
     let empty = Database::open(Options::new(&draft), steps)?;
@@ -91,8 +89,8 @@ pub fn repair(
     } else {
         Some(relist::relist(&data, &new)?)
     };
-    let readable = relisted.as_ref().map_or(&old, |copy| &copy.connection);
-    let (tables, meshes_made) = fill(readable, &mut new, hints, now)?;
+    let from: &Connection = relisted.as_ref().map_or(&old, |copy| &copy.connection);
+    let (tables, meshes_made) = fill(from, &mut new, hints, now)?;
     let was_relisted = relisted.is_some();
     drop(relisted);
     if !meshes::has_home(&new, hints)? {
@@ -119,9 +117,63 @@ pub fn repair(
     }))
 }
 
-/// The steps to the version that the damaged file says it has; what migrations do to rows comes after.
-fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], BackupError> {
+/// What is wrong with the file; `None` where nothing is. What a newer program has written is not ours to mend.
+fn problem_to_mend(data: &Path) -> Result<Option<String>, BackupError> {
+    match condition_of(data) {
+        Condition::New | Condition::Fit => Ok(None),
+        Condition::Newer { found, known } => Err(BackupError::Newer {
+            path: data.to_owned(),
+            found,
+            known,
+        }),
+        Condition::BadHeader(problem) | Condition::Damaged(problem) => Ok(Some(problem)),
+        Condition::Unseen(why) => Err(BackupError::Unseen {
+            path: data.to_owned(),
+            why,
+        }),
+    }
+}
+
+/// The file itself or a copy of it.
+enum Readable {
+    Itself(Connection),
+    Copy(relist::Relisted),
+}
+
+impl Deref for Readable {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        match self {
+            Self::Itself(connection) => connection,
+            Self::Copy(copy) => &copy.connection,
+        }
+    }
+}
+
+/// The damaged file, or a copy of it under a header that can be right where its own cannot.
+fn readable(data: &Path) -> Result<Readable, BackupError> {
+    let old = open_old(data)?;
+    // Cells that point out of their page are damage, not rows.
+    let is_listed = old
+        .pragma_update(None, "cell_size_check", true)
+        .and_then(|()| has_table(&old, "_migrations"));
     let version = old.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));
+    if is_listed.is_ok() && version.is_ok() {
+        return Ok(Readable::Itself(old));
+    }
+    drop(old);
+    Ok(Readable::Copy(relist::under_a_plain_header(data)?))
+}
+
+/// The steps to the version that the damaged file says it has; what migrations do to rows comes after. Its own list of
+/// them counts more than the number in its header.
+fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], BackupError> {
+    let listed = old.query_row("SELECT max(version) FROM _migrations", [], |row| row.get(0));
+    let version = match listed {
+        Ok(listed) => Ok(listed),
+        Err(_) => old.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)),
+    };
     // A first page that is not one of SQLite's says nothing.
     let (found, known) = (version.unwrap_or(0), schema::newest());
     let count = usize::try_from(found).unwrap_or(usize::MAX);

@@ -86,6 +86,18 @@ pub(super) fn empty_list(page_count: u32) -> Vec<u8> {
     page
 }
 
+/// The first page of a file with the header of a whole one; its list of tables stays as it is.
+pub(super) fn plain_header(mut first: Vec<u8>, page_count: u32) -> Vec<u8> {
+    let plain = empty_list(page_count);
+    // What the version counts and what the program left there stays.
+    let kept = [40..44, 48..52, 60..72];
+    let is_kept = |at: &usize| kept.iter().any(|range| range.contains(at));
+    for at in (0..100).filter(|at| !is_kept(at)) {
+        first[at] = plain[at];
+    }
+    first
+}
+
 /// Reads pages; what cannot be read is no page.
 pub(super) struct Pages {
     file: File,

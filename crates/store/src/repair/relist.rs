@@ -6,7 +6,7 @@
 //! take the rows check every one of them.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -88,8 +88,34 @@ pub(super) fn relist(data: &Path, fresh: &Connection) -> Result<Relisted, Backup
     })
 }
 
+/// A copy of the file whose header says what the header of every whole file of ours says: where only the header is
+/// damaged, everything behind it is there.
+pub(super) fn under_a_plain_header(data: &Path) -> Result<Relisted, BackupError> {
+    let copy = Copy(with_suffix(&draft_of(data), ".plain"));
+    let path = copy.0.clone();
+    let made = copy_log_in(data, &path).and_then(|(mut file, count)| {
+        let mut first = vec![0; PAGE_BYTES];
+        file.seek(SeekFrom::Start(0))?;
+        file.read_exact(&mut first)?;
+        pages::write(&mut file, 1, &pages::plain_header(first, count))
+    });
+    made.map_err(BackupError::io("copied", &path))?;
+    let connection = open_old(&path)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(Relisted {
+        connection,
+        _copy: copy,
+    })
+}
+
 /// Whole pages only, with what the log holds of them, under a first page that lists nothing.
 fn copy_pages(data: &Path, to: &Path) -> io::Result<()> {
+    let (mut copy, count) = copy_log_in(data, to)?;
+    pages::write(&mut copy, 1, &pages::empty_list(count))
+}
+
+/// Whole pages only, with what the log holds of them; how many there are.
+fn copy_log_in(data: &Path, to: &Path) -> io::Result<(File, u32)> {
     let _ = fs::remove_file(to);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
@@ -100,7 +126,7 @@ fn copy_pages(data: &Path, to: &Path) -> io::Result<()> {
     let count = copy.metadata()?.len().div_ceil(page).max(1);
     copy.set_len(count * page)?;
     let count = u32::try_from(count).map_err(io::Error::other)?;
-    pages::write(&mut copy, 1, &pages::empty_list(count))
+    Ok((copy, count))
 }
 
 fn wanted(fresh: &Connection) -> rusqlite::Result<Vec<Wanted>> {

@@ -24,6 +24,11 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
     step(19, "upload", include_str!("v19_upload.sql")),
     step(20, "outbox_lost", include_str!("v20_outbox_lost.sql")),
     step(21, "outbox_urgent", include_str!("v21_outbox_urgent.sql")),
+    step(
+        22,
+        "inbox_fingerprint",
+        include_str!("v22_inbox_fingerprint.sql"),
+    ),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

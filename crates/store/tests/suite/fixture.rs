@@ -192,6 +192,7 @@ impl Fixture {
             broker_message_id: BrokerMessageId(self.ids.ulid()),
             topic: None,
             envelope: b"hello".to_vec(),
+            fingerprint: None,
             priority: Priority::Next,
             received_at: NOW,
         }

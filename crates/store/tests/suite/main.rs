@@ -22,6 +22,7 @@ mod marks;
 mod meshes;
 mod model;
 mod open;
+mod outlook;
 mod pair;
 mod park;
 mod publish;

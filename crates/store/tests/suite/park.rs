@@ -40,7 +40,7 @@ fn everything() -> InboxFilter {
 }
 
 /// A store with rows in every table, closed in order but marked as if it had not been.
-async fn worn() -> Fixture {
+pub(crate) async fn worn() -> Fixture {
     let fixture = Fixture::new();
     for status in OutboxStatus::ALL {
         fixture.row_in(status, status.as_str()).await;

@@ -454,6 +454,10 @@ pub struct Delivery {
     pub destination_kind: DestinationKind,
     pub destination_ref: String,
     pub accepted_at: i64,
+    /// What was accepted, in 64 hex digits, kept apart from the envelope: whoever receives it can tell whether the
+    /// envelope is still that. A broker that has forgotten the id gives none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wire_fingerprint: Option<String>,
     pub envelope: Box<RawValue>,
 }
 

@@ -38,6 +38,7 @@ mod uploads;
 
 use std::sync::Arc;
 
+pub use health::condition;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};

@@ -227,7 +227,7 @@ fn from(text: &str) -> Result<FromFilter, Problem> {
 /// A row as its reader sees it. A body that cannot be read is never shown as text (C30).
 pub(crate) fn item(shared: &Shared, row: &InboxRow) -> InboxItem {
     let mesh = shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
-    let envelope = damage::readable(&row.envelope);
+    let envelope = damage::readable(&row.envelope, row.fingerprint);
     if envelope.is_none() {
         shared.damage.note(row.arrival, row.acked_at.is_some());
     }

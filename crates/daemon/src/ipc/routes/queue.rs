@@ -26,14 +26,19 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::send::{agent, idempotency_key, send_body};
+use crate::inbox::damage;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+use crate::shared::Shared;
 
 /// How often a take that waits looks by itself: for leases that ran out, and for a broker whose hint was
 /// lost, or who gives none. The pause doubles.
 const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// Takes in a row of which nothing could be given out.
+const PASSED_OVER_MAX: usize = 8;
 
 const TAKE_AGAIN: &str = "Try again when `heddle status` says connected; what waits stays in the queue, and what this call may have taken comes back when its lease is over.";
 const SETTLE_AGAIN: &str =
@@ -111,7 +116,7 @@ async fn take_or_wait(
     // Before each look: what comes between the look and the wait must be heard.
     let mut came = std::pin::pin!(mesh.work.notified());
     came.as_mut().enable();
-    let items = take_now(&ipc.shared.store, mesh, order).await?;
+    let items = take_now(&ipc.shared, mesh, order).await?;
     if !items.is_empty() || order.wait.is_zero() {
         return Ok(items);
     }
@@ -137,7 +142,7 @@ async fn take_or_wait(
         }
         came.set(mesh.work.notified());
         came.as_mut().enable();
-        match take_now(&ipc.shared.store, mesh, order).await {
+        match take_now(&ipc.shared, mesh, order).await {
             // The link ends with the daemon, and may do so first.
             Err(_) if ipc.shared.shutdown.is_cancelled() => return Err(stopping()),
             Ok(items) if items.is_empty() => {}
@@ -151,11 +156,30 @@ fn stopping() -> Problem {
     Problem::new(ErrorCode::ShuttingDown, "the daemon is stopping").next(TAKE_AGAIN)
 }
 
+/// What can be given out. Where nothing of what was taken can, what stands behind it is taken: work that rots must not
+/// make a queue look empty.
 async fn take_now(
-    store: &Store,
+    shared: &Shared,
     mesh: &MeshState,
     order: &Order,
 ) -> Result<Vec<QueueItem>, Problem> {
+    for _ in 0..PASSED_OVER_MAX {
+        let taken = take_once(shared, mesh, order).await?;
+        let was_empty = taken.is_empty();
+        let items: Vec<QueueItem> = taken.into_iter().flatten().collect();
+        if was_empty || !items.is_empty() {
+            return Ok(items);
+        }
+    }
+    Ok(Vec::new())
+}
+
+/// In the order in which they were taken; `None` for what cannot be given out.
+async fn take_once(
+    shared: &Shared,
+    mesh: &MeshState,
+    order: &Order,
+) -> Result<Vec<Option<QueueItem>>, Problem> {
     let ask = Ask::QueueTake {
         queue: order.queue.clone(),
         agent: order.agent.clone(),
@@ -174,9 +198,9 @@ async fn take_now(
     };
     match answer {
         Ok(ReplyResult::Taken { items }) => {
-            note_taken(store, mesh, order, &items).await;
+            note_taken(&shared.store, mesh, order, &items).await;
             let items = items.into_iter();
-            Ok(items.filter_map(|one| item(mesh, order, one)).collect())
+            Ok(items.map(|one| item(shared, mesh, order, one)).collect())
         }
         Ok(_) => Err(another_question()),
         Err(problem) => Err(or_next(problem, TAKE_AGAIN)),
@@ -200,8 +224,8 @@ async fn note_taken(store: &Store, mesh: &MeshState, order: &Order, items: &[Tak
     }
 }
 
-/// A message that cannot be read is counted and left out (IN-06); its lease ends by itself.
-fn item(mesh: &MeshState, order: &Order, taken: TakenItem) -> Option<QueueItem> {
+/// A message that cannot be read, or is not what was pushed, is counted and left out (IN-06); its lease ends by itself.
+fn item(shared: &Shared, mesh: &MeshState, order: &Order, taken: TakenItem) -> Option<QueueItem> {
     let delivery = taken.delivery;
     let envelope = match Envelope::parse(delivery.envelope.get().as_bytes()) {
         Ok(envelope) => envelope,
@@ -211,6 +235,13 @@ fn item(mesh: &MeshState, order: &Order, taken: TakenItem) -> Option<QueueItem> 
             return None;
         }
     };
+    if !damage::is_as_accepted(&delivery, &envelope) {
+        damage::count(delivery.history_id, &delivery.client_message_id);
+        let (mesh, queue) = (&mesh.mesh.name, &order.queue);
+        let place = format!("mesh {mesh}, queue {queue}, place {}", delivery.history_id);
+        shared.damage.note_work(place);
+        return None;
+    }
     Some(QueueItem {
         id: delivery.history_id.to_string(),
         client_message_id: delivery.client_message_id.to_string(),

@@ -23,7 +23,8 @@ use crate::upkeep;
 pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
     let mut findings = vec![store_finding(&ipc.shared)];
     let home = ipc.home.clone();
-    let looked = tokio::task::spawn_blocking(move || upkeep::findings(&home, false)).await;
+    let looked =
+        tokio::task::spawn_blocking(move || upkeep::findings(&home, upkeep::Beside::Daemon)).await;
     findings.extend(looked.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?);
     let mut ops = Vec::new();
     for mesh in &ipc.shared.meshes {

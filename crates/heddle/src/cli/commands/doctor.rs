@@ -1,14 +1,16 @@
 //! `heddle doctor`: what is wrong, and what a person can do about ops that do not get through.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
-use heddle_daemon::Home;
+use heddle_daemon::{Home, upkeep as upkeep_of};
 use heddle_wire::client::ClientError;
-use heddle_wire::ipc::{DoctorAnswer, DoctorView, OpBody, ResumeBody};
+use heddle_wire::ipc::{DoctorAnswer, DoctorView, Finding, OpBody, ResumeBody};
 
 use super::journal::doctor as journal;
 use crate::cli::{CliError, Context, exit, rollback, upkeep};
+use crate::system::Runtime;
+use crate::up::last_words;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -80,7 +82,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let view = match client.doctor() {
         // A process that holds the home is starting, stopping or stuck: not a home in which nothing runs.
         Err(ClientError::NotRunning { .. }) if Home::holder_for_good(&context.home).is_none() => {
-            heddle_daemon::upkeep::look(&context.home)
+            look(context)?
         }
         other => other?,
     };
@@ -98,6 +100,30 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             ..CliError::quiet()
         })
     }
+}
+
+/// The verdict on a home in which nothing runs: its files, the brokers that its settings name, and what the last
+/// daemon said.
+fn look(context: &Context) -> Result<DoctorView, CliError> {
+    let mut view = upkeep_of::look(&context.home, heddle_broker::storage::sqlite::condition);
+    let runtime =
+        Runtime::single().map_err(|error| CliError::new(exit::FAILED, error.to_string()))?;
+    let brokers = runtime.run(upkeep_of::broker_findings(&context.home));
+    view.findings.extend(brokers);
+    view.findings.extend(last_stop(&context.home));
+    view.ok = view.findings.iter().all(|finding| finding.ok);
+    Ok(view)
+}
+
+/// A start would end as the last one did.
+fn last_stop(home: &Path) -> Option<Finding> {
+    let last = last_words(home).filter(|last| !last.starts_again)?;
+    Some(Finding {
+        check: "last stop".to_owned(),
+        ok: false,
+        says: format!("the last daemon stopped by itself: {}", last.why),
+        next: "Whoever runs that broker has to update or reconfigure it (dedupe_retention_days of at least 7, say), or config.toml has to name another one or another max_age_hours_override; when that is done, `heddle up`.".to_owned(),
+    })
 }
 
 fn said(answer: &DoctorAnswer) -> String {

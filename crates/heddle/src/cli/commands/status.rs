@@ -25,21 +25,14 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         // Not an error: it is the answer.
         Err(ClientError::NotRunning { .. }) => match Home::holder(&context.home) {
             None => {
-                let status = match heddle_daemon::upkeep::trouble(&context.home) {
-                    None => {
-                        let why = match last_words(&context.home) {
-                            None => "no daemon is running".to_owned(),
-                            Some(why) => {
-                                format!("no daemon is running; the last one stopped: {why}")
-                            }
-                        };
-                        unknown(context, false, &why, "heddle up")
-                    }
+                let broker = heddle_broker::storage::sqlite::condition;
+                let status = match heddle_daemon::upkeep::trouble(&context.home, broker) {
+                    None => without_trouble(context),
                     Some(trouble) => {
                         // SQLite says what it found on lines of its own.
-                        let trouble = trouble.replace('\n', " ");
-                        let why = format!("no daemon is running, and {trouble}");
-                        unknown(context, false, &why, "heddle doctor")
+                        let says = trouble.says.replace('\n', " ");
+                        let why = format!("no daemon is running, and {says}");
+                        unknown(context, false, &why, trouble.next)
                     }
                 };
                 context.print(&status, |status| in_words(context, status))
@@ -58,6 +51,23 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Nothing in the files stands against a start; perhaps what the last one said does.
+fn without_trouble(context: &Context) -> Value {
+    let (why, next) = match last_words(&context.home) {
+        None => ("no daemon is running".to_owned(), "heddle up"),
+        Some(last) => (
+            format!("no daemon is running; the last one stopped: {}", last.why),
+            // A start would end the same way until somebody has changed something: the doctor says what.
+            if last.starts_again {
+                "heddle up"
+            } else {
+                "heddle doctor"
+            },
+        ),
+    };
+    unknown(context, false, &why, next)
 }
 
 /// It is there and says nothing. `down` speaks to the kernel where the daemon does not listen.

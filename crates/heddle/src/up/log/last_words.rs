@@ -14,8 +14,16 @@ use crate::cli::printable;
 const TAIL_BYTES: u64 = 16 << 10;
 const LINES_MAX: usize = 5;
 
+/// What it said.
+#[derive(Debug, PartialEq, Eq)]
+pub struct LastWords {
+    pub why: String,
+    /// A start would not meet the same again.
+    pub starts_again: bool,
+}
+
 /// `None` where it was asked to stop, was killed, or has left no log.
-pub fn last_words(home: &Path) -> Option<String> {
+pub fn last_words(home: &Path) -> Option<LastWords> {
     let mut file = File::open(file_path(&log_folder(home), 0)).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
@@ -25,7 +33,7 @@ pub fn last_words(home: &Path) -> Option<String> {
     of_lines(&String::from_utf8_lossy(&bytes))
 }
 
-fn of_lines(tail: &str) -> Option<String> {
+fn of_lines(tail: &str) -> Option<LastWords> {
     let lines = tail.lines().rev().filter(|line| !line.is_empty());
     for line in lines.take(LINES_MAX) {
         let Ok(line) = serde_json::from_str::<Value>(line) else {
@@ -33,7 +41,11 @@ fn of_lines(tail: &str) -> Option<String> {
         };
         match line["message"].as_str() {
             Some("stopping") if line["level"] == "error" => {
-                return line["fields"]["why"].as_str().map(printable);
+                let fields = &line["fields"];
+                return fields["why"].as_str().map(|why| LastWords {
+                    why: printable(why),
+                    starts_again: fields["starts_again"] != false,
+                });
             }
             // A later daemon worked, and ended otherwise.
             Some("connected" | "asked to stop") => return None,
@@ -56,8 +68,12 @@ mod tests {
         let of = |lines: &[&str]| of_lines(&lines.join("\n"));
         assert_eq!(of(&[]), None);
         assert_eq!(of(&["half a li", stopped]), of(&[stopped, "", warned, "{"]));
-        assert!(of(&[connected, stopped]).is_some_and(|why| why.starts_with("4012 it is")));
-        assert!(!of(&[stopped]).is_some_and(|why| why.contains('\u{1b}')));
+        let last = of(&[connected, stopped]).unwrap();
+        assert!(last.why.starts_with("4012 it is") && last.starts_again);
+        assert!(!last.why.contains('\u{1b}'));
+        let again =
+            r#"{"level":"error","message":"stopping","fields":{"why":"x","starts_again":false}}"#;
+        assert!(!of(&[again]).unwrap().starts_again);
         assert_eq!(of(&[stopped, connected]), None);
         assert_eq!(of(&[stopped, warned, warned, warned, warned, warned]), None);
         assert_eq!(of(&[r#"{"level":"info","message":"stopping"}"#]), None);

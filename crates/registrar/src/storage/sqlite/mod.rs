@@ -9,10 +9,13 @@ mod taken;
 mod waiting;
 mod write;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use heddle_core::ids::MeshId;
-use heddle_sqlite::{Database, Durability, Migration, OpenError, Options, ReadError, WriteError};
+use heddle_sqlite::{
+    Condition, Database, Depth, Durability, Migration, OpenError, Options, ReadError, Subject,
+    WriteError, examine,
+};
 use rusqlite::Connection;
 
 use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
@@ -67,14 +70,19 @@ pub struct Sqlite {
 impl Sqlite {
     /// Opens the file, creates it if it is missing. Always synced, whatever the rest of the home does.
     pub fn open(path: PathBuf) -> Result<Self, StorageError> {
+        // A step that its index has forgotten would be taken a second time: a file that is not whole
+        // decides nothing, and is refused with its bytes unchanged.
+        let found = condition(&path);
+        if let Some(refusal) = found.refusal() {
+            return Err(open_error(&refusal));
+        }
         let mut options = Options::new(path);
         options.durability = Durability::Full;
         options.queue_capacity = WRITE_QUEUE_MAX;
         options.reader_count = 1;
         let database = Database::open(options, MIGRATIONS).map_err(|error| open_error(&error))?;
-        // A step that its index has forgotten would be taken a second time: a file that is not whole
-        // decides nothing.
-        if let Err(error) = database.integrity_check() {
+        let was_seen = matches!(found, Condition::New | Condition::Fit);
+        if !was_seen && let Err(error) = database.integrity_check() {
             database.stop();
             return Err(StorageError::Open(error.to_string()));
         }
@@ -95,8 +103,26 @@ impl Sqlite {
     }
 }
 
+/// What the file of a home's effects is: the judgement of every start, for whoever only wants to know. Reads only;
+/// nobody in this process may have it open.
+pub fn condition(path: &Path) -> Condition {
+    let subject = Subject {
+        path,
+        vfs: None,
+        known: MIGRATIONS.last().map_or(0, |step| step.version),
+        alone: true,
+    };
+    examine(&subject, |_| Ok(Depth::Whole))
+}
+
 fn open_error(error: &OpenError) -> StorageError {
-    StorageError::Open(error.to_string())
+    match error {
+        OpenError::NewerSchema { found, known } => StorageError::Newer {
+            found: *found,
+            known: *known,
+        },
+        error => StorageError::Open(error.to_string()),
+    }
 }
 
 impl Storage for Sqlite {

@@ -1,0 +1,215 @@
+//! What the databases of a home are, in words: the same judgement that a start makes of each of them, for `heddle
+//! status`, which wants one sentence and one command, and for the doctor, who says all of it.
+
+use std::path::Path;
+
+use heddle_registrar::storage::sqlite as effects;
+use heddle_store::{Condition, Look, Outlook, is_bare, outlook, problem_in};
+use heddle_wire::ipc::Finding;
+
+use super::look::{around, bytes, fine, left, wrong};
+use super::look_effects;
+use crate::config::Config;
+use crate::effects::PolicyFile;
+
+/// What the broker's file of a home is. The daemon knows no broker; whoever embeds one knows its file.
+pub type LookAtBroker = fn(&Path, Look) -> Condition;
+
+/// Who else has the files open.
+#[derive(Clone, Copy)]
+pub enum Beside {
+    /// Nobody: no daemon runs in this home.
+    Nobody(LookAtBroker),
+    /// The daemon, and it is this very process: it has judged the files when it started.
+    Daemon,
+}
+
+/// What a start of this home would meet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    pub says: String,
+    /// The one command that helps.
+    pub next: &'static str,
+    /// A newer Heddle is needed: no command of this one helps.
+    pub is_newer: bool,
+}
+
+const DOCTOR: &str = "heddle doctor";
+const UP: &str = "heddle up";
+
+fn hard(says: String) -> Trouble {
+    Trouble {
+        says,
+        next: DOCTOR,
+        is_newer: false,
+    }
+}
+
+/// What keeps a daemon from starting in this home, as far as the looks of a start itself tell; else what a start mends
+/// by itself.
+pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
+    let config = match Config::load(&home.join("config.toml")) {
+        Ok(config) => config,
+        Err(error) => {
+            // Its first line names the file and the place; the doctor shows the rest.
+            let says = error.to_string();
+            return Some(hard(says.lines().next().unwrap_or_default().to_owned()));
+        }
+    };
+    let data = home.join("data.db");
+    let has_data = bytes(home, "data.db") > 0 && (left(home).is_none() || !is_bare(&data));
+    if !has_data && let Some(left) = left(home) {
+        let says = format!("data.db is missing or empty, but {left} is there");
+        return Some(hard(says));
+    }
+    let store = has_data.then(|| outlook(&data, Look::AsNeeded, true));
+    let stopped = store
+        .as_ref()
+        .filter(|store| !store.heals)
+        .and_then(|store| stops("data.db", &store.condition))
+        .or_else(|| has_data.then(|| effects_trouble(home)).flatten())
+        .or_else(|| {
+            // A broker elsewhere serves the home's own mesh: its own file is not opened.
+            let is_used = config.broker.url.is_none() && bytes(home, "broker.db") > 0;
+            let condition = is_used.then(|| broker(&home.join("broker.db"), Look::AsNeeded));
+            stops("broker.db", &condition?)
+        })
+        .or_else(|| {
+            let around = around(home).ok()?;
+            let kb = around.free >> 10;
+            let says = || format!("the disk is full: {kb} KB are free");
+            around.is_full().then(|| hard(says()))
+        });
+    stopped.or_else(|| {
+        let store = store.filter(|store| store.heals)?;
+        let why = store.condition.damage().unwrap_or_default();
+        Some(Trouble {
+            says: format!(
+                "the inbox in data.db is damaged ({why}); everything else in it is whole, and the next start sets the \
+                 inbox aside by itself"
+            ),
+            next: UP,
+            is_newer: false,
+        })
+    })
+}
+
+fn effects_trouble(home: &Path) -> Option<Trouble> {
+    let file = home.join("effects.db");
+    look_effects::lost(home)
+        .map(|finding| hard(format!("{}: {}", finding.check, finding.says)))
+        .or_else(|| stops("effects.db", &effects::condition(&file)))
+        .or_else(|| look_effects::unfit(home).map(|finding| hard(finding.says)))
+        .or_else(|| {
+            PolicyFile::new(home.join("effects.toml"))
+                .trouble()
+                .map(hard)
+        })
+}
+
+/// Why a start refuses this file.
+fn stops(file: &str, condition: &Condition) -> Option<Trouble> {
+    match condition {
+        Condition::New | Condition::Fit | Condition::Unseen(_) => None,
+        Condition::Newer { found, known } => Some(Trouble {
+            says: format!("{file}: {}", newer(*found, *known)),
+            next: DOCTOR,
+            is_newer: true,
+        }),
+        Condition::BadHeader(why) | Condition::Damaged(why) => {
+            Some(hard(format!("{file} is damaged: {why}")))
+        }
+    }
+}
+
+fn newer(found: u32, known: u32) -> String {
+    format!(
+        "a newer Heddle has written it (schema {found}, this one knows {known}); nothing was changed; install the newer \
+         version"
+    )
+}
+
+/// What helps with a file that a newer Heddle has written, for every verb that meets one.
+pub fn newer_next(file: &str, found: u32) -> String {
+    let install = "Install the Heddle that wrote it, or a newer one, and start that";
+    match file {
+        "data.db" => format!(
+            "{install}; that one can also take its newest step back, if nothing needs it: `heddle doctor \
+             --rollback-migration {found}`."
+        ),
+        _ => format!("{install}."),
+    }
+}
+
+/// The verdict on the store's file.
+pub(super) fn store_finding(outlook: &Outlook) -> Finding {
+    if outlook.heals {
+        let why = outlook.condition.damage().unwrap_or_default();
+        return wrong(
+            "data.db",
+            format!("its inbox is damaged: {why}; everything else in it is whole"),
+            "`heddle up` (after `heddle down`, where one runs) sets the damaged inbox aside and begins a new one: what \
+             the broker still holds comes again. A backup has the rest: `heddle daemon restore FILE`.",
+        );
+    }
+    of_condition("data.db", &outlook.condition)
+}
+
+/// The verdicts on the other two files.
+pub(super) fn other_findings(home: &Path, beside: Beside) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for name in ["broker.db", "effects.db"] {
+        let path = home.join(name);
+        if bytes(home, name) == 0 {
+            continue;
+        }
+        found.push(match beside {
+            Beside::Daemon => match problem_in(&path) {
+                Ok(problem) => integrity(name, problem.as_deref()),
+                Err(error) => unreadable(name, &error.to_string()),
+            },
+            Beside::Nobody(broker) if name == "broker.db" => {
+                of_condition(name, &broker(&path, Look::Wholly))
+            }
+            Beside::Nobody(_) => of_condition(name, &effects::condition(&path)),
+        });
+    }
+    found
+}
+
+fn of_condition(file: &str, condition: &Condition) -> Finding {
+    match condition {
+        Condition::New | Condition::Fit => integrity(file, None),
+        Condition::Newer { found, known } => {
+            wrong(file, newer(*found, *known), newer_next(file, *found))
+        }
+        Condition::BadHeader(why) | Condition::Damaged(why) => integrity(file, Some(why)),
+        Condition::Unseen(why) => unreadable(file, why),
+    }
+}
+
+fn integrity(file: &str, problem: Option<&str>) -> Finding {
+    let Some(problem) = problem else {
+        return fine(file, "every page of it was read and is whole");
+    };
+    let next = match file {
+        "data.db" => {
+            "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
+        }
+        "broker.db" => {
+            "Stop with `heddle down` and put the last backup of broker.db in its place with `heddle daemon restore FILE --only broker`; nothing was changed."
+        }
+        _ => {
+            "Stop with `heddle down` and put a copy of effects.db from the last copy of the stopped home in its place; without it nobody can say which effects have happened, so nothing begins it anew by itself."
+        }
+    };
+    wrong(file, format!("it is damaged: {problem}"), next)
+}
+
+pub(super) fn unreadable(file: &str, why: &str) -> Finding {
+    wrong(
+        file,
+        format!("it cannot be looked at: {why}"),
+        "See to the disk and the rights of the home folder, then run `heddle doctor` again.",
+    )
+}
