@@ -8,6 +8,10 @@ use heddle_core::negotiate::ConnectionPolicy;
 use heddle_core::retention::DedupeMode;
 use serde::Deserialize;
 
+const UPKEEP_SECONDS_DEFAULT: u64 = 60 * 60;
+/// A broker that never forgets what is over would grow for ever.
+const UPKEEP_SECONDS_MAX: u64 = 24 * 60 * 60;
+
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BrokerConfig {
@@ -27,6 +31,8 @@ pub struct BrokerConfig {
     pub message_retention_days: Option<NonZeroU32>,
     /// What happens when one identity connects twice.
     pub concurrent_connection_policy: ConnectionPolicy,
+    /// How often it sweeps; every 24th time it looks for orphans, too.
+    pub upkeep_interval_seconds: u64,
 }
 
 impl Default for BrokerConfig {
@@ -40,6 +46,7 @@ impl Default for BrokerConfig {
             dedupe_retention_days: DedupeRetention::default(),
             message_retention_days: None,
             concurrent_connection_policy: ConnectionPolicy::PreferNewest,
+            upkeep_interval_seconds: UPKEEP_SECONDS_DEFAULT,
         }
     }
 }
@@ -51,6 +58,12 @@ impl BrokerConfig {
             return Err(
                 "[broker] rate_limit and rate_window_seconds must be at least 1".to_owned(),
             );
+        }
+        if !(1..=UPKEEP_SECONDS_MAX).contains(&self.upkeep_interval_seconds) {
+            return Err(format!(
+                "[broker] upkeep_interval_seconds is {}; from 1 to {UPKEEP_SECONDS_MAX} (a day)",
+                self.upkeep_interval_seconds
+            ));
         }
         match self.dedupe_retention_days.0 {
             DedupeMode::RetentionScoped { days } if days > DEDUPE_RETENTION_DAYS_MAX => {
@@ -132,6 +145,19 @@ mod tests {
             );
         }
         assert!(read("message_retention_days = 0").is_err());
+    }
+
+    #[test]
+    fn upkeep_is_done_at_least_once_a_day_and_not_all_the_time() {
+        let checked = |text: &str| read(text).unwrap().check();
+        assert_eq!(read("").unwrap().upkeep_interval_seconds, 3600);
+        for good in ["1", "3600", "86400"] {
+            checked(&format!("upkeep_interval_seconds = {good}")).unwrap();
+        }
+        for bad in ["0", "86401"] {
+            let why = checked(&format!("upkeep_interval_seconds = {bad}")).unwrap_err();
+            assert!(why.contains("from 1 to 86400"), "{why}");
+        }
     }
 
     #[test]

@@ -32,6 +32,14 @@ fn wait_for(daemon: &Daemon, id: &str, status: &str) {
     });
 }
 
+/// The drain keeps four batches in flight; with four held, the fifth row waits.
+fn hold_the_drain(daemon: &Daemon) {
+    for filler in ["f1", "f2", "f3", "f4"] {
+        send(daemon, filler, "first").expect(202);
+        wait_for(daemon, filler, "inflight");
+    }
+}
+
 /// A home with the row `the-id` in this state, accepted with the message `first`.
 fn with_row_in(status: &str) -> World {
     let broker = StubBroker::start();
@@ -46,11 +54,7 @@ fn with_row_in(status: &str) -> World {
         _ => broker.script(Script::Hold),
     }
     if status == "pending" {
-        // The drain keeps four batches in flight; with four held, the fifth row waits.
-        for filler in ["f1", "f2", "f3", "f4"] {
-            send(&daemon, filler, "first").expect(202);
-            wait_for(&daemon, filler, "inflight");
-        }
+        hold_the_drain(&daemon);
     }
     send(&daemon, ID, "first").expect(202);
     if status == "aborted" {
@@ -96,11 +100,17 @@ fn v10_4_5_1_row_01_no_row_inserts_pending_and_answers_202_queued() {
     let home = Home::new();
     home.config(&broker.config());
     let daemon = home.up();
+    hold_the_drain(&daemon);
     daemon.http.get(&format!("/v1/outbox/{ID}")).expect(404);
     let answer = send(&daemon, ID, "first").expect(202);
     assert_eq!(answer["status"], "queued");
     assert_eq!(answer["durability"], "local");
     let row = row(&daemon, ID);
+    assert_eq!(
+        (&row["status"], &row["attempts"]),
+        (&json!("pending"), &json!(0))
+    );
+    assert!(broker.sends_of(ID).is_empty(), "it does not wait");
     assert_eq!(row["request_fingerprint"], answer["request_fingerprint"]);
     assert_eq!(answer["request_fingerprint"].as_str().unwrap().len(), 64);
 }

@@ -8,10 +8,10 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use support::outbox::{metric, on_nothing, on_stub, refuse, row, send, send_to, wait_for};
 use support::stub_broker::{Script, StubBroker};
-use support::{Home, wait_until};
+use support::{Home, text_of, wait_until};
 
 // --- what the broker says (v6 §4.5, v10 §4.11) ------------------------------------------------
 
@@ -29,13 +29,28 @@ fn v6_4_5_created_is_done_with_the_brokers_id() {
 #[test]
 fn v6_4_5_v6_4_12_a_duplicate_is_done_whether_or_not_its_history_is_there() {
     for history_available in [true, false] {
-        let (broker, _home, daemon) = on_stub();
+        let (broker, home, daemon) = on_stub();
         broker.script(Script::Duplicate { history_available });
         send(&daemon, "a").expect(202);
         wait_for(&daemon, "a", "done");
         let pruned = metric(&daemon, "heddle_daemon_dedupe_history_pruned_total");
         let counted = if history_available { 0.0 } else { 1.0 };
         assert!((pruned - counted).abs() < 0.5, "counted {pruned} times");
+        // Outcomes 2 and 3 of v6 §4.5: told at INFO, and at WARN where the body is gone.
+        let (level, words) = if history_available {
+            ("info", "the broker had it already")
+        } else {
+            ("warn", "the broker had it already, and has pruned it since")
+        };
+        wait_until("the line in the log", || {
+            let log = text_of(&home.path().join("logs/daemon.jsonl"));
+            let mut lines = log
+                .lines()
+                .map(|line| serde_json::from_str::<Value>(line).unwrap());
+            lines.any(|line| {
+                line["message"] == words && line["level"] == level && line["fields"]["id"] == "a"
+            })
+        });
         if !history_available {
             daemon.wait_log("has pruned it since");
         }
@@ -63,6 +78,24 @@ fn v6_4_5_v6_4_12_v10_4_11_a_conflict_at_the_broker_kills_and_is_listed_as_faile
     assert_eq!(broker.send_count(), 1);
     let problem = send(&daemon, "a").expect(409);
     assert_eq!(problem["conflict"], "outbox_dead_fingerprint_match");
+    // The operator rotates the id by hand: the same message goes out under the new one, the old one stays buried.
+    broker.script(Script::Commit);
+    let args = [
+        "daemon",
+        "outbox",
+        "requeue",
+        "--id",
+        "a",
+        "--new-client-id",
+        "a2",
+    ];
+    home.cli(&args).ok();
+    wait_for(&daemon, "a2", "done");
+    assert_eq!(row(&daemon, "a")["status"], "aborted");
+    assert_eq!(broker.sends_of("a2"), broker.sends_of("a"));
+    assert_eq!(broker.send_count(), 2);
+    let problem = send(&daemon, "a").expect(409);
+    assert_eq!(problem["conflict"], "outbox_aborted_fingerprint_match");
 }
 
 #[test]

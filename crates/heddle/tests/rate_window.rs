@@ -9,7 +9,8 @@ use std::sync::Barrier;
 
 use serde_json::{Value, json};
 use support::broker_process::{BrokerProcess, RawLink};
-use support::ledger::{inbox, metric, outbox};
+use support::ledger::{connected, inbox, metric, outbox, status};
+use support::lossy_proxy::LossyProxy;
 use support::{Daemon, Home, wait_until, wait_until_within};
 
 const MESH: &str = "01HZX000000000000000000001";
@@ -31,7 +32,11 @@ fn broker_with(home: &Home, of: usize) -> BrokerProcess {
 
 /// A sender with a topic to send to.
 fn enter(broker: &BrokerProcess) -> RawLink {
-    let mut link = RawLink::enter(broker, MESH, MEMBER);
+    enter_mesh(broker, MESH)
+}
+
+fn enter_mesh(broker: &BrokerProcess, mesh: &str) -> RawLink {
+    let mut link = RawLink::enter(broker, mesh, MEMBER);
     assert_eq!(link.next_of("welcome")["type"], "welcome");
     let body = json!({"what": "subscribe", "topic": "ops", "agent": "one"});
     link.say(&json!({"type": "request", "request": 1, "body": body}));
@@ -88,6 +93,75 @@ fn v10_4_11_rl_03_br_04_in_a_saturated_window_a_retry_of_a_committed_id_is_a_dup
         assert_eq!(verdict(&mut link, &format!("m-{number}")), "duplicate");
     }
     assert_eq!(verdict(&mut link, "m-5"), "rate_limited");
+}
+
+/// The whole of it in one run: the broker has committed, the daemon does not know, others have used up the window when
+/// it asks again.
+#[test]
+fn v10_4_11_br_04_br_11_br_16_rl_03_a_lost_ack_is_asked_for_in_a_full_window_and_the_row_is_done_for_nothing()
+ {
+    const LIMIT: usize = 4;
+    let home = Home::new();
+    let broker = broker_with(&home, LIMIT);
+    let proxy = LossyProxy::start(broker.listen());
+    home.config(&broker.config().replace(&broker.listen(), &proxy.listen));
+    let daemon = home.up();
+    connected(&daemon);
+    proxy.shut_when_lost();
+    send(&daemon, "lost");
+    wait_until("the lost ack", || proxy.cuts() == 1);
+    let file = rusqlite::Connection::open(broker.data.join("broker.db")).unwrap();
+    let count = |table: &str| -> i64 {
+        let sql = format!("SELECT count(*) FROM {table}");
+        file.query_row(&sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count("client_message_dedupe"), 1, "committed at the broker");
+    wait_until("the row to wait", || {
+        row(&daemon, "lost")["status"] == "pending"
+    });
+
+    let mesh = status(&daemon)["meshes"][0]["mesh_id"].clone();
+    let mut others = enter_mesh(&broker, mesh.as_str().unwrap());
+    for number in 1..LIMIT {
+        assert_eq!(verdict(&mut others, &format!("m-{number}")), "created");
+    }
+    assert_eq!(verdict(&mut others, "over"), "rate_limited");
+    let duplicates = "heddle_broker_accept_total{verdict=\"duplicate\"}";
+    let figures = || [CONSUMED, SAVED, duplicates].map(|series| broker.metric(series));
+    assert_eq!(figures(), [LIMIT, 0, 0]);
+
+    proxy.open();
+    wait_until_within(std::time::Duration::from_secs(60), "the row", || {
+        row(&daemon, "lost")["status"] == "done"
+    });
+    assert_eq!(figures(), [LIMIT, 1, 1], "consumed, saved, duplicates");
+    let outcomes = attempts(&daemon, "lost");
+    assert!(
+        !outcomes.contains(&"rate_limited".to_owned()),
+        "{outcomes:?}"
+    );
+    assert_eq!(metric(&daemon, "heddle_daemon_duplicates_total"), 1);
+    let body = json!({"to": "@tester", "message": "lost", "client_message_id": "lost"});
+    let again = daemon.http.post("/v1/send", &body).expect(200);
+    assert_eq!(again["duplicate"], true);
+    assert_eq!(verdict(&mut others, "over"), "rate_limited", "still full");
+    drop(others);
+
+    // BR-11: whatever follows from the commit follows once.
+    wait_until("the message", || {
+        inbox(&daemon, "tester").get("lost") == Some(&1)
+    });
+    wait_until("the search", || {
+        let found = daemon.http.get("/v1/inbox/search?q=lost").expect(200);
+        found["items"].as_array().unwrap().len() == 1
+    });
+    for table in ["client_message_dedupe", "message", "message_history"] {
+        assert_eq!(count(table), i64::try_from(LIMIT).unwrap(), "{table}");
+    }
+    let story = daemon.http.get("/v1/explain/lost").expect(200);
+    let committed = story["receipts"].as_array().unwrap().iter();
+    let committed = committed.filter(|receipt| receipt["level"] == "committed");
+    assert_eq!(committed.count(), 1, "{story}");
 }
 
 #[test]

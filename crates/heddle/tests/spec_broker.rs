@@ -81,7 +81,11 @@ fn envelope(topic: &str, text: &str) -> Value {
 
 /// The verdict on it, or the code of its refusal.
 fn say(link: &mut RawLink, id: &str, envelope: &Value) -> String {
-    let item = json!({"agent": "one", "client_message_id": id, "envelope": envelope});
+    say_as(link, "one", id, envelope)
+}
+
+fn say_as(link: &mut RawLink, agent: &str, id: &str, envelope: &Value) -> String {
+    let item = json!({"agent": agent, "client_message_id": id, "envelope": envelope});
     link.say(&json!({"type": "send", "batch": 1, "items": [item]}));
     let verdicts = link.next_of("verdicts");
     let one = &verdicts["items"][0];
@@ -112,16 +116,33 @@ fn v10_4_6_2_b0_a_known_id_is_answered_in_a_full_window_and_changes_no_row() {
 
 #[test]
 fn v10_4_6_2_b1_a_refusal_before_the_claim_leaves_no_row_and_the_id_free() {
+    const CONSUMED: &str = "heddle_broker_rate_limit_consumed_total";
     let home = Home::new();
     let broker = start(&home, "", "allow-concurrent");
     let mut link = enter(&broker, SENDER);
     let before = rows(&broker);
-    let mut strange = envelope("ops", "text");
-    strange["priority"] = json!("at once");
-    let code = say(&mut link, "a", &strange);
-    assert_ne!(code, "created");
-    assert_eq!(rows(&broker), before, "{code}");
-    assert_eq!(say(&mut link, "a", &envelope("ops", "text")), "created");
+    let good = envelope("ops", "text");
+    let (mut priority, mut kind) = (good.clone(), good.clone());
+    priority["priority"] = json!("at once");
+    kind["destination"]["kind"] = json!("letter");
+    let long = envelope("ops", &"x".repeat((1 << 20) + 1));
+    for (agent, envelope, expected) in [
+        ("one", &priority, "invalid_request"),
+        ("one", &kind, "invalid_request"),
+        ("one", &long, "payload_too_large"),
+        ("nobody", &good, "unknown_agent"),
+    ] {
+        let code = say_as(&mut link, agent, "a", envelope);
+        assert_eq!(code, expected);
+        assert_eq!(rows(&broker), before, "{code}");
+        assert_eq!(broker.metric(CONSUMED), 0, "{code} used budget");
+    }
+    // When the condition clears, the same id goes through: for each sender, which have one each (C1).
+    assert_eq!(say(&mut link, "a", &good), "created");
+    let register = json!({"what": "register_agent", "agent": "nobody"});
+    ask(&mut link, &register);
+    assert_eq!(say_as(&mut link, "nobody", "a", &good), "created");
+    assert_eq!(broker.metric(CONSUMED), 2);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::limiter::Limiter;
 use crate::storage::{Job, Storage, StorageError};
 use crate::ws::Shared;
 
-/// After a start everybody connects; upkeep can wait.
+/// After a start everybody connects; upkeep can wait, unless it is asked for more often than that.
 const FIRST_AFTER: Duration = Duration::from_secs(60);
 /// How often the age of the meshes is kept.
 const AGES_EVERY: Duration = Duration::from_secs(600);
@@ -28,7 +28,7 @@ pub(crate) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
         dedupe_retention_days: shared.accept.dedupe.days(),
     };
     let ages = Ages::default();
-    sleep(FIRST_AFTER).await;
+    sleep(FIRST_AFTER.min(shared.config.upkeep_interval)).await;
     for round in 0_u32.. {
         if let Err(error) = one_round(&shared, &ages, &how, round).await {
             tracing::warn!(%error, "upkeep could not be done; it is tried again");

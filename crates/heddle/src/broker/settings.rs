@@ -17,6 +17,7 @@ pub fn broker_config(written: &Written) -> BrokerConfig {
         dedupe: written.dedupe_retention_days.0,
         policy: written.concurrent_connection_policy,
         message_retention_days: written.message_retention_days.map(NonZeroU32::get),
+        upkeep_interval: Duration::from_secs(written.upkeep_interval_seconds),
         ..BrokerConfig::default()
     }
 }

@@ -8,8 +8,10 @@ use std::process::{Child, Stdio};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{self, Message, WebSocket, client};
 
+use super::http::tcp;
 use super::{Home, Ran};
 
 /// A running broker; killed, with its own process id, when dropped.
@@ -73,6 +75,27 @@ impl BrokerProcess {
 
     pub fn token(&self) -> String {
         std::fs::read_to_string(self.data.join("broker_token")).unwrap()
+    }
+
+    /// A figure of its `/metrics`; one that was not counted yet is 0.
+    pub fn metric(&self, series: &str) -> usize {
+        let admin = std::fs::read_to_string(self.data.join("admin_token")).unwrap();
+        let bearer = format!("Bearer {}", admin.trim());
+        let port = self.listen().rsplit(':').next().unwrap().parse().unwrap();
+        let page = tcp(port, "GET", "/metrics", &[("authorization", &bearer)], "").unwrap();
+        assert_eq!(page.status, 200, "{page:?}");
+        let mut lines = page.body.lines();
+        let value = lines.find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// The lines of its log with this text.
+    pub fn logged(&self, text: &str) -> Vec<Value> {
+        let log = std::fs::read_to_string(self.data.join("logs/daemon.jsonl")).unwrap_or_default();
+        let lines = log.lines().filter(|line| line.contains(text));
+        lines
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
     }
 
     pub fn kill(mut self) {
@@ -146,6 +169,23 @@ impl RawLink {
                 }
                 Ok(_) => {}
                 Err(error) => return json!({"lost": error.to_string()}),
+            }
+        }
+    }
+
+    /// Closes; the code and the whole text that the broker's own close frame carries.
+    pub fn close(mut self, code: u16, reason: &str) -> (u16, String) {
+        let (code, reason) = (code.into(), reason.to_owned().into());
+        self.0.close(Some(CloseFrame { code, reason })).unwrap();
+        self.closed()
+    }
+
+    /// Reads up to the broker's close frame: its code and its whole text.
+    pub fn closed(&mut self) -> (u16, String) {
+        loop {
+            if let Message::Close(frame) = self.0.read().unwrap() {
+                let frame = frame.unwrap();
+                return (frame.code.into(), frame.reason.to_string());
             }
         }
     }

@@ -14,13 +14,18 @@ pub struct GateProxy {
 struct Gate {
     allowed: u64,
     passed: u64,
+    connections: usize,
 }
 
 impl GateProxy {
     /// Lets `allowed` bytes through from the broker to the home.
     pub fn start(broker: String, allowed: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let gate = Gate { allowed, passed: 0 };
+        let gate = Gate {
+            allowed,
+            passed: 0,
+            connections: 0,
+        };
         let proxy = Self {
             gate: Arc::new((Mutex::new(gate), Condvar::new())),
             listen: listener.local_addr().unwrap().to_string(),
@@ -48,7 +53,13 @@ impl GateProxy {
         self.gate.1.notify_all();
     }
 
+    /// How often the home came.
+    pub fn connections(&self) -> usize {
+        self.gate.0.lock().unwrap().connections
+    }
+
     fn join(&self, home: TcpStream, broker: TcpStream) {
+        self.gate.0.lock().unwrap().connections += 1;
         let (from_home, to_home) = (home.try_clone().unwrap(), home);
         let (from_broker, to_broker) = (broker.try_clone().unwrap(), broker);
         thread::spawn(move || pump(from_home, to_broker, |_| {}));

@@ -1,4 +1,5 @@
 //! Between a daemon and its broker: every id's first verdict is lost, and the connection with it.
+//! It can be told to let nobody in again until the test has done what is to happen before the retry.
 //!
 //! It knows just enough of WebSocket to see where a frame ends and what its text says. Bytes pass as they
 //! are.
@@ -18,6 +19,9 @@ struct Seen {
     /// How often a verdict for this id was let through.
     passed: BTreeMap<String, usize>,
     cuts: usize,
+    /// Whether a cut shuts the door.
+    shuts: bool,
+    is_shut: bool,
 }
 
 #[derive(Clone)]
@@ -55,12 +59,25 @@ impl LossyProxy {
         // Ends with the test's process.
         thread::spawn(move || {
             for daemon in listener.incoming().flatten() {
+                if serving.seen.lock().unwrap().is_shut {
+                    continue;
+                }
                 if let Ok(upstream) = TcpStream::connect(&broker) {
                     serving.join(daemon, upstream);
                 }
             }
         });
         proxy
+    }
+
+    /// From the next lost verdict on nobody gets in, until it is opened.
+    pub fn shut_when_lost(&self) {
+        self.seen.lock().unwrap().shuts = true;
+    }
+
+    pub fn open(&self) {
+        let mut seen = self.seen.lock().unwrap();
+        (seen.shuts, seen.is_shut) = (false, false);
     }
 
     pub fn cuts(&self) -> usize {
@@ -113,6 +130,7 @@ impl LossyProxy {
             (true, false) => Fate::Swallow,
             (true, true) => {
                 seen.cuts += 1;
+                seen.is_shut = seen.shuts;
                 Fate::Cut
             }
         }

@@ -10,6 +10,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::{Message, WebSocket, accept_hdr};
 
 /// What to do with the envelopes that come in.
@@ -40,6 +41,10 @@ struct State {
     sends: Vec<(String, String)>,
     committed: BTreeMap<String, (String, u64, String)>,
     close_codes: Vec<u16>,
+    /// What stood beside the codes, as it came.
+    close_reasons: Vec<String>,
+    /// Closes with this code and reason in place of a welcome.
+    closes: Option<(u16, String)>,
     /// The members that said hello.
     members: Vec<String>,
     /// Whether it knows another member, `guest`, with an agent `away`.
@@ -80,6 +85,8 @@ impl StubBroker {
                 sends: Vec::new(),
                 committed: BTreeMap::new(),
                 close_codes: Vec::new(),
+                close_reasons: Vec::new(),
+                closes: None,
                 members: Vec::new(),
                 authorizations: Vec::new(),
             })),
@@ -152,6 +159,15 @@ impl StubBroker {
         self.state.lock().unwrap().sends.len()
     }
 
+    /// Closes every connection in place of a welcome.
+    pub fn closes_with(&self, code: u16, reason: &str) {
+        self.state.lock().unwrap().closes = Some((code, reason.to_owned()));
+    }
+
+    pub fn close_reasons(&self) -> Vec<String> {
+        self.state.lock().unwrap().close_reasons.clone()
+    }
+
     pub fn close_codes(&self) -> Vec<u16> {
         self.state.lock().unwrap().close_codes.clone()
     }
@@ -182,8 +198,12 @@ impl StubBroker {
                     }
                 }
                 Message::Close(frame) => {
-                    let code = frame.map_or(0, |frame| u16::from(frame.code));
-                    self.state.lock().unwrap().close_codes.push(code);
+                    let (code, reason) = frame.map_or((0, String::new()), |frame| {
+                        (u16::from(frame.code), frame.reason.to_string())
+                    });
+                    let mut state = self.state.lock().unwrap();
+                    state.close_codes.push(code);
+                    state.close_reasons.push(reason);
                 }
                 _ => {}
             }
@@ -195,6 +215,12 @@ impl StubBroker {
             "hello" => {
                 let member = frame["member"].as_str().unwrap().to_owned();
                 self.state.lock().unwrap().members.push(member);
+                let closes = self.state.lock().unwrap().closes.clone();
+                if let Some((code, reason)) = closes {
+                    let (code, reason) = (code.into(), reason.into());
+                    let _ = ws.close(Some(CloseFrame { code, reason }));
+                    return true;
+                }
                 let welcome = json!({
                     "type": "welcome", "epoch": 1, "generation": 1,
                     "features": self.state.lock().unwrap().features, "roster": self.roster(frame),
