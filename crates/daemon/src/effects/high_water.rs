@@ -25,7 +25,8 @@ pub(super) struct HighWater {
     what: String,
     /// A home's own; a broker without one has the files alone.
     store: Option<Store>,
-    mark: Mutex<Mark>,
+    /// Held until what was written is on the disk, also when whoever wanted it has gone.
+    mark: Arc<Mutex<Mark>>,
     older: RwLock<Option<String>>,
 }
 
@@ -53,7 +54,7 @@ impl HighWater {
             folder: folder.to_owned(),
             what: what.to_owned(),
             store,
-            mark: Mutex::new(remembered.newest()),
+            mark: Arc::new(Mutex::new(remembered.newest())),
             older: RwLock::default(),
         };
         if is_accepted {
@@ -92,7 +93,7 @@ impl HighWater {
             store.forget_effects().await?;
         }
         let mark = Mark::of(&reached);
-        self.write(&mark).await?;
+        write(&self.folder, self.store.as_ref(), &mark).await?;
         storage.expect(mark.link);
         *self.mark.lock().await = mark;
         Ok(())
@@ -170,30 +171,77 @@ impl HighWater {
         Some(reached.link?.proof(&reached.seal?))
     }
 
-    /// IMPORTANT: after the commit, before the answer.
+    /// IMPORTANT: after the commit, before the answer. A caller that goes away meanwhile stops nothing: two who write one file
+    /// would take it from each other, and the older mark could be the last.
     pub(super) async fn raise(&self, reached: &Reached) -> Result<(), Problem> {
-        let mut mark = self.mark.lock().await;
+        let mut mark = Arc::clone(&self.mark).lock_owned().await;
         if !mark.is_behind(reached) {
             return Ok(());
         }
         let next = Mark::of(reached);
-        let written = self.write(&next).await;
-        written.map_err(|error| match error {
+        let (folder, store) = (self.folder.clone(), self.store.clone());
+        let written = tokio::spawn(async move {
+            write(&folder, store.as_ref(), &next).await?;
+            *mark = next;
+            Ok::<(), EffectsError>(())
+        });
+        let written = written.await.map_err(std::io::Error::other);
+        written.map_err(EffectsError::from).flatten().map_err(|error| match error {
             EffectsError::Store(error) => store_problem(&error),
             error => Problem::new(ErrorCode::StorageUnavailable, format!("{}: {error}", FILES[0]))
-                .next("It is decided, and nothing was begun. Mend the disk and try again; `heddle effect status KEY` says what stands."),
-        })?;
-        *mark = next;
-        Ok(())
+                .next("Nothing more was begun by this call; what was decided or done before it stands. Mend the disk and try again; `heddle effect status` with the key says what stands."),
+        })
+    }
+}
+
+async fn write(folder: &Path, store: Option<&Store>, mark: &Mark) -> Result<(), EffectsError> {
+    let (folder, written) = (folder.to_owned(), mark.clone());
+    let written = tokio::task::spawn_blocking(move || mark::write(&folder, &written)).await;
+    written.map_err(std::io::Error::other)??;
+    if let Some(store) = store {
+        store.use_effects(mark.rows).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::{Context, Waker};
+
+    use super::*;
+
+    fn reached(rows: u64) -> Reached {
+        Reached {
+            rows,
+            last: None,
+            link: None,
+            seal: None,
+            has_seen: true,
+        }
     }
 
-    async fn write(&self, mark: &Mark) -> Result<(), EffectsError> {
-        let (folder, written) = (self.folder.clone(), mark.clone());
-        let written = tokio::task::spawn_blocking(move || mark::write(&folder, &written)).await;
-        written.map_err(std::io::Error::other)??;
-        if let Some(store) = &self.store {
-            store.use_effects(mark.rows).await?;
+    /// A runner that is killed takes its request along; the mark that it was waiting for is written all the same.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_caller_that_goes_away_leaves_the_mark_whole_and_the_next_one_undisturbed() {
+        let folder = tempfile::tempdir().unwrap();
+        let high = HighWater {
+            folder: folder.path().to_owned(),
+            what: "effects.db".to_owned(),
+            store: None,
+            mark: Arc::default(),
+            older: RwLock::default(),
+        };
+        for round in 0..100 {
+            let (early, late) = (reached(2 * round + 1), reached(2 * round + 2));
+            {
+                // Polled once, so that it has begun, and dropped.
+                let mut gone = Box::pin(high.raise(&early));
+                let mut context = Context::from_waker(Waker::noop());
+                assert!(gone.as_mut().poll(&mut context).is_pending());
+            }
+            high.raise(&late).await.unwrap();
+            let kept = Remembered::new(folder.path(), None).newest();
+            assert_eq!(kept.rows, late.rows);
         }
-        Ok(())
     }
 }

@@ -107,7 +107,7 @@ fn of_facts(facts: &Facts) -> Vec<(WallMs, EffectEvent)> {
         events.push((at, registered));
     }
     for row in &facts.steps {
-        let step = view::step(row);
+        let step = view::step(facts, row);
         let detail = step.detail.trim_end_matches("; ").to_owned();
         let (at, mut taken) = event(row.at, &step.step, &row.by, detail);
         taken.attempt_id.clone_from(&row.attempt_id);

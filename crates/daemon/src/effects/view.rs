@@ -250,7 +250,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         verified: verdict.as_ref().map(|(passed, _)| *passed),
         verify_detail: verdict.map(|(_, detail)| detail),
         compensation: compensation(facts),
-        steps: facts.steps.iter().map(step).collect(),
+        steps: facts.steps.iter().map(|row| step(facts, row)).collect(),
         ..EffectView::default()
     })
 }
@@ -260,7 +260,7 @@ pub(super) fn waiting(waiting: &Waiting, body: EffectRequestBody) -> EffectView 
     EffectView {
         logical_request_key: body.key,
         state: Stage::Issued.state().to_owned(),
-        state_means: Stage::Issued.means().to_owned(),
+        state_means: "asked for: the broker that decides could not be asked yet, so nobody here knows whether the key is free".to_owned(),
         status: "waiting_for_broker".to_owned(),
         operation: body.op,
         target: body.target,
@@ -315,7 +315,13 @@ fn decisions(envelope: &Envelope) -> Vec<EffectDecision> {
     said.collect()
 }
 
-pub(super) fn step(row: &StepRow) -> EffectStep {
+pub(super) fn step(facts: &Facts, row: &StepRow) -> EffectStep {
+    let mut before = facts
+        .steps
+        .iter()
+        .take_while(|other| !std::ptr::eq(*other, row));
+    // From there on a word is about what makes up for it; that it was run stands.
+    let is_making_up = before.any(|row| matches!(row.step, Step::Compensating));
     let ended = |outcome: &Outcome| match outcome.exit_code {
         Some(code) => format!("exit code {code}"),
         None => "no exit code".to_owned(),
@@ -328,7 +334,13 @@ pub(super) fn step(row: &StepRow) -> EffectStep {
         detail: match &row.step {
             Step::Started { .. } | Step::Compensating => String::new(),
             Step::NotStarted { why } => format!("nothing ran: {why}"),
+            Step::Compensated { outcome } if outcome.exit_code != Some(0) => {
+                format!("it failed: {}", ended(outcome))
+            }
             Step::Finished { outcome } | Step::Compensated { outcome } => ended(outcome),
+            Step::Resolved {
+                again: true, note, ..
+            } if is_making_up => format!("what makes up for it may run again; {note}"),
             Step::Resolved {
                 again: true, note, ..
             } => {

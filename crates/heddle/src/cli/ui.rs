@@ -133,6 +133,17 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
     if let Some(next) = &error.next {
         note(&format!("  next: {}", super::text::printable(next)));
     }
+    if !json_wanted
+        && let Some(printed) = error
+            .answer
+            .as_ref()
+            .and_then(|answer| answer["stdout"].as_str())
+        && !printed.is_empty()
+    {
+        // What a command printed is what its caller came for, however it ended.
+        let end = if printed.ends_with('\n') { "" } else { "\n" };
+        let _ = text(&format!("{printed}{end}"));
+    }
     if json_wanted {
         let _ = match (&error.problem, &error.answer) {
             (_, Some(answer)) => json(answer),

@@ -341,6 +341,44 @@ async fn rp_10_rg_17_postgres_an_unfit_surface_is_refused_at_start() {
     }
 }
 
+/// An owner of the database that is no superuser, with and without the right to make roles.
+#[tokio::test]
+async fn a_plain_owner_of_a_database_is_enough() {
+    let url = postgres_url();
+    let root = raw_client(&url, "public").await;
+    for more in ["", " CREATEROLE"] {
+        let name = fresh_schema();
+        let sql = format!("CREATE ROLE {name} LOGIN PASSWORD 'plain'{more}");
+        root.batch_execute(&sql).await.unwrap();
+        let sql = format!("CREATE DATABASE {name} OWNER {name}");
+        root.batch_execute(&sql).await.unwrap();
+        // postgres://USER:PASSWORD@HOST:PORT/DATABASE
+        let (_, place) = url.rsplit_once('@').unwrap();
+        let (place, _) = place.split_once('/').unwrap();
+        let own = format!("postgres://{name}:plain@{place}/{name}");
+        {
+            let storage = Postgres::connect(&own, "effects").await.unwrap();
+            let raw = Raw::Postgres {
+                url: own.clone(),
+                schema: "effects".to_owned(),
+            };
+            let w = with_policy(storage, raw, 3, "").await.unwrap();
+            let nonce = w.nonce(&effect("k")).await;
+            w.register(&effect("k"), Some(&nonce)).await;
+            // Append-only for the owner, too, by its one column and by any other.
+            for column in ["mesh_id = mesh_id", "run_id = 'other'"] {
+                let changed = w
+                    .raw
+                    .run(&format!("UPDATE effect_consume SET {column}"))
+                    .await;
+                assert!(changed.is_err(), "{column}{more}");
+            }
+        }
+        let sql = format!("DROP DATABASE {name} WITH (FORCE)");
+        root.batch_execute(&sql).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn nonces_are_stored_hashed() {
     let w = sqlite().await;

@@ -11,6 +11,7 @@ const STEPS: &[(i64, &str)] = &[
     (2, include_str!("schema_v2.sql")),
     (3, include_str!("schema_v3.sql")),
     (4, include_str!("schema_v4.sql")),
+    (5, include_str!("schema_v5.sql")),
 ];
 
 /// May read and append, and nothing else.

@@ -170,7 +170,7 @@ pub(super) fn finish(
         ),
         "running" => failed(
             exit::CONFLICT,
-            format!("{key}: {} is still running it", at(view)),
+            running(key, view),
             format!("`heddle effect status {key}` says when it has ended."),
         ),
         "compensated" => failed(
@@ -191,10 +191,13 @@ fn runner(view: &EffectView) -> &str {
     view.runs_at.as_deref().unwrap_or("Who has run it")
 }
 
-fn at(view: &EffectView) -> String {
+/// A lock of this home says that it runs; of another home's only its word is known.
+fn running(key: &str, view: &EffectView) -> String {
     match view.runs_at.as_deref() {
-        Some(at) if at.starts_with('@') => at.to_owned(),
-        _ => "another process".to_owned(),
+        Some(at) if at.starts_with('@') => {
+            format!("{key}: {at} began it and has not told yet how it ended")
+        }
+        _ => format!("{key}: another process is still running it"),
     }
 }
 

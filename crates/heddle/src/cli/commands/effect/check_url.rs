@@ -102,19 +102,22 @@ fn is_loopback(host: &str) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// True, or why not; in words either way. Tries again until the time is over: what was just deployed may
-/// need a moment.
-pub(super) fn check(url: &Url, within: Duration, clock: &dyn Clock) -> (bool, String) {
+/// What the URL says of it, and in words. Tries again until the time is over: what was just deployed may
+/// need a moment. None where nobody has answered: then nobody knows.
+pub(super) fn check(url: &Url, within: Duration, clock: &dyn Clock) -> (Option<bool>, String) {
     let end = clock.mono() + within;
     loop {
         let left = end.saturating_sub(clock.mono());
-        let said = match ask(url, left.clamp(TRY_MIN, TRY_MAX), clock) {
-            Ok((status @ 200..=299, _)) => return (true, format!("answered {status}")),
-            Ok((status, text)) => format!("answered {status}: {text}"),
-            Err(why) => why,
+        let (verdict, said) = match ask(url, left.clamp(TRY_MIN, TRY_MAX), clock) {
+            Ok((status @ 200..=299, _)) => return (Some(true), format!("answered {status}")),
+            Ok((status, text)) => (Some(false), format!("answered {status}: {text}")),
+            Err(why) => (None, format!("did not answer: {why}")),
         };
         if end.saturating_sub(clock.mono()) <= PAUSE {
-            return (false, format!("{said} (tried for {} s)", within.as_secs()));
+            return (
+                verdict,
+                format!("{said} (tried for {} s)", within.as_secs()),
+            );
         }
         std::thread::sleep(PAUSE);
     }
@@ -261,7 +264,7 @@ mod tests {
         port
     }
 
-    fn checked(answers: Vec<&'static str>, ms: u64) -> (bool, String) {
+    fn checked(answers: Vec<&'static str>, ms: u64) -> (Option<bool>, String) {
         let url = format!("http://127.0.0.1:{}/", server(answers));
         let clock = SystemClock::start();
         check(&parse(&url).unwrap(), Duration::from_millis(ms), &clock)
@@ -273,13 +276,26 @@ mod tests {
         let fine = "HTTP/1.1 204 No Content\r\n\r\n";
         assert_eq!(checked(vec![busy, fine], 60_000).1, "answered 204");
         let (passed, why) = checked(vec![busy], 100);
-        assert!(!passed && why.starts_with("answered 503: not yet"), "{why}");
+        assert_eq!(passed, Some(false));
+        assert!(why.starts_with("answered 503: not yet"), "{why}");
         let moved = "HTTP/1.1 302 Found\r\nLocation: https://example.org\r\n\r\n";
-        assert!(!checked(vec![moved], 100).0, "redirects are not followed");
-        assert!(!checked(vec!["hello\n"], 100).0);
+        let (passed, _) = checked(vec![moved], 100);
+        assert_eq!(passed, Some(false), "redirects are not followed");
+    }
+
+    #[test]
+    fn who_does_not_answer_says_neither_yes_nor_no() {
+        assert_eq!(checked(vec!["hello\n"], 100).0, None);
         let closed = parse("http://127.0.0.1:1/").unwrap();
         let clock = SystemClock::start();
-        assert!(!check(&closed, Duration::from_millis(100), &clock).0);
+        let (passed, why) = check(&closed, Duration::from_millis(100), &clock);
+        assert_eq!(passed, None);
+        assert!(why.starts_with("did not answer: "), "{why}");
+        // Accepts, and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", silent.local_addr().unwrap());
+        let (passed, why) = check(&parse(&url).unwrap(), Duration::from_millis(100), &clock);
+        assert_eq!(passed, None, "{why}");
     }
 
     #[test]
@@ -288,6 +304,6 @@ mod tests {
         let url = parse(&format!("https://localhost:{port}/")).unwrap();
         let clock = SystemClock::start();
         let (passed, why) = check(&url, Duration::from_millis(300), &clock);
-        assert!(!passed, "{why}");
+        assert_eq!(passed, None, "{why}");
     }
 }

@@ -3,6 +3,7 @@
 //! Beside it lie the mark of the process that was started, for a command that gives the lock away, and the end of
 //! the command, until somebody has taken it.
 
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,8 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Held {
     file: File,
     path: PathBuf,
+    /// Whether the end of the command lies beside it.
+    keeps_end: Cell<bool>,
 }
 
 impl Held {
@@ -41,11 +44,18 @@ impl Held {
     /// it is known from here on.
     pub(super) fn ended(&self, call: &EffectCall) {
         let text = serde_json::to_string(call).unwrap_or_default();
-        if let Err(error) = write_private(&self.path.with_extension(END), &text) {
+        let written = write_private(&self.path.with_extension(END), &text);
+        self.keeps_end.set(written.is_ok());
+        if let Err(error) = written {
             ui::note(&format!(
                 "note: how the command ended could not be written down ({error}); it is told all the same"
             ));
         }
+    }
+
+    /// Whether what was told last can be taken from beside the lock.
+    pub(super) fn keeps_end(&self) -> bool {
+        self.keeps_end.get()
     }
 
     /// It was told.
@@ -86,6 +96,7 @@ pub(super) fn take(path: &str) -> Result<Option<Held>, CliError> {
                 return Ok(Some(Held {
                     file,
                     path: PathBuf::from(path),
+                    keeps_end: Cell::new(false),
                 }));
             }
             Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),

@@ -18,6 +18,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// An end that was not taken as such.
 pub(super) struct Untold {
     error: ClientError,
+    /// Whether it lies beside the lock.
+    is_kept: bool,
 }
 
 impl Untold {
@@ -55,7 +57,10 @@ fn tell(
                 held.told();
                 return Ok(view);
             }
-            Err(error) => Untold { error },
+            Err(error) => Untold {
+                error,
+                is_kept: held.keeps_end(),
+            },
         };
         if !untold.is_left_here() {
             held.told();
@@ -69,6 +74,7 @@ fn tell(
     }
     Err(Untold {
         error: ClientError::Silent,
+        is_kept: held.keeps_end(),
     })
 }
 
@@ -169,6 +175,7 @@ pub(super) fn no_verdict(view: &EffectView, why: &str) -> CliError {
 /// The contract's shape, with what the command did: it ran, whoever has heard of it.
 pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -> CliError {
     let (waits, is_left_here) = (untold.waits(), untold.is_left_here());
+    let is_kept = untold.is_kept;
     let why = untold.error.to_string();
     let error = CliError::from(untold.error);
     let status = match (waits, is_left_here) {
@@ -201,6 +208,13 @@ pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -
             "the broker that decides could not be told",
             format!(
                 "It is kept and told by itself when the broker is back; `heddle effect status {key}` says when."
+            ),
+        )
+    } else if is_left_here && !is_kept {
+        (
+            "that could neither be told nor kept, and is known from here only",
+            format!(
+                "Note what it printed. Free room on the disk, start the daemon with `heddle up` and look at the target; `heddle effect status {key}` says how to tell what came of it."
             ),
         )
     } else if is_left_here {

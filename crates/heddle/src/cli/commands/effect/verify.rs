@@ -18,7 +18,7 @@ use crate::system::SystemClock;
 const DETAIL_CHARS_MAX: usize = 500;
 
 pub(super) struct Verdict {
-    /// None where a verifier did not end: then nobody knows, and nothing is recorded.
+    /// None where a verifier did not end or answer: then nobody knows, and nothing is recorded.
     passed: Option<bool>,
     detail: String,
 }
@@ -51,7 +51,8 @@ impl Verdict {
         let url = checks.url.map(|url| {
             let within = Duration::from_secs(checks.seconds.unwrap_or(URL_SECONDS));
             let (passed, said) = check_url::check(url, within, &SystemClock::start());
-            Self::new(passed, &format!("the URL {said}"))
+            let verdict = Self::new(passed == Some(true), &format!("the URL {said}"));
+            Self { passed, ..verdict }
         });
         match (command, url) {
             (Some(command), Some(url)) => {
