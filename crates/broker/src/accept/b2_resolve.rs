@@ -105,6 +105,19 @@ mod tests {
     }
 
     #[test]
+    fn fp_07_a_request_that_shares_the_shown_prefix_only_is_a_conflict() {
+        for at in 8..32 {
+            let mut alike = SAME;
+            alike.0[at] ^= 1;
+            assert_eq!(alike.prefix(), SAME.prefix());
+            for destination_exists in [true, false] {
+                let row = resolve(Some(SAME), alike, destination_exists);
+                assert_eq!(row.resolution, Resolution::Conflict, "byte {at}");
+            }
+        }
+    }
+
+    #[test]
     fn t_30_a_barred_sender_writes_nothing_and_a_consumed_id_is_answered_all_the_same() {
         for row in B2_RESOLVE {
             assert_eq!(barred(row.resolution, None, false), None);

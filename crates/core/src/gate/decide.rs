@@ -150,4 +150,23 @@ mod tests {
             assert!(!row.how.is_empty());
         }
     }
+
+    /// FP-07: what is shown of a fingerprint is its first eight bytes; what is compared is all of it.
+    #[test]
+    fn fp_07_two_requests_that_share_the_shown_prefix_are_told_apart_in_every_state() {
+        for at in 8..32 {
+            let mut alike = SAME;
+            alike.0[at] ^= 1;
+            assert_eq!(alike.prefix(), SAME.prefix());
+            for status in OutboxStatus::ALL {
+                let row = ipc_accept(Some((status, SAME)), alike);
+                assert_eq!(row.found, Some((status, Mismatch)), "byte {at}");
+                let expected = format!("outbox_{}_fingerprint_mismatch", status.as_str());
+                assert!(
+                    matches!(row.verdict, Conflict(conflict) if conflict == expected),
+                    "{row:?}"
+                );
+            }
+        }
+    }
 }

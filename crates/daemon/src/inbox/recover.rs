@@ -9,7 +9,7 @@ use heddle_core::envelope::Priority;
 use heddle_core::ids::HistoryId;
 use heddle_core::limits::BATCH_ITEMS_MAX;
 use heddle_store::{LostInbox, RecoveredRow, StoreError};
-use heddle_wire::broker::{HeldCursor, HeldItem, ReplyResult, Request};
+use heddle_wire::broker::{Delivery, Envelope, HeldCursor, HeldItem, ReplyResult, Request};
 
 use super::receive;
 use crate::link::Live;
@@ -31,9 +31,9 @@ enum Asked {
     Failed,
 }
 
-/// Beside a connection: ends when nothing is left to ask for.
-pub(crate) async fn run(shared: &Shared, mesh: &MeshState, live: &Live) {
-    if let Err(error) = notice_older(shared, mesh, live).await {
+/// Beside a connection: ends when nothing is left to ask for. `before`: how far this home had heard when it was made.
+pub(crate) async fn run(shared: &Shared, mesh: &MeshState, live: &Live, before: HistoryId) {
+    if let Err(error) = notice_older(shared, mesh, live, before).await {
         tracing::warn!(%error, "it could not be found out whether the store is an older one");
     }
     let mut unanswered = 0;
@@ -53,39 +53,64 @@ pub(crate) async fn run(shared: &Shared, mesh: &MeshState, live: &Live) {
 }
 
 /// Whether the broker was told of more than is here. What is acknowledged was kept before (IN-02), so a store that
-/// has not heard of it is an earlier copy of itself: somebody put it back.
-async fn notice_older(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<(), StoreError> {
+/// has not heard of it is an earlier copy of itself: somebody put it back, or runs a copy of this home.
+///
+/// IMPORTANT: by what lies here, and not by how far was heard by now. What came on this connection stands behind what is
+/// missing, and must not hide it.
+async fn notice_older(
+    shared: &Shared,
+    mesh: &MeshState,
+    live: &Live,
+    before: HistoryId,
+) -> Result<(), StoreError> {
     let id = mesh.mesh.mesh;
     let lost = shared.store.inbox_lost(id).await?;
     if lost.is_some_and(|lost| !lost.is_over) {
         return Ok(());
     }
     for priority in Priority::ALL {
-        let mut here = shared.store.delivery_cursor(id).await?;
+        let mut here = before;
         for _ in 0..LOOKS_MAX {
-            let Some(held) = held_beyond(live, priority, here).await else {
+            let Some(found) = held_beyond(live, priority, here).await else {
                 return Ok(());
             };
-            // Asked after: what came and was acknowledged meanwhile is here by now.
-            let now = shared.store.delivery_cursor(id).await?;
-            if held > now {
-                tracing::warn!(mesh = %mesh.mesh.name, %held, here = %now, "data.db is older than what its broker gave it");
+            // Behind the last one of a priority stand the first ones of the next.
+            let Some(delivery) = found.filter(|delivery| delivery.history_id > here) else {
+                break;
+            };
+            let held = delivery.history_id;
+            if is_missing(shared, mesh, delivery).await? {
+                tracing::warn!(mesh = %mesh.mesh.name, %held, here = %before, "data.db is older than what its broker gave it");
                 shared.store.inbox_ask_again(id).await?;
-                mesh.set_older(Older { held, here: now });
+                mesh.set_older(Older { held, here: before });
                 return Ok(());
             }
-            if held <= here {
-                break;
-            }
-            here = now;
+            here = held;
         }
     }
     Ok(())
 }
 
-/// The first place behind `here` that this home has acknowledged, or one before it if there is none of this priority;
-/// `None` where the broker does not say, or has none at all.
-async fn held_beyond(live: &Live, priority: Priority, here: HistoryId) -> Option<HistoryId> {
+/// Whether something that this home acknowledged does not lie here, though it could.
+async fn is_missing(
+    shared: &Shared,
+    mesh: &MeshState,
+    delivery: Delivery,
+) -> Result<bool, StoreError> {
+    // What cannot be read is acknowledged and not kept (IN-06).
+    if Envelope::parse(delivery.envelope.get().as_bytes()).is_err() {
+        return Ok(false);
+    }
+    let (senders, id) = (vec![delivery.from.party], delivery.client_message_id);
+    let known = shared
+        .store
+        .inbox_knows(mesh.mesh.mesh, senders, id, delivery.agent);
+    Ok(!known.await?)
+}
+
+/// The first delivery behind `here` that this home has acknowledged, or one before it if there is none of this priority,
+/// or nothing at all; `None` where the broker does not say.
+async fn held_beyond(live: &Live, priority: Priority, here: HistoryId) -> Option<Option<Delivery>> {
     let after = HeldCursor {
         priority: priority.rank(),
         // Every agent of the next place comes behind this.
@@ -96,9 +121,7 @@ async fn held_beyond(live: &Live, priority: Priority, here: HistoryId) -> Option
         agent: String::new(),
     };
     match live.request(Request::Held { after, limit: 1 }).await? {
-        ReplyResult::Held { items, .. } => {
-            Some(items.first().map_or(here, |item| item.delivery.history_id))
-        }
+        ReplyResult::Held { items, .. } => Some(items.into_iter().next().map(|item| item.delivery)),
         _ => None,
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt as _, StreamExt as _};
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::{PING_DEADLINE, PING_INTERVAL, SEND_BUFFER_FRAMES_MAX};
 use heddle_core::negotiate::CloseCode;
 use heddle_store::StoreError;
@@ -59,9 +60,9 @@ pub(super) async fn run(
         },
         () = shared.shutdown.cancelled() => return SessionEnd::Stopped,
     };
-    let (roster, forgotten) = match lost_topics(shared, mesh, welcomed.roster, welcomed.epoch).await
-    {
-        Ok(told) => told,
+    let stock = take_stock(shared, mesh, (welcomed.roster, welcomed.epoch)).await;
+    let (roster, forgotten, before) = match stock {
+        Ok(stock) => stock,
         Err(error) => return handshake::lost(&error.to_string()),
     };
     mesh.set_roster(shared, roster).await;
@@ -93,7 +94,7 @@ pub(super) async fn run(
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         why = serve::run(shared, mesh, &live, asks) => lost_live(why),
         () = mesh.cut.notified() => lost_live("the mesh moves to another broker".to_owned()),
-        never = tell_and_ask(shared, mesh, &live, (&forgotten, &ready)) => match never {},
+        never = tell_and_ask(shared, mesh, &live, (&forgotten, &ready), before) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {
             Ok(()) => SessionEnd::Stopped,
@@ -132,6 +133,18 @@ async fn drain_when(
     drain::run(shared, mesh, live, lost).await;
 }
 
+/// What is known before anything of this connection can come in: the roster, what the broker has lost of it, and how far
+/// this home had heard.
+async fn take_stock(
+    shared: &Shared,
+    mesh: &MeshState,
+    (roster, epoch): (Roster, u64),
+) -> Result<(Roster, Forgotten, HistoryId), StoreError> {
+    let (roster, forgotten) = lost_topics(shared, mesh, roster, epoch).await?;
+    let before = shared.store.delivery_cursor(mesh.mesh.mesh).await?;
+    Ok((roster, forgotten, before))
+}
+
 /// In a new epoch: what the broker has lost of the topics that this home knew, and the roster with them, which is what is
 /// remembered until they are there again.
 async fn lost_topics(
@@ -154,10 +167,11 @@ async fn tell_and_ask(
     mesh: &MeshState,
     live: &Live,
     again: (&Forgotten, &Notify),
+    before: HistoryId,
 ) -> Infallible {
     let (never, (), (), ()) = tokio::join!(
         receipts::run(shared, mesh, live),
-        recover::run(shared, mesh, live),
+        recover::run(shared, mesh, live, before),
         lost::run(shared, mesh, live, again),
         second_look::run(shared, mesh),
     );

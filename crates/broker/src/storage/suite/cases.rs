@@ -109,6 +109,24 @@ async fn a_consumed_id_is_answered_though_its_recipient_is_not_there() {
 }
 
 #[tokio::test]
+async fn fp_07_a_request_that_shares_the_shown_prefix_only_is_a_conflict_in_a_later_set_and_in_its_own()
+ {
+    check(
+        "
+        member a
+        agent a/one
+        topic #ops
+        send from=a/one id=A fp=7/1 to=#ops -> created 1.1
+        send from=a/one id=A fp=7/2 to=#ops -> conflict 7
+        send from=a/one id=A fp=7/1 to=#ops -> duplicate 1.1
+        send from=a/one id=B fp=7/1 to=#ops ; send from=a/one id=B fp=7/2 to=#ops ; send from=a/one id=B fp=7/1 to=#ops -> created 1.2 ; conflict 7 ; duplicate 1.2
+        rows -> dedupe=2 message=2 history=2 delivery=0 mention=0
+        ",
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn br_15_a_message_that_fails_takes_no_neighbour_along_and_nobody_is_its_duplicate() {
     check(
         "

@@ -3,7 +3,7 @@
 //! ```text
 //! agent a/one -> new                                 also: known, unknown_member
 //! topic #ops -> new                                  subscribe a/one #ops, unsubscribe a/one #ops
-//! send from=a/one id=A fp=1 to=#ops -> created 1.1   also mention=b/one, bytes=9, as=7 (broker id),
+//! send from=a/one id=A fp=1 to=#ops -> created 1.1   also fp=1/2 (last byte), mention=b/one, bytes=9, as=7 (broker id),
 //!                                                    priority=now, at=7 (accepted), expires=9 or never
 //! send … ; send … -> created 1.1 ; duplicate 1.1     one batch
 //! known from=a/one id=A -> 1.1 fp=1                  or absent
@@ -224,6 +224,14 @@ pub(super) fn send_id(fields: &BTreeMap<&str, &str>) -> SendId {
     SendId::new(mesh(1), party(fields["from"]), id)
 }
 
+/// `7`: all bytes the same; `7/1`: all but the last.
+fn fingerprint(text: &str) -> Fingerprint {
+    let (all, last) = text.split_once('/').unwrap_or((text, text));
+    let mut bytes = [all.parse().unwrap(); 32];
+    bytes[31] = last.parse().unwrap();
+    Fingerprint(bytes)
+}
+
 fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
     let to = fields["to"];
     let destination = match (to.strip_prefix('@'), to.strip_prefix("queue:")) {
@@ -248,7 +256,7 @@ fn message(fields: &BTreeMap<&str, &str>, minted: u128) -> NewMessage {
         sender_name: MemberName::parse(&name_of(id.sender.member)).unwrap(),
         id,
         broker_message_id: BrokerMessageId(Ulid::from(minted)),
-        wire_fingerprint: Fingerprint([fields["fp"].parse().unwrap(); 32]),
+        wire_fingerprint: fingerprint(fields["fp"]),
         destination,
         priority: Priority::parse(priority).unwrap(),
         mentions,

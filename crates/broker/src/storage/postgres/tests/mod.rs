@@ -5,6 +5,7 @@ mod many;
 mod opening;
 mod plans;
 mod sets;
+mod waiting;
 
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
