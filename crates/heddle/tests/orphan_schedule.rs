@@ -114,3 +114,34 @@ fn an_upkeep_interval_that_makes_no_sense_is_refused_with_its_bounds() {
         assert!(ran.stderr.contains("upkeep_interval_seconds"), "{ran:?}");
     }
 }
+
+/// A home's own broker: its operator looks at `heddle status`, and at nothing else.
+#[test]
+fn v10_4_11_br_14_status_of_a_home_tells_what_its_broker_found() {
+    let home = Home::new();
+    home.config("[broker]\nupkeep_interval_seconds = 1\n");
+    let daemon = home.up();
+    for id in ["first", "second"] {
+        let body = json!({"to": "@tester", "message": id, "client_message_id": id});
+        daemon.http.post("/v1/send", &body).expect(202);
+    }
+    wait_until("both are committed", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["outbox"]["done"] == 2
+    });
+    daemon.stop();
+    on_file(&home.path(), "DELETE FROM message_history WHERE seq = 1");
+    let daemon = home.up();
+    wait_until("the check", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["orphans"].as_u64().unwrap() > 0
+    });
+    let told = home.cli(&["status"]);
+    assert!(told.stdout.contains("did not fit together"), "{told:?}");
+    assert!(
+        told.stdout.contains("next: heddle broker orphan-check"),
+        "{told:?}"
+    );
+    let named = home.cli(&["broker", "orphan-check"]);
+    assert_eq!(named.code, 1, "{named:?}");
+}
