@@ -88,7 +88,7 @@ mod tests {
                 "it is tight until a batch is taken whole"
             );
             // The answer to a batch of before the window was full.
-            window.is_open(NOW + left - SECOND);
+            window.is_open(NOW);
             assert!(window.is_tight());
             window.is_open(NOW + left);
             assert!(!window.is_tight());

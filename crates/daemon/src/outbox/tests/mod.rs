@@ -164,13 +164,15 @@ impl FakeBroker {
                     }
                     Mood::Budget(left, wait) => {
                         let verdicts = ids.iter().enumerate();
-                        let verdicts = verdicts.map(|(number, id)| match number < left {
-                            true => self.commit(id),
-                            false => Verdict::Refused(Refused {
+                        let verdicts = verdicts.map(|(number, id)| {
+                            if number < left {
+                                return self.commit(id);
+                            }
+                            Verdict::Refused(Refused {
                                 code: "rate_limited".to_owned(),
                                 detail: "as told".to_owned(),
                                 retry_after_ms: Some(u64::try_from(wait.as_millis()).unwrap()),
-                            }),
+                            })
                         });
                         live.settle_verdicts(batch, verdicts.collect(), None);
                     }
