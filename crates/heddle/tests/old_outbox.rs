@@ -41,8 +41,11 @@ fn conflict(answer: &Answer) -> Value {
     problem["conflict"].clone()
 }
 
+/// Client id, both fingerprints, payload.
+type Frozen = (String, Vec<u8>, Vec<u8>, Vec<u8>);
+
 /// What a store holds of its rows, as bytes.
-fn frozen(store: &Path) -> Vec<(String, Vec<u8>, Vec<u8>, Vec<u8>)> {
+fn frozen(store: &Path) -> Vec<Frozen> {
     let file = Connection::open(store).unwrap();
     let sql = "SELECT client_message_id, request_fingerprint, wire_fingerprint, payload FROM outbox ORDER BY arrival";
     let mut rows = file.prepare(sql).unwrap();
