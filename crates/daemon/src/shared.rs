@@ -21,6 +21,7 @@ use crate::mesh::MeshState;
 use crate::meshes::Meshes;
 use crate::outbox::disk::Disk;
 use crate::tasks::Activity;
+use crate::upkeep::SENSELESS_NEXT;
 use crate::vectors::Embedder;
 
 pub(crate) struct Shared {
@@ -164,7 +165,11 @@ pub(crate) fn store_problem(error: &StoreError) -> Problem {
         StoreError::Poisoned(_) | StoreError::Unavailable(_) => ErrorCode::StorageUnavailable,
         _ => ErrorCode::Internal,
     };
-    Problem::new(code, error.to_string())
+    let problem = Problem::new(code, error.to_string());
+    match error {
+        StoreError::Corrupt(_) => problem.next(SENSELESS_NEXT),
+        _ => problem,
+    }
 }
 
 /// A panic under a lock is caught per request; the data behind these locks is valid at every step.

@@ -169,3 +169,81 @@ fn the_words_of_a_repair_say_what_was_lost_and_what_comes_back() {
     assert!(words.contains("the broker"), "{words}");
     assert!(words.contains("data.db.damaged-"), "{words}");
 }
+
+/// Whatever is cut off, the repair ends, and the home starts with what is left or says what to do.
+#[test]
+fn lf_39_a_file_that_was_cut_is_repaired_or_refused_and_never_without_end() {
+    let home = filled();
+    let path = home.path().join("data.db");
+    let whole = std::fs::read(&path).unwrap();
+    let _ = std::fs::remove_file(home.path().join("data.db-wal"));
+    for share in [95, 90, 70, 50] {
+        std::fs::write(&path, &whole[..whole.len() * share / 100]).unwrap();
+        let told = home.cli(&["doctor", "--repair", "--json"]).ok().json();
+        assert_eq!(told["repaired"], true, "{share}: {told}");
+        let daemon = home.up();
+        set(&daemon, "after", &json!(share));
+        daemon.stop();
+        home.cli(&["doctor"]).ok();
+    }
+}
+
+#[test]
+fn a_repair_of_an_empty_file_says_that_it_is_empty() {
+    let home = filled();
+    let path = home.path().join("data.db");
+    std::fs::write(&path, b"").unwrap();
+    let refused = home.cli(&["doctor", "--repair"]);
+    assert_ne!(refused.code, 0, "{refused:?}");
+    assert!(refused.stderr.contains("is empty"), "{refused:?}");
+    assert!(
+        refused.stderr.contains("heddle daemon restore"),
+        "{refused:?}"
+    );
+    assert!(!refused.stdout.contains("nothing is wrong"), "{refused:?}");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 0);
+}
+
+/// A row that names another table than its model's: found, said with the command that helps, and mended without a loss.
+#[test]
+fn lf_31_a_forged_name_of_a_table_of_vectors_is_found_and_mended() {
+    let home = Home::new();
+    let daemon = home.up();
+    let vector =
+        json!({"key": "v", "content": "words", "embedding": [1.0, 0.0, 0.5], "model": "m"});
+    daemon.http.post("/v1/vector/store", &vector).expect(200);
+    daemon.stop();
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    let forged = raw.execute("UPDATE vector_models SET vec_table = 'outbox'", []);
+    assert_eq!(forged.unwrap(), 1);
+    drop(raw);
+    let daemon = home.up();
+    let query = json!({"embedding": [1.0, 0.0, 0.5], "model": "m", "limit": 3});
+    let refused = daemon.http.post("/v1/vector/search", &query).expect(500);
+    let next = refused["next"].as_str().unwrap();
+    assert!(next.contains("heddle doctor --repair"), "{refused}");
+    assert!(!next.contains("Try again"), "{refused}");
+    let doctor = home.cli(&["doctor"]);
+    assert!(
+        doctor.code != 0 && doctor.stdout.contains("vector_models"),
+        "{doctor:?}"
+    );
+    daemon.stop();
+    let doctor = home.cli(&["doctor"]);
+    assert!(
+        doctor.stdout.contains("heddle doctor --repair"),
+        "{doctor:?}"
+    );
+    let told = home.cli(&["doctor", "--repair", "--json"]).ok().json();
+    assert_eq!(
+        (&told["repaired"], &told["lost"]),
+        (&json!(true), &json!(false)),
+        "{told}"
+    );
+    let daemon = home.up();
+    let found = daemon.http.post("/v1/vector/search", &query).expect(200);
+    assert_eq!(found["items"][0]["content"], "words", "{found}");
+    daemon.http.post("/v1/vector/store", &vector).expect(200);
+    home.cli(&["doctor"]).ok();
+    daemon.stop();
+}

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use crate::backup::{BackupError, has_table, problem_of};
 use crate::inbox::{IsReadable, damaged};
 use crate::park::{all_old, open_old};
+use crate::senseless::senseless;
 use crate::unclean::{Outlook, outlook};
 
 /// What a look has found.
@@ -26,6 +27,8 @@ pub struct Checkup {
     pub prunable_bytes: u64,
     /// Items of the inbox that nobody has acknowledged and whose bytes cannot be read.
     pub damaged: Vec<i64>,
+    /// Rows that cannot be right, though every page is; one line for each kind.
+    pub senseless: Vec<String>,
     /// Blobs that rows name and that are here.
     pub blobs: u64,
     /// Of those, how many have no file of the right length.
@@ -86,6 +89,7 @@ pub fn check_up(
         dead: 0,
         prunable_bytes: 0,
         damaged: Vec::new(),
+        senseless: Vec::new(),
         blobs: 0,
         blobs_missing: 0,
         blobs_damaged: 0,
@@ -97,6 +101,7 @@ pub fn check_up(
         return Ok(found);
     }
     let connection = open_old(&data)?;
+    found.senseless = senseless(&connection)?;
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
     let number = |sql: &str| count(sql).map(|count| u64::try_from(count).unwrap_or(0));
     if has_table(&connection, "outbox")? {

@@ -26,6 +26,7 @@ mod plans;
 mod repair;
 mod roster;
 mod schema;
+mod senseless;
 mod steps;
 mod store;
 mod sync;
@@ -64,7 +65,7 @@ pub use outbox::{
     LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow, PruneFilter,
     PruneLook, Requeue, Requeued, Settle, Usage,
 };
-pub use repair::{Kept, MeshHint, RepairHints, Repaired, repair};
+pub use repair::{Kept, MeshHint, RepairHints, Repaired, RepairedTasks, repair};
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{

@@ -190,7 +190,7 @@ fn move_if_there(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-fn clear_draft(draft: &Path) -> io::Result<()> {
+pub(crate) fn clear_draft(draft: &Path) -> io::Result<()> {
     for leftover in ["", LOG, SHARED_MEMORY, "-journal"] {
         match fs::remove_file(with_suffix(draft, leftover)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

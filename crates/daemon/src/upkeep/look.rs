@@ -18,6 +18,9 @@ const FREE_BYTES_MIN: u64 = 64 << 20;
 const PRUNE_WORTH: u64 = 64 << 10;
 /// Files with a wrong mode that one finding names.
 const NAMED_MAX: usize = 3;
+/// What helps with rows that cannot be right.
+pub(crate) const SENSELESS_NEXT: &str = "Trying again does not help: `heddle down`, then `heddle doctor --repair` mends \
+    what can be mended, names what is lost and keeps the file; or put a backup back with `heddle daemon restore FILE`.";
 /// What a person writes, and may want others to read.
 const THEIRS: [&str; 3] = ["config.toml", "hooks.toml", "hooks"];
 
@@ -102,6 +105,7 @@ fn store_findings(home: &Path, beside: Beside) -> (Vec<Finding>, u64) {
         found.push(served(home, &checkup));
         found.extend(dead(&checkup));
         found.extend(damaged(&checkup));
+        found.extend(senseless(&checkup));
         let meshes = checkup.meshes.iter().filter(|_| is_alone);
         found.extend(meshes.map(sync));
     }
@@ -218,6 +222,11 @@ fn damaged(checkup: &Checkup) -> Option<Finding> {
         says,
         "`heddle inbox --all` marks them and names their senders, who can send them again; `heddle inbox --ack` takes them off this list.",
     ))
+}
+
+fn senseless(checkup: &Checkup) -> Option<Finding> {
+    let says = checkup.senseless.join("; ");
+    (!says.is_empty()).then(|| wrong("rows of data.db", says, SENSELESS_NEXT))
 }
 
 fn sync(mesh: &MeshCheck) -> Finding {

@@ -21,6 +21,7 @@ pub(crate) use brokers::SETTINGS_NEXT;
 pub use brokers::broker_findings;
 pub use files::{Beside, LookAtBroker, Trouble, newer_next, trouble};
 pub use heddle_store::{Steps, Undone};
+pub(crate) use look::SENSELESS_NEXT;
 pub use look::{findings, look};
 
 use companions::Taken;
@@ -164,6 +165,11 @@ fn repair_view(repaired: Repaired) -> RepairView {
         incarnation: Some(repaired.incarnation),
         relisted: repaired.relisted,
         meshes_made: repaired.meshes_made,
+        tasks_restated: repaired.tasks.restated,
+        tasks_from_log: repaired.tasks.from_log,
+        tasks_dropped: repaired.tasks.dropped,
+        tasks_dropped_titles: repaired.tasks.dropped_titles,
+        tasks_stuck: repaired.tasks.stuck,
         tables: repaired
             .tables
             .into_iter()

@@ -6,6 +6,7 @@ mod error;
 mod limit;
 #[cfg(test)]
 mod next_steps;
+mod repaired;
 mod rollback;
 mod span;
 mod spelled;

@@ -6,10 +6,10 @@ use heddle_core::clock::Clock as _;
 use heddle_daemon::upkeep::{self, Trouble};
 use heddle_daemon::{BackupError, Home, HomeError};
 use heddle_wire::client::ClientError;
-use heddle_wire::ipc::{BackupBody, BackupView, RepairView, RestoreView};
+use heddle_wire::ipc::{BackupBody, BackupView, RestoreView};
 
 use super::error::{CliError, exit};
-use super::{Context, text};
+use super::{Context, repaired, text};
 use crate::system::SystemClock;
 
 /// Through the daemon where one runs, and from the files where none does.
@@ -54,12 +54,12 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
     let home = claim(context)?;
     let now = SystemClock::start().wall();
     let login = context.environment.login.clone().unwrap_or_default();
-    let repaired = upkeep::repair(&home, &login, now).map_err(refused)?;
+    let made = upkeep::repair(&home, &login, now).map_err(refused)?;
     let broker = heddle_broker::storage::sqlite::condition;
-    if let Some(trouble) = upkeep::trouble(&context.home, broker).filter(|_| !repaired.repaired) {
+    if let Some(trouble) = upkeep::trouble(&context.home, broker).filter(|_| !made.repaired) {
         return Err(not_ours_to_mend(&trouble));
     }
-    context.print(&repaired, mended)
+    context.print(&made, repaired::in_words)
 }
 
 /// data.db is whole, and something else keeps the home from starting.
@@ -111,6 +111,10 @@ fn refused(error: BackupError) -> CliError {
         BackupError::Damaged { .. } => (
             exit::FAILED,
             "Take an older backup. For data.db itself, `heddle doctor --repair` saves what can be read.",
+        ),
+        BackupError::Empty { .. } => (
+            exit::NOT_FOUND,
+            "Put the last backup back with `heddle daemon restore FILE`; without one, move data.db, broker.db and effects.db away and begin anew with `heddle up`.",
         ),
         BackupError::NothingLeft { .. } => (
             exit::FAILED,
@@ -181,45 +185,6 @@ fn put_back(restored: &RestoreView) -> String {
         words.push_str(&format!(
             "  ! the bytes of {} large files are neither here nor in the backup\n",
             restored.blobs_missing
-        ));
-    }
-    words.push_str("  next: heddle up\n");
-    words
-}
-
-fn mended(view: &RepairView) -> String {
-    if !view.repaired {
-        return "nothing is wrong with data.db; nothing was changed\n".to_owned();
-    }
-    let mut words = String::from("data.db was damaged; what could be read is in a fresh file\n");
-    for table in view
-        .tables
-        .iter()
-        .filter(|table| table.refused + table.gaps > 0)
-    {
-        words.push_str(&format!(
-            "  ! {}: {} rows saved; {} could not be taken, {} stretches could not be read\n",
-            table.table, table.rows, table.refused, table.gaps
-        ));
-    }
-    if view.relisted {
-        words.push_str("  the list of tables could not be read; they were found by their places\n");
-    }
-    if view.meshes_made > 0 {
-        words.push_str(&format!(
-            "  {} meshes were lost and made again from what the other rows and config.toml say\n",
-            view.meshes_made
-        ));
-    }
-    words.push_str(if view.lost {
-        "  what comes back: unread messages that the broker still holds, and what the others of a shared mesh have (by sync)\n  what does not: rows named above that only this file had; an id that was lost here is still known to the broker\n"
-    } else {
-        "  no row was lost\n"
-    });
-    if let Some(damaged) = &view.damaged {
-        words.push_str(&format!(
-            "  the damaged file lies at {}\n",
-            text::printable(damaged)
         ));
     }
     words.push_str("  next: heddle up\n");

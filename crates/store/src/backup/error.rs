@@ -41,6 +41,9 @@ pub enum BackupError {
     /// Of a repair: nothing was changed.
     #[error("no mesh can be read in {} any more; nothing was changed", path.display())]
     NothingLeft { path: PathBuf },
+    /// Of a repair: nothing was changed.
+    #[error("{} is empty: there is nothing in it that could be repaired, and nothing was changed", path.display())]
+    Empty { path: PathBuf },
     #[error("the copy could not be prepared: {0}")]
     Prepare(String),
 }

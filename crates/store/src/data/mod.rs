@@ -37,6 +37,7 @@ pub(crate) use {
 pub(crate) use clock::{read as clock_of, set as set_clock};
 pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
+pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew};
 
 pub use clock::ClockRow;
 pub use dump::DumpPage;
@@ -52,8 +53,10 @@ pub use task::{
     HeldTask, Loss, LossKind, LossSide, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop,
     TaskWhich, TaskWish,
 };
-pub(crate) use vectors::VectorCache;
 pub use vectors::{
     ModelRow, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
     VectorRow,
+};
+pub(crate) use vectors::{
+    VectorCache, problems as vector_model_problems, rename as rename_vector_table,
 };

@@ -97,7 +97,7 @@ pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
     Ok(())
 }
 
-fn has_column(new: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {
+pub(super) fn has_column(new: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {
     new.prepare("SELECT 1 FROM pragma_table_info(?1) WHERE name = ?2")?
         .exists([table, column])
 }

@@ -10,8 +10,10 @@ mod meshes;
 mod pages;
 mod relist;
 mod salvage;
+mod tasks;
 mod vectors;
 
+use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
@@ -26,9 +28,11 @@ use crate::blobs::Blobs;
 use crate::inbox::mark_all;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
+use crate::senseless::senseless;
 use crate::unclean::condition_of;
 
 pub use meshes::{MeshHint, RepairHints};
+pub use tasks::RepairedTasks;
 
 /// What came over of one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +63,7 @@ pub struct Repaired {
     pub relisted: bool,
     /// Rows of `mesh` that were made again from what the other tables and the settings say.
     pub meshes_made: u64,
+    pub tasks: RepairedTasks,
 }
 
 /// Repairs the file at `data`; `None` where nothing is wrong with it. Blocks; nobody else may use it.
@@ -71,6 +76,7 @@ pub fn repair(
     let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
     heddle_sqlite::link_vectors()?;
     park::finish(&data).map_err(BackupError::io("exchanged", &data))?;
+    clear_leftovers(&data).map_err(BackupError::io("prepared", &data))?;
     std::fs::metadata(&data).map_err(BackupError::io("read", &data))?;
     let Some(problem) = problem_to_mend(&data)? else {
         return Ok(None);
@@ -90,7 +96,7 @@ pub fn repair(
         Some(relist::relist(&data, &new)?)
     };
     let from: &Connection = relisted.as_ref().map_or(&old, |copy| &copy.connection);
-    let (tables, meshes_made) = fill(from, &mut new, hints, now)?;
+    let filled = fill(from, &mut new, hints, now)?;
     let was_relisted = relisted.is_some();
     drop(relisted);
     if !meshes::has_home(&new, hints)? {
@@ -110,17 +116,35 @@ pub fn repair(
     Ok(Some(Repaired {
         damaged,
         problem,
-        tables,
+        tables: filled.tables,
         incarnation,
         relisted: was_relisted,
-        meshes_made,
+        meshes_made: filled.meshes_made,
+        tasks: filled.tasks,
     }))
+}
+
+/// What a repair that was killed has left. A journal among it would be played back into the next copy of that name.
+fn clear_leftovers(data: &Path) -> io::Result<()> {
+    let draft = park::draft_of(data);
+    park::clear_draft(&draft)?;
+    for copy in relist::COPIES {
+        park::clear_draft(&park::with_suffix(&draft, copy))?;
+    }
+    Ok(())
 }
 
 /// What is wrong with the file; `None` where nothing is. What a newer program has written is not ours to mend.
 fn problem_to_mend(data: &Path) -> Result<Option<String>, BackupError> {
     match condition_of(data) {
-        Condition::New | Condition::Fit => Ok(None),
+        // A home with such a file is not started, and not begun anew by itself.
+        Condition::New => Err(BackupError::Empty {
+            path: data.to_owned(),
+        }),
+        Condition::Fit => {
+            let found = senseless(&open_old(data)?)?;
+            Ok((!found.is_empty()).then(|| found.join("; ")))
+        }
         Condition::Newer { found, known } => Err(BackupError::Newer {
             path: data.to_owned(),
             found,
@@ -188,13 +212,19 @@ fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], Backu
     }
 }
 
+struct Filled {
+    tables: Vec<Kept>,
+    meshes_made: u64,
+    tasks: RepairedTasks,
+}
+
 /// In one transaction, with the triggers away: a row that was `done` comes over as it is.
 fn fill(
     old: &Connection,
     new: &mut Connection,
     hints: &RepairHints,
     now: WallMs,
-) -> Result<(Vec<Kept>, u64), BackupError> {
+) -> Result<Filled, BackupError> {
     let transaction = new.transaction()?;
     let triggers = after::take_triggers(&transaction)?;
     let mut kept = Vec::new();
@@ -202,7 +232,6 @@ fn fill(
         kept.push(salvage::carry(old, &transaction, &table)?);
     }
     kept.extend(vectors::carry(old, &transaction)?);
-    let is_whole = kept.iter().all(Kept::is_whole);
     let has_lost_meshes = kept
         .iter()
         .any(|kept| kept.table == "mesh" && !kept.is_whole());
@@ -211,6 +240,8 @@ fn fill(
     } else {
         0
     };
+    let tasks = tasks::fold(&transaction, &mut kept)?;
+    let is_whole = kept.iter().all(Kept::is_whole);
     after::agree(&transaction, is_whole)?;
     // What of it the brokers still hold comes back.
     if kept
@@ -224,5 +255,9 @@ fn fill(
     }
     after::index(&transaction)?;
     transaction.commit()?;
-    Ok((kept, meshes_made))
+    Ok(Filled {
+        tables: kept,
+        meshes_made,
+        tasks,
+    })
 }

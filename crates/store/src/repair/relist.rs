@@ -14,7 +14,12 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::pages::{self, Cell, Kind, PAGE_BYTES, Pages};
 use crate::backup::BackupError;
-use crate::park::{draft_of, open_old, with_suffix};
+use crate::park::{clear_draft, draft_of, open_old, with_suffix};
+
+/// What the names of copies end with.
+const PAGES: &str = ".pages";
+const PLAIN: &str = ".plain";
+pub(super) const COPIES: [&str; 2] = [PAGES, PLAIN];
 
 /// The copy; gone when this is dropped.
 pub(super) struct Relisted {
@@ -63,7 +68,7 @@ pub(super) fn is_listed(old: &Connection, fresh: &Connection) -> rusqlite::Resul
 }
 
 pub(super) fn relist(data: &Path, fresh: &Connection) -> Result<Relisted, BackupError> {
-    let copy = Copy(with_suffix(&draft_of(data), ".pages"));
+    let copy = Copy(with_suffix(&draft_of(data), PAGES));
     let path = copy.0.clone();
     copy_pages(data, &path).map_err(BackupError::io("copied", &path))?;
     let wanted = wanted(fresh)?;
@@ -91,7 +96,7 @@ pub(super) fn relist(data: &Path, fresh: &Connection) -> Result<Relisted, Backup
 /// A copy of the file whose header says what the header of every whole file of ours says: where only the header is
 /// damaged, everything behind it is there.
 pub(super) fn under_a_plain_header(data: &Path) -> Result<Relisted, BackupError> {
-    let copy = Copy(with_suffix(&draft_of(data), ".plain"));
+    let copy = Copy(with_suffix(&draft_of(data), PLAIN));
     let path = copy.0.clone();
     let made = copy_log_in(data, &path).and_then(|(mut file, count)| {
         let mut first = vec![0; PAGE_BYTES];
@@ -116,7 +121,8 @@ fn copy_pages(data: &Path, to: &Path) -> io::Result<()> {
 
 /// Whole pages only, with what the log holds of them; how many there are.
 fn copy_log_in(data: &Path, to: &Path) -> io::Result<(File, u32)> {
-    let _ = fs::remove_file(to);
+    // With the journal of a copy that a kill has left: it would be played back into this one.
+    clear_draft(to)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     let mut copy = options.open(to)?;
@@ -342,6 +348,43 @@ mod tests {
             assert_eq!(fs::read(&path).unwrap(), before);
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         }
+    }
+
+    #[test]
+    fn a_journal_that_a_killed_repair_left_is_not_played_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = damaged(
+            folder.path(),
+            &[NUMBERED, KEYED, ROWS_OF_KEYED, ROWS_OF_MANY],
+        );
+        // The journal of a change in the middle of which its process died.
+        let other = folder.path().join("y.db");
+        let writer = Connection::open(&other).unwrap();
+        for step in [
+            NUMBERED,
+            KEYED,
+            ROWS_OF_MANY,
+            "PRAGMA cache_size = 2; BEGIN",
+        ] {
+            writer.execute_batch(step).unwrap();
+        }
+        let change = "UPDATE many SET t = 'another text that is longer ' || n";
+        writer.execute_batch(change).unwrap();
+        let copy = with_suffix(&draft_of(&path), PAGES);
+        let journal = with_suffix(&copy, "-journal");
+        fs::copy(with_suffix(&other, "-journal"), &journal).unwrap();
+        drop(writer);
+        let relisted = relist(&path, &fresh(&[NUMBERED, KEYED])).unwrap();
+        let sql = "SELECT count(*), max(t) FROM many";
+        let many = relisted
+            .connection
+            .query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        assert_eq!(many.unwrap(), (900_i64, "text 99".to_owned()));
+        let keyed = "SELECT group_concat(k || v) FROM keyed";
+        let keyed = relisted
+            .connection
+            .query_row(keyed, [], |row| row.get::<_, String>(0));
+        assert_eq!(keyed.unwrap(), "a1,b2");
     }
 
     #[test]

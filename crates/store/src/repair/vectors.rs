@@ -5,6 +5,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::Kept;
 use crate::backup::has_table;
+use crate::data::rename_vector_table;
 
 const PLACES: &str = "SELECT place FROM vector_metadata WHERE model_id = ?1 AND tombstone = 0";
 const FORGET: &str = "DELETE FROM vector_metadata WHERE place = ?1";
@@ -44,9 +45,11 @@ fn one(old: &Connection, new: &Connection, model: &str) -> rusqlite::Result<Kept
             |row| row.get::<_, String>(0),
         )
         .optional();
+    // A row that names no model has vectors that nobody can search.
+    let is_model = rename_vector_table(new, model)?;
     let is_made = match sql {
         // Only the name that belongs to the model is read, and only one statement of that kind is run.
-        Ok(Some(sql)) => new
+        Ok(Some(sql)) if is_model => new
             .prepare(&sql)
             .and_then(|mut make| make.execute([]))
             .is_ok(),

@@ -26,6 +26,7 @@ mod outlook;
 mod pair;
 mod park;
 mod publish;
+mod repair;
 mod requeue;
 mod search;
 mod sync;

@@ -64,6 +64,20 @@ pub struct RepairView {
     /// Meshes that were lost and made again from what the other rows and the settings say.
     #[serde(default)]
     pub meshes_made: u64,
+    /// Tasks whose history was lost, which stand as they stood.
+    #[serde(default)]
+    pub tasks_restated: u64,
+    /// Tasks of shared meshes that come back when the log is read again.
+    #[serde(default)]
+    pub tasks_from_log: u64,
+    /// Tasks of which too little was left, and the titles of the first of them.
+    #[serde(default)]
+    pub tasks_dropped: u64,
+    #[serde(default)]
+    pub tasks_dropped_titles: Vec<String>,
+    /// Titles of tasks that wait for one that is lost.
+    #[serde(default)]
+    pub tasks_stuck: Vec<String>,
     pub tables: Vec<KeptTable>,
 }
 

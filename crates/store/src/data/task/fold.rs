@@ -63,6 +63,14 @@ pub(crate) const NOTE_EVENT: &str = "
         event_time, fence, conflict_peer, conflict_lamport)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
+/// Everything of tasks that is folded.
+pub(super) const FORGET_DERIVED: &str =
+    "DELETE FROM tasks; DELETE FROM task_blocker; DELETE FROM task_claim_events;";
+
+pub(super) const FORGET_LEASES: &str = "
+    DELETE FROM task_lease WHERE NOT EXISTS (SELECT 1 FROM tasks
+        WHERE tasks.mesh_id = task_lease.mesh_id AND tasks.task_id = task_lease.task_id)";
+
 /// Local and remote ops alike.
 pub(crate) fn take(
     connection: &Connection,
@@ -70,16 +78,7 @@ pub(crate) fn take(
     op: &DataOp,
     change: &TaskChange,
 ) -> Result<Taken, StoreError> {
-    let body = op
-        .to_bytes()
-        .map_err(|error| StoreError::Corrupt(error.to_string()))?;
-    let kept = connection.prepare_cached(KEEP_OP)?.execute(params![
-        mesh.0.to_bytes(),
-        change.task.to_bytes(),
-        op.stamp.op.to_bytes(),
-        body,
-    ])?;
-    if kept == 0 {
+    if !keep(connection, mesh, change.task, op)? {
         return Ok(Taken::Same);
     }
     // Without its create there is nothing to fold yet; the op is here, and counts when that comes.
@@ -87,6 +86,25 @@ pub(crate) fn take(
         write(connection, mesh, change.task, &task)?;
     }
     Ok(Taken::Applied)
+}
+
+/// Whether it was not there before.
+pub(super) fn keep(
+    connection: &Connection,
+    mesh: MeshId,
+    task: TaskId,
+    op: &DataOp,
+) -> Result<bool, StoreError> {
+    let body = op
+        .to_bytes()
+        .map_err(|error| StoreError::Corrupt(error.to_string()))?;
+    let kept = connection.prepare_cached(KEEP_OP)?.execute(params![
+        mesh.0.to_bytes(),
+        task.to_bytes(),
+        op.stamp.op.to_bytes(),
+        body,
+    ])?;
+    Ok(kept > 0)
 }
 
 fn ops(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskOp>, StoreError> {
@@ -110,7 +128,12 @@ fn ops(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskOp>,
     Ok(ops)
 }
 
-fn write(connection: &Connection, mesh: MeshId, id: TaskId, task: &Task) -> Result<(), StoreError> {
+pub(super) fn write(
+    connection: &Connection,
+    mesh: MeshId,
+    id: TaskId,
+    task: &Task,
+) -> Result<(), StoreError> {
     let key = params![mesh.0.to_bytes(), id.to_bytes()];
     let before = row::one(connection, mesh, id)?;
     write_row(connection, mesh, id, task)?;

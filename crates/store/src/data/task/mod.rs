@@ -2,14 +2,17 @@
 //!
 //! An op whose task is not here yet is kept all the same, and counts when the create has come (C38).
 
+mod anew;
 mod backfill;
 mod change;
 mod fold;
 mod lease;
 mod losses;
 mod page;
+mod restate;
 mod row;
 
+pub(crate) use anew::{Refolded, fold_anew};
 pub(crate) use backfill::backfill;
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
 pub(crate) use fold::take;

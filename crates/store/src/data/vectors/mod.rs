@@ -19,6 +19,7 @@ pub use change::VectorMove;
 pub(crate) use change::take;
 pub use list::{VectorCount, VectorCursor, VectorFilter};
 pub use models::ModelRow;
+pub(crate) use models::{problems, rename};
 pub use search::{VectorHit, VectorQuery, VectorRow};
 
 #[cfg(test)]

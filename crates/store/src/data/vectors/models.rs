@@ -118,6 +118,44 @@ fn all(connection: &Connection) -> Result<Vec<ModelRow>, StoreError> {
     Ok(models)
 }
 
+/// What is wrong with the rows of models, in words.
+pub(crate) fn problems(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = connection.prepare(MODELS)?;
+    let ids = statement.query_map([], |row| row.get::<_, String>(0))?;
+    let mut found = Vec::new();
+    for id in ids {
+        match by_id(connection, &id?) {
+            Ok(_) => {}
+            Err(StoreError::Corrupt(why)) => found.push(why),
+            Err(StoreError::Sqlite(error)) => return Err(error),
+            Err(other) => found.push(other.to_string()),
+        }
+    }
+    Ok(found)
+}
+
+/// Gives a model the name of its own table back; false where the row says of no model which it is.
+pub(crate) fn rename(connection: &Connection, id: &str) -> rusqlite::Result<bool> {
+    let sql =
+        "SELECT provider, model, model_version, dim, quantization FROM vector_models WHERE id = ?1";
+    let identity = connection.query_row(sql, [id], |row| {
+        let (provider, model): (String, String) = (row.get(0)?, row.get(1)?);
+        let (version, dim): (String, i64) = (row.get(2)?, row.get(3)?);
+        let quantization: String = row.get(4)?;
+        let dim = usize::try_from(dim).unwrap_or(0);
+        Ok(ModelIdentity::new(&provider, &model, &version, dim, &quantization).ok())
+    })?;
+    let Some(derived) = identity.map(|identity| identity.fingerprint()) else {
+        return Ok(false);
+    };
+    if derived.to_string() != id {
+        return Ok(false);
+    }
+    let set = "UPDATE vector_models SET vec_table = ?2 WHERE id = ?1";
+    connection.execute(set, [id, &derived.table()])?;
+    Ok(true)
+}
+
 /// The model, if it has vectors here. A row that does not agree with itself is an error.
 pub(super) fn known(
     connection: &Connection,

@@ -1,0 +1,190 @@
+//! What a repair has done, in words: what was lost, what comes back by itself, and what to look at first.
+
+use heddle_wire::ipc::{KeptTable, RepairView};
+
+use super::text;
+
+/// What a table holds. Of tables that are not here nobody has heard, and nobody misses them: their name will do.
+const HOLDS: [(&str, &str); 29] = [
+    (
+        "outbox",
+        "messages and changes that were sent or wait to be sent",
+    ),
+    ("outbox_lost", "notes of what a broker has lost"),
+    ("outbox_attempt", "the tries of messages that wait"),
+    ("outbox_birth", "since when messages wait"),
+    ("inbox", "received messages"),
+    ("inbox_past", "ids of received messages of the past"),
+    ("inbox_session", "how far agents have read"),
+    ("inbox_receipt", "receipts of messages"),
+    ("inbox_hook", "hooks that were still to run"),
+    ("delivery", "how far the brokers have delivered"),
+    ("mesh", "meshes"),
+    ("agent", "agents"),
+    ("roster", "members of meshes"),
+    ("invite_key", "invitations"),
+    ("lamport_clock", "clocks of meshes"),
+    ("memory", "memories"),
+    ("state_kv", "values of state"),
+    ("applied_request", "idempotency keys of changes"),
+    ("task_op", "the history of tasks"),
+    ("tasks", "tasks"),
+    ("task_blocker", "what tasks wait for"),
+    ("task_claim_events", "the record of claims"),
+    ("task_lease", "leases of claims"),
+    ("warning", "warnings to agents"),
+    ("op_outbox", "changes that wait to be synced"),
+    ("op_inbox", "changes that came by sync"),
+    ("files", "shared files"),
+    ("vector_models", "models of vectors"),
+    ("vector_metadata", "texts of vectors"),
+];
+
+fn holds(table: &str) -> &str {
+    if table.starts_with("vectors_") {
+        return "vectors";
+    }
+    let found = HOLDS.iter().find(|(name, _)| *name == table);
+    found.map_or("notes of the daemon", |(_, holds)| holds)
+}
+
+pub(super) fn in_words(view: &RepairView) -> String {
+    if !view.repaired {
+        return "nothing is wrong with data.db; nothing was changed\n".to_owned();
+    }
+    let mut words = String::from("data.db was damaged; what could be read is in a fresh file\n");
+    let is_lost = |table: &&KeptTable| table.refused + table.gaps > 0;
+    let lost: Vec<&KeptTable> = view.tables.iter().filter(is_lost).collect();
+    for table in &lost {
+        words.push_str(&format!(
+            "  ! {} ({}): {} saved; {} could not be taken, {} stretches could not be read\n",
+            holds(&table.table),
+            table.table,
+            table.rows,
+            table.refused,
+            table.gaps
+        ));
+    }
+    if view.relisted {
+        words.push_str("  the list of tables could not be read; they were found by their places\n");
+    }
+    if view.meshes_made > 0 {
+        words.push_str(&format!(
+            "  {} meshes were lost and made again from what the other rows and config.toml say\n",
+            view.meshes_made
+        ));
+    }
+    tasks(view, &mut words);
+    if view.lost {
+        let names: Vec<&str> = lost.iter().map(|table| table.table.as_str()).collect();
+        consequences(&names, &mut words);
+    } else {
+        words.push_str("  no row was lost\n");
+    }
+    if let Some(damaged) = &view.damaged {
+        words.push_str(&format!(
+            "  the damaged file lies at {}\n",
+            text::printable(damaged)
+        ));
+    }
+    words.push_str("  next: heddle up\n");
+    words
+}
+
+fn tasks(view: &RepairView, words: &mut String) {
+    if view.tasks_restated > 0 {
+        words.push_str(&format!(
+            "  {} tasks lost steps of their history and stand as they stood, with the same holders and ends\n",
+            view.tasks_restated
+        ));
+    }
+    if view.tasks_from_log > 0 {
+        words.push_str(&format!(
+            "  {} tasks of shared meshes come back when the log of their mesh is read again\n",
+            view.tasks_from_log
+        ));
+    }
+    if view.tasks_dropped > 0 {
+        words.push_str(&format!(
+            "  ! {} tasks are gone, too little was left of them: {}\n",
+            view.tasks_dropped,
+            titles(&view.tasks_dropped_titles)
+        ));
+    }
+    if !view.tasks_stuck.is_empty() {
+        words.push_str(&format!(
+            "  ! these wait for a task that is lost; `heddle task cancel ID` and make them again: {}\n",
+            titles(&view.tasks_stuck)
+        ));
+    }
+}
+
+fn titles(titles: &[String]) -> String {
+    let shown: Vec<String> = titles
+        .iter()
+        .map(|title| format!("{:?}", text::printable(title)))
+        .collect();
+    shown.join(", ")
+}
+
+/// What follows from it; each is said where it is true.
+fn consequences(lost: &[&str], words: &mut String) {
+    words.push_str(
+        "  what comes back: unread messages that the broker still holds, and what the others of a shared mesh have (by sync)\n  what does not: rows named above that only this file had\n",
+    );
+    if lost.contains(&"outbox") {
+        words.push_str(
+            "  a message that had reached its broker is known there: sent again under the same id it arrives once; one that had not is lost: look with the receiver, and send it again under the same id\n",
+        );
+    }
+    if lost.contains(&"applied_request") {
+        words.push_str(
+            "  an idempotency key that was lost is free again: the same call under it may be done a second time; look first whether its change is there\n",
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(tables: &[&str]) -> RepairView {
+        let one = |table: &&str| KeptTable {
+            table: (*table).to_owned(),
+            rows: 3,
+            refused: 0,
+            gaps: 1,
+        };
+        RepairView {
+            repaired: true,
+            lost: !tables.is_empty(),
+            tables: tables.iter().map(one).collect(),
+            ..RepairView::default()
+        }
+    }
+
+    #[test]
+    fn a_lost_key_is_not_said_to_be_known_and_every_loss_has_words() {
+        let words = in_words(&view(&["applied_request", "state_kv"]));
+        assert!(words.contains("may be done a second time"), "{words}");
+        assert!(!words.contains("known"), "{words}");
+        assert!(words.contains("values of state (state_kv)"), "{words}");
+        let words = in_words(&view(&["outbox"]));
+        assert!(!words.contains("second time"), "{words}");
+        assert!(words.contains("had reached its broker is known"), "{words}");
+        assert!(in_words(&view(&[])).contains("no row was lost"));
+    }
+
+    #[test]
+    fn tasks_that_are_gone_are_named() {
+        let mut lost = view(&["task_op"]);
+        lost.tasks_dropped = 1;
+        lost.tasks_dropped_titles = vec!["write \u{1b}[31mit".to_owned()];
+        let words = in_words(&lost);
+        assert!(
+            words.contains("1 tasks are gone") && words.contains("write "),
+            "{words}"
+        );
+        assert!(!words.contains('\u{1b}'), "{words}");
+    }
+}

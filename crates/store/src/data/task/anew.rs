@@ -1,0 +1,166 @@
+//! After a salvage: everything that is folded from ops is written anew from those that are left.
+//!
+//! Where ops were lost, the row that was folded from them is all that is left of what they did. In a mesh of one's own
+//! nobody else has them, so the row is said once more as ops, and the task lives on as it stood. In a shared mesh the
+//! log has them, and must not hear of ops that were made up here: the row goes, and the log brings the task back.
+
+use std::collections::BTreeMap;
+
+use heddle_core::ids::{MeshId, OpId};
+use heddle_core::op::{DataOp, OpBody};
+use heddle_core::task::TaskId;
+use heddle_core::task::fold::{Task, TaskOp, fold_task};
+use rusqlite::{Connection, params};
+use ulid::Ulid;
+
+use super::fold::{FORGET_DERIVED, FORGET_LEASES, keep, write};
+use super::restate::restated;
+use super::row;
+use crate::error::StoreError;
+
+/// What became of the tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Refolded {
+    /// Ops whose bytes are no ops of their task any more.
+    pub(crate) bad_ops: u64,
+    /// Tasks of one's own meshes whose ops were lost, said once more as their rows said it.
+    pub(crate) restated: u64,
+    /// The titles of tasks of one's own meshes of which too little is left.
+    pub(crate) dropped: Vec<String>,
+    /// Tasks of shared meshes that the log has to bring.
+    pub(crate) from_log: u64,
+}
+
+type Key = ([u8; 16], [u8; 16]);
+
+const OPS: &str = "SELECT mesh_id, task_id, op_id, body FROM task_op";
+const DROP_OP: &str = "DELETE FROM task_op WHERE mesh_id = ?1 AND op_id = ?2";
+const ROWS: &str = "SELECT mesh_id, task_id, title FROM tasks ORDER BY place";
+
+/// A task as its row said it, while it could be read.
+struct Was {
+    key: Key,
+    title: String,
+    task: Option<Task>,
+}
+
+/// `has_lost_ops`: rows of `task_op` may be missing, so that a row of `tasks` knows more than they. `is_own` says
+/// whether nobody else is in a mesh.
+pub(crate) fn fold_anew(
+    connection: &Connection,
+    has_lost_ops: bool,
+    is_own: impl Fn(MeshId) -> bool,
+) -> Result<Refolded, StoreError> {
+    let mut told = Refolded::default();
+    let (mut known, bad) = ops(connection)?;
+    for (mesh, op) in &bad {
+        connection.execute(DROP_OP, params![mesh, op])?;
+    }
+    told.bad_ops = bad.len() as u64;
+    let has_lost = has_lost_ops || told.bad_ops > 0;
+    let rows = rows(connection)?;
+    connection.execute_batch(FORGET_DERIVED)?;
+    let mut all = Vec::with_capacity(rows.len());
+    for was in rows {
+        let mut ops = known.remove(&was.key).unwrap_or_default();
+        // Where every op is here the row says nothing new, and may be what was damaged.
+        if has_lost {
+            say_again(connection, &was, &mut ops, &is_own, &mut told)?;
+        }
+        all.push((was.key, ops));
+    }
+    // Those whose rows were lost.
+    all.extend(known);
+    for (key, ops) in all {
+        let (mesh, id) = ids(key);
+        if let Some(task) = fold_task(&ops) {
+            write(connection, mesh, id, &task)?;
+        }
+    }
+    connection.execute(FORGET_LEASES, [])?;
+    Ok(told)
+}
+
+fn say_again(
+    connection: &Connection,
+    was: &Was,
+    ops: &mut Vec<TaskOp>,
+    is_own: impl Fn(MeshId) -> bool,
+    told: &mut Refolded,
+) -> Result<(), StoreError> {
+    let (mesh, id) = ids(was.key);
+    let is_born = fold_task(ops).is_some();
+    if !is_own(mesh) {
+        told.from_log += u64::from(!is_born);
+        return Ok(());
+    }
+    let made = was.task.as_ref().and_then(|task| restated(id, task, ops));
+    match made {
+        None if !is_born => told.dropped.push(was.title.clone()),
+        None => {}
+        Some(made) => {
+            told.restated += u64::from(!made.is_empty());
+            for op in made {
+                keep(connection, mesh, id, &op)?;
+                ops.extend(step_of(op, id));
+            }
+        }
+    }
+    Ok(())
+}
+
+type Known = BTreeMap<Key, Vec<TaskOp>>;
+
+/// Every op by its task, and those that are none.
+fn ops(connection: &Connection) -> Result<(Known, Vec<Key>), StoreError> {
+    let (mut known, mut bad) = (Known::new(), Vec::new());
+    let mut statement = connection.prepare(OPS)?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (mesh, task, op): ([u8; 16], [u8; 16], [u8; 16]) =
+            (row.get(0)?, row.get(1)?, row.get(2)?);
+        let body: Vec<u8> = row.get(3)?;
+        let parsed = DataOp::parse(&body).ok();
+        let fitting = parsed.filter(|parsed| parsed.stamp.op == OpId::from_bytes(op));
+        match fitting.and_then(|parsed| step_of(parsed, OpId::from_bytes(task))) {
+            Some(step) => known.entry((mesh, task)).or_default().push(step),
+            None => bad.push((mesh, op)),
+        }
+    }
+    Ok((known, bad))
+}
+
+fn step_of(op: DataOp, task: TaskId) -> Option<TaskOp> {
+    match op.body {
+        OpBody::Task(change) if change.task == task => Some(TaskOp {
+            stamp: op.stamp,
+            at: op.at,
+            step: change.step,
+        }),
+        _ => None,
+    }
+}
+
+fn rows(connection: &Connection) -> Result<Vec<Was>, StoreError> {
+    let mut statement = connection.prepare(ROWS)?;
+    let found = statement.query_map([], |row| {
+        Ok(((row.get(0)?, row.get(1)?), row.get::<_, String>(2)?))
+    })?;
+    let mut rows = Vec::new();
+    for row in found {
+        let (key, title) = row?;
+        let (mesh, id) = ids(key);
+        // A row that cannot be read back is no word of anybody.
+        let task = row::one(connection, mesh, id).ok().flatten();
+        rows.push(Was {
+            key,
+            title,
+            task: task.map(|row| row.task),
+        });
+    }
+    Ok(rows)
+}
+
+fn ids((mesh, task): Key) -> (MeshId, TaskId) {
+    (MeshId(Ulid::from_bytes(mesh)), OpId::from_bytes(task))
+}

@@ -1,0 +1,97 @@
+//! Tasks are folded anew from the ops that came over: what was folded from others, or is damaged, does not count (C7).
+
+use std::collections::BTreeSet;
+
+use heddle_core::ids::MeshId;
+use rusqlite::Connection;
+use ulid::Ulid;
+
+use super::Kept;
+use super::after::has_column;
+use crate::backup::{BackupError, has_table};
+use crate::data::{Refolded, fold_tasks_anew};
+
+const OPS: &str = "task_op";
+/// What is folded from the ops.
+const FOLDED: [&str; 3] = ["tasks", "task_blocker", "task_claim_events"];
+/// Titles that are named.
+const NAMED_MAX: usize = 20;
+const STUCK: &str = "
+    SELECT title FROM tasks JOIN mesh USING (mesh_id)
+    WHERE kind = 'personal' AND status = 'open' AND EXISTS (
+        SELECT 1 FROM task_blocker AS edge
+        WHERE edge.mesh_id = tasks.mesh_id AND edge.task_id = tasks.task_id AND NOT EXISTS (
+            SELECT 1 FROM tasks AS other
+            WHERE other.mesh_id = edge.mesh_id AND other.task_id = edge.blocked_by))
+    ORDER BY tasks.task_id LIMIT ?1";
+
+/// What became of the tasks.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RepairedTasks {
+    /// Their history was lost; they stand as they stood.
+    pub restated: u64,
+    /// Too little was left of them: how many, and the titles of the first.
+    pub dropped: u64,
+    pub dropped_titles: Vec<String>,
+    /// Tasks of shared meshes that the log has to bring.
+    pub from_log: u64,
+    /// Titles of tasks that wait for one that is lost.
+    pub stuck: Vec<String>,
+}
+
+pub(super) fn fold(new: &Connection, kept: &mut [Kept]) -> Result<RepairedTasks, BackupError> {
+    if !has_table(new, OPS)? {
+        return Ok(RepairedTasks::default());
+    }
+    let has_kinds = has_column(new, "mesh", "kind")?;
+    let own = own_meshes(new, has_kinds)?;
+    let has_lost = kept
+        .iter()
+        .any(|kept| kept.table == OPS && !kept.is_whole());
+    let told: Refolded = fold_tasks_anew(new, has_lost, |mesh| own.contains(&mesh))
+        .map_err(|error| BackupError::Prepare(error.to_string()))?;
+    if let Some(ops) = kept.iter_mut().find(|kept| kept.table == OPS) {
+        ops.rows = ops.rows.saturating_sub(told.bad_ops);
+        ops.refused += told.bad_ops;
+    }
+    // What is folded from ops that are all here is all here.
+    if !has_lost && told.bad_ops == 0 {
+        for kept in kept
+            .iter_mut()
+            .filter(|kept| FOLDED.contains(&kept.table.as_str()))
+        {
+            let count = format!("SELECT count(*) FROM {}", kept.table);
+            kept.rows = new
+                .query_row(&count, [], |row| row.get::<_, u32>(0))?
+                .into();
+            (kept.refused, kept.gaps) = (0, 0);
+        }
+    }
+    Ok(RepairedTasks {
+        restated: told.restated,
+        dropped: told.dropped.len() as u64,
+        from_log: told.from_log,
+        stuck: if has_kinds { stuck(new)? } else { Vec::new() },
+        dropped_titles: told.dropped.into_iter().take(NAMED_MAX).collect(),
+    })
+}
+
+/// Those that nobody else is in. Before there were shared ones, all of them.
+fn own_meshes(new: &Connection, has_kinds: bool) -> rusqlite::Result<BTreeSet<MeshId>> {
+    let only = if has_kinds {
+        " WHERE kind = 'personal'"
+    } else {
+        ""
+    };
+    let mut statement = new.prepare(&format!("SELECT mesh_id FROM mesh{only}"))?;
+    let rows = statement.query_map([], |row| row.get(0))?;
+    rows.map(|row| Ok(MeshId(Ulid::from_bytes(row?)))).collect()
+}
+
+fn stuck(new: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut statement = new.prepare(STUCK)?;
+    let rows = statement.query_map([i64::try_from(NAMED_MAX).unwrap_or(i64::MAX)], |row| {
+        row.get(0)
+    })?;
+    rows.collect()
+}

@@ -1,0 +1,149 @@
+//! What a repair makes of tasks whose ops, rows or bytes were lost.
+
+use heddle_core::names::{MemberName, MeshName};
+use heddle_core::task::{TaskId, TaskStatus};
+use heddle_store::{RepairHints, Repaired, TaskWhich, TaskWish, repair};
+
+use crate::fixture::{Fixture, NOW, open};
+use crate::park::damage;
+use crate::tasks::{claim, fresh, lost};
+
+const HOME: &str = "home";
+
+fn mend(fixture: &Fixture) -> Repaired {
+    let hints = RepairHints {
+        elsewhere: Vec::new(),
+        home: MeshName::parse(HOME).unwrap(),
+        person: MemberName::parse("tester").unwrap(),
+    };
+    let repaired = repair(&fixture.path(), &fixture.blobs(), &hints, NOW).unwrap();
+    repaired.expect("it was damaged")
+}
+
+/// A home with a task of every status; more of them than fit a page.
+async fn with_tasks() -> (Fixture, [TaskId; 4]) {
+    let fixture = Fixture::new().with_mesh().await;
+    for number in 0..60 {
+        fixture.add(&format!("task {number}"), &[]).await;
+    }
+    let open = fixture.add("open", &[]).await;
+    let done = fixture.add("done", &[]).await;
+    let held = fixture.add("held", &[done]).await;
+    let behind = fixture.add("behind", &[open]).await;
+    fresh(fixture.step("worker", "c1", done, claim()).await);
+    let wish = TaskWish::Complete { fence: None };
+    fresh(fixture.step("worker", "d1", done, wish).await);
+    fresh(fixture.step("worker", "c2", held, claim()).await);
+    (fixture, [open, done, held, behind])
+}
+
+fn again(mut fixture: Fixture) -> Fixture {
+    fixture.store = open(&fixture.path()).unwrap();
+    fixture
+}
+
+/// Whoever held or finished a task did; nobody else holds what is held, and what is open is claimed once.
+async fn assert_alive(fixture: &Fixture, [open, done, held, behind]: [TaskId; 4]) {
+    let status = |row: heddle_store::TaskRow| row.task.status;
+    assert_eq!(fixture.listed(TaskWhich::All).await.len(), 64);
+    assert_eq!(status(fixture.row(done).await), TaskStatus::Completed);
+    assert_eq!(status(fixture.row(held).await), TaskStatus::Claimed);
+    assert_eq!(fixture.row(behind).await.waits_for, 1);
+    let row = lost(fixture.step("other", "o1", held, claim()).await);
+    assert!(row.task.claim.unwrap().by.as_str().ends_with("/worker"));
+    lost(fixture.step("other", "o2", done, claim()).await);
+    fresh(fixture.step("worker", "c3", open, claim()).await);
+    lost(fixture.step("other", "o3", open, claim()).await);
+    let wish = TaskWish::Complete { fence: None };
+    fresh(fixture.step("worker", "d3", open, wish.clone()).await);
+    assert_eq!(status(fixture.row(open).await), TaskStatus::Completed);
+    assert_eq!(fixture.row(behind).await.waits_for, 0);
+    fresh(fixture.step("worker", "d2", held, wish).await);
+    assert_eq!(status(fixture.row(held).await), TaskStatus::Completed);
+}
+
+#[tokio::test]
+async fn lf_39_tasks_whose_ops_are_lost_stand_as_they_stood() {
+    let (fixture, tasks) = with_tasks().await;
+    fixture.store.stop();
+    damage(&fixture.path(), "task_op");
+    let told = mend(&fixture);
+    assert_eq!(
+        (told.tasks.restated, told.tasks.dropped),
+        (64, 0),
+        "{told:?}"
+    );
+    let fixture = again(fixture);
+    assert_alive(&fixture, tasks).await;
+}
+
+#[tokio::test]
+async fn lf_39_tasks_whose_rows_are_lost_are_folded_from_their_ops() {
+    let (fixture, tasks) = with_tasks().await;
+    let dumps = |fixture: &Fixture| {
+        let of = |table| fixture.dump(table);
+        ["task_op", "task_blocker", "task_claim_events", "warning"].map(of)
+    };
+    let before = dumps(&fixture);
+    let rows = "SELECT group_concat(hex(task_id) || status || title || lamport, '|') FROM
+        (SELECT * FROM tasks ORDER BY task_id)";
+    let rows = |fixture: &Fixture| {
+        fixture
+            .raw()
+            .query_row(rows, [], |row| row.get::<_, String>(0))
+    };
+    let rows_before = rows(&fixture).unwrap();
+    fixture.store.stop();
+    for table in ["tasks", "task_blocker", "task_claim_events"] {
+        damage(&fixture.path(), table);
+    }
+    let told = mend(&fixture);
+    let has_lost: Vec<_> = told.tables.iter().filter(|kept| !kept.is_whole()).collect();
+    assert!(has_lost.is_empty(), "{has_lost:?}");
+    assert_eq!(dumps(&fixture), before);
+    assert_eq!(rows(&fixture).unwrap(), rows_before);
+    let fixture = again(fixture);
+    assert_alive(&fixture, tasks).await;
+}
+
+#[tokio::test]
+async fn lf_39_an_op_whose_bytes_are_none_does_not_come_over() {
+    let (fixture, tasks) = with_tasks().await;
+    fixture.store.stop();
+    let raw = fixture.raw();
+    let change = "UPDATE task_op SET body = CAST(x'7b00' || body AS BLOB) WHERE task_id = ?1";
+    for task in [tasks[0], tasks[2]] {
+        raw.execute(change, [task.to_bytes()]).unwrap();
+    }
+    drop(raw);
+    damage(&fixture.path(), "tasks_by_status");
+    let told = mend(&fixture);
+    let ops = told.tables.iter().find(|kept| kept.table == "task_op");
+    assert_eq!(ops.unwrap().refused, 3, "{told:?}");
+    assert_eq!(told.tasks.restated, 2, "{told:?}");
+    let fixture = again(fixture);
+    assert_alive(&fixture, tasks).await;
+}
+
+/// The log of a shared mesh has the ops; what is made up here would part the homes for ever.
+#[tokio::test]
+async fn lf_39_tasks_of_a_shared_mesh_whose_ops_are_lost_wait_for_the_log() {
+    let (fixture, _) = with_tasks().await;
+    fixture.store.stop();
+    let raw = fixture.raw();
+    raw.execute("UPDATE mesh SET kind = 'shared_owner', log_seq = 5", [])
+        .unwrap();
+    drop(raw);
+    damage(&fixture.path(), "task_op");
+    let told = mend(&fixture);
+    assert_eq!(
+        (told.tasks.restated, told.tasks.from_log),
+        (0, 64),
+        "{told:?}"
+    );
+    let fixture = again(fixture);
+    assert_eq!(fixture.listed(TaskWhich::All).await.len(), 0);
+    let seq = "SELECT log_seq FROM mesh";
+    let seq = fixture.raw().query_row(seq, [], |row| row.get::<_, i64>(0));
+    assert_eq!(seq.unwrap(), 0);
+}
