@@ -68,8 +68,9 @@ pub use repair::{Kept, MeshHint, RepairHints, Repaired, repair};
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{
-    AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
-    ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
+    AppliedOps, BegunPublish, Dropped, DueOp, KeptBy, KeptCursor, KeptLook, LostPlaces, MeshKind,
+    NewOp, OpSettle, Publish, ReceivedOps, ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep,
+    SyncFigures, SyncHead, TakenBack,
 };
 pub use unclean::{Outlook, is_bare, outlook};
 pub use undo::{Undone, undo_step};
