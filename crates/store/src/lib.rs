@@ -12,6 +12,7 @@ mod blobs;
 mod carry;
 mod cells;
 mod checkup;
+mod compact;
 mod data;
 mod effects_used;
 mod error;
@@ -39,6 +40,7 @@ pub use backup::{
 };
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, Partial};
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
+pub use compact::{Compacted, compact_database};
 pub use data::{
     Applied, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind, FileRow,
     HeldTask, KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
