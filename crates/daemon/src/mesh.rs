@@ -168,6 +168,17 @@ impl MeshState {
         self.connector()?.reach()
     }
 
+    /// Changes of others that are here and no more in the log.
+    pub(crate) fn kept_in_words(&self) -> Option<String> {
+        let count = self.sync.kept().of_others;
+        (count > 0).then(|| {
+            format!(
+                "{count} changes that others made and this home has are not in the log of mesh {name} since its broker was put back from an older copy; those whose homes still have them come by themselves, the others `heddle mesh give-back --out FILE --mesh {name}` gives back",
+                name = self.mesh.name
+            )
+        })
+    }
+
     /// What keeps others from reaching it.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.connector()?.trouble()

@@ -137,6 +137,7 @@ impl Shared {
                     mesh.mesh.name
                 ));
             }
+            degraded.extend(mesh.kept_in_words());
             degraded.extend(mesh.trouble());
             if let Some(why) = mesh.out_of_reach() {
                 degraded.push(why);

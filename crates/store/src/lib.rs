@@ -12,6 +12,7 @@ mod blobs;
 mod carry;
 mod cells;
 mod checkup;
+mod compact;
 mod data;
 mod effects_used;
 mod error;
@@ -40,6 +41,7 @@ pub use backup::{
 };
 pub use blobs::{BlobError, BlobReader, Blobs, Hold, Incoming, Landed, Landing, Partial};
 pub use checkup::{Checkup, MeshCheck, check_up, problem_in};
+pub use compact::{Compacted, compact_database};
 pub use data::{
     Applied, ChangeKey, ClockRow, DataStory, DumpPage, FileBytes, FileFilter, FileFind, FileRow,
     HeldTask, KnownChange, Loss, LossKind, LossSide, MemoryFilter, MemoryMatch, MemoryRow, Merged,
@@ -69,8 +71,9 @@ pub use repair::{Kept, MeshHint, RepairHints, Repaired, RepairedTasks, repair};
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{
-    AppliedOps, BegunPublish, Dropped, DueOp, MeshKind, NewOp, OpSettle, Publish, ReceivedOps,
-    ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep, SyncFigures, SyncHead,
+    AppliedOps, BegunPublish, Dropped, DueOp, KeptBy, KeptCursor, KeptLook, LostPlaces, MeshKind,
+    NewOp, OpSettle, Publish, ReceivedOps, ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep,
+    SyncFigures, SyncHead, TakenBack,
 };
 pub use unclean::{Outlook, is_bare, outlook};
 pub use undo::{Undone, undo_step};

@@ -11,6 +11,7 @@ use std::time::Duration;
 use heddle_core::clock::Clock;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::membership::MemberKey;
+use heddle_core::names::MeshName;
 use heddle_store::{BegunPublish, Mesh, MeshKind, Store};
 use heddle_wire::broker::{
     RegisterMeshAnswer, RegisterMeshBody, RegisterOwner, RegisterTopic, ReplyResult, Request,
@@ -39,20 +40,20 @@ pub(crate) struct Destination {
     pub(crate) token_file: Option<PathBuf>,
 }
 
-/// Moves the mesh; false if it is there already.
+/// Moves the mesh; what its new broker calls it, or none if it is there already.
 pub(crate) async fn publish_to(
     shared: &Shared,
     home: &Path,
     mesh: &MeshState,
     to: Destination,
-) -> Result<bool, Problem> {
+) -> Result<Option<MeshName>, Problem> {
     claim::check_url(&to.url)?;
     let _one = shared.joining.lock().await;
     let connector = mesh.connector().ok_or_else(|| not_ours(mesh))?;
     if !connector.hosts() {
         let there = UrlConnector::new(&to.url).label();
         return if connector.label() == there {
-            Ok(false)
+            Ok(None)
         } else {
             Err(not_ours(mesh))
         };
@@ -81,7 +82,7 @@ pub(crate) async fn publish_to(
             mesh.move_to(connector, answer.server_id);
             drop(held);
             tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker(), "the mesh has moved");
-            return Ok(true);
+            return Ok(Some(answer.slug));
         }
         drop(held);
         let _ = tokio::time::timeout(BETWEEN, mesh.wait_connected()).await;

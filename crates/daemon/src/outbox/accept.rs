@@ -61,7 +61,7 @@ pub(crate) async fn accept(
         Accepted::Inserted { .. } => {
             ACCEPTED.increment(1);
             mesh.drain.notify_one();
-            Ok(queued(&id, fingerprint, SendStatus::Queued))
+            Ok(queued(&id, fingerprint, SendStatus::Queued, None))
         }
         Accepted::Known {
             decision,
@@ -145,11 +145,16 @@ pub(crate) fn new_row(shared: &Shared, request: &SendRequest, sealed: Sealed) ->
     }
 }
 
-fn queued(id: &ClientMessageId, fingerprint: Fingerprint, status: SendStatus) -> Answer {
+fn queued(
+    id: &ClientMessageId,
+    fingerprint: Fingerprint,
+    status: SendStatus,
+    duplicate: Option<bool>,
+) -> Answer {
     Answer::Accepted(SendAnswer {
         client_message_id: id.to_string(),
         status: Some(status),
-        duplicate: None,
+        duplicate,
         request_fingerprint: fingerprint.to_hex(),
         broker_message_id: None,
         history_id: None,
@@ -166,11 +171,13 @@ fn known(verdict: IpcVerdict, row: &OutboxRow, presented: Fingerprint) -> Result
             &row.client_message_id,
             presented,
             SendStatus::Queued,
+            Some(true),
         )),
         IpcVerdict::Inflight => Ok(queued(
             &row.client_message_id,
             presented,
             SendStatus::Inflight,
+            Some(true),
         )),
         IpcVerdict::Duplicate => Ok(Answer::Duplicate(SendAnswer {
             client_message_id: row.client_message_id.to_string(),

@@ -5,6 +5,7 @@
 //! log, sends again what a broker has lost, and sends what is new. Decisions are `core::sync`'s.
 
 mod apply;
+mod kept;
 mod publish;
 mod pull;
 mod push;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use heddle_core::backoff::backoff;
 use heddle_core::limits::{SYNC_ACTIVE_TICK, SYNC_IDLE_TICK, SYNC_QUIET};
 use heddle_core::sync::{SyncState, Tick, next_state};
-use heddle_store::{StoreError, SyncHead};
+use heddle_store::{LostPlaces, StoreError, SyncHead};
 use tokio::sync::Notify;
 
 use crate::link::Live;
@@ -35,6 +36,15 @@ pub(crate) struct Sync {
     /// The connection was made or lost. It ends even a wait for a broker that wants nothing.
     linked: Notify,
     view: Mutex<View>,
+    kept: Mutex<Kept>,
+}
+
+/// What this home keeps and the log has lost.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
+    pub(crate) lost: LostPlaces,
+    /// Rows of others at those places.
+    pub(crate) of_others: u64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -64,6 +74,19 @@ impl Sync {
 
     pub(crate) fn view(&self) -> View {
         lock(&self.view).clone()
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        lock(&self.kept).clone()
+    }
+
+    /// A person has said that it is well as it is.
+    pub(crate) fn forget_kept(&self) {
+        lock(&self.kept).of_others = 0;
+    }
+
+    fn set_kept(&self, kept: Kept) {
+        *lock(&self.kept) = kept;
     }
 
     fn set_view(&self, view: View) {
@@ -119,6 +142,7 @@ struct Loop {
     active_at: Duration,
     /// The log was read from its beginning since it last had a gap.
     has_reread: bool,
+    kept: kept::Look,
 }
 
 impl Loop {
@@ -128,6 +152,7 @@ impl Loop {
             failures: 0,
             active_at: shared.clock.mono(),
             has_reread: false,
+            kept: kept::Look::default(),
         }
     }
 
@@ -206,6 +231,10 @@ impl Loop {
             Exchange::Later(why) => return Ok(Exchange::Later(why)),
         };
         if let Exchange::Later(why) = replay::run(shared, mesh, live).await? {
+            return Ok(Exchange::Later(why));
+        }
+        self.kept.heard |= something;
+        if let Exchange::Later(why) = kept::run(shared, mesh, live, &mut self.kept).await? {
             return Ok(Exchange::Later(why));
         }
         // While a publish is uploaded its ops, and those behind them, are not sent one by one.

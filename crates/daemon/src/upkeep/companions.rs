@@ -15,6 +15,8 @@ use crate::config::Config;
 /// The folder beside the backup's file.
 const FOLDER: &str = ".home";
 const DRAFT: &str = ".part";
+/// In a folder whose backup has no name yet; whoever makes it holds its lock.
+const UNFINISHED: &str = ".unfinished";
 const BROKER: &str = "broker.db";
 const KEYS: &str = "keys";
 /// Plain files of a home that are worth keeping. Tokens are minted anew, and which effects have happened must
@@ -35,9 +37,17 @@ pub(crate) struct Taken {
     pub(crate) with: Vec<String>,
     pub(crate) left_out: Vec<String>,
     folder: PathBuf,
+    /// Locked for as long as the backup is being made.
+    mark: Option<File>,
 }
 
 impl Taken {
+    /// The backup has its name: the folder belongs to it.
+    pub(crate) fn finish(&mut self) {
+        let _ = fs::remove_file(self.folder.join(UNFINISHED));
+        self.mark = None;
+    }
+
     /// For a backup that did not come about.
     pub(crate) fn undo(&self) {
         let _ = fs::remove_dir_all(&self.folder);
@@ -59,6 +69,9 @@ fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupEr
 pub(crate) fn take(home: &Path, file: &Path) -> Result<Taken, BackupError> {
     let folder = beside(file, FOLDER);
     let draft = beside(&folder, DRAFT);
+    for left in [&folder, &draft] {
+        clear(left)?;
+    }
     if folder.symlink_metadata().is_ok() {
         return Err(BackupError::Exists { path: folder });
     }
@@ -73,6 +86,7 @@ pub(crate) fn take(home: &Path, file: &Path) -> Result<Taken, BackupError> {
         }
         Err(error) => return Err(failed("made", &draft)(error)),
     }
+    taken.mark = Some(mark(&draft)?);
     let filled = fill(home, &draft, &mut taken).and_then(|()| {
         fs::rename(&draft, &folder).map_err(failed("named", &folder))?;
         folder.clone_into(&mut taken.folder);
@@ -82,6 +96,28 @@ pub(crate) fn take(home: &Path, file: &Path) -> Result<Taken, BackupError> {
         taken.undo();
     }
     filled.map(|()| taken)
+}
+
+fn mark(draft: &Path) -> Result<File, BackupError> {
+    let path = draft.join(UNFINISHED);
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create_new(true).mode(0o600).open(&path);
+    let mark = made.map_err(failed("made", &path))?;
+    mark.try_lock()
+        .map_err(|error| failed("locked", &path)(error.into()))?;
+    Ok(mark)
+}
+
+/// Takes away what a backup left that was killed. What carries no mark is not ours, and what is locked is being made.
+fn clear(folder: &Path) -> Result<(), BackupError> {
+    let Ok(mark) = File::open(folder.join(UNFINISHED)) else {
+        return Ok(());
+    };
+    if mark.try_lock().is_err() {
+        let path = folder.to_owned();
+        return Err(BackupError::Unfinished { path });
+    }
+    fs::remove_dir_all(folder).map_err(failed("removed", folder))
 }
 
 fn fill(home: &Path, draft: &Path, taken: &mut Taken) -> Result<(), BackupError> {
@@ -138,6 +174,7 @@ pub(crate) fn put_back(home: &Path, file: &Path) -> Result<Vec<String>, BackupEr
     let mut names: Vec<PathBuf> = entries
         .flatten()
         .map(|entry| entry.file_name().into())
+        .filter(|name: &PathBuf| name != Path::new(UNFINISHED))
         .collect();
     names.sort();
     for name in names {

@@ -14,7 +14,10 @@ use std::path::{Path, PathBuf};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{MemberName, MeshName, NameError};
-use heddle_store::{BackedUp, BackupError, Blobs, MeshHint, RepairHints, Repaired, Restored};
+use heddle_store::{
+    BackedUp, BackupError, Blobs, Compacted, MeshHint, RepairHints, Repaired, Restored,
+    compact_database,
+};
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
 pub(crate) use brokers::SETTINGS_NEXT;
@@ -46,14 +49,24 @@ pub(crate) fn back_up_home(
         let path = to.to_owned();
         return Err(BackupError::Exists { path });
     }
-    let taken = companions::take(home, to)?;
+    let mut taken = companions::take(home, to)?;
     match heddle_store::back_up(&home.join("data.db"), blobs, to) {
-        Ok(made) => Ok(backup_view(made, taken)),
+        Ok(made) => {
+            taken.finish();
+            Ok(backup_view(made, taken))
+        }
         Err(error) => {
             taken.undo();
             Err(error)
         }
     }
+}
+
+/// The files of a home in which nothing runs, written anew without the room of what was deleted.
+pub fn compact(home: &Home) -> Result<Vec<Compacted>, BackupError> {
+    let files = ["data.db", "broker.db"].map(|name| home.path().join(name));
+    let there = files.iter().filter(|path| path.exists());
+    there.map(|path| compact_database(path)).collect()
 }
 
 /// Puts a copy back; the present file is kept beside it.

@@ -91,7 +91,7 @@ impl Context {
             return ui::json(value);
         }
         ui::text(&text(value))?;
-        tell_warnings(value);
+        self.tell_warnings(value);
         Ok(())
     }
 
@@ -105,19 +105,20 @@ impl Context {
             return ui::json(view);
         }
         ui::value(&text(view))?;
-        tell_warnings(view);
+        self.tell_warnings(view);
         Ok(())
     }
-}
 
-fn tell_warnings<T: Serialize>(value: &T) {
-    for warning in warnings(value) {
-        ui::note(&warning);
+    fn tell_warnings<T: Serialize>(&self, value: &T) {
+        for (message, next) in warnings(value) {
+            let next = self.spelled_in(&next);
+            ui::note(&format!("warning: {message}\n  next: {next}"));
+        }
     }
 }
 
 /// What an answer has to tell beside what was asked: told once, so every verb must show it.
-fn warnings<T: Serialize>(value: &T) -> Vec<String> {
+fn warnings<T: Serialize>(value: &T) -> Vec<(String, String)> {
     let value = serde_json::to_value(value).unwrap_or_default();
     let list = value.get("warnings").and_then(|list| list.as_array());
     let words = |warning: &serde_json::Value, name: &str| {
@@ -126,11 +127,8 @@ fn warnings<T: Serialize>(value: &T) -> Vec<String> {
     };
     // Those that are plain words were shown by the verb itself.
     let told = list.into_iter().flatten().filter(|one| one.is_object());
-    let lines = told.map(|warning| {
-        let (message, next) = (words(warning, "message"), words(warning, "next"));
-        format!("warning: {message}\n  next: {next}")
-    });
-    lines.collect()
+    let told = told.map(|warning| (words(warning, "message"), words(warning, "next")));
+    told.collect()
 }
 
 impl Context {

@@ -77,10 +77,10 @@ impl From<ClientError> for CliError {
             ClientError::Foreign { .. } => Self::new(exit::REFUSED, message)
                 .next("Remove the socket if it is not yours, or choose another HEDDLE_HOME."),
             ClientError::Silent => Self::new(exit::UNREACHABLE, message).next(
-                "It may be stopped or overloaded; `heddle status` says which process it is. With the same --id a retry is safe.",
+                "It may be stopped or overloaded; `heddle status` says which process it is. Of a command with --id, a retry under the same one is safe.",
             ),
             ClientError::Broken(_) => Self::new(exit::UNREACHABLE, message)
-                .next("Try again; with the same --id it is safe whatever happened."),
+                .next("Try again; of a command with --id, the same one makes it safe whatever happened."),
             ClientError::Protocol(_) => Self::new(exit::FAILED, message)
                 .next("Restart the daemon with this version: `heddle down`, then `heddle up`."),
             ClientError::Problem(problem) => Self {

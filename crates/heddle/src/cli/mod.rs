@@ -1,6 +1,7 @@
 //! The command line: one verb, one file; every verb with `--json`.
 
 pub mod commands;
+mod compact;
 mod context;
 mod error;
 mod limit;

@@ -93,7 +93,7 @@ fn absolute(path: &Path) -> Result<PathBuf, CliError> {
     })
 }
 
-fn refused(error: BackupError) -> CliError {
+pub(super) fn refused(error: BackupError) -> CliError {
     let message = error.to_string();
     let (code, next) = match error {
         BackupError::Exists { .. } | BackupError::Unfinished { .. } => {

@@ -30,6 +30,37 @@ impl From<ClientError> for ToolError {
 
 pub(super) type Done = Result<Value, ToolError>;
 
+/// Commands of our words, and the tools that do the same.
+const TOOLS: [(&str, &str); 9] = [
+    ("heddle task claim", "claim_task"),
+    ("heddle task ready", "list_tasks"),
+    ("heddle task show", "list_tasks"),
+    ("heddle task list", "list_tasks"),
+    ("heddle task done", "complete_task"),
+    ("heddle task release", "release_task"),
+    ("heddle task add", "create_task"),
+    ("heddle inbox", "check_messages"),
+    ("heddle peers", "list_peers"),
+];
+
+/// What to do next, for somebody who has tools and no shell: a command that a tool stands for becomes its name.
+fn in_tools(text: &str) -> String {
+    let parts = text.split('`').enumerate().map(|(place, part)| {
+        let mut tools = TOOLS.iter().filter(|_| place % 2 == 1);
+        let tool = tools.find(|(command, _)| part.starts_with(command));
+        tool.map_or(part, |(_, tool)| tool)
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+fn next_in_tools(value: &mut Value) {
+    if let Some(next) = value.get_mut("next")
+        && let Some(text) = next.as_str()
+    {
+        *next = json!(in_tools(text));
+    }
+}
+
 pub(super) fn success(mut data: Value, mut warnings: Vec<Value>) -> String {
     // What the daemon has to tell this agent rides on its answers; it belongs beside the data.
     let told = data
@@ -38,6 +69,7 @@ pub(super) fn success(mut data: Value, mut warnings: Vec<Value>) -> String {
     if let Some(Value::Array(told)) = told {
         warnings.splice(0..0, told);
     }
+    warnings.iter_mut().for_each(next_in_tools);
     let mut answer = Map::new();
     answer.insert("ok".to_owned(), json!(true));
     answer.insert("data".to_owned(), data);
@@ -57,6 +89,7 @@ pub(super) fn failure(error: &ToolError) -> String {
         }),
         ToolError::Client(ClientError::Problem(problem)) => {
             let mut answer = serde_json::to_value(problem).unwrap_or_default();
+            next_in_tools(&mut answer);
             if let Some(answer) = answer.as_object_mut() {
                 for noise in ["type", "title", "status"] {
                     answer.remove(noise);
@@ -100,6 +133,20 @@ mod tests {
         let answer = success(json!({"n": 1, "warnings": ["a"]}), vec![json!("b")]);
         assert_eq!(answer, r#"{"data":{"n":1},"ok":true,"warnings":["a","b"]}"#);
         assert_eq!(success(json!([1]), vec![]), r#"{"data":[1],"ok":true}"#);
+    }
+
+    #[test]
+    fn what_to_do_next_names_tools_where_there_are_some() {
+        let next = in_tools(
+            "Claim it again with `heddle task claim 01 --lease 2h`; `heddle up` starts one.",
+        );
+        assert_eq!(
+            next,
+            "Claim it again with `claim_task`; `heddle up` starts one."
+        );
+        let told = json!({"next": "`heddle task ready` shows what else can be begun."});
+        let answer = success(json!({}), vec![told]);
+        assert!(answer.contains("`list_tasks` shows"), "{answer}");
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub(crate) struct Named {
 pub fn back_up(data: &Path, blobs: &Blobs, to: &Path) -> Result<BackedUp, BackupError> {
     let to = std::path::absolute(to).map_err(BackupError::io("named", to))?;
     let folder = with_suffix(&to, BLOBS);
+    if to.symlink_metadata().is_err() {
+        clear(&to, &folder)?;
+    }
     for path in [&to, &folder] {
         if path.symlink_metadata().is_ok() {
             return Err(BackupError::Exists { path: path.clone() });
@@ -100,15 +103,50 @@ pub fn back_up(data: &Path, blobs: &Blobs, to: &Path) -> Result<BackedUp, Backup
     })
 }
 
+/// Takes away what a backup left that was killed: its draft is there from its first step to its last. What is no draft
+/// of ours stays, and what is locked is being made.
+fn clear(to: &Path, folder: &Path) -> Result<(), BackupError> {
+    let path = with_suffix(to, DRAFT);
+    let Ok(mut draft) = File::open(&path) else {
+        return Ok(());
+    };
+    let mut head = Vec::new();
+    let read = Read::by_ref(&mut draft).take(16).read_to_end(&mut head);
+    read.map_err(BackupError::io("read", &path))?;
+    let is_ours = head.is_empty() || head == *b"SQLite format 3\0";
+    if !is_ours || draft.try_lock().is_err() {
+        return Err(BackupError::Unfinished { path });
+    }
+    for folder in [
+        folder.to_owned(),
+        with_suffix(to, &format!("{BLOBS}{DRAFT}")),
+    ] {
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(BackupError::io("removed", &folder)(error));
+            }
+            _ => {}
+        }
+    }
+    for end in ["-journal", "-wal", "-shm"] {
+        let _ = fs::remove_file(with_suffix(&path, end));
+    }
+    // Last: it is what tells that the others are leftovers.
+    fs::remove_file(&path).map_err(BackupError::io("removed", &path))
+}
+
 /// The files of a backup that is being made. Dropped without a name, they are gone.
 struct Draft {
     file: PathBuf,
     folder: PathBuf,
+    /// Whoever else is to write the same backup sees that it is being made.
+    lock: Option<File>,
 }
 
 impl Draft {
     fn new(to: &Path) -> Result<Self, BackupError> {
-        let draft = Self {
+        let mut draft = Self {
+            lock: None,
             file: with_suffix(to, DRAFT),
             folder: with_suffix(to, &format!("{BLOBS}{DRAFT}")),
         };
@@ -120,7 +158,11 @@ impl Draft {
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         match options.open(&draft.file) {
-            Ok(_) => Ok(draft),
+            Ok(file) => {
+                let _ = file.try_lock();
+                draft.lock = Some(file);
+                Ok(draft)
+            }
             Err(error) => {
                 let path = draft.file.clone();
                 // What is there is not ours to take away.

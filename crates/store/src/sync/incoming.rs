@@ -38,6 +38,11 @@ pub(crate) const INSERT: &str = "
     INSERT INTO op_inbox (mesh_id, epoch, seq, sender, op_id, state, reason, received_at, op)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
 
+/// An op that came again stands where the log has it now: its old place may be lost with an older broker.
+pub(crate) const MOVED: &str = "
+    UPDATE op_inbox SET epoch = ?4, seq = ?5
+    WHERE mesh_id = ?1 AND sender = ?2 AND op_id = ?3 AND (epoch < ?4 OR (epoch = ?4 AND seq < ?5))";
+
 const MOVE_CURSOR: &str = "
     UPDATE mesh SET log_epoch = ?2, log_seq = ?3, needs_resync = ?4, last_sync_at = ?5
     WHERE mesh_id = ?1";
@@ -117,6 +122,15 @@ fn insert(
         now.0,
         bytes,
     ])?;
+    if inserted == 0 {
+        connection.prepare_cached(MOVED)?.execute(params![
+            mesh.0.to_bytes(),
+            op.sender.to_string(),
+            op.client_message_id.as_str(),
+            count_cell(op.history_id.epoch)?,
+            count_cell(op.history_id.seq)?,
+        ])?;
+    }
     Ok(inserted == 1)
 }
 

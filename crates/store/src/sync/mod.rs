@@ -5,6 +5,7 @@ mod apply;
 mod doctor;
 mod head;
 mod incoming;
+mod kept;
 mod outgoing;
 mod publish;
 mod replay;
@@ -14,7 +15,8 @@ pub(crate) use {
     apply::{APPLIED, OPEN, REFUSED_FOR_GOOD, SET_ASIDE},
     doctor::{ABORT_OP, RELEASE, UNQUEUE},
     head::{HEAD, WAITING_OUT},
-    incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID},
+    incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID, MOVED as MOVED_INCOMING},
+    kept::{BYTES_OF, EPOCHS_READ, LET_BE, PLACES_OF},
     outgoing::{CONFIRM_DONE, CONFIRM_INFLIGHT, DUE_OPS, PUT_OFF, REFUSED, UNQUEUE_OP, UPLOAD_OPS},
     publish::{
         ADVANCE, BEGIN, CURSOR, FIND as PUBLISHED, FINISH, MOVE as MOVE_PUBLISH, SHARE, SNAPSHOT,
@@ -29,6 +31,7 @@ pub use apply::{AppliedOps, SetAside};
 pub use doctor::{Dropped, Retried};
 pub use head::{MeshKind, SyncFigures, SyncHead};
 pub use incoming::{NewOp, ReceivedOps};
+pub use kept::{KeptBy, KeptCursor, KeptLook, LostPlaces, TakenBack};
 pub use outgoing::{DueOp, OpSettle};
 pub use publish::{BegunPublish, Publish, SnapshotStep};
 pub use replay::{ReplayLook, ReplayRow};

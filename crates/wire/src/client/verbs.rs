@@ -7,18 +7,18 @@ use heddle_core::limits::{QUEUE_WAIT_MAX, VECTOR_PROVIDER_TIMEOUT_MAX};
 use super::{Client, ClientError, percent_encode, target};
 use crate::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ChangeAnswer,
-    ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeyBody, KnownAnswer,
-    MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer,
-    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
-    MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow,
-    PeerGrantBody, PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody, QueueList,
-    QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, ReEmbedAnswer,
-    ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody, SearchPage,
-    SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody, StatePage,
-    StateSetBody, StateView, StatusView, Story, TaskAnswer, TaskCancelBody, TaskClaimBody,
-    TaskCreateBody, TaskPage, TaskSettleBody, TaskStory, TopicAnswer, TopicBody, TopicList,
-    VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody, VectorStoreBody, Version,
-    WarningsView,
+    ClockView, DoctorAnswer, DoctorView, DumpView, ExplainView, InboxPage, KeptPage, KeyBody,
+    KnownAnswer, MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo,
+    MeshInviteAnswer, MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody,
+    MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage,
+    OutboxRow, PeerGrantBody, PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody,
+    QueueList, QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken,
+    ReEmbedAnswer, ReEmbedBody, RecallPage, RememberBody, RequeueAnswer, RequeueBody, ResumeBody,
+    SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody,
+    StatePage, StateSetBody, StateView, StatusView, Story, TakeBackAnswer, TakeBackBody,
+    TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
+    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
+    VectorStoreBody, Version, WarningsView,
 };
 
 /// Reading every file of a home, or writing a copy of it, may take this long.
@@ -215,6 +215,19 @@ impl Client {
     /// A page of the canonical dump.
     pub fn dump(&self, query: &[(&str, &str)]) -> Result<DumpView, ClientError> {
         self.get("/v1/mesh/dump", query)
+    }
+
+    /// A page of what the log has lost and this home has of others.
+    pub fn kept(&self, query: &[(&str, &str)]) -> Result<KeptPage, ClientError> {
+        self.get("/v1/mesh/kept", query)
+    }
+
+    pub fn take_back(&self, body: &TakeBackBody) -> Result<TakeBackAnswer, ClientError> {
+        self.post("/v1/mesh/take-back", None, body)
+    }
+
+    pub fn let_be(&self, body: &ResumeBody) -> Result<DoctorAnswer, ClientError> {
+        self.post("/v1/doctor/let-be", None, body)
     }
 
     /// It reads all of the home's files, which takes its time.

@@ -56,6 +56,9 @@ pub struct MeshPublishView {
     /// `embedded`, or the URL of the broker that hosts it.
     #[serde(default)]
     pub broker: String,
+    /// What the broker calls it, where that is another name: the one here was taken there. Told by the call that moved it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_at_broker: Option<String>,
     /// It was personal until this very call.
     pub fresh: bool,
     /// Rows that there were before, and how many of them were looked at.

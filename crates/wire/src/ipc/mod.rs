@@ -65,7 +65,8 @@ pub use status::{
 };
 pub use story::{DataArrivalView, DataRequestView, DataRowView, DataStoryView, Story};
 pub use sync::{
-    ClockView, DoctorAnswer, DoctorView, DumpView, Finding, OpBody, ResumeBody, StuckOp, SyncView,
+    ClockView, DoctorAnswer, DoctorView, DumpView, Finding, KeptPage, OpBody, ResumeBody, StuckOp,
+    SyncView, TakeBackAnswer, TakeBackBody,
 };
 pub use task::{
     TaskAnswer, TaskCancelBody, TaskClaimBody, TaskClaimView, TaskCreateBody, TaskEventView,

@@ -21,6 +21,9 @@ pub struct SyncView {
     pub in_waiting: u64,
     pub in_parked: u64,
     pub in_quarantined: u64,
+    /// Changes of others that this home has and the log has not, since its broker was put back.
+    #[serde(default)]
+    pub kept: u64,
     pub last_sync_at: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
@@ -110,4 +113,37 @@ pub struct DumpView {
     pub lines: Vec<String>,
     /// Where the next page begins; absent at the end.
     pub cursor: Option<String>,
+}
+
+/// `GET /v1/mesh/kept`: what others made, this home has, and the log has lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptPage {
+    pub mesh: String,
+    pub mesh_id: String,
+    /// RFC 8785 JSON each: the ops that would make the rows anew, under their own stamps.
+    pub ops: Vec<String>,
+    /// Where the next page begins; absent at the end.
+    pub cursor: Option<String>,
+}
+
+/// The body of `POST /v1/mesh/take-back`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TakeBackBody {
+    /// Which mesh they were kept for.
+    pub mesh_id: String,
+    /// As `GET /v1/mesh/kept` gave them.
+    pub ops: Vec<String>,
+}
+
+/// What became of ops that were given back.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeBackAnswer {
+    pub mesh: String,
+    /// They go to the log again, as what this home had made.
+    pub taken: u64,
+    /// The log has them, or they are on their way.
+    pub known: u64,
+    /// Made by others: their homes have to take them back.
+    pub of_others: u64,
 }

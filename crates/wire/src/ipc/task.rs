@@ -1,6 +1,9 @@
 //! Tasks: what a change says, its receipt, and what is read back; and the warnings of an answer.
 
+use heddle_core::error_code::ErrorCode;
 use serde::{Deserialize, Serialize};
+
+use crate::problem::Problem;
 
 use super::StampView;
 
@@ -119,8 +122,56 @@ pub struct TaskAnswer {
     pub durability: String,
     pub stamp: StampView,
     pub at: String,
+    /// Of a claim: this agent held the task already, perhaps in another of its sessions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub already_yours: bool,
     #[serde(default)]
     pub warnings: Vec<WarningView>,
+}
+
+impl TaskAnswer {
+    /// The answer to a claim that is said again tells what was; this is what is, where the claim did not last.
+    pub fn lost_claim(&self) -> Option<Problem> {
+        let fence = self.fence.filter(|_| self.duplicate)?;
+        let task = &self.task;
+        let claim = task.claim.as_ref();
+        if claim.is_some_and(|claim| claim.fence == fence) {
+            return None;
+        }
+        let title = format!("{:?}", task.title);
+        let with_task = |problem: Problem| {
+            let problem = problem.with("task_id", task.id.clone());
+            problem.with("task_status", task.status.clone())
+        };
+        if let Some(by) = &task.finished_by {
+            let at = task.finished_at.as_deref().unwrap_or("a time unknown");
+            let detail = format!(
+                "your claim of {title} (fence {fence}) ended: it was {} by {by} at {at}",
+                task.status
+            );
+            let problem = with_task(Problem::new(ErrorCode::TaskFinished, detail));
+            return Some(problem.with("finished_by", by.clone()));
+        }
+        let Some(claim) = claim else {
+            let detail =
+                format!("your claim of {title} (fence {fence}) ended, and nobody holds it now");
+            let next = format!(
+                "Claim it anew with `heddle task claim {}`, under another id.",
+                task.id
+            );
+            return Some(with_task(Problem::new(ErrorCode::StaleFence, detail)).next(next));
+        };
+        let detail = format!(
+            "your claim of {title} (fence {fence}) ended: {} holds it until {}, fence {}",
+            claim.by, claim.until, claim.fence
+        );
+        let problem = with_task(Problem::new(ErrorCode::TaskClaimed, detail))
+            .with("holder", claim.by.clone())
+            .with("until", claim.until.clone())
+            .with("fence", claim.fence);
+        let next = "Stop working on it; `heddle task ready` shows what else can be begun.";
+        Some(problem.next(next))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,6 +14,7 @@ pub(super) mod inbox;
 mod inbox_known;
 mod inbox_marks;
 mod inbox_search;
+mod kept;
 mod memory;
 mod mesh;
 mod mesh_standing;

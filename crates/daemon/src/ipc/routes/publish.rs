@@ -27,18 +27,22 @@ pub(super) async fn publish(State(ipc): State<Arc<Ipc>>, request: Request) -> An
         return Err(invalid(format!("wait_seconds is at most {WAIT_SECONDS_MAX}")).into());
     }
     let mesh = ipc.shared.mesh(asked.mesh.as_deref())?;
+    let mut name_at_broker = None;
     if let Some(url) = asked.to {
         let to = Destination {
             url,
             token_file: asked.token_file.map(Into::into),
         };
-        membership::publish_to(&ipc.shared, &ipc.home, mesh, to).await?;
+        let moved = membership::publish_to(&ipc.shared, &ipc.home, mesh, to).await?;
+        let other = moved.filter(|name| *name != mesh.mesh.name);
+        name_at_broker = other.map(|name| name.to_string());
     }
     let fresh = begin(&ipc, mesh).await?;
     let end = ipc.shared.clock.mono() + Duration::from_secs(wait);
     loop {
-        let view = view(&ipc, mesh, fresh).await?;
+        let mut view = view(&ipc, mesh, fresh).await?;
         if view.done || ipc.shared.clock.mono() >= end || ipc.shared.shutdown.is_cancelled() {
+            view.name_at_broker = name_at_broker;
             return ok(&view);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -77,6 +81,7 @@ async fn view(ipc: &Ipc, mesh: &MeshState, fresh: bool) -> Result<MeshPublishVie
         mesh: mesh.mesh.name.to_string(),
         kind: head.kind.as_str().to_owned(),
         broker: mesh.broker(),
+        name_at_broker: None,
         fresh,
         rows: publish.map_or(0, |publish| publish.rows_total),
         rows_done: publish.map_or(0, |publish| publish.rows_done),

@@ -15,6 +15,7 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
+use super::kept;
 use super::outbox::{FindQuery, find};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
@@ -77,6 +78,7 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
         in_waiting: figures.in_waiting,
         in_parked: figures.in_parked,
         in_quarantined: figures.in_quarantined,
+        kept: mesh.sync.kept().of_others,
         last_sync_at: head.last_sync_at.map(WallMs::to_rfc3339),
         last_error: seen.last_error,
     })
@@ -86,9 +88,9 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
 #[serde(deny_unknown_fields)]
 pub(super) struct DumpQuery {
     #[serde(default)]
-    mesh: Option<String>,
+    pub(super) mesh: Option<String>,
     #[serde(default)]
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
 }
 
 pub(super) async fn dump(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -147,6 +149,8 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
         let says = format!("{} ops from elsewhere were set aside", sync.in_quarantined);
         let next = "Update Heddle if they are of a younger version; `heddle doctor --retry ID` looks again, `heddle doctor --drop ID` forgets one.".to_owned();
         (false, says, next)
+    } else if let Some(says) = mesh.kept_in_words() {
+        (false, says, kept::next(mesh))
     } else if sync.state == SyncState::Reconnecting.as_str() {
         let says = format!(
             "no connection; {} changes wait to be sent, and will be",

@@ -2,20 +2,21 @@
 
 use super::route::{Route, get, post};
 use super::{
-    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, mesh,
+    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, kept, mesh,
     mesh_standing, outbox, peer_grants, peers, publish, queue, send, status, sync, table_data,
     topic, upkeep,
 };
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ClockView, Compat,
-    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KnownAnswer, MeshBlockBody,
-    MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer, MeshInviteBody,
-    MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView, MeshRevokeAnswer,
-    MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow, PeerGrantBody,
-    PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody, QueueList, QueuePushBody,
-    QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer, RequeueBody,
-    ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer,
-    ShownBody, StatusView, TopicAnswer, TopicBody, TopicList, TopicPostBody, Version,
+    DoctorAnswer, DoctorView, DumpView, ExplainView, Health, InboxPage, KeptPage, KnownAnswer,
+    MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer,
+    MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshPublishBody, MeshPublishView,
+    MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, OpBody, OutboxPage, OutboxRow,
+    PeerGrantBody, PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody, QueueList,
+    QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer,
+    RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
+    ShownAnswer, ShownBody, StatusView, TakeBackAnswer, TakeBackBody, TopicAnswer, TopicBody,
+    TopicList, TopicPostBody, Version,
 };
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
@@ -202,6 +203,27 @@ fn sync_routes() -> Vec<Route> {
         )
         .asks::<sync::DumpQuery>()
         .gives::<DumpView>(200),
+        get(
+            "/v1/mesh/kept",
+            kept::list,
+            "What others made, this home has, and the log has lost",
+        )
+        .asks::<sync::DumpQuery>()
+        .gives::<KeptPage>(200),
+        post(
+            "/v1/mesh/take-back",
+            kept::take_back,
+            "Send again what this home had made and others kept",
+        )
+        .takes::<TakeBackBody>()
+        .gives::<TakeBackAnswer>(200),
+        post(
+            "/v1/doctor/let-be",
+            kept::let_be,
+            "Tell no more of what the log has lost",
+        )
+        .takes::<ResumeBody>()
+        .gives::<DoctorAnswer>(200),
         get(
             "/v1/doctor",
             upkeep::doctor,

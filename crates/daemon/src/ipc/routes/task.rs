@@ -216,7 +216,9 @@ async fn answer(
         Some(fence) => fence.as_u64(),
         None => None,
     };
+    let is_claim = change.verb == "task.claim";
     Ok(TaskAnswer {
+        already_yours: is_claim && fence.is_some_and(|fence| fence != receipt.stamp.lamport),
         task: view(ipc, change.mesh, &row),
         fence,
         client_message_id: change.id.to_string(),

@@ -40,7 +40,14 @@ pub(super) async fn take(ipc: &Ipc, mesh: &MeshState, agent: &AgentName) -> Vec<
         .take_warnings(mesh.mesh.mesh, agent.clone(), now)
         .await;
     match taken {
-        Ok(losses) => losses.into_iter().map(|loss| view(mesh, loss)).collect(),
+        Ok(losses) => {
+            let mut told = Vec::new();
+            for loss in losses {
+                let holder = holder(ipc, mesh, agent, &loss).await;
+                told.push(view(mesh, loss, holder));
+            }
+            told
+        }
         // The answer itself is worth more; what could not be read now is told later.
         Err(error) => {
             tracing::warn!(%error, "warnings could not be read");
@@ -49,7 +56,19 @@ pub(super) async fn take(ipc: &Ipc, mesh: &MeshState, agent: &AgentName) -> Vec<
     }
 }
 
-fn view(mesh: &MeshState, loss: Loss) -> WarningView {
+/// Who else holds the task of an ended lease by now.
+async fn holder(ipc: &Ipc, mesh: &MeshState, agent: &AgentName, loss: &Loss) -> Option<String> {
+    if loss.kind != LossKind::LeaseExpired {
+        return None;
+    }
+    let id = loss.task_id.parse().ok()?;
+    let row = ipc.shared.store.task(mesh.mesh.mesh, id).await.ok()??;
+    let by = row.task.claim?.by;
+    let own = mesh.party(agent.clone()).to_string();
+    (by.as_str() != own).then(|| address(mesh, by.as_str()))
+}
+
+fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
     let by = address(mesh, &loss.theirs.peer);
     let title = format!("{:?}", loss.title);
     let (message, next) = match loss.kind {
@@ -60,6 +79,13 @@ fn view(mesh: &MeshState, loss: Loss) -> WarningView {
         LossKind::FinishedElsewhere => (
             format!("{title} was finished by {by} before your step counted"),
             "Look at the result with `heddle task show ID`; nothing is left to do on it.",
+        ),
+        LossKind::LeaseExpired if holder.is_some() => (
+            format!(
+                "your lease of {title} ran out and was ended by {by}; {} holds it now",
+                holder.unwrap_or_default()
+            ),
+            "Stop working on it; `heddle task ready` shows what else can be begun.",
         ),
         LossKind::LeaseExpired => (
             format!("your lease of {title} ran out and was ended by {by}"),

@@ -8,7 +8,7 @@ use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, Finding, OpBody, ResumeBody};
 
 use super::journal::doctor as journal;
-use crate::cli::{CliError, Context, exit, rollback, upkeep};
+use crate::cli::{CliError, Context, compact, exit, rollback, upkeep};
 use crate::system::Runtime;
 use crate::up::last_words;
 
@@ -32,6 +32,9 @@ pub struct Args {
     /// Say what became of a migration that failed at the start, and what the way back is
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair"])]
     rollback_migration: Option<String>,
+    /// Give back the room of what was deleted from the home's files; the daemon must be down
+    #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair", "rollback_migration"])]
+    compact: bool,
     /// Rebuild this repository's state from its journal and compare; exit 1 on drift
     #[arg(long, conflicts_with_all = ["retry", "drop", "resume_sync", "backup", "repair", "rollback_migration"])]
     verify_journal: bool,
@@ -58,6 +61,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     }
     if let Some(file) = &args.backup {
         return upkeep::back_up(context, file);
+    }
+    if args.compact {
+        return compact::run(context);
     }
     if args.repair {
         return upkeep::repair(context);

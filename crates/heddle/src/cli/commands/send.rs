@@ -322,7 +322,8 @@ pub(super) fn describe(to: &str, answer: &SendAnswer) -> String {
         );
     }
     match (answer.duplicate, answer.durability.as_str()) {
-        (Some(true), "local" | "committed") => format!("already sent to {to} ({id})\n"),
+        (Some(true), "local") => format!("already queued for {to}, safe on disk ({id})\n"),
+        (Some(true), "committed") => format!("already sent to {to} ({id})\n"),
         (Some(true), level) => format!("{level} to {to}, as it was sent before ({id})\n"),
         (_, "local") => format!("queued for {to}, safe on disk ({id})\n"),
         (_, "committed") => format!("sent to {to} ({id})\n"),

@@ -1,8 +1,9 @@
 //! `claim_task`: makes a task the agent's own, for as long as it is active.
 
+use heddle_wire::client::ClientError;
 use heddle_wire::ipc::TaskClaimBody;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::task_view::changed;
 use super::{Done, ID, Session, TEXT, Tool, arguments, id};
@@ -31,11 +32,29 @@ struct Arguments {
 
 fn run(session: &Session, given: Value) -> Done {
     let given: Arguments = arguments(given)?;
-    changed(session.client().claim_task(&TaskClaimBody {
+    let answer = session.client().claim_task(&TaskClaimBody {
         id: given.task,
         lease_seconds: given.lease_seconds,
         client_message_id: id(given.id),
         mesh: session.mesh(),
         agent: session.agent(),
-    })?)
+    })?;
+    if let Some(lost) = answer.lost_claim() {
+        return Err(ClientError::Problem(Box::new(lost)).into());
+    }
+    // Two sessions of one client in one folder are one agent: the second must not think that it is the first.
+    let held = answer.task.claim.as_ref().filter(|_| answer.already_yours);
+    let told = held.map(|claim| {
+        json!({
+            "type": "already_yours",
+            "message": format!("{} claimed it at {} already, perhaps in another session", claim.by, claim.at),
+            "next": "Go on only if that was you; otherwise leave it to that session and take another task.",
+        })
+    });
+    let mut view = changed(answer)?;
+    if let (Some(told), Some(warnings)) = (told, view["warnings"].as_array_mut()) {
+        warnings.push(told);
+        view["already_yours"] = json!(true);
+    }
+    Ok(view)
 }

@@ -27,6 +27,12 @@ fn clock(view: &ClockView) -> String {
             sync.out_waiting, sync.in_waiting, sync.in_parked, sync.in_quarantined
         ));
     }
+    if sync.kept > 0 {
+        text.push_str(&format!(
+            "  ! {} changes of others are here and no more in its log\n",
+            sync.kept
+        ));
+    }
     if let Some(why) = &sync.last_error {
         text.push_str(&format!("  ! {why}\n"));
     }

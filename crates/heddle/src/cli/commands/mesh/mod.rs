@@ -1,9 +1,11 @@
-//! `heddle mesh create | list | info | clock | publish | invite | join | grant | revoke | block`: which meshes this home
+//! `heddle mesh create | list | info | clock | publish | invite | join | grant | revoke | block | give-back |
+//! take-back`: which meshes this home
 //! is in, and with whom.
 
 mod block;
 mod clock;
 mod create;
+mod give_back;
 mod grant;
 mod invite;
 mod join;
@@ -41,6 +43,10 @@ enum Verb {
     Grant(grant::Args),
     /// Hear a member no more until it is granted a role again; for the mesh's owners
     Block(block::Args),
+    /// Write out what others made, this home has, and the log has lost
+    GiveBack(give_back::Give),
+    /// Send again what this home had made and another home gave back
+    TakeBack(give_back::Take),
     /// Shut a member out, for ever; for the mesh's owners
     Revoke {
         /// The member's name or id
@@ -58,6 +64,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             let query: Vec<_> = context.mesh_scope().into_iter().collect();
             context.print(&context.client().mesh_info(&query)?, text::info)
         }
+        Verb::GiveBack(args) => give_back::give(context, &args),
+        Verb::TakeBack(args) => give_back::take(context, &args),
         Verb::Clock => clock::run(context),
         Verb::Publish(args) => publish::run(context, args),
         Verb::Invite(args) => invite::run(context, &args),

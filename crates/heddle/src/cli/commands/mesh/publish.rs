@@ -27,7 +27,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let mesh = args.name.or_else(|| context.mesh.clone());
     let token_file = args.token_file.map(absolute).transpose()?;
     let begun = match args.to {
-        None => false,
+        None => None,
         Some(to) => {
             let begin = MeshPublishBody {
                 mesh: mesh.clone(),
@@ -35,11 +35,14 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 token_file,
                 wait_seconds: None,
             };
-            context.client().publish(&begin)?.fresh
+            Some(context.client().publish(&begin)?)
         }
     };
     let mut view = watch_mesh(context, mesh)?;
-    view.fresh |= begun;
+    if let Some(begun) = begun {
+        view.fresh |= begun.fresh;
+        view.name_at_broker = begun.name_at_broker;
+    }
     context.print(&view, text)
 }
 
@@ -112,7 +115,12 @@ fn text(view: &MeshPublishView) -> String {
             view.rows_done, view.rows
         )
     };
-    format!("{began}: {rest}\n\nTry next:\n  heddle --mesh {mesh} mesh invite\n")
+    let renamed = view.name_at_broker.as_ref().map_or_else(String::new, |name| {
+        format!(
+            "\n  its broker has another mesh {mesh}, and calls this one {name}: whoever runs the broker names it so; here, and for those who join, it is what they call it\n  if you meant that other mesh, ask its owner for an invitation (`heddle mesh join LINK`)"
+        )
+    });
+    format!("{began}: {rest}{renamed}\n\nTry next:\n  heddle --mesh {mesh} mesh invite\n")
 }
 
 #[cfg(test)]
@@ -124,6 +132,7 @@ mod tests {
             mesh: "home".to_owned(),
             kind: "shared_owner".to_owned(),
             broker: "embedded".to_owned(),
+            name_at_broker: None,
             fresh: true,
             rows,
             rows_done,

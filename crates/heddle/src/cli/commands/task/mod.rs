@@ -5,6 +5,7 @@ mod text;
 use clap::{Args as ClapArgs, Subcommand};
 use heddle_core::limits::{TASK_LEASE_MS_MAX, TASK_LEASE_MS_MIN};
 use heddle_core::task::TaskStatus;
+use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskSettleBody};
 
 use super::remember::{again, id};
@@ -139,6 +140,9 @@ fn claim(context: &Context, args: Claim) -> Result<(), CliError> {
     };
     let client = context.client();
     let answer = again(|| client.claim_task(&body))?;
+    if let Some(lost) = answer.lost_claim() {
+        return Err(ClientError::Problem(Box::new(lost)).into());
+    }
     context.print(&answer, |answer| {
         let fence = answer.fence.unwrap_or_default();
         let done = format!("heddle task done {} --fence {fence}", answer.task.id);

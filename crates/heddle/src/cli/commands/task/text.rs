@@ -20,8 +20,15 @@ pub(super) fn claimed(answer: &TaskAnswer, done: &str) -> String {
     let fence = answer.fence.unwrap_or_default();
     let until = task.claim.as_ref().map_or("", |claim| claim.until.as_str());
     let already = if answer.duplicate { "already " } else { "" };
+    let since = match &task.claim {
+        Some(claim) if answer.already_yours => format!(
+            "  it was claimed under this name at {}: if that was not you, another session of {} works on it\n",
+            claim.at, claim.by
+        ),
+        _ => String::new(),
+    };
     format!(
-        "{already}claimed {} {}\n  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
+        "{already}claimed {} {}\n{since}  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
         task.id,
         printable(&task.title),
     )

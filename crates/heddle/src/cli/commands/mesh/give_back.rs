@@ -1,0 +1,218 @@
+//! `heddle mesh give-back | take-back`: what the log of a mesh has lost goes to the home that made it, in a file.
+//!
+//! The first line names the mesh, every other one is a change under its own stamp. The file is for people to carry:
+//! `take-back` asks the daemon, which sends only what this home itself had made.
+
+use std::fs::OpenOptions;
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use heddle_core::limits::REQUEST_BYTES_MAX;
+use heddle_wire::ipc::{KeptPage, ResumeBody, TakeBackAnswer, TakeBackBody};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::cli::{CliError, Context, exit, ui};
+
+const FORMAT: &str = "heddle.kept.v1";
+/// As a string in a request, with its quotes escaped, a line takes at most twice its bytes in all that is usual.
+const BATCH_BYTES_MAX: usize = REQUEST_BYTES_MAX / 4;
+/// No line of ours is longer: an op in its request would not fit.
+const LINE_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
+
+#[derive(Debug, ClapArgs)]
+pub struct Give {
+    /// Write them into this file, which must not be there yet; otherwise they are printed
+    #[arg(long, value_name = "FILE", conflicts_with = "let_be")]
+    out: Option<PathBuf>,
+    /// Tell no more of them: the homes that made them are gone for good
+    #[arg(long)]
+    let_be: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct Take {
+    /// What `heddle mesh give-back` wrote; `-` reads it from standard input
+    file: PathBuf,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Head {
+    format: String,
+    mesh: String,
+    mesh_id: String,
+}
+
+pub(super) fn give(context: &Context, args: &Give) -> Result<(), CliError> {
+    if args.let_be {
+        let list = context.client().clock(&scope(context))?;
+        let answer = context.client().let_be(&ResumeBody { mesh: list.mesh })?;
+        return context.print(&answer, |answer| {
+            format!("mesh {}: {}\n", answer.mesh, answer.says)
+        });
+    }
+    let Some(path) = &args.out else {
+        return pages(context, |text| ui::raw(text)).map(|_| ());
+    };
+    let mut open = OpenOptions::new();
+    let opened = open.write(true).create_new(true).mode(0o600).open(path);
+    let mut file = opened.map_err(|error| unwritten(path, &error))?;
+    let written = pages(context, |text| {
+        let wrote = file.write_all(text.as_bytes());
+        wrote.map_err(|error| unwritten(path, &error))
+    });
+    let synced = written.and_then(|count| {
+        let synced = file.sync_all().map(|()| count);
+        synced.map_err(|error| unwritten(path, &error))
+    });
+    let (mesh, count) = synced.inspect_err(|_| {
+        // Half of it would pass for all of it. It is ours: it was not there before.
+        let _ = std::fs::remove_file(path);
+    })?;
+    let answer = json!({"mesh": mesh, "count": count, "file": path});
+    context.print(&answer, |_| {
+        format!(
+            "{count} changes that the log of mesh {mesh} has lost are in {file}\n  next: in each home that made some: heddle mesh take-back {file}\n",
+            file = path.display()
+        )
+    })
+}
+
+/// Hands on all lines, the head first; which mesh it was, and how many changes.
+fn pages(
+    context: &Context,
+    mut hand: impl FnMut(&str) -> Result<(), CliError>,
+) -> Result<(String, usize), CliError> {
+    let client = context.client();
+    let (mut cursor, mut count, mut is_first): (Option<String>, _, _) = (None, 0, true);
+    loop {
+        let mut query = scope(context);
+        query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
+        let page: KeptPage = client.kept(&query)?;
+        let mut text = String::new();
+        if std::mem::take(&mut is_first) {
+            let head = Head {
+                format: FORMAT.to_owned(),
+                mesh: page.mesh.clone(),
+                mesh_id: page.mesh_id.clone(),
+            };
+            let head = serde_json::to_string(&head);
+            text.push_str(&head.map_err(|error| CliError::new(exit::FAILED, error.to_string()))?);
+            text.push('\n');
+        }
+        for op in &page.ops {
+            text.push_str(op);
+            text.push('\n');
+        }
+        count += page.ops.len();
+        hand(&text)?;
+        match page.cursor {
+            None => return Ok((page.mesh, count)),
+            next => cursor = next,
+        }
+    }
+}
+
+pub(super) fn take(context: &Context, args: &Take) -> Result<(), CliError> {
+    let reader: Box<dyn Read> = if args.file == Path::new("-") {
+        Box::new(std::io::stdin())
+    } else {
+        let opened = std::fs::File::open(&args.file);
+        Box::new(opened.map_err(|error| unread(&args.file, &error.to_string()))?)
+    };
+    let mut lines = Lines {
+        reader: BufReader::new(reader),
+        path: &args.file,
+    };
+    let head = lines.next_line()?;
+    let head = head.and_then(|line| serde_json::from_str::<Head>(&line).ok());
+    let head = head.filter(|head| head.format == FORMAT).ok_or_else(|| {
+        unread(
+            &args.file,
+            "it does not begin as `heddle mesh give-back` begins a file",
+        )
+    })?;
+    let mut total = TakeBackAnswer {
+        mesh: head.mesh,
+        ..TakeBackAnswer::default()
+    };
+    let (mut ops, mut bytes) = (Vec::new(), 0);
+    loop {
+        let line = lines.next_line()?;
+        let is_end = line.is_none();
+        if let Some(line) = line {
+            bytes += line.len();
+            ops.push(line);
+        }
+        if is_end || bytes >= BATCH_BYTES_MAX {
+            let answer = context.client().take_back(&TakeBackBody {
+                mesh_id: head.mesh_id.clone(),
+                ops: std::mem::take(&mut ops),
+            })?;
+            total.mesh = answer.mesh;
+            total.taken += answer.taken;
+            total.known += answer.known;
+            total.of_others += answer.of_others;
+            bytes = 0;
+        }
+        if is_end {
+            return context.print(&total, taken);
+        }
+    }
+}
+
+fn taken(answer: &TakeBackAnswer) -> String {
+    let mut text = format!(
+        "{} changes of this home go to the log of mesh {} again; {} were there\n",
+        answer.taken, answer.mesh, answer.known
+    );
+    if answer.of_others > 0 {
+        text.push_str(&format!(
+            "  {} were made by other homes: take the file there\n",
+            answer.of_others
+        ));
+    }
+    text
+}
+
+struct Lines<'p> {
+    reader: BufReader<Box<dyn Read>>,
+    path: &'p Path,
+}
+
+impl Lines<'_> {
+    fn next_line(&mut self) -> Result<Option<String>, CliError> {
+        let mut line = Vec::new();
+        let mut bounded = (&mut self.reader).take(LINE_BYTES_MAX + 1);
+        let read = bounded.read_until(b'\n', &mut line);
+        let read = read.map_err(|error| unread(self.path, &error.to_string()))?;
+        if read == 0 {
+            return Ok(None);
+        }
+        if line.pop() != Some(b'\n') {
+            return Err(unread(self.path, "a line is too long, or the file was cut"));
+        }
+        let text = String::from_utf8(line);
+        text.map(Some)
+            .map_err(|_| unread(self.path, "it is not text"))
+    }
+}
+
+fn scope(context: &Context) -> Vec<(&str, &str)> {
+    context.mesh_scope().into_iter().collect()
+}
+
+fn unwritten(path: &Path, error: &std::io::Error) -> CliError {
+    let says = format!("{} cannot be written: {error}", path.display());
+    CliError::new(exit::FAILED, says)
+        .next("Name a file that is not there yet; nothing is replaced.")
+}
+
+fn unread(path: &Path, why: &str) -> CliError {
+    let says = format!("{} cannot be read: {why}", path.display());
+    CliError::new(exit::USAGE, says).next(
+        "Make the file with `heddle mesh give-back --out FILE` in a home that has the changes.",
+    )
+}
