@@ -38,10 +38,10 @@ pub(super) async fn run(
     let head = shared.store.sync_head(id).await?;
     // The first epoch has lost nothing.
     if look.epoch != head.broker_epoch && head.broker_epoch > 1 {
-        let (epoch, ends) = match live.request(Request::Epochs).await {
-            Some(ReplyResult::Epochs { epoch, ends }) => (epoch, ends),
-            // A broker that names no epochs was refused before; this is silence.
-            _ => return Ok(Exchange::Later("no answer from the broker".to_owned())),
+        // A broker that names no epochs was refused before; this is silence.
+        let asked = live.request(Request::Epochs).await;
+        let Some(ReplyResult::Epochs { epoch, ends }) = asked else {
+            return Ok(Exchange::Later("no answer from the broker".to_owned()));
         };
         let lost = shared.store.lost_places(id, epoch, ends).await?;
         if !lost.is_empty() {
