@@ -17,6 +17,7 @@ use super::log::LogItem;
 use super::members::{GrantAsk, GrantEntry, MemberEntry};
 use super::queue::{LeasedItem, QueueCount, QueueVerdict, TakenItem};
 use super::upload::UploadItem;
+use super::verdict::Verdict;
 use crate::problem::Problem;
 
 /// What a daemon sends.
@@ -410,29 +411,6 @@ pub struct ClaimRefused {
     /// A name that is free, where the one that was asked for is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suggestion: Option<MemberName>,
-}
-
-/// The broker's answer to one envelope of a batch, in the batch's order.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "verdict", rename_all = "snake_case")]
-pub enum Verdict {
-    /// 201.
-    Created {
-        broker_message_id: BrokerMessageId,
-        history_id: HistoryId,
-    },
-    /// 200.
-    Duplicate {
-        broker_message_id: BrokerMessageId,
-        history_id: HistoryId,
-        history_available: bool,
-        first_seen_at: i64,
-    },
-    /// 409.
-    Conflict {
-        broker_fingerprint_prefix: String,
-    },
-    Refused(Refused),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

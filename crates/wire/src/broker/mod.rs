@@ -17,6 +17,7 @@ mod members;
 mod queue;
 mod register;
 mod upload;
+mod verdict;
 
 pub use blob::{BlobPlace, PartBytes};
 pub use decode::NotAFrame;
@@ -28,7 +29,6 @@ pub use explain::{
 pub use frames::{
     AckItem, ClaimRefused, ClientFrame, Delivery, ReceiptItem, Refused, ReplyResult, Request,
     Roster, RosterAgent, RosterMember, RosterQueue, RosterTopic, SendItem, Sender, ServerFrame,
-    Verdict,
 };
 pub use frozen::{FrozenDestination, FrozenEnvelope};
 pub use held::{HeldCursor, HeldItem};
@@ -42,6 +42,7 @@ pub use upload::{
     EnvelopeBytes, SnapshotAnswer, SnapshotBeginBody, SnapshotChunkBody, SnapshotCommitBody,
     UploadItem,
 };
+pub use verdict::Verdict;
 
 /// The version of these frames.
 pub const BROKER_PROTOCOL: u32 = 1;

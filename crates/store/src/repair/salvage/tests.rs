@@ -1,3 +1,5 @@
+//! A salvage of files that are cut and overwritten anywhere: it ends, and brings what can be read.
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
