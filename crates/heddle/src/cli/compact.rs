@@ -9,13 +9,13 @@ use super::{Context, text};
 
 #[derive(Debug, Serialize)]
 struct View {
-    files: Vec<File>,
+    files: Vec<Compacted>,
     bytes_before: u64,
     bytes_after: u64,
 }
 
 #[derive(Debug, Serialize)]
-struct File {
+struct Compacted {
     file: String,
     bytes_before: u64,
     bytes_after: u64,
@@ -37,9 +37,9 @@ pub fn run(context: &Context) -> Result<(), CliError> {
             .next("`heddle doctor` says what to do; nothing was changed."));
     }
     let files = upkeep::compact(&home).map_err(refused)?;
-    let files: Vec<File> = files
+    let files: Vec<Compacted> = files
         .into_iter()
-        .map(|one| File {
+        .map(|one| Compacted {
             file: one.file.display().to_string(),
             bytes_before: one.bytes_before,
             bytes_after: one.bytes_after,

@@ -54,7 +54,7 @@ pub(super) fn give(context: &Context, args: &Give) -> Result<(), CliError> {
         });
     }
     let Some(path) = &args.out else {
-        return pages(context, |text| ui::raw(text)).map(|_| ());
+        return pages(context, ui::raw).map(|_| ());
     };
     let mut open = OpenOptions::new();
     let opened = open.write(true).create_new(true).mode(0o600).open(path);
