@@ -17,7 +17,7 @@ fn mend(fixture: &Fixture) -> Repaired {
         person: MemberName::parse("tester").unwrap(),
     };
     let repaired = repair(&fixture.path(), &fixture.blobs(), &hints, NOW).unwrap();
-    repaired.expect("it was damaged")
+    repaired.unwrap()
 }
 
 /// A home with a task of every status; more of them than fit a page.

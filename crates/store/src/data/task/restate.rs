@@ -87,7 +87,7 @@ impl Ops {
 
     fn claim(&mut self, now: &Task, claim: &Claim) {
         let held = now.claim.as_ref();
-        if !held.is_some_and(|held| (&held.by, held.fence) == (&claim.by, claim.fence)) {
+        if held.is_none_or(|held| (&held.by, held.fence) != (&claim.by, claim.fence)) {
             self.free(held, claim.fence.saturating_sub(1), claim.at);
             let step = TaskStep::Claim { lease: claim.lease };
             self.step(claim.fence, &claim.by, claim.at, step);
