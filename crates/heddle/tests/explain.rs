@@ -398,3 +398,19 @@ fn c20_what_this_home_was_shown_is_told_although_the_broker_lost_its_file() {
     let told = home.cli(&["explain", "kept"]).ok();
     assert!(told.stdout.starts_with("kept is shown"), "{told:?}");
 }
+
+/// Two agents of one home may use one id (C1); who names no agent means its own send.
+#[test]
+fn c1_a_wait_is_for_the_senders_own_message_where_another_agent_used_the_same_id() {
+    let home = Home::new();
+    let _daemon = home.up();
+    for agent in ["p", "tester"] {
+        let mut args = vec!["send", "@tester", "same", "--id", "S", "--wait", "--json"];
+        if agent != "tester" {
+            args.extend(["--agent", agent]);
+        }
+        let sent = home.cli(&args).ok().json();
+        assert_eq!(sent["client_message_id"], "S", "{sent}");
+    }
+    home.cli(&["explain", "S"]).ok();
+}

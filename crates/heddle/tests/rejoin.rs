@@ -174,8 +174,11 @@ fn an_owner_that_lost_broker_db_hears_whom_it_lost_and_they_come_back_as_who_the
         alice.cli(&["state", "get", "mine"]).stdout.trim() == "2"
     });
     assert_eq!(finding(&alice, "members of mesh home")["ok"], true);
-    let status = alice.cli(&["status", "--json"]).json();
-    assert_eq!(status["degraded"], serde_json::json!([]), "{status}");
+    // What bob had made before is told as lost until it has come again, and is counted every other second.
+    wait_until("all is well", || {
+        let status = alice.cli(&["status", "--json"]).json();
+        status["degraded"] == serde_json::json!([])
+    });
     assert_eq!(bob.cli(&["doctor"]).code, 0);
 }
 

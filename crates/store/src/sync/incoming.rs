@@ -38,9 +38,10 @@ pub(crate) const INSERT: &str = "
     INSERT INTO op_inbox (mesh_id, epoch, seq, sender, op_id, state, reason, received_at, op)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT DO NOTHING";
 
-/// An op that came again stands where the log has it now: its old place may be lost with an older broker.
+/// An op that came again stands where the log has it now: its old place may be lost with an older broker. A place that
+/// another op has already stays that one's: a log that says two things of one place is not believed.
 pub(crate) const MOVED: &str = "
-    UPDATE op_inbox SET epoch = ?4, seq = ?5
+    UPDATE OR IGNORE op_inbox SET epoch = ?4, seq = ?5
     WHERE mesh_id = ?1 AND sender = ?2 AND op_id = ?3 AND (epoch < ?4 OR (epoch = ?4 AND seq < ?5))";
 
 const MOVE_CURSOR: &str = "

@@ -170,6 +170,13 @@ impl StatusView {
                 "heddle daemon outbox list",
             ),
             (
+                self.meshes
+                    .iter()
+                    .any(|mesh| mesh.sync.as_ref().is_some_and(|sync| sync.kept > 0)),
+                Verdict::Degraded,
+                "heddle doctor",
+            ),
+            (
                 self.orphans > 0,
                 Verdict::Degraded,
                 "heddle broker orphan-check",

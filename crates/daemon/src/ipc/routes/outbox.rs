@@ -235,6 +235,13 @@ pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, 
         rows = find_by_broker(ipc, id).await?;
         rows.retain(|row| mesh.is_none_or(|mesh| row.mesh == mesh));
     }
+    if query.agent.is_none() && rows.len() > 1 {
+        // Who names no agent means the same one as with a send that names none.
+        let own = |row: &Row| row.sender.agent.as_str() == ipc.default_agent.as_str();
+        if rows.iter().filter(|row| own(row)).count() == 1 {
+            rows.retain(own);
+        }
+    }
     match (rows.pop(), rows.is_empty()) {
         (None, _) => Err(Problem::new(
             ErrorCode::NotFound,

@@ -242,7 +242,9 @@ mod tests {
     fn only_times_and_words_that_the_daemon_takes_pass() {
         assert_eq!(parse_lease("1s"), Ok(1));
         assert_eq!(parse_lease("7d"), Ok(604_800));
-        for bad in ["0s", "8d", "", "30", "-1s"] {
+        // Bare seconds, too.
+        assert_eq!(parse_lease("30"), Ok(30));
+        for bad in ["0s", "0", "8d", "", "-1s"] {
             assert!(parse_lease(bad).is_err(), "{bad}");
         }
         for status in TaskStatus::ALL {
