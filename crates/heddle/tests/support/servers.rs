@@ -8,9 +8,20 @@ use std::time::Duration;
 use super::wait_until_within;
 
 /// A port that was free a moment ago.
+/// A port that no other test has got: each one keeps the lock of its own until its process ends. Without that, two that ask
+/// at once may get the same, and one speaks with the other's server.
 fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let path = std::env::temp_dir().join(format!("heddle-test-port-{port}"));
+        let lock = std::fs::File::create(&path).unwrap();
+        if lock.try_lock().is_ok() {
+            // Closed, and so unlocked, by the end of the process; the file is empty and stays.
+            let _ = Box::leak(Box::new(lock));
+            return port;
+        }
+    }
 }
 
 /// A private server, with fsync on as in production. Goes away with its folder.
