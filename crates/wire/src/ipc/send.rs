@@ -33,7 +33,7 @@ pub enum SendStatus {
     Inflight,
 }
 
-/// 202 has `status`, 200 has `duplicate` with what the broker said.
+/// 202 has `status`, and `duplicate` where the id was known; 200 has `duplicate` with what the broker said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SendAnswer {
     pub client_message_id: String,
