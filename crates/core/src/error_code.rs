@@ -98,10 +98,10 @@ error_codes! {
     NonceUnbound, "NONCE_UNBOUND", 403, Caller, SameId, "The nonce does not authorise this effect now", "Ask for a new approval of exactly this effect; nothing was registered, and the key is still free.";
     ReplayStaleRequest, "REPLAY_STALE_REQUEST", 403, Caller, SameId, "The approval was asked for too long ago", "Ask again with `heddle effect request`; nothing was registered, and the key is still free.";
     ApprovalNeeded, "APPROVAL_NEEDED", 403, Caller, SameId, "Somebody has to approve this effect first", "Ask with `heddle effect request`; a person answers with `heddle effect approve REQUEST_ID`, and the nonce goes to --nonce.";
-    ApprovalRefused, "APPROVAL_REFUSED", 403, Caller, Never, "The policy, or a person, does not allow this", "`heddle effect log` says who decided; effects.toml in the home says who may.";
+    ApprovalRefused, "APPROVAL_REFUSED", 403, Caller, Never, "The policy, or a person, does not allow this", "`heddle effect status KEY` says who decided; effects.toml of who decides says who may.";
     EffectNotFound, "EFFECT_NOT_FOUND", 404, Caller, SameId, "There is no such effect", "Check the key or the request id; `heddle effect list` shows those that exist.";
     ReplayBindingMismatch, "REPLAY_BINDING_MISMATCH", 409, Conflict, NewId, "The key belongs to another effect", "Use a new key for a new effect; `heddle effect status KEY` shows what this one was used for.";
-    EffectOutcomeUnknown, "EFFECT_OUTCOME_UNKNOWN", 409, Conflict, SameId, "Nobody knows whether the command ran to its end", "Look at the target; then a person says `heddle effect run --resolve=done` or `--resolve=again`, with the same options.";
+    EffectOutcomeUnknown, "EFFECT_OUTCOME_UNKNOWN", 409, Conflict, SameId, "Nobody knows whether the command ran to its end", "Look at the target; then a person who may approve repeats the run with --resolve=done or --resolve=again.";
     EffectStepRefused, "EFFECT_STEP_REFUSED", 409, Conflict, Never, "The effect is not where this step begins", "`heddle effect status KEY` says where it is.";
     MethodNotAllowed, "method_not_allowed", 405, Caller, Never, "The route does not take this method", "GET /v1/openapi.json says which method each route takes.";
     RequestTimeout, "request_timeout", 408, Caller, SameId, "The request took too long to arrive", "Send it again with the same id.";

@@ -6,6 +6,7 @@
 //! these decisions.
 
 pub mod age;
+pub mod approvers;
 pub mod backoff;
 pub mod canonical;
 pub mod clock;
@@ -29,7 +30,9 @@ pub mod outbox_status;
 pub mod pressure;
 pub mod redact;
 pub mod retention;
+pub mod shell;
 pub mod sync;
 pub mod task;
+pub mod thread;
 pub mod vector;
 pub mod work;

@@ -225,6 +225,8 @@ pub const DISK_FREE_ENOUGH: u64 = 256 << 20;
 pub const LOG_ROOM_MIN: u64 = 256 << 10;
 /// The same at most.
 pub const LOG_ROOM_MAX: u64 = 4 << 20;
+/// Room on the disk that a start needs: for the files of a new home, and for the logs of the databases of an old one.
+pub const START_ROOM: u64 = 4 << 20;
 /// What a message takes of a disk beside its own bytes, for each copy: rows, indexes, what its last page has to spare.
 pub const DISK_ROW_BYTES: u64 = 2 << 10;
 /// Rows whose payloads one transaction of a prune empties.

@@ -82,6 +82,11 @@ macro_rules! name_type {
                 check($kind, text).map(Self)
             }
 
+            /// In the place of a name that a disk has damaged, for whoever only shows it.
+            pub fn unreadable() -> Self {
+                Self("unreadable".to_owned())
+            }
+
             pub fn as_str(&self) -> &str {
                 &self.0
             }

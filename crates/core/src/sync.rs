@@ -9,9 +9,11 @@ use crate::ids::{BrokerMessageId, HistoryId};
 use crate::limits::OP_REFUSALS_MAX;
 
 /// Refusals that say nothing about the op: the mesh waits, and nothing is counted.
-pub const NOT_THE_OPS_FAULT: [ErrorCode; 14] = [
+///
+/// IMPORTANT: `unknown_agent` is none of them. It is about one op's author, whom the daemon makes known and then asks once
+/// more; taken for a matter of the mesh, one such op would hold up all the others for ever.
+pub const NOT_THE_OPS_FAULT: [ErrorCode; 13] = [
     ErrorCode::Unauthorized,
-    ErrorCode::UnknownAgent,
     ErrorCode::UnknownMesh,
     ErrorCode::RequestTimeout,
     ErrorCode::EpochMismatch,

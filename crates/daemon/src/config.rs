@@ -155,7 +155,7 @@ impl Config {
     /// A missing file is an empty one.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let shown = path.display().to_string();
-        match std::fs::read_to_string(path) {
+        match crate::home::read_plain(path) {
             Ok(text) => {
                 let config = toml::from_str::<Self>(&text).map_err(|error| error.to_string());
                 let checked = config.and_then(|config| config.check().map(|()| config));

@@ -71,7 +71,7 @@ impl Home {
         let lock = match HomeLock::take(&lock_path(&path), &now.to_rfc3339()) {
             Ok(lock) => lock,
             Err(LockError::Held(holder)) => return Err(HomeError::Held { path, holder }),
-            Err(LockError::Io(error)) => return Err(unusable(error.to_string())),
+            Err(LockError::Io(error)) => return Err(unusable(format!("heddle.lock: {error}"))),
         };
         let config = Config::load(&path.join("config.toml"))?;
         Ok(Self {
@@ -160,6 +160,16 @@ pub fn create_private_folder(path: &Path) -> std::io::Result<()> {
         std::fs::set_permissions(path, Permissions::from_mode(0o700))?;
     }
     Ok(())
+}
+
+pub use heddle_store::open_plain;
+
+/// The text of a file of the home, however it came there; what is no file is not waited for.
+pub fn read_plain(path: &Path) -> std::io::Result<String> {
+    use std::io::Read as _;
+    let mut text = String::new();
+    open_plain(path)?.read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// Opens a file that only this user may touch, creating it if need be; never through a link (T-10).

@@ -26,6 +26,7 @@ mod roster;
 mod run;
 mod share;
 mod shared;
+mod standing;
 mod start_error;
 mod sync;
 mod tasks;

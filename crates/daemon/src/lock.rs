@@ -87,7 +87,7 @@ fn read_holder(file: &mut File) -> Holder {
 
 /// Who holds the home now, without touching it; `None` when nobody does.
 pub(crate) fn holder(path: &Path) -> Option<Holder> {
-    let mut file = File::open(path).ok()?;
+    let mut file = crate::home::open_plain(path).ok()?;
     match file.try_lock_shared() {
         Ok(()) => None,
         Err(_) => Some(read_holder(&mut file)),

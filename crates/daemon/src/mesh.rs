@@ -301,6 +301,13 @@ impl MeshState {
         self.keep_roster(shared, roster, shared.clock.wall()).await;
     }
 
+    /// Asks for the roster as it is now: after a change of ours, what the caller does next must see it.
+    pub(crate) async fn ask_for_roster(&self, shared: &Shared) {
+        if let Ok(ReplyResult::Roster { roster }) = self.ask(Request::Roster).await {
+            self.set_roster(shared, roster).await;
+        }
+    }
+
     async fn keep_roster(&self, shared: &Shared, roster: Roster, now: WallMs) {
         let document = {
             let mut held = write(&self.roster);
@@ -445,7 +452,8 @@ impl MeshState {
                 Err(Problem::new(code, refused.detail))
             }
             Some(reply) => Ok(reply),
-            None => Err(self.not_connected()),
+            // It went out, and may have been heard: that is not the same as a broker that is away.
+            None => Err(self.not_connected().with("asked", true)),
         }
     }
 

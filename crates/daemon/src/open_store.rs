@@ -30,6 +30,8 @@ pub(crate) async fn open_store(home: &Home, options: &StartOptions) -> Result<St
 }
 
 async fn make_ready(store: &Store, options: &StartOptions) -> Result<(), StoreError> {
+    // What a start reads is looked at by one rule: what it could not read has one way out.
+    store.refuse_spoilt().await?;
     // Before anything is sent: what was on its way when the last process ended goes back.
     let recovered = store.recover(options.clock.wall()).await?;
     if recovered > 0 {

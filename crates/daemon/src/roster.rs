@@ -43,9 +43,16 @@ impl Known<'_> {
                     return Ok(topic.to_string());
                 }
                 let names = self.roster.topics.iter().map(|t| format!("#{}", t.topic));
-                Err(self.unknown(to, names.collect()).next(format!(
-                    "Create it with `heddle topic create {topic}`, or pick one of the candidates."
-                )))
+                let next = match self.stale {
+                    None => format!(
+                        "Create it with `heddle topic create {topic}`, or pick one of the candidates."
+                    ),
+                    // Only a broker makes a topic, and says which there are by now.
+                    Some(_) => format!(
+                        "Its broker cannot be reached, and only there a topic can be made: when `heddle status` shows the connection again, `heddle topic create {topic}`; or pick one of the candidates."
+                    ),
+                };
+                Err(self.unknown(to, names.collect()).next(next))
             }
             Address::Dm { member, agent } => self.resolve_agent(to, member.as_ref(), agent),
             // Pushing makes a missing queue.

@@ -32,6 +32,7 @@ use crate::start_error::StartError;
 use crate::sync;
 use crate::tasks;
 use crate::token::LocalToken;
+use crate::upkeep;
 use crate::vectors::{self, VectorKey};
 
 /// How long a start waits for its broker before it reports ready without one.
@@ -111,6 +112,7 @@ impl Prepared {
     pub async fn open(home: Home, options: StartOptions) -> Result<Self, StartError> {
         // Before anything is touched: what is refused here changes nothing.
         let hooks = Arc::new(Hooks::load(home.path(), options.hooks_paused)?);
+        refuse_other_than_files(&home)?;
         // In the middle of an exchange the file is missing, but not lost.
         Store::finish_parking(&home.data())?;
         Store::finish_parking(&home.broker_data())?;
@@ -203,7 +205,10 @@ impl Prepared {
 
     /// The newest place of the mesh's history that this home has seen.
     pub async fn seen(&self) -> Result<HistoryId, StartError> {
-        Ok(self.store.history_seen(self.mesh.mesh).await?)
+        let seen = self.store.history_seen(self.mesh.mesh).await?;
+        // No broker of ours gives such a place: a damaged cell says so, and the doctor names it.
+        let is_real = i64::try_from(seen.epoch).is_ok() && i64::try_from(seen.seq).is_ok();
+        Ok(if is_real { seen } else { HistoryId::default() })
     }
 
     /// With the mesh `home` behind this connector, and the meshes of the config.
@@ -270,7 +275,8 @@ impl Prepared {
             .map_err(io("http.port"))?;
         let ready = self.ready(&links, listeners.tcp_port);
         let stores = (self.store, self.blobs);
-        let shared = share(&self.home, stores, &self.options, (links, host)).await?;
+        let whose = (&self.options, self.person.clone());
+        let shared = share(&self.home, stores, whose, (links, host)).await?;
         let door = Arc::new(Ipc {
             shared: Arc::clone(&shared),
             token,
@@ -391,6 +397,15 @@ fn start_jobs(shared: &Arc<Shared>, metrics: PrometheusHandle) {
     tokio::spawn(tasks::run(Arc::clone(shared)));
     tokio::spawn(files::sweep::run(Arc::clone(shared)));
     tokio::spawn(vectors::left::run(Arc::clone(shared)));
+    tokio::spawn(upkeep::unreadable::run(Arc::clone(shared)));
+}
+
+/// Before a file that a link hides is taken for a missing one.
+fn refuse_other_than_files(home: &Home) -> Result<(), StartError> {
+    match upkeep::first_misplaced(home.path(), &home.config) {
+        Some(found) => Err(StartError::Misplaced(found)),
+        None => Ok(()),
+    }
 }
 
 /// A broker's or a registrar's file beside a missing or empty store means that the store was lost, not that the home

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use heddle_core::names::AgentName;
 use heddle_store::{Blobs, Store};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -18,13 +19,14 @@ use crate::run::StartOptions;
 use crate::shared::Shared;
 use crate::start_error::StartError;
 use crate::tasks::Activity;
+use crate::upkeep::unreadable::Suspect;
 use crate::vectors::Embedder;
 
 /// What the parts of the daemon have in common.
 pub(crate) async fn share(
     home: &Home,
     (store, blobs): (Store, Blobs),
-    options: &StartOptions,
+    (options, person): (&StartOptions, AgentName),
     (links, host): (Vec<Link>, Option<Arc<dyn Connector>>),
 ) -> Result<Arc<Shared>, StartError> {
     let meshes = Meshes::default();
@@ -55,6 +57,7 @@ pub(crate) async fn share(
         clock: Arc::clone(&options.clock),
         ids: Arc::clone(&options.ids),
         meshes,
+        person,
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
@@ -66,9 +69,11 @@ pub(crate) async fn share(
         hook_tokens: Tokens::default(),
         parked: Store::parked_files(&home.data()),
         old_files: Store::damaged_files(&home.data()),
+        looked: Mutex::new(None),
         damage: inbox::damage::Damage::default(),
         inbox_retention: home.config.inbox.retention(),
         disk: disk::Disk::new(home.path().to_owned(), outbox.disk_budget_mb),
+        unreadable: Suspect::default(),
         tasks: Activity::new(options.ids.uuid_v7().as_u128()),
         shutdown,
         fatal: Mutex::new(None),

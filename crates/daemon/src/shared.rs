@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use heddle_core::clock::{Clock, Ids};
+use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::names::MeshName;
+use heddle_core::names::{AgentName, MeshName};
 use heddle_store::{Blobs, Store, StoreError};
+use heddle_wire::ipc::Finding;
 use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -22,6 +23,7 @@ use crate::meshes::Meshes;
 use crate::outbox::disk::Disk;
 use crate::tasks::Activity;
 use crate::upkeep::SENSELESS_NEXT;
+use crate::upkeep::unreadable::Suspect;
 use crate::vectors::Embedder;
 
 pub(crate) struct Shared {
@@ -32,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) ids: Arc<dyn Ids>,
     pub(crate) meshes: Meshes,
+    /// Whose home this is: a mailbox in each of its meshes.
+    pub(crate) person: AgentName,
     /// This home's own broker, if it has one: it hosts further meshes.
     pub(crate) host: Option<Arc<dyn Connector>>,
     /// The tasks that keep them connected.
@@ -59,6 +63,10 @@ pub(crate) struct Shared {
     pub(crate) old_files: Vec<PathBuf>,
     /// Messages that cannot be read any more.
     pub(crate) damage: Damage,
+    /// What the doctor's last look at the files has found, with when; the files say it to nobody else.
+    pub(crate) looked: Mutex<Option<(WallMs, Vec<Finding>)>>,
+    /// Whether rows of the data cannot be read.
+    pub(crate) unreadable: Suspect,
     /// How full the disk is.
     pub(crate) disk: Disk,
     /// Who was active among those that hold tasks.
@@ -103,57 +111,6 @@ impl Shared {
     fn end(&self, why: String) {
         lock(&self.fatal).get_or_insert(why);
         self.shutdown.cancel();
-    }
-
-    /// What is wrong now, in sentences.
-    pub(crate) fn degraded(&self) -> Vec<String> {
-        let mut degraded = Vec::new();
-        if let Some(why) = self.store.poisoned() {
-            degraded.push(format!(
-                "the store takes no writes since a sync failed ({why}); restart the daemon"
-            ));
-        }
-        degraded.extend(self.disk.degraded());
-        // Until somebody has taken it away: an inbox that was lost is not to be overlooked.
-        for parked in self.parked.iter().filter(|parked| parked.exists()) {
-            degraded.push(format!(
-                "the inbox was damaged and began anew; the old file lies at {}: move it away when you have looked at it",
-                parked.display()
-            ));
-        }
-        degraded.extend(self.damage.degraded());
-        degraded.extend(self.damage.degraded_work());
-        for mesh in &self.meshes {
-            let sync = mesh.sync.view().head;
-            if sync.paused {
-                degraded.push(format!(
-                    "the data of mesh {name} is not sent to the others since one op was refused too often; everything goes on here. `heddle doctor` lists it, `heddle doctor --resume-sync {name}` goes on",
-                    name = mesh.mesh.name
-                ));
-            }
-            if sync.needs_resync {
-                degraded.push(format!(
-                    "the broker's log of mesh {} has a gap; some data of the others may be missing here",
-                    mesh.mesh.name
-                ));
-            }
-            degraded.extend(mesh.kept_in_words());
-            degraded.extend(mesh.trouble());
-            if let Some(why) = mesh.out_of_reach() {
-                degraded.push(why);
-            } else if let Some((why, takes_some)) = mesh.refusals.told(self.clock.mono()) {
-                let takes = if takes_some {
-                    "less than is sent"
-                } else {
-                    "nothing for now"
-                };
-                degraded.push(format!(
-                    "the broker of mesh {} takes {takes} ({why}); what was accepted waits and is tried again",
-                    mesh.mesh.name
-                ));
-            }
-        }
-        degraded
     }
 }
 

@@ -5,6 +5,7 @@ use heddle_store::{BlobError, StoreError};
 
 use crate::effects::EffectsError;
 use crate::hooks::PolicyError;
+use crate::upkeep::Misplaced;
 
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -14,6 +15,9 @@ pub enum StartError {
         "data.db is missing or empty, but broker.db or effects.db is there: put data.db back from a backup, or move both (and effects/) away to begin anew"
     )]
     HalfAHome,
+    /// A folder, a link or the like lies where something else belongs.
+    #[error("{}: {}; nothing was changed", .0.file, .0.why)]
+    Misplaced(Misplaced),
     #[error("{what}: {why}")]
     Io { what: &'static str, why: String },
     #[error("{0}")]

@@ -13,21 +13,30 @@ use support::{Daemon, Home, wait_until};
 
 const SENT: &str = "transfer one hundred";
 
-/// Changes a word in the stored envelopes of a file whose owner is down.
-fn change(path: &Path, table: &str) {
+/// What disks do to a stored envelope: another word, a byte that is no text any more, a text that is no JSON any more.
+const DAMAGES: [(&[u8], &[u8]); 3] = [
+    (b"one hundred", b"two hundred"),
+    (b"one hundred", b"one \xe8undred"),
+    (b"{\"", b"[\""),
+];
+
+/// Changes the stored envelope of a file whose owner is down.
+fn change(path: &Path, table: &str, (from, to): (&[u8], &[u8])) {
     let raw = rusqlite::Connection::open(path).unwrap();
-    let kind: String = raw
-        .query_row(
-            &format!("SELECT typeof(envelope) FROM {table}"),
-            [],
-            |row| row.get(0),
-        )
-        .unwrap();
     let sql = format!(
-        "UPDATE {table} SET envelope = CAST(replace(CAST(envelope AS TEXT), 'one hundred', 'two hundred') AS {kind})
+        "SELECT typeof(envelope), CAST(envelope AS BLOB) FROM {table}
          WHERE CAST(envelope AS TEXT) LIKE '%one hundred%'"
     );
-    assert_eq!(raw.execute(&sql, []).unwrap(), 1, "{table}");
+    let (kind, bytes): (String, Vec<u8>) = raw
+        .query_row(&sql, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    let at = bytes.windows(from.len()).position(|found| found == from);
+    let at = at.unwrap();
+    let changed = [&bytes[..at], to, &bytes[at + from.len()..]].concat();
+    let sql = format!(
+        "UPDATE {table} SET envelope = CAST(?1 AS {kind}) WHERE CAST(envelope AS BLOB) = ?2"
+    );
+    assert_eq!(raw.execute(&sql, [changed, bytes]).unwrap(), 1, "{table}");
 }
 
 fn degraded(daemon: &Daemon) -> String {
@@ -59,6 +68,16 @@ fn assert_marked(page: &[Value]) {
 
 #[test]
 fn c30_a_body_changed_in_the_brokers_file_is_not_delivered_as_true() {
+    for (damage, named) in DAMAGES.into_iter().zip([
+        "message_differs_from_dedupe",
+        "message_differs_from_dedupe",
+        "message_unreadable",
+    ]) {
+        changed_at_the_broker(damage, named);
+    }
+}
+
+fn changed_at_the_broker(damage: (&[u8], &[u8]), named: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("broker");
     let (owner, alice, bob) = (Home::new(), Home::new(), Home::new());
@@ -82,7 +101,7 @@ fn c30_a_body_changed_in_the_brokers_file_is_not_delivered_as_true() {
     }
     sender.stop();
     assert_eq!(broker.terminate(), 0);
-    change(&data.join("broker.db"), "message");
+    change(&data.join("broker.db"), "message", damage);
 
     let _broker = BrokerProcess::start(&owner, &data, &listen, &[]);
     let receiver = bob.up();
@@ -97,10 +116,7 @@ fn c30_a_body_changed_in_the_brokers_file_is_not_delivered_as_true() {
     assert!(told.contains("heddle inbox --all"), "{told}");
     let checked = owner.cli(&["broker", "orphan-check", "--data", data.to_str().unwrap()]);
     assert_eq!(checked.code, 1, "{checked:?}");
-    assert!(
-        checked.stdout.contains("message_differs_from_dedupe"),
-        "{checked:?}"
-    );
+    assert!(checked.stdout.contains(named), "{checked:?}");
     // It stays what it is behind a restart, and whoever acknowledges it is done with it.
     receiver.stop();
     let receiver = bob.up();
@@ -124,7 +140,7 @@ fn c30_a_body_changed_in_the_inbox_is_not_shown_as_true() {
     send(&daemon, "whole", "nothing to see");
     wait_until("the messages", || items(&daemon, "/v1/inbox").len() == 2);
     daemon.stop();
-    change(&home.path().join("data.db"), "inbox");
+    change(&home.path().join("data.db"), "inbox", DAMAGES[0]);
     let doctor = home.cli(&["doctor"]);
     assert_eq!(doctor.code, 1, "{doctor:?}");
     assert!(
@@ -146,6 +162,12 @@ fn c30_a_body_changed_in_the_inbox_is_not_shown_as_true() {
 
 #[test]
 fn c30_work_changed_in_the_brokers_file_is_not_given_out_and_holds_up_nobody() {
+    for damage in DAMAGES {
+        work_changed(damage);
+    }
+}
+
+fn work_changed(damage: (&[u8], &[u8])) {
     let home = Home::new();
     let daemon = home.up();
     for (id, text) in [("hurt", SENT), ("whole", "nothing to see")] {
@@ -156,7 +178,7 @@ fn c30_work_changed_in_the_brokers_file_is_not_given_out_and_holds_up_nobody() {
         });
     }
     daemon.stop();
-    change(&home.path().join("broker.db"), "message");
+    change(&home.path().join("broker.db"), "message", damage);
 
     let daemon = home.up();
     let take = || {

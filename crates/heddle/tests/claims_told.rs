@@ -130,3 +130,100 @@ fn a_send_under_a_known_id_is_a_duplicate_while_it_waits() {
     assert_eq!(again["duplicate"], true, "{again}");
     assert!(again["status"].is_string(), "{again}");
 }
+
+/// The coder loses a task that it holds: there is one warning for it.
+fn lose(home: &Home) -> String {
+    let task = add(home, "held a moment ago");
+    home.cli_as("coder", &["task", "claim", &task]).ok();
+    home.cli_as("planner", &["task", "cancel", &task]).ok();
+    task
+}
+
+#[test]
+fn lf_24_what_was_lost_is_told_with_the_very_next_call_whatever_becomes_of_it() {
+    let home = Home::new();
+    let daemon = home.up();
+    let finished = lose(&home);
+    home.cli_as("coder", &["task", "list"]).ok();
+    let unknown = "00000000-0000-7000-8000-000000000000";
+    let calls: [&[&str]; 15] = [
+        &["forget", "nothing"],
+        &["state", "delete", "nothing"],
+        &["task", "claim", &finished],
+        &["task", "done", &finished],
+        &["task", "release", &finished],
+        &["task", "cancel", unknown],
+        &["file", "delete", "nothing"],
+        &["vector", "delete", "nothing"],
+        &["recall", "nothing"],
+        &["state", "get", "nothing"],
+        &["task", "show", unknown],
+        &["file", "list"],
+        &["vector", "list"],
+        &["vector", "search", "anything"],
+        &["peers"],
+    ];
+    for call in calls {
+        for json in [false, true] {
+            let lost = lose(&home);
+            let mut words = call.to_vec();
+            words.extend(json.then_some("--json"));
+            let ran = home.cli_as("coder", &words);
+            if json {
+                let told = ran.json()["warnings"][0]["task_id"].clone();
+                assert_eq!(told, lost.as_str(), "{call:?}: {ran:?}");
+            } else {
+                let told = "warning: \"held a moment ago\", which you held, was cancelled";
+                assert!(ran.stderr.contains(told), "{call:?}: {ran:?}");
+            }
+            let rest = daemon.http.get("/v1/warnings?agent=coder").expect(200);
+            assert_eq!(rest["warnings"], json!([]), "{call:?} tells it once");
+        }
+    }
+    // Refused before the store was asked at all.
+    lose(&home);
+    let body = json!({"path": "a.txt", "from": "/nowhere/at/all", "agent": "coder"});
+    let refused = daemon.http.post("/v1/file/share", &body);
+    assert!(refused.status >= 400, "{refused:?}");
+    let told = &refused.json()["warnings"][0];
+    assert_eq!(told["type"], "task_cancelled", "{refused:?}");
+}
+
+#[test]
+fn a_repeated_claim_that_has_ended_tells_what_else_was_lost() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let (one, other) = (add(&home, "one"), add(&home, "other"));
+    for (task, id) in [(&one, "L1"), (&other, "L2")] {
+        home.cli_as("coder", &["task", "claim", task, "--id", id])
+            .ok();
+    }
+    for task in [&one, &other] {
+        home.cli_as("planner", &["task", "cancel", task]).ok();
+    }
+    let again = home.cli_as("coder", &["task", "claim", &one, "--id", "L1"]);
+    assert_eq!(again.code, 3, "{again:?}");
+    assert!(
+        again.stderr.contains("\"other\", which you held"),
+        "{again:?}"
+    );
+    let words = again.stderr.matches("warning: ").count();
+    assert_eq!(words, 2, "{again:?}");
+    // An agent that has tools is told the same.
+    let folder = home.path().parent().unwrap().join("there");
+    std::fs::create_dir_all(&folder).unwrap();
+    let mut eve = McpClient::start(&home, "eve", &folder, &[]);
+    let lost: Vec<String> = ["three", "four"].map(|title| add(&home, title)).into();
+    for (number, task) in lost.iter().enumerate() {
+        let ask = json!({"task": task, "id": format!("M{number}")});
+        eve.data("claim_task", ask);
+    }
+    for task in &lost {
+        home.cli_as("planner", &["task", "cancel", task]).ok();
+    }
+    let again = eve.call("claim_task", json!({"task": lost[0], "id": "M0"}));
+    assert!(again.is_error, "{again:?}");
+    let told = again.answer["warnings"].as_array().unwrap();
+    let ids: Vec<_> = told.iter().map(|one| one["task_id"].clone()).collect();
+    assert!(ids.contains(&json!(lost[1])), "{again:?}");
+}

@@ -322,7 +322,8 @@ fn dr_09_an_override_beyond_the_brokers_memory_stops_the_daemon() {
             Err(ran) => {
                 assert!(!runs, "{ran:?}");
                 assert!(
-                    ran.stderr.contains("outbox_max_age_above_dedupe_window"),
+                    ran.stderr.contains("outbox_max_age_above_dedupe_window")
+                        && ran.stderr.contains("next: Lower max_age_hours_override"),
                     "{ran:?}"
                 );
             }

@@ -103,7 +103,11 @@ impl Side {
     }
 
     fn join(&mut self, link: &str) {
-        let joined = self.home.cli(&["mesh", "join", link, "--json"]).ok().json();
+        self.join_with(&["mesh", "join", link, "--json"]);
+    }
+
+    fn join_with(&mut self, args: &[&str]) {
+        let joined = self.home.cli(args).ok().json();
         self.mesh = joined["mesh"].as_str().unwrap().to_owned();
     }
 }
@@ -285,4 +289,49 @@ fn a_link_that_cannot_be_made_publishes_nothing_and_a_guest_has_nothing_to_publi
     assert_eq!(bob.sync()["kind"], "shared_guest");
     let own = bob.home.cli(&["mesh", "clock", "--json"]).ok().json();
     assert_eq!(own["sync"]["kind"], "personal", "bob's own mesh stays his");
+}
+
+/// The owner's side and a guest's whose member has another name than the guest's own person.
+fn owner_and_bob() -> (Side, Side) {
+    let (owner, mut guest) = (Side::new("ann"), Side::new("eve"));
+    let link = owner.invite();
+    guest.join_with(&["mesh", "join", &link, "--name", "bob", "--json"]);
+    owner.set("first", &json!(1));
+    converge(&owner, &guest);
+    (owner, guest)
+}
+
+#[test]
+fn a_lease_that_runs_out_in_a_joined_home_ends_everywhere_and_holds_nobody_up() {
+    let (owner, guest) = owner_and_bob();
+    let task = guest.task("short lease");
+    let claim = json!({"id": task, "agent": "g0", "lease_seconds": 1});
+    guest.post("/v1/task/claim", claim);
+    let status = |side: &Side| {
+        let shown = side.get(&format!("/v1/task/get?id={task}"));
+        shown["task"]["status"].clone()
+    };
+    wait_until("the lease to end at home", || status(&guest) == "open");
+    wait_until("the end to reach the owner", || status(&owner) == "open");
+    converge(&owner, &guest);
+    guest.home.cli(&["doctor"]).ok();
+}
+
+#[test]
+fn an_op_whose_author_the_broker_never_heard_of_goes_out_all_the_same() {
+    let (mut owner, mut guest) = owner_and_bob();
+    owner.kill();
+    let body = json!({"key": "said", "value": 1, "agent": "ghost"});
+    guest.post("/v1/state/set", body);
+    guest.daemon.take().unwrap().stop();
+    // As a version left it that signed in a name without a mailbox.
+    let raw = rusqlite::Connection::open(guest.home.path().join("data.db")).unwrap();
+    let gone = raw.execute("DELETE FROM agent WHERE agent = 'ghost'", []);
+    assert!(gone.unwrap() > 0);
+    drop(raw);
+    owner.up();
+    guest.up();
+    guest.set("after", &json!(2));
+    let dump = converge(&owner, &guest);
+    assert!(dump.contains("said") && dump.contains("after"), "{dump}");
 }

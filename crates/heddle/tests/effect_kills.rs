@@ -114,8 +114,41 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
     let third = side.run(&[]);
     assert_eq!((third.code, said(&third).as_str()), (3, "unknown"));
     assert_eq!(side.lines(), 1);
+    // A person's word about another effect is a slip: it is refused, and records nothing.
+    for word in ["--resolve=again", "--resolve=done", "--resolve=failed"] {
+        let mut slip = side.args(&[word]);
+        slip[8] = "staging";
+        let refused = side.home.cli(&slip);
+        assert_eq!(refused.code, 3, "{refused:?}");
+        assert_eq!(said(&status()), "unknown", "{word}");
+        assert_eq!((side.run(&[]).code, side.lines()), (3, 1));
+    }
     let done = side.run(&["--resolve=done"]).ok();
     assert_eq!((said(&done).as_str(), side.lines()), ("closed", 1));
+}
+
+#[test]
+fn a_word_without_a_command_is_not_told_as_done_before() {
+    let mut side = Side::new();
+    let _daemon = side.home.up();
+    let go = side.lose_the_runner();
+    std::fs::write(&go, "").unwrap();
+    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
+    wait_until("the command to end", || said(&status()) == "unknown");
+    let word = [
+        "effect",
+        "run",
+        "--key",
+        "k",
+        "--op",
+        "deploy",
+        "--target",
+        "prod",
+        "--resolve=again",
+    ];
+    let told = side.home.cli(&word);
+    assert!(!told.stderr.contains("done before"), "{told:?}");
+    assert_eq!((said(&status()).as_str(), side.lines()), ("registered", 1));
 }
 
 #[test]

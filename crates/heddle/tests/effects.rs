@@ -142,7 +142,8 @@ fn s3_what_fails_its_verification_is_made_up_for_and_never_run_again() {
         (late.code, code(&late).as_str()),
         (3, "EFFECT_STEP_REFUSED")
     );
-    let agent = home.cli_as("planner", &["effect", "compensate", "k", "--json"]);
+    let make_up = ["effect", "compensate", "k", "--json", "--", "true"];
+    let agent = home.cli_as("planner", &make_up);
     assert_eq!((agent.code, code(&agent).as_str()), (6, "APPROVAL_NEEDED"));
     let done = home
         .cli(&[

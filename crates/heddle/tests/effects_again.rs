@@ -238,7 +238,15 @@ fn a_compensation_whose_runner_died_needs_a_persons_word() {
     );
     let by_agent = home.cli_as(
         "planner",
-        &["effect", "compensate", "k", "--resolve", "--json"],
+        &[
+            "effect",
+            "compensate",
+            "k",
+            "--resolve",
+            "--json",
+            "--",
+            "true",
+        ],
     );
     assert_eq!(by_agent.code, 6);
     let mut again = make_up.to_vec();

@@ -134,9 +134,10 @@ fn a_request_waits_for_the_broker_and_nothing_runs_meanwhile() {
     let status = pair.bob(&["effect", "status", "k", "--json"]);
     assert_eq!(
         (status.code, &status.json()["status"]),
-        (4, &json!("waiting_for_broker")),
-        "that it waits is the answer: {status:?}"
+        (5, &json!("waiting_for_broker")),
+        "that it waits is the answer, and nobody here knows whether the key was used: {status:?}"
     );
+    assert_eq!(status.json()["state"], "unknown");
     assert_eq!(status.json()["target"], "prod");
     // The whole story is that it waits, with its mesh said or not.
     for told in [

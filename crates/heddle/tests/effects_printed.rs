@@ -37,6 +37,21 @@ fn what_it_printed_is_printed_however_it_ended_and_again_on_a_retry() {
     assert_eq!(home.cli(&args).json()["stdout"], "half done\n");
 }
 
+/// Whoever reads it by a pipe gets the command's own bytes, the second time as well; what became of it stands beside them.
+#[test]
+fn a_program_reads_what_the_command_printed_byte_for_byte() {
+    let home = Home::new();
+    let _daemon = home.up();
+    for said in ["k: closed", "nothing was run"] {
+        let ran = run(&home, "k", r"printf 'l1\r\nt\tab \033[1mB'");
+        assert_eq!(
+            (ran.code, ran.stdout.as_str()),
+            (0, "l1\r\nt\tab \u{1b}[1mB")
+        );
+        assert!(ran.stderr.contains(said), "{ran:?}");
+    }
+}
+
 /// The daemon is gone when the command ends, and its end cannot be written beside the lock either.
 #[test]
 fn an_end_that_nobody_has_is_not_said_to_be_kept() {

@@ -99,8 +99,91 @@ fn rg_01_a_database_that_is_put_back_under_its_brokers_is_noticed_by_each_of_the
     wait_until("ann to be heard", || {
         let asked = ann.cli(&in_team(&run("k", &[], &script(&side))));
         assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n", "{asked:?}");
-        asked.stderr.contains("was told of change")
+        asked.stderr.contains("was told of changes")
     });
+}
+
+/// Neither broker remembers anything, and only one of them is asked by somebody who does: the other knows from then on as
+/// well. A person's word, in the folder of either, lets both go on.
+#[test]
+fn rg_01_what_one_broker_is_shown_stops_every_broker_of_the_database_until_a_person_says_go_on() {
+    let house = Home::new();
+    let database = Postgres::start();
+    let url = database.url();
+    let folder = |name: &str| house.path().parent().unwrap().join(name);
+    let one = broker(&house, &folder("one"), "127.0.0.1:0", &url);
+    let two = broker(&house, &folder("two"), "127.0.0.1:0", &url);
+    let (ann, bob) = (member(&[&one], "ann"), member(&[&two], "bob"));
+    let _up = [ann.up(), bob.up()];
+    [&ann, &bob].into_iter().for_each(connected);
+    ann.cli(&in_team(&run("first", &[], "true"))).ok();
+    let copy = database.dump_of(EFFECTS);
+    let side = folder("side");
+    ann.cli(&in_team(&run("k", &[], &script(&side)))).ok();
+    let at = [one.listen(), two.listen()];
+    for broker in [one, two] {
+        assert_eq!(broker.terminate(), 0);
+    }
+    database.restore_of(EFFECTS, &copy);
+    for name in ["one", "two"] {
+        // One that has not looked yet has none.
+        let _ = std::fs::remove_file(folder(name).join("effects.mark"));
+        let _ = std::fs::remove_file(folder(name).join("effects/mark"));
+    }
+    let start = |name: &str, at: &str| broker(&house, &folder(name), at, &url);
+    let both = [start("one", &at[0]), start("two", &at[1])];
+    let heard = |ran: &Ran| {
+        assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n", "{ran:?}");
+        ran.stderr.contains("was told of changes")
+    };
+    wait_until("ann to be heard", || {
+        heard(&ann.cli(&in_team(&run("k", &[], &script(&side)))))
+    });
+    let status = ann.cli(&["status"]);
+    assert!(
+        status.stdout.contains("decides about no effect"),
+        "{status:?}"
+    );
+    for read in [&["effect", "list"][..], &["effect", "log", "k"]] {
+        let told = ann.cli(&in_team(read));
+        assert_ne!(told.code, 0, "{told:?}");
+    }
+    // Bob has never been told of it, and his broker neither.
+    wait_until("bob to be heard", || {
+        heard(&bob.cli(&in_team(&run("k", &[], &script(&side)))))
+    });
+    for broker in both {
+        assert_eq!(broker.terminate(), 0);
+    }
+    let both = [start("one", &at[0]), start("two", &at[1])];
+    wait_until("both to know it still", || {
+        let mut ran = [&ann, &bob].map(|home| home.cli(&in_team(&run("k", &[], &script(&side)))));
+        ran.iter_mut().all(|ran| heard(ran))
+    });
+    let [one, _two] = both;
+    assert_eq!(one.terminate(), 0);
+    std::fs::write(folder("one").join("effects-begin-anew"), "").unwrap();
+    let _one = start("one", &at[0]);
+    for (home, key) in [(&ann, "after-a"), (&bob, "after-b")] {
+        wait_until("it to be decided about again", || {
+            home.cli(&in_team(&run(key, &[], "true"))).code == 0
+        });
+    }
+}
+
+/// What a start refuses, the migration before it says as well.
+#[test]
+fn rg_17_a_migration_does_not_call_an_unfit_database_up_to_date() {
+    let house = Home::new();
+    let database = Postgres::start();
+    let url = database.url();
+    let migrate = ["broker", "migrate", "--database", &url];
+    house.cli(&migrate).ok();
+    house.cli(&migrate).ok();
+    database.sql("ALTER TABLE mesh_effects.effect_consume DISABLE TRIGGER ALL");
+    let unfit = house.cli(&migrate);
+    assert_eq!(unfit.code, 1, "{unfit:?}");
+    assert!(unfit.stderr.contains("mesh_effects"), "{unfit:?}");
 }
 
 /// The broker's whole folder goes back in time, marks and all: whoever was told of more says so.
@@ -129,21 +212,44 @@ fn rg_01_a_broker_whose_whole_folder_is_put_back_is_told_by_a_member_who_knows_m
         ann.cli(&in_team(&run("k", &[], &script(&side)))).code == 0
     });
     assert_eq!(started.terminate(), 0);
-    for (path, bytes) in kept {
-        std::fs::write(path, bytes).unwrap();
-    }
-    for name in ["effects.db-wal", "effects.db-shm"] {
-        let _ = std::fs::remove_file(data.join(name));
-    }
-    let _started = BrokerProcess::start(&house, &data, &listen, &[]);
+    let put_back = || {
+        for (path, bytes) in &kept {
+            std::fs::write(path, bytes).unwrap();
+        }
+        for name in ["effects.db-wal", "effects.db-shm"] {
+            let _ = std::fs::remove_file(data.join(name));
+        }
+    };
+    put_back();
+    let started = BrokerProcess::start(&house, &data, &listen, &[]);
     wait_until("ann to be heard", || {
         let asked = ann.cli(&in_team(&run("k", &[], &script(&side))));
         assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n", "{asked:?}");
-        asked.stderr.contains("@ann/ann was told of change")
+        asked.stderr.contains("was told of changes")
     });
     // From then on it is so for everybody.
     connected(&bob);
     refused(&bob.cli(&in_team(&run("k", &[], &script(&side)))), &side);
+    // Until a person says to go on with it; then whoever was told of more is not heard any more.
+    assert_eq!(started.terminate(), 0);
+    std::fs::write(data.join("effects-begin-anew"), "").unwrap();
+    let started = BrokerProcess::start(&house, &data, &listen, &[]);
+    for (home, key) in [(&ann, "after-a"), (&bob, "after-b"), (&ann, "after-c")] {
+        wait_until("it to be decided about again", || {
+            home.cli(&in_team(&run(key, &[], "true"))).code == 0
+        });
+    }
+    let later = house.path().with_file_name("later");
+    ann.cli(&in_team(&run("later", &[], &script(&later)))).ok();
+    // The same copy once more, from before that word: it knows by what was proven since that it is an earlier one.
+    assert_eq!(started.terminate(), 0);
+    put_back();
+    let _started = BrokerProcess::start(&house, &data, &listen, &[]);
+    wait_until("ann to be heard once more", || {
+        let asked = ann.cli(&in_team(&run("later", &[], &script(&later))));
+        assert_eq!(std::fs::read_to_string(&later).unwrap(), "x\n", "{asked:?}");
+        asked.stderr.contains("was told of changes")
+    });
 }
 
 fn snapshot(home: &Home) -> Vec<(PathBuf, Option<Vec<u8>>)> {

@@ -63,7 +63,7 @@ fn live(home: &Home, there: &PathBuf) -> (String, String) {
         home,
         there,
         "tester",
-        &["effect", "compensate", "mig-1", "--json"],
+        &["effect", "compensate", "mig-1", "--json", "--", "true"],
     )
     .ok();
     (id, nonce)

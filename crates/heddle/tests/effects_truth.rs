@@ -88,6 +88,44 @@ fn rg_13_a_compensation_that_failed_is_not_done_and_waits_for_a_persons_word() {
     assert_eq!(done.json()["compensation"]["done"], true);
 }
 
+/// Nothing is made up for by a command that was not given; and what a person has mended by hand has no exit code.
+#[test]
+fn rg_13_a_compensation_without_a_command_is_a_persons_word_and_nothing_else() {
+    let home = Home::new();
+    let _daemon = home.up();
+    failed(&home, "k");
+    for bare in [
+        &["effect", "compensate", "k"][..],
+        &["effect", "compensate", "k", "--resolve=again"],
+    ] {
+        let refused = home.cli(bare);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains("-- COMMAND"), "{refused:?}");
+    }
+    let stands = status(&home, "k").ok().json();
+    assert_eq!(text(&stands, "status"), "verify_failed");
+    let by_hand = ["effect", "compensate", "k", "--resolve=done", "--json"];
+    let agent = home.cli_as("planner", &by_hand);
+    assert_eq!(agent.code, 6, "{agent:?}");
+    let done = home.cli(&by_hand).ok().json();
+    assert_eq!(text(&done, "status"), "compensated");
+    assert_eq!(
+        (
+            &done["compensation"]["done"],
+            &done["compensation"]["exit_code"]
+        ),
+        (&serde_json::json!(true), &serde_json::Value::Null)
+    );
+    let story = home.cli(&["explain", "effect:k"]).ok().stdout;
+    assert!(story.contains("a person says that it"), "{story}");
+    // Who comes with a command afterwards is told that it was not run.
+    let side = home.path().with_file_name("side");
+    let script = format!("echo x > {}", side.display());
+    let late = home.cli(&["effect", "compensate", "k", "--", "/bin/sh", "-c", &script]);
+    assert!(late.stderr.contains("nothing was run"), "{late:?}");
+    assert!(!side.exists());
+}
+
 #[test]
 fn who_may_not_compensate_is_told_whose_word_is_missing() {
     let home = Home::new();
@@ -100,7 +138,8 @@ fn who_may_not_compensate_is_told_whose_word_is_missing() {
     let options = ["--verify", "false", "--nonce", text(&granted, "nonce")];
     let ran = home.cli_as("planner", &run("k", &options, "true"));
     assert_eq!(text(&ran.json(), "status"), "verify_failed");
-    let agent = home.cli_as("planner", &["effect", "compensate", "k", "--json"]);
+    let bare = ["effect", "compensate", "k", "--json", "--", "true"];
+    let agent = home.cli_as("planner", &bare);
     assert_eq!(
         (agent.code, text(&agent.json(), "code")),
         (6, "APPROVAL_NEEDED")
@@ -132,6 +171,19 @@ fn who_may_not_compensate_is_told_whose_word_is_missing() {
         (6, "NONCE_UNBOUND")
     );
     assert!(stolen.stderr.contains("planner"), "{stolen:?}");
+    // That it is mended is the word of who may approve; a refusal uses up nothing.
+    let mended = [
+        "effect",
+        "compensate",
+        "k",
+        "--nonce",
+        nonce,
+        "--resolve=done",
+    ];
+    let refused = home.cli_as("planner", &mended);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    let stands = status(&home, "k").json();
+    assert_eq!(text(&stands, "status"), "verify_failed");
     home.cli_as("planner", &make_up).ok();
 }
 
@@ -442,4 +494,30 @@ fn rg_17_every_trigger_and_index_that_is_missing_is_named() {
     daemon.stop();
     let unfit = home.try_up().err().expect("an unfit store");
     assert!(unfit.stderr.contains("effect_consume_once"), "{unfit:?}");
+}
+
+/// Of two who ask for one key, what is said to one is not told as what was said to the other.
+#[test]
+fn the_answer_to_a_denial_is_about_the_request_that_was_denied() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let ask = [
+        "effect", "request", "--json", "--key", "k", "--op", "deploy", "--target", "prod",
+    ];
+    let first = home.cli_as("planner", &ask).ok().json();
+    let second = home.cli_as("worker", &ask).ok().json();
+    let second = text(&second, "request_id");
+    home.cli(&["effect", "approve", second, "--json"]).ok();
+    let first = text(&first, "request_id");
+    let denied = home.cli(&["effect", "deny", first]).ok();
+    assert_eq!(denied.stdout, format!("{first} is denied\n"));
+    let revoked = home.cli(&["effect", "deny", second, "--json"]).ok().json();
+    assert_eq!(
+        (text(&revoked, "status"), text(&revoked, "request_id")),
+        ("revoked", second)
+    );
+    // What is over already names the key where its place was left open.
+    let again = home.cli(&["effect", "deny", first]);
+    assert_eq!(again.code, 3, "{again:?}");
+    assert!(!again.stderr.contains("KEY"), "{again:?}");
 }

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 use support::effect_pair::{pair, request, run};
+use support::pasted::{commands, pasted};
 use support::{Home, text_of, wait_until};
 
 #[test]
@@ -146,4 +147,103 @@ fn a_verifier_without_an_end_is_ended_and_nothing_is_said_to_be_verified() {
     );
     home.cli(&["effect", "verify", "k", "--command", "true"])
         .ok();
+}
+
+#[test]
+fn what_is_said_to_be_done_next_can_be_pasted_whatever_the_key_is() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let key = "it's $HOME; a key";
+    let later = ["--verify-later"];
+    home.cli(&run(key, &later, "echo done")).ok();
+    let status = home.cli(&["effect", "status", key]).ok();
+    let next = commands(&status.stdout);
+    assert_eq!(next.len(), 2, "{status:?}");
+    let failed = pasted(&home, &next[1]);
+    assert_eq!(failed.code, 1, "{next:?}: {failed:?}");
+    assert!(
+        failed.stderr.contains("the verification failed"),
+        "{failed:?}"
+    );
+    // The retry of what failed names the way to make up for it.
+    let again = home.cli(&run(key, &[], "echo done"));
+    let next = commands(&again.stderr);
+    assert_eq!(next.len(), 2, "{again:?}");
+    let stands = pasted(&home, &next[0]).ok();
+    assert!(stands.stdout.contains("verify_failed"), "{stands:?}");
+    pasted(&home, &next[1].replace("COMMAND", "true")).ok();
+    let stands = home.cli(&["effect", "status", key, "--json"]).ok().json();
+    assert_eq!(stands["status"], "compensated");
+    // A verdict where there is none to give: the refusal names the key itself.
+    let refused = home.cli(&["effect", "verify", key, "--pass"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(!refused.stderr.contains("KEY"), "{refused:?}");
+    pasted(&home, &commands(&refused.stderr)[0]).ok();
+}
+
+#[test]
+fn a_word_that_comes_too_late_gets_its_one_reason() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let ask = |key: &str| {
+        let asked = home.cli_as("planner", &request(key)).ok().json();
+        asked["request_id"].as_str().unwrap().to_owned()
+    };
+    let refusal = |words: &[&str]| {
+        let said = home.cli(words);
+        assert_eq!(said.code, 3, "{said:?}");
+        said.stderr
+    };
+    let denied = ask("denied");
+    home.cli(&["effect", "deny", &denied]).ok();
+    let late = home.cli(&["effect", "approve", &denied]);
+    assert!(
+        late.stderr.contains("it was turned down; whoever"),
+        "{late:?}"
+    );
+    assert!(!late.stderr.contains("used"), "{late:?}");
+    let used = ask("used");
+    let approved = home
+        .cli(&["effect", "approve", &used, "--json"])
+        .ok()
+        .json();
+    let nonce = approved["nonce"].as_str().unwrap();
+    home.cli(&run("used", &["--nonce", nonce], "true")).ok();
+    let late = refusal(&["effect", "approve", &used]);
+    assert!(
+        late.contains("the key used is used: its effect is closed"),
+        "{late}"
+    );
+    assert!(!late.contains("turned down"), "{late}");
+    let nothing = refusal(&["effect", "approve", &used, "--compensation"]);
+    assert!(
+        nothing.contains("nothing to make up for: the effect of used is closed"),
+        "{nothing}"
+    );
+    let late = refusal(&["effect", "deny", &used]);
+    assert!(late.contains("cannot be turned down"), "{late}");
+}
+
+#[test]
+fn who_did_not_begin_a_run_is_told_whose_word_its_end_is() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"key": "k", "op": "deploy", "target": "prod"});
+    daemon.http.post("/v1/effect/register", &body).expect(200);
+    let start = json!({"key": "k", "attempt_id": "mine"});
+    daemon.http.post("/v1/effect/start", &start).expect(200);
+    let end = json!({"key": "k", "attempt_id": "theirs", "exit_code": 0, "stdout": "", "stderr": "", "truncated": false});
+    let problem = daemon.http.post("/v1/effect/finish", &end).expect(409);
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("as attempt mine, and says how it ended"),
+        "{problem}"
+    );
+    assert!(
+        problem["next"]
+            .as_str()
+            .unwrap()
+            .contains("`heddle effect status k`"),
+        "{problem}"
+    );
 }

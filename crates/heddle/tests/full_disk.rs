@@ -301,3 +301,46 @@ fn c10_a_share_that_finds_the_disk_full_leaves_nothing_half_written() {
     disk.free();
     assert_eq!(blobs(), 1);
 }
+
+#[test]
+fn a_start_on_a_full_disk_names_the_disk_the_room_and_the_step_however_it_is_started() {
+    let home = Home::new();
+    let disk = SmallDisk::over(&home.path(), DISK_MB);
+    let folder = home.path().canonicalize().unwrap();
+    let mount = format!("are free on {}", folder.display());
+    let told = |call: &[&str]| {
+        let ran = home.cli(call);
+        assert_eq!(ran.code, 1, "{call:?}: {ran:?}");
+        for words in [
+            "full: ",
+            " of 16 MB",
+            &mount,
+            "a start needs 4 MB",
+            "free some space on",
+            "at least 4 MB",
+            "start again",
+        ] {
+            assert!(ran.stderr.contains(words), "{words}: {call:?}: {ran:?}");
+        }
+        assert!(!ran.stderr.contains("Choose a folder"), "{call:?}: {ran:?}");
+    };
+    let calls: [&[&str]; 2] = [&["up"], &["up", "--detach"]];
+    // A home that was never started, down to its last byte; and with a little room, which is not enough.
+    for spare in [0, 100 << 10] {
+        disk.fill();
+        disk.give_back(spare);
+        for call in calls {
+            told(call);
+        }
+        disk.free();
+    }
+    home.up().stop();
+    disk.fill();
+    for call in calls {
+        told(call);
+    }
+    let said = home.cli(&["status"]).stdout;
+    assert!(said.contains(&mount), "{said}");
+    disk.free();
+    home.up().stop();
+}

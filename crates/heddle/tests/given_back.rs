@@ -57,6 +57,18 @@ fn status(home: &Home) -> Value {
     home.cli(&["status", "--json"]).json()
 }
 
+/// The home itself says so, and where the rest is: its broker was put back as well.
+fn says_that_it_was_put_back(home: &Home) {
+    let notes = status(home)["notes"].to_string();
+    for words in [
+        "this home was put back at",
+        "no change that it had made since has come back",
+        "heddle mesh take-back FILE",
+    ] {
+        assert!(notes.contains(words), "{notes}");
+    }
+}
+
 #[test]
 fn lf_16_what_a_restored_host_had_made_is_told_where_it_is_and_given_back() {
     let (alice, bob) = (home_of("alice"), home_of("bob"));
@@ -85,6 +97,7 @@ fn lf_16_what_a_restored_host_had_made_is_told_where_it_is_and_given_back() {
     wait_until("what bob had made", || {
         dump(&alice, "home").contains("\"b4\"")
     });
+    says_that_it_was_put_back(&alice);
     // Only bob has what alice had made, and says so: four values, a mark, and two steps of a task.
     wait_until("bob to tell it", || {
         status(&bob)["degraded"]
@@ -195,4 +208,52 @@ fn files_that_are_no_kept_changes_are_refused_in_words() {
     }
     let given = alice.cli(&["mesh", "give-back"]).ok();
     assert_eq!(given.stdout.lines().count(), 1, "nothing but its head");
+}
+
+/// The home of a guest goes back; the log of the mesh has what it had made since.
+#[test]
+fn lf_16_a_home_that_was_put_back_says_so_and_what_the_log_has_given_back() {
+    let (alice, bob) = (home_of("alice"), home_of("bob"));
+    let (_alice_up, bob_up) = (alice.up(), bob.up());
+    join(&alice, &bob);
+    bob.cli(&["--mesh", THERE, "state", "set", "before", "1"])
+        .ok();
+    agree("the first agreement", &alice, &bob, "\"before\"");
+    let notes = status(&bob)["notes"].to_string();
+    assert!(!notes.contains("put back"), "{notes}");
+    let copy = back_up(&bob);
+    for number in 0..3 {
+        let key = format!("since{number}");
+        bob.cli(&["--mesh", THERE, "state", "set", &key, "1"]).ok();
+    }
+    agree("everything of since", &alice, &bob, "\"since2\"");
+    bob_up.stop();
+    restore(&bob, &copy, &[]);
+    let doctor = bob.cli(&["doctor"]).ok();
+    assert!(
+        doctor.stdout.contains("this home was put back at"),
+        "{doctor:?}"
+    );
+    let _bob_up = bob.up();
+    // What it makes from now on is not among it.
+    bob.cli(&["--mesh", THERE, "state", "set", "anew", "1"])
+        .ok();
+    wait_until("what the log gives back", || {
+        let notes = status(&bob)["notes"].to_string();
+        notes.contains(&format!(
+            "3 changes that it had made since have come back from the log of mesh {THERE}"
+        ))
+    });
+    agree("all of it", &alice, &bob, "\"anew\"");
+    let told = bob.cli(&["status"]);
+    assert!(
+        told.stdout.contains("3 changes that it had made since"),
+        "{told:?}"
+    );
+    assert!(told.stdout.contains("before-restore-"), "{told:?}");
+    let doctor = bob.cli(&["doctor"]);
+    assert!(
+        doctor.stdout.contains("3 changes that it had made since"),
+        "{doctor:?}"
+    );
 }

@@ -93,6 +93,13 @@ fn jn_35_a_brainclaw_store_is_migrated_and_rolled_back() {
     let refused = repository.run(&["journal", "migrate"]);
     assert_eq!(refused.code, 2, "{refused:?}");
     assert!(refused.stderr.contains("pln_2.json"), "{refused:?}");
+    let left = Repository::new();
+    left.write("notes/plan/pln_1.json", r#"{"title":"one"}"#);
+    left.write("notes/plan/pln_2.json", "torn {");
+    let words = left.run(&["journal", "migrate", "notes", "--leave-out-bad"]);
+    let words = words.ok();
+    assert!(words.stdout.contains("left out: "), "{words:?}");
+    assert_eq!(words.stderr, "", "a file of a folder is no row of data.db");
     std::fs::remove_file(bad).unwrap();
     let told = repository.json(&["journal", "migrate"]);
     assert_eq!(

@@ -174,6 +174,9 @@ fn agents_record_and_read_the_journal_of_their_repository() {
     assert_eq!(again["events"], json!([]), "each event once");
     let own = ada.data("journal_events", json!({}));
     assert_eq!(own["events"], json!([]), "nobody is told its own words");
+    // JN-23: under a reader's name of its own neither.
+    let own = ada.data("journal_events", json!({"reader": "ada-goes-on"}));
+    assert_eq!(own["events"], json!([]), "{own}");
     // What does not fit comes with the next call; nothing is lost.
     for nth in 2..6 {
         ada.data(

@@ -184,7 +184,9 @@ fn t_10_a_link_in_place_of_the_log_stops_the_start_in_words() {
     let ran = home.cli(&["up"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
-        ran.stderr.contains("the log in") && ran.stderr.contains("next:"),
+        ran.stderr
+            .contains("logs/daemon.jsonl: it is a symbolic link")
+            && ran.stderr.contains("daemon.jsonl.moved"),
         "{ran:?}"
     );
     assert_eq!(text_of(&target), "as it was");

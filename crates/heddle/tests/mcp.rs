@@ -314,6 +314,79 @@ fn t_47_t_48_hostile_lines_are_answered_or_dropped_and_stdout_is_the_protocols()
 }
 
 #[test]
+fn a_claim_of_a_task_that_waits_for_another_is_told_so() {
+    let home = Home::new();
+    let daemon = home.up();
+    let mut ada = McpClient::start(&home, "ada", &folder(&home, "one"), &[]);
+    let mut add = |title: &str, after: &[Value]| {
+        let task = json!({"title": title, "blocked_by": after});
+        ada.data("create_task", task)["task"]["id"].clone()
+    };
+    let first = add("first", &[]);
+    let second = add("second", std::slice::from_ref(&first));
+    let mut claim = |task: &Value| ada.call("claim_task", json!({"task": task})).answer;
+    assert_eq!(claim(&first)["warnings"], Value::Null);
+    let told = claim(&second);
+    assert_eq!(told["ok"], true, "{told}");
+    assert_eq!(told["warnings"][0]["type"], "task_waits", "{told}");
+    daemon.stop();
+}
+
+#[test]
+fn a_line_that_is_no_json_is_answered_as_a_parse_error_and_stops_nothing() {
+    let home = Home::new();
+    let daemon = home.up();
+    let mut server = raw(&home, &[]);
+    let mut stdin = server.stdin.take().unwrap();
+    let stdout = BufReader::new(server.stdout.take().unwrap());
+    let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}"#;
+    let ready = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let list = |id: u8| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/list"}}"#);
+    let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+    let long = "x".repeat(17 << 20);
+    // Before the conversation begins, in its middle, and as its last words without an end of line.
+    let lines = [
+        "no json",
+        hello,
+        ready,
+        "{\"jsonrpc\":",
+        &list(2),
+        &deep,
+        "",
+        &long,
+        &list(3),
+        "{",
+    ];
+    let lines = lines.join("\n");
+    let writer = std::thread::spawn(move || stdin.write_all(lines.as_bytes()).unwrap());
+    let answers: Vec<Value> = stdout
+        .lines()
+        .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+        .collect();
+    writer.join().unwrap();
+    assert!(server.wait().unwrap().success());
+    let errors: Vec<_> = answers.iter().filter(|one| one["id"].is_null()).collect();
+    assert_eq!(errors.len(), 5, "{errors:?}");
+    for error in errors {
+        assert_eq!(error["error"]["code"], -32700, "{error}");
+        assert_eq!(error["jsonrpc"], "2.0", "{error}");
+    }
+    for id in 1..=3 {
+        let answered = answers.iter().filter(|one| one["id"] == id);
+        assert_eq!(answered.filter(|one| one["result"].is_object()).count(), 1);
+    }
+    // The last line needs no end.
+    let mut server = raw(&home, &[]);
+    let mut stdin = server.stdin.take().unwrap();
+    write!(stdin, "{hello}\n{ready}\n{}", list(2)).unwrap();
+    drop(stdin);
+    let said = server.wait_with_output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    assert!(said.contains("\"id\":2"), "{said}");
+    daemon.stop();
+}
+
+#[test]
 fn t_44_texts_of_others_are_values_with_their_sender_whatever_they_say() {
     let home = Home::new();
     let daemon = home.up();
@@ -331,4 +404,23 @@ fn t_44_texts_of_others_are_values_with_their_sender_whatever_they_say() {
     assert_eq!(message["text"], injection);
     assert_eq!(message["from"], "@tester/tester");
     daemon.stop();
+}
+
+#[test]
+fn an_agent_can_be_written_to_before_its_first_call_and_a_killed_daemon_is_started_again() {
+    let home = Home::new();
+    let daemon = home.up();
+    let (here, there) = (folder(&home, "here"), folder(&home, "there"));
+    let mut ann = McpClient::start(&home, "ann", &here, &["--agent", "ann"]);
+    let mut bob = McpClient::start(&home, "bob", &there, &["--agent", "bob"]);
+    wait_until("both mailboxes", || {
+        let peers = home.cli(&["peers"]).ok().stdout;
+        peers.contains("@tester/ann") && peers.contains("@tester/bob")
+    });
+    ann.data("send_message", json!({"to": "@bob", "text": "hello"}));
+    daemon.kill();
+    let kept = ann.data("remember", json!({"key": "k", "value": 1, "id": "once"}));
+    assert_eq!(kept["duplicate"], false, "{kept}");
+    wait_until("the message", || texts(&mut bob) == ["hello"]);
+    home.cli(&["down"]).ok();
 }

@@ -176,6 +176,9 @@ fn dr_12_dr_13_a_chain_of_three_is_shown_whole_and_every_old_id_stays_buried() {
             .collect();
         assert!(places.is_sorted(), "{words}");
     }
+    // What happened then, and where it is now.
+    let told = home.cli(&["explain", "two"]).ok().stdout;
+    assert!(told.contains(" as three, which goes on as four"), "{told}");
     drop(daemon);
     let daemon = home.up();
     for id in ["one", "two", "three"] {

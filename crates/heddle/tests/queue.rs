@@ -350,3 +350,18 @@ fn in_06_a_broker_that_talks_nonsense_takes_the_daemon_nowhere() {
         assert_eq!(answer.expect(500)["code"], "internal");
     }
 }
+
+#[test]
+fn what_is_urgent_is_taken_first_from_behind_more_than_a_thousand_that_are_not() {
+    const LOW: usize = 1_100;
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["agent", "register", "one"]).ok();
+    for number in 0..LOW {
+        push(&daemon, &format!("low-{number}"), "low");
+    }
+    push(&daemon, "urgent", "now");
+    committed(&daemon, LOW + 1);
+    let first = take_with(&daemon, "one", &json!({"max": 2}));
+    assert_eq!(first[0]["client_message_id"], "urgent", "{first:?}");
+}

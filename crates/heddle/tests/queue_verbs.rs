@@ -191,8 +191,9 @@ fn explain_tells_who_took_work_and_when_until_when_under_which_number_and_when_i
     assert!(told.contains("with @tester/one until 20"), "{told}");
     assert!(
         told.contains(&format!(
-            "taken at {}, fence 1, handed out once",
-            at("taken_at")
+            "taken at {}, fence {}, handed out once",
+            at("taken_at"),
+            state["fence"]
         )),
         "{told}"
     );

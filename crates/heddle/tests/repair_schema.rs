@@ -244,6 +244,8 @@ fn lf_31_a_forged_name_of_a_table_of_vectors_is_found_and_mended() {
         (&json!(true), &json!(false)),
         "{told}"
     );
+    // It could not be read before; it is mended, not taken out.
+    assert_eq!(told["unreadable"], json!([]), "{told}");
     let daemon = home.up();
     let found = daemon.http.post("/v1/vector/search", &query).expect(200);
     assert_eq!(found["items"][0]["content"], "words", "{found}");

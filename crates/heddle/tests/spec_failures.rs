@@ -166,7 +166,11 @@ fn v10_4_11_a_mismatch_at_the_broker_is_told_at_b0_in_a_full_window_and_the_row_
     assert!(reason.contains("idempotency_key_reused"), "{reason}");
     // The operator's way out is shown.
     let failed = home.cli(&["daemon", "outbox", "--failed"]).ok().stdout;
-    assert!(failed.contains("requeue --id ID --auto"), "{failed}");
+    let way = format!(
+        "requeue --id {} --auto",
+        row(&daemon, "a")["id"].as_str().unwrap()
+    );
+    assert!(failed.contains(&way), "{failed}");
 }
 
 #[test]

@@ -313,7 +313,15 @@ fn lf_17_lf_18_a_poisoned_op_stops_no_other_and_ten_refusals_pause_the_mesh() {
             .any(|op| op["id"] == id.as_str() && op["attempts"].as_u64() > Some(0))
     });
     assert_eq!(clock(&a)["sync"]["paused"], false);
+    // Refused is not well: the others do not have it.
+    assert_eq!(clock(&a)["sync"]["out_refused"], 1);
+    let status = a.http.get("/v1/status").expect(200);
+    assert_eq!(status["verdict"], "degraded", "{status}");
+    let words = status["degraded"].to_string();
+    assert!(words.contains("refuses 1 change of this home"), "{words}");
+    assert_eq!(ann.cli(&["doctor"]).code, 1);
     a.stop();
+    assert_eq!(ann.cli(&["doctor"]).code, 1, "also while it does not run");
     // Nine refusals ago; one more pauses.
     poison_again(&ann, &id, 9);
     let a = ann.up();
@@ -336,7 +344,11 @@ fn lf_17_lf_18_a_poisoned_op_stops_no_other_and_ten_refusals_pause_the_mesh() {
     assert_eq!(requeued.status, 400, "{requeued:?}");
     let unknown = ann.cli(&["doctor", "--drop", "nobody"]);
     assert_eq!(unknown.code, 4, "{unknown:?}");
-    ann.cli(&["doctor", "--retry", &id]).ok();
+    let retried = ann.cli(&["doctor", "--retry", &id]).ok();
+    assert!(
+        retried.stdout.contains("heddle doctor --resume-sync team"),
+        "{retried:?}"
+    );
     ann.cli(&["doctor", "--drop", &id]).ok();
     ann.cli(&["doctor", "--resume-sync", "team"]).ok();
     wait_until("the rest to arrive", || {

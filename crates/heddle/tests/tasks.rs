@@ -237,6 +237,13 @@ fn ready_follows_the_dependencies() {
     let second = add(&daemon, "second", &[&first]);
     add(&daemon, "third", &[&first, &second]);
     assert_eq!(titles(&daemon, "ready=true"), ["first"]);
+    // Whoever takes one that waits is told so; whoever takes one that does not hears nothing of it.
+    let waits = |id: &str| {
+        let claimed = home.cli(&["task", "claim", id]).ok().stdout;
+        home.cli(&["task", "release", id]).ok();
+        claimed.contains("it waits for a task that is not finished")
+    };
+    assert_eq!((waits(&first), waits(&second)), (false, true));
     home.cli(&["task", "claim", &first]).ok();
     assert_eq!(titles(&daemon, "ready=true"), [] as [&str; 0]);
     home.cli(&["task", "done", &first]).ok();

@@ -368,12 +368,16 @@ fn re_embedding_goes_on_after_a_kill_and_moves_every_vector_once() {
         (&done["left"], &done["skipped"], &done["others"]),
         (&json!(1), &json!(1), &json!(0))
     );
+    assert_eq!(
+        (&done["there"], &done["without_text"]),
+        (&json!(100), &json!(1))
+    );
     let again = home
         .cli(&["advanced", "re-embed", "--to", "heddle-hash-v1"])
         .ok()
         .stdout;
     assert!(
-        again.contains("moved nothing") && again.contains("1 stay"),
+        again.contains("moved nothing") && again.contains("1 stays without a text"),
         "{again}"
     );
     let list = daemon.http.get("/v1/vector/list?limit=500").expect(200);

@@ -187,3 +187,60 @@ fn a_config_that_cannot_work_is_refused_at_the_start_with_its_reason() {
         assert!(ran.stderr.contains(word), "{ran:?}");
     }
 }
+
+#[test]
+fn re_embedding_that_is_stopped_in_the_middle_says_what_was_moved_and_the_next_run_what_was_there()
+{
+    let home = Home::new();
+    // As many as the file says, and then no more.
+    let file = home.path().join("left");
+    let path = script(
+        &home,
+        &format!(
+            "n=$(cat {0}); test \"$n\" -gt 0 || exit 3; echo $((n - 1)) > {0}; echo '[1, 2]'",
+            file.display()
+        ),
+    );
+    home.config(&format!(
+        "[vectors]\nprovider = 'command'\nmodel = 'sh'\ndim = 2\ncommand = ['{}']\n",
+        path.display()
+    ));
+    let daemon = home.up();
+    for number in 0..40 {
+        let body = json!({"key": format!("k{number:02}"), "content": "text", "embedding": [1, 1, number], "model": "old"});
+        daemon.http.post("/v1/vector/store", &body).expect(200);
+    }
+    let left = |number: u32| std::fs::write(&file, format!("{number}\n")).unwrap();
+    left(35);
+    let call = ["advanced", "re-embed", "--to", "sh"];
+    let stopped = home.cli(&call);
+    assert_eq!(stopped.code, 1, "{stopped:?}");
+    let list = daemon.http.get("/v1/vector/list?limit=500").expect(200);
+    let items = list["items"].as_array().unwrap();
+    let of_sh = |item: &&Value| item["model"].as_str().unwrap().starts_with("command:sh");
+    // Some of the answers were for the model's identity; more than one step was taken.
+    let moved = items.iter().filter(of_sh).count();
+    assert!((33..=35).contains(&moved), "{moved}");
+    let rest = 40 - moved;
+    let figures = format!("{moved} vectors were moved, for good, and {rest} were left");
+    for words in ["exit code 3", &figures, "same command again"] {
+        assert!(stopped.stderr.contains(words), "{words}: {stopped:?}");
+    }
+    assert!(!stopped.stderr.contains("nothing was"), "{stopped:?}");
+    let told = home.cli(&[&call[..], &["--json"]].concat()).json();
+    assert_eq!(
+        (&told["code"], &told["moved"]),
+        (&json!("embedding_failed"), &Value::Null),
+        "{told}"
+    );
+    left(100);
+    let done = home.cli(&call).ok().stdout;
+    for words in [
+        format!("moved {rest} vectors to command:sh"),
+        format!("{moved} of this home's had been there before"),
+    ] {
+        assert!(done.contains(&words), "{words}: {done}");
+    }
+    let again = home.cli(&call).ok().stdout;
+    assert!(again.contains("nothing to move: 40 vectors"), "{again}");
+}

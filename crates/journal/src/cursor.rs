@@ -56,6 +56,8 @@ struct Wanted {
     /// Neither this instance's own records, nor the journal's.
     reader: Option<String>,
     writer: Option<String>,
+    /// The name that this instance records under, where that is not the reader's.
+    instance: Option<String>,
 }
 
 impl Journal {
@@ -109,6 +111,7 @@ impl Journal {
             limit,
             reader: Some(reader.to_owned()),
             writer: Some(self.writer.clone()),
+            instance: self.who.agent_id.clone(),
         })?;
         page.gap = gap;
         if gap {
@@ -206,10 +209,11 @@ impl Collector {
         let Some(reader) = &self.wanted.reader else {
             return true;
         };
+        let is_ours = |id: &str| id == reader || Some(id) == self.wanted.instance.as_deref();
         let is_own = record
             .agent_id
             .as_ref()
-            .is_some_and(|id| id.as_str() == reader)
+            .is_some_and(|id| is_ours(id.as_str()))
             || self.wanted.writer.as_deref() == Some(record.writer.as_str());
         !is_own && record.action.class(self.mode) != ActionClass::JournalMeta
     }

@@ -14,6 +14,7 @@ pub mod checkpoint;
 mod cursor;
 pub mod disk;
 mod doctor;
+mod encode;
 mod error;
 pub mod federation;
 pub mod format;

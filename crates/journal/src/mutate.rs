@@ -1,6 +1,6 @@
 //! `mutate`: plan, append, sync, and only then projections, index, cache.
 
-use std::collections::BTreeMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -74,14 +74,8 @@ pub(crate) struct Plan {
     pub(crate) slots: Vec<Option<usize>>,
     pub(crate) ephemeral: Vec<(String, String, Value)>,
     pub(crate) unannotated: u64,
-    ahead: BTreeMap<(String, String), Ahead>,
-}
-
-#[derive(Clone)]
-struct Ahead {
-    rev: u64,
-    /// The document's text; None: deleted.
-    text: Option<String>,
+    /// The drafts of an entity, as indices, the newest last: several of those who wait may change the same one.
+    ahead: HashMap<(String, String), Vec<usize>>,
 }
 
 impl Journal {
@@ -198,8 +192,8 @@ impl Plan {
         request: &Request,
     ) -> Result<(), JournalError> {
         let before = (self.drafts.len(), self.slots.len(), self.ephemeral.len());
-        let ahead = self.ahead.clone();
-        let mut named = std::collections::BTreeSet::new();
+        let unannotated = self.unannotated;
+        let mut named = HashSet::with_capacity(request.changes.len());
         for change in &request.changes {
             let planned =
                 if named.insert((&change.item_type, &change.item_id)) || change.item_id.is_none() {
@@ -210,10 +204,13 @@ impl Plan {
                     ))
                 };
             if let Err(error) = planned {
+                for drafts in self.ahead.values_mut() {
+                    drafts.retain(|index| *index < before.0);
+                }
                 self.drafts.truncate(before.0);
                 self.slots.truncate(before.1);
                 self.ephemeral.truncate(before.2);
-                self.ahead = ahead;
+                self.unannotated = unannotated;
                 return Err(error);
             }
         }
@@ -290,13 +287,15 @@ impl Plan {
         let item_type = change.item_type.as_str();
         let item_id = change.item_id.as_deref().unwrap_or_default();
         let key = (item_type.to_owned(), item_id.to_owned());
-        let ahead = self.ahead.get(&key).cloned();
+        let ahead = self.ahead.get(&key).and_then(|drafts| drafts.last());
+        let ahead = ahead.map(|index| &self.drafts[*index]);
         let kept = session.head(item_type, item_id)?;
-        let rev = ahead
-            .as_ref()
-            .map_or(kept.map_or(0, |k| k.head.rev), |a| a.rev);
-        let is_live = match &ahead {
-            Some(ahead) => ahead.text.is_some(),
+        let rev = match ahead {
+            Some(draft) => draft.entity_rev.unwrap_or(0),
+            None => kept.map_or(0, |kept| kept.head.rev),
+        };
+        let is_live = match ahead {
+            Some(draft) => draft.payload.is_some() || draft.blob.is_some(),
             None => kept.is_some_and(|k| !k.head.is_deleted),
         };
         let loaded = change.document.as_ref();
@@ -312,10 +311,8 @@ impl Plan {
         check_entity(journal, action, wanted, is_live, change)?;
         let text = wanted.map(to_text);
         if let (Action::Update, Some(wanted), Some(text)) = (action, wanted, &text) {
-            let held = match &ahead {
-                Some(Ahead { text, .. }) => text
-                    .as_ref()
-                    .and_then(|text| serde_json::from_str(text).ok()),
+            let held = match ahead {
+                Some(draft) => journal.drafted(draft),
                 None => held(journal, (item_type, item_id), kept, (wanted, text))?,
             };
             let registry = &journal.registry;
@@ -331,12 +328,23 @@ impl Plan {
         if change.action.is_none() {
             self.unannotated += 1;
         }
-        let next = Ahead {
-            rev: rev + 1,
-            text: text.clone(),
-        };
-        self.ahead.insert(key, next);
+        // The draft that this becomes.
+        self.ahead.entry(key).or_default().push(self.drafts.len());
         Ok(Some((action, Some(rev + 1), text)))
+    }
+}
+
+impl Journal {
+    /// The document of a draft; None where it deletes.
+    fn drafted(&self, draft: &Draft) -> Option<Value> {
+        match (&draft.payload, &draft.blob) {
+            (Some(text), _) => serde_json::from_str(text).ok(),
+            (None, Some((sha256, _))) => {
+                let bytes = blobs::get(self.disk(), &self.layout, sha256).ok()?;
+                serde_json::from_slice(&bytes).ok()
+            }
+            (None, None) => None,
+        }
     }
 }
 

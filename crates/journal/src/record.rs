@@ -15,10 +15,6 @@ use crate::format::{
     is_item_id, is_item_type, is_sha256,
 };
 
-/// What stands before a payload, and before what follows it.
-const PAYLOAD_OPEN: &[u8] = b",\"payload\":";
-const BATCH_OPEN: &[u8] = b",\"batch\":";
-
 /// Text that borrows from the line where it stands there without escapes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
@@ -163,7 +159,7 @@ pub enum RuleFault {
 }
 
 /// The checksum of a line that is otherwise complete: CRC-32C over it without the `crc` field.
-fn crc_of(open: &[u8]) -> u32 {
+pub(crate) fn crc_of(open: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(open), b"}")
 }
 
@@ -214,42 +210,6 @@ pub fn decode(line: &[u8]) -> Result<(Record<'_>, u32), LineFault> {
 }
 
 impl Record<'_> {
-    /// Appends the framed line, `LF json LF`; the bytes of the line alone are `range`.
-    pub fn encode_into(&self, buffer: &mut Vec<u8>) -> Result<Encoded, LineFault> {
-        self.encode_with(None, buffer)
-    }
-
-    /// The same with the text of a document as its payload, which was written by this program and is not read again.
-    pub(crate) fn encode_with(
-        &self,
-        payload: Option<&str>,
-        buffer: &mut Vec<u8>,
-    ) -> Result<Encoded, LineFault> {
-        buffer.push(b'\n');
-        let start = buffer.len();
-        serde_json::to_writer(&mut *buffer, self).map_err(|_| LineFault::NotARecord)?;
-        if let Some(text) = payload {
-            // Nowhere else: inside of a text its quotes would be escaped.
-            let at = memchr::memmem::rfind(&buffer[start..], BATCH_OPEN);
-            let behind = buffer.split_off(start + at.ok_or(LineFault::NotARecord)?);
-            buffer.extend_from_slice(PAYLOAD_OPEN);
-            buffer.extend_from_slice(text.as_bytes());
-            buffer.extend_from_slice(&behind);
-        }
-        // The closing brace comes back behind the checksum.
-        buffer.pop();
-        let crc = crc_of(&buffer[start..]);
-        buffer.extend_from_slice(CRC_OPEN);
-        buffer.extend_from_slice(format!("{crc:08x}").as_bytes());
-        buffer.extend_from_slice(b"\"}");
-        let end = buffer.len();
-        buffer.push(b'\n');
-        if end - start > LINE_BYTES_MAX {
-            return Err(LineFault::TooLong);
-        }
-        Ok(Encoded { start, end, crc })
-    }
-
     pub fn has_payload(&self) -> bool {
         self.payload.is_some() || self.payload_ref.is_some()
     }

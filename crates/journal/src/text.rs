@@ -5,7 +5,24 @@
 use serde_json::Value;
 
 /// Looked at together; a multiple of what a processor compares at once.
-const PIECE_BYTES: usize = 32;
+const PIECE_BYTES: usize = 64;
+
+/// Where a text goes.
+pub(crate) trait Out {
+    fn push_str(&mut self, text: &str);
+}
+
+impl Out for String {
+    fn push_str(&mut self, text: &str) {
+        self.push_str(text);
+    }
+}
+
+impl Out for Vec<u8> {
+    fn push_str(&mut self, text: &str) {
+        self.extend_from_slice(text.as_bytes());
+    }
+}
 
 pub(crate) fn to_text(document: &Value) -> String {
     let mut text = String::with_capacity(128);
@@ -15,7 +32,10 @@ pub(crate) fn to_text(document: &Value) -> String {
 
 fn write_value(value: &Value, text: &mut String) {
     match value {
-        Value::String(string) => write_string(string, text),
+        Value::String(string) => {
+            text.reserve(string.len() + 2);
+            write_string(string, text);
+        }
         Value::Array(items) => {
             text.push('[');
             for (index, item) in items.iter().enumerate() {
@@ -42,9 +62,8 @@ fn write_value(value: &Value, text: &mut String) {
     }
 }
 
-fn write_string(string: &str, text: &mut String) {
-    text.reserve(string.len() + 2);
-    text.push('"');
+pub(crate) fn write_string(string: &str, text: &mut impl Out) {
+    text.push_str("\"");
     let mut rest = string;
     loop {
         let (plain, behind) = rest.split_at(plain_len(rest.as_bytes()));
@@ -55,7 +74,7 @@ fn write_string(string: &str, text: &mut String) {
         write_escaped(escaped, text);
         rest = &behind[escaped.len_utf8()..];
     }
-    text.push('"');
+    text.push_str("\"");
 }
 
 fn is_escaped(byte: u8) -> bool {
@@ -64,15 +83,19 @@ fn is_escaped(byte: u8) -> bool {
 
 /// How many bytes there are before the first that is escaped; that one is ASCII.
 fn plain_len(bytes: &[u8]) -> usize {
-    let is_plain =
-        |piece: &&[u8]| !(piece.iter()).fold(false, |found, byte| found | is_escaped(*byte));
-    let pieces = bytes.chunks_exact(PIECE_BYTES).take_while(is_plain);
-    let at = pieces.count() * PIECE_BYTES;
+    // The least of three numbers that are 0 where a byte is escaped: every processor finds that of many bytes at once.
+    let least = |least: u8, byte: &u8| {
+        let byte = *byte;
+        least.min(byte ^ b'"').min(byte ^ b'\\').min(byte & 0xe0)
+    };
+    let is_plain = |piece: &&[u8; PIECE_BYTES]| piece.iter().fold(u8::MAX, least) != 0;
+    let (pieces, _) = bytes.as_chunks::<PIECE_BYTES>();
+    let at = pieces.iter().take_while(is_plain).count() * PIECE_BYTES;
     let rest = bytes[at..].iter().position(|byte| is_escaped(*byte));
     rest.map_or(bytes.len(), |more| at + more)
 }
 
-fn write_escaped(escaped: char, text: &mut String) {
+fn write_escaped(escaped: char, text: &mut impl Out) {
     let short = match escaped {
         '"' => "\\\"",
         '\\' => "\\\\",

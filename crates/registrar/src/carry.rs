@@ -9,6 +9,7 @@ use heddle_core::fingerprint::hex;
 use serde::{Deserialize, Serialize};
 
 use crate::binding::ReplayKey;
+use crate::kept::{Bound, KeptDigest};
 use crate::policy::AUTO;
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
@@ -21,11 +22,16 @@ pub enum Unit {
     Consumed {
         consume: ConsumeRow,
         registration: RegistrationRow,
+        /// Of a registration that was changed where it comes from: it stays one that was.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<KeptDigest>,
     },
     Step {
         /// The consumption that it belongs to: a step of another effect under the same key is none of this one.
         of: ReplayKey,
         row: StepRow,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        digest: Option<KeptDigest>,
     },
     Envelope(EnvelopeRow),
     Decision(DecisionRow),
@@ -91,12 +97,28 @@ impl Unit {
             Self::Consumed {
                 consume,
                 registration,
+                ..
             } => vec![Row::Consume(consume), Row::Registration(registration)],
             Self::Step { row, .. } => vec![Row::Step(row)],
             Self::Envelope(row) => vec![Row::Envelope(row)],
             Self::Decision(row) => vec![Row::Decision(row)],
             Self::Call(row) => vec![Row::Call(row)],
             Self::Audit(_) => Vec::new(),
+        }
+    }
+
+    /// What its rows are bound to.
+    pub(crate) fn bound(&self) -> Bound {
+        let (of, digest) = match self {
+            Self::Consumed {
+                consume, digest, ..
+            } => (consume.replay_key, digest),
+            Self::Step { of, digest, .. } => (*of, digest),
+            _ => return Bound::default(),
+        };
+        Bound {
+            of: Some(of),
+            digest: digest.map(|digest| digest.0),
         }
     }
 
@@ -194,14 +216,17 @@ mod tests {
                     receipt: "{\"registered_by\":\"planner\"}".into(),
                     registered_at: at,
                 },
+                digest: None,
             },
             Unit::Step {
                 of: replay_key,
                 row: step("planner"),
+                digest: None,
             },
             Unit::Step {
                 of: replay_key,
                 row: step("@bob/coder"),
+                digest: Some(KeptDigest([5; 32])),
             },
             Unit::Decision(granted(AUTO)),
             Unit::Call(CallRow {

@@ -2,6 +2,7 @@
 //! transaction. Whoever remembers one link knows every store that has come so far, and can tell it from every other
 //! one: an earlier copy does not have the link, and a copy that went on by itself has another one in its place.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 use heddle_core::clock::Ids;
@@ -17,6 +18,7 @@ const DOMAIN: &[u8] = b"heddle.effects.chain.v1\0";
 const SEAL_DOMAIN: &[u8] = b"heddle.effects.seal.v1\0";
 /// Written before a proof of this form.
 const PROOF: &str = "m1";
+const TIMED_PROOF: &str = "m2";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
@@ -26,17 +28,86 @@ pub struct Link {
     pub digest: [u8; 32],
 }
 
-/// A secret of the store, for its proofs. A new one makes every earlier proof worthless: by a person's word what was
-/// proven then is given up.
+/// A secret of the store, for its proofs, and since when it counts. By a person's word (`begins_anew`) the secret stays and
+/// its time is a new one: what was proven before is given up; but a copy from before that word still knows the secret, and so
+/// that it is an earlier one. Seals of before there were times are 32 bytes of chance.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Seal(pub [u8; 32]);
 
+const SECRET_BYTES: usize = 22;
+const WHOLE: [u8; 4] = *b"seal";
+/// In its place: somebody was proven more than the store has. Kept in the store itself, so that all who decide by it know,
+/// also after a restart; only a person's word ends it.
+const BROKEN: [u8; 4] = *b"torn";
+
 impl Seal {
     pub fn mint(ids: &dyn Ids) -> Self {
+        let mut secret = [0; SECRET_BYTES];
+        ids.fill(&mut secret);
+        Self::of(&secret, WHOLE, ids.ulid().timestamp_ms())
+    }
+
+    fn of(secret: &[u8], word: [u8; 4], since: u64) -> Self {
         let mut bytes = [0; 32];
-        ids.fill(&mut bytes);
+        bytes[..SECRET_BYTES].copy_from_slice(&secret[..SECRET_BYTES]);
+        bytes[SECRET_BYTES..][..4].copy_from_slice(&word);
+        bytes[SECRET_BYTES + 4..].copy_from_slice(&since.to_be_bytes()[2..]);
         Self(bytes)
     }
+
+    fn word(&self) -> &[u8] {
+        &self.0[SECRET_BYTES..][..4]
+    }
+
+    fn is_timed(&self) -> bool {
+        [WHOLE, BROKEN].iter().any(|word| word == self.word())
+    }
+
+    pub fn is_broken(&self) -> bool {
+        self.word() == BROKEN.as_slice()
+    }
+
+    /// When it began to count, in milliseconds; 0 of one of before there were times.
+    fn since(&self) -> u64 {
+        if !self.is_timed() {
+            return 0;
+        }
+        let mut bytes = [0; 8];
+        bytes[2..].copy_from_slice(&self.0[SECRET_BYTES + 4..]);
+        u64::from_be_bytes(bytes)
+    }
+
+    fn secret(&self) -> [u8; SECRET_BYTES] {
+        let mut secret = [0; SECRET_BYTES];
+        if self.is_timed() {
+            secret.copy_from_slice(&self.0[..SECRET_BYTES]);
+        } else {
+            let digest = Sha256::new_with_prefix(SEAL_DOMAIN).chain_update(self.0);
+            secret.copy_from_slice(&digest.finalize()[..SECRET_BYTES]);
+        }
+        secret
+    }
+
+    #[must_use]
+    pub fn broken(&self) -> Self {
+        Self::of(&self.secret(), BROKEN, self.since())
+    }
+
+    /// By a person's word: from now on.
+    #[must_use]
+    pub fn begins_anew(&self, ids: &dyn Ids) -> Self {
+        let now = ids.ulid().timestamp_ms();
+        Self::of(&self.secret(), WHOLE, now.max(self.since() + 1))
+    }
+}
+
+/// What somebody shows who was told of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proven {
+    /// This link, by the store as it counts now.
+    Link(Link),
+    /// Something of after a person's word that this store has not heard: it is an earlier copy.
+    Later,
 }
 
 impl fmt::Debug for Seal {
@@ -69,22 +140,45 @@ impl Link {
 
     /// For somebody elsewhere to keep: nobody can make one up who does not know the store's seal.
     pub fn proof(&self, seal: &Seal) -> String {
-        let digest = hex(&self.digest);
-        format!("{PROOF}.{}.{digest}.{}", self.seq, hex(&self.sealed(seal)))
+        let (digest, sealed) = (hex(&self.digest), hex(&self.sealed(seal)));
+        if seal.is_timed() {
+            format!(
+                "{TIMED_PROOF}.{}.{}.{digest}.{sealed}",
+                seal.since(),
+                self.seq
+            )
+        } else {
+            format!("{PROOF}.{}.{digest}.{sealed}", self.seq)
+        }
     }
 
-    /// What was proven to somebody by a store with this seal; none where it is somebody's invention, or another store's.
-    pub fn proven(text: &str, seal: &Seal) -> Option<Self> {
-        let mut words = text.split('.');
-        let [form, seq, digest, sealed] = std::array::from_fn(|_| words.next());
-        if form != Some(PROOF) || words.next().is_some() {
+    /// What was proven to somebody by a store with this seal; none where it is somebody's invention, another store's, or
+    /// of before a person's word.
+    pub fn proven(text: &str, seal: &Seal) -> Option<Proven> {
+        let words: Vec<&str> = text.split('.').collect();
+        let (since, [seq, digest, sealed]) = match words.as_slice() {
+            [PROOF, rest @ ..] => (0, rest.try_into().ok()?),
+            [TIMED_PROOF, since, rest @ ..] => (since.parse().ok()?, rest.try_into().ok()?),
+            _ => return None,
+        };
+        let link = Self {
+            seq: seq.parse().ok()?,
+            digest: unhex(digest)?,
+        };
+        // As the store that proved it was sealed then.
+        let then = if words[0] == PROOF {
+            Some(*seal).filter(|seal| !seal.is_timed())?
+        } else {
+            Seal::of(&seal.secret(), WHOLE, since)
+        };
+        if unhex(sealed)? != link.sealed(&then) {
             return None;
         }
-        let link = Self {
-            seq: seq?.parse().ok()?,
-            digest: unhex(digest?)?,
-        };
-        (unhex(sealed?)? == link.sealed(seal)).then_some(link)
+        match since.cmp(&seal.since()) {
+            Ordering::Equal => Some(Proven::Link(link)),
+            Ordering::Greater => Some(Proven::Later),
+            Ordering::Less => None,
+        }
     }
 
     fn sealed(&self, seal: &Seal) -> [u8; 32] {
@@ -141,14 +235,43 @@ mod tests {
     #[test]
     fn nobody_proves_what_a_store_has_not_said() {
         let link = Link::after(None, None, &[], b"x");
-        let (seal, other) = (Seal([1; 32]), Seal([2; 32]));
-        let proof = link.proof(&seal);
-        assert_eq!(Link::proven(&proof, &seal), Some(link));
-        assert_eq!(Link::proven(&proof, &other), None);
-        let longer = format!("{proof}.1");
-        let later = proof.replacen(".1.", ".2.", 1);
-        for bad in ["", "m1", "m1.1..", "m2.1.00.00", &longer, &later] {
-            assert_eq!(Link::proven(bad, &seal), None, "{bad}");
+        let ids = ManualIds::seeded(3);
+        for (seal, other) in [
+            (Seal([1; 32]), Seal([2; 32])),
+            (Seal::mint(&ids), Seal::mint(&ids)),
+        ] {
+            let proof = link.proof(&seal);
+            assert_eq!(Link::proven(&proof, &seal), Some(Proven::Link(link)));
+            assert_eq!(Link::proven(&proof, &other), None);
+            let longer = format!("{proof}.1");
+            let later = proof.replacen(".1.", ".2.", 1);
+            for bad in ["", "m1", "m1.1..", "m2.1.1.00.00", "m2", &longer, &later] {
+                assert_eq!(Link::proven(bad, &seal), None, "{bad}");
+            }
+        }
+    }
+
+    #[test]
+    fn rg_01_a_copy_of_before_a_persons_word_knows_that_it_is_an_earlier_one() {
+        let ids = ManualIds::seeded(4);
+        let link = Link::after(None, None, &[], b"x");
+        for first in [Seal([1; 32]), Seal::mint(&ids)] {
+            let torn = first.broken();
+            assert!(torn.is_broken() && !first.is_broken());
+            assert_eq!(torn.broken(), torn);
+            let anew = torn.begins_anew(&ids);
+            assert!(!anew.is_broken() && anew.since() > first.since());
+            let (early, late) = (link.proof(&first), link.proof(&anew));
+            assert_eq!(Link::proven(&early, &anew), None, "given up");
+            assert_eq!(Link::proven(&late, &anew), Some(Proven::Link(link)));
+            for copy in [first, torn] {
+                assert_eq!(Link::proven(&late, &copy), Some(Proven::Later));
+            }
+            // Told to go on a second time, from the same copy: the first word is given up as well.
+            let again = first.begins_anew(&ids);
+            let again = again.begins_anew(&ids);
+            assert!(again.since() > anew.since());
+            assert_eq!(Link::proven(&late, &again), None);
         }
     }
 }

@@ -54,6 +54,18 @@ pub struct NonceFacts {
 }
 
 impl NonceFacts {
+    /// Whether somebody has taken it back since it was granted; a later grant does not bring it back.
+    pub fn is_taken_back(&self) -> bool {
+        let mut said = self.envelope.decisions.iter().rev();
+        let until = said.find(|decision| {
+            let is_grant = decision
+                .grant
+                .is_some_and(|grant| grant.nonce == self.grant.nonce);
+            is_grant || matches!(decision.ruling, Ruling::Denied | Ruling::Revoked)
+        });
+        until.is_none_or(|decision| decision.ruling != Ruling::Approved)
+    }
+
     /// Whose it is: who asked for it, and who has said yes. What the policy grants by itself nobody ever sees, so
     /// whoever comes with it was let through.
     pub fn is_held_by(&self, by: &str) -> bool {

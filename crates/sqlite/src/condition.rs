@@ -3,16 +3,16 @@
 //! Whoever starts with a file, whoever only looks at it and whoever repairs it ask here, so that they cannot
 //! disagree. The look reads and writes nothing; the judgement is a pure function of what it found.
 
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
-use crate::connection::schema_version;
+use crate::connection::{impossible_version, schema_version};
 use crate::error::OpenError;
 use crate::fault;
+use crate::kind::{Kind, misplaced, open_plain};
 
 /// The first bytes of every SQLite file.
 const HEADER_BYTES: usize = 100;
@@ -68,6 +68,13 @@ pub enum Condition {
         found: u32,
         known: u32,
     },
+    /// No file lies there or beside it, but a folder, a link or something else. It is left alone.
+    NotAFile(String),
+    /// A whole database of ours, but not the one that belongs here. It is left alone.
+    Foreign {
+        found: Kind,
+        wanted: Kind,
+    },
     /// Its first bytes say something that none of our files says. Nothing else of it can be trusted to be found.
     BadHeader(String),
     /// Pages of it are not what they were.
@@ -89,10 +96,15 @@ impl Condition {
     /// proper name.
     pub fn refusal(&self) -> Option<OpenError> {
         match self {
-            Self::New | Self::Fit | Self::Unseen(_) => None,
+            // The writer names what it finds in place of a file.
+            Self::New | Self::Fit | Self::Unseen(_) | Self::NotAFile(_) => None,
             Self::Newer { found, known } => Some(OpenError::NewerSchema {
                 found: *found,
                 known: *known,
+            }),
+            Self::Foreign { found, wanted } => Some(OpenError::Foreign {
+                found: found.says(),
+                wanted: wanted.says(),
             }),
             Self::BadHeader(why) | Self::Damaged(why) => Some(OpenError::Damaged(why.clone())),
         }
@@ -104,6 +116,7 @@ impl Condition {
 pub struct Subject<'a> {
     pub path: &'a Path,
     pub vfs: Option<&'a str>,
+    pub kind: Kind,
     /// The newest version of its schema that this program knows.
     pub known: u32,
     /// Nobody in this process has the file open. Only then are its first bytes read past SQLite: closing a file gives
@@ -122,8 +135,10 @@ struct Facts {
 /// What the file says of itself through SQLite.
 #[derive(Debug, Clone, Default)]
 struct Told {
-    version: u32,
+    version: i64,
     tables: u32,
+    /// Whose it is, where it is another's.
+    instead: Option<Kind>,
     /// The last of its migrations, as its own list has it.
     last_step: Option<u32>,
     /// The first problem that SQLite names.
@@ -141,6 +156,11 @@ pub fn examine(
     subject: &Subject<'_>,
     depth: impl FnOnce(&Connection) -> rusqlite::Result<Depth>,
 ) -> Condition {
+    if subject.vfs.is_none()
+        && let Some(found) = misplaced(subject.path)
+    {
+        return Condition::NotAFile(found.why);
+    }
     let bytes = match subject.vfs {
         None => std::fs::metadata(subject.path).map_or(0, |metadata| metadata.len()),
         // Only the VFS knows; a file that it does not have cannot be opened.
@@ -161,11 +181,11 @@ pub fn examine(
         header,
         read,
     };
-    judge(&facts, subject.known)
+    judge(&facts, subject.known, subject.kind)
 }
 
 /// The table, in the order in which its rows count.
-fn judge(facts: &Facts, known: u32) -> Condition {
+fn judge(facts: &Facts, known: u32, wanted: Kind) -> Condition {
     if facts.bytes == 0 {
         return Condition::New;
     }
@@ -180,7 +200,13 @@ fn judge(facts: &Facts, known: u32) -> Condition {
         Err(failure) if failure.is_damage => return Condition::Damaged(failure.says.clone()),
         Err(failure) => return Condition::Unseen(failure.says.clone()),
     };
-    let found = told.version;
+    // Before its version, which counts the steps of another schema.
+    if let Some(found) = told.instead {
+        return Condition::Foreign { found, wanted };
+    }
+    let Ok(found) = u32::try_from(told.version) else {
+        return Condition::BadHeader(impossible_version(told.version));
+    };
     if found > known {
         return Condition::Newer { found, known };
     }
@@ -234,7 +260,7 @@ fn wrong_header(header: &[u8; HEADER_BYTES]) -> Option<String> {
 
 fn first_bytes(path: &Path) -> Option<[u8; HEADER_BYTES]> {
     let mut header = [0; HEADER_BYTES];
-    let mut file = File::open(path).ok()?;
+    let mut file = open_plain(path).ok()?;
     file.read_exact(&mut header).ok()?;
     Some(header)
 }
@@ -249,7 +275,14 @@ fn read(
         version: schema_version(&connection)?,
         ..Told::default()
     };
-    if told.version > subject.known {
+    let is_newer = told.version > i64::from(subject.known);
+    match names(&connection) {
+        Ok(names) => told.instead = subject.kind.instead(&names),
+        // A newer program may list its tables in its own way.
+        Err(_) if is_newer => {}
+        Err(error) => return Err(error),
+    }
+    if is_newer || told.version < 0 || told.instead.is_some() {
         return Ok(told);
     }
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, u32>(0));
@@ -269,6 +302,12 @@ fn read(
     let verdict: String = connection.query_row(check, [], |row| row.get(0))?;
     told.problem = (verdict != "ok").then_some(verdict);
     Ok(told)
+}
+
+fn names(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+    let mut tables = connection.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'")?;
+    let names = tables.query_map([], |row| row.get(0))?;
+    names.collect()
 }
 
 /// Reads from the root of every table down to its first row.
@@ -325,8 +364,9 @@ mod tests {
             bytes: 8192,
             header: Some(header()),
             read: Ok(Told {
-                version: KNOWN,
+                version: i64::from(KNOWN),
                 tables: 3,
+                instead: None,
                 last_step: Some(KNOWN),
                 problem: None,
             }),
@@ -361,7 +401,7 @@ mod tests {
 
     #[test]
     fn every_row_of_the_table() {
-        let is = |facts: &Facts| judge(facts, KNOWN);
+        let is = |facts: &Facts| judge(facts, KNOWN, Kind::Store);
         assert_eq!(is(&facts()), Condition::Fit);
         assert_eq!(
             is(&Facts {
@@ -393,6 +433,15 @@ mod tests {
             told.problem = Some("x".to_owned());
         });
         assert_eq!(is(&odd), newer);
+        // Before its version: that of another schema says nothing.
+        let foreign = told(|told| {
+            told.version = 8;
+            told.instead = Some(Kind::Broker);
+        });
+        let (found, wanted) = (Kind::Broker, Kind::Store);
+        assert_eq!(is(&foreign), Condition::Foreign { found, wanted });
+        let negative = told(|told| told.version = i64::from(i32::MIN) + 7);
+        assert!(matches!(is(&negative), Condition::BadHeader(why) if why.contains("-2147483641")));
         for version in [0, 6] {
             let less = told(|told| told.version = version);
             assert!(matches!(is(&less), Condition::BadHeader(_)), "{version}");

@@ -46,7 +46,7 @@ impl Site {
             .connect(OpenFlags::SQLITE_OPEN_READ_ONLY)
             .and_then(|connection| schema_version(&connection));
         match looked {
-            Ok(version) => Ok(Some(version)),
+            Ok(version) => Ok(Some(possible_version(version)?)),
             Err(error) if fault::is_damage(&error) => Err(OpenError::Damaged(error.to_string())),
             Err(error) => match error.sqlite_error_code() {
                 Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly) => Ok(None),
@@ -135,9 +135,18 @@ impl Site {
     }
 }
 
-/// The version that the last migration left.
-pub(crate) fn schema_version(connection: &Connection) -> rusqlite::Result<u32> {
+/// The version that the last migration left, as the header has it: a changed bit may have made it negative.
+pub(crate) fn schema_version(connection: &Connection) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
+/// No migration leaves a negative number: a header that has one is damaged.
+pub(crate) fn possible_version(version: i64) -> Result<u32, OpenError> {
+    u32::try_from(version).map_err(|_| OpenError::Damaged(impossible_version(version)))
+}
+
+pub(crate) fn impossible_version(version: i64) -> String {
+    format!("its header says schema {version}, and there is none with such a number")
 }
 
 /// A failure to open, with damage told apart.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use crate::connection::{Site, refusal, schema_version};
+use crate::connection::{Site, possible_version, refusal, schema_version};
 use crate::counters::{Counters, Stats};
 use crate::error::{IntegrityError, OpenError, ReadError, WriteError};
 use crate::files;
@@ -52,7 +52,7 @@ impl Database {
         }
         let connection = site.writer()?;
         if options.keeps_copy_before_steps && options.vfs.is_none() {
-            let found = schema_version(&connection).map_err(refusal)?;
+            let found = possible_version(schema_version(&connection).map_err(refusal)?)?;
             if found > 0 && found < known {
                 keep_before(&connection, &path, found + 1)?;
             }

@@ -35,6 +35,12 @@ pub enum OpenError {
     /// No step was taken: there would be no way back from it.
     #[error("its migrations wait for a copy of it, and {path} cannot be made: {reason}", path = path.display())]
     Kept { path: PathBuf, reason: String },
+    /// Another database lies under this name.
+    #[error("it is {found}, not {wanted}; nothing was changed")]
+    Foreign {
+        found: &'static str,
+        wanted: &'static str,
+    },
     #[error("the database is damaged: {0}")]
     Damaged(String),
     #[error("SQLite: {0}")]

@@ -11,7 +11,7 @@ const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
 /// SQLite's companions; they take their mode from the database file when they are made.
-const COMPANIONS: [&str; 3] = [LOG_SUFFIX, "-shm", "-journal"];
+pub(crate) const COMPANIONS: [&str; 3] = [LOG_SUFFIX, "-shm", "-journal"];
 const LOG_SUFFIX: &str = "-wal";
 
 /// Makes sure that a private regular file is at `path` and returns its absolute path.
@@ -82,7 +82,7 @@ fn forget_cached_log(log: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(suffix);
     PathBuf::from(name)

@@ -2,7 +2,7 @@
 
 use rusqlite::Connection;
 
-use crate::connection::{refusal, schema_version};
+use crate::connection::{possible_version, refusal, schema_version};
 use crate::error::OpenError;
 
 /// One step of a schema. Versions are 1, 2, 3, …; a released migration never changes.
@@ -43,7 +43,7 @@ pub(crate) fn refuse_newer(found: u32, known: u32) -> Result<(), OpenError> {
 /// behind: k or k-1 (LF-35).
 pub(crate) fn migrate(connection: &Connection, migrations: &[Migration]) -> Result<(), OpenError> {
     let known = known_version(migrations)?;
-    let found = schema_version(connection).map_err(refusal)?;
+    let found = possible_version(schema_version(connection).map_err(refusal)?)?;
     refuse_newer(found, known)?;
     for migration in migrations.iter().filter(|step| step.version > found) {
         let applied = apply(connection, migration);
@@ -67,7 +67,7 @@ pub(crate) fn migrate(connection: &Connection, migrations: &[Migration]) -> Resu
 fn apply(connection: &Connection, migration: &Migration) -> Result<(), ApplyError> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     // Another process may have been faster between our look and our lock.
-    if schema_version(connection)? >= migration.version {
+    if schema_version(connection)? >= i64::from(migration.version) {
         return Ok(connection.execute_batch("COMMIT")?);
     }
     connection.execute_batch(

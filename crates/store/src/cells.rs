@@ -17,6 +17,9 @@ pub(crate) struct Cells<'r, 's> {
     row: &'r Row<'s>,
     table: &'static str,
     next: usize,
+    known_by: usize,
+    /// The first cell that could not be read, where the reader goes on behind it.
+    damage: Option<String>,
 }
 
 impl<'r, 's> Cells<'r, 's> {
@@ -25,7 +28,45 @@ impl<'r, 's> Cells<'r, 's> {
             row,
             table,
             next: 0,
+            known_by: 0,
+            damage: None,
         }
+    }
+
+    /// For a row whose name, which its owner knows, stands in another column.
+    #[must_use]
+    pub(crate) fn known_by(mut self, column: usize) -> Self {
+        self.known_by = column;
+        self
+    }
+
+    /// The next `width` cells; or, where they cannot be read, something in their place, and a note of it. For lists, which
+    /// must not be lost for one row.
+    pub(crate) fn or<T>(
+        &mut self,
+        width: usize,
+        read: impl FnOnce(&mut Self) -> Result<T, StoreError>,
+        instead: impl FnOnce(String) -> T,
+    ) -> Result<T, StoreError> {
+        let from = self.next;
+        let read = read(self);
+        self.next = from + width;
+        match read {
+            Err(StoreError::Corrupt(why)) => {
+                self.damage.get_or_insert(why);
+                let cell = self.row.get_ref(from).ok();
+                let bytes = cell
+                    .and_then(|cell| cell.as_bytes().ok())
+                    .unwrap_or_default();
+                Ok(instead(String::from_utf8_lossy(bytes).into_owned()))
+            }
+            other => other,
+        }
+    }
+
+    /// What could not be read so far, if anything.
+    pub(crate) fn damage(&mut self) -> Option<String> {
+        self.damage.take()
     }
 
     /// The next cell as SQLite gives it.
@@ -108,7 +149,7 @@ impl<'r, 's> Cells<'r, 's> {
             .as_ref()
             .column_name(self.next.saturating_sub(1))
             .unwrap_or("?");
-        let known_by = match self.row.get_ref(0) {
+        let known_by = match self.row.get_ref(self.known_by) {
             Ok(ValueRef::Integer(number)) => number.to_string(),
             Ok(ValueRef::Text(text)) => String::from_utf8_lossy(text).into_owned(),
             Ok(ValueRef::Blob(bytes)) => hex(bytes),

@@ -51,6 +51,8 @@ pub struct MeshCheck {
     pub paused: bool,
     pub needs_resync: bool,
     pub out_waiting: u64,
+    /// Of them, those that the broker refused.
+    pub out_refused: u64,
     pub parked: u64,
     pub quarantined: u64,
 }
@@ -66,7 +68,9 @@ const MESHES: &str = "
         (SELECT count(*) FROM op_outbox WHERE op_outbox.mesh_id = mesh.mesh_id),
         (SELECT count(*) FROM op_inbox WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'parked'),
         (SELECT count(*) FROM op_inbox
-            WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'quarantined')
+            WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'quarantined'),
+        (SELECT count(*) FROM op_outbox JOIN outbox ON outbox.arrival = op_outbox.arrival
+            WHERE op_outbox.mesh_id = mesh.mesh_id AND outbox.attempts > 0)
     FROM mesh ORDER BY name";
 
 // The length of a blob stands in the head of its row: its pages are not read.
@@ -100,6 +104,7 @@ pub fn check_up(
     if found.outlook.condition != Condition::Fit {
         return Ok(found);
     }
+    heddle_sqlite::link_vectors()?;
     let connection = open_old(&data)?;
     found.senseless = senseless(&connection)?;
     let count = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
@@ -130,13 +135,14 @@ fn meshes(connection: &Connection) -> rusqlite::Result<Vec<MeshCheck>> {
     let mut statement = connection.prepare(MESHES)?;
     let rows = statement.query_map([], |row| {
         Ok(MeshCheck {
-            name: row.get(0)?,
+            name: String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned(),
             is_shared: row.get(1)?,
             paused: row.get(2)?,
             needs_resync: row.get(3)?,
             out_waiting: u64::from(row.get::<_, u32>(4)?),
             parked: u64::from(row.get::<_, u32>(5)?),
             quarantined: u64::from(row.get::<_, u32>(6)?),
+            out_refused: u64::from(row.get::<_, u32>(7)?),
         })
     })?;
     rows.collect()
@@ -178,7 +184,7 @@ fn look_at_blobs(
 /// Reads all of it: a flipped bit has the right length as well.
 fn is_whole(blobs: &Path, hash: ContentHash) -> bool {
     let name = hash.to_string();
-    let Ok(mut file) = fs::File::open(blobs.join(&name[..2]).join(&name)) else {
+    let Ok(mut file) = heddle_sqlite::open_plain(&blobs.join(&name[..2]).join(&name)) else {
         return false;
     };
     let mut hasher = ContentHasher::default();

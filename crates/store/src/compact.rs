@@ -37,6 +37,7 @@ pub fn compact_database(path: &Path) -> Result<Compacted, BackupError> {
         return Err(BackupError::io("written anew", &path)(full));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    heddle_sqlite::refuse_misplaced(&path)?;
     let connection = Connection::open_with_flags(&path, flags)?;
     connection.busy_timeout(BUSY_WAIT)?;
     if let Some(problem) = problem_of(&connection)? {

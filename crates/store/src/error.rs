@@ -28,7 +28,9 @@ pub enum StoreError {
 /// The next step, where the person at the keyboard has one.
 fn hint(error: &OpenError) -> &'static str {
     match error {
-        OpenError::NewerSchema { .. } => "; nothing was changed",
+        OpenError::NewerSchema { .. } | OpenError::Symlink { .. } | OpenError::NotAFile { .. } => {
+            "; nothing was changed"
+        }
         OpenError::Damaged(_) => {
             "; nothing was changed. Put a backup back with `heddle daemon restore FILE`; without one, `heddle doctor --repair` saves what can be read and keeps the damaged file"
         }

@@ -19,6 +19,7 @@ mod error;
 mod figures;
 mod inbox;
 mod invites;
+mod meaning;
 mod meshes;
 mod outbox;
 mod park;
@@ -33,6 +34,7 @@ mod store;
 mod sync;
 mod unclean;
 mod undo;
+mod unreadable;
 
 pub use agents::AgentRow;
 pub use backup::{
@@ -54,20 +56,24 @@ pub use effects_used::had_effects;
 pub use error::StoreError;
 pub use figures::Figures;
 pub use heddle_sqlite::copies_before_steps;
-pub use heddle_sqlite::{Condition, Durability, Look, OpenError, Stats};
+pub use heddle_sqlite::{
+    Condition, Durability, Kind, Look, Misplaced, OpenError, Stats, misplaced, not_a_file,
+    open_plain,
+};
 pub use inbox::{
-    Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxRow, InboxRows,
+    Acked, AckedItems, BodyOf, DamageLook, DueReceipt, InboxFilter, InboxFind, InboxRow, InboxRows,
     IsReadable, LostInbox, NewInboxRow, OwedHook, PruneStep, ReceiptLevel, Received, RecoveredRow,
-    SearchQuery, SearchQueryError, SessionCursor, SessionKey,
+    ReplyOf, SearchQuery, SearchQueryError, SessionCursor, SessionKey, Thread,
 };
 pub use invites::KeptInvite;
+pub use meaning::{Spoilt, spoilt_in};
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
     AcceptKey, Accepted, Attempt, DueRow, LostFigures, LostLook, LostMessage, LostRow, LostSettle,
     LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow, PruneFilter,
     PruneLook, Requeue, Requeued, Settle, Usage,
 };
-pub use repair::{Kept, MeshHint, RepairHints, Repaired, RepairedTasks, repair};
+pub use repair::{Kept, MeshHint, RepairHints, Repaired, RepairedTasks, mend_header, repair};
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{
@@ -75,5 +81,6 @@ pub use sync::{
     NewOp, OpSettle, Publish, ReceivedOps, ReplayLook, ReplayRow, Retried, SetAside, SnapshotStep,
     SyncFigures, SyncHead, TakenBack,
 };
-pub use unclean::{Outlook, is_bare, outlook};
+pub use unclean::{Heals, Outlook, is_bare, outlook};
 pub use undo::{Undone, undo_step};
+pub use unreadable::{LeftOut, Unreadable};

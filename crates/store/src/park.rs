@@ -18,6 +18,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::carry::{self, Verdict};
+use crate::unclean::Heals;
 
 /// Not yet decided: may be deleted at any time.
 const DRAFT: &str = ".rebuild";
@@ -68,7 +69,7 @@ pub(crate) enum ParkError {
 }
 
 /// Tries to save what is not the inbox. `None`: more than the inbox is damaged, nothing was changed.
-pub(crate) fn park(path: &Path, now: WallMs) -> Result<Option<PathBuf>, ParkError> {
+pub(crate) fn park(path: &Path, now: WallMs) -> Result<Option<(PathBuf, Heals)>, ParkError> {
     let path = std::path::absolute(path)?;
     clear_draft(&draft_of(&path))?;
     let verdict = {
@@ -83,17 +84,30 @@ pub(crate) fn park(path: &Path, now: WallMs) -> Result<Option<PathBuf>, ParkErro
         }
         verdict
     };
-    if verdict == Verdict::OutsideOfInboxDamaged {
+    let Some(heals) = healed(verdict) else {
         return Ok(None);
-    }
-    let stamp = stamp(&path, Exchange::Parked, now);
-    Ok(Some(decide(&path, Exchange::Parked, &stamp)?))
+    };
+    // One that has lost nothing is no inbox that was set aside.
+    let why = match heals {
+        Heals::Inbox => Exchange::Parked,
+        Heals::Everything => Exchange::Repaired,
+    };
+    let stamp = stamp(&path, why, now);
+    Ok(Some((decide(&path, why, &stamp)?, heals)))
 }
 
-/// Whether [`park`] would save the file; reads only.
-pub(crate) fn can_park(path: &Path) -> bool {
-    let old = std::path::absolute(path).map(|path| open_old(&path));
-    matches!(old, Ok(Ok(old)) if carry::judge(&old) != Verdict::OutsideOfInboxDamaged)
+fn healed(verdict: Verdict) -> Option<Heals> {
+    match verdict {
+        Verdict::InboxDamaged => Some(Heals::Inbox),
+        Verdict::InboxWhole => Some(Heals::Everything),
+        Verdict::OutsideOfInboxDamaged => None,
+    }
+}
+
+/// What [`park`] would save of the file; reads only.
+pub(crate) fn can_park(path: &Path) -> Option<Heals> {
+    let path = std::path::absolute(path).ok()?;
+    healed(carry::judge(&open_old(&path).ok()?))
 }
 
 /// The draft, whole and closed, takes the place of the file; where the old one lies then.
@@ -205,6 +219,7 @@ pub(crate) fn open_old(path: &Path) -> rusqlite::Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY
         | OpenFlags::SQLITE_OPEN_NO_MUTEX
         | OpenFlags::SQLITE_OPEN_NOFOLLOW;
+    heddle_sqlite::refuse_misplaced(path)?;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
     Ok(connection)

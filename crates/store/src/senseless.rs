@@ -7,12 +7,22 @@ use rusqlite::Connection;
 
 use crate::backup::has_table;
 use crate::data::vector_model_problems;
+use crate::error::StoreError;
+use crate::meaning::spoilt;
+use crate::unreadable::{all_unreadable, named};
+
+/// Rows that one sentence names.
+const NAMED_MAX: usize = 10;
 
 /// What is wrong, one line for each table; none for a store that is whole.
 pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut found = Vec::new();
     if has_table(connection, "vector_models")? {
         found.extend(vector_model_problems(connection)?);
+    }
+    found.extend(spoilt_cells(connection)?);
+    if has_table(connection, "mesh")? {
+        found.extend(unread_rows(connection)?);
     }
     if has_table(connection, "task_op")? {
         let bad = bad_ops(connection)?;
@@ -22,6 +32,40 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
         }
     }
     Ok(found)
+}
+
+/// Rows of the data that nobody can read, by what they are called.
+fn unread_rows(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let found = match all_unreadable(connection) {
+        Ok(found) => found,
+        Err(StoreError::Sqlite(error)) => return Err(error),
+        Err(error) => return Ok(Some(error.to_string())),
+    };
+    Ok(match found.len() {
+        0 => None,
+        1 => Some(format!("a row cannot be read: {}", named(&found, 1))),
+        count => Some(format!(
+            "{count} rows cannot be read: {}",
+            named(&found, NAMED_MAX)
+        )),
+    })
+}
+
+/// Cells of all other tables that are not what they mean.
+fn spoilt_cells(connection: &Connection) -> rusqlite::Result<Option<String>> {
+    let found = spoilt(connection, u64::MAX)?;
+    let shown: Vec<String> = found
+        .iter()
+        .take(NAMED_MAX)
+        .map(ToString::to_string)
+        .collect();
+    let more = if found.len() > NAMED_MAX {
+        " and more"
+    } else {
+        ""
+    };
+    let says = || format!("what cannot be read: {}{more}", shown.join("; "));
+    Ok((!found.is_empty()).then(says))
 }
 
 fn bad_ops(connection: &Connection) -> rusqlite::Result<u64> {

@@ -24,18 +24,26 @@ pub fn steps_of(data: &Path) -> Result<Steps, BackupError> {
     heddle_sqlite::link_vectors()?;
     let data = std::path::absolute(data).map_err(BackupError::io("named", data))?;
     let connection = open_old(&data)?;
-    let version = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    let mut taken = Vec::new();
+    let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let mut taken: Vec<(u32, String)> = Vec::new();
     if has_table(&connection, "_migrations")? {
         let mut statement =
             connection.prepare("SELECT version, name FROM _migrations ORDER BY version")?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
         taken = rows.collect::<rusqlite::Result<_>>()?;
     }
+    // A header that a changed bit has made negative: the list of its steps says where the file stands.
+    let listed = taken.last().map_or(0, |(number, _)| *number);
+    let mut problem = problem_of(&connection)?;
+    if version < 0 {
+        problem.get_or_insert(format!(
+            "its header says schema {version}, and there is none with such a number"
+        ));
+    }
     Ok(Steps {
-        version,
+        version: u32::try_from(version).unwrap_or(listed),
         known: schema::newest(),
         taken,
-        problem: problem_of(&connection)?,
+        problem,
     })
 }

@@ -12,6 +12,7 @@ use rusqlite::Connection;
 use crate::data::VectorCache;
 use crate::error::StoreError;
 use crate::outbox::{NotedSenders, Turns};
+use crate::unreadable::LeftOut;
 use crate::{park, schema, unclean};
 
 #[derive(Debug, Clone)]
@@ -31,6 +32,8 @@ pub struct Store {
     pub(crate) turns: Arc<Turns>,
     pub(crate) vector_cache: VectorCache,
     log_bounds: Arc<LogBounds>,
+    /// Where a read notes what it goes on without; without it, such a row is an error.
+    pub(crate) left_out: Option<LeftOut>,
 }
 
 impl Store {
@@ -57,6 +60,7 @@ impl Store {
             noted_senders: NotedSenders::default(),
             turns: Arc::default(),
             vector_cache: VectorCache::default(),
+            left_out: None,
         };
         store.database.write_blocking(unclean::mark_open)?;
         Ok(store)

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use heddle_core::clock::WallMs;
-use heddle_sqlite::{Condition, Depth, Look, OpenError, Subject, examine};
+use heddle_sqlite::{Condition, Depth, Kind, Look, OpenError, Subject, examine};
 use rusqlite::Connection;
 
 use crate::error::StoreError;
@@ -48,6 +48,7 @@ pub(crate) fn check(options: &StoreOptions, how: Look) -> Result<(), OpenError> 
 /// What the file of a store is. `alone`: nobody in this process has it open.
 fn condition(options: &StoreOptions, how: Look, alone: bool) -> Condition {
     let subject = Subject {
+        kind: Kind::Store,
         path: &options.path,
         vfs: options.vfs.as_deref(),
         known: schema::newest(),
@@ -60,8 +61,17 @@ fn condition(options: &StoreOptions, how: Look, alone: bool) -> Condition {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outlook {
     pub condition: Condition,
-    /// Only the inbox is damaged: a start that meets it sets it aside by itself, and goes on with everything else.
-    pub heals: bool,
+    /// A start that meets it writes the file anew by itself, with everything that counts.
+    pub heals: Option<Heals>,
+}
+
+/// What a start mends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heals {
+    /// The inbox is damaged and nothing else: it is set aside.
+    Inbox,
+    /// Only what can be made again is damaged: the list of free pages, an index for searching. Nothing is lost.
+    Everything,
 }
 
 /// What the file at `path` is, for whoever is about to repair it.
@@ -72,7 +82,10 @@ pub(crate) fn condition_of(path: &Path) -> Condition {
 /// Looks without changing a byte. `alone`: nobody in this process has the file open.
 pub fn outlook(path: &Path, how: Look, alone: bool) -> Outlook {
     let condition = outlook_of(path, how, alone);
-    let heals = matches!(condition, Condition::Damaged(_)) && park::can_park(path);
+    let heals = match condition {
+        Condition::Damaged(_) => park::can_park(path),
+        _ => None,
+    };
     Outlook { condition, heals }
 }
 
@@ -88,7 +101,8 @@ fn outlook_of(path: &Path, how: Look, alone: bool) -> Condition {
     }
 }
 
-/// The same, but a damaged inbox is set aside; where the old file lies then.
+/// The same, but a damaged inbox is set aside, and what is damaged where nothing is kept is written anew; where the old
+/// file lies then.
 pub(crate) fn check_or_park(
     options: &StoreOptions,
     now: WallMs,
@@ -106,10 +120,15 @@ pub(crate) fn check_or_park(
         (Some(refusal), _) => return Err(refusal.into()),
     };
     match park::park(&options.path, now) {
-        Ok(Some(parked)) => {
+        Ok(Some((parked, Heals::Inbox))) => {
             tracing::error!(problem, parked = %parked.display(),
                 "the inbox was damaged: it begins anew, the old file was set aside, the outbox is whole");
             Ok(Some(parked))
+        }
+        Ok(Some((old, Heals::Everything))) => {
+            tracing::warn!(problem, old = %old.display(),
+                "data.db was damaged where nothing is kept: it was written anew, and every message came along");
+            Ok(Some(old))
         }
         Ok(None) => Err(OpenError::Damaged(problem).into()),
         Err(error) => Err(OpenError::Damaged(format!(

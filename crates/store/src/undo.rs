@@ -190,6 +190,7 @@ const WAYS_BACK: &[WayBack] = &[
 pub fn undo_step(data: &Path, number: u32) -> Result<Undone, BackupError> {
     heddle_sqlite::link_vectors()?;
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    heddle_sqlite::refuse_misplaced(data)?;
     let mut connection = Connection::open_with_flags(data, flags)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;

@@ -149,6 +149,7 @@ fn answer(verdict: Verdict) -> BrokerAnswer {
         Verdict::Created {
             broker_message_id,
             history_id,
+            ..
         } => BrokerAnswer::Committed {
             broker_message_id,
             history_id,

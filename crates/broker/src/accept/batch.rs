@@ -3,7 +3,7 @@
 use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::{BrokerMessageId, MemberId, MeshId, Party};
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, MemberId, MeshId, Party};
 use heddle_core::limits::{BATCH_BYTES_MAX, REQUEST_BYTES_MAX};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
 use heddle_wire::broker::{Envelope, SendItem};
@@ -24,6 +24,8 @@ pub struct Batch {
     /// The session that sends it, where a newer one replaces it.
     pub(super) session: Option<u64>,
     pub(super) slots: Vec<Slot>,
+    /// The senders' ids, in order: a verdict says whose it is.
+    pub(super) ids: Vec<ClientMessageId>,
 }
 
 /// Where one item stands.
@@ -98,6 +100,10 @@ impl Batch {
             mesh: sender.mesh,
             sender_name: sender.member_name.clone(),
             session: None,
+            ids: items
+                .iter()
+                .map(|item| item.client_message_id.clone())
+                .collect(),
             slots: items.into_iter().map(open).collect(),
         }
     }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{BrokerMessageId, HistoryId};
-use heddle_wire::broker::{Refused, Verdict};
+use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId};
+use heddle_wire::broker::{CONFLICT_FINGERPRINT, Refused, Verdict};
 
 use super::batch::{Batch, Slot};
 use crate::storage::{Consumed, StorageError};
@@ -84,25 +84,34 @@ pub(super) fn verdicts(batch: Batch) -> Vec<Verdict> {
         Slot::Answered(answer) => answer,
         _ => Answer::Refused(Refusal::unanswered()),
     });
-    answers.inspect(count).map(verdict).collect()
+    let answers = answers.inspect(count).zip(batch.ids);
+    answers.map(|(answer, id)| verdict(answer, id)).collect()
 }
 
-fn verdict(answer: Answer) -> Verdict {
+/// As v6 §4.5 has it.
+fn verdict(answer: Answer, id: ClientMessageId) -> Verdict {
+    let client_message_id = Some(id);
     match answer {
         Answer::Created {
             broker_message_id,
             history_id,
         } => Verdict::Created {
             broker_message_id,
+            client_message_id,
             history_id,
+            duplicate: false,
         },
         Answer::Duplicate(consumed) => Verdict::Duplicate {
             broker_message_id: consumed.broker_message_id,
+            client_message_id,
             history_id: consumed.history_id,
+            duplicate: true,
             history_available: consumed.history_available,
             first_seen_at: consumed.first_seen_at.0,
         },
         Answer::Conflict(consumed) => Verdict::Conflict {
+            client_message_id,
+            conflict: CONFLICT_FINGERPRINT.to_owned(),
             broker_fingerprint_prefix: consumed.wire_fingerprint.prefix(),
         },
         Answer::Refused(refusal) => Verdict::Refused(refused(refusal)),

@@ -197,6 +197,14 @@ async fn br_14_the_orphan_check_finds_what_is_another_than_was_accepted() {
         ("UPDATE message SET client_message_id = 'other'", "message_differs_from_dedupe"),
         ("UPDATE message SET destination_ref = 'other'", "message_differs_from_dedupe"),
         ("UPDATE message SET envelope = '{'", "message_unreadable"),
+        // No text any more: it must be named, not end the check.
+        ("UPDATE message SET envelope = CAST(replace(envelope, 'hello', CAST(x'68e56c6c6f' AS TEXT)) AS TEXT)",
+            "message_differs_from_dedupe"),
+        ("UPDATE message SET sender_agent = CAST(x'6fee65' AS TEXT)", "message_differs_from_dedupe"),
+        ("UPDATE client_message_dedupe SET client_message_id = CAST(x'ed' AS TEXT)", "message_differs_from_dedupe"),
+        ("UPDATE client_message_dedupe SET sender_agent = CAST(x'6fee65' AS TEXT), history_available = 0",
+            "dedupe_disagrees_with_message"),
+        ("UPDATE delivery_queue SET agent = CAST(x'6fee65' AS TEXT), seq = 9", "delivery_without_history"),
     ];
     for (sql, expected) in table {
         let sqlite = sqlite();

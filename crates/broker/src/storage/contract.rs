@@ -58,6 +58,9 @@ pub trait Storage:
         name: &MeshName,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
+    /// What the mesh is called here.
+    fn mesh_name(&self, mesh: MeshId) -> impl Future<Output = Answer<MeshName>> + Send;
+
     /// Makes the member exist and names it; a renamed member keeps its id and all that is its own.
     /// True if that changed anything.
     fn ensure_member(
@@ -155,7 +158,7 @@ pub trait Storage:
 
     /// Begins a new epoch if somebody whom the caller trusts has seen a place that this history has
     /// not reached: its past was replaced by an older one, and its places would be given out twice.
-    /// True if it did.
+    /// The leases of queues end with the epoch. True if it did.
     fn raise_epoch_beyond(
         &self,
         mesh: MeshId,

@@ -58,6 +58,6 @@ pub trait Log: Send + Sync + 'static {
 
     fn epochs(&self, mesh: MeshId) -> impl Future<Output = Answer<Epochs>> + Send;
 
-    /// Begins a new epoch; its number.
+    /// Begins a new epoch, with which the leases of queues end; its number.
     fn bump_epoch(&self, mesh: MeshId) -> impl Future<Output = Answer<u64>> + Send;
 }

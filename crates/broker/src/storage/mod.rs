@@ -29,7 +29,7 @@ pub use memory::MemoryStorage;
 pub use parts::{PartAsk, PartOutcome, PartPlace, Parts};
 pub use postgres::{PostgresOptions, PostgresStorage};
 pub use presence::{LeaseMs, Presence, Present};
-pub use queues::{Leased, QueueCount, Queues, Taken, Taker};
+pub use queues::{Leased, QueueCount, Queues, Taken, Taker, fence_floor};
 pub use rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Destination, HistoryRow,
     Look, NewMessage, Orphan, PageLimit, Roster, RosterTopic, SendId,

@@ -5,8 +5,16 @@
 //! **Nothing is lost.** A lease that runs out without an ack makes the message available again, with a
 //! higher delivery count, in its old place of the order.
 //!
-//! **Fenced.** Every lease of a queue has a number higher than every one before it. Only the holder of
-//! the latest one settles a message (`core::work` decides), and an ack counts once.
+//! **Fenced.** Every lease of a queue has a number higher than every one before it, also than those that the
+//! store has forgotten: a number is never below the time at which it was given ([`Taker::floor`]), so an older
+//! copy of the store that is put back gives none out a second time. Only the holder of the latest one settles
+//! a message (`core::work` decides), and an ack counts once.
+//!
+//! **Ended with its epoch.** A new epoch begins where the store was noticed to be an older copy. It does not know who
+//! gave which work back since, and whom it was given to then: the leases that it holds settle nothing any more, and
+//! what they were about can be taken again.
+//!
+//! **Held back.** What cannot be given out is nobody's: no fence settles it, and it counts as never taken.
 //!
 //! **Order.** `now` before `next` before `low`, within one priority by `(epoch, seq)`.
 
@@ -44,6 +52,15 @@ pub struct Taker {
     pub until: LeaseMs,
     /// The same moment on the wall, for receipts; it decides nothing.
     pub at: WallMs,
+    /// Every lease that begins now has a number above this one.
+    pub floor: u64,
+}
+
+/// A number that no lease of before had, whatever became of the store since: the time in microseconds. Leases of one
+/// queue would have to begin faster than that for as long as the store is, to get ahead of it. Where the clock itself
+/// was set back, the store's own count goes on; only both together, an older store and an older time, could meet.
+pub fn fence_floor(now: WallMs) -> u64 {
+    u64::try_from(now.0).unwrap_or(0).saturating_mul(1000)
 }
 
 /// A piece of work as a store keeps it.
@@ -116,6 +133,15 @@ pub trait Queues: Send + Sync + 'static {
         settle: (Settle, Vec<Leased>),
         at: WallMs,
     ) -> impl Future<Output = Answer<Vec<Settled>>> + Send;
+
+    /// Takes leases back that cannot be used, because what they are about is not what was accepted: nobody holds
+    /// it, it was not given out, and it is passed over until the lease would have ended.
+    fn queue_hold_back(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        items: Vec<Leased>,
+    ) -> impl Future<Output = Answer<()>> + Send;
 
     /// One for each queue of the mesh, by name. A lease that ran out by `now` holds nothing. A store that
     /// cannot count says nothing, and the list of queues has no figures then.

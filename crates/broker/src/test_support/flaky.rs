@@ -92,6 +92,10 @@ impl<S: Storage> Storage for Flaky<S> {
         self.inner.ensure_mesh(mesh, name).await
     }
 
+    async fn mesh_name(&self, mesh: MeshId) -> Answer<MeshName> {
+        self.inner.mesh_name(mesh).await
+    }
+
     async fn ensure_member(
         &self,
         mesh: MeshId,

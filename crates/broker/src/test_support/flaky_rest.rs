@@ -281,6 +281,15 @@ impl<S: Storage> Queues for Flaky<S> {
             .queue_settle(mesh, queue, agent, settle, at)
             .await
     }
+
+    async fn queue_hold_back(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        items: Vec<Leased>,
+    ) -> Answer<()> {
+        self.inner.queue_hold_back(mesh, queue, items).await
+    }
 }
 
 impl<S: Storage> Story for Flaky<S> {

@@ -1,7 +1,7 @@
 //! Receipts in, explanations out.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::MeshId;
+use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::limits::DELIVERIES_EXPLAINED_MAX;
 use heddle_core::work::WorkState;
 use heddle_wire::broker::{
@@ -10,11 +10,12 @@ use heddle_wire::broker::{
 };
 
 use super::Shared;
+use super::pump::is_as_accepted;
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{
-    Explanation, LeaseMs, Receipt, ReceiptLevel, Recipient, SendId, Storage, StorageError,
-    WorkStory,
+    Consumed, Explanation, LeaseMs, Receipt, ReceiptLevel, Recipient, SendId, Storage,
+    StorageError, WorkStory,
 };
 
 /// True if one of them changed something.
@@ -46,14 +47,42 @@ pub(super) async fn explain<S: Storage, L: Limiter>(
     mesh: MeshId,
     id: SendId,
 ) -> Result<ReplyResult, StorageError> {
-    let explanation = shared.storage().explain(mesh, id).await?;
+    let storage = shared.storage();
+    let Some(explanation) = storage.explain(mesh, id).await? else {
+        return Ok(ReplyResult::Absent);
+    };
+    let damaged = is_damaged(storage, mesh, &explanation.consumed).await?;
     let now = shared.lease.now();
-    Ok(explanation.map_or(ReplyResult::Absent, |one| {
-        ReplyResult::Explained(Box::new(explained(one, now)))
-    }))
+    let explained = explained(explanation, now, damaged);
+    Ok(ReplyResult::Explained(Box::new(explained)))
 }
 
-fn explained(explanation: Explanation, now: LeaseMs) -> Explained {
+/// Whether the body that lies here is not the one that was accepted. A question for its sender, and rarely asked: it
+/// may cost a pass over the bytes.
+async fn is_damaged<S: Storage>(
+    storage: &S,
+    mesh: MeshId,
+    consumed: &Consumed,
+) -> Result<bool, StorageError> {
+    let HistoryId { epoch, seq } = consumed.history_id;
+    let before = HistoryId {
+        epoch,
+        seq: seq.saturating_sub(1),
+    };
+    let rows = storage.history_after(mesh, before, 1).await?;
+    let its_own = rows.into_iter().find(|row| {
+        row.history_id == consumed.history_id
+            && row.broker_message_id == consumed.broker_message_id
+            && !row.is_expired
+    });
+    let envelope = its_own.and_then(|row| row.envelope);
+    Ok(
+        envelope
+            .is_some_and(|envelope| !is_as_accepted(&envelope, Some(consumed.wire_fingerprint))),
+    )
+}
+
+fn explained(explanation: Explanation, now: LeaseMs, damaged: bool) -> Explained {
     let consumed = explanation.consumed;
     let mut deliveries: Vec<DeliveryReceipt> =
         explanation.recipients.into_iter().map(receipt).collect();
@@ -75,6 +104,7 @@ fn explained(explanation: Explanation, now: LeaseMs) -> Explained {
         deliveries,
         deliveries_left_off: u64::try_from(left_off).unwrap_or(u64::MAX),
         queue: explanation.work.map(|work| queue_state(work, now)),
+        damaged,
     }
 }
 
@@ -95,7 +125,8 @@ fn queue_state(work: WorkStory, now: LeaseMs) -> QueueState {
     let left = work
         .leased_until
         .map(|until| until.0.saturating_sub(now.0))
-        .filter(|left| *left > 0);
+        // Nobody has what is held back.
+        .filter(|left| *left > 0 && work.holder.is_some());
     QueueState {
         status: match work.state {
             WorkState::Acked => QueueStatus::Acked,

@@ -165,6 +165,7 @@ pub(super) async fn members<S: Storage, L: Limiter>(
         }
     };
     Ok(ReplyResult::Members {
+        mesh: Some(storage.mesh_name(principal.mesh).await?),
         members: standings.into_iter().map(entry).collect(),
     })
 }

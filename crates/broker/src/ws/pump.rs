@@ -8,8 +8,8 @@ use std::sync::Arc;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::MeshId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
-use heddle_wire::broker::{Delivery as Pushed, Sender, ServerFrame};
-use serde_json::value::RawValue;
+use heddle_wire::broker::{Delivery as Pushed, Envelope, Sender, ServerFrame};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio_util::sync::CancellationToken;
 
 use super::Shared;
@@ -132,11 +132,30 @@ pub(super) async fn fingerprints<S: Storage>(
     .collect()
 }
 
-/// As it goes over the wire.
+/// Whether a stored envelope still is what was accepted, as far as that is known.
+pub(super) fn is_as_accepted(envelope: &str, accepted: Option<Fingerprint>) -> bool {
+    let found = || {
+        Envelope::parse(envelope.as_bytes())
+            .ok()?
+            .wire_fingerprint()
+            .ok()
+    };
+    accepted.is_none_or(|accepted| found() == Some(accepted))
+}
+
+/// As it goes over the wire. What is no JSON any more goes as an empty text, where it is known what was accepted: its
+/// receiver sees that it is not that, and says so, instead of never hearing of it (ADR 12).
 pub(super) fn pushed(
     delivery: Delivery,
     print: Option<Fingerprint>,
 ) -> Result<Pushed, serde_json::Error> {
+    let envelope = match RawValue::from_string(delivery.envelope.into()) {
+        Err(error) if print.is_some() => {
+            tracing::error!(%error, place = %delivery.history_id, "a stored envelope is not JSON");
+            to_raw_value("")?
+        }
+        raw => raw?,
+    };
     Ok(Pushed {
         history_id: delivery.history_id,
         agent: delivery.agent,
@@ -150,6 +169,6 @@ pub(super) fn pushed(
         destination_ref: delivery.destination_ref,
         accepted_at: delivery.accepted_at.0,
         wire_fingerprint: print.map(Fingerprint::to_hex),
-        envelope: RawValue::from_string(delivery.envelope.into())?,
+        envelope,
     })
 }

@@ -37,7 +37,7 @@ fn stat(path: &str) -> Option<(String, String)> {
 
 /// Whether the process that was noted here is the one that has this number now.
 pub(super) fn is_noted(note: &Path) -> bool {
-    let Ok(note) = fs::read_to_string(note) else {
+    let Ok(note) = crate::home::read_plain(note) else {
         return false;
     };
     let pid = note.split(' ').next().and_then(|pid| pid.parse().ok());

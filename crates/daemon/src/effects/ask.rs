@@ -7,10 +7,10 @@ use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult, Request};
 use heddle_wire::ipc::{EffectResolveBody, EffectView};
 use heddle_wire::problem::Problem;
 
-use super::Effects;
+use super::{Effects, with_key};
 use crate::home::create_private_folder;
 use crate::mesh::MeshState;
-use crate::shared::{Shared, store_problem};
+use crate::shared::{Shared, lock, store_problem};
 
 /// Where a call goes, and for whom.
 #[derive(Clone, Copy)]
@@ -22,6 +22,17 @@ pub(crate) struct Scope<'a> {
 
 impl Effects {
     pub(crate) async fn ask(
+        &self,
+        scope: &Scope<'_>,
+        id: Option<String>,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let key = call.key().map(ToOwned::to_owned);
+        let answer = Box::pin(self.ask_for(scope, id, call)).await;
+        answer.map_err(|problem| with_key(problem, key.as_deref()))
+    }
+
+    async fn ask_for(
         &self,
         scope: &Scope<'_>,
         id: Option<String>,
@@ -41,7 +52,8 @@ impl Effects {
             let seen = self.may_resolve(scope, body).await?;
             body.round = body.round.or(seen);
         }
-        let answer = self.put(scope, id, call).await?;
+        let mut answer = self.put(scope, id, call).await?;
+        self.as_called_here(scope.mesh, &mut answer);
         Ok(match answer {
             // Whoever took it just now has it: what they do to keep it is theirs.
             EffectAnswer::View(mut view) if is_taken && !view.duplicate => {
@@ -141,9 +153,23 @@ impl Effects {
         match mesh.ask(request).await? {
             ReplyResult::Effect { answer, proof } => {
                 self.witness.keep(mesh.mesh.mesh, proof);
+                lock(&self.undecided).remove(&mesh.mesh.mesh);
                 Ok(*answer)
             }
-            ReplyResult::EffectRefused { problem } => Err(*problem),
+            ReplyResult::EffectRefused { problem } => {
+                let mut undecided = lock(&self.undecided);
+                // One that answers and decides nothing, until it decides again.
+                if problem.known_code() == Some(ErrorCode::StorageUnavailable) {
+                    let says = format!(
+                        "the broker of mesh {} decides about no effect: {}",
+                        mesh.mesh.name, problem.detail
+                    );
+                    undecided.insert(mesh.mesh.mesh, says);
+                } else {
+                    undecided.remove(&mesh.mesh.mesh);
+                }
+                Err(*problem)
+            }
             _ => Err(unexpected()),
         }
     }
@@ -227,6 +253,7 @@ impl Effects {
         }
         // As it stands now, told as the answer to what was asked.
         now.lock = view.lock;
+        now.approvers = view.approvers;
         (now.duplicate, now.code) = (view.duplicate, view.code);
         (now.state, now.state_means) = (view.state, view.state_means);
         Ok(now)
@@ -261,7 +288,7 @@ fn unexpected() -> Problem {
 }
 
 /// Whether trying again later can help, and nothing is known to have happened.
-pub(super) fn is_passing(problem: &Problem) -> bool {
+pub(crate) fn is_passing(problem: &Problem) -> bool {
     let code = problem.known_code();
     code.is_some_and(|code| code.kind() == ErrorKind::Busy || code == ErrorCode::StorageUnavailable)
 }

@@ -16,6 +16,7 @@ use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Call, Kind};
 use heddle_registrar::life::Stage;
 use heddle_registrar::policy::Approval;
+use heddle_registrar::refused::standing;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
 use heddle_registrar::storage::{Storage, StorageError};
 use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
@@ -37,7 +38,7 @@ pub struct Desk<S> {
     mesh: MeshId,
     /// Whose mesh it is: asked wherever the policy names nobody else.
     pub(super) person: String,
-    policy: PolicyFile,
+    pub(super) policy: PolicyFile,
     high: Arc<HighWater>,
 }
 
@@ -47,6 +48,13 @@ pub(super) fn invalid(error: BindingError) -> Problem {
 
 pub(super) fn key(text: &str) -> Result<LogicalKey, Problem> {
     LogicalKey::parse(text).map_err(invalid)
+}
+
+/// What is asked for, if anybody could ever approve it.
+pub(super) fn effect_of(body: &EffectRequestBody) -> Result<Effect, Problem> {
+    let artifact = body.artifact_hash.as_deref().unwrap_or_default();
+    let run = body.run.as_deref().unwrap_or_default();
+    Effect::new(&body.key, &body.op, &body.target, artifact, run).map_err(invalid)
 }
 
 pub(super) fn failed(error: StorageError) -> Problem {
@@ -181,7 +189,13 @@ impl<S: Storage> Desk<S> {
         }
         self.read_policy(&call).await?;
         if !call.is_change() {
-            let answer = self.read(call).await;
+            // What an earlier copy does not list has happened all the same.
+            if matches!(call, EffectCall::List { .. } | EffectCall::Log { .. })
+                && let Some(problem) = self.high.refusal()
+            {
+                return Err(problem);
+            }
+            let answer = self.read(&by, call).await;
             let is_unknown =
                 |problem: &Problem| problem.known_code() == Some(ErrorCode::EffectNotFound);
             // An earlier copy knows nothing of what came after it: that is no answer.
@@ -215,7 +229,7 @@ impl<S: Storage> Desk<S> {
                 "nothing is handed over to a home; its meshes begin there".to_owned(),
             )),
             // Nothing else changes anything.
-            other => self.read(other).await,
+            other => self.read(by, other).await,
         }
     }
 
@@ -280,6 +294,7 @@ impl<S: Storage> Desk<S> {
             name: &by.agent,
             may_approve: ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person)),
             is_forbidden: ruled.is_some_and(|ruled| ruled.approval == Approval::Never),
+            approvers: effect.map_or_else(Vec::new, |effect| self.approvers(&by.agent, effect)),
             asks: None,
         }
     }
@@ -289,14 +304,7 @@ impl<S: Storage> Desk<S> {
         by: &Caller,
         body: &EffectRequestBody,
     ) -> Result<EffectAnswer, Problem> {
-        let effect = Effect::new(
-            &body.key,
-            &body.op,
-            &body.target,
-            body.artifact_hash.as_deref().unwrap_or_default(),
-            body.run.as_deref().unwrap_or_default(),
-        )
-        .map_err(invalid)?;
+        let effect = effect_of(body)?;
         let applied = self.registrar.request(effect.clone(), by).await;
         let applied = applied.map_err(failed)?;
         count::requested(&applied);
@@ -304,7 +312,11 @@ impl<S: Storage> Desk<S> {
             self.told(by, &effect, &applied)?;
         }
         let now = (by.agent.as_str(), self.registrar.now());
-        requested(now, &effect.key, &applied).map(EffectAnswer::Requested)
+        let mut answer = requested(now, &effect.key, &applied)?;
+        if answer.status == "awaiting_approval" {
+            answer.approvers = self.approvers(&by.agent, &effect);
+        }
+        Ok(EffectAnswer::Requested(answer))
     }
 
     async fn register(
@@ -338,14 +350,17 @@ impl<S: Storage> Desk<S> {
 
     /// What became of a key: the way back after a lost answer (C14). Where it only waits, that is the
     /// answer; 404 when nobody ever asked for it.
-    pub(super) async fn status(&self, text: &str) -> Result<EffectAnswer, Problem> {
+    pub(super) async fn status(&self, by: &Caller, text: &str) -> Result<EffectAnswer, Problem> {
         let key = key(text)?;
         let facts = self.registrar.facts(&key).await.map_err(failed)?;
         let lines = self.registrar.log(Some(&key), attempts::LINES_MAX).await;
-        let attempts = attempts::attempts(&facts, &lines.map_err(failed)?);
-        if facts.consumed.is_some() || !facts.envelopes.is_empty() {
+        let lines = lines.map_err(failed)?;
+        if let Some(effect) = standing(&facts) {
             let mut view = view(self.registrar.now(), &key, &facts)?;
-            view.attempts = attempts;
+            view.attempts = attempts::attempts(&facts, &lines);
+            view.retries = attempts::retries(&self.registrar, &key);
+            view.blocked = self.blocked(self.policy_of_now().as_deref(), &facts);
+            view.approvers = self.approvers(&by.agent, effect);
             return Ok(viewed(view));
         }
         let detail = format!("{key}: nothing was registered under it, and nobody asked for it");
@@ -396,5 +411,6 @@ fn requested(
         replay_key: envelope.row.replay_key.to_hex(),
         duplicate: applied.kind == Kind::Prior,
         expires_at: envelope.row.expires_at.to_rfc3339(),
+        approvers: Vec::new(),
     })
 }

@@ -11,8 +11,10 @@ use heddle_registrar::storage::sqlite::Sqlite;
 use heddle_wire::broker::{EffectCall, ReplyResult};
 
 use super::desk::refused_reply;
-use super::{EffectsError, HighWater, HomeDesk, PolicyFile, Used};
+use super::{EffectsError, HighWater, HomeDesk, OLDER_NEXT, PolicyFile, Used};
 use crate::shared::{read, write};
+use crate::standing::Wrong;
+use crate::upkeep::look_effects;
 
 pub struct HomeDesks {
     storage: Sqlite,
@@ -67,9 +69,12 @@ impl HomeDesks {
 
     /// Why nothing can be decided now: a policy that cannot be read allows nothing, and neither does a store that
     /// is not the newest one.
-    pub(super) fn trouble(&self) -> Vec<String> {
-        let all = self.high.trouble().into_iter();
-        all.chain(self.policy.trouble()).collect()
+    pub(super) fn wrong(&self) -> Vec<Wrong> {
+        let older = self.high.trouble();
+        let older = older.map(|says| Wrong::new(look_effects::OLDER, says, OLDER_NEXT));
+        let policy = self.policy.trouble();
+        let policy = policy.map(|says| Wrong::new(look_effects::POLICY, says, ""));
+        older.into_iter().chain(policy).collect()
     }
 
     pub(super) fn home(&self) -> &HomeDesk {

@@ -1,60 +1,15 @@
-//! In what the effect that was asked for differs from the one that its key, or its approval, belongs to; and what to
-//! do about it.
+//! What to do about an effect that is another one than its key, or its approval, belongs to.
 
-use heddle_registrar::binding::Effect;
+use heddle_core::shell::quoted;
+use heddle_registrar::binding::{Effect, LogicalKey};
 use heddle_registrar::code::Code;
 use heddle_registrar::facts::Facts;
+use heddle_registrar::refused::{fields, shown, standing};
 
-fn fields<'a>(standing: &'a Effect, asked: &'a Effect) -> Vec<(&'static str, &'a str, &'a str)> {
-    let all = [
-        ("operation", &standing.operation, &asked.operation),
-        ("target", &standing.target, &asked.target),
-        ("artifact", &standing.artifact_hash, &asked.artifact_hash),
-        ("run", &standing.run_id, &asked.run_id),
-    ];
-    let other = all.into_iter().filter(|(_, was, is)| was != is);
-    other
-        .map(|(name, was, is)| (name, was.as_str(), is.as_str()))
-        .collect()
-}
+use super::view::request_command;
 
-fn shown(name: &str, value: &str) -> String {
-    match (name, value) {
-        (_, "") => "none".to_owned(),
-        ("artifact", hash) => format!("sha256 {hash}"),
-        (_, value) => value.to_owned(),
-    }
-}
-
-/// What was said then, and what is said now.
-pub(super) fn words(standing: &Effect, asked: Option<&Effect>) -> String {
-    let Some(asked) = asked else {
-        return String::new();
-    };
-    let words = fields(standing, asked).into_iter().map(|(name, was, is)| {
-        let (was, is) = (shown(name, was), shown(name, is));
-        format!("its {name} is {was}, and not {is}")
-    });
-    words.collect::<Vec<_>>().join("; ")
-}
-
-/// The effect that the key stands for: the one that has happened, or the newest that was asked for.
-fn standing(facts: &Facts) -> Option<&Effect> {
-    let consumed = facts.consumed.as_ref().map(|row| &row.effect);
-    consumed.or_else(|| facts.envelopes.last().map(|it| &it.row.effect))
-}
-
-/// Of a key that belongs to something else.
-pub(super) fn sentence(facts: &Facts, asked: Option<&Effect>) -> String {
-    match (standing(facts), asked) {
-        (Some(standing), Some(asked)) if standing != asked => format!(
-            "the key is in use for another effect: {}",
-            words(standing, Some(asked))
-        ),
-        (_, Some(_)) => "the key is in use under another approval".to_owned(),
-        (_, None) => "it was registered with another command".to_owned(),
-    }
-}
+/// Enough of a hash to tell two artifacts of one key apart.
+const HASH_CHARS: usize = 8;
 
 /// None where nothing differs, or where it is about something else.
 pub(super) fn next(code: Code, facts: &Facts, asked: Option<&Effect>) -> Option<String> {
@@ -74,39 +29,54 @@ pub(super) fn next(code: Code, facts: &Facts, asked: Option<&Effect>) -> Option<
     let (standing, asked) = (standing(facts)?, asked?);
     let fields = fields(standing, asked);
     let names: Vec<&str> = fields.iter().map(|(name, ..)| *name).collect();
-    let key = &asked.key;
+    let anew = request_command(Some(&under_a_new_key(asked)));
     match names.as_slice() {
         _ if !is_about_this => None,
         [] => None,
         // The file is another one than the one that somebody has seen: no further approval makes it that one.
         ["artifact"] => Some(format!(
-            "Give the file that {key} stands for ({}); or ask for this one under a new key, with `heddle effect request`. Nothing was run.",
+            "Give the file that {} stands for ({}); or ask for this one under a new key: `{anew}`. Nothing was run.",
+            asked.key,
             shown("artifact", &standing.artifact_hash)
         )),
         _ => Some(format!(
-            "Say the same as when it was asked for (`heddle effect status {key}` shows it), or use a new key for a new effect. Nothing was run."
+            "Say the same as when it was asked for (`heddle effect status {}` shows it); or ask for this one under a new key: `{anew}`. Nothing was run.",
+            quoted(asked.key.as_str())
         )),
+    }
+}
+
+/// A key of its own for another effect, the same one whenever it is asked for: who pastes it twice asks once.
+fn under_a_new_key(asked: &Effect) -> Effect {
+    let end = asked.artifact_hash.get(..HASH_CHARS).unwrap_or("2");
+    let longer = format!("{}-{end}", asked.key);
+    let key = LogicalKey::parse(&longer).or_else(|_| LogicalKey::parse("NEW_KEY"));
+    Effect {
+        key: key.unwrap_or_else(|_| asked.key.clone()),
+        ..asked.clone()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use heddle_registrar::binding::FIELD_BYTES_MAX;
+
     use super::*;
 
     #[test]
-    fn what_differs_is_named_with_both_values() {
-        let effect = |target: &str, hash: &str| {
-            Effect::new("k", "deploy", target, &hash.repeat(64), "").unwrap()
+    fn another_effect_gets_a_key_that_it_can_have() {
+        let effect = |key: &str, hash: &str| {
+            Effect::new(key, "deploy", "prod", &hash.repeat(64), "").unwrap()
         };
-        let (a, b) = (effect("prod", "a"), effect("prod", "b"));
-        let told = words(&a, Some(&b));
-        assert!(
-            told.contains(&"a".repeat(64)) && told.contains(&"b".repeat(64)),
-            "{told}"
+        let named = |effect: &Effect| under_a_new_key(effect).key.to_string();
+        assert_eq!(named(&effect("k", "a")), "k-aaaaaaaa");
+        assert_eq!(named(&effect("k", "")), "k-2");
+        let long = "k".repeat(FIELD_BYTES_MAX);
+        assert_eq!(named(&effect(&long, "a")), "NEW_KEY");
+        let whole = request_command(Some(&under_a_new_key(&effect("it's", "a"))));
+        assert_eq!(
+            whole,
+            r"heddle effect request --key 'it'\''s-aaaaaaaa' --op deploy --target prod --artifact FILE"
         );
-        assert!(!told.contains("target"), "{told}");
-        assert_eq!(words(&a, Some(&a)), "");
-        let told = words(&effect("prod", ""), Some(&effect("eu", "")));
-        assert_eq!(told, "its target is prod, and not eu");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use heddle_core::clock::Ids;
 use heddle_core::error_code::ErrorCode;
-use heddle_registrar::chain::{Link, Seal};
+use heddle_registrar::chain::{Link, Proven, Seal};
 use heddle_registrar::storage::{Reached, Seen, Storage};
 use heddle_store::Store;
 use heddle_wire::problem::Problem;
@@ -27,7 +27,22 @@ pub(super) struct HighWater {
     store: Option<Store>,
     /// Held until what was written is on the disk, also when whoever wanted it has gone.
     mark: Arc<Mutex<Mark>>,
-    older: RwLock<Option<String>>,
+    older: RwLock<Option<Sunk>>,
+}
+
+/// Why nothing is decided.
+#[derive(Debug, Clone)]
+struct Sunk {
+    words: String,
+    /// It stands in the store, too: whoever gives that a new seal lets all others go on.
+    is_by_seal: bool,
+}
+
+/// In words for everybody: whose home it was is in the log.
+pub(super) fn broken(what: &str) -> String {
+    format!(
+        "{what} is an earlier copy of itself, or went another way: a home that asks here was told of changes that it does not know; used keys would be free again, so no effect is decided about"
+    )
 }
 
 impl HighWater {
@@ -48,8 +63,10 @@ impl HighWater {
         for mark in &remembered.marks {
             reached.push(storage.reached(mark.seen()).await?);
         }
+        let is_broken = reached.first().is_some_and(Reached::is_broken);
         let trouble = remembered.trouble(what, &reached);
-        let is_accepted = begins_anew || (trouble.is_some() && folder.join(ANEW).exists());
+        let is_noticed = trouble.is_some() || is_broken;
+        let is_accepted = begins_anew || (is_noticed && folder.join(ANEW).exists());
         let high = Self {
             folder: folder.to_owned(),
             what: what.to_owned(),
@@ -60,9 +77,12 @@ impl HighWater {
         if is_accepted {
             high.accept(storage, ids.as_ref()).await?;
         } else if let Some(trouble) = trouble {
-            high.sink(trouble);
+            high.sink(trouble, false);
         } else {
             storage.expect(high.mark.lock().await.link);
+            if is_broken {
+                high.sink(broken(what), true);
+            }
         }
         Ok(high)
     }
@@ -87,7 +107,9 @@ impl HighWater {
             "goes on by a person's word; what was decided since is not known any more"
         );
         storage.expect(None);
-        storage.reseal(Seal::mint(ids)).await?;
+        let sealed = storage.reached(Seen::default()).await?.seal;
+        let seal = sealed.map_or_else(|| Seal::mint(ids), |seal| seal.begins_anew(ids));
+        storage.reseal(seal).await?;
         let reached = storage.reached(Seen::default()).await?;
         if let Some(store) = &self.store {
             store.forget_effects().await?;
@@ -100,15 +122,33 @@ impl HighWater {
     }
 
     /// From now on nothing is decided.
-    fn sink(&self, trouble: String) {
-        tracing::error!(next = OLDER_NEXT, "{trouble}");
+    fn sink(&self, words: String, is_by_seal: bool) {
         let mut older = self.older.write().unwrap_or_else(PoisonError::into_inner);
-        older.get_or_insert(trouble);
+        if older.is_none() {
+            tracing::error!(next = OLDER_NEXT, "{words}");
+            *older = Some(Sunk { words, is_by_seal });
+        }
+    }
+
+    fn sunk(&self) -> Option<Sunk> {
+        let older = self.older.read().unwrap_or_else(PoisonError::into_inner);
+        older.clone()
     }
 
     pub(super) fn trouble(&self) -> Option<String> {
-        let older = self.older.read().unwrap_or_else(PoisonError::into_inner);
-        older.clone()
+        Some(self.sunk()?.words)
+    }
+
+    /// The store has a new seal: somebody who shares it was told to go on.
+    fn rise(&self) {
+        let mut older = self.older.write().unwrap_or_else(PoisonError::into_inner);
+        if older.as_ref().is_some_and(|sunk| sunk.is_by_seal) {
+            tracing::warn!(
+                what = self.what,
+                "goes on by a person's word, as another broker was told"
+            );
+            *older = None;
+        }
     }
 
     /// For whoever wants something decided by a store that is not the newest one.
@@ -120,14 +160,19 @@ impl HighWater {
     /// Whether the store is still the one that was last seen, whoever has written to it since. What others have
     /// written is remembered here as well.
     pub(super) async fn look<S: Storage>(&self, storage: &S) -> Result<(), Problem> {
-        if let Some(problem) = self.refusal() {
-            return Err(problem);
+        if self.sunk().is_some_and(|sunk| !sunk.is_by_seal) {
+            return self.refusal().map_or(Ok(()), Err);
         }
         let seen = self.mark.lock().await.clone();
         let reached = storage.reached(seen.seen()).await;
         let reached = reached.map_err(|error| super::storage_problem(&error))?;
         if let Some(trouble) = seen.trouble(&self.what, &reached) {
-            self.sink(trouble);
+            self.rise();
+            self.sink(trouble, false);
+        } else if reached.is_broken() {
+            self.sink(broken(&self.what), true);
+        } else {
+            self.rise();
         }
         match self.refusal() {
             Some(problem) => Err(problem),
@@ -147,20 +192,31 @@ impl HighWater {
         };
         let failed = |error| super::storage_problem(&error);
         let reached = storage.reached(Seen::default()).await.map_err(failed)?;
-        let proven = reached.seal.and_then(|seal| Link::proven(proof, &seal));
-        let Some(link) = proven else {
-            return Ok(());
+        let Some(seal) = reached.seal.filter(|seal| !seal.is_broken()) else {
+            return self.refusal().map_or(Ok(()), Err);
         };
-        let seen = Seen {
-            last: None,
-            link: Some(link),
+        let is_there = match Link::proven(proof, &seal) {
+            None => true,
+            Some(Proven::Later) => false,
+            Some(Proven::Link(link)) => {
+                let seen = Seen {
+                    last: None,
+                    link: Some(link),
+                };
+                storage.reached(seen).await.map_err(failed)?.has_seen
+            }
         };
-        let found = storage.reached(seen).await.map_err(failed)?;
-        if !found.has_seen {
-            let (what, seq) = (&self.what, link.seq);
-            self.sink(format!(
-                "{what} is an earlier copy of itself, or went another way: {by} was told of change {seq}, which it does not know; used keys would be free again, so no effect is decided about"
-            ));
+        if !is_there {
+            tracing::error!(
+                what = self.what,
+                by,
+                proof,
+                "was proven to somebody, and is not there"
+            );
+            // IMPORTANT: into the store, for all who decide by it and for every later start. Where it cannot be written, this
+            // process at least decides nothing more.
+            let written = storage.reseal(seal.broken()).await;
+            self.sink(broken(&self.what), written.is_ok());
         }
         self.refusal().map_or(Ok(()), Err)
     }
@@ -168,7 +224,8 @@ impl HighWater {
     /// For a member to show again.
     pub(super) async fn proof<S: Storage>(&self, storage: &S) -> Option<String> {
         let reached = storage.reached(Seen::default()).await.ok()?;
-        Some(reached.link?.proof(&reached.seal?))
+        let seal = reached.seal.filter(|seal| !seal.is_broken())?;
+        Some(reached.link?.proof(&seal))
     }
 
     /// IMPORTANT: after the commit, before the answer. A caller that goes away meanwhile stops nothing: two who write one file

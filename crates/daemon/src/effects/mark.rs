@@ -5,7 +5,6 @@
 //! and a crash in between leaves a store that is ahead of its mark, never behind. It names a link of the store's chain,
 //! which no other store has: not an earlier copy, and not one that went on by itself, however many rows it has.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,8 @@ use heddle_registrar::storage::{Reached, Seen};
 use heddle_store::had_effects;
 use serde::{Deserialize, Serialize};
 
-use crate::home::{create_private_folder, write_private};
+use super::high_water::broken;
+use crate::home::{create_private_folder, open_plain, write_private};
 
 /// Beside the store, and once more beside the locks. A home's `data.db` remembers the number of rows as well.
 pub(super) const FILES: [&str; 2] = ["effects.mark", "effects/mark"];
@@ -146,7 +146,7 @@ fn read(path: &Path) -> Result<Option<Mark>, String> {
         Ok(about) if !about.is_file() => return Err("it is no regular file".to_owned()),
         Ok(_) => {}
     }
-    let file = File::open(path).map_err(|error| error.to_string())?;
+    let file = open_plain(path).map_err(|error| error.to_string())?;
     let read = file.take(FILE_BYTES_MAX).read_to_string(&mut text);
     read.map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
@@ -172,7 +172,9 @@ pub(crate) fn older(home: &Path) -> Option<String> {
     let reached = remembered.marks.iter().map(|mark| look(&file, mark.seen()));
     // A file that cannot be read is told of elsewhere.
     let reached: Vec<Reached> = reached.collect::<Result<_, _>>().ok()?;
-    remembered.trouble("effects.db", &reached)
+    let is_broken = reached.first().is_some_and(Reached::is_broken);
+    let by_seal = is_broken.then(|| broken("effects.db"));
+    remembered.trouble("effects.db", &reached).or(by_seal)
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! which no process lives has an unknown outcome.
 
 mod alive;
+mod approvers;
 mod ask;
 mod attempts;
 mod count;
@@ -27,7 +28,7 @@ mod waiting;
 mod witness;
 mod words;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
@@ -38,15 +39,16 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::hex;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{AgentName, MemberName};
+use heddle_core::shell::quoted;
 use heddle_registrar::RegistrarError;
 use heddle_registrar::code::Code;
-use heddle_registrar::storage::StorageError;
 use heddle_registrar::storage::sqlite::Sqlite;
+use heddle_registrar::storage::{Storage as _, StorageError};
 use heddle_store::{Store, StoreError};
 use heddle_wire::problem::Problem;
 
 pub use alive::{PROCESS, process_mark};
-pub(crate) use ask::Scope;
+pub(crate) use ask::{Scope, is_passing};
 pub use desk::Desk;
 pub use desks::HomeDesks;
 pub use ends::END;
@@ -61,6 +63,9 @@ pub(crate) use waiting::run;
 use witness::Witness;
 
 use crate::home::{Home, create_private_folder, open_private};
+use crate::shared::lock;
+use crate::standing::Wrong;
+use crate::upkeep::look_effects;
 
 /// The authority of a home: on a file of its own.
 pub type HomeDesk = Desk<Sqlite>;
@@ -85,6 +90,10 @@ pub(crate) struct Effects {
     /// Meshes at a broker that does not know them as moved from here.
     not_ours: Mutex<HashSet<MeshId>>,
     witness: Witness,
+    /// What the brokers of other meshes said that decide about no effect now.
+    undecided: Mutex<HashMap<MeshId, String>>,
+    /// Effects of this home's store that are not as they were written, as the start has found.
+    changed: Mutex<Vec<String>>,
 }
 
 /// Who speaks in this home.
@@ -230,6 +239,8 @@ impl Effects {
             handing: tokio::sync::Mutex::default(),
             handed: Mutex::default(),
             not_ours: Mutex::default(),
+            changed: Mutex::default(),
+            undecided: Mutex::default(),
         })
     }
 
@@ -272,11 +283,31 @@ impl Effects {
         !matches!(looked, Ok(Ok(())))
     }
 
-    /// What people have to know who ask how the home is.
-    pub(crate) fn trouble(&self) -> Vec<String> {
-        let mut all = self.desks.trouble();
-        all.extend(self.unread.trouble());
+    /// What people have to know who ask how the home is; under the names that the doctor has for it.
+    pub(crate) fn wrong(&self) -> Vec<Wrong> {
+        let mut all = self.desks.wrong();
+        let undecided: Vec<String> = lock(&self.undecided).values().cloned().collect();
+        let other = self.unread.trouble().into_iter().chain(undecided);
+        all.extend(other.map(|says| Wrong::new("effects", says, "")));
+        let changed = lock(&self.changed);
+        let changed = changed.iter().map(|one| format!("{NAME}: {one}"));
+        all.extend(changed.map(|says| Wrong::new(look_effects::KEPT, says, "")));
         all
+    }
+
+    /// Looks once whether every effect is as it was written; what is not is told until the next start.
+    async fn look_kept(&self) {
+        match self.storage().kept().await {
+            Ok(kept) => {
+                for one in &kept.changed {
+                    tracing::error!("{NAME}: {one}");
+                }
+                *lock(&self.changed) = kept.changed;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the effects could not be compared with their digests");
+            }
+        }
     }
 
     pub(crate) fn stop(&self) {
@@ -295,11 +326,31 @@ fn storage_problem(error: &StorageError) -> Problem {
         | StorageError::Open(_)
         | StorageError::Newer { .. }
         | StorageError::WentBack => ErrorCode::StorageUnavailable,
+        StorageError::Changed { .. } => return changed_problem(error),
         StorageError::Corrupt(_) => ErrorCode::Internal,
     };
     Problem::new(code, error.to_string()).next(
         "Ask `heddle effect status KEY` what became of it before anything else; the same call again is safe.",
     )
+}
+
+/// What was written is not what is read: nothing is shown as true, run or decided by it.
+fn changed_problem(error: &StorageError) -> Problem {
+    let mut problem = Problem::new(ErrorCode::Internal, error.to_string()).with("changed", true);
+    "What is stored of an effect was changed after it was written".clone_into(&mut problem.title);
+    "never".clone_into(&mut problem.retry);
+    problem.next(
+        "Nothing was run, and the key stays used: look at the target for what has happened. Put the store back from a copy that is as new and whole (effects.db, or the schema of a broker's PostgreSQL); `heddle effect surface-check` names everything that was changed.",
+    )
+}
+
+/// With the key itself, as a shell takes it, wherever our words leave its place open.
+fn with_key(mut problem: Problem, key: Option<&str>) -> Problem {
+    if let Some(key) = key {
+        let named = format!("heddle effect status {}", quoted(key));
+        problem.next = problem.next.replace("heddle effect status KEY", &named);
+    }
+    problem
 }
 
 /// The door's view of a refusal.

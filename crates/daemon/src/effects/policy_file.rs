@@ -28,13 +28,14 @@ impl PolicyFile {
 
     /// What is wrong with it, for those who look.
     pub fn trouble(&self) -> Option<String> {
-        let error = self.read().err()?;
+        Some(format!("effects.toml: {}", self.fault()?))
+    }
+
+    /// The same without its name, for a list that has that already.
+    pub fn fault(&self) -> Option<String> {
+        let PolicyFileError(why) = self.read().err()?;
         // The parser draws; a list of sentences does not.
-        let words: Vec<String> = error
-            .to_string()
-            .split_whitespace()
-            .map(str::to_owned)
-            .collect();
+        let words: Vec<&str> = why.split_whitespace().collect();
         Some(format!(
             "{}; no effect is approved or registered until it is mended",
             words.join(" ")

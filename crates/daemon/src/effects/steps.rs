@@ -1,10 +1,12 @@
 //! The calls after the registration, and those that only look.
 
 use heddle_registrar::authority::Nonce;
-use heddle_registrar::command::{Kind, Word};
+use heddle_registrar::binding::LogicalKey;
+use heddle_registrar::command::{Applied, Kind, Word};
+use heddle_registrar::life::Stage;
 use heddle_registrar::registrar::Caller;
 use heddle_registrar::rows::{Outcome, Step};
-use heddle_registrar::storage::Storage;
+use heddle_registrar::storage::{Storage, StorageError};
 use heddle_wire::broker::{EffectAnswer, EffectCall};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
@@ -15,7 +17,7 @@ use heddle_wire::problem::Problem;
 
 use super::desk::{Desk, failed, key, viewed};
 use super::said::command_hash;
-use super::{count, story, view};
+use super::{attempts, count, story, view};
 
 /// Kept of what a command prints, of each of its two streams.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
@@ -57,6 +59,23 @@ fn end(body: EffectEndBody) -> Result<End, Problem> {
     }))
 }
 
+/// How something ended says only who began it: whose word it is, where it is another's.
+fn not_theirs(applied: &Applied, by: &Caller, attempt: &str) -> Option<String> {
+    let facts = &applied.facts;
+    let (begun, what) = match facts.stage() {
+        Stage::Running => (facts.runner()?, "it"),
+        Stage::Compensating => (facts.compensator()?, "what makes up for it"),
+        _ => return None,
+    };
+    let is_theirs = begun.by == by.agent && begun.attempt_id == attempt;
+    (applied.kind == Kind::Refused && !is_theirs).then(|| {
+        format!(
+            "{} has begun {what} as attempt {}, and says how it ended; this was {} as attempt {attempt}",
+            begun.by, begun.attempt_id, by.agent
+        )
+    })
+}
+
 fn word(body: &EffectResolveBody) -> Result<Word, Problem> {
     match (body.again, body.failed, body.exit_code) {
         (true, false, None) => Ok(Word::Again),
@@ -76,8 +95,37 @@ impl<S: Storage> Desk<S> {
         by: &Caller,
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
+        let ended = match &call {
+            EffectCall::Finish(body) | EffectCall::Compensated(body) => {
+                Some(body.attempt_id.clone())
+            }
+            _ => None,
+        };
+        let (key, applied) = self.taken(by, call).await?;
+        if let Ok(applied) = &applied
+            && applied.kind == Kind::Fresh
+            && let Some(row) = applied.facts.steps.last()
+        {
+            count::stepped(&row.step, row.round);
+        }
+        let not_theirs = ended.and_then(|attempt| not_theirs(applied.as_ref().ok()?, by, &attempt));
+        let told = self.viewed(by, &key, applied);
+        told.map(viewed).map_err(|mut problem| {
+            if let Some(words) = not_theirs {
+                problem.detail = format!("{key}: {words}");
+            }
+            problem
+        })
+    }
+
+    /// Through the registrar, with the key that it is about.
+    async fn taken(
+        &self,
+        by: &Caller,
+        call: EffectCall,
+    ) -> Result<(LogicalKey, Result<Applied, StorageError>), Problem> {
         let registrar = &self.registrar;
-        let (key, applied) = match call {
+        Ok(match call {
             EffectCall::Start(body) => {
                 let (attempt, key) = (key(&body.attempt_id)?, key(&body.key)?);
                 let hash = command_hash(body.command_hash.as_ref())?;
@@ -130,24 +178,28 @@ impl<S: Storage> Desk<S> {
             }
             // Nothing else is handed here.
             _ => return Err(from_wire::invalid("this is no step")),
-        };
-        if let Ok(applied) = &applied
-            && applied.kind == Kind::Fresh
-            && let Some(row) = applied.facts.steps.last()
-        {
-            count::stepped(&row.step, row.round);
-        }
-        self.viewed(by, &key, applied).map(viewed)
+        })
     }
 
-    pub(super) async fn read(&self, call: EffectCall) -> Result<EffectAnswer, Problem> {
+    pub(super) async fn read(
+        &self,
+        by: &Caller,
+        call: EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
         match call {
-            EffectCall::Status { key } => self.status(&key).await,
+            EffectCall::Status { key } => self.status(by, &key).await,
             EffectCall::List { limit } => self.list(limit.min(ROWS_MAX)).await,
             EffectCall::Log { key: of, limit } => {
                 let of = of.as_deref().map(key).transpose()?;
-                let lines = self.registrar.log(of.as_ref(), limit.min(ROWS_MAX)).await;
-                let lines = lines.map_err(failed)?.into_iter();
+                let limit = limit.min(ROWS_MAX);
+                let noted = self.registrar.log(of.as_ref(), limit).await;
+                let mut lines = noted.map_err(failed)?;
+                for again in attempts::retry_lines(&self.registrar, of.as_ref()) {
+                    let older = lines.iter().position(|line| line.row.at <= again.row.at);
+                    lines.insert(older.unwrap_or(lines.len()), again);
+                }
+                lines.truncate(limit);
+                let lines = lines.into_iter();
                 let line = |line: heddle_registrar::storage::LoggedLine| EffectLogLine {
                     at: line.row.at.to_rfc3339(),
                     key: line.row.key,
@@ -162,7 +214,7 @@ impl<S: Storage> Desk<S> {
                 }))
             }
             EffectCall::Story { id } => {
-                let told = story::tell(&self.registrar, &id).await?;
+                let told = story::tell(self, &id).await?;
                 Ok(EffectAnswer::Story(Box::new(told)))
             }
             EffectCall::SurfaceCheck => self.surface().await,
@@ -173,9 +225,18 @@ impl<S: Storage> Desk<S> {
 
     async fn list(&self, limit: usize) -> Result<EffectAnswer, Problem> {
         let mut effects = Vec::new();
+        let trouble = self.policy_of_now();
         for one in self.registrar.list(limit).await.map_err(failed)? {
-            let facts = self.registrar.facts(&one.key).await.map_err(failed)?;
+            let facts = match self.registrar.facts(&one.key).await {
+                // The others are to be seen all the same.
+                Err(StorageError::Changed { key, .. }) => {
+                    effects.push(view::changed(key));
+                    continue;
+                }
+                facts => facts.map_err(failed)?,
+            };
             let mut view = view::view(self.registrar.now(), &one.key, &facts)?;
+            view.blocked = self.blocked(trouble.as_deref(), &facts);
             // What was printed is in the status of each.
             (view.stdout, view.stderr) = (None, None);
             effects.push(view);
@@ -185,7 +246,10 @@ impl<S: Storage> Desk<S> {
 
     async fn surface(&self) -> Result<EffectAnswer, Problem> {
         let criteria = self.registrar.surface_check().await.map_err(failed)?;
+        let kept = self.registrar.kept().await.map_err(failed)?;
         Ok(EffectAnswer::Surface(EffectSurface {
+            changed: kept.changed,
+            without_digest: kept.without,
             fit: criteria.iter().all(|criterion| criterion.is_met),
             criteria: criteria
                 .iter()

@@ -4,14 +4,18 @@ use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
 use heddle_registrar::Registrar;
 use heddle_registrar::binding::LogicalKey;
+use heddle_registrar::code::Code;
 use heddle_registrar::facts::{Envelope, Facts};
+use heddle_registrar::life::Stage;
 use heddle_registrar::rows::Ruling;
+use heddle_registrar::storage::sqlite::Waited;
 use heddle_registrar::storage::{LoggedLine, Storage};
-use heddle_wire::ipc::{EffectEvent, EffectStory, EffectView};
+use heddle_wire::broker::EffectCall;
+use heddle_wire::ipc::{EffectAttempt, EffectEvent, EffectStory, EffectView};
 use heddle_wire::problem::Problem;
 
-use super::desk::failed;
-use super::view;
+use super::desk::{Desk, failed};
+use super::{attempts, view};
 
 /// Attempts and refusals that are told, the newest ones.
 const LINES_MAX: usize = 500;
@@ -31,10 +35,8 @@ async fn key_of<S: Storage>(
     registrar.key_of(id).await.map_err(failed)
 }
 
-pub(super) async fn tell<S: Storage>(
-    registrar: &Registrar<S>,
-    id: &str,
-) -> Result<EffectStory, Problem> {
+pub(super) async fn tell<S: Storage>(desk: &Desk<S>, id: &str) -> Result<EffectStory, Problem> {
+    let registrar = &desk.registrar;
     let Some(key) = key_of(registrar, id).await? else {
         let detail = format!("{id}: no effect, request or attempt has this id");
         return Err(Problem::new(ErrorCode::EffectNotFound, detail));
@@ -46,14 +48,22 @@ pub(super) async fn tell<S: Storage>(
     lines.truncate(LINES_MAX);
     let mut events = of_facts(&facts);
     // Newest first in the audit; an attempt is noted before what came of it.
-    let noted = lines.iter().rev().map(of_line);
+    let tried = attempts::attempts(&facts, &lines);
+    let noted = lines.iter().rev().map(|line| of_line(line, &tried));
     events.splice(0..0, noted);
+    let again = attempts::retry_lines(registrar, Some(&key));
+    events.extend(again.iter().map(|line| of_line(line, &tried)));
     events.sort_by_key(|(at, _)| *at);
+    let mut effect = view::view(registrar.now(), &key, &facts)?;
+    effect.blocked = desk.blocked(desk.policy_of_now().as_deref(), &facts);
+    effect.retries = attempts::retries(registrar, &key);
+    let newest = &lines[..lines.len().min(attempts::LINES_MAX)];
+    effect.attempts = attempts::attempts(&facts, newest);
     Ok(EffectStory {
         id: id.to_owned(),
         kind: "effect".to_owned(),
         mesh: String::new(),
-        effect: view::view(registrar.now(), &key, &facts)?,
+        effect,
         story: events.into_iter().map(|(_, event)| event).collect(),
         left_off,
     })
@@ -80,6 +90,43 @@ pub(super) fn waiting(id: &str, view: EffectView) -> EffectStory {
         story: vec![asked],
         left_off: false,
     }
+}
+
+/// Of a request that waited here, and was refused when it arrived: the authority keeps nothing of it.
+pub(super) fn of_refused(id: &str, refused: &Waited) -> EffectStory {
+    let view = match serde_json::from_str(&refused.call.call) {
+        Ok(EffectCall::Request(body)) => view::waiting(&refused.call, body),
+        _ => EffectView {
+            logical_request_key: refused.call.key.clone(),
+            ..EffectView::default()
+        },
+    };
+    let mut story = waiting(id, view);
+    story.story.clear();
+    self::refused(&mut story, refused);
+    story
+}
+
+/// What was asked here, and what was said to it.
+pub(super) fn refused(story: &mut EffectStory, refused: &Waited) {
+    let view = &mut story.effect;
+    if let Ok(EffectCall::Request(body)) = serde_json::from_str(&refused.call.call) {
+        let asked = view::waiting(&refused.call, body);
+        (view.operation, view.target) = (asked.operation, asked.target);
+        (view.artifact_hash, view.run) = (asked.artifact_hash, asked.run);
+        (view.requested_by, view.requested_at) = (asked.requested_by, asked.requested_at);
+    }
+    "refused".clone_into(&mut view.status);
+    Stage::Issued.state().clone_into(&mut view.state);
+    "nothing is registered: what was asked for waited for the broker, and was refused then"
+        .clone_into(&mut view.state_means);
+    view.waited = Some(refused.outcome.clone());
+    let by = &refused.call.caller;
+    let kept = format!("{}: kept here while the broker was away", refused.call.verb);
+    let (_, asked) = event(refused.call.since, "requested", by, kept);
+    let (_, answer) = event(refused.ended_at, "refused", "", refused.outcome.clone());
+    story.story.insert(0, asked);
+    story.story.push(answer);
 }
 
 fn event(at: WallMs, what: &str, by: &str, detail: String) -> (WallMs, EffectEvent) {
@@ -154,10 +201,80 @@ fn of_envelope(envelope: &Envelope) -> Vec<(WallMs, EffectEvent)> {
     events
 }
 
-fn of_line(line: &LoggedLine) -> (WallMs, EffectEvent) {
+/// A try that was noted says nothing of its end: that is in the rows.
+fn of_line(line: &LoggedLine, tried: &[EffectAttempt]) -> (WallMs, EffectEvent) {
     let row = &line.row;
     let (at, mut event) = event(row.at, &row.event, &row.by, row.detail.clone());
     event.code.clone_from(&row.code);
+    let mut tried = tried.iter();
+    let attempt = tried
+        .find(|attempt| attempt.attempt_id == row.attempt_id)
+        .filter(|_| row.event == attempts::TRIED);
+    match attempt.map(|attempt| attempt.state.as_str()) {
+        Some("S2") => "it registered the effect".clone_into(&mut event.detail),
+        Some("S4") => {
+            Code::AttemptCollision.as_str().clone_into(&mut event.code);
+            "somebody else was faster, and their result was the answer"
+                .clone_into(&mut event.detail);
+        }
+        Some(_) if attempt.is_some_and(|attempt| attempt.code.is_empty()) => {
+            "it left nothing behind, or is on its way".clone_into(&mut event.detail);
+        }
+        _ => {}
+    }
     event.attempt_id.clone_from(&row.attempt_id);
     (at, event)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_registrar::rows::AuditRow;
+
+    use super::*;
+
+    #[test]
+    fn a_try_that_lost_the_race_says_so_in_the_story() {
+        let tried = |id: &str, state: &str, code: &str| EffectAttempt {
+            attempt_id: id.to_owned(),
+            by: "planner".to_owned(),
+            at: String::new(),
+            state: state.to_owned(),
+            code: code.to_owned(),
+        };
+        let all = [
+            tried("won", "S2", ""),
+            tried("lost", "S4", ""),
+            tried("gone", "S1", ""),
+            tried("early", "S1", "NONCE_UNBOUND"),
+        ];
+        let told = |event: &str, id: &str, code: &str| {
+            let row = AuditRow {
+                key: "k".into(),
+                attempt_id: id.into(),
+                event: event.into(),
+                code: code.into(),
+                detail: String::new(),
+                by: "planner".into(),
+                at: WallMs(0),
+            };
+            let (_, event) = of_line(&LoggedLine { seq: 1, row }, &all);
+            format!("{} {}", event.code, event.detail)
+        };
+        let lost = told(attempts::TRIED, "lost", "");
+        assert!(
+            lost.starts_with("ATTEMPT_COLLISION somebody else was faster"),
+            "{lost}"
+        );
+        assert_eq!(
+            told(attempts::TRIED, "won", ""),
+            " it registered the effect"
+        );
+        assert!(told(attempts::TRIED, "gone", "").contains("left nothing behind"));
+        // Its refusal stands in a line of its own.
+        assert_eq!(told(attempts::TRIED, "early", ""), " ");
+        assert_eq!(
+            told("refused register", "early", "NONCE_UNBOUND"),
+            "NONCE_UNBOUND "
+        );
+    }
 }

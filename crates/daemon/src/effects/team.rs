@@ -12,12 +12,13 @@ use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{AgentName, MemberName};
-use heddle_registrar::Registrar;
 use heddle_registrar::carry::{Part, Unit};
 use heddle_registrar::registrar::Caller;
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::postgres::{Pool, Postgres};
 use heddle_registrar::storage::sqlite::Sqlite;
+use heddle_registrar::surface_check::criteria;
+use heddle_registrar::{Registrar, RegistrarError};
 use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
@@ -30,13 +31,15 @@ use super::{
 use crate::home::create_private_folder;
 
 /// Who calls, as the broker has proven it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct TeamCaller<'a> {
     pub mesh: MeshId,
     pub member: &'a MemberName,
     pub agent: &'a AgentName,
     /// Its person may say yes where the policy names nobody.
     pub may_decide: bool,
+    /// Whose persons may, as `@member`; of a call that changes something.
+    pub deciders: Vec<String>,
     /// The member whose home the mesh has moved from, where it has; and whether that is who calls.
     pub founder: Option<(&'a MemberName, bool)>,
 }
@@ -92,11 +95,18 @@ impl TeamDesk<Sqlite> {
 }
 
 impl TeamDesk<Postgres> {
-    /// Brings the tables up to date, and no more.
+    /// Brings the tables up to date, and says whether they are fit, as a start would.
     pub async fn migrate((pool, schema): (Pool, &str)) -> Result<(), EffectsError> {
-        let opened = Postgres::open(pool, schema).await;
-        let opened = opened.map_err(EffectsError::from);
-        opened.map(drop).map_err(|error| error.at(&name_of(schema)))
+        let fit = async {
+            let storage = Postgres::open(pool, schema).await?;
+            let criteria = criteria(&storage.surface().await?);
+            if criteria.iter().all(|criterion| criterion.is_met) {
+                Ok(())
+            } else {
+                Err(EffectsError::from(RegistrarError::NotFit(criteria)))
+            }
+        };
+        fit.await.map_err(|error| error.at(&name_of(schema)))
     }
 
     /// On the tables of a schema that any number of brokers share.
@@ -189,6 +199,16 @@ impl<S: Storage + Clone> TeamDesk<S> {
         let _ = self.high.look(&self.storage).await;
     }
 
+    /// Looks once whether every effect is as it was written, and says in the log what is not.
+    pub async fn look_kept(&self) {
+        match self.storage.kept().await {
+            Ok(kept) => kept.changed.iter().for_each(|one| tracing::error!("{one}")),
+            Err(error) => {
+                tracing::warn!(%error, "the effects could not be compared with their digests");
+            }
+        }
+    }
+
     pub async fn call(
         &self,
         who: TeamCaller<'_>,
@@ -219,7 +239,18 @@ impl<S: Storage + Clone> TeamDesk<S> {
             return refused_reply(problem);
         }
         match self.desk(who.mesh).await {
-            Ok(desk) => desk.answer(who.caller(), said, call).await,
+            Ok(desk) => {
+                let mut reply = desk.answer(who.caller(), said, call).await;
+                if let ReplyResult::Effect { answer, .. } = &mut reply
+                    && let EffectAnswer::Requested(asked) = answer.as_mut()
+                    && asked.status == "awaiting_approval"
+                    && asked.approvers.is_empty()
+                {
+                    // The policy names nobody: those who may decide in the mesh are asked.
+                    asked.approvers = who.deciders;
+                }
+                reply
+            }
             Err(error) => refused_reply(error.problem()),
         }
     }

@@ -1,14 +1,17 @@
 //! An effect as the authority shows it: facts into words. Whether its runner still lives, the runner's own
 //! home knows, and adds.
 
+use heddle_core::approvers;
 use heddle_core::clock::WallMs;
 use heddle_core::error_code::ErrorCode;
+use heddle_core::shell::{options, quoted};
 use heddle_registrar::binding::{Effect, LogicalKey, ReplayKey};
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Kind};
 use heddle_registrar::facts::{Envelope, Facts};
 use heddle_registrar::life::Stage;
-use heddle_registrar::rows::{Outcome, RegistrationRow, Ruling, Step, StepRow};
+use heddle_registrar::refused;
+use heddle_registrar::rows::{Outcome, RegistrationRow, Step, StepRow};
 use heddle_registrar::storage::sqlite::Waiting;
 use heddle_wire::ipc::{EffectDecision, EffectRequestBody, EffectStep, EffectView};
 use heddle_wire::problem::Problem;
@@ -23,6 +26,8 @@ pub(super) struct Asker<'a> {
     pub(super) may_approve: bool,
     /// The policy says never, to everybody.
     pub(super) is_forbidden: bool,
+    /// Whose word would be, as this one would name them.
+    pub(super) approvers: Vec<String>,
     /// The effect that they mean, where they say all of it.
     pub(super) asks: Option<&'a Effect>,
 }
@@ -35,7 +40,7 @@ pub(super) fn answer(
     asker: &Asker<'_>,
 ) -> Result<EffectView, Problem> {
     if applied.kind == Kind::Refused {
-        return Err(refused(now, key, applied, asker));
+        return Err(refusal_of(now, key, applied, asker));
     }
     let mut view = view(now, key, &applied.facts)?;
     view.duplicate = applied.kind == Kind::Prior;
@@ -48,20 +53,23 @@ pub(super) fn answer(
     Ok(view)
 }
 
-fn refused(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) -> Problem {
+fn refusal_of(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) -> Problem {
     let code = applied.code.unwrap_or(Code::StepRefused);
     let facts = &applied.facts;
     let problem = refusal(code, sentence(now, code, key, facts, asker));
     if code == Code::ApprovalRefused && asker.is_forbidden {
         return problem.next(
-            "Whoever keeps effects.toml can allow it. Nothing was run, and no key was used.",
+            "Whoever keeps effects.toml can allow it. Nothing was run or changed by this call.",
         );
     }
     if code == Code::ApprovalRefused && facts.consumed.is_some() {
-        return problem.next(format!(
-            "{} does this, or who may approve it; nothing was changed.",
-            whose(facts)
-        ));
+        let whose = whose(facts);
+        let next = if whose == asker.name {
+            "A person who may approve it does this; nothing was changed.".to_owned()
+        } else {
+            format!("{whose} does this, or who may approve it; nothing was changed.")
+        };
+        return problem.next(next);
     }
     if let Some(next) = differs::next(code, facts, asker.asks) {
         return problem.next(next);
@@ -73,73 +81,94 @@ fn refused(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_>) 
     if !is_about_nonce {
         return problem;
     }
-    // What has happened needs a word of its own, for what makes up for it.
     if let Some(consumed) = &facts.consumed {
-        let id = &consumed.approval;
-        let owner = facts
-            .envelope(id)
-            .map_or("", |it| it.row.requested_by.as_str());
-        let runner = facts.runner().map_or("", |row| row.by.as_str());
-        let next = if asker.may_approve || [owner, runner].contains(&asker.name) {
-            format!(
-                "A person runs `heddle effect approve {id} --compensation`; compensate with its --nonce. Nothing was run, and the key stays used."
-            )
-        } else {
-            format!(
-                "A person who may approve runs `heddle effect compensate {key}`; or {owner}, whose effect it is, does so with the nonce of `heddle effect approve {id} --compensation`. Nothing was run, and the key stays used."
-            )
-        };
-        return problem.with("request_id", id.as_str()).next(next);
+        return needs_compensation(problem, key, (facts, &consumed.approval), asker);
     }
+    let who = approvers::in_words(&asker.approvers);
+    let approve = |id: &str| {
+        let command = format!("heddle effect approve {id}");
+        approvers::run_by(&asker.approvers, &command)
+    };
     // An approval is for who asked: that of somebody else is of no use to this one.
     let own = |envelope: &&Envelope| asker.may_approve || envelope.row.requested_by == asker.name;
     match facts.envelopes.iter().rev().find(own) {
+        Some(envelope) if envelope.status(now) == "approved" => {
+            let id = &envelope.row.envelope_id;
+            problem.with("request_id", id.as_str()).next(format!(
+                "It is approved: run this again with the --nonce that was shown to who approved it; or a person{who} grants another one with `{}`. Nothing was registered, and the key is still free.",
+                approve(id)
+            ))
+        }
         Some(envelope) if envelope.is_live(now) => {
             let id = &envelope.row.envelope_id;
             problem.with("request_id", id.as_str()).next(format!(
-                "A person runs `heddle effect approve {id}`; run this again with its --nonce. Nothing was registered, and the key is still free."
+                "A person{who} runs `{}`; run this again with its --nonce. Nothing was registered, and the key is still free.",
+                approve(id)
             ))
         }
         Some(envelope) => problem
             .with("request_id", envelope.row.envelope_id.as_str())
             .with("approval", envelope.status(now))
             .next(format!(
-                "The last approval is {}: ask again with `heddle effect request`. Nothing was registered, and the key is still free.",
-                envelope.status(now)
+                "The last approval is {}: ask again with `{}`. Nothing was registered, and the key is still free.",
+                envelope.status(now),
+                request_command(asker.asks)
             )),
-        None => problem.next(
-            "Ask for it with `heddle effect request`; when a person has approved that, run this again with its --nonce. Nothing was registered, and the key is still free.",
-        ),
+        None => problem.next(format!(
+            "Ask for it with `{}`; when a person has approved that, run this again with its --nonce. Nothing was registered, and the key is still free.",
+            request_command(asker.asks)
+        )),
     }
 }
 
-/// Why the nonce that was shown is no good here.
-fn unbound(now: WallMs, key: &LogicalKey, facts: &Facts, asker: &Asker<'_>) -> String {
-    let (by, asks) = (asker.name, asker.asks);
-    let Some(nonce) = &facts.nonce else {
-        return "there is no good nonce: it is missing, or nobody has granted it".to_owned();
+/// What has happened needs a word of its own, for what makes up for it.
+fn needs_compensation(
+    problem: Problem,
+    key: &LogicalKey,
+    (facts, id): (&Facts, &str),
+    asker: &Asker<'_>,
+) -> Problem {
+    let owner = facts
+        .envelope(id)
+        .map_or("", |it| it.row.requested_by.as_str());
+    let runner = facts.runner().map_or("", |row| row.by.as_str());
+    let who = approvers::in_words(&asker.approvers);
+    let theirs = |command: &str| approvers::run_by(&asker.approvers, command);
+    let approve = theirs(&format!("heddle effect approve {id} --compensation"));
+    let next = if asker.may_approve || [owner, runner].contains(&asker.name) {
+        format!(
+            "A person{who} runs `{approve}`; compensate with its --nonce. Nothing was run, and the key stays used."
+        )
+    } else {
+        let compensate = format!(
+            "heddle effect compensate {} -- COMMAND",
+            quoted(key.as_str())
+        );
+        format!(
+            "A person{who} runs `{}`; or {owner}, whose effect it is, does so with the nonce of `{approve}`. Nothing was run, and the key stays used.",
+            theirs(&compensate)
+        )
     };
-    let envelope = &nonce.envelope;
-    let until = nonce.grant.expires_at.to_rfc3339();
-    if envelope.row.effect.key != *key {
-        return "the nonce was granted for another effect".to_owned();
-    }
-    match envelope.ruling() {
-        Some(Ruling::Denied | Ruling::Revoked) => "the approval was taken back".to_owned(),
-        _ if now >= nonce.grant.expires_at => format!("the approval was good until {until}"),
-        _ if asks.is_some_and(|asks| *asks != envelope.row.effect) => format!(
-            "the approval is for something else: {}",
-            differs::words(&envelope.row.effect, asks)
-        ),
-        _ if !nonce.is_held_by(by) => format!(
-            "the approval was given to {}, and {by} is somebody else",
-            envelope.row.requested_by
-        ),
-        _ => format!(
-            "the nonce was granted to {} it as it was asked for, and this is something else",
-            nonce.grant.purpose.as_str()
-        ),
-    }
+    problem.with("request_id", id).next(next)
+}
+
+/// The command that asks for this effect, as a shell takes it.
+pub(super) fn request_command(asks: Option<&Effect>) -> String {
+    let Some(effect) = asks else {
+        return "heddle effect request".to_owned();
+    };
+    let artifact = match effect.artifact_hash.as_str() {
+        "" => "",
+        _ => "FILE",
+    };
+    let said = options(&[
+        ("--key", effect.key.as_str()),
+        ("--op", &effect.operation),
+        ("--target", &effect.target),
+        ("--run", &effect.run_id),
+        ("--artifact", artifact),
+    ]);
+    format!("heddle effect request{said}")
 }
 
 /// Who has registered it.
@@ -149,17 +178,14 @@ fn whose(facts: &Facts) -> String {
 }
 
 fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, asker: &Asker<'_>) -> String {
+    if let Some(why) = refused::why(code, (key, facts), asker.asks, (asker.name, now)) {
+        return format!("{key}: {why}");
+    }
     let words = match code {
-        Code::NonceUnbound => return format!("{key}: {}", unbound(now, key, facts, asker)),
         Code::ApprovalRefused if asker.is_forbidden => "effects.toml says never",
         Code::ApprovalNeeded if facts.consumed.is_some() => {
             "a person has to approve first what makes up for it"
         }
-        Code::ReplayBindingMismatch => {
-            return format!("{key}: {}", differs::sentence(facts, asker.asks));
-        }
-        Code::ReplayNonceConsumed => "the nonce was used for another effect",
-        Code::ReplayStaleRequest => "the request for approval is too old",
         Code::ApprovalNeeded => "a person has to approve it first",
         Code::ApprovalRefused => match facts.stage() {
             Stage::Registered => {
@@ -255,11 +281,23 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
     })
 }
 
+/// An effect of which nothing can be told for certain but its key.
+pub(super) fn changed(key: String) -> EffectView {
+    EffectView {
+        logical_request_key: key,
+        state: "S2".to_owned(),
+        state_means: "registered, and what is stored of it was changed after it was written; the key stays used".to_owned(),
+        status: "changed".to_owned(),
+        ..EffectView::default()
+    }
+}
+
 /// A request that still waits for the broker of its mesh.
 pub(super) fn waiting(waiting: &Waiting, body: EffectRequestBody) -> EffectView {
     EffectView {
         logical_request_key: body.key,
-        state: Stage::Issued.state().to_owned(),
+        // Whether the key is free is what nobody here can say.
+        state: "unknown".to_owned(),
         state_means: "asked for: the broker that decides could not be asked yet, so nobody here knows whether the key is free".to_owned(),
         status: "waiting_for_broker".to_owned(),
         operation: body.op,

@@ -13,12 +13,13 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
 use heddle_core::names::AgentName;
 use heddle_registrar::binding::LogicalKey;
-use heddle_registrar::storage::sqlite::Waiting;
+use heddle_registrar::storage::sqlite::{Waited, Waiting};
 use heddle_wire::broker::{EffectAnswer, EffectCall};
 use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody, EffectStory, EffectView};
 use heddle_wire::problem::Problem;
 
 use super::ask::{Scope, is_passing};
+use super::desk::effect_of;
 use super::{Effects, storage_problem, story, view};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -62,6 +63,8 @@ impl Effects {
         match (asked, id) {
             (Err(problem), Some(id)) if is_passing(&problem) && can_wait(&call) => {
                 if let EffectCall::Request(body) = &call {
+                    // What nobody could ever approve is not kept either.
+                    effect_of(body)?;
                     self.refuse_a_conflict(mesh, body).await?;
                 }
                 self.keep(scope, id, &call).await?;
@@ -72,6 +75,7 @@ impl Effects {
                         replay_key: String::new(),
                         duplicate: false,
                         expires_at: String::new(),
+                        approvers: Vec::new(),
                     })),
                     _ => Err(problem.with("waiting", true).next(
                         "It is kept here and told by itself when the broker is back; `heddle effect status KEY` says when.",
@@ -80,11 +84,20 @@ impl Effects {
             }
             (Err(problem), _) if is_passing(&problem) => self.unheard(mesh, &call, problem).await,
             (Err(problem), _) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {
-                self.with_last_word(mesh, call.key(), problem).await
+                self.with_last_word(mesh, &call, problem).await
             }
             (Ok(EffectAnswer::View(mut view)), _) if matches!(call, EffectCall::Status { .. }) => {
-                view.waited = self.refused_word(mesh, call.key()).await?;
+                let refused = self.refused(mesh, call.key()).await?;
+                view.waited = refused.map(|refused| refused.outcome);
                 Ok(EffectAnswer::View(view))
+            }
+            // The authority knows that somebody was refused, and not what was asked.
+            (Ok(EffectAnswer::Story(mut story)), _) if story.effect.operation.is_empty() => {
+                let key = story.effect.logical_request_key.clone();
+                if let Some(refused) = self.refused(mesh, Some(&key)).await? {
+                    story::refused(&mut story, &refused);
+                }
+                Ok(EffectAnswer::Story(story))
             }
             (asked, _) => asked,
         }
@@ -120,10 +133,14 @@ impl Effects {
         };
         let next = if is_word {
             "Nothing was recorded, and nothing is kept: the request stands as it did. Say it again when `heddle status` says connected."
+        } else if kept.iter().any(|verb| verb != "request") {
+            "How a command ended here is kept and told by itself when the broker is back; this call did nothing. Try again when `heddle status` says connected."
+        } else if !call.is_change() {
+            "Nobody else knows what stands. Ask again when `heddle status` says connected."
         } else if kept.is_empty() {
-            "Nothing was run here. Try again when `heddle status` says connected: the key decides, however often it is tried."
+            "This call ran nothing, and nothing of it is kept. Try again when `heddle status` says connected: the key decides, however often it is tried."
         } else {
-            "What happened here is kept and told by itself when the broker is back; try again when `heddle status` says connected."
+            "This call ran nothing. The request that waits here is made by itself when the broker is back; try again when `heddle status` says connected."
         };
         let problem = problem.with("waiting", kept);
         // An authority that can be reached and decides nothing says itself what to do.
@@ -167,31 +184,50 @@ impl Effects {
         Ok(waiting.filter(|waiting| waiting.key == key).collect())
     }
 
-    /// The refusal of the last call about this key that waited here; none where it was taken.
-    async fn refused_word(
+    /// The last call about this key that waited here, if it was refused then.
+    async fn refused(
         &self,
         mesh: &MeshState,
         key: Option<&str>,
-    ) -> Result<Option<String>, Problem> {
+    ) -> Result<Option<Waited>, Problem> {
         let Some(key) = key.and_then(|key| LogicalKey::parse(key).ok()) else {
             return Ok(None);
         };
-        let word = self.storage().last_outcome(mesh.mesh.mesh, &key).await;
-        let word = word.map_err(|error| storage_problem(&error))?;
-        Ok(word.filter(|word| word != ANSWERED))
+        let waited = self.storage().last_waited(mesh.mesh.mesh, &key).await;
+        let waited = waited.map_err(|error| storage_problem(&error))?;
+        Ok(waited.filter(|waited| waited.outcome != ANSWERED))
     }
 
     /// A request that waited and was then refused left no trace at the authority; here it did.
     async fn with_last_word(
         &self,
         mesh: &MeshState,
-        key: Option<&str>,
-        problem: Problem,
+        call: &EffectCall,
+        mut problem: Problem,
     ) -> Result<EffectAnswer, Problem> {
-        match self.refused_word(mesh, key).await? {
-            Some(word) => Err(problem.with("waited", word)),
-            None => Err(problem),
+        let key = match call {
+            EffectCall::Story { id } => Some(id.as_str()),
+            other => other.key(),
+        };
+        let Some(refused) = self.refused(mesh, key).await? else {
+            return Err(problem);
+        };
+        let key = key.unwrap_or_default();
+        if matches!(call, EffectCall::Story { .. }) {
+            let story = story::of_refused(key, &refused);
+            return Ok(EffectAnswer::Story(Box::new(story)));
         }
+        let at = refused.call.since.to_rfc3339();
+        problem.detail = format!(
+            "{key}: nothing was registered under it; what was asked for here at {at} waited for the broker and was refused then: {}",
+            refused.outcome
+        );
+        let next =
+            "Mend what it names and ask again with `heddle effect request`; the key is still free.";
+        Err(problem
+            .with("approval", "refused")
+            .with("waited", refused.outcome)
+            .next(next))
     }
 
     async fn keep(&self, scope: &Scope<'_>, id: String, call: &EffectCall) -> Result<(), Problem> {
@@ -236,11 +272,15 @@ impl Effects {
     ) -> Result<Option<EffectStory>, Problem> {
         let key = id.strip_prefix("effect:").unwrap_or(id);
         for mesh in &shared.meshes {
-            if let Some(view) = self.not_asked_yet(mesh, key).await? {
-                let mut story = story::waiting(key, view);
-                story.mesh = mesh.mesh.name.to_string();
-                return Ok(Some(story));
-            }
+            let mut story = match self.not_asked_yet(mesh, key).await? {
+                Some(view) => story::waiting(key, view),
+                None => match self.refused(mesh, Some(key)).await? {
+                    Some(refused) => story::of_refused(key, &refused),
+                    None => continue,
+                },
+            };
+            story.mesh = mesh.mesh.name.to_string();
+            return Ok(Some(story));
         }
         Ok(None)
     }
@@ -307,6 +347,7 @@ pub(super) fn look_again(effects: &Effects) {
 /// Tells what waits as soon as a broker is back.
 pub(crate) async fn run(shared: Arc<Shared>, effects: Arc<Effects>) {
     let (mut left_out, mut to_leave_out) = (0, 0);
+    effects.look_kept().await;
     loop {
         tokio::select! {
             () = shared.shutdown.cancelled() => return,

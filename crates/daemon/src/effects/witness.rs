@@ -58,5 +58,5 @@ fn read(file: &Path) -> Option<String> {
     if !about.is_file() || about.len() > PROOF_BYTES_MAX {
         return None;
     }
-    std::fs::read_to_string(file).ok()
+    crate::home::read_plain(file).ok()
 }

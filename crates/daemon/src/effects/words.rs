@@ -1,10 +1,12 @@
 //! What somebody says to a request: yes, no, or a word that is not theirs to say.
 
-use heddle_registrar::binding::Effect;
+use heddle_core::shell::quoted;
+use heddle_registrar::binding::{Effect, LogicalKey};
 use heddle_registrar::code::Code;
+use heddle_registrar::facts::Envelope;
 use heddle_registrar::policy::Approval;
 use heddle_registrar::registrar::Caller;
-use heddle_registrar::rows::Purpose;
+use heddle_registrar::rows::{Purpose, Ruling};
 use heddle_registrar::storage::Storage;
 use heddle_wire::broker::EffectAnswer;
 use heddle_wire::from_wire;
@@ -12,7 +14,7 @@ use heddle_wire::ipc::{EffectApproveAnswer, EffectApproveBody};
 use heddle_wire::problem::Problem;
 
 use super::desk::{Desk, failed, viewed};
-use super::{count, refusal};
+use super::{count, refusal, with_key};
 
 const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
 
@@ -54,7 +56,7 @@ impl<S: Storage> Desk<S> {
         count::decided(approved.is_ok().then_some("approved"));
         let approved = match approved {
             Ok(approved) => approved,
-            Err(code) => return Err(self.not_decided(id, by, code).await),
+            Err(code) => return Err(self.not_decided(id, by, (code, Some(purpose))).await),
         };
         let asked = approved.applied.facts.envelope(id).map(|it| &it.row);
         let effect = asked.map(|row| &row.effect);
@@ -83,12 +85,18 @@ impl<S: Storage> Desk<S> {
         count::decided(applied.is_ok().then_some("turned_down"));
         let applied = match applied {
             Ok(applied) => applied,
-            Err(code) => return Err(self.not_decided(id, by, code).await),
+            Err(code) => return Err(self.not_decided(id, by, (code, None)).await),
         };
         let Some(key) = self.registrar.key_of(id).await.map_err(failed)? else {
-            return Err(self.not_decided(id, by, Code::NotFound).await);
+            return Err(self.not_decided(id, by, (Code::NotFound, None)).await);
         };
-        self.viewed(by, &key, Ok(applied)).map(viewed)
+        // The answer is about this request, whatever became of others under its key.
+        let now = self.registrar.now();
+        let stands = applied.facts.envelope(id).map(|it| it.status(now));
+        let mut view = self.viewed(by, &key, Ok(applied))?;
+        view.request_id = Some(id.clone());
+        stands.unwrap_or_default().clone_into(&mut view.status);
+        Ok(viewed(view))
     }
 
     /// How long a nonce for this request may be good.
@@ -99,8 +107,13 @@ impl<S: Storage> Desk<S> {
         Some(ruled.window_minutes_max)
     }
 
-    /// Why a word does not count, and whose would.
-    async fn not_decided(&self, id: &str, by: &Caller, code: Code) -> Problem {
+    /// Why a word does not count, and whose would. `purpose` is what was to be approved; none for a denial.
+    async fn not_decided(
+        &self,
+        id: &str,
+        by: &Caller,
+        (code, purpose): (Code, Option<Purpose>),
+    ) -> Problem {
         let words = match code {
             Code::NotFound => "there is no such request".to_owned(),
             Code::ApprovalRefused => match self.whose_word(id, by).await {
@@ -109,10 +122,44 @@ impl<S: Storage> Desk<S> {
             },
             Code::ReplayStaleRequest => "it was asked for too long ago".to_owned(),
             Code::CallReused => "the Idempotency-Key was used for another request".to_owned(),
-            _ => "it has been used, or turned down, already, or there is nothing to make up for"
-                .to_owned(),
+            _ => self.why_not(id, purpose).await,
         };
-        refusal(code, format!("{id}: {words}"))
+        let key = self.registrar.key_of(id).await.ok().flatten();
+        let problem = refusal(code, format!("{id}: {words}"));
+        with_key(problem, key.as_ref().map(LogicalKey::as_str))
+    }
+
+    /// The one reason for which a word comes too late, or too early.
+    async fn why_not(&self, id: &str, purpose: Option<Purpose>) -> String {
+        let over = "it is over".to_owned();
+        let Ok(Some(key)) = self.registrar.key_of(id).await else {
+            return over;
+        };
+        let Ok(facts) = self.registrar.facts(&key).await else {
+            return over;
+        };
+        let stands = facts.stage().as_str();
+        let key = quoted(key.as_str());
+        let ruling = facts.envelope(id).and_then(Envelope::ruling);
+        match (ruling, &facts.consumed, purpose) {
+            (_, None, Some(Purpose::Compensate)) => {
+                "nothing was registered under its key, so there is nothing to make up for"
+                    .to_owned()
+            }
+            (Some(Ruling::Denied | Ruling::Revoked), None, _) => {
+                "it was turned down; whoever still wants it asks again".to_owned()
+            }
+            (_, Some(_), Some(Purpose::Compensate)) => format!(
+                "there is nothing to make up for: the effect of {key} is {stands}, and only one that failed its verification is made up for"
+            ),
+            (_, Some(_), Some(Purpose::Register)) => format!(
+                "the key {key} is used: its effect is {stands}, and takes no further approval"
+            ),
+            (_, Some(_), None) => format!(
+                "the key {key} is used: its effect is {stands}, and what has happened cannot be turned down"
+            ),
+            _ => over,
+        }
     }
 
     /// None where this caller may decide.

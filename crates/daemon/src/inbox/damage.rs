@@ -94,6 +94,14 @@ impl Damage {
         })
     }
 
+    /// Those that are known to be damaged, and the others.
+    pub(crate) fn split(&self, arrivals: &[i64]) -> (Vec<i64>, Vec<i64>) {
+        let damaged = lock(&self.arrivals);
+        arrivals
+            .iter()
+            .partition(|arrival| damaged.contains(*arrival))
+    }
+
     pub(crate) fn forget(&self, acked: &[i64]) {
         let mut arrivals = lock(&self.arrivals);
         for arrival in acked {

@@ -1,6 +1,5 @@
 //! How a connection is made: over TCP to a URL, or however the caller likes (the embedded broker).
 
-use std::fs::File;
 use std::future::Future;
 use std::io::Read as _;
 use std::net::IpAddr;
@@ -12,7 +11,7 @@ use heddle_core::ids::HistoryId;
 use heddle_core::limits::{FRAME_BYTES_MAX, HELLO_TIMEOUT};
 use heddle_core::membership::PublicKey;
 use heddle_core::redact::redact;
-use heddle_store::Mesh;
+use heddle_store::{Mesh, open_plain};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_tungstenite::WebSocketStream;
@@ -203,7 +202,7 @@ pub(super) fn bearer(path: &Path, host: &str, is_tls: bool) -> Result<HeaderValu
     }
     let unreadable = |why: String| format!("token_file {}: {why}", path.display());
     let mut text = String::new();
-    File::open(path)
+    open_plain(path)
         .and_then(|file| file.take(TOKEN_BYTES_MAX).read_to_string(&mut text))
         .map_err(|error| unreadable(error.to_string()))?;
     let mut header = HeaderValue::try_from(format!("Bearer {}", text.trim()))

@@ -18,7 +18,7 @@ use crate::shared::lock;
 const SILENT_FROM: Duration = Duration::from_secs(2);
 
 /// The verdicts of a batch, and the epoch of now where the batch held an op.
-type Answered = (Vec<Verdict>, Option<u64>);
+pub(crate) type Answered = (Vec<Verdict>, Option<u64>);
 
 #[derive(Debug)]
 pub(crate) struct Live {

@@ -22,7 +22,7 @@ pub use connector::{
     ws_config,
 };
 pub(crate) use handshake::next_frame;
-pub(crate) use live::Live;
+pub(crate) use live::{Answered, Live};
 pub(crate) use register::Registration;
 pub(crate) use session::SessionEnd;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::config::{Config, MeshConfig};
-use crate::home::write_private;
+use crate::home::{read_plain, write_private};
 
 /// The table as it stands in the file.
 fn table(mesh: &MeshConfig) -> String {
@@ -37,7 +37,7 @@ fn table(mesh: &MeshConfig) -> String {
 /// or the new one.
 pub(super) fn add(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
     let shown = path.display();
-    let old = match std::fs::read_to_string(path) {
+    let old = match read_plain(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
         Err(error) => return Err(format!("{shown} cannot be read: {error}")),
@@ -70,7 +70,7 @@ pub(super) fn add(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
 /// Writes where a mesh is now, and which broker hosts it; the rest of the file stays as it was.
 pub(super) fn renew(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
     let shown = path.display();
-    let old = std::fs::read_to_string(path).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+    let old = read_plain(path).map_err(|e| format!("{shown} cannot be read: {e}"))?;
     let new = renewed(&old, mesh);
     let read: Result<Config, _> = toml::from_str(&new);
     let config = read.map_err(|error| format!("{shown} is not understood: {error}"))?;

@@ -33,9 +33,14 @@ impl Barred {
 
     /// Close codes 4010 to 4012, and protocols that do not meet.
     pub(crate) fn unfit(why: &str) -> Self {
+        let is_ours = why.contains("max_age_hours_override");
         Self {
             why: format!("its broker cannot be used: {why}"),
-            next: "This mesh stands still, the others go on; what was accepted for it waits. Its operator has to update or reconfigure that broker (dedupe_retention_days of at least 7, say); it is tried again every minute, and at once after `heddle down` and `heddle up`.",
+            next: if is_ours {
+                "This mesh stands still, the others go on; what was accepted for it waits. Lower max_age_hours_override in [outbox] of config.toml, or take the line out, then `heddle down` and `heddle up`."
+            } else {
+                "This mesh stands still, the others go on; what was accepted for it waits. Its operator has to update or reconfigure that broker (dedupe_retention_days of at least 7, say); it is tried again every minute, and at once after `heddle down` and `heddle up`."
+            },
             is_unfit: true,
         }
     }

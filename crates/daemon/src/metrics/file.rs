@@ -96,6 +96,10 @@ fn append(home: &Path, line: &Value) -> std::io::Result<()> {
     if std::fs::symlink_metadata(&path).is_ok_and(|found| found.len() > BYTES_MAX) {
         std::fs::rename(&path, folder.join("metrics.jsonl.1"))?;
     }
+    // A pipe in its place would be waited for.
+    if std::fs::symlink_metadata(&path).is_ok_and(|found| !found.is_file()) {
+        return Err(std::io::Error::other("metrics.jsonl is no regular file"));
+    }
     let mut file = OpenOptions::new()
         .append(true)
         .create(true)

@@ -133,6 +133,7 @@ metrics_table! {
     Counter "heddle_broker_uploads_committed_total" [] "Snapshots that were uploaded in parts and shown to everybody";
     Counter "heddle_broker_uploads_swept_total" [] "Uploads that nobody went on with, thrown away by the sweep";
     Counter "heddle_broker_queue_taken_total" [] "Messages of queues handed out under a lease";
+    Counter "heddle_broker_queue_held_back_total" [] "Messages of queues that a disk has changed, met by a take and not given out";
     Counter "heddle_broker_log_read_total" [] "Ops of a log that members have read";
     Counter "heddle_broker_blob_parts_total" ["outcome" = "passed" | "absent" | "busy"] "Parts of shared files that members asked other members for";
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";

@@ -2,18 +2,22 @@
 
 use std::sync::LazyLock;
 
+use heddle_core::clock::WallMs;
 use heddle_core::envelope::{EnvelopeKind, SendRequest};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::{BodyDigest, Covered, Fingerprint, request_fingerprint_with};
 use heddle_core::gate::IpcVerdict;
 use heddle_core::ids::{ClientMessageId, RowId};
 use heddle_core::names::AgentName;
+use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::Pressure;
+use heddle_core::shell::quoted;
 use heddle_store::{AcceptKey, Accepted, NewOutboxRow, OutboxRow};
 use heddle_wire::broker::{FrozenDestination, FrozenEnvelope};
 use heddle_wire::ipc::{LostView, SendAnswer, SendStatus};
 use heddle_wire::problem::Problem;
 
+use super::requeue::{find_row, newest_of_chain, whole};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
@@ -72,10 +76,13 @@ pub(crate) async fn accept(
                 reserved.give_back();
             }
             metrics::counter!("heddle_outbox_known_ids_total", "row" => decision.name).increment(1);
+            if decision.verdict == IpcVerdict::Queued && is_damaged(shared, &row).await? {
+                return Err(damaged(&row));
+            }
             let lost = lost.map(|lost| super::lost::view(*lost));
             match known(decision.verdict, &row, fingerprint) {
                 Ok(Answer::Duplicate(answer)) => Ok(Answer::Duplicate(with_loss(answer, lost))),
-                Err(problem) if row.superseded_by.is_some() => {
+                Err(problem) if row.status == OutboxStatus::Aborted => {
                     Err(with_successor(shared, &row, problem).await)
                 }
                 other => other,
@@ -211,15 +218,52 @@ fn with_loss(answer: SendAnswer, lost: Option<LostView>) -> SendAnswer {
 
 /// A row that was requeued: under which id its message goes on.
 async fn with_successor(shared: &Shared, row: &OutboxRow, problem: Problem) -> Problem {
-    let chain = shared.store.outbox_chain(row.row).await.unwrap_or_default();
-    let Some(newest) = chain.last().filter(|newest| newest.row != row.row) else {
-        return problem;
+    let Some(newest) = newest_of_chain(shared, row).await else {
+        if row.status != OutboxStatus::Aborted {
+            return problem;
+        }
+        // A prune with --retire: nobody goes on with it.
+        return problem.next(format!(
+            "An operator retired it at {} without a successor, and its id stays taken: send the message anew under a new id, if it is still wanted.",
+            row.aborted_at.map_or_else(|| "an unknown time".to_owned(), WallMs::to_rfc3339)
+        ));
     };
     let id = newest.client_message_id.to_string();
     let next = format!(
-        "It was requeued as {id}: `heddle explain {id}` says what became of it. Another message needs a new id."
+        "It was requeued as {id}, which is {}: `heddle explain {}` says what became of it. Another message needs a new id.",
+        newest.status.as_str(),
+        quoted(&id)
     );
     problem.with("successor", id).next(next)
+}
+
+/// Whether a row that waits is not what was accepted any more. The look-up of an id leaves the payload where it lies.
+async fn is_damaged(shared: &Shared, row: &OutboxRow) -> Result<bool, Problem> {
+    let row = find_row(shared, row.row).await?;
+    Ok(row.status == OutboxStatus::Pending && whole(&row).is_none())
+}
+
+/// A retry of what waits here, but not as it was accepted: it is never sent like that, so nobody may hear that it is
+/// safe. What a row was accepted with never changes (OB-07), so the caller's own bytes cannot be put in its place.
+fn damaged(row: &OutboxRow) -> Problem {
+    Problem::new(
+        ErrorCode::IdempotencyKeyReused,
+        format!(
+            "id {} belongs to this very request of {}, but its bytes in this home are damaged, so it is not sent",
+            row.client_message_id,
+            row.enqueued_at.to_rfc3339(),
+        ),
+    )
+    .with("conflict", "outbox_damaged_fingerprint_match")
+    .with("client_message_id", row.client_message_id.to_string())
+    .with(
+        "daemon_fingerprint_prefix",
+        row.request_fingerprint.prefix(),
+    )
+    .next(format!(
+        "`heddle daemon outbox requeue --id {} --auto --patch-payload FILE`, with {{\"message\": \"…\"}} in FILE, asks the broker first and then sends it under a new id.",
+        row.row
+    ))
 }
 
 fn conflict_problem(conflict: &'static str, row: &OutboxRow) -> Problem {
@@ -251,7 +295,7 @@ fn conflict_problem(conflict: &'static str, row: &OutboxRow) -> Problem {
             .with("reason", row.last_error.clone().unwrap_or_default())
             .next(format!(
                 "`heddle daemon outbox requeue --id {} --auto` sends what is under it again, under a fresh id. Another message needs a new id.",
-                row.client_message_id
+                quoted(row.client_message_id.as_str())
             ));
     }
     problem

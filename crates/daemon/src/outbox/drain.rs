@@ -20,6 +20,7 @@ use heddle_wire::broker::{Envelope, SendItem, Verdict};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::requeue::look_for;
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -171,7 +172,7 @@ pub(crate) async fn transmit(
     let started = shared.clock.mono();
     let mut items = Vec::with_capacity(rows.len());
     let mut sent = Vec::with_capacity(rows.len());
-    let mut moves = Vec::with_capacity(rows.len());
+    let mut damaged = Vec::new();
     for mut row in rows {
         match item(&mut row) {
             Ok(item) => {
@@ -179,17 +180,10 @@ pub(crate) async fn transmit(
                 items.push(item);
                 sent.push(row);
             }
-            // Our own frozen bytes have changed: the row was damaged after accept. Nothing was sent, so
-            // nothing was refused, and only a refusal or age kills.
-            Err(why) => moves.push(settle(
-                shared,
-                &row,
-                RowMove::Park {
-                    reason: format!("{DAMAGED}{why}"),
-                },
-            )),
+            Err(why) => damaged.push((row, why)),
         }
     }
+    let mut moves = settle_damaged(shared, mesh, damaged).await;
     let answers = match live.send(items).await {
         Some(verdicts) if verdicts.len() == sent.len() => {
             verdicts.into_iter().map(answer).collect()
@@ -228,6 +222,32 @@ pub(crate) async fn transmit(
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;
     end
+}
+
+/// Rows whose own frozen bytes have changed since they were accepted. Nothing is sent of them, so nothing is refused, and
+/// only a refusal or age kills; but the broker may have one from an attempt before, and then it is done.
+async fn settle_damaged(
+    shared: &Shared,
+    mesh: &MeshState,
+    damaged: Vec<(DueRow, &'static str)>,
+) -> Vec<Settle> {
+    let mut moves = Vec::with_capacity(damaged.len());
+    let mut is_answering = true;
+    for (row, why) in damaged {
+        let mut found = None;
+        if is_answering {
+            let id = (&row.agent, &row.client_message_id);
+            match look_for(mesh, id, row.wire_fingerprint).await {
+                Ok(looked) => found = looked,
+                Err(_) => is_answering = false,
+            }
+        }
+        let next = found.unwrap_or_else(|| RowMove::Park {
+            reason: format!("{DAMAGED}{why}"),
+        });
+        moves.push(settle(shared, &row, next));
+    }
+    moves
 }
 
 /// v6 §4.12: the retry goes out, because the row is not over age on the clock that counts; a broker that has
@@ -333,6 +353,7 @@ pub(crate) fn answer(verdict: Verdict) -> BrokerAnswer {
         Verdict::Created {
             broker_message_id,
             history_id,
+            ..
         } => BrokerAnswer::Committed {
             broker_message_id,
             history_id,
@@ -352,6 +373,7 @@ pub(crate) fn answer(verdict: Verdict) -> BrokerAnswer {
         },
         Verdict::Conflict {
             broker_fingerprint_prefix,
+            ..
         } => BrokerAnswer::Refused {
             code: ErrorCode::IdempotencyKeyReused.as_str().to_owned(),
             detail: format!(

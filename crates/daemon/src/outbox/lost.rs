@@ -430,7 +430,13 @@ pub(crate) async fn said(shared: &Shared, mesh: &MeshState) -> Result<Option<Sai
         "is too old to be sent again",
         "are too old to be sent again",
     );
-    let count = figures.open().saturating_add(again).saturating_add(old);
+    part(
+        figures.dropped,
+        "was dropped by an operator",
+        "were dropped by an operator",
+    );
+    let told = [figures.open(), again, old, figures.dropped];
+    let count = told.into_iter().fold(0, u64::saturating_add);
     let messages = match count {
         1 => "1 message".to_owned(),
         count => format!("{count} messages"),

@@ -6,11 +6,13 @@
 use heddle_core::drain::RowMove;
 use heddle_core::envelope::EnvelopeKind;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::fingerprint::request_fingerprint;
+use heddle_core::fingerprint::{Fingerprint, request_fingerprint};
 use heddle_core::ids::{ClientMessageId, RowId};
+use heddle_core::names::AgentName;
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::Pressure;
-use heddle_store::{OutboxFind, OutboxRow, Requeue, Requeued, Settle};
+use heddle_core::shell::quoted;
+use heddle_store::{OutboxFind, OutboxRow, Requeue, Requeued, Settle, StoreError};
 use heddle_wire::broker::{Envelope, ReplyResult, Request};
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{RequeueBody, SendBody};
@@ -33,6 +35,9 @@ pub(crate) async fn requeue(
     new_id: Option<ClientMessageId>,
     body: RequeueBody,
 ) -> Result<Outcome, Problem> {
+    if let Some(why) = &old.damaged {
+        return Err(store_problem(&StoreError::Corrupt(why.clone())));
+    }
     if let Some(id) = &new_id
         && let Some(before) = answered_before(shared, &old, id, &body).await?
     {
@@ -47,7 +52,7 @@ pub(crate) async fn requeue(
         ));
     }
     if !old.status.may_become(OutboxStatus::Aborted) {
-        return Err(not_requeueable(old.status));
+        return Err(refused(shared, &old).await);
     }
     if let Some(problem) = shared.disk.refusal_for(Pressure::InboundOnly) {
         return Err(problem);
@@ -55,6 +60,9 @@ pub(crate) async fn requeue(
     let new_id = new_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
     if old.payload.is_empty() {
         return only_look(shared, mesh, &old).await;
+    }
+    if let Some(done) = damaged_but_arrived(shared, mesh, &old).await? {
+        return Ok(done);
     }
     let request = from_wire::send_request(&patched(&old, body.patch_payload)?)?;
     let sealed = seal(mesh, &request)?;
@@ -126,12 +134,59 @@ async fn answered_before(
     }))
 }
 
+/// Of a damaged row, too, the broker may have what was accepted: then there is nothing to say again.
+async fn damaged_but_arrived(
+    shared: &Shared,
+    mesh: &MeshState,
+    old: &OutboxRow,
+) -> Result<Option<Outcome>, Problem> {
+    if whole(old).is_some() {
+        return Ok(None);
+    }
+    let Ok(Some(done)) = look(mesh, old).await else {
+        return Ok(None);
+    };
+    let old = settle_as_done(shared, old, done).await?;
+    Ok(Some(Outcome { old, new: None }))
+}
+
+/// Why this row is not requeued; of one that was before, under which id it goes on.
+async fn refused(shared: &Shared, old: &OutboxRow) -> Problem {
+    let problem = not_requeueable(old.status);
+    if old.status != OutboxStatus::Aborted {
+        return problem;
+    }
+    let Some(newest) = newest_of_chain(shared, old).await else {
+        return problem;
+    };
+    let (id, status) = (newest.client_message_id.to_string(), newest.status.as_str());
+    let agent = &newest.sender.agent;
+    let next = match newest.status {
+        OutboxStatus::Dead => format!(
+            "It was requeued as {id}, which is dead, too: `heddle daemon outbox requeue --id {} --auto --agent {agent}` sends that one again.",
+            quoted(&id)
+        ),
+        _ => format!(
+            "It was requeued as {id}, which is {status}: `heddle explain {} --agent {agent}` says what became of it.",
+            quoted(&id)
+        ),
+    };
+    problem.with("successor", id).next(next)
+}
+
+/// The row under whose id the message of a retired one goes on.
+pub(crate) async fn newest_of_chain(shared: &Shared, row: &OutboxRow) -> Option<OutboxRow> {
+    let chain = shared.store.outbox_chain(row.row).await.unwrap_or_default();
+    let newest = chain.into_iter().next_back();
+    newest.filter(|newest| newest.row != row.row)
+}
+
 fn not_requeueable(status: OutboxStatus) -> Problem {
     let next = match status {
         OutboxStatus::Inflight => "Wait for the broker's verdict; then look again.",
         OutboxStatus::Done => "The broker has it; there is nothing to requeue.",
         _ => {
-            "Requeue its successor instead, if the row names one; without one, send the message anew under a new id."
+            "It was retired by an operator without a successor, and its text was given back: send the message anew under a new id."
         }
     };
     Problem::new(
@@ -148,16 +203,26 @@ fn not_requeueable(status: OutboxStatus) -> Problem {
 /// Asks the broker for the id of a row: a read-only B0. The move is the row's way to `done`; `None`
 /// means that the broker does not have it.
 pub(crate) async fn look(mesh: &MeshState, row: &OutboxRow) -> Result<Option<RowMove>, Problem> {
+    let id = (&row.sender.agent, &row.client_message_id);
+    look_for(mesh, id, row.wire_fingerprint).await
+}
+
+/// The same for whoever does not have the whole row.
+pub(crate) async fn look_for(
+    mesh: &MeshState,
+    (agent, id): (&AgentName, &ClientMessageId),
+    fingerprint: Fingerprint,
+) -> Result<Option<RowMove>, Problem> {
     let asked = mesh.ask(Request::MessageStatus {
-        agent: row.sender.agent.clone(),
-        client_message_id: row.client_message_id.clone(),
+        agent: agent.clone(),
+        client_message_id: id.clone(),
     });
     match asked.await? {
         ReplyResult::Committed {
             broker_message_id,
             history_id,
             wire_fingerprint,
-        } if wire_fingerprint == row.wire_fingerprint.to_hex() => Ok(Some(RowMove::Done {
+        } if wire_fingerprint == fingerprint.to_hex() => Ok(Some(RowMove::Done {
             broker_message_id,
             history_id,
         })),
@@ -180,7 +245,8 @@ async fn only_look(shared: &Shared, mesh: &MeshState, old: &OutboxRow) -> Result
                 "row {} gave up its payload in a prune; there is nothing to requeue",
                 old.row
             ),
-        )),
+        )
+        .next("Send the message anew under a new id, if it is still wanted.")),
     }
 }
 
@@ -268,7 +334,7 @@ pub(crate) async fn find_row(shared: &Shared, row: RowId) -> Result<OutboxRow, P
 }
 
 /// The envelope of a row, if it still is what was accepted.
-fn whole(row: &OutboxRow) -> Option<Envelope> {
+pub(super) fn whole(row: &OutboxRow) -> Option<Envelope> {
     let envelope = Envelope::parse(&row.payload).ok()?;
     let found = envelope.wire_fingerprint().ok()?;
     (found == row.wire_fingerprint).then_some(envelope)

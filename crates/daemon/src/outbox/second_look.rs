@@ -37,7 +37,8 @@ pub(crate) async fn once(shared: &Shared, mesh: &MeshState) -> Result<(), StoreE
             return Ok(());
         };
         after = last.arrival;
-        for row in rows {
+        // Nobody can ask for one that cannot be read; the others are asked for.
+        for row in rows.into_iter().filter(|row| row.damaged.is_none()) {
             match look(mesh, &row).await {
                 Ok(Some(RowMove::Done {
                     broker_message_id,

@@ -8,9 +8,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use heddle_core::backoff::backoff;
+use heddle_core::clock::WallMs;
 use heddle_core::limits::BACKOFF_MS_MAX;
 
-use crate::shared::lock;
+use crate::mesh::MeshState;
+use crate::shared::{Shared, lock};
 
 /// However long the broker says: by then it is asked again, because its limits may have been changed.
 const WAIT_MAX: Duration = Duration::from_millis(BACKOFF_MS_MAX);
@@ -59,6 +61,28 @@ impl Window {
             state.refusals = 0;
         }
     }
+}
+
+/// A pause that is on, to be told: it is the reason of every row that waits, also of those that were never tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct PauseNow {
+    /// The limiter's words.
+    pub(crate) why: String,
+    /// When the broker is asked again, on this home's clock.
+    pub(crate) until: String,
+}
+
+/// Of this mesh, if it is on.
+pub(crate) fn pause_of(shared: &Shared, mesh: &MeshState) -> Option<PauseNow> {
+    let now = shared.clock.mono();
+    let left = mesh.window.left(now)?;
+    let left_ms = i64::try_from(left.as_millis()).unwrap_or(i64::MAX);
+    let until = WallMs(shared.clock.wall().0.saturating_add(left_ms));
+    let why = mesh.refusals.limited(now);
+    Some(PauseNow {
+        why: why.unwrap_or_else(|| "rate_limited".to_owned()),
+        until: until.to_rfc3339(),
+    })
 }
 
 fn spread(wait: Duration, random: u64) -> Duration {

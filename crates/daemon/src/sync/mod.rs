@@ -6,6 +6,7 @@
 
 mod apply;
 mod kept;
+mod known;
 mod publish;
 mod pull;
 mod push;

@@ -11,7 +11,7 @@ use heddle_store::{DueOp, OpSettle, StoreError};
 use heddle_wire::broker::SendItem;
 use serde_json::value::RawValue;
 
-use super::Exchange;
+use super::{Exchange, known};
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::outbox::drain::{answer, silence};
@@ -43,7 +43,7 @@ pub(super) async fn run(
             return Ok(Exchange::Done(something));
         }
         let head = shared.store.sync_head(id).await?;
-        let Sent { moves, epoch } = send(live, ops, head.broker_epoch, shared).await;
+        let Sent { moves, epoch } = send((shared, mesh), live, ops, head.broker_epoch).await;
         if let Some(epoch) = epoch {
             shared.store.hear_epoch(id, epoch).await?;
         }
@@ -80,7 +80,12 @@ struct Sent {
     epoch: Option<u64>,
 }
 
-async fn send(live: &Live, ops: Vec<DueOp>, epoch: u64, shared: &Shared) -> Sent {
+async fn send(
+    (shared, mesh): (&Shared, &MeshState),
+    live: &Live,
+    ops: Vec<DueOp>,
+    epoch: u64,
+) -> Sent {
     // Before the first answer no epoch is known; the broker's word is heard with it.
     let tag = Some(epoch).filter(|epoch| *epoch > 0);
     let (mut items, mut sent, mut moves) = (Vec::new(), Vec::new(), Vec::new());
@@ -104,7 +109,7 @@ async fn send(live: &Live, ops: Vec<DueOp>, epoch: u64, shared: &Shared) -> Sent
     if items.is_empty() {
         return Sent { moves, epoch: None };
     }
-    let (answers, epoch) = match live.send_ops(items).await {
+    let (answers, epoch) = match known::send(shared, mesh, live, items).await {
         Some((verdicts, epoch)) if verdicts.len() == sent.len() => {
             (verdicts.into_iter().map(answer).collect(), epoch)
         }

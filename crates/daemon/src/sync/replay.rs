@@ -6,8 +6,8 @@ use heddle_core::sync::{OpMove, is_lost, op_move};
 use heddle_store::{ReplayRow, StoreError};
 use heddle_wire::broker::{ReplyResult, Request};
 
-use super::Exchange;
 use super::push::item;
+use super::{Exchange, known};
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::outbox::drain::answer;
@@ -37,7 +37,7 @@ pub(super) async fn run(
             .lost_ops(id, after, move |place| is_lost(place, epoch, &known))
             .await?;
         for rows in look.rows.chunks(BATCH_ITEMS_MAX) {
-            match again(shared, live, rows).await? {
+            match again((shared, mesh), live, rows).await? {
                 Some(sent) => count += sent,
                 None => {
                     return Ok(Exchange::Later(
@@ -64,7 +64,7 @@ pub(super) async fn run(
 
 /// How many the broker has again; `None` if it does not take them now.
 async fn again(
-    shared: &Shared,
+    (shared, mesh): (&Shared, &MeshState),
     live: &Live,
     rows: &[ReplayRow],
 ) -> Result<Option<u64>, StoreError> {
@@ -89,7 +89,7 @@ async fn again(
     if items.is_empty() {
         return Ok(Some(0));
     }
-    let Some((verdicts, _)) = live.send_ops(items).await else {
+    let Some((verdicts, _)) = known::send(shared, mesh, live, items).await else {
         return Ok(None);
     };
     let mut moved = Vec::new();

@@ -75,7 +75,7 @@ async fn look_at(
         let left = left(lease, held.seen, now).saturating_add(grace);
         let past = now.since(held.seen);
         if past >= Duration::from_millis(lease.get()).saturating_add(grace) {
-            if let Some(issuer) = person(mesh) {
+            if let Some(issuer) = issuer(shared, mesh, &held) {
                 end(shared, mesh, mesh.party(issuer), &held, now).await?;
             }
         } else {
@@ -94,10 +94,15 @@ fn own_agent(mesh: &MeshState, held: &HeldTask) -> Option<AgentName> {
     AgentName::parse(agent).ok()
 }
 
-/// Whose word it is when the daemon acts by itself.
-fn person(mesh: &MeshState) -> Option<AgentName> {
-    let person = AgentName::parse(mesh.mesh.member_name.as_str()).ok();
-    person.or_else(|| mesh.own_agents().pop_first())
+/// Whose word it is when the daemon acts by itself: whose home it is, else who held the task, else anybody here.
+///
+/// IMPORTANT: only a mailbox of this mesh. A member may be called otherwise here than at home, and a broker refuses what
+/// nobody that it knows has signed.
+fn issuer(shared: &Shared, mesh: &MeshState, held: &HeldTask) -> Option<AgentName> {
+    let member = AgentName::parse(mesh.mesh.member_name.as_str()).ok();
+    let known = [member, Some(shared.person.clone()), own_agent(mesh, held)];
+    let known = known.into_iter().flatten().find(|one| mesh.is_own(one));
+    known.or_else(|| mesh.own_agents().pop_first())
 }
 
 async fn renew(

@@ -36,7 +36,7 @@ fn last(home: &Path) -> Option<u64> {
     let logs = home.join("logs");
     let files = ["metrics.jsonl", "metrics.jsonl.1"];
     files.iter().find_map(|name| {
-        let file = std::fs::File::open(logs.join(name)).ok()?;
+        let file = crate::home::open_plain(&logs.join(name)).ok()?;
         let lines = BufReader::new(file).lines().map_while(Result::ok);
         let starts = lines.filter_map(|line| {
             let line: Value = serde_json::from_str(&line).ok()?;

@@ -8,7 +8,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use heddle_store::{BackupError, copy_database};
+use heddle_store::{BackupError, copy_database, open_plain};
 
 use crate::config::Config;
 
@@ -110,7 +110,7 @@ fn mark(draft: &Path) -> Result<File, BackupError> {
 
 /// Takes away what a backup left that was killed. What carries no mark is not ours, and what is locked is being made.
 fn clear(folder: &Path) -> Result<(), BackupError> {
-    let Ok(mark) = File::open(folder.join(UNFINISHED)) else {
+    let Ok(mark) = open_plain(&folder.join(UNFINISHED)) else {
         return Ok(());
     };
     if mark.try_lock().is_err() {
@@ -209,10 +209,7 @@ pub(crate) fn broker_of(file: &Path) -> PathBuf {
 
 /// Private from its first moment, and whole before it has its name.
 fn copy_file(from: &Path, to: &Path) -> io::Result<()> {
-    let source = File::open(from)?;
-    if !source.metadata()?.is_file() {
-        return Err(io::Error::other("it is no plain file"));
-    }
+    let source = open_plain(from)?;
     let draft = beside(to, DRAFT);
     let _ = fs::remove_file(&draft);
     let mut options = OpenOptions::new();

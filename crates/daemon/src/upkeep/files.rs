@@ -4,11 +4,13 @@
 use std::path::Path;
 
 use heddle_registrar::storage::sqlite as effects;
-use heddle_store::{Condition, Look, Outlook, is_bare, outlook, problem_in};
+use heddle_store::{
+    Condition, Heals, Look, Outlook, is_bare, not_a_file, outlook, problem_in, spoilt_in,
+};
 use heddle_wire::ipc::Finding;
 
 use super::look::{around, bytes, fine, left, wrong};
-use super::look_effects;
+use super::{FullDisk, look_effects, misplaced};
 use crate::config::Config;
 use crate::effects::PolicyFile;
 
@@ -36,6 +38,9 @@ pub struct Trouble {
 
 const DOCTOR: &str = "heddle doctor";
 const UP: &str = "heddle up";
+const REPAIR: &str = "heddle doctor --repair";
+/// Rows of each table that a status looks at; the doctor looks at all of them.
+const SPOILT_ROWS_MAX: u64 = 2_000;
 
 fn hard(says: String) -> Trouble {
     Trouble {
@@ -48,6 +53,10 @@ fn hard(says: String) -> Trouble {
 /// What keeps a daemon from starting in this home, as far as the looks of a start itself tell; else what a start mends
 /// by itself.
 pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
+    // Before the settings, which may be such a thing themselves.
+    if let Some(found) = misplaced::elsewhere(home).into_iter().next() {
+        return Some(hard(format!("{}: {}", found.file, found.why)));
+    }
     let config = match Config::load(&home.join("config.toml")) {
         Ok(config) => config,
         Err(error) => {
@@ -57,16 +66,27 @@ pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
         }
     };
     let data = home.join("data.db");
+    if let Some(found) = misplaced::first_of(home, &config) {
+        return Some(hard(format!("{}: {}", found.file, found.why)));
+    }
     let has_data = bytes(home, "data.db") > 0 && (left(home).is_none() || !is_bare(&data));
     if !has_data && let Some(left) = left(home) {
         let says = format!("data.db is missing or empty, but {left} is there");
         return Some(hard(says));
     }
     let store = has_data.then(|| outlook(&data, Look::AsNeeded, true));
+    let is_fit = |store: &&Outlook| store.condition == Condition::Fit;
+    let spoilt = store.as_ref().filter(is_fit).and_then(|_| spoilt(&data));
     let stopped = store
         .as_ref()
-        .filter(|store| !store.heals)
+        .filter(|store| store.heals.is_none())
         .and_then(|store| stops("data.db", &store.condition))
+        .or_else(|| {
+            spoilt
+                .clone()
+                .filter(|(_, stops)| *stops)
+                .map(|(found, _)| found)
+        })
         .or_else(|| has_data.then(|| effects_trouble(home)).flatten())
         .or_else(|| {
             // A broker elsewhere serves the home's own mesh: its own file is not opened.
@@ -75,23 +95,40 @@ pub fn trouble(home: &Path, broker: LookAtBroker) -> Option<Trouble> {
             stops("broker.db", &condition?)
         })
         .or_else(|| {
-            let around = around(home).ok()?;
-            let kb = around.free >> 10;
-            let says = || format!("the disk is full: {kb} KB are free");
-            around.is_full().then(|| hard(says()))
+            let is_full = around(home).ok()?.is_full();
+            let disk = is_full.then(|| FullDisk::of(home, 0)).flatten()?;
+            Some(hard(disk.to_string()))
         });
-    stopped.or_else(|| {
-        let store = store.filter(|store| store.heals)?;
+    stopped.or_else(|| spoilt.map(|(found, _)| found)).or_else(|| {
+        let store = store?;
         let why = store.condition.damage().unwrap_or_default();
-        Some(Trouble {
-            says: format!(
+        let says = match store.heals? {
+            Heals::Inbox => format!(
                 "the inbox in data.db is damaged ({why}); everything else in it is whole, and the next start sets the \
                  inbox aside by itself"
             ),
+            Heals::Everything => format!(
+                "data.db is damaged where nothing is kept ({why}); every message in it is whole, and the next start \
+                 writes it anew by itself"
+            ),
+        };
+        Some(Trouble {
+            says,
             next: UP,
             is_newer: false,
         })
     })
+}
+
+/// A cell that nobody can read, and whether a start needs it.
+fn spoilt(data: &Path) -> Option<(Trouble, bool)> {
+    let (found, stops) = spoilt_in(data, SPOILT_ROWS_MAX)?;
+    let trouble = Trouble {
+        says: format!("data.db holds what cannot be read: {found}"),
+        next: REPAIR,
+        is_newer: false,
+    };
+    Some((trouble, stops))
 }
 
 fn effects_trouble(home: &Path) -> Option<Trouble> {
@@ -111,6 +148,11 @@ fn effects_trouble(home: &Path) -> Option<Trouble> {
 fn stops(file: &str, condition: &Condition) -> Option<Trouble> {
     match condition {
         Condition::New | Condition::Fit | Condition::Unseen(_) => None,
+        Condition::NotAFile(why) => Some(hard(format!("{file}: {why}"))),
+        Condition::Foreign { found, wanted } => {
+            let (found, wanted) = (found.says(), wanted.says());
+            Some(hard(format!("{file}: {}", foreign(found, wanted))))
+        }
         Condition::Newer { found, known } => Some(Trouble {
             says: format!("{file}: {}", newer(*found, *known)),
             next: DOCTOR,
@@ -120,6 +162,10 @@ fn stops(file: &str, condition: &Condition) -> Option<Trouble> {
             Some(hard(format!("{file} is damaged: {why}")))
         }
     }
+}
+
+fn foreign(found: &str, wanted: &str) -> String {
+    format!("it is {found}, not {wanted}; nothing was changed")
 }
 
 fn newer(found: u32, known: u32) -> String {
@@ -142,17 +188,23 @@ pub fn newer_next(file: &str, found: u32) -> String {
 }
 
 /// The verdict on the store's file.
-pub(super) fn store_finding(outlook: &Outlook) -> Finding {
-    if outlook.heals {
-        let why = outlook.condition.damage().unwrap_or_default();
-        return wrong(
+pub(super) fn store_finding(home: &Path, outlook: &Outlook) -> Finding {
+    let why = outlook.condition.damage().unwrap_or_default();
+    match outlook.heals {
+        None => of_condition(home, "data.db", &outlook.condition),
+        Some(Heals::Inbox) => wrong(
             "data.db",
             format!("its inbox is damaged: {why}; everything else in it is whole"),
             "`heddle up` (after `heddle down`, where one runs) sets the damaged inbox aside and begins a new one: what \
              the broker still holds comes again. A backup has the rest: `heddle daemon restore FILE`.",
-        );
+        ),
+        Some(Heals::Everything) => wrong(
+            "data.db",
+            format!("it is damaged where nothing is kept: {why}; every message in it is whole"),
+            "`heddle up` (after `heddle down`, where one runs) writes it anew with everything that is in it, and keeps \
+             the damaged file.",
+        ),
     }
-    of_condition("data.db", &outlook.condition)
 }
 
 /// The verdicts on the other two files.
@@ -160,7 +212,7 @@ pub(super) fn other_findings(home: &Path, beside: Beside) -> Vec<Finding> {
     let mut found = Vec::new();
     for name in ["broker.db", "effects.db"] {
         let path = home.join(name);
-        if bytes(home, name) == 0 {
+        if bytes(home, name) == 0 && not_a_file(&path).is_none() {
             continue;
         }
         found.push(match beside {
@@ -169,16 +221,24 @@ pub(super) fn other_findings(home: &Path, beside: Beside) -> Vec<Finding> {
                 Err(error) => unreadable(name, &error.to_string()),
             },
             Beside::Nobody(broker) if name == "broker.db" => {
-                of_condition(name, &broker(&path, Look::Wholly))
+                of_condition(home, name, &broker(&path, Look::Wholly))
             }
-            Beside::Nobody(_) => of_condition(name, &effects::condition(&path)),
+            Beside::Nobody(_) => of_condition(home, name, &effects::condition(&path)),
         });
     }
     found
 }
 
-fn of_condition(file: &str, condition: &Condition) -> Finding {
+fn of_condition(home: &Path, file: &str, condition: &Condition) -> Finding {
     match condition {
+        Condition::NotAFile(why) => {
+            wrong(file, why.clone(), misplaced::not_a_file_next(home, file))
+        }
+        Condition::Foreign { found, wanted } => wrong(
+            file,
+            foreign(found.says(), wanted.says()),
+            misplaced::foreign_next(home, file),
+        ),
         Condition::New | Condition::Fit => integrity(file, None),
         Condition::Newer { found, known } => {
             wrong(file, newer(*found, *known), newer_next(file, *found))
@@ -197,7 +257,7 @@ fn integrity(file: &str, problem: Option<&str>) -> Finding {
             "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
         }
         "broker.db" => {
-            "Stop with `heddle down` and put the last backup of broker.db in its place with `heddle daemon restore FILE --only broker`; nothing was changed."
+            "Stop with `heddle down`; `heddle doctor --repair` mends it where only its header or the list of its free pages is damaged, and keeps the damaged file. Else put the last backup of broker.db in its place with `heddle daemon restore FILE --only broker`; nothing was changed."
         }
         _ => {
             "Stop with `heddle down` and put a copy of effects.db from the last copy of the stopped home in its place; without it nobody can say which effects have happened, so nothing begins it anew by itself."

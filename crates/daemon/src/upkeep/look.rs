@@ -3,12 +3,15 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use heddle_core::names::MeshName;
 use heddle_core::pressure::FileSystem;
-use heddle_store::{Checkup, Condition, MeshCheck, Store, check_up};
+use heddle_store::{
+    Checkup, Condition, MeshCheck, Store, check_up, misplaced as misplaced_beside, not_a_file,
+};
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadable};
-use super::{cold_start, look_effects};
+use super::{cold_start, look_effects, misplaced, restored};
 use crate::config::{Config, HOME_MESH};
 use crate::inbox::damage::{in_words, is_readable};
 
@@ -32,7 +35,9 @@ pub fn look(home: &Path, broker: LookAtBroker) -> DoctorView {
         says: "no daemon runs; only the files were looked at".to_owned(),
         next: "`heddle up` starts one.".to_owned(),
     }];
-    if bytes(home, "data.db") == 0 && left(home).is_none() {
+    let is_none = misplaced_beside(&home.join("data.db")).is_none();
+    if bytes(home, "data.db") == 0 && left(home).is_none() && is_none {
+        findings.extend(misplaced::findings(home));
         findings.extend(config(home).err());
         findings.push(fine(
             "data.db",
@@ -61,7 +66,8 @@ fn config(home: &Path) -> Result<Config, Finding> {
 pub fn findings(home: &Path, beside: Beside) -> Vec<Finding> {
     let mut found = Vec::new();
     let mut prunable = 0;
-    if bytes(home, "data.db") > 0 {
+    found.extend(misplaced::findings(home));
+    if bytes(home, "data.db") > 0 || misplaced_beside(&home.join("data.db")).is_some() {
         let (findings, bytes) = store_findings(home, beside);
         found.extend(findings);
         prunable = bytes;
@@ -87,7 +93,8 @@ pub(super) fn bytes(home: &Path, name: &str) -> u64 {
 /// What shows that a home without a store is not a new one.
 pub(super) fn left(home: &Path) -> Option<&'static str> {
     let names = ["broker.db", "effects.db"];
-    names.into_iter().find(|name| bytes(home, name) > 0)
+    let is_there = |name: &&str| bytes(home, name) > 0 || not_a_file(&home.join(name)).is_some();
+    names.into_iter().find(is_there)
 }
 
 /// With the bytes that a prune would give back.
@@ -99,13 +106,15 @@ fn store_findings(home: &Path, beside: Beside) -> (Vec<Finding>, u64) {
         Ok(checkup) => checkup,
         Err(error) => return (vec![unreadable("data.db", &error.to_string())], 0),
     };
-    found.push(store_finding(&checkup.outlook));
+    found.push(store_finding(home, &checkup.outlook));
     if checkup.outlook.condition == Condition::Fit {
         found.push(blobs(&checkup));
         found.push(served(home, &checkup));
         found.extend(dead(&checkup));
         found.extend(damaged(&checkup));
         found.extend(senseless(&checkup));
+        let put_back = restored::read(home).filter(|_| is_alone);
+        found.extend(put_back.map(|note| note.finding()));
         let meshes = checkup.meshes.iter().filter(|_| is_alone);
         found.extend(meshes.map(sync));
     }
@@ -188,6 +197,8 @@ fn served(home: &Path, checkup: &Checkup) -> Finding {
         name == HOME_MESH || named.any(|mesh| mesh.as_str() == name)
     };
     let names = checkup.meshes.iter().map(|mesh| mesh.name.as_str());
+    // What is no name is told of as what it is.
+    let names = names.filter(|name| MeshName::parse(name).is_ok());
     let unnamed: Vec<&str> = names.filter(|name| !is_named(name)).collect();
     if unnamed.is_empty() {
         return fine("meshes", "config.toml names every mesh of the store");
@@ -250,6 +261,13 @@ fn sync(mesh: &MeshCheck) -> Finding {
     }
     if mesh.quarantined > 0 {
         let says = format!("{} ops from elsewhere were set aside", mesh.quarantined);
+        return wrong(&check, says, start);
+    }
+    if mesh.out_refused > 0 {
+        let says = format!(
+            "{} of {} changes that wait to be sent were refused by its broker; the others do not have them",
+            mesh.out_refused, mesh.out_waiting
+        );
         return wrong(&check, says, start);
     }
     fine(
@@ -334,11 +352,7 @@ fn disk(home: &Path, prunable: u64) -> Finding {
 
 /// What holds the room of a home, the largest first.
 fn held(home: &Path) -> String {
-    let folder = |name: &str| {
-        let files = std::fs::read_dir(home.join(name)).into_iter().flatten();
-        let files = files.filter_map(|file| file.ok()?.metadata().ok());
-        files.map(|file| file.len()).sum::<u64>()
-    };
+    let folder = |name: &str| all_bytes(&home.join(name));
     let with_log = |name: &str| bytes(home, name) + bytes(home, &format!("{name}-wal"));
     let mut held = [
         ("data.db (messages, memory, files)", with_log("data.db")),
@@ -346,11 +360,39 @@ fn held(home: &Path) -> String {
             "broker.db (the history of its meshes)",
             with_log("broker.db"),
         ),
+        (SHARED, folder("blobs")),
         ("the logs", folder("logs")),
     ];
     held.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let held = held.map(|(name, bytes)| format!("{name} {} MB", bytes.div_ceil(1 << 20)));
-    format!("of this home {}", held.join(", "))
+    let frees = if held[0].0 == SHARED {
+        "; `heddle file list` shows what is shared, and what is deleted (`heddle file delete`) is given back by `heddle advanced sweep`"
+    } else {
+        ""
+    };
+    let held = held.map(|(name, bytes)| format!("{name} {}", size(bytes)));
+    format!("of this home {}{frees}", held.join(", "))
+}
+
+/// What large files lie in.
+const SHARED: &str = "blobs (the bytes of large files)";
+
+/// In the unit in which it is a number.
+pub(super) fn size(bytes: u64) -> String {
+    match bytes.div_ceil(1 << 10) {
+        kb if kb < 1 << 10 => format!("{kb} KB"),
+        kb => format!("{} MB", kb.div_ceil(1 << 10)),
+    }
+}
+
+/// Of all files in a folder and below; nothing follows a link.
+fn all_bytes(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let bytes = entries.map(|entry| match entry.metadata() {
+        Ok(metadata) if metadata.is_dir() => all_bytes(&entry.path()),
+        Ok(metadata) => metadata.len(),
+        Err(_) => 0,
+    });
+    bytes.sum()
 }
 
 /// Everything in the home but what a person has written there is for its owner alone (LF-37).

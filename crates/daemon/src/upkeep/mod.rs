@@ -6,8 +6,12 @@ mod brokers;
 mod cold_start;
 mod companions;
 mod files;
+mod full_disk;
 mod look;
-mod look_effects;
+pub(crate) mod look_effects;
+mod misplaced;
+pub(crate) mod restored;
+pub(crate) mod unreadable;
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +19,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::{MemberName, MeshName, NameError};
 use heddle_store::{
-    BackedUp, BackupError, Blobs, Compacted, MeshHint, RepairHints, Repaired, Restored,
+    BackedUp, BackupError, Blobs, Compacted, Look, MeshHint, RepairHints, Repaired, Restored,
     compact_database,
 };
 use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
@@ -23,9 +27,14 @@ use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 pub(crate) use brokers::SETTINGS_NEXT;
 pub use brokers::broker_findings;
 pub use files::{Beside, LookAtBroker, Trouble, newer_next, trouble};
+pub use full_disk::FullDisk;
 pub use heddle_store::{Steps, Undone};
 pub(crate) use look::SENSELESS_NEXT;
 pub use look::{findings, look};
+pub use misplaced::{
+    Misplaced, first_in as first_misplaced_in, first_of as first_misplaced, foreign_next,
+    not_a_file_next,
+};
 
 use companions::Taken;
 
@@ -81,14 +90,16 @@ pub fn restore(home: &Home, from: &Path, now: WallMs) -> Result<RestoreView, Bac
         blobs,
         missing,
     } = heddle_store::restore(from, &home.data(), &blobs, now)?;
-    Ok(RestoreView {
+    let view = RestoreView {
         file: from.display().to_string(),
         before: before.map(|path| path.display().to_string()),
         incarnation: Some(incarnation),
         blobs,
         blobs_missing: missing,
         with,
-    })
+    };
+    restored::note(home.path(), &view, now);
+    Ok(view)
 }
 
 /// Puts the backup's broker in the place of the present one, which is kept beside it. The store stays.
@@ -111,6 +122,26 @@ pub fn repair(home: &Home, login: &str, now: WallMs) -> Result<RepairView, Backu
     let hints = hints(home, login)?;
     let repaired = heddle_store::repair(&home.data(), &blobs, &hints, now)?;
     Ok(repaired.map_or_else(RepairView::default, repair_view))
+}
+
+/// Mends the broker's file of a home where only its header is damaged, or the list of its free pages; where the damaged
+/// one lies then. `None` where it is fit, not used, or more of it is damaged.
+pub fn mend_broker(
+    home: &Home,
+    broker: LookAtBroker,
+    now: WallMs,
+) -> Result<Option<PathBuf>, BackupError> {
+    let file = home.broker_data();
+    let config = Config::load(&home.path().join("config.toml")).unwrap_or_default();
+    let is_used = config.broker.url.is_none() && file.is_file();
+    if !is_used || broker(&file, Look::Wholly).damage().is_none() {
+        return Ok(None);
+    }
+    match heddle_store::mend_header(&file, broker, now) {
+        // A backup is the way then, as the doctor says.
+        Err(BackupError::Damaged { .. } | BackupError::Sqlite(_)) => Ok(None),
+        mended => mended,
+    }
 }
 
 /// What the settings know of the meshes, should the store not know them any more.
@@ -163,6 +194,7 @@ fn backup_view(made: BackedUp, taken: Taken) -> BackupView {
         blobs: made.blobs,
         blob_bytes: made.blob_bytes,
         blobs_missing: made.missing,
+        unreadable: made.unreadable,
         with: taken.with,
         left_out: taken.left_out,
     }
@@ -183,6 +215,13 @@ fn repair_view(repaired: Repaired) -> RepairView {
         tasks_dropped: repaired.tasks.dropped,
         tasks_dropped_titles: repaired.tasks.dropped_titles,
         tasks_stuck: repaired.tasks.stuck,
+        broker_damaged: None,
+        mended: repaired
+            .tables
+            .iter()
+            .flat_map(|kept| kept.mended.clone())
+            .collect(),
+        unreadable: repaired.unreadable,
         tables: repaired
             .tables
             .into_iter()

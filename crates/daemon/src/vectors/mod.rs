@@ -205,7 +205,7 @@ impl Inner {
             return Ok(None);
         };
         // Without what it holds: an error must not print a key that stands in the wrong place.
-        let text = std::fs::read_to_string(self.home.join(file)).map_err(|error| {
+        let text = crate::home::read_plain(&self.home.join(file)).map_err(|error| {
             ProviderError(format!(
                 "[vectors] key_file cannot be read: {}",
                 error.kind()

@@ -47,10 +47,14 @@ pub async fn on_file(
 ) -> Result<Decider, CliError> {
     let desk = TeamDesk::on_file(folder, clock, ids).await;
     let desk = Arc::new(desk.map_err(|error| cannot_decide(&error))?);
-    let closing = Arc::clone(&desk);
+    let (closing, looking) = (Arc::clone(&desk), Arc::clone(&desk));
+    let looking = tokio::spawn(async move { looking.look_kept().await });
     Ok(Decider {
         authority: Arc::new(Team { desk, members }),
-        stop: Box::new(move || closing.stop()),
+        stop: Box::new(move || {
+            looking.abort();
+            closing.stop();
+        }),
     })
 }
 
@@ -75,6 +79,7 @@ pub async fn on_database(
 /// What other brokers of the database have decided is remembered here too, so that a database that is put back is
 /// noticed by whichever broker asks it next.
 async fn look_again<S: EffectStorage + Clone>(desk: Arc<TeamDesk<S>>) {
+    desk.look_kept().await;
     loop {
         tokio::time::sleep(LOOK).await;
         desk.look().await;
@@ -124,6 +129,7 @@ impl<D: EffectStorage + Clone, S: Storage> Team<D, S> {
             member: &principal.member_name,
             agent: &agent,
             may_decide: call.is_change() && decides(&standings, principal.member),
+            deciders: deciders(&standings, &principal.member_name),
             founder: founder(&standings, principal.member),
         };
         self.desk.call(who, (id, seen), call).await
@@ -153,6 +159,16 @@ fn decides(standings: &[Standing], member: MemberId) -> bool {
     let owners = standings.iter().filter(|standing| standing.is_owner());
     let mut owners = owners.map(|standing| standing.member).peekable();
     owners.peek().is_none() || owners.any(|owner| owner == member)
+}
+
+/// Those who decide, by their members' names; where everybody does, who asks is told of the person nearest by.
+fn deciders(standings: &[Standing], asker: &MemberName) -> Vec<String> {
+    let owners = standings.iter().filter(|standing| standing.is_owner());
+    let owners: Vec<String> = owners.map(|it| format!("@{}", it.name)).collect();
+    if owners.is_empty() {
+        return vec![format!("@{asker}")];
+    }
+    owners
 }
 
 fn not_now(why: &str) -> ReplyResult {
@@ -193,6 +209,9 @@ mod tests {
             standing(eve, Role::Owner, true),
         ];
         assert!(decides(&owned, ann));
+        let asker = MemberName::parse("zoe").unwrap();
+        assert_eq!(deciders(&owned, &asker), ["@x"]);
+        assert_eq!(deciders(&plain, &asker), ["@zoe"]);
         assert!(!decides(&owned, bob) && !decides(&owned, eve));
     }
 }

@@ -57,7 +57,7 @@ pub fn local_url(place: &Place) -> Option<String> {
     let Place::Folder(folder) = place else {
         return None;
     };
-    let text = std::fs::read_to_string(Path::new(folder).join("broker.port")).ok()?;
+    let text = heddle_daemon::home::read_plain(&Path::new(folder).join("broker.port")).ok()?;
     let port: u16 = text.trim().parse().ok()?;
     Some(format!("ws://127.0.0.1:{port}/"))
 }

@@ -277,6 +277,19 @@ pub fn cannot_open(path: &Path, error: &OpenError) -> CliError {
         let next = heddle_daemon::upkeep::newer_next("broker.db", *found);
         return CliError::new(exit::REFUSED, message).next(next);
     }
+    let home = path.parent().unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match error {
+        OpenError::Foreign { .. } => {
+            return CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
+                .next(heddle_daemon::upkeep::foreign_next(home, &name));
+        }
+        OpenError::Symlink { .. } | OpenError::NotAFile { .. } => {
+            return CliError::new(exit::FAILED, format!("{error}; nothing was changed"))
+                .next(heddle_daemon::upkeep::not_a_file_next(home, &name));
+        }
+        _ => {}
+    }
     CliError::new(exit::FAILED, format!("{}: {error}", path.display())).next(
         "Nothing was changed. On a full disk free some space. If it is locked, a daemon or a broker is busy there: \
          try again in a moment, or stop it first (`heddle down`, or Ctrl-C in the terminal of `heddle broker serve`).",

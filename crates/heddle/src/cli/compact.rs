@@ -33,7 +33,12 @@ pub fn run(context: &Context) -> Result<(), CliError> {
             "nothing is written anew: {}",
             trouble.says.replace('\n', " ")
         );
-        return Err(CliError::new(exit::FAILED, message)
+        let code = if trouble.is_newer {
+            exit::REFUSED
+        } else {
+            exit::FAILED
+        };
+        return Err(CliError::new(code, message)
             .next("`heddle doctor` says what to do; nothing was changed."));
     }
     let files = upkeep::compact(&home).map_err(refused)?;

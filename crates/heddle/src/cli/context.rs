@@ -87,11 +87,29 @@ impl Context {
         value: &T,
         text: impl FnOnce(&T) -> String,
     ) -> Result<(), CliError> {
+        self.put(value, text, Self::tell_warnings)
+    }
+
+    /// The same of a verb whose own words name what was left out: it need not be a row of `data.db`.
+    pub fn print_said<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+    ) -> Result<(), CliError> {
+        self.put(value, text, Self::tell_warned)
+    }
+
+    fn put<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl FnOnce(&T) -> String,
+        tell: impl FnOnce(&Self, &T),
+    ) -> Result<(), CliError> {
         if self.json {
             return ui::json(value);
         }
         ui::text(&text(value))?;
-        self.tell_warnings(value);
+        tell(self, value);
         Ok(())
     }
 
@@ -110,6 +128,12 @@ impl Context {
     }
 
     fn tell_warnings<T: Serialize>(&self, value: &T) {
+        let view = serde_json::to_value(value).unwrap_or_default();
+        tell_left_out(view.get("left_out"));
+        self.tell_warned(value);
+    }
+
+    fn tell_warned<T: Serialize>(&self, value: &T) {
         for (message, next) in warnings(value) {
             let next = self.spelled_in(&next);
             ui::note(&format!("warning: {message}\n  next: {next}"));
@@ -117,10 +141,40 @@ impl Context {
     }
 }
 
+/// Rows that an answer is without, because nobody can read them.
+pub(crate) fn tell_left_out(list: Option<&serde_json::Value>) {
+    let names = list.and_then(|list| list.as_array()).into_iter().flatten();
+    let names: Vec<String> = names
+        .filter_map(|name| name.as_str())
+        .map(printable)
+        .collect();
+    if !names.is_empty() {
+        ui::note(&left_out_in_words(&names));
+    }
+}
+
+fn left_out_in_words(names: &[String]) -> String {
+    let rows = if names.len() == 1 {
+        "row is"
+    } else {
+        "rows are"
+    };
+    format!(
+        "warning: {} {rows} left out, because data.db cannot be read there: {}\n  next: Write the key again or delete it; or `heddle down`, then `heddle doctor --repair` takes it out and keeps the file.",
+        names.len(),
+        names.join(", ")
+    )
+}
+
 /// What an answer has to tell beside what was asked: told once, so every verb must show it.
 fn warnings<T: Serialize>(value: &T) -> Vec<(String, String)> {
     let value = serde_json::to_value(value).unwrap_or_default();
-    let list = value.get("warnings").and_then(|list| list.as_array());
+    warnings_in(value.get("warnings"))
+}
+
+/// The sentences of each: what happened, and what to do next.
+pub(super) fn warnings_in(list: Option<&serde_json::Value>) -> Vec<(String, String)> {
+    let list = list.and_then(|list| list.as_array());
     let words = |warning: &serde_json::Value, name: &str| {
         let text = warning.get(name).and_then(|text| text.as_str());
         printable(text.unwrap_or_default())

@@ -5,6 +5,8 @@ use heddle_wire::client::ClientError;
 use heddle_wire::problem::Problem;
 use serde_json::Value;
 
+use super::context::warnings_in;
+
 /// Exit codes (CONTRACT).
 pub mod exit {
     pub const FAILED: u8 = 1;
@@ -44,6 +46,12 @@ impl CliError {
     pub fn is(&self, code: ErrorCode) -> bool {
         let said = self.problem.as_ref();
         said.is_some_and(|problem| problem.known_code() == Some(code))
+    }
+
+    /// What the daemon told beside the refusal: each with its next step.
+    pub fn warnings(&self) -> Vec<(String, String)> {
+        let problem = self.problem.as_ref();
+        warnings_in(problem.and_then(|problem| problem.extra.get("warnings")))
     }
 
     /// What `--json` prints instead of a problem.

@@ -50,8 +50,25 @@ fn holds(table: &str) -> &str {
 
 pub(super) fn in_words(view: &RepairView) -> String {
     if !view.repaired {
-        return "nothing is wrong with data.db; nothing was changed\n".to_owned();
+        return match &view.broker_damaged {
+            None => "nothing is wrong with data.db; nothing was changed\n".to_owned(),
+            Some(damaged) => format!("{}  next: heddle up\n", broker_words(damaged)),
+        };
     }
+    let broker = view.broker_damaged.as_deref().map(broker_words);
+    broker.unwrap_or_default() + &of_store(view)
+}
+
+/// Of the broker's file, everything behind its header came along.
+fn broker_words(damaged: &str) -> String {
+    format!(
+        "broker.db had a damaged header or list of free pages and is mended, with everything that was in it\n  the damaged \
+         file lies at {}: move it away when you have looked at it\n",
+        text::printable(damaged)
+    )
+}
+
+fn of_store(view: &RepairView) -> String {
     let mut words = String::from("data.db was damaged; what could be read is in a fresh file\n");
     let is_lost = |table: &&KeptTable| table.refused + table.gaps > 0;
     let lost: Vec<&KeptTable> = view.tables.iter().filter(is_lost).collect();
@@ -72,6 +89,18 @@ pub(super) fn in_words(view: &RepairView) -> String {
         words.push_str(&format!(
             "  {} meshes were lost and made again from what the other rows and config.toml say\n",
             view.meshes_made
+        ));
+    }
+    if !view.mended.is_empty() {
+        words.push_str(&format!(
+            "  a cell of these could not be read; it was made anew from what else is known, or has a word in its place: {}\n",
+            titles(&view.mended)
+        ));
+    }
+    if !view.unreadable.is_empty() {
+        words.push_str(&format!(
+            "  ! nobody could read these, so they were taken out; the damaged file has them: {}\n",
+            titles(&view.unreadable)
         ));
     }
     tasks(view, &mut words);

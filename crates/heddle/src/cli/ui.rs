@@ -26,6 +26,17 @@ pub fn value(value: &str) -> Result<(), CliError> {
     raw(value)
 }
 
+/// What became of something that has printed its own words: behind them where a person looks, beside them where a
+/// program reads.
+pub fn verdict(line: &str, is_behind_a_half_line: bool) -> Result<(), CliError> {
+    if !io::stdout().is_terminal() {
+        note(line);
+        return Ok(());
+    }
+    let begin = if is_behind_a_half_line { "\n" } else { "" };
+    text(&format!("{begin}{line}\n"))
+}
+
 /// Standard output itself, for bytes that are nobody's text.
 pub fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()
@@ -132,6 +143,10 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
     ));
     if let Some(next) = &error.next {
         note(&format!("  next: {}", super::text::printable(next)));
+    }
+    // Told once, also with a refusal: whoever reads the JSON finds them there.
+    for (message, next) in error.warnings().iter().filter(|_| !json_wanted) {
+        note(&format!("warning: {message}\n  next: {next}"));
     }
     if !json_wanted
         && let Some(printed) = error

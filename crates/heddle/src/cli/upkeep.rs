@@ -12,6 +12,10 @@ use super::error::{CliError, exit};
 use super::{Context, repaired, text};
 use crate::system::SystemClock;
 
+/// What helps with rows that a copy has and nobody can read.
+const UNREADABLE_NEXT: &str = "  next: Keep older backups, which may still have them. Write each key again or delete it, or \
+    `heddle down` and `heddle doctor --repair` take them out; then make another backup.\n";
+
 /// Through the daemon where one runs, and from the files where none does.
 pub fn back_up(context: &Context, to: &Path) -> Result<(), CliError> {
     let to = absolute(to)?;
@@ -25,7 +29,7 @@ pub fn back_up(context: &Context, to: &Path) -> Result<(), CliError> {
         }
         other => other?,
     };
-    context.print(&made, backed_up)
+    context.print_said(&made, backed_up)
 }
 
 pub fn restore(context: &Context, from: &Path) -> Result<(), CliError> {
@@ -45,7 +49,7 @@ pub fn restore_broker(context: &Context, from: &Path) -> Result<(), CliError> {
 }
 
 pub fn repair(context: &Context) -> Result<(), CliError> {
-    if !context.home.join("data.db").exists() {
+    if context.home.join("data.db").symlink_metadata().is_err() {
         let none = CliError::new(exit::NOT_FOUND, "there is no data.db in this home");
         return Err(none.next(
             "Put a backup back with `heddle daemon restore FILE`, or begin with `heddle up`.",
@@ -54,8 +58,10 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
     let home = claim(context)?;
     let now = SystemClock::start().wall();
     let login = context.environment.login.clone().unwrap_or_default();
-    let made = upkeep::repair(&home, &login, now).map_err(refused)?;
+    let mut made = upkeep::repair(&home, &login, now).map_err(refused)?;
     let broker = heddle_broker::storage::sqlite::condition;
+    let mended = upkeep::mend_broker(&home, broker, now).map_err(refused)?;
+    made.broker_damaged = mended.map(|path| path.display().to_string());
     if let Some(trouble) = upkeep::trouble(&context.home, broker).filter(|_| !made.repaired) {
         return Err(not_ours_to_mend(&trouble));
     }
@@ -82,7 +88,11 @@ pub(super) fn claim(context: &Context) -> Result<Home, CliError> {
     Home::claim_data(&context.home, now).map_err(|error| match error {
         HomeError::Held { .. } => CliError::new(exit::CONFLICT, error.to_string())
             .next("Stop it with `heddle down` first; nothing was changed."),
-        error => crate::up::home_error(error),
+        // The settings or the lock may be no file at all.
+        error => match crate::up::refuse_misplaced(&context.home) {
+            Err(misplaced) => misplaced,
+            Ok(()) => crate::up::home_error(error),
+        },
     })
 }
 
@@ -99,6 +109,7 @@ pub(super) fn refused(error: BackupError) -> CliError {
         BackupError::Exists { .. } | BackupError::Unfinished { .. } => {
             (exit::CONFLICT, "Nothing was written.")
         }
+        BackupError::Misplaced { .. } => (exit::FAILED, "`heddle doctor` says what to do."),
         BackupError::NotAStore { .. } => (
             exit::USAGE,
             "Name a file that `heddle doctor --backup FILE` has made; nothing was changed.",
@@ -129,17 +140,24 @@ pub(super) fn refused(error: BackupError) -> CliError {
 }
 
 fn backed_up(made: &BackupView) -> String {
-    let mut words = format!(
-        "{} ({} bytes) is a whole copy of the store\n",
-        text::printable(&made.file),
-        made.bytes
-    );
+    let file = text::printable(&made.file);
+    let is_whole = made.unreadable.is_empty();
+    let kind = if is_whole {
+        "a whole copy of the store"
+    } else {
+        "a copy of the store as it is, with rows that nobody can read"
+    };
+    let mut words = format!("{file} ({} bytes) is {kind}\n", made.bytes);
+    for unreadable in &made.unreadable {
+        words.push_str(&format!("  ! {}\n", text::printable(unreadable)));
+    }
+    if !is_whole {
+        words.push_str(UNREADABLE_NEXT);
+    }
     if made.blobs > 0 {
         words.push_str(&format!(
             "  with {} blobs ({} bytes) in the folder {}.blobs beside it; they belong together\n",
-            made.blobs,
-            made.blob_bytes,
-            text::printable(&made.file)
+            made.blobs, made.blob_bytes, file
         ));
     }
     if made.blobs_missing > 0 {
@@ -152,7 +170,7 @@ fn backed_up(made: &BackupView) -> String {
         words.push_str(&format!(
             "  with {} in the folder {}.home beside it; it holds the keys of this home: keep it as safe as the home itself\n",
             text::printable(&made.with.join(", ")),
-            text::printable(&made.file)
+            file
         ));
     }
     for left_out in &made.left_out {

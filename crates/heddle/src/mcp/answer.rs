@@ -1,6 +1,7 @@
 //! What a tool answers: one JSON text with `ok`, `data` and, where there is something to tell,
 //! `warnings` (seed §10.3); or `ok: false` with a code, a sentence and what to do next.
 
+use heddle_core::approvers::PERSON;
 use heddle_wire::client::ClientError;
 use serde_json::{Map, Value, json};
 
@@ -31,7 +32,7 @@ impl From<ClientError> for ToolError {
 pub(super) type Done = Result<Value, ToolError>;
 
 /// Commands of our words, and the tools that do the same.
-const TOOLS: [(&str, &str); 9] = [
+const TOOLS: [(&str, &str); 12] = [
     ("heddle task claim", "claim_task"),
     ("heddle task ready", "list_tasks"),
     ("heddle task show", "list_tasks"),
@@ -41,6 +42,9 @@ const TOOLS: [(&str, &str); 9] = [
     ("heddle task add", "create_task"),
     ("heddle inbox", "check_messages"),
     ("heddle peers", "list_peers"),
+    ("heddle recall", "recall"),
+    ("heddle effect request", "request_effect"),
+    ("heddle effect status", "effect_status"),
 ];
 
 /// What to do next, for somebody who has tools and no shell: a command that a tool stands for becomes its name.
@@ -50,7 +54,9 @@ fn in_tools(text: &str) -> String {
         let tool = tools.find(|(command, _)| part.starts_with(command));
         tool.map_or(part, |(_, tool)| tool)
     });
-    parts.collect::<Vec<_>>().join("`")
+    let text = parts.collect::<Vec<_>>().join("`");
+    // A person's command, and nobody of this home to name.
+    text.replace(&format!(" --agent {PERSON}"), "")
 }
 
 fn next_in_tools(value: &mut Value) {
@@ -90,6 +96,8 @@ pub(super) fn failure(error: &ToolError) -> String {
         ToolError::Client(ClientError::Problem(problem)) => {
             let mut answer = serde_json::to_value(problem).unwrap_or_default();
             next_in_tools(&mut answer);
+            let told = answer.get_mut("warnings").and_then(Value::as_array_mut);
+            told.into_iter().flatten().for_each(next_in_tools);
             if let Some(answer) = answer.as_object_mut() {
                 for noise in ["type", "title", "status"] {
                     answer.remove(noise);
@@ -143,6 +151,13 @@ mod tests {
         assert_eq!(
             next,
             "Claim it again with `claim_task`; `heddle up` starts one."
+        );
+        let next = in_tools(
+            "Look with `heddle effect status k`; a person says `heddle effect approve e --agent PERSON`.",
+        );
+        assert_eq!(
+            next,
+            "Look with `effect_status`; a person says `heddle effect approve e`."
         );
         let told = json!({"next": "`heddle task ready` shows what else can be begun."});
         let answer = success(json!({}), vec![told]);

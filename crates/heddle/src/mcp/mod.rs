@@ -9,10 +9,10 @@ mod answer;
 mod profile;
 mod server;
 mod session;
+mod stdio;
 mod tools;
 
 use rmcp::ServiceExt;
-use rmcp::transport::io::stdio_pipes;
 
 pub use profile::Profile;
 
@@ -20,6 +20,7 @@ use crate::cli::{CliError, Context, exit};
 use crate::system::Runtime;
 use server::Server;
 use session::Session;
+use stdio::Stdio;
 
 /// Serves until the client closes its end.
 pub fn serve(context: &Context, profile: Profile, may_start: bool) -> Result<(), CliError> {
@@ -27,7 +28,7 @@ pub fn serve(context: &Context, profile: Profile, may_start: bool) -> Result<(),
     let runtime = Runtime::single().map_err(|error| failed(&error))?;
     runtime.run(async {
         let server = Server::new(session, profile);
-        match server.serve(stdio_pipes()).await {
+        match server.serve(Stdio::open()).await {
             Ok(running) => running.waiting().await.map(drop).map_err(|e| failed(&e)),
             // A client that goes away before it has said anything is no failure of ours.
             Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => Ok(()),

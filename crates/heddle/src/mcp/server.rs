@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use heddle_wire::client::ClientError;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation,
     JsonObject, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
 };
-use rmcp::service::RequestContext;
+use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 
-use super::answer::{Done, failure, success};
+use super::answer::{Done, ToolError, failure, success};
 use super::profile::Profile;
 use super::session::Session;
 use super::tools::Tool;
@@ -42,6 +43,18 @@ impl ServerHandler for Server {
             .with_instructions(INSTRUCTIONS)
     }
 
+    /// The mailbox is there as soon as the conversation is: others can write to an agent that has not called anything yet.
+    async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
+        let client = context.peer.peer_info();
+        let client = client.map_or_else(String::new, |info| info.client_info.name.clone());
+        let session = Arc::clone(&self.session);
+        let entered = tokio::task::spawn_blocking(move || session.enter(&client).map(drop));
+        // The first call tries again, and says why it does not work.
+        if let Ok(Err(error)) = entered.await {
+            tracing::debug!(%error, "the mailbox is not there yet");
+        }
+    }
+
     async fn list_tools(
         &self,
         _request: Option<PaginatedRequestParams>,
@@ -65,7 +78,7 @@ impl ServerHandler for Server {
         let client = client.map_or_else(String::new, |info| info.client_info.name.clone());
         let session = Arc::clone(&self.session);
         let arguments = request.arguments.unwrap_or_default();
-        let done = tokio::task::spawn_blocking(move || call(&session, tool, &client, arguments));
+        let done = tokio::task::spawn_blocking(move || call(&session, tool, &client, &arguments));
         match done.await {
             Ok(result) => Ok(result.into()),
             Err(error) => Err(ErrorData::internal_error(error.to_string(), None)),
@@ -73,11 +86,18 @@ impl ServerHandler for Server {
     }
 }
 
-fn call(session: &Session, tool: &Tool, client: &str, arguments: JsonObject) -> CallToolResult {
-    let done: Done = session
-        .enter(client)
-        .map_err(Into::into)
-        .and_then(|_| (tool.run)(session, Value::Object(arguments)));
+fn call(session: &Session, tool: &Tool, client: &str, arguments: &JsonObject) -> CallToolResult {
+    let run = || -> Done {
+        let entered = session.enter(client).map_err(Into::into);
+        entered.and_then(|_| (tool.run)(session, Value::Object(arguments.clone())))
+    };
+    let mut done = run();
+    // Nobody has heard the call, so it can be made again when there is somebody.
+    if let Err(ToolError::Client(ClientError::NotRunning { .. })) = &done
+        && session.start_again()
+    {
+        done = run();
+    }
     let text = |text| vec![ContentBlock::text(text)];
     match done {
         Ok(data) => {

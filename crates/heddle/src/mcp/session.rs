@@ -84,6 +84,19 @@ impl Session {
         Ok(self.agent.get_or_init(|| agent))
     }
 
+    /// The daemon is gone in the middle of a conversation: starts one where that is ours to do. Whether it runs now.
+    pub(super) fn start_again(&self) -> bool {
+        let _one_at_a_time = self
+            .registering
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let Some(starter) = &self.starter else {
+            return false;
+        };
+        // Another one may be quicker; whoever it was, there is a daemon then.
+        up::detach(starter, Flavour::Embedded).is_ok() || self.client.status().is_ok()
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.client
     }

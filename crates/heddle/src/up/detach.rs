@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use heddle_daemon::home::{create_private_folder, log_folder, open_private};
+use heddle_daemon::home::{create_private_folder, log_folder, open_plain, open_private};
 use heddle_daemon::{Home, Ready};
 
-use super::Flavour;
+use super::{Flavour, on_full_disk};
 use crate::cli::{CliError, Context, exit};
 
 const READY_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -27,13 +27,15 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
         )
         .next("It is up already: use it, or stop it with `heddle down`."));
     }
+    super::refuse_misplaced(&context.home)?;
     // Here too, so that a mistake is told by the one who was asked.
     context.agent_name()?;
     let path = log_folder(&context.home).join("up.log");
     let log = last_words(context, &path).map_err(|error| {
         let home = context.home.display();
-        CliError::new(exit::FAILED, format!("{home} cannot be used: {error}"))
-            .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home.")
+        let error = CliError::new(exit::FAILED, format!("{home} cannot be used: {error}"))
+            .next("Choose a folder that is yours and can be written, with HEDDLE_HOME or --home.");
+        on_full_disk(&context.home, 0, error)
     })?;
     let before = log.metadata().map_or(0, |metadata| metadata.len());
     let mut child = spawn(context, flavour, log)?;
@@ -63,7 +65,9 @@ pub fn detach(context: &Context, flavour: Flavour) -> Result<Ready, CliError> {
         }
         if let Ok(Some(ended)) = child.try_wait() {
             let code = ended.code().and_then(|code| u8::try_from(code).ok());
-            return Err(told(code.unwrap_or(exit::FAILED), &path, before));
+            let told = told(code.unwrap_or(exit::FAILED), &path, before);
+            // Where the disk is full there was no room for the words either.
+            return Err(on_full_disk(&context.home, 0, told));
         }
         if waited >= READY_WAIT_MAX {
             return Err(CliError::new(
@@ -112,7 +116,7 @@ fn spawn(context: &Context, flavour: Flavour, log: File) -> Result<Child, CliErr
 /// What the child wrote before it ended, as our own words.
 fn told(code: u8, log: &Path, from: u64) -> CliError {
     let mut text = String::new();
-    if let Ok(mut file) = File::open(log) {
+    if let Ok(mut file) = open_plain(log) {
         let _ = file.seek(SeekFrom::Start(from));
         let _ = file.take(64 << 10).read_to_string(&mut text);
     }
@@ -121,7 +125,6 @@ fn told(code: u8, log: &Path, from: u64) -> CliError {
         None => ("it ended before it was ready", ""),
     };
     let next = match next.trim() {
-        // On a full disk the file has no room for the words either.
         "" => format!(
             "`heddle up` in the foreground says why; {} has what could be written.",
             log.display()

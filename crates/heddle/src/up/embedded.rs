@@ -151,7 +151,7 @@ impl Embedded {
 fn damaged(why: &str) -> CliError {
     let message = format!("broker.db is damaged: {why}; nothing was changed");
     CliError::new(exit::FAILED, message).next(
-        "First put the last backup in its place: `heddle daemon restore FILE --only broker`, where FILE is what \
+        "`heddle doctor --repair` mends it where only its header or the list of its free pages is damaged. Else put the last backup in its place: `heddle daemon restore FILE --only broker`, where FILE is what \
          `heddle doctor --backup FILE` made; the damaged file is kept. Without one, move broker.db away and start again: a \
          new one is made, everything in data.db stays, guests have to join anew, and work that waited in a queue is only \
          in the damaged file.",

@@ -8,12 +8,14 @@ mod embedded;
 mod log;
 mod reach;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
+use heddle_daemon::upkeep::FullDisk;
 use heddle_daemon::{
-    Daemon, Ending, Home, HomeError, OpenError, Prepared, Ready, StartError, StartOptions,
+    Claim, Daemon, Ending, Home, HomeError, OpenError, Prepared, Ready, StartError, StartOptions,
     StoreError, is_damage, upkeep,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -45,8 +47,17 @@ impl Flavour {
     }
 }
 
+/// What lies in a wrong place is told before anything is made, opened or claimed for it.
+pub fn refuse_misplaced(home: &Path) -> Result<(), CliError> {
+    match upkeep::first_misplaced_in(home) {
+        None => Ok(()),
+        Some(found) => Err(in_words(StartError::Misplaced(found))),
+    }
+}
+
 /// Runs until Ctrl-C, `heddle down` or a failure.
 pub fn foreground(context: &Context, flavour: Flavour, words: Words) -> Result<(), CliError> {
+    refuse_misplaced(&context.home)?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let log = log::start(context, Arc::clone(&clock), words)?;
     let runtime =
@@ -63,29 +74,9 @@ async fn run(
     clock: Arc<dyn Clock>,
     log: &log::Log,
 ) -> Result<(), CliError> {
-    let ids = Arc::new(SystemIds::new(Arc::clone(&clock)));
-    let home = Home::claim(&context.home, clock.wall()).map_err(home_error)?;
-    // To the very end: `heddle down` says that it is over when the home is free, and somebody may copy it then.
-    let _claim = home.keep_claim();
-    log.keep_in(home.path(), &home.config.log)?;
-    let durability = context.durability()?;
-    let agent = context.agent_name()?;
-    let prepared = Prepared::open(
-        home,
-        StartOptions {
-            clock: Arc::clone(&clock),
-            ids: ids.clone(),
-            durability,
-            login: context.environment.login.clone().unwrap_or_default(),
-            agent,
-            version: env!("CARGO_PKG_VERSION"),
-            hooks_paused: context.environment.is_ci,
-            vectors_key: context.environment.vectors_key.clone(),
-        },
-    )
-    .await
-    .map_err(start_error)?;
-    let (daemon, embedded) = start(prepared, flavour, clock, ids, durability).await?;
+    let begun = begin(context, flavour, clock, log).await;
+    let (daemon, embedded, _claim) =
+        begun.map_err(|error| on_full_disk(&context.home, 0, error))?;
     // Before anybody hears that it is ready: a signal that comes at once must drain, too.
     let signals = Signals::catch()?;
     context.print(daemon.ready(), |ready| greeting(ready, false))?;
@@ -115,6 +106,39 @@ async fn run(
     }
 }
 
+/// Everything up to the moment at which it is ready. The claim lasts to the very end: `heddle down` says that it is over
+/// when the home is free, and somebody may copy it then.
+async fn begin(
+    context: &Context,
+    flavour: Flavour,
+    clock: Arc<dyn Clock>,
+    log: &log::Log,
+) -> Result<(Daemon, Option<Embedded>, Claim), CliError> {
+    let ids = Arc::new(SystemIds::new(Arc::clone(&clock)));
+    let home = Home::claim(&context.home, clock.wall()).map_err(home_error)?;
+    let claim = home.keep_claim();
+    log.keep_in(home.path(), &home.config.log)?;
+    let durability = context.durability()?;
+    let agent = context.agent_name()?;
+    let prepared = Prepared::open(
+        home,
+        StartOptions {
+            clock: Arc::clone(&clock),
+            ids: ids.clone(),
+            durability,
+            login: context.environment.login.clone().unwrap_or_default(),
+            agent,
+            version: env!("CARGO_PKG_VERSION"),
+            hooks_paused: context.environment.is_ci,
+            vectors_key: context.environment.vectors_key.clone(),
+        },
+    )
+    .await
+    .map_err(|error| start_error(&context.home, error))?;
+    let (daemon, embedded) = start(prepared, flavour, clock, ids, durability).await?;
+    Ok((daemon, embedded, claim))
+}
+
 async fn start(
     prepared: Prepared,
     flavour: Flavour,
@@ -123,6 +147,7 @@ async fn start(
     durability: heddle_daemon::Durability,
 ) -> Result<(Daemon, Option<Embedded>), CliError> {
     let url = prepared.home().config.broker.url.clone();
+    let folder = prepared.home().path().to_owned();
     let started = match (url, flavour) {
         (Some(url), _) => {
             let token_file = prepared.home().config.broker.token_file.as_ref();
@@ -144,7 +169,7 @@ async fn start(
             if let Some(embedded) = embedded {
                 embedded.stop().await;
             }
-            Err(start_error(error))
+            Err(start_error(&folder, error))
         }
     }
 }
@@ -207,7 +232,44 @@ pub fn home_error(error: HomeError) -> CliError {
     }
 }
 
-fn start_error(error: heddle_daemon::StartError) -> CliError {
+/// A failure on a disk that has no room for a start: which disk, how much it lacks, and what helps, before anything else
+/// that was said. `more`: what this start needs beside what every start needs.
+pub(super) fn on_full_disk(home: &Path, more: u64, error: CliError) -> CliError {
+    let disk = FullDisk::of(home, more).filter(|_| error.code == exit::FAILED);
+    match disk.filter(|disk| disk.is_full() || more > 0 || is_about_room(&error.message)) {
+        // Told already, by the process that was started.
+        Some(_) if error.message.starts_with("the disk is ") => error,
+        Some(disk) => {
+            let message = format!("{disk} ({})", error.message);
+            CliError::new(exit::FAILED, message).next(disk.next())
+        }
+        None => error,
+    }
+}
+
+/// In the words of the system and of SQLite; their codes are behind us by now.
+fn is_about_room(message: &str) -> bool {
+    let words = [
+        "No space left",
+        "disk is full",
+        "Disk quota",
+        "disk I/O error",
+    ];
+    words.iter().any(|words| message.contains(words))
+}
+
+fn start_error(home: &Path, error: heddle_daemon::StartError) -> CliError {
+    // A step of the schema waits for a copy of the file, and is written to its log.
+    let more = match &error {
+        StartError::Store(StoreError::Open(OpenError::Kept { .. })) => {
+            std::fs::metadata(home.join("data.db")).map_or(0, |data| 2 * data.len())
+        }
+        _ => 0,
+    };
+    on_full_disk(home, more, in_words(error))
+}
+
+fn in_words(error: heddle_daemon::StartError) -> CliError {
     let message = error.to_string();
     match error {
         StartError::NoMesh => CliError::new(exit::USAGE, message).next(
@@ -221,11 +283,15 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
         ),
         StartError::Hooks(_) => CliError::new(exit::USAGE, message)
             .next("Correct hooks.toml and start again; without that file no hook runs."),
+        StartError::Misplaced(found) => CliError::new(exit::FAILED, message).next(found.next),
         StartError::HalfAHome => CliError::new(exit::FAILED, message)
             .next("`heddle doctor` says what is there and what is not; nothing was changed."),
         StartError::Store(StoreError::Open(OpenError::NewerSchema { found, .. })) => {
             CliError::new(exit::REFUSED, message).next(upkeep::newer_next("data.db", found))
         }
+        StartError::Store(StoreError::Corrupt(_)) => CliError::new(exit::FAILED, message).next(
+            "`heddle doctor --repair` mends it, names what is lost and keeps the file as it is now.",
+        ),
         StartError::Store(_) if message.contains("nothing was changed") => {
             CliError::new(exit::FAILED, message)
                 .next("`heddle doctor` says what is wrong and how to mend it.")
@@ -239,18 +305,27 @@ fn start_error(error: heddle_daemon::StartError) -> CliError {
             let found = error.newer().unwrap_or_default();
             CliError::new(exit::REFUSED, message).next(upkeep::newer_next("effects.db", found))
         }
-        StartError::Effects(_) if message.contains("the disk is full") => {
-            CliError::new(exit::FAILED, message)
-                .next("Nothing was changed; free some space and start again.")
-        }
         StartError::Effects(_) => CliError::new(exit::FAILED, message).next(
             "Nothing was changed. Mend what it names: effects.toml by hand, effects.db from a copy of the home; without it \
              nobody can say which effects have happened.",
         ),
+        StartError::Refused(_) if message.contains("max_age_hours_override") => {
+            CliError::new(exit::FAILED, message).next(
+                "Lower max_age_hours_override in [outbox] of config.toml, or take the line out, and start again; \
+                 what was accepted is on disk and waits.",
+            )
+        }
+        // Nothing in this home can be mended then.
+        StartError::Refused(_) if message.starts_with("the broker of mesh") => {
+            CliError::new(exit::FAILED, message).next(
+                "Whoever runs that broker has to update or reconfigure it, or config.toml has to name another one; \
+                 `heddle doctor` says more. What was accepted is on disk and waits.",
+            )
+        }
         StartError::Refused(_) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)
-            .next("Nothing was changed. On a full disk free some space; `heddle logs` may say more."),
+            .next("Nothing was changed; `heddle logs` may say more."),
     }
 }
 

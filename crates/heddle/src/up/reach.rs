@@ -12,7 +12,7 @@ use std::time::Duration;
 use heddle_broker::limiter::Limiter;
 use heddle_broker::storage::Storage;
 use heddle_daemon::Home;
-use heddle_daemon::home::write_private;
+use heddle_daemon::home::{read_plain, write_private};
 use tokio::net::TcpListener;
 
 use crate::broker::door::{self, Door};
@@ -41,7 +41,7 @@ impl Reach {
     pub async fn open(home: &Home, was_shared: bool) -> (Arc<Self>, Option<TcpListener>) {
         let file = home.path().join("broker.port");
         let fixed = home.config.broker.port.map(std::num::NonZeroU16::get);
-        let last = std::fs::read_to_string(&file).ok();
+        let last = read_plain(&file).ok();
         let last = last.and_then(|text| text.trim().parse::<u16>().ok());
         let wanted = fixed.or(last).unwrap_or(0);
         let is_movable = fixed.is_none() && !was_shared;
@@ -102,7 +102,7 @@ impl Reach {
             return;
         };
         let text = port.to_string();
-        if std::fs::read_to_string(&self.file).is_ok_and(|old| old == text) {
+        if read_plain(&self.file).is_ok_and(|old| old == text) {
             return;
         }
         if let Err(error) = write_private(&self.file, &text) {

@@ -22,6 +22,7 @@ pub mod ledger;
 pub mod lossy_proxy;
 pub mod mcp;
 pub mod outbox;
+pub mod pasted;
 pub mod pushing_broker;
 pub mod queue;
 pub mod repository;

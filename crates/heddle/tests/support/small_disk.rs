@@ -55,6 +55,14 @@ impl SmallDisk {
         }
     }
 
+    /// Lets go of so much of what was filled.
+    pub fn give_back(&self, bytes: u64) {
+        let file = std::fs::File::options().write(true).open(self.ballast());
+        let file = file.unwrap();
+        let held = file.metadata().unwrap().len();
+        file.set_len(held.saturating_sub(bytes)).unwrap();
+    }
+
     pub fn free(&self) {
         std::fs::remove_file(self.ballast()).unwrap();
     }

@@ -2,6 +2,7 @@
 
 use heddle_core::clock::WallMs;
 
+use super::run::FORBIDDEN;
 use super::{Approved, Caller, HOUR_MS, Registrar};
 use crate::authority::Nonce;
 use crate::binding::{Effect, LogicalKey};
@@ -19,7 +20,7 @@ impl<S: Storage> Registrar<S> {
         let ruled = self.ruled(&effect);
         let key = effect.key.clone();
         if ruled.approval == Approval::Never {
-            return self.refuse(key, by, "request", Code::ApprovalRefused).await;
+            return self.refuse(key, by, ("request", ""), FORBIDDEN).await;
         }
         let is_auto = ruled.approval == Approval::Auto;
         let grant = || self.grant(&Nonce::mint(self.ids.as_ref()), Purpose::Register, &ruled);

@@ -4,6 +4,7 @@
 //! and a refusal burns neither key nor nonce.
 
 mod approve;
+mod retries;
 mod run;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,10 +17,15 @@ use crate::binding::{Effect, LogicalKey};
 use crate::code::Code;
 use crate::command::{Applied, Ask, Call, Command, Kind, VerifyPlan};
 use crate::facts::Facts;
+use crate::kept::Kept;
 use crate::policy::{Policy, Ruled};
+use crate::refused;
 use crate::rows::{AuditRow, CallRow, Grant, Purpose, Ruling};
 use crate::storage::{ListedEffect, LoggedLine, Reached, Seen, Storage, StorageError};
 use crate::surface_check::{Criterion, criteria};
+use retries::Retries;
+
+pub use retries::Retried;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 const MINUTE_MS: i64 = 60 * 1000;
@@ -103,6 +109,7 @@ pub struct Registrar<S> {
     ids: Arc<dyn Ids>,
     policy: RwLock<Arc<Policy>>,
     mesh: MeshId,
+    retries: Retries,
 }
 
 impl<S: Storage> Registrar<S> {
@@ -120,6 +127,7 @@ impl<S: Storage> Registrar<S> {
             ids,
             policy: RwLock::new(Arc::new(policy)),
             mesh,
+            retries: Retries::default(),
         };
         let criteria = registrar.surface_check().await?;
         if criteria.iter().all(|criterion| criterion.is_met) {
@@ -155,6 +163,11 @@ impl<S: Storage> Registrar<S> {
         Ok(criteria(&self.storage.surface().await?))
     }
 
+    /// Whether every effect of the store is as it was written, whichever mesh it is of.
+    pub async fn kept(&self) -> Result<Kept, StorageError> {
+        self.storage.kept().await
+    }
+
     /// Everything about a key. The way to learn what became of a lost answer (C14); writes nothing.
     pub async fn facts(&self, key: &LogicalKey) -> Result<Facts, StorageError> {
         self.storage.facts(self.mesh, key, None).await
@@ -175,6 +188,11 @@ impl<S: Storage> Registrar<S> {
         limit: usize,
     ) -> Result<Vec<LoggedLine>, StorageError> {
         self.storage.log(self.mesh, key, limit).await
+    }
+
+    /// Who came again for what was registered, newest first; since this process has started.
+    pub fn retried(&self, key: Option<&LogicalKey>) -> Vec<(LogicalKey, Retried)> {
+        self.retries.of(key)
     }
 
     /// The key that an envelope, a registration or an attempt belongs to.
@@ -224,20 +242,25 @@ impl<S: Storage> Registrar<S> {
     /// One command through the store. What did not happen is noted outside of what rolled back.
     async fn apply(&self, key: LogicalKey, by: &Caller, ask: Ask) -> Result<Applied, StorageError> {
         let name = ask.name();
-        let attempt = attempt_of(&ask);
+        let (attempt, asked, now) = (attempt_of(&ask), asked_of(&ask), self.now());
         let command = Command {
             key: key.clone(),
             by: by.agent.clone(),
-            now: self.now(),
+            now,
             ask,
             call: by.call.clone(),
         };
         let applied = self.storage.apply(self.mesh, command).await;
         match &applied {
             Ok(applied) if applied.kind == Kind::Refused => {
+                // As it stood when it was refused: later nobody can tell it from the rows.
+                let about = (&key, &applied.facts);
+                let whose = (by.agent.as_str(), now);
+                let why = |code| refused::why(code, about, asked.as_ref(), whose);
+                let why = applied.code.and_then(why).unwrap_or_default();
                 let code = applied.code.map_or("", Code::as_str);
                 let event = format!("refused {name}");
-                self.note(&key, &attempt, &event, code, "", by).await;
+                self.note(&key, &attempt, &event, code, &why, by).await;
             }
             Ok(_) => {}
             Err(error) => {
@@ -253,11 +276,12 @@ impl<S: Storage> Registrar<S> {
         &self,
         key: LogicalKey,
         by: &Caller,
-        step: &str,
-        code: Code,
+        (step, attempt): (&str, &str),
+        (code, why): (Code, &str),
     ) -> Result<Applied, StorageError> {
         let event = format!("refused {step}");
-        self.note(&key, "", &event, code.as_str(), "", by).await;
+        self.note(&key, attempt, &event, code.as_str(), why, by)
+            .await;
         Ok(Applied {
             kind: Kind::Refused,
             code: Some(code),
@@ -305,6 +329,15 @@ impl<S: Storage> Registrar<S> {
         if let Err(error) = self.storage.audit(self.mesh, row).await {
             tracing::error!(%error, event, "the audit of an effect was not written");
         }
+    }
+}
+
+/// The effect that is asked for, where all of it is said.
+fn asked_of(ask: &Ask) -> Option<Effect> {
+    match ask {
+        Ask::Request { effect, .. } => Some(effect.clone()),
+        Ask::Register(register) => Some(register.effect.clone()),
+        _ => None,
     }
 }
 

@@ -12,6 +12,9 @@ use crate::policy::{AUTO, Approval, Ruled};
 use crate::rows::{Outcome, Purpose, Ruling};
 use crate::storage::{Storage, StorageError};
 
+/// The policy's own word, whatever anybody has approved.
+pub(super) const FORBIDDEN: (Code, &str) = (Code::ApprovalRefused, "effects.toml says never");
+
 fn may_approve(ruled: Option<&Ruled>, by: &Caller) -> bool {
     ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person))
 }
@@ -23,23 +26,26 @@ impl<S: Storage> Registrar<S> {
         // S0: the look that tells a retry from a lost race.
         let facts = self.facts(&key).await?;
         let looked_free = facts.consumed.is_none();
+        let attempt_id = ask
+            .said_attempt
+            .clone()
+            .unwrap_or_else(|| format!("att_{}", self.ids.ulid()));
         // Whatever was approved before: who forbids it now means it.
         if looked_free && self.ruled(&ask.effect).approval == Approval::Never {
             return self
-                .refuse(key, by, "register", Code::ApprovalRefused)
+                .refuse(key, by, ("register", &attempt_id), FORBIDDEN)
                 .await;
         }
         let nonce = match (ask.nonce, looked_free) {
             (None, true) => match self.own_consent(&ask.effect, by).await? {
                 Ok(nonce) => nonce,
-                Err(code) => return self.refuse(key, by, "register", code).await,
+                Err(code) => {
+                    let tried = ("register", attempt_id.as_str());
+                    return self.refuse(key, by, tried, (code, "")).await;
+                }
             },
             (nonce, _) => nonce,
         };
-        let attempt_id = ask
-            .said_attempt
-            .clone()
-            .unwrap_or_else(|| format!("att_{}", self.ids.ulid()));
         if looked_free {
             // Before the transaction: a crash inside it must leave a trace.
             self.note_attempt(&key, &attempt_id, by).await?;
@@ -50,7 +56,7 @@ impl<S: Storage> Registrar<S> {
             approval: ask.approval,
             nonce: nonce.as_ref().map(Nonce::hash),
             said_attempt: ask.said_attempt,
-            attempt_id,
+            attempt_id: attempt_id.clone(),
             registration_id: format!("reg_{}", self.ids.ulid()),
             looked_free,
             is_fit: true,
@@ -58,7 +64,14 @@ impl<S: Storage> Registrar<S> {
             verify: ask.verify,
             command_hash: ask.command_hash,
         };
-        self.apply(key, by, Ask::Register(register)).await
+        let applied = self.apply(key.clone(), by, Ask::Register(register)).await?;
+        if let Some(code @ (Code::ReplayDuplicate | Code::ReplayAttemptNoBypass)) = applied.code
+            && applied.kind == Kind::Prior
+        {
+            let whose = (by.agent.as_str(), attempt_id.as_str());
+            self.retries.note(&key, whose, (code, self.now()));
+        }
+        Ok(applied)
     }
 
     /// A nonce of our own, where the policy asks nobody, or where the caller is who would be asked.
@@ -127,7 +140,8 @@ impl<S: Storage> Registrar<S> {
         let ruled = ruled.map(|consumed| self.ruled(&consumed.effect));
         let is = |approval| ruled.as_ref().is_some_and(|it| it.approval == approval);
         if is(Approval::Never) && facts.stage() == Stage::Registered {
-            return self.refuse(key, by, "start", Code::ApprovalRefused).await;
+            let tried = ("start", attempt_id.as_str());
+            return self.refuse(key, by, tried, FORBIDDEN).await;
         }
         let ask = Ask::Start {
             attempt_id,
@@ -188,7 +202,8 @@ impl<S: Storage> Registrar<S> {
         let ruled = facts.consumed.as_ref();
         let ruled = ruled.map(|consumed| self.ruled(&consumed.effect));
         if ruled.is_some() && !may_approve(ruled.as_ref(), by) {
-            return self.refuse(key, by, "resolve", Code::ApprovalRefused).await;
+            let code = (Code::ApprovalRefused, "");
+            return self.refuse(key, by, ("resolve", ""), code).await;
         }
         self.apply(key, by, ask).await
     }
@@ -227,11 +242,13 @@ impl<S: Storage> Registrar<S> {
                     Ok(approved) => approved.nonce,
                     // Whoever may not say yes has to ask, as for the effect itself.
                     Err(Code::ApprovalRefused) => {
-                        return self
-                            .refuse(key, &by, "compensate", Code::ApprovalNeeded)
-                            .await;
+                        let code = (Code::ApprovalNeeded, "");
+                        return self.refuse(key, &by, ("compensate", ""), code).await;
                     }
-                    Err(code) => return self.refuse(key, &by, "compensate", code).await,
+                    Err(code) => {
+                        let tried = ("compensate", "");
+                        return self.refuse(key, &by, tried, (code, "")).await;
+                    }
                 }
             }
             (nonce, _) => nonce,

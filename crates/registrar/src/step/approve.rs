@@ -66,7 +66,7 @@ fn within(grant: Grant, expires_at: WallMs) -> Grant {
 }
 
 /// A denial ends a request that waits, a revocation one that was approved; neither touches what has
-/// happened. A further approval grants a further nonce, which can authorise no second effect (RP-02); none
+/// happened. What was granted to make up for it is revoked in the same way, and may be granted anew. A further approval grants a further nonce, which can authorise no second effect (RP-02); none
 /// is granted for what has happened.
 pub(super) fn decide(
     facts: &Facts,
@@ -85,8 +85,13 @@ pub(super) fn decide(
         .is_some_and(|consumed| consumed.approval == envelope_id);
     let is_to_make_up = has_happened && facts.stage() == Stage::VerifyFailed;
     let purpose = grant.map(|grant| grant.purpose);
+    let last = envelope.decisions.last().and_then(|last| last.grant);
+    let takes_back = ruling == Ruling::Revoked
+        && is_to_make_up
+        && last.is_some_and(|grant| grant.purpose == Purpose::Compensate);
     let code = match ruling {
-        Ruling::Approved if is_over => Some(Code::ApprovalRefused),
+        // What has happened was not turned down: only what was to make up for it can have been.
+        Ruling::Approved if is_over && !is_to_make_up => Some(Code::ApprovalRefused),
         // A key that is used takes no further nonce, whatever that could not do with it.
         Ruling::Approved => match purpose {
             None => Some(Code::StepRefused),
@@ -97,6 +102,7 @@ pub(super) fn decide(
             Some(Purpose::Compensate) if !is_to_make_up => Some(Code::StepRefused),
             Some(_) => None,
         },
+        Ruling::Revoked if takes_back => None,
         Ruling::Denied | Ruling::Revoked if is_over || has_happened => Some(Code::StepRefused),
         _ => None,
     };

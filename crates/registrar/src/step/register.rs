@@ -8,7 +8,7 @@ use crate::binding::Effect;
 use crate::command::{Command, Register, Stepped};
 use crate::decide::{self, Attempt, Case, Key, Nonce, Verdict};
 use crate::facts::{Facts, NonceFacts};
-use crate::rows::{ConsumeRow, Purpose, RegistrationRow, Row, Ruling};
+use crate::rows::{ConsumeRow, Purpose, RegistrationRow, Row};
 
 pub(super) fn register(facts: &Facts, command: &Command, ask: &Register) -> Stepped {
     let case = case_of(facts, command, ask);
@@ -77,7 +77,7 @@ pub(super) fn worth(
         && envelope.row.effect == *effect
         && (nonce.is_held_by(by) || purpose == Purpose::Compensate)
         && approval.is_none_or(|approval| approval == envelope.row.envelope_id)
-        && envelope.ruling() == Some(Ruling::Approved);
+        && !nonce.is_taken_back();
     let in_window = nonce.grant.not_before <= now && now < nonce.grant.expires_at;
     if is_bound && in_window {
         Nonce::Good

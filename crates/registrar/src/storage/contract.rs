@@ -16,6 +16,9 @@
 //!
 //! **The audit stands apart.** `audit` has a transaction of its own and survives what it tells of (RG-11).
 //!
+//! **What is answered from is compared.** Registrations and steps have a digest beside them ([`crate::kept`]); whoever
+//! reads one that differs gets `Changed`, and never its bytes.
+//!
 //! **One chain.** Every transaction that writes what is decided by adds a link to the chain ([`crate::chain`]): a
 //! store that has a link has everything that came before it.
 //!
@@ -33,6 +36,7 @@ use crate::carry::{Part, Taken};
 use crate::chain::{Link, Seal};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
+use crate::kept::Kept;
 use crate::rows::{AuditRow, CallRow};
 use crate::surface_check::Surface;
 
@@ -64,6 +68,13 @@ pub struct Reached {
     pub seal: Option<Seal>,
     /// Whether everything that was asked for is there; true where nothing was.
     pub has_seen: bool,
+}
+
+impl Reached {
+    /// Somebody was proven more than this store has, and no person has said since to go on with it.
+    pub fn is_broken(&self) -> bool {
+        self.seal.is_some_and(|seal| seal.is_broken())
+    }
 }
 
 /// What somebody remembers of a store.
@@ -138,4 +149,7 @@ pub trait Storage: Send + Sync + 'static {
 
     /// What the store shows of itself to the surface check. Leaves nothing behind.
     fn surface(&self) -> impl Future<Output = Answer<Surface>> + Send;
+
+    /// Looks through every effect of every mesh, whether it is as it was written.
+    fn kept(&self) -> impl Future<Output = Answer<Kept>> + Send;
 }

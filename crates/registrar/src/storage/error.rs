@@ -24,6 +24,11 @@ pub enum StorageError {
     GivenAway,
     #[error("the store holds data that cannot be right: {0}")]
     Corrupt(String),
+    /// What is answered from is not what was written: it is told as nobody's word, and nothing is decided by it.
+    #[error(
+        "{key}: {what} was changed in the store after it was written; it is not shown, because nobody can say what it was"
+    )]
+    Changed { key: String, what: &'static str },
     #[error(
         "a newer Heddle has written it (schema {found}, this one knows {known}); nothing was changed"
     )]

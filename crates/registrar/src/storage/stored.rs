@@ -1,13 +1,17 @@
 //! Cells of either database back into our types. Bad data is an error that names its place.
 
 use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
 
 use super::error::StorageError;
 use crate::authority::NonceHash;
-use crate::binding::{Effect, ReplayKey};
+use crate::binding::{Effect, LogicalKey, ReplayKey};
 use crate::chain::{Link, Seal};
 use crate::facts::{Envelope, NonceFacts};
-use crate::rows::{DecisionRow, EnvelopeRow, Grant, Purpose, Ruling, Step};
+use crate::kept::{self, Bound, StepCells};
+use crate::rows::{
+    DecisionRow, EnvelopeRow, Grant, Purpose, RegistrationRow, Ruling, Step, StepRow,
+};
 
 fn bad(what: &'static str) -> StorageError {
     StorageError::Corrupt(format!("{what} cannot be read"))
@@ -47,11 +51,104 @@ pub(super) fn ruling(text: &str) -> Result<Ruling, StorageError> {
     Ruling::parse(text).ok_or_else(|| bad("a ruling"))
 }
 
-pub(super) fn step(text: &str) -> Result<Step, StorageError> {
+fn step(text: &str) -> Result<Step, StorageError> {
     serde_json::from_str(text).map_err(|_| bad("a step"))
 }
 
-pub(super) fn step_text(step: &Step) -> Result<String, StorageError> {
+/// A step out of its cells, if they are what was written; those of before there were digests are taken as they are.
+pub(super) fn compared_step(
+    (mesh, key, of): (MeshId, &LogicalKey, Option<&ReplayKey>),
+    cells: StepCells<'_>,
+    digest: Option<&[u8]>,
+) -> Result<Step, StorageError> {
+    let differs =
+        |digest: &[u8]| of.is_none_or(|of| kept::of_step(mesh, of, cells).as_slice() != digest);
+    if digest.is_some_and(differs) {
+        return Err(StorageError::Changed {
+            key: key.to_string(),
+            what: "what is known of its run",
+        });
+    }
+    step(cells.body)
+}
+
+/// The same of a registration.
+pub(super) fn compare_registration(
+    (mesh, of): (MeshId, Option<&ReplayKey>),
+    row: &RegistrationRow,
+    digest: Option<&[u8]>,
+) -> Result<(), StorageError> {
+    let cells = (
+        row.registration_id.as_str(),
+        row.receipt.as_str(),
+        row.registered_at,
+    );
+    let differs = |digest: &[u8]| {
+        of.is_none_or(|of| kept::of_registration(mesh, of, cells).as_slice() != digest)
+    };
+    if digest.is_some_and(differs) {
+        return Err(StorageError::Changed {
+            key: row.key.to_string(),
+            what: "its registration",
+        });
+    }
+    Ok(())
+}
+
+/// Whether the fields of a request, or of what was consumed, are those that its replay key was made of.
+pub(super) fn compare_binding(
+    (effect, approval): (&Effect, &str),
+    replay_key: ReplayKey,
+) -> Result<(), StorageError> {
+    if effect.replay_key(approval) == replay_key {
+        return Ok(());
+    }
+    Err(StorageError::Changed {
+        key: effect.key.to_string(),
+        what: "what it was asked for",
+    })
+}
+
+pub(super) fn digest(bytes: &[u8]) -> Result<[u8; 32], StorageError> {
+    bytes.try_into().map_err(|_| bad("a digest"))
+}
+
+/// What is written beside a step, and its text.
+pub(super) fn written_step(
+    mesh: MeshId,
+    row: &StepRow,
+    bound: Bound,
+) -> Result<(String, Option<[u8; 32]>), StorageError> {
+    let body = step_text(&row.step)?;
+    let nonce = row.nonce.map(|nonce| nonce.0);
+    let digest = bound.or_else(|of| {
+        let cells = StepCells {
+            round: row.round,
+            attempt_id: &row.attempt_id,
+            nonce: nonce.as_ref().map(<[u8; 32]>::as_slice),
+            body: &body,
+            at: row.at,
+        };
+        kept::of_step(mesh, of, cells)
+    });
+    Ok((body, digest))
+}
+
+/// What is written beside a registration.
+pub(super) fn written_registration(
+    mesh: MeshId,
+    row: &RegistrationRow,
+    bound: Bound,
+) -> Option<[u8; 32]> {
+    let cells = (
+        row.registration_id.as_str(),
+        row.receipt.as_str(),
+        row.registered_at,
+    );
+    bound.or_else(|of| kept::of_registration(mesh, of, cells))
+}
+
+fn step_text(step: &Step) -> Result<String, StorageError> {
     serde_json::to_string(step).map_err(|error| StorageError::Refused(error.to_string()))
 }
 

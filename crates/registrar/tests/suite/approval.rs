@@ -210,6 +210,41 @@ async fn rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner<S: Storage>(w: 
     assert_eq!(own.unwrap().kind, Kind::Fresh);
 }
 
+async fn rp_04_rg_13_what_was_granted_to_compensate_can_be_revoked_and_granted_anew<S: Storage>(
+    w: World<S>,
+) {
+    let attempt = w.registered("k").await.facts.consumed.unwrap().attempt_id;
+    let (by, granter) = (agent(), person());
+    let taken = attempt.clone();
+    let started = w.registrar.start(key("k"), taken, None, &by).await;
+    started.unwrap();
+    let told = w.registrar.finish(key("k"), attempt, ended(1), &by).await;
+    let approval = told.unwrap().facts.consumed.unwrap().approval;
+    let early = w.registrar.turn_down(&approval, &granter).await.unwrap();
+    assert_eq!(early.unwrap_err(), Code::StepRefused, "it has happened");
+    let failed = w.registrar.verify(key("k"), false, String::new(), &by);
+    failed.await.unwrap();
+    let grant = || async {
+        let granted = w
+            .registrar
+            .approve(&approval, &granter, Purpose::Compensate, None);
+        granted.await.unwrap().unwrap().nonce
+    };
+    let first = grant().await;
+    let revoked = w.registrar.turn_down(&approval, &granter).await.unwrap();
+    assert_eq!(revoked.unwrap().kind, Kind::Fresh);
+    let late = w.registrar.compensate(key("k"), first.clone(), &by).await;
+    refused(&late.unwrap(), Code::NonceUnbound);
+    let twice = w.registrar.turn_down(&approval, &granter).await.unwrap();
+    assert_eq!(twice.unwrap_err(), Code::StepRefused);
+    // Granted anew, the one that was taken back stays so.
+    let second = grant().await;
+    let old = w.registrar.compensate(key("k"), first, &by).await;
+    refused(&old.unwrap(), Code::NonceUnbound);
+    let own = w.registrar.compensate(key("k"), second, &by).await;
+    assert_eq!(own.unwrap().kind, Kind::Fresh);
+}
+
 async fn never_stops_what_was_approved_or_registered_before<S: Storage>(w: World<S>) {
     let nonce = w.nonce(&effect("k")).await;
     let inert = w.registered("inert").await.facts.consumed.unwrap();
@@ -244,6 +279,7 @@ async fn never_stops_what_was_approved_or_registered_before<S: Storage>(w: World
 on_every_store!(
     rp_04_rg_07_a_nonce_is_bound_to_its_owner,
     rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner,
+    rp_04_rg_13_what_was_granted_to_compensate_can_be_revoked_and_granted_anew,
     never_stops_what_was_approved_or_registered_before,
     an_approval_whose_window_is_over_is_expired_and_asked_for_anew,
     without_a_word_of_its_own_nobody_compensates,

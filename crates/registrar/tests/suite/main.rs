@@ -14,6 +14,7 @@ mod chain;
 mod faults;
 mod given_back;
 mod guards;
+mod kept;
 mod life;
 mod model;
 mod races;

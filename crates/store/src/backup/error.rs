@@ -34,6 +34,9 @@ pub enum BackupError {
     },
     #[error("{} cannot be looked at: {why}", path.display())]
     Unseen { path: PathBuf, why: String },
+    /// A folder, a link, or another database of ours: nothing was changed.
+    #[error("{}: {why}; nothing was changed", path.display())]
+    Misplaced { path: PathBuf, why: String },
     #[error("the copy cannot be opened: {0}")]
     Open(#[from] OpenError),
     #[error("a blob cannot be copied: {0}")]

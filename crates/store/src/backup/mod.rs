@@ -26,6 +26,7 @@ pub use single::{copy_database, replace_database};
 
 use crate::blobs::{BlobError, BlobReader, Blobs, Hold, Incoming};
 use crate::park::{BLOBS, open_old, sync_folder, with_suffix};
+use crate::senseless::senseless;
 
 const DRAFT: &str = ".part";
 /// Where blobs wait for their name; empty in a finished backup.
@@ -42,6 +43,8 @@ pub struct BackedUp {
     pub blob_bytes: u64,
     /// Blobs that rows name and that could not be read; in the copy they count as not here.
     pub missing: u64,
+    /// Rows that are in it as they are in the store, and that nobody can read; one line for each kind.
+    pub unreadable: Vec<String>,
 }
 
 /// A blob that rows name and whose bytes are here.
@@ -63,6 +66,8 @@ pub fn back_up(data: &Path, blobs: &Blobs, to: &Path) -> Result<BackedUp, Backup
             return Err(BackupError::Exists { path: path.clone() });
         }
     }
+    // Before any of its tables is looked at.
+    heddle_sqlite::link_vectors()?;
     let old = open_old(&std::path::absolute(data).map_err(BackupError::io("named", data))?)?;
     // What is shared now is not swept away while it is being copied.
     let _held: Vec<Hold> = named(&old)?
@@ -75,6 +80,8 @@ pub fn back_up(data: &Path, blobs: &Blobs, to: &Path) -> Result<BackedUp, Backup
         let path = data.to_owned();
         return Err(BackupError::Damaged { path, problem });
     }
+    // Such rows come along as they are: nothing is lost by copying them, but nobody is to rely on them.
+    let unreadable = senseless(&new)?;
     let wanted = named(&new)?;
     let (mut blob_count, mut blob_bytes, mut missing) = (0, 0, 0);
     if !wanted.is_empty() {
@@ -100,6 +107,7 @@ pub fn back_up(data: &Path, blobs: &Blobs, to: &Path) -> Result<BackedUp, Backup
         blobs: blob_count,
         blob_bytes,
         missing,
+        unreadable,
     })
 }
 
@@ -107,7 +115,7 @@ pub fn back_up(data: &Path, blobs: &Blobs, to: &Path) -> Result<BackedUp, Backup
 /// of ours stays, and what is locked is being made.
 fn clear(to: &Path, folder: &Path) -> Result<(), BackupError> {
     let path = with_suffix(to, DRAFT);
-    let Ok(mut draft) = File::open(&path) else {
+    let Ok(mut draft) = heddle_sqlite::open_plain(&path) else {
         return Ok(());
     };
     let mut head = Vec::new();

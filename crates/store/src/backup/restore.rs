@@ -123,7 +123,7 @@ fn checked(from: &Path) -> Result<Connection, BackupError> {
 fn blob_of(from: &Path, one: Named) -> Result<File, BlobError> {
     let name = one.hash.to_string();
     let path = with_suffix(from, BLOBS).join(&name[..2]).join(&name);
-    File::open(path).map_err(BlobError::Source)
+    heddle_sqlite::open_plain(&path).map_err(BlobError::Source)
 }
 
 /// The highest of what was issued since. Where the present file cannot tell, the clock on the wall gives

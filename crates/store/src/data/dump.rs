@@ -11,12 +11,13 @@ use serde_json::Value;
 use crate::data::{files, memory, state, task, vectors};
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::LeftOut;
 
 /// Where a noun puts its lines.
 pub(crate) type Sink<'a> = &'a mut dyn FnMut(Value) -> Result<(), StoreError>;
 
 /// Each noun dumps its rows in the order of their keys.
-type Noun = fn(&Connection, MeshId, Sink<'_>) -> Result<(), StoreError>;
+type Noun = fn(&Connection, MeshId, Option<&LeftOut>, Sink<'_>) -> Result<(), StoreError>;
 
 const NOUNS: [Noun; 5] = [
     memory::dump,
@@ -41,6 +42,7 @@ impl Store {
         skip: u64,
         bytes_max: usize,
     ) -> Result<DumpPage, StoreError> {
+        let left_out = self.left_out.clone();
         self.read(move |connection| {
             let (mut page, mut bytes, mut number) = (DumpPage::default(), 0, 0_u64);
             let mut sink = |line: Value| {
@@ -58,7 +60,7 @@ impl Store {
                 Ok(())
             };
             for noun in NOUNS {
-                noun(connection, mesh, &mut sink)?;
+                noun(connection, mesh, left_out.as_ref(), &mut sink)?;
             }
             Ok(page)
         })

@@ -4,8 +4,8 @@ use heddle_core::data::DataKey;
 use heddle_core::ids::MeshId;
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::op::{DataOp, MemoryChange, NewMemory, OpBody};
-use rusqlite::{Connection, params};
-use serde_json::json;
+use rusqlite::{Connection, Row, params};
+use serde_json::{Value, json};
 
 use crate::cells::{Cells, count_cell};
 use crate::data::dump::Sink;
@@ -14,6 +14,7 @@ use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::{LeftOut, or_without};
 
 pub(crate) const STAMP: &str = "
     SELECT key, lamport, peer, op_id, tombstone FROM memory
@@ -72,28 +73,35 @@ impl Store {
 pub(crate) fn dump(
     connection: &Connection,
     mesh: MeshId,
+    left_out: Option<&LeftOut>,
     sink: Sink<'_>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(DUMP)?;
     let mut rows = statement.query([mesh.0.to_bytes()])?;
     while let Some(row) = rows.next()? {
-        let mut cells = Cells::of("memory", row);
-        let key: String = cells.get()?;
-        let stamp = cells.stamp()?;
-        let (tags, value): (String, Option<String>) = (cells.get()?, cells.get()?);
-        sink(json!({
-            "table": "memory",
-            "key": key,
-            "peer": stamp.peer.as_str(),
-            "tags": tags,
-            "value": value,
-            "lamport": stamp.lamport,
-            "op_id": stamp.op.to_string(),
-            "incarnation": cells.count()?,
-            "updated_at": cells.wall()?.0,
-        }))?;
+        if let Some(line) = or_without(dumped(row), left_out, ("memory", row, 0))? {
+            sink(line)?;
+        }
     }
     Ok(())
+}
+
+fn dumped(row: &Row<'_>) -> Result<Value, StoreError> {
+    let mut cells = Cells::of("memory", row);
+    let key: String = cells.get()?;
+    let stamp = cells.stamp()?;
+    let (tags, value): (String, Option<String>) = (cells.get()?, cells.get()?);
+    Ok(json!({
+        "table": "memory",
+        "key": key,
+        "peer": stamp.peer.as_str(),
+        "tags": tags,
+        "value": value,
+        "lamport": stamp.lamport,
+        "op_id": stamp.op.to_string(),
+        "incarnation": cells.count()?,
+        "updated_at": cells.wall()?.0,
+    }))
 }
 
 fn body(key: DataKey, write: Option<NewMemory>) -> OpBody {

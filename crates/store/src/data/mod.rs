@@ -34,6 +34,7 @@ pub(crate) use {
     vectors::sql as vector_sql,
 };
 
+pub(crate) use backfill::{TABLES as OLD_TABLES, Table as OldTable};
 pub(crate) use clock::{read as clock_of, set as set_clock};
 pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;

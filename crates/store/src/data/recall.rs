@@ -10,6 +10,7 @@ use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::inbox::SearchQuery;
 use crate::store::Store;
+use crate::unreadable::{LeftOut, or_without};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryRow {
@@ -76,6 +77,9 @@ pub(crate) const SEARCH: &str = concat!(
       ORDER BY score, place DESC LIMIT ?4"
 );
 
+/// Where the key stands among them.
+const KEY_AT: usize = 1;
+
 /// Rows that one search by parts of a text reads, and how many bytes of them.
 const SCAN_ROWS_MAX: i64 = 20_000;
 const SCAN_BYTES_MAX: usize = 64 << 20;
@@ -90,6 +94,7 @@ pub(crate) const SCAN: &str = concat!(
 impl Store {
     /// The rows, and whether there are more behind the last of them.
     pub async fn recall(&self, filter: MemoryFilter) -> Result<(Vec<MemoryRow>, bool), StoreError> {
+        let left_out = self.left_out.clone();
         self.read(move |connection| {
             let mesh = filter.mesh.0.to_bytes();
             let peer = filter.peer.as_ref().map(PeerId::as_str);
@@ -99,25 +104,26 @@ impl Store {
                 MemoryMatch::Key(key) => {
                     let mut statement = connection.prepare_cached(BY_KEY)?;
                     let rows = statement.query(params![mesh, peer, key.as_str(), limit])?;
-                    take(rows, &filter)
+                    // Whoever asks for this very key is told that it cannot be read, and not that there is none.
+                    take(rows, &filter, None)
                 }
                 MemoryMatch::Words(words) if words.has_parts() => {
                     let sql = if words.has_words() { SEARCH } else { SCAN };
                     let mut statement = connection.prepare_cached(sql)?;
                     let rows =
                         statement.query(params![mesh, peer, words.as_str(), SCAN_ROWS_MAX])?;
-                    take_with_parts(rows, &filter, words)
+                    take_with_parts(rows, &filter, words, left_out.as_ref())
                 }
                 MemoryMatch::Words(words) => {
                     let mut statement = connection.prepare_cached(SEARCH)?;
                     let rows = statement.query(params![mesh, peer, words.as_str(), limit])?;
-                    take(rows, &filter)
+                    take(rows, &filter, left_out.as_ref())
                 }
                 MemoryMatch::All { after } => {
                     let (key, owner) = behind(connection, filter.mesh, *after)?;
                     let mut statement = connection.prepare_cached(LIST)?;
                     let rows = statement.query(params![mesh, peer, key, owner, limit])?;
-                    take(rows, &filter)
+                    take(rows, &filter, left_out.as_ref())
                 }
             }
         })
@@ -139,14 +145,20 @@ fn behind(
     }
 }
 
-fn take(mut rows: Rows<'_>, filter: &MemoryFilter) -> Result<(Vec<MemoryRow>, bool), StoreError> {
+fn take(
+    mut rows: Rows<'_>,
+    filter: &MemoryFilter,
+    left_out: Option<&LeftOut>,
+) -> Result<(Vec<MemoryRow>, bool), StoreError> {
     let mut found = Vec::new();
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
         if found.len() == filter.limit || bytes > filter.bytes_max {
             return Ok((found, true));
         }
-        let row = read(row)?;
+        let Some(row) = or_without(read(row), left_out, ("memory", row, KEY_AT))? else {
+            continue;
+        };
         bytes += row.value.len();
         found.push(row);
     }
@@ -158,12 +170,15 @@ fn take_with_parts(
     mut rows: Rows<'_>,
     filter: &MemoryFilter,
     query: &SearchQuery,
+    left_out: Option<&LeftOut>,
 ) -> Result<(Vec<MemoryRow>, bool), StoreError> {
     let mut found = Vec::new();
     let (mut count, mut scanned, mut bytes) = (0, 0, 0);
     while let Some(row) = rows.next()? {
-        let row = read(row)?;
         count += 1;
+        let Some(row) = or_without(read(row), left_out, ("memory", row, KEY_AT))? else {
+            continue;
+        };
         scanned += row.value.len();
         // Canonical JSON has such letters as they are.
         if query.is_in(&format!(
@@ -186,7 +201,7 @@ fn take_with_parts(
 }
 
 fn read(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
-    let mut cells = Cells::of("memory", row);
+    let mut cells = Cells::of("memory", row).known_by(KEY_AT);
     Ok(MemoryRow {
         place: cells.get()?,
         key: cells.get()?,

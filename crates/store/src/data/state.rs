@@ -6,7 +6,7 @@ use heddle_core::ids::MeshId;
 use heddle_core::lamport::Stamp;
 use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
 use rusqlite::{Connection, Row, params};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cells::{Cells, count_cell};
 use crate::data::dump::Sink;
@@ -15,6 +15,7 @@ use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::{LeftOut, or_without};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateRow {
@@ -130,6 +131,7 @@ impl Store {
         &self,
         filter: StateFilter,
     ) -> Result<(Vec<StateRow>, bool), StoreError> {
+        let left_out = self.left_out.clone();
         self.read(move |connection| {
             let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(LIST)?;
@@ -141,7 +143,10 @@ impl Store {
             ])?;
             let (mut found, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next()? {
-                let row = read(row)?;
+                let Some(row) = or_without(read(row), left_out.as_ref(), ("state_kv", row, 0))?
+                else {
+                    continue;
+                };
                 if !row.key.starts_with(&filter.prefix) {
                     break;
                 }
@@ -161,26 +166,33 @@ impl Store {
 pub(crate) fn dump(
     connection: &Connection,
     mesh: MeshId,
+    left_out: Option<&LeftOut>,
     sink: Sink<'_>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(DUMP)?;
     let mut rows = statement.query([mesh.0.to_bytes()])?;
     while let Some(row) = rows.next()? {
-        let mut cells = Cells::of("state_kv", row);
-        let (key, value): (String, Option<String>) = (cells.get()?, cells.get()?);
-        let stamp = cells.stamp()?;
-        sink(json!({
-            "table": "state_kv",
-            "key": key,
-            "value": value,
-            "lamport": stamp.lamport,
-            "updated_by": stamp.peer.as_str(),
-            "op_id": stamp.op.to_string(),
-            "incarnation": cells.count()?,
-            "updated_at": cells.wall()?.0,
-        }))?;
+        if let Some(line) = or_without(dumped(row), left_out, ("state_kv", row, 0))? {
+            sink(line)?;
+        }
     }
     Ok(())
+}
+
+fn dumped(row: &Row<'_>) -> Result<Value, StoreError> {
+    let mut cells = Cells::of("state_kv", row);
+    let (key, value): (String, Option<String>) = (cells.get()?, cells.get()?);
+    let stamp = cells.stamp()?;
+    Ok(json!({
+        "table": "state_kv",
+        "key": key,
+        "value": value,
+        "lamport": stamp.lamport,
+        "updated_by": stamp.peer.as_str(),
+        "op_id": stamp.op.to_string(),
+        "incarnation": cells.count()?,
+        "updated_at": cells.wall()?.0,
+    }))
 }
 
 fn body(key: DataKey, write: Option<NewState>) -> OpBody {

@@ -3,6 +3,7 @@
 mod copies;
 mod cursor;
 mod damage;
+mod find;
 mod hook;
 mod index;
 mod lost;
@@ -15,12 +16,14 @@ mod row;
 mod scan;
 mod search;
 mod session;
+mod thread;
 
 #[cfg(test)]
 pub(crate) use {
     copies::{COPY, IS_KNOWN},
     cursor::{CURSOR, LAST_ARRIVAL},
     damage::LOOK_THROUGH,
+    find::{FIND, PAST},
     hook::{ENDED, GIVE_UP, HOOKS_THROUGH, OWED, STARTED},
     index::{INDEX, INDEXED_THROUGH, MARK_INDEXED, NEXT_TO_INDEX},
     lost::{ASK_AGAIN, LOST, MARK_LEVELS, MOVE_LOST},
@@ -30,11 +33,13 @@ pub(crate) use {
     retention::{FORGET_HOOKS, LEAVE_IDS, LOOK, MARK_PRUNED, PRUNE_CUTOFF, TAKE},
     search::SEARCH,
     session::{ENTER, MOVE, OLDEST_UNREAD, SESSION},
+    thread::{RECEIVED, RECEIVED_ONE, SENT, SENT_ONE},
 };
 
 pub(crate) use cursor::read_cursor;
 pub(crate) use damage::damaged;
 pub use damage::{DamageLook, IsReadable};
+pub use find::InboxFind;
 pub use hook::OwedHook;
 pub use index::BodyOf;
 pub(crate) use lost::mark_all;
@@ -46,3 +51,4 @@ pub use receive::Received;
 pub use retention::PruneStep;
 pub use row::{InboxRow, NewInboxRow};
 pub use session::{SessionCursor, SessionKey};
+pub use thread::{ReplyOf, Thread};

@@ -100,6 +100,33 @@ impl Store {
         .await
     }
 
+    /// The same for items that cannot be read: whoever lets them go has not seen what was sent, and its sender must not
+    /// hear that it was shown.
+    pub async fn inbox_let_go(
+        &self,
+        arrivals: Vec<i64>,
+        agent: Option<AgentName>,
+        now: WallMs,
+    ) -> Result<Acked, StoreError> {
+        self.write(move |connection| {
+            let agent = agent.as_ref().map(AgentName::as_str);
+            let mut update = connection.prepare_cached(ACK)?;
+            let mut known = connection.prepare_cached(KNOWN)?;
+            let mut result = Acked::default();
+            for arrival in arrivals {
+                if update.execute(params![arrival, now.0, agent])? == 1 {
+                    result.acked += 1;
+                } else if known.exists(params![arrival, agent])? {
+                    result.already += 1;
+                } else {
+                    result.unknown.push(arrival);
+                }
+            }
+            Ok(result)
+        })
+        .await
+    }
+
     /// Notes that items were put before their agent. Relaxed: a power cut may forget it, and the
     /// item is then shown once more.
     pub async fn inbox_shown(

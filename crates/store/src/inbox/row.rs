@@ -6,6 +6,7 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{AgentName, MemberName, TopicName};
 use rusqlite::Row;
+use ulid::Ulid;
 
 use crate::cells::Cells;
 use crate::error::StoreError;
@@ -61,7 +62,59 @@ macro_rules! inbox_columns {
 }
 pub(crate) use inbox_columns;
 
+/// An item of which a cell cannot be read is one whose bytes cannot be: it has none, and everybody who shows it says so.
+/// One such row must not take a whole mailbox away.
 pub(crate) fn read_row(row: &Row<'_>) -> Result<InboxRow, StoreError> {
+    match read_whole(row) {
+        Err(StoreError::Corrupt(_)) => read_damaged(row),
+        read => read,
+    }
+}
+
+fn read_damaged(row: &Row<'_>) -> Result<InboxRow, StoreError> {
+    let mut cells = Cells::of("inbox", row);
+    let none = |_| Ulid::nil();
+    Ok(InboxRow {
+        arrival: cells.get()?,
+        mesh: MeshId(cells.or(1, Cells::ulid, none)?),
+        history_id: cells.history()?,
+        agent: cells.or(
+            1,
+            |c| c.parsed(AgentName::parse),
+            |_| AgentName::unreadable(),
+        )?,
+        sender: Party {
+            member: MemberId(cells.or(1, Cells::ulid, none)?),
+            agent: cells.or(
+                1,
+                |c| c.parsed(AgentName::parse),
+                |_| AgentName::unreadable(),
+            )?,
+        },
+        sender_name: cells.or(
+            1,
+            |c| c.parsed(MemberName::parse),
+            |_| MemberName::unreadable(),
+        )?,
+        client_message_id: cells.or(
+            1,
+            |c| c.parsed(ClientMessageId::parse),
+            |lossy| ClientMessageId::parse(&lossy).unwrap_or(ClientMessageId::minted(Ulid::nil())),
+        )?,
+        broker_message_id: BrokerMessageId(cells.or(1, Cells::ulid, none)?),
+        topic: cells.or(1, read_topic, |_| None)?,
+        envelope: cells
+            .or(1, Cells::get, |_| Vec::new())
+            .map(|_| Vec::new())?,
+        priority: cells.or(1, |c| c.word(Priority::parse), |_| Priority::default())?,
+        received_at: cells.wall()?,
+        acked_at: cells.wall_or_null()?,
+        shown_at: cells.wall_or_null()?,
+        fingerprint: cells.or(1, Cells::get, |_| None)?.map(Fingerprint),
+    })
+}
+
+fn read_whole(row: &Row<'_>) -> Result<InboxRow, StoreError> {
     let mut cells = Cells::of("inbox", row);
     Ok(InboxRow {
         arrival: cells.get()?,

@@ -8,7 +8,7 @@ use rusqlite::Connection;
 
 use crate::cells::history_cells;
 use crate::error::StoreError;
-use crate::outbox::row::{OutboxRow, look_up, read_rows, select_row};
+use crate::outbox::row::{OutboxRow, not_its_text, read_rows_shown, select_row};
 use crate::outbox::senders::senders;
 use crate::store::Store;
 
@@ -45,16 +45,16 @@ impl Store {
     /// In order of arrival, with their payloads.
     pub async fn outbox_find(&self, find: OutboxFind) -> Result<Vec<OutboxRow>, StoreError> {
         self.read(move |connection| match find {
-            OutboxFind::Row(row) => read_rows(connection, BY_ROW_ID, [row.0.to_bytes()]),
+            OutboxFind::Row(row) => read_rows_shown(connection, BY_ROW_ID, [row.0.to_bytes()]),
             OutboxFind::ClientMessageId { id, mesh, agent } => {
                 find_by_client_id(connection, &id, mesh, agent.as_ref())
             }
             OutboxFind::BrokerMessageId(id) => {
-                read_rows(connection, BY_BROKER_ID, [id.0.to_bytes()])
+                read_rows_shown(connection, BY_BROKER_ID, [id.0.to_bytes()])
             }
             OutboxFind::HistoryId(place) => {
                 let (epoch, seq) = history_cells(place);
-                read_rows(connection, BY_PLACE, [epoch, seq])
+                read_rows_shown(connection, BY_PLACE, [epoch, seq])
             }
         })
         .await
@@ -70,7 +70,7 @@ impl Store {
             let mut next = Some(oldest);
             // Chains cannot close (DR-13); a damaged one must not hang its reader all the same.
             while let Some(row) = next.take().filter(|row| seen.insert(*row)) {
-                for found in read_rows(connection, BY_ROW_ID, [row.0.to_bytes()])? {
+                for found in read_rows_shown(connection, BY_ROW_ID, [row.0.to_bytes()])? {
                     next = found.superseded_by;
                     chain.push(found);
                 }
@@ -85,7 +85,7 @@ fn oldest_of_chain(connection: &Connection, row: RowId) -> Result<RowId, StoreEr
     let mut oldest = row;
     let mut seen = BTreeSet::from([row]);
     loop {
-        let before = read_rows(connection, BY_PREDECESSOR, [oldest.0.to_bytes()])?;
+        let before = read_rows_shown(connection, BY_PREDECESSOR, [oldest.0.to_bytes()])?;
         match before.first().map(|row| row.row) {
             Some(row) if seen.insert(row) => oldest = row,
             _ => return Ok(oldest),
@@ -102,14 +102,15 @@ fn find_by_client_id(
     let mut found = Vec::new();
     for (mesh, sender) in senders(connection, mesh, agent)? {
         let key = IdKey::of(mesh, &sender, id);
-        found.extend(look_up(
-            connection,
-            BY_ID_KEY_WITH_PAYLOAD,
-            key,
-            mesh,
-            &sender,
-            id,
-        )?);
+        for mut row in read_rows_shown(connection, BY_ID_KEY_WITH_PAYLOAD, [key.0])? {
+            let is_it = row.mesh == mesh && row.sender == sender && row.client_message_id == *id;
+            if !is_it && row.damaged.is_none() {
+                return Err(not_its_text(&row, mesh, &sender, id));
+            }
+            // Of a damaged one the key says whose it is.
+            (row.sender, row.client_message_id) = (sender.clone(), id.clone());
+            found.push(row);
+        }
     }
     found.sort_unstable_by_key(|row: &OutboxRow| row.arrival);
     Ok(found)

@@ -112,6 +112,8 @@ pub struct LostFigures {
     pub gone: u64,
     pub refused: u64,
     pub sent: u64,
+    /// Of the latest loss: a person gave them up.
+    pub dropped: u64,
 }
 
 impl LostFigures {
@@ -158,6 +160,10 @@ pub(crate) const MOVED: &str = "
 
 pub(crate) const COUNTS: &str =
     "SELECT state, count(*) FROM outbox_lost WHERE mesh_id = ?1 GROUP BY state";
+
+pub(crate) const DROPPED: &str = "
+    SELECT count(*) FROM outbox_lost WHERE mesh_id = ?1 AND state = 'given_up'
+        AND lost_epoch = (SELECT max(lost_epoch) FROM outbox_lost WHERE mesh_id = ?1)";
 
 pub(crate) const LIST: &str = "
     SELECT outbox_lost.arrival, client_message_id, to_address, lost_epoch, lost_seq, state, reason, at
@@ -263,9 +269,13 @@ impl Store {
                     LostState::Gone => figures.gone = count,
                     LostState::Refused => figures.refused = count,
                     LostState::Sent => figures.sent = count,
+                    // Those of earlier losses, too, which are over.
                     LostState::GivenUp => {}
                 }
             }
+            let mut statement = connection.prepare_cached(DROPPED)?;
+            let dropped: i64 = statement.query_row([mesh.0.to_bytes()], |row| row.get(0))?;
+            figures.dropped = u64::try_from(dropped).unwrap_or(0);
             Ok(figures)
         })
         .await
@@ -410,7 +420,7 @@ fn read_row(row: &Row<'_>) -> Result<LostRow, StoreError> {
         arrival: cells.get()?,
         agent: cells.parsed(AgentName::parse)?,
         client_message_id: cells.parsed(ClientMessageId::parse)?,
-        to: cells.get()?,
+        to: cells.or(1, Cells::get, |lossy| lossy)?,
         wire_fingerprint: cells.fingerprint()?,
         payload: cells.get()?,
     })
@@ -420,11 +430,12 @@ fn read_message(row: &Row<'_>) -> Result<LostMessage, StoreError> {
     let mut cells = Cells::of("outbox_lost", row);
     let _: i64 = cells.get()?;
     Ok(LostMessage {
-        client_message_id: cells.get()?,
-        to: cells.get()?,
+        // For people: as far as it is text.
+        client_message_id: cells.or(1, Cells::get, |lossy| lossy)?,
+        to: cells.or(1, Cells::get, |lossy| lossy)?,
         place: cells.history()?,
         state: cells.word(LostState::parse)?,
-        reason: cells.get()?,
+        reason: cells.or(1, Cells::get, |lossy| lossy)?,
         at: cells.wall()?,
     })
 }

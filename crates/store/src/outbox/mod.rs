@@ -28,8 +28,8 @@ pub(crate) use {
     find::{BY_PREDECESSOR, BY_ROW_ID},
     insert::{INSERT, INSERT_IF_FREE},
     lost::{
-        COUNTS, LIST, LOOK as LOST_LOOK, MOVED, NOTE as NOTE_LOST, OF_ARRIVAL, SET_STATE, WAITING,
-        WAS_TAKEN,
+        COUNTS, DROPPED, LIST, LOOK as LOST_LOOK, MOVED, NOTE as NOTE_LOST, OF_ARRIVAL, SET_STATE,
+        WAITING, WAS_TAKEN,
     },
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
@@ -49,6 +49,7 @@ pub(crate) use {
 pub(crate) use attempts::note as note_attempt;
 pub(crate) use parked::{NEVER, OP_DUE};
 pub(crate) use reach::reached;
+pub(crate) use row::{read_shown as read_outbox_row, select_row};
 pub(crate) use senders::{NotedSenders, note_sender};
 pub(crate) use settle::ms_up;
 pub(crate) use turns::Turns;

@@ -5,7 +5,7 @@ use heddle_core::outbox_status::OutboxStatus;
 use rusqlite::params;
 
 use crate::error::StoreError;
-use crate::outbox::row::{OutboxRow, read_rows, select_row};
+use crate::outbox::row::{OutboxRow, read_rows_shown, select_row};
 use crate::store::Store;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct OutboxFilter {
     pub limit: usize,
 }
 
-/// Rows without their payloads.
+/// Rows without their payloads. One that cannot be read says so, and the others go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxPage {
     pub rows: Vec<OutboxRow>,
@@ -64,7 +64,7 @@ impl Store {
         self.read(move |connection| {
             // One more than asked for tells whether there is another page.
             let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-            let mut rows = read_rows(
+            let mut rows = read_rows_shown(
                 connection,
                 sql,
                 params![

@@ -9,6 +9,7 @@ use heddle_core::ids::{
 use heddle_core::names::AgentName;
 use heddle_core::outbox_status::OutboxStatus;
 use rusqlite::{Connection, Params, Row};
+use ulid::Ulid;
 
 use crate::cells::Cells;
 use crate::error::StoreError;
@@ -41,6 +42,9 @@ pub struct OutboxRow {
     pub aborted_at: Option<WallMs>,
     pub aborted_by: Option<String>,
     pub superseded_by: Option<RowId>,
+    /// What of it cannot be read, where a list shows it all the same: then any of the above may be a stand-in. Whoever
+    /// decides anything reads strictly, and never sees such a row.
+    pub damaged: Option<String>,
 }
 
 /// A `SELECT` whose rows [`read_row`] understands, with the payload or without.
@@ -94,7 +98,64 @@ pub(crate) fn read_row(row: &Row<'_>) -> Result<OutboxRow, StoreError> {
         aborted_at: cells.wall_or_null()?,
         aborted_by: cells.get()?,
         superseded_by: cells.ulid_or_null()?.map(RowId),
+        damaged: None,
     })
+}
+
+/// The same for those who only show it: what cannot be read has something in its place, and the row says so.
+pub(crate) fn read_shown(row: &Row<'_>) -> Result<OutboxRow, StoreError> {
+    if let Ok(row) = read_row(row) {
+        return Ok(row);
+    }
+    let mut cells = Cells::of("outbox", row);
+    let none = || Ulid::nil();
+    let arrival: i64 = cells.get()?;
+    let row_id = cells.or(1, Cells::ulid, |_| none())?;
+    let mut shown = OutboxRow {
+        arrival,
+        row: RowId(row_id),
+        mesh: MeshId(cells.or(1, Cells::ulid, |_| none())?),
+        sender: Party {
+            member: MemberId(cells.or(1, Cells::ulid, |_| none())?),
+            agent: cells.or(
+                1,
+                |c| c.parsed(AgentName::parse),
+                |_| AgentName::unreadable(),
+            )?,
+        },
+        client_message_id: cells.or(
+            1,
+            |c| c.parsed(ClientMessageId::parse),
+            |lossy| ClientMessageId::parse(&lossy).unwrap_or(ClientMessageId::minted(row_id)),
+        )?,
+        request_fingerprint: cells.or(1, Cells::fingerprint, |_| Fingerprint([0; 32]))?,
+        wire_fingerprint: cells.or(1, Cells::fingerprint, |_| Fingerprint([0; 32]))?,
+        kind: cells.or(1, |c| c.word(parse_kind), |_| EnvelopeKind::Message)?,
+        to: cells.or(1, Cells::get, |lossy| lossy)?,
+        mentions: cells.or(
+            1,
+            |c| c.parsed(|text| serde_json::from_str(text)),
+            |_| Vec::new(),
+        )?,
+        priority: cells.or(1, |c| c.word(Priority::parse), |_| Priority::default())?,
+        payload: cells.or(1, Cells::get, |_| Vec::new())?,
+        // Nothing takes it by itself any more.
+        status: cells.or(1, |c| c.word(OutboxStatus::parse), |_| OutboxStatus::Dead)?,
+        attempts: cells.or(1, Cells::get, |_| 0)?,
+        last_error: cells.or(1, Cells::get, Some)?,
+        enqueued_at: cells.or(1, Cells::wall, |_| WallMs(0))?,
+        delivered_at: cells.or(1, Cells::wall_or_null, |_| None)?,
+        broker_message_id: cells
+            .or(1, Cells::ulid_or_null, |_| None)?
+            .map(BrokerMessageId),
+        history_id: cells.or(2, Cells::history_or_null, |_| None)?,
+        aborted_at: cells.or(1, Cells::wall_or_null, |_| None)?,
+        aborted_by: cells.or(1, Cells::get, Some)?,
+        superseded_by: cells.or(1, Cells::ulid_or_null, |_| None)?.map(RowId),
+        damaged: None,
+    };
+    shown.damaged = cells.damage();
+    Ok(shown)
 }
 
 pub(crate) fn read_rows(
@@ -107,6 +168,21 @@ pub(crate) fn read_rows(
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
         found.push(read_row(row)?);
+    }
+    Ok(found)
+}
+
+/// The same for those who only show them.
+pub(crate) fn read_rows_shown(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+) -> Result<Vec<OutboxRow>, StoreError> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(parameters)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(read_shown(row)?);
     }
     Ok(found)
 }
@@ -127,10 +203,19 @@ pub(crate) fn look_up(
     if row.mesh == mesh && row.sender == *sender && row.client_message_id == *id {
         return Ok(Some(row));
     }
-    Err(StoreError::Corrupt(format!(
+    Err(not_its_text(&row, mesh, sender, id))
+}
+
+pub(crate) fn not_its_text(
+    row: &OutboxRow,
+    mesh: MeshId,
+    sender: &Party,
+    id: &ClientMessageId,
+) -> StoreError {
+    StoreError::Corrupt(format!(
         "outbox row {} has the key of {id} of {sender} in mesh {mesh}, but not its text",
         row.arrival
-    )))
+    ))
 }
 
 fn parse_kind(text: &str) -> Option<EnvelopeKind> {

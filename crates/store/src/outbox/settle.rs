@@ -13,7 +13,7 @@ use crate::cells::history_cells;
 use crate::error::StoreError;
 use crate::outbox::attempts;
 use crate::outbox::parked::NEVER;
-use crate::outbox::row::{OutboxRow, read_rows, select_row};
+use crate::outbox::row::{OutboxRow, read_rows_shown, select_row};
 use crate::store::Store;
 
 /// What became of one row that was taken.
@@ -117,7 +117,7 @@ impl Store {
         self.read(move |connection| {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let rows = params![after, mesh.0.to_bytes(), MAX_AGE_UNKNOWN, limit];
-            read_rows(connection, DEAD_UNKNOWN, rows)
+            read_rows_shown(connection, DEAD_UNKNOWN, rows)
         })
         .await
     }

@@ -41,6 +41,16 @@ const READ_AGAIN: &str = "
     DELETE FROM op_inbox WHERE state = 'applied';
     UPDATE mesh SET log_epoch = 0, log_seq = 0, needs_resync = 0 WHERE kind <> 'personal';";
 
+/// Tables of which others can say again what was lost of them. Who ever sent must be there: what waits is found by it.
+pub(super) const NAMED_ELSEWHERE: [&str; 2] = ["agent", "outbox_sender"];
+const NAME_AGAIN: &str = "
+    INSERT OR IGNORE INTO outbox_sender (mesh_id, member_id, agent)
+        SELECT DISTINCT mesh_id, member_id, agent FROM outbox;
+    INSERT OR IGNORE INTO agent (mesh_id, agent, registered_at)
+        SELECT mesh_id, agent, min(enqueued_at) FROM outbox WHERE kind = 'message' GROUP BY mesh_id, agent;
+    INSERT OR IGNORE INTO agent (mesh_id, agent, registered_at)
+        SELECT mesh_id, agent, min(received_at) FROM inbox GROUP BY mesh_id, agent;";
+
 /// The tables whose rows carry stamps.
 const STAMPED: [&str; 6] = [
     "memory",
@@ -61,6 +71,10 @@ pub(super) fn take_triggers(new: &Connection) -> rusqlite::Result<Vec<String>> {
         new.execute_batch(&format!("DROP TRIGGER {name:?}"))?;
     }
     Ok(triggers.into_iter().map(|(_, sql)| sql).collect())
+}
+
+pub(super) fn name_again(new: &Connection) -> rusqlite::Result<()> {
+    new.execute_batch(NAME_AGAIN)
 }
 
 pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {

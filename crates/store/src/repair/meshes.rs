@@ -44,7 +44,7 @@ const SENDER: &str = "SELECT member_id FROM outbox_sender WHERE mesh_id = ?1 LIM
 const WRITER: &str = "SELECT updated_by FROM state_kv WHERE mesh_id = ?1
     UNION ALL SELECT peer FROM memory WHERE mesh_id = ?1 LIMIT 1";
 const ROSTER: &str = "SELECT document FROM roster WHERE mesh_id = ?1";
-const IS_SHARED: &str = "SELECT EXISTS (SELECT 1 FROM op_outbox WHERE mesh_id = ?1)
+pub(super) const IS_SHARED: &str = "SELECT EXISTS (SELECT 1 FROM op_outbox WHERE mesh_id = ?1)
     OR EXISTS (SELECT 1 FROM op_inbox WHERE mesh_id = ?1)
     OR EXISTS (SELECT 1 FROM mesh_publish WHERE mesh_id = ?1)";
 const EPOCH: &str = "SELECT max(epoch) FROM (
@@ -185,7 +185,10 @@ fn name_of(
 }
 
 /// Who was in the mesh as its broker last said.
-fn everybody(new: &Connection, mesh: MeshId) -> rusqlite::Result<Vec<(MemberId, MemberName)>> {
+pub(super) fn everybody(
+    new: &Connection,
+    mesh: MeshId,
+) -> rusqlite::Result<Vec<(MemberId, MemberName)>> {
     let document = new.query_row(ROSTER, [mesh.0.to_bytes()], |row| row.get::<_, String>(0));
     let document = document.optional()?.unwrap_or_default();
     let document: serde_json::Value = serde_json::from_str(&document).unwrap_or_default();

@@ -6,6 +6,8 @@
 //! shared meshes from its beginning, because what it lost may still be there.
 
 mod after;
+mod header;
+mod mend;
 mod meshes;
 mod pages;
 mod relist;
@@ -13,6 +15,7 @@ mod salvage;
 mod tasks;
 mod vectors;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -25,12 +28,15 @@ use crate::backup::{
     BackupError, begin_new_life, has_table, issued, keep_blobs_of, named, problem_of,
 };
 use crate::blobs::Blobs;
+use crate::error::StoreError;
 use crate::inbox::mark_all;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
 use crate::senseless::senseless;
 use crate::unclean::condition_of;
+use crate::unreadable::{Unreadable, all_unreadable, is_there, take_out};
 
+pub use header::mend_header;
 pub use meshes::{MeshHint, RepairHints};
 pub use tasks::RepairedTasks;
 
@@ -43,6 +49,8 @@ pub struct Kept {
     pub refused: u64,
     /// Places from which on nothing could be read for a while; how many rows stood there is not known.
     pub gaps: u64,
+    /// Rows that came over with another cell in the place of one that could not be read, by name.
+    pub mended: Vec<String>,
 }
 
 impl Kept {
@@ -64,6 +72,8 @@ pub struct Repaired {
     /// Rows of `mesh` that were made again from what the other tables and the settings say.
     pub meshes_made: u64,
     pub tasks: RepairedTasks,
+    /// Rows that came over and could not be read all the same, by name: only the damaged file has them.
+    pub unreadable: Vec<String>,
 }
 
 /// Repairs the file at `data`; `None` where nothing is wrong with it. Blocks; nobody else may use it.
@@ -77,11 +87,18 @@ pub fn repair(
     heddle_sqlite::link_vectors()?;
     park::finish(&data).map_err(BackupError::io("exchanged", &data))?;
     clear_leftovers(&data).map_err(BackupError::io("prepared", &data))?;
-    std::fs::metadata(&data).map_err(BackupError::io("read", &data))?;
+    data.symlink_metadata()
+        .map_err(BackupError::io("read", &data))?;
     let Some(problem) = problem_to_mend(&data)? else {
         return Ok(None);
     };
     let old = readable(&data)?;
+    // Where SQLite finds the file whole, its rows can be called by their names; elsewhere nobody knows what they were.
+    let named_before = match &problem {
+        Problem::Rows(_) => all_unreadable(&old).unwrap_or_default(),
+        Problem::File(_) => Vec::new(),
+    };
+    let (Problem::Rows(problem) | Problem::File(problem)) = problem;
     let draft = park::new_draft(&data).map_err(BackupError::io("prepared", &data))?;
     let steps = steps_of(&old, &data)?;
     let empty = Database::open(Options::new(&draft), steps)?;
@@ -97,6 +114,7 @@ pub fn repair(
     };
     let from: &Connection = relisted.as_ref().map_or(&old, |copy| &copy.connection);
     let filled = fill(from, &mut new, hints, now)?;
+    let unreadable = taken_out(&new, &named_before, filled.unreadable)?;
     let was_relisted = relisted.is_some();
     drop(relisted);
     if !meshes::has_home(&new, hints)? {
@@ -121,7 +139,24 @@ pub fn repair(
         relisted: was_relisted,
         meshes_made: filled.meshes_made,
         tasks: filled.tasks,
+        unreadable,
     }))
+}
+
+/// The rows that the new file is without, by name. Who was mended on the way is not among them: a vector can be read
+/// again as soon as its model can.
+fn taken_out(
+    new: &Connection,
+    before: &[Unreadable],
+    refused: Vec<String>,
+) -> Result<Vec<String>, BackupError> {
+    let mut all: BTreeSet<String> = refused.into_iter().collect();
+    for row in before {
+        if !is_there(new, row).map_err(|error| BackupError::Prepare(error.to_string()))? {
+            all.insert(row.to_string());
+        }
+    }
+    Ok(all.into_iter().collect())
 }
 
 /// What a repair that was killed has left. A journal among it would be played back into the next copy of that name.
@@ -134,8 +169,15 @@ fn clear_leftovers(data: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// What is wrong, in words.
+enum Problem {
+    /// With rows of a file that SQLite finds nothing wrong with.
+    Rows(String),
+    File(String),
+}
+
 /// What is wrong with the file; `None` where nothing is. What a newer program has written is not ours to mend.
-fn problem_to_mend(data: &Path) -> Result<Option<String>, BackupError> {
+fn problem_to_mend(data: &Path) -> Result<Option<Problem>, BackupError> {
     match condition_of(data) {
         // A home with such a file is not started, and not begun anew by itself.
         Condition::New => Err(BackupError::Empty {
@@ -143,19 +185,31 @@ fn problem_to_mend(data: &Path) -> Result<Option<String>, BackupError> {
         }),
         Condition::Fit => {
             let found = senseless(&open_old(data)?)?;
-            Ok((!found.is_empty()).then(|| found.join("; ")))
+            Ok((!found.is_empty()).then(|| Problem::Rows(found.join("; "))))
         }
         Condition::Newer { found, known } => Err(BackupError::Newer {
             path: data.to_owned(),
             found,
             known,
         }),
-        Condition::BadHeader(problem) | Condition::Damaged(problem) => Ok(Some(problem)),
+        Condition::BadHeader(problem) | Condition::Damaged(problem) => {
+            Ok(Some(Problem::File(problem)))
+        }
+        Condition::NotAFile(why) => Err(misplaced(data, why)),
+        Condition::Foreign { found, wanted } => {
+            let why = format!("it is {}, not {}", found.says(), wanted.says());
+            Err(misplaced(data, why))
+        }
         Condition::Unseen(why) => Err(BackupError::Unseen {
             path: data.to_owned(),
             why,
         }),
     }
+}
+
+fn misplaced(path: &Path, why: String) -> BackupError {
+    let path = path.to_owned();
+    BackupError::Misplaced { path, why }
 }
 
 /// The file itself or a copy of it.
@@ -182,7 +236,8 @@ fn readable(data: &Path) -> Result<Readable, BackupError> {
     let is_listed = old
         .pragma_update(None, "cell_size_check", true)
         .and_then(|()| has_table(&old, "_migrations"));
-    let version = old.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0));
+    // Negative where a bit was changed: its own list of steps says more.
+    let version = old.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
     if is_listed.is_ok() && version.is_ok() {
         return Ok(Readable::Itself(old));
     }
@@ -196,7 +251,9 @@ fn steps_of(old: &Connection, data: &Path) -> Result<&'static [Migration], Backu
     let listed = old.query_row("SELECT max(version) FROM _migrations", [], |row| row.get(0));
     let version = match listed {
         Ok(listed) => Ok(listed),
-        Err(_) => old.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)),
+        Err(_) => old
+            .pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))
+            .map(|version| u32::try_from(version).unwrap_or(0)),
     };
     // A first page that is not one of SQLite's says nothing.
     let (found, known) = (version.unwrap_or(0), schema::newest());
@@ -216,6 +273,7 @@ struct Filled {
     tables: Vec<Kept>,
     meshes_made: u64,
     tasks: RepairedTasks,
+    unreadable: Vec<String>,
 }
 
 /// In one transaction, with the triggers away: a row that was `done` comes over as it is.
@@ -240,9 +298,17 @@ fn fill(
     } else {
         0
     };
+    mend::settle(&transaction, hints)?;
+    let unreadable = take_out_unreadable(&transaction, &mut kept)?;
     let tasks = tasks::fold(&transaction, &mut kept)?;
     let is_whole = kept.iter().all(Kept::is_whole);
     after::agree(&transaction, is_whole)?;
+    if kept
+        .iter()
+        .any(|kept| after::NAMED_ELSEWHERE.contains(&kept.table.as_str()) && !kept.is_whole())
+    {
+        after::name_again(&transaction)?;
+    }
     // What of it the brokers still hold comes back.
     if kept
         .iter()
@@ -259,5 +325,21 @@ fn fill(
         tables: kept,
         meshes_made,
         tasks,
+        unreadable,
     })
+}
+
+/// What the tables take and nobody can read is not carried on: the file that is kept has it, and what of it a log holds
+/// comes again.
+fn take_out_unreadable(new: &Connection, kept: &mut [Kept]) -> Result<Vec<String>, BackupError> {
+    let prepare = |error: StoreError| BackupError::Prepare(error.to_string());
+    let found = all_unreadable(new).map_err(prepare)?;
+    take_out(new, &found).map_err(prepare)?;
+    for row in &found {
+        if let Some(table) = kept.iter_mut().find(|kept| kept.table == row.table) {
+            table.rows = table.rows.saturating_sub(1);
+            table.refused += 1;
+        }
+    }
+    Ok(found.iter().map(ToString::to_string).collect())
 }

@@ -35,7 +35,7 @@ pub(super) enum Cell {
 
 /// Writes the pages that the log beside a file holds over those of its copy, up to its last commit.
 pub(super) fn take_log_in(copy: &mut File, log: &Path) -> io::Result<()> {
-    let mut log = match File::open(log) {
+    let mut log = match heddle_sqlite::open_plain(log) {
         Ok(log) => log,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error),
@@ -106,7 +106,7 @@ pub(super) struct Pages {
 
 impl Pages {
     pub(super) fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = heddle_sqlite::open_plain(path)?;
         let bytes = usize::try_from(file.metadata()?.len()).unwrap_or(0);
         Ok(Self {
             file,

@@ -27,7 +27,7 @@ pub(super) struct Relisted {
     _copy: Copy,
 }
 
-struct Copy(PathBuf);
+pub(super) struct Copy(pub(super) PathBuf);
 
 impl Drop for Copy {
     fn drop(&mut self) {
@@ -96,6 +96,17 @@ pub(super) fn relist(data: &Path, fresh: &Connection) -> Result<Relisted, Backup
 /// A copy of the file whose header says what the header of every whole file of ours says: where only the header is
 /// damaged, everything behind it is there.
 pub(super) fn under_a_plain_header(data: &Path) -> Result<Relisted, BackupError> {
+    let copy = plain_copy(data)?;
+    let connection = open_old(&copy.0)?;
+    connection.pragma_update(None, "cell_size_check", true)?;
+    Ok(Relisted {
+        connection,
+        _copy: copy,
+    })
+}
+
+/// The same as a file, gone when this is dropped. Its free pages are on no list any more.
+pub(super) fn plain_copy(data: &Path) -> Result<Copy, BackupError> {
     let copy = Copy(with_suffix(&draft_of(data), PLAIN));
     let path = copy.0.clone();
     let made = copy_log_in(data, &path).and_then(|(mut file, count)| {
@@ -105,12 +116,7 @@ pub(super) fn under_a_plain_header(data: &Path) -> Result<Relisted, BackupError>
         pages::write(&mut file, 1, &pages::plain_header(first, count))
     });
     made.map_err(BackupError::io("copied", &path))?;
-    let connection = open_old(&path)?;
-    connection.pragma_update(None, "cell_size_check", true)?;
-    Ok(Relisted {
-        connection,
-        _copy: copy,
-    })
+    Ok(copy)
 }
 
 /// Whole pages only, with what the log holds of them, under a first page that lists nothing.
@@ -126,7 +132,7 @@ fn copy_log_in(data: &Path, to: &Path) -> io::Result<(File, u32)> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     let mut copy = options.open(to)?;
-    io::copy(&mut File::open(data)?, &mut copy)?;
+    io::copy(&mut heddle_sqlite::open_plain(data)?, &mut copy)?;
     pages::take_log_in(&mut copy, &with_suffix(data, "-wal"))?;
     let page = PAGE_BYTES as u64;
     let count = copy.metadata()?.len().div_ceil(page).max(1);

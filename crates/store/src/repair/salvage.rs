@@ -1,11 +1,14 @@
-//! Reading what can be read of one table, from both sides of what cannot.
+//! Reading what can be read of one table, from both sides of what cannot, and in between.
+
+mod between;
 
 use std::cmp::Ordering;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, Row, Statement, params_from_iter};
 
-use super::Kept;
+use super::{Kept, mend};
+use crate::meaning::{IS_OWN, Meanings};
 
 /// Numbers that are tried one by one behind what cannot be read; then in leaps that double, back to where what was
 /// found begins.
@@ -25,13 +28,9 @@ pub(super) struct Table {
 
 /// Those that hold rows of their own: not SQLite's, not what is derived, not the list of versions.
 pub(super) fn tables(new: &Connection) -> rusqlite::Result<Vec<Table>> {
-    let mut statement = new.prepare(
-        "SELECT name, sql LIKE '%WITHOUT ROWID%' FROM sqlite_schema
-         WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL%' AND name <> '_migrations'
-             AND name NOT LIKE 'sqlite|_%' ESCAPE '|' AND name NOT LIKE 'inbox|_fts|_%' ESCAPE '|'
-             AND name NOT LIKE 'memory|_fts|_%' ESCAPE '|' AND name NOT LIKE 'vectors|_%' ESCAPE '|'
-         ORDER BY rowid",
-    )?;
+    let mut statement = new.prepare(&format!(
+        "SELECT name, sql LIKE '%WITHOUT ROWID%' FROM sqlite_schema WHERE {IS_OWN} ORDER BY rowid"
+    ))?;
     let names = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     names
         .map(|row| {
@@ -86,11 +85,13 @@ fn carry_counted(
     let insert = format!("INSERT OR REPLACE INTO {name:?} ({columns}) VALUES ({places})");
     let mut sink = Sink {
         write: new.prepare(&insert)?,
+        meanings: Meanings::of(name, &table.columns),
         kept: Kept {
             table: name.clone(),
             rows: 0,
             refused: 0,
             gaps: 0,
+            mended: Vec::new(),
         },
         looks: 0,
     };
@@ -104,23 +105,25 @@ fn carry_counted(
 
 struct Sink<'c> {
     write: Statement<'c>,
+    meanings: Meanings,
     kept: Kept,
     /// How often the damaged file was asked for a row.
     looks: u64,
 }
 
 impl Sink<'_> {
-    /// The cells behind the first `skip`. A row that the tables refuse is counted, not forced; one whose text is none is
-    /// refused as well.
+    /// The cells behind the first `skip`. A row that the tables refuse is counted, not forced; one of which a cell cannot
+    /// be read is mended or refused as well.
     fn take(&mut self, row: &Row<'_>, skip: usize) -> rusqlite::Result<()> {
-        let count = row.as_ref().column_count();
-        let cells: rusqlite::Result<Vec<Value>> = (skip..count).map(|at| row.get(at)).collect();
-        let Ok(cells) = cells else {
+        let Some((cells, mended)) = mend::cells(&self.meanings, row, skip) else {
             self.kept.refused += 1;
             return Ok(());
         };
         match self.write.execute(params_from_iter(cells)) {
-            Ok(_) => self.kept.rows += 1,
+            Ok(_) => {
+                self.kept.rows += 1;
+                self.kept.mended.extend(mended);
+            }
             Err(error) if is_refusal(&error) => self.kept.refused += 1,
             Err(error) => return Err(error),
         }
@@ -262,7 +265,8 @@ fn beginning(
     Ok(high)
 }
 
-/// Rows without numbers: from the first one on, and where that ends early, from the last one back.
+/// Rows without numbers: from the first one on, and where that ends early, from the last one back; then what stands
+/// between the two.
 fn from_both_ends(
     old: &Connection,
     table: &Table,
@@ -270,6 +274,7 @@ fn from_both_ends(
     sink: &mut Sink<'_>,
 ) -> rusqlite::Result<()> {
     let mut reached: Option<Vec<Value>> = None;
+    let (mut ends, mut have_met) = (Vec::new(), false);
     for (direction, onward) in [("ASC", Ordering::Less), ("DESC", Ordering::Greater)] {
         let key = |name: &String| format!("{name:?} {direction}");
         let order: Vec<String> = table.key.iter().map(key).collect();
@@ -300,15 +305,20 @@ fn from_both_ends(
                 break;
             }
             if direction == "DESC" && !reached.as_ref().is_none_or(is_new) {
+                have_met = true;
                 break;
             }
             sink.take(row, 0)?;
             last = Some(key);
         }
+        ends.extend(last.clone());
         reached = last;
     }
     sink.kept.gaps += 1;
-    Ok(())
+    match <[Vec<Value>; 2]>::try_from(ends) {
+        Ok([low, high]) if !have_met => between::between(old, table, columns, sink, (low, high)),
+        _ => Ok(()),
+    }
 }
 
 /// As SQLite sorts keys: by kind, then by what they hold. Our keys have no collation of their own.

@@ -1,6 +1,7 @@
 //! The vectors of each model, one by one: a text without its vector is not kept, and the other way round
 //! (LF-32).
 
+use heddle_core::vector::Embedding;
 use rusqlite::{Connection, OptionalExtension};
 
 use super::Kept;
@@ -37,6 +38,7 @@ fn one(old: &Connection, new: &Connection, model: &str) -> rusqlite::Result<Kept
         rows: 0,
         refused: 0,
         gaps: 0,
+        mended: Vec::new(),
     };
     let sql = old
         .query_row(
@@ -82,6 +84,10 @@ fn copy(old: &Connection, new: &Connection, table: &str, place: i64) -> bool {
         .prepare_cached(&read)
         .and_then(|mut read| read.query_row([place], |row| row.get::<_, Vec<u8>>(0)));
     let Ok(cell) = cell else { return false };
+    // The table takes any bits; numbers that are none would stop whoever searches it.
+    if Embedding::from_bytes(&cell).is_err() {
+        return false;
+    }
     let written = new
         .prepare_cached(&write)
         .and_then(|mut write| write.execute((place, cell)));

@@ -5,6 +5,7 @@ use heddle_core::ids::MeshId;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::error::StoreError;
+use crate::outbox::NEVER;
 use crate::store::Store;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl Store {
         .await
     }
 
-    /// Own ops that were refused and wait, oldest first: id, refusals, last error.
+    /// Own ops that were refused, or cannot be read, and wait, oldest first: id, refusals, last error.
     pub async fn refused_ops(
         &self,
         mesh: MeshId,
@@ -126,12 +127,17 @@ impl Store {
         self.read(move |connection| {
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(
-                "SELECT o.client_message_id, o.attempts, coalesce(o.last_error, '')
+                "SELECT CAST(o.client_message_id AS BLOB), o.attempts,
+                    CAST(coalesce(o.last_error, 'its row cannot be read') AS BLOB)
                  FROM op_outbox q JOIN outbox o ON o.arrival = q.arrival
-                 WHERE q.mesh_id = ?1 AND o.attempts > 0 ORDER BY q.arrival LIMIT ?2",
+                 WHERE q.mesh_id = ?1 AND (o.attempts > 0 OR q.due_mono_ms = ?3)
+                 ORDER BY q.arrival LIMIT ?2",
             )?;
-            let rows = statement.query_map(params![mesh.0.to_bytes(), limit], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+            // Whatever became of the bytes, the row is named.
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let bounds = params![mesh.0.to_bytes(), limit, NEVER];
+            let rows = statement.query_map(bounds, |row| {
+                Ok((text(row.get(0)?), row.get(1)?, text(row.get(2)?)))
             })?;
             Ok(rows.collect::<rusqlite::Result<_>>()?)
         })

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
+use crate::outbox::NEVER;
 use crate::store::Store;
 
 /// What a mesh is to this home (DESIGN §5).
@@ -59,6 +60,8 @@ pub struct SyncHead {
 pub struct SyncFigures {
     /// Ops that the broker has not confirmed.
     pub out_waiting: u64,
+    /// Among the first of them, those that it refused or that cannot be read: they wait for another try, or for a person.
+    pub out_refused: u64,
     pub in_waiting: u64,
     /// What they are about is not here yet.
     pub in_parked: u64,
@@ -72,6 +75,14 @@ pub(crate) const HEAD: &str = "
     FROM mesh WHERE mesh_id = ?1";
 
 pub(crate) const WAITING_OUT: &str = "SELECT count(*) FROM op_outbox WHERE mesh_id = ?1";
+
+/// Ops that one look for refused ones goes through. They are the oldest: those behind them wait for their turn only.
+const REFUSED_LOOK_MAX: i64 = 10_000;
+
+pub(crate) const REFUSED_OUT: &str = "
+    SELECT o.attempts > 0 OR q.due_mono_ms = ?3
+    FROM op_outbox AS q JOIN outbox AS o ON o.arrival = q.arrival
+    WHERE q.mesh_id = ?1 ORDER BY q.arrival LIMIT ?2";
 
 const OPEN_COUNTS: &str = "
     SELECT state, count(*) FROM op_inbox WHERE mesh_id = ?1 AND state <> 'applied' GROUP BY state";
@@ -174,8 +185,17 @@ fn figures(connection: &Connection, mesh: MeshId) -> Result<SyncFigures, StoreEr
     let waiting: i64 = connection
         .prepare_cached(WAITING_OUT)?
         .query_row([mesh.0.to_bytes()], |row| row.get(0))?;
+    let mut refused = 0;
+    if waiting > 0 {
+        let mut statement = connection.prepare_cached(REFUSED_OUT)?;
+        let mut rows = statement.query(params![mesh.0.to_bytes(), REFUSED_LOOK_MAX, NEVER])?;
+        while let Some(row) = rows.next()? {
+            refused += u64::from(row.get::<_, bool>(0)?);
+        }
+    }
     let mut found = SyncFigures {
         out_waiting: u64::try_from(waiting).unwrap_or(0),
+        out_refused: refused,
         ..SyncFigures::default()
     };
     let mut statement = connection.prepare_cached(OPEN_COUNTS)?;

@@ -2,6 +2,7 @@
 //! of its own; both are read and written here, one verb a file. Decisions are `core::sync`'s.
 
 mod apply;
+mod came_again;
 mod doctor;
 mod head;
 mod incoming;
@@ -14,7 +15,7 @@ mod replay;
 pub(crate) use {
     apply::{APPLIED, OPEN, REFUSED_FOR_GOOD, SET_ASIDE},
     doctor::{ABORT_OP, RELEASE, UNQUEUE},
-    head::{HEAD, WAITING_OUT},
+    head::{HEAD, REFUSED_OUT, WAITING_OUT},
     incoming::{INSERT as INSERT_INCOMING, KNOWN_BY_ID, MOVED as MOVED_INCOMING},
     kept::{BYTES_OF, EPOCHS_READ, LET_BE, PLACES_OF},
     outgoing::{CONFIRM_DONE, CONFIRM_INFLIGHT, DUE_OPS, PUT_OFF, REFUSED, UNQUEUE_OP, UPLOAD_OPS},

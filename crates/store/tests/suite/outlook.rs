@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use heddle_store::{Condition, Look, outlook};
+use heddle_store::{Condition, Heals, Look, outlook};
 
 use crate::park::{open_or_park, worn};
 
@@ -39,8 +39,8 @@ async fn lf_39_the_outlook_is_what_an_opening_does_whatever_byte_was_flipped() {
             Err(_) => Opened::Refused,
         };
         let expected = match (&said.condition, said.heals) {
-            (_, true) => Opened::Parked,
-            (Condition::New | Condition::Fit, false) => Opened::AsItIs,
+            (_, Some(Heals::Inbox | Heals::Everything)) => Opened::Parked,
+            (Condition::New | Condition::Fit, None) => Opened::AsItIs,
             _ => Opened::Refused,
         };
         assert_eq!(opened, expected, "byte {at} ^ {mask:#x}: {said:?}");

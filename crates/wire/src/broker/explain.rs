@@ -31,6 +31,9 @@ pub struct Explained {
     /// Present for a message to a queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueState>,
+    /// The body that lies at the broker is not the one that was accepted: a disk has changed it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
 }
 
 /// What the limiter said when the message was let in.

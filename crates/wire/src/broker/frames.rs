@@ -5,7 +5,7 @@ use heddle_core::ids::{
     BrokerId, BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, OpId, Party,
 };
 use heddle_core::membership::{PublicKey, Signature};
-use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
+use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -362,6 +362,9 @@ pub enum ReplyResult {
         ends: Vec<HistoryId>,
     },
     Members {
+        /// What the broker calls the mesh; absent at one that does not tell.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        mesh: Option<MeshName>,
         members: Vec<MemberEntry>,
     },
     /// What the peer of a `change_grant` has now.

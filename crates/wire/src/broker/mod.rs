@@ -42,7 +42,7 @@ pub use upload::{
     EnvelopeBytes, SnapshotAnswer, SnapshotBeginBody, SnapshotChunkBody, SnapshotCommitBody,
     UploadItem,
 };
-pub use verdict::Verdict;
+pub use verdict::{CONFLICT_FINGERPRINT, Verdict};
 
 /// The version of these frames.
 pub const BROKER_PROTOCOL: u32 = 1;

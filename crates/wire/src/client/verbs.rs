@@ -17,8 +17,8 @@ use crate::ipc::{
     SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems, ShownAnswer, ShownBody,
     StatePage, StateSetBody, StateView, StatusView, Story, TakeBackAnswer, TakeBackBody,
     TaskAnswer, TaskCancelBody, TaskClaimBody, TaskCreateBody, TaskPage, TaskSettleBody, TaskStory,
-    TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage, VectorSearchBody,
-    VectorStoreBody, Version, WarningsView,
+    ThreadPage, TopicAnswer, TopicBody, TopicList, VectorDeleteBody, VectorHits, VectorPage,
+    VectorSearchBody, VectorStoreBody, Version, WarningsView,
 };
 
 /// Reading every file of a home, or writing a copy of it, may take this long.
@@ -54,6 +54,11 @@ impl Client {
 
     pub fn search(&self, query: &[(&str, &str)]) -> Result<SearchPage, ClientError> {
         self.get("/v1/inbox/search", query)
+    }
+
+    /// A reply thread, by the id of any of its messages.
+    pub fn thread(&self, query: &[(&str, &str)]) -> Result<ThreadPage, ClientError> {
+        self.get("/v1/inbox/thread", query)
     }
 
     /// These items were put before their agent.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::WarningView;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentBody {
@@ -46,4 +48,7 @@ pub struct PeerList {
     pub stale: bool,
     /// When the broker last said so.
     pub as_of: Option<String>,
+    /// What the agent that asks has lost since its last call (`warnings` of DESIGN §13.6).
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
 }

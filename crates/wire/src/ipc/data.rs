@@ -97,6 +97,9 @@ pub struct RecallPage {
     pub more: bool,
     #[serde(default)]
     pub warnings: Vec<WarningView>,
+    /// Rows that cannot be read and are therefore not among them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -118,4 +121,7 @@ pub struct StatePage {
     pub cursor: Option<String>,
     #[serde(default)]
     pub warnings: Vec<WarningView>,
+    /// Rows that cannot be read and are therefore not among them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }

@@ -30,6 +30,10 @@ pub struct EffectRequestAnswer {
     pub replay_key: String,
     pub duplicate: bool,
     pub expires_at: String,
+    /// Who may approve it, as the policy says now: mailboxes of this home, `@member` or `@member/mailbox` elsewhere.
+    /// Empty where only the broker knows, and where nobody is waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<String>,
 }
 
 /// Approve, or turn down.
@@ -228,9 +232,24 @@ pub struct EffectAttempt {
     pub attempt_id: String,
     pub by: String,
     pub at: String,
-    /// `S1` (left nothing behind), `S2` (registered it) or `S4` (somebody else was faster); `S0` where it was refused.
+    /// `S1` (left nothing behind: refused, where there is a code), `S2` (registered it) or `S4` (somebody else was
+    /// faster).
     pub state: String,
     /// Of a refusal.
+    pub code: String,
+}
+
+/// Those who came when it was registered and were answered with what stands. A retry writes nothing: they are counted
+/// by the process that decides, since it has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectRetries {
+    pub count: u64,
+    /// Of the first one that was counted.
+    pub since: String,
+    /// Of the last one, as are the fields behind it.
+    pub at: String,
+    pub by: String,
+    pub attempt_id: String,
     pub code: String,
 }
 
@@ -308,9 +327,18 @@ pub struct EffectView {
     pub verify_detail: Option<String>,
     pub compensation: Option<Value>,
     pub steps: Vec<EffectStep>,
-    /// Those who tried to register it, newest first; of the status only.
+    /// Those who tried to register or to begin it, newest first; of the status and the story.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<EffectAttempt>,
+    /// Those who came again; of the status and the story.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<EffectRetries>,
+    /// Who may approve it, as the policy says now; as with the answer to a request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approvers: Vec<String>,
+    /// Why nothing would begin now, whatever was approved before: what the policy says since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
     /// What the authority said to a request that waited here for it, where that was a refusal.
     #[serde(default)]
     pub waited: Option<String>,
@@ -379,4 +407,10 @@ pub struct EffectCriterion {
 pub struct EffectSurface {
     pub fit: bool,
     pub criteria: Vec<EffectCriterion>,
+    /// Effects whose rows were changed after they were written, each in a sentence.
+    #[serde(default)]
+    pub changed: Vec<String>,
+    /// Rows of before there were digests: nobody can say whether they are as they were written.
+    #[serde(default)]
+    pub without_digest: u64,
 }

@@ -45,6 +45,10 @@ impl Level {
     }
 }
 
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "what does not hold is left out of the answer, each by its own name"
+)]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExplainView {
     pub id: String,
@@ -84,6 +88,10 @@ pub struct ExplainView {
     /// Of an op: what it is about, and what became of it in the data of this home.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<DataStoryView>>,
+    /// True where the broker's body of it is not the one that was accepted, or the recipient's is not: it is held back, and
+    /// whoever does not have it yet never gets it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
     /// With `wait=LEVEL`: whether it was reached in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<bool>,
@@ -192,7 +200,7 @@ pub struct QueueStateView {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LimiterView {
     /// `counted`: let in, for one of the budget. `free`: let in, and the id had been counted in this window
-    /// already. `refused`: not let in so far.
+    /// already. `refused`: not let in so far. `waiting`: not sent yet, because the budget of the mesh is used up.
     #[serde(default)]
     pub decision: String,
     /// In which it was let in; null while it is not.
@@ -207,6 +215,9 @@ pub struct LimiterView {
     /// The limiter's own words, of the last refusal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
+    /// While the mesh waits for its next rate window: when that is, about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
 }
 
 impl LimiterView {
@@ -234,7 +245,27 @@ impl LimiterView {
             refused: u64::try_from(refusals.len()).unwrap_or(u64::MAX),
             last_refused_at: last.map(|attempt| attempt.at.clone()),
             detail: last.map(|attempt| attempt.detail.clone()),
+            until: None,
         })
+    }
+
+    /// Of a message that is not let in so far, while its mesh waits until then: the pause is its reason, whether it
+    /// was tried or not.
+    pub fn paused(noted: Option<Self>, why: String, until: String) -> Self {
+        let before = noted.unwrap_or(Self {
+            decision: "waiting".to_owned(),
+            window: None,
+            counted: false,
+            refused: 0,
+            last_refused_at: None,
+            detail: None,
+            until: None,
+        });
+        Self {
+            detail: before.detail.or(Some(why)),
+            until: Some(until),
+            ..before
+        }
     }
 }
 
@@ -244,6 +275,9 @@ pub struct DeliveryView {
     pub delivered_at: Option<String>,
     pub shown_at: Option<String>,
     pub acked_at: Option<String>,
+    /// What came, or would come, is not what was sent: it is marked as damaged there, and shown to nobody.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub damaged: bool,
 }
 
 impl QueueStateView {
@@ -358,6 +392,19 @@ impl ExplainView {
     /// The same, and a person has let it be.
     pub fn is_dropped(&self) -> bool {
         self.broker.is_none() && self.lost.as_ref().is_some_and(LostView::is_dropped)
+    }
+
+    /// What to say of a message that a disk has changed, and what helps: it gets no further by itself.
+    pub fn held_back(&self) -> Option<(&'static str, String)> {
+        self.damaged.then(|| {
+            let says = "it is held back: its bytes are not what was sent any more, a disk has changed them";
+            let next = format!(
+                "Send it anew under another id. `heddle broker orphan-check` names it where the broker lies; a backup of \
+                 the broker may have it whole (`heddle explain {}` looks again)",
+                self.id
+            );
+            (says, next)
+        })
     }
 
     /// Whether it can still get further by itself.

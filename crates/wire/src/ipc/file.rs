@@ -88,6 +88,9 @@ pub struct FilePage {
     /// In order of owners and paths, without their bytes.
     pub items: Vec<FileView>,
     pub cursor: Option<String>,
+    /// What the agent that asks has lost since its last call (`warnings` of DESIGN §13.6).
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
 }
 
 /// Body of `file/sweep`.

@@ -84,6 +84,35 @@ pub struct KnownAnswer {
     pub instead: Option<String>,
 }
 
+/// A message of a thread: one that came, or one that the agent sent itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadItem {
+    /// Of one that was sent: `id` is its row's, `received_at` when it was accepted here, and the broker's names are
+    /// empty until it is committed. Its text is empty where the payload was given back.
+    pub message: InboxItem,
+    /// True for one that the agent sent.
+    pub sent: bool,
+    /// Where that one went.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// The state of its row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+}
+
+/// Oldest first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadPage {
+    /// As it was asked for.
+    pub id: String,
+    pub items: Vec<ThreadItem>,
+    /// True where older messages of the thread were left off, or not looked for.
+    pub more: bool,
+    pub stale: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<String>,
+}
+
 /// Newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SearchPage {

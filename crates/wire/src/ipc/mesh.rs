@@ -68,6 +68,9 @@ pub struct MeshPublishView {
     pub out_waiting: u64,
     /// Everything of before is at the broker.
     pub done: bool,
+    /// Rows that cannot be read, by name: they stay in this home, and are not at the broker. Told once everything else is.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,6 +144,9 @@ pub struct MeshInfo {
     pub member_id: String,
     /// `embedded`, or the broker's URL.
     pub broker: String,
+    /// What the broker calls the mesh; absent while it is out of reach, and at one that does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_at_broker: Option<String>,
     pub connected: bool,
     /// Where others reach the broker; absent where they cannot.
     pub url: Option<String>,

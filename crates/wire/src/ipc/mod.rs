@@ -8,6 +8,7 @@ mod file;
 mod grant;
 mod inbox;
 mod mesh;
+mod message_story;
 mod outbox;
 mod plain;
 mod queue;
@@ -29,8 +30,8 @@ pub use effect::{
     EffectApproveAnswer, EffectApproveBody, EffectAttempt, EffectBody, EffectCompensateBody,
     EffectCriterion, EffectDecision, EffectEndBody, EffectEvent, EffectList, EffectLog,
     EffectLogLine, EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectResolveBody,
-    EffectStartBody, EffectStep, EffectStory, EffectSurface, EffectVerifyBody, EffectVerifyPlan,
-    EffectView,
+    EffectRetries, EffectStartBody, EffectStep, EffectStory, EffectSurface, EffectVerifyBody,
+    EffectVerifyPlan, EffectView,
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, LostView, QueueStateView,
@@ -43,13 +44,14 @@ pub use file::{
 pub use grant::{PeerGrantBody, PeerGrantList, PeerGrantView};
 pub use inbox::{
     AckAnswer, AckBody, EVENT_GAP, EVENT_MESSAGE, InboxItem, InboxPage, KnownAnswer, SearchPage,
-    SeenAnswer, SeenBody, ShownAnswer, ShownBody,
+    SeenAnswer, SeenBody, ShownAnswer, ShownBody, ThreadItem, ThreadPage,
 };
 pub use mesh::{
     MeshBlockBody, MeshCreateAnswer, MeshCreateBody, MeshGrantBody, MeshInfo, MeshInviteAnswer,
     MeshInviteBody, MeshJoinAnswer, MeshJoinBody, MeshList, MeshMember, MeshPublishBody,
     MeshPublishView, MeshRevokeAnswer, MeshRevokeBody, MeshStandingAnswer, MeshView,
 };
+pub use message_story::{InboxCopyView, LayerView, LayersView, MessageStory};
 pub use outbox::{
     AttemptView, EVENT_OUTBOX_PRESSURE_EASED, EVENT_OUTBOX_PRESSURE_HIGH, OutboxPage, OutboxRow,
     PressureEvent, PruneAnswer, PruneBody, RequeueAnswer, RequeueBody,

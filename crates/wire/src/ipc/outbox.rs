@@ -30,6 +30,9 @@ pub struct OutboxRow {
     /// asked before the row died of age.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<String>,
+    /// What of the row cannot be read any more; then its other fields may be stand-ins. Absent for a row that is whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged: Option<String>,
     /// The first 16 digits of the fingerprint that the broker compares; only where one row was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire_fingerprint_prefix: Option<String>,

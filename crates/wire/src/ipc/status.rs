@@ -106,6 +106,9 @@ pub struct StatusView {
     /// How long the start took, from the process's first step to its open doors; 400 should do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cold_start_ms: Option<u64>,
+    /// True where the doctor has found something in the files that nobody has seen mended since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub needs_doctor: bool,
     /// `ok`, `degraded` or `down`.
     #[serde(default)]
     pub verdict: String,
@@ -149,7 +152,9 @@ impl StatusView {
         let table = [
             // What does not mend itself has its own sentences.
             (
-                !self.unserved.is_empty() || self.meshes.iter().any(needs_a_person),
+                self.needs_doctor
+                    || !self.unserved.is_empty()
+                    || self.meshes.iter().any(needs_a_person),
                 Verdict::Degraded,
                 "heddle doctor",
             ),

@@ -4,13 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::effect::EffectStory;
 use super::explain::ExplainView;
+use super::message_story::MessageStory;
 use super::outbox::OutboxRow;
 
-/// What an id stands for: something that was sent, something of the data, or an effect.
+/// What an id stands for: something that was sent, something that came or that only the broker still knows, something
+/// of the data, or an effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Story {
     Sent(Box<ExplainView>),
+    Message(Box<MessageStory>),
     Data(Box<DataStoryView>),
     Effect(Box<EffectStory>),
 }

@@ -17,6 +17,9 @@ pub struct SyncView {
     pub log: String,
     /// Own ops that the broker has not confirmed.
     pub out_waiting: u64,
+    /// Of them, those that it refused: each is tried again by itself; after ten refusals the sync pauses.
+    #[serde(default)]
+    pub out_refused: u64,
     /// Ops from elsewhere that are not applied yet.
     pub in_waiting: u64,
     pub in_parked: u64,
@@ -86,6 +89,9 @@ pub struct OpBody {
     pub id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
+    /// Who sent it, where several agents of this home used the id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
 }
 
 /// The body of `POST /v1/doctor/resume-sync`.
@@ -113,6 +119,9 @@ pub struct DumpView {
     pub lines: Vec<String>,
     /// Where the next page begins; absent at the end.
     pub cursor: Option<String>,
+    /// Rows that cannot be read and are therefore not among them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// `GET /v1/mesh/kept`: what others made, this home has, and the log has lost.

@@ -82,6 +82,9 @@ pub struct TaskView {
     /// Open, and nothing unfinished blocks it.
     pub ready: bool,
     pub blocked_by: Vec<String>,
+    /// How many of those are not finished, or not here yet.
+    #[serde(default)]
+    pub waits_for: u64,
     /// `@member/agent`.
     pub created_by: String,
     pub created_at: String,
@@ -131,7 +134,18 @@ pub struct TaskAnswer {
 
 impl TaskAnswer {
     /// The answer to a claim that is said again tells what was; this is what is, where the claim did not last.
+    ///
+    /// It is shown instead of the answer, so it tells what the answer had to tell beside itself.
     pub fn lost_claim(&self) -> Option<Problem> {
+        let lost = self.ended_claim()?;
+        if self.warnings.is_empty() {
+            return Some(lost);
+        }
+        let told = serde_json::to_value(&self.warnings).unwrap_or_default();
+        Some(lost.with("warnings", told))
+    }
+
+    fn ended_claim(&self) -> Option<Problem> {
         let fence = self.fence.filter(|_| self.duplicate)?;
         let task = &self.task;
         let claim = task.claim.as_ref();
@@ -150,7 +164,11 @@ impl TaskAnswer {
                 task.status
             );
             let problem = with_task(Problem::new(ErrorCode::TaskFinished, detail));
-            return Some(problem.with("finished_by", by.clone()));
+            let next = format!(
+                "There is nothing left to do; `heddle task show {}` says who finished it.",
+                task.id
+            );
+            return Some(problem.with("finished_by", by.clone()).next(next));
         }
         let Some(claim) = claim else {
             let detail =
@@ -181,6 +199,9 @@ pub struct TaskPage {
     pub cursor: Option<String>,
     #[serde(default)]
     pub warnings: Vec<WarningView>,
+    /// Tasks that cannot be read, and that the page is without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 /// One line of a task's record.
@@ -214,9 +235,9 @@ pub struct WarningsView {
 }
 
 /// What the agent lost since its last call. Told once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarningView {
-    /// `task_claim_superseded`, `task_finished_elsewhere`, `task_lease_expired` or `task_cancelled`.
+    /// `task_claim_superseded`, `task_completion_superseded`, `task_finished_elsewhere`, `task_lease_expired` or `task_cancelled`.
     #[serde(rename = "type")]
     pub kind: String,
     pub task_id: String,
@@ -233,7 +254,7 @@ pub struct WarningView {
     pub next: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarningSide {
     pub peer: String,
     pub lamport: u64,

@@ -20,6 +20,10 @@ pub struct BackupView {
     pub blob_bytes: u64,
     /// Blobs that rows name and that could not be read.
     pub blobs_missing: u64,
+    /// Rows that are in the copy as they are in the store, and that nobody can read; one sentence for each kind, with
+    /// how many. Empty: all of it can be read.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
     /// What else of the home is in the folder beside the file: its name and `.home`. It holds keys.
     #[serde(default)]
     pub with: Vec<String>,
@@ -78,6 +82,15 @@ pub struct RepairView {
     /// Titles of tasks that wait for one that is lost.
     #[serde(default)]
     pub tasks_stuck: Vec<String>,
+    /// Where the damaged broker.db lies, if that was mended: only its header or the list of its free pages was wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_damaged: Option<String>,
+    /// Rows that came over with another cell in the place of one that could not be read, by name.
+    #[serde(default)]
+    pub mended: Vec<String>,
+    /// Rows that came over and cannot be read, by name: only the damaged file has them.
+    #[serde(default)]
+    pub unreadable: Vec<String>,
     pub tables: Vec<KeptTable>,
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::StampView;
+use super::{StampView, WarningView};
 
 /// Body of `vector/store`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub struct ReEmbedBody {
     pub mesh: Option<String>,
 }
 
-/// What one step did. Without a cursor it was the last one.
+/// What one step did, and how this home's vectors stand behind it. Without a cursor it was the last one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReEmbedAnswer {
     /// `provider:model:version:dim:quantization` of the target.
@@ -85,10 +85,19 @@ pub struct ReEmbedAnswer {
     pub moved: u64,
     /// Without a text to embed, or changed meanwhile; they stay as they are.
     pub skipped: u64,
+    /// Of those, the ones without a text: another run does not move them either.
+    #[serde(default)]
+    pub without_text: u64,
+    /// This home's vectors that are under the target by now, whoever moved them there and when.
+    #[serde(default)]
+    pub there: u64,
     /// This home's vectors that are still under other models.
     pub left: u64,
     /// Vectors of other members under other models: theirs to move.
     pub others: u64,
+    /// Rows that cannot be read and stay where they are, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
     pub cursor: Option<String>,
 }
 
@@ -114,6 +123,12 @@ pub struct VectorHits {
     pub items: Vec<VectorView>,
     /// The model that was searched.
     pub model: String,
+    /// What the agent that asks has lost since its last call (`warnings` of DESIGN §13.6).
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
+    /// Rows that cannot be read and are therefore not among them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -121,4 +136,10 @@ pub struct VectorPage {
     /// In order of keys.
     pub items: Vec<VectorView>,
     pub cursor: Option<String>,
+    /// What the agent that asks has lost since its last call (`warnings` of DESIGN §13.6).
+    #[serde(default)]
+    pub warnings: Vec<WarningView>,
+    /// Rows that cannot be read and are therefore not among them, by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
 }

@@ -100,6 +100,7 @@ async fn br_02_a_message_has_all_five_effects_and_the_bytes_that_were_sent<S: Te
     let Verdict::Created {
         broker_message_id,
         history_id,
+        ..
     } = decided.verdicts[0]
     else {
         panic!("created above");

@@ -49,6 +49,7 @@ async fn br_07_racing_requests_with_one_id_create_one_message_and_agree_on_it<S:
             Verdict::Created {
                 broker_message_id,
                 history_id,
+                ..
             } => {
                 created += 1;
                 ids.insert((broker_message_id, history_id));
@@ -86,6 +87,7 @@ async fn br_08_racing_requests_that_differ_have_one_winner_and_leave_nothing_els
         .filter_map(|verdict| match verdict {
             Verdict::Conflict {
                 broker_fingerprint_prefix,
+                ..
             } => Some(broker_fingerprint_prefix.as_str()),
             _ => None,
         })

@@ -72,8 +72,7 @@ impl Log for MemoryStorage {
 
     async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
         self.on(mesh, |tables| {
-            tables.epoch += 1;
-            tables.next_seq = 1;
+            tables.begin_epoch(tables.epoch + 1);
             Ok(tables.epoch)
         })
     }

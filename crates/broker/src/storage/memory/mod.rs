@@ -107,6 +107,10 @@ impl Storage for MemoryStorage {
         }
     }
 
+    async fn mesh_name(&self, mesh: MeshId) -> Result<MeshName, StorageError> {
+        self.on(mesh, |tables| Ok(tables.name.clone()))
+    }
+
     async fn ensure_member(
         &self,
         mesh: MeshId,
@@ -205,8 +209,7 @@ impl Storage for MemoryStorage {
             if reached >= seen {
                 return Ok(false);
             }
-            tables.epoch = tables.epoch.max(seen.epoch) + 1;
-            tables.next_seq = 1;
+            tables.begin_epoch(tables.epoch.max(seen.epoch) + 1);
             Ok(true)
         })
     }

@@ -76,6 +76,15 @@ impl Queue {
 }
 
 impl Tables {
+    /// Places begin anew, and leases of before are over.
+    pub(super) fn begin_epoch(&mut self, epoch: u64) {
+        (self.epoch, self.next_seq) = (epoch, 1);
+        let queues = self.queues.values_mut();
+        for work in queues.flat_map(|queue| queue.items.values_mut()) {
+            work.leased_until = None;
+        }
+    }
+
     pub(super) fn create_queue(&mut self, queue: &QueueName) -> bool {
         let is_new = !self.queues.contains_key(queue);
         self.queues.entry(queue.clone()).or_default();
@@ -99,7 +108,7 @@ impl Tables {
             let Some(work) = queue.items.get_mut(&delivery.history_id) else {
                 continue;
             };
-            queue.fence += 1;
+            queue.fence = queue.fence.max(taker.floor) + 1;
             work.fence = queue.fence;
             work.delivery_count += 1;
             work.holder = Some(taker.agent.clone());
@@ -200,6 +209,30 @@ impl Queues for MemoryStorage {
             Ok(items
                 .map(|leased| tables.settle_one(queue, agent, leased, what, at))
                 .collect())
+        })
+    }
+
+    async fn queue_hold_back(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        items: Vec<Leased>,
+    ) -> Result<(), StorageError> {
+        self.on(mesh, |tables| {
+            let Some(queue) = tables.queues.get_mut(queue) else {
+                return Ok(());
+            };
+            for leased in items {
+                let work = queue.items.get_mut(&leased.history_id);
+                let is_it = |work: &&mut Work| {
+                    work.fence == leased.fence && work.acked_at.is_none() && work.holder.is_some()
+                };
+                if let Some(work) = work.filter(is_it) {
+                    (work.holder, work.taken_at) = (None, None);
+                    work.delivery_count -= 1;
+                }
+            }
+            Ok(())
         })
     }
 

@@ -9,6 +9,7 @@ use super::super::rows::{HistoryRow, PageLimit};
 use super::PostgresStorage;
 use super::columns::{Columns, integer, mesh_key, rows};
 use super::error::JobError;
+use super::queues;
 use super::roster::require_mesh;
 use super::sql::{query, query_opt};
 
@@ -169,6 +170,7 @@ impl Log for PostgresStorage {
             Box::pin(async move {
                 let row = query_opt(tx, BUMP, &[&mesh_key(*mesh)]).await?;
                 let row = row.ok_or(StorageError::UnknownMesh(*mesh))?;
+                queues::end_leases(tx, *mesh).await?;
                 Columns::of(&row).number()
             })
         })

@@ -260,6 +260,11 @@ impl Storage for PostgresStorage {
         ensured.await.map_err(lost)?
     }
 
+    async fn mesh_name(&self, mesh: MeshId) -> Result<MeshName, StorageError> {
+        let client = self.reader().await?;
+        Ok(roster::mesh_name(&client, mesh).await?)
+    }
+
     async fn ensure_member(
         &self,
         mesh: MeshId,

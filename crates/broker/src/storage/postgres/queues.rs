@@ -70,6 +70,21 @@ FROM (SELECT w.place, k.leased_until, k.acked_at
     OFFSET 0) AS found
 WHERE i.ctid = found.place";
 
+pub(super) const HOLD_BACK: &str = "
+UPDATE queue_item i SET holder_member = NULL, holder_agent = NULL, taken_at = NULL,
+    delivery_count = i.delivery_count - 1
+FROM (SELECT w.place FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) AS k (epoch, seq, fence)
+    CROSS JOIN LATERAL (SELECT o.ctid AS place FROM queue_item o
+        WHERE o.mesh_id = $1 AND o.queue = $2 AND o.epoch = k.epoch AND o.seq = k.seq AND o.fence = k.fence
+          AND o.acked_at IS NULL AND o.holder_member IS NOT NULL OFFSET 0) AS w
+    OFFSET 0) AS found
+WHERE i.ctid = found.place";
+
+// As a release, of every running lease: nobody who holds one settles anything with it.
+const END_LEASES: &str = "
+UPDATE queue_item SET leased_until = NULL
+WHERE mesh_id = $1 AND acked_at IS NULL AND leased_until IS NOT NULL";
+
 // The open items of each queue.
 const COUNTS: &str = "
 SELECT q.queue,
@@ -88,6 +103,14 @@ fn read_item(columns: &mut Columns<'_>) -> Result<Item, JobError> {
         taken_at: columns.maybe_wall()?,
         acked_at: columns.maybe_wall()?,
     })
+}
+
+/// What a new epoch does with the leases of the one before.
+pub(super) async fn end_leases(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+) -> Result<u64, JobError> {
+    execute(transaction, END_LEASES, &[&mesh_key(mesh)]).await
 }
 
 pub(super) async fn items<C: GenericClient>(
@@ -123,7 +146,7 @@ async fn take(
     let Some(row) = query_opt(transaction, FENCE, &[&key, &queue]).await? else {
         return Ok(Vec::new());
     };
-    let mut fence = Columns::of(&row).number()?;
+    let mut fence = taker.floor.max(Columns::of(&row).number()?);
     let mut taken = available(transaction, &key, queue, taker, limit).await?;
     if taken.is_empty() {
         return Ok(taken);
@@ -229,6 +252,28 @@ async fn carry_out(transaction: &Transaction<'_>, wish: &Wish) -> Result<Vec<Set
     Ok(verdicts)
 }
 
+async fn hold_back(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    queue: &QueueName,
+    items: &[Leased],
+) -> Result<(), JobError> {
+    let (mut epochs, mut seqs, mut fences) = (Vec::new(), Vec::new(), Vec::new());
+    for leased in items {
+        epochs.push(integer(leased.history_id.epoch));
+        seqs.push(integer(leased.history_id.seq));
+        fences.push(integer(leased.fence));
+    }
+    let (key, queue) = (mesh_key(mesh), queue.as_str());
+    execute(
+        transaction,
+        HOLD_BACK,
+        &[&key, &queue, &epochs, &seqs, &fences],
+    )
+    .await?;
+    Ok(())
+}
+
 fn apply(item: &mut Item, wish: &Wish) {
     match wish.what {
         Settle::Ack => {
@@ -287,6 +332,19 @@ impl Queues for PostgresStorage {
             })
             .collect();
         Ok(counts?)
+    }
+
+    async fn queue_hold_back(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        items: Vec<Leased>,
+    ) -> Result<(), StorageError> {
+        let input = (mesh, queue.clone(), items);
+        self.write(mesh, input, |tx, (mesh, queue, items)| {
+            Box::pin(hold_back(tx, *mesh, queue, items))
+        })
+        .await
     }
 
     async fn create_queue(&self, mesh: MeshId, queue: &QueueName) -> Result<bool, StorageError> {

@@ -10,12 +10,15 @@ use super::super::mesh_names;
 use super::super::rows::{Roster, RosterTopic};
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
-use super::sql::{change, execute, exists, query};
+use super::queues;
+use super::sql::{change, execute, exists, query, query_opt};
 
 const MESH: &str = "SELECT 1 FROM mesh WHERE mesh_id = $1";
 
 /// Names are chosen one after the other, across all brokers.
 const NAMES_LOCK: &str = "SELECT pg_advisory_xact_lock(7264517012875)";
+
+const MESH_NAME: &str = "SELECT name FROM mesh WHERE mesh_id = $1";
 
 const MESH_NAMES: &str = "SELECT mesh_id = $1, name FROM mesh";
 
@@ -98,13 +101,27 @@ pub(super) async fn ensure_mesh(
     change(transaction, ENSURE_MESH, &[&key, &name.as_str()]).await
 }
 
+pub(super) async fn mesh_name<C: GenericClient>(
+    client: &C,
+    mesh: MeshId,
+) -> Result<MeshName, JobError> {
+    match query_opt(client, MESH_NAME, &[&mesh_key(mesh)]).await? {
+        None => Err(StorageError::UnknownMesh(mesh).into()),
+        Some(row) => Columns::of(&row).mesh_name(),
+    }
+}
+
 pub(super) async fn raise_epoch_beyond(
     transaction: &Transaction<'_>,
     mesh: MeshId,
     seen: HistoryId,
 ) -> Result<bool, JobError> {
     let (epoch, seq) = (integer(seen.epoch), integer(seen.seq));
-    change(transaction, RAISE_EPOCH, &[&mesh_key(mesh), &epoch, &seq]).await
+    let raised = change(transaction, RAISE_EPOCH, &[&mesh_key(mesh), &epoch, &seq]).await?;
+    if raised {
+        queues::end_leases(transaction, mesh).await?;
+    }
+    Ok(raised)
 }
 
 pub(super) async fn ensure_member(

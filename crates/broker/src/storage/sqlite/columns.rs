@@ -9,7 +9,7 @@ use heddle_core::ids::{
 use heddle_core::membership::{PublicKey, Role};
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 use rusqlite::Row;
-use rusqlite::types::Type;
+use rusqlite::types::{Type, ValueRef};
 use ulid::Ulid;
 
 /// Reads the columns of one row from left to right.
@@ -134,7 +134,7 @@ impl<'r, 's> Columns<'r, 's> {
     /// Two columns that are both there or both missing.
     pub(super) fn maybe_party(&mut self) -> Read<Option<Party>> {
         let index = self.next;
-        if self.row.get_ref(index)? == rusqlite::types::ValueRef::Null {
+        if self.row.get_ref(index)? == ValueRef::Null {
             self.next += 2;
             return Ok(None);
         }
@@ -145,15 +145,18 @@ impl<'r, 's> Columns<'r, 's> {
         self.parsed(ClientMessageId::parse)
     }
 
-    /// Sender and client id of a row that may be missing.
-    pub(super) fn maybe_send_id(&mut self) -> Read<Option<(Party, ClientMessageId)>> {
-        match self.maybe_party()? {
-            Some(sender) => Ok(Some((sender, self.client_message_id()?))),
-            None => {
-                self.next += 1;
-                Ok(None)
-            }
-        }
+    /// Sender and client id of a row that may be missing, or whose names are none any more.
+    pub(super) fn maybe_send_id(&mut self) -> Option<(Party, ClientMessageId)> {
+        let behind = self.next + 3;
+        let party = self.maybe_party().ok().flatten();
+        let found = party.and_then(|sender| Some((sender, self.client_message_id().ok()?)));
+        self.next = behind;
+        found
+    }
+
+    /// A mailbox in words, whatever became of its name.
+    pub(super) fn shown_party(&mut self) -> Read<String> {
+        Ok(format!("{}/{}", self.member()?, self.shown_text()?))
     }
 
     pub(super) fn history_id(&mut self) -> Read<HistoryId> {
@@ -190,9 +193,39 @@ impl<'r, 's> Columns<'r, 's> {
         self.row.get(index)
     }
 
-    pub(super) fn envelope(&mut self) -> Read<Option<Box<str>>> {
+    /// Text that is compared with what was accepted, or only shown. A byte that a disk has changed must not make the
+    /// read fail, and so hold up every row beside it: it becomes a sign that nobody has written, and whoever
+    /// compares finds out (ADR 12).
+    pub(super) fn shown_text(&mut self) -> Read<String> {
         let index = self.index();
-        self.row.get(index)
+        match self.row.get_ref(index)? {
+            ValueRef::Text(bytes) | ValueRef::Blob(bytes) => {
+                Ok(String::from_utf8_lossy(bytes).into_owned())
+            }
+            _ => self.row.get(index),
+        }
+    }
+
+    pub(super) fn envelope(&mut self) -> Read<Box<str>> {
+        self.shown_text().map(String::into_boxed_str)
+    }
+
+    pub(super) fn maybe_envelope(&mut self) -> Read<Option<Box<str>>> {
+        if self.row.get_ref(self.next)? == ValueRef::Null {
+            self.next += 1;
+            return Ok(None);
+        }
+        self.envelope().map(Some)
+    }
+
+    /// The envelope of an op. Nobody compares it with a fingerprint on its way, so one that is no text any more is
+    /// nothing at all: its readers see a gap and say so, instead of taking over what nobody has written.
+    pub(super) fn op_envelope(&mut self) -> Read<Box<str>> {
+        let index = self.index();
+        match self.row.get_ref(index)? {
+            ValueRef::Text(bytes) => Ok(std::str::from_utf8(bytes).unwrap_or_default().into()),
+            _ => self.row.get(index),
+        }
     }
 
     pub(super) fn destination_kind(&mut self) -> Read<DestinationKind> {

@@ -65,7 +65,9 @@ pub(super) fn after(
             priority.rank(),
         ])?;
         while let Some(row) = rows.next()? {
-            let delivery = read(row)?;
+            let Some(delivery) = read_whole(row) else {
+                continue;
+            };
             bytes += delivery.envelope.len();
             if bytes > limit.bytes_max && !page.is_empty() {
                 return Ok(page);
@@ -80,7 +82,7 @@ pub(super) fn after(
 pub(super) const COLUMNS: usize = 13;
 
 /// The columns of [`AFTER`].
-pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {
     let mut columns = Columns::of(row);
     Ok(Delivery {
         history_id: columns.history_id()?,
@@ -93,8 +95,19 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {
         destination_ref: columns.text()?,
         priority: columns.priority()?,
         accepted_at: columns.wall()?,
-        envelope: columns.text()?.into(),
+        envelope: columns.envelope()?,
     })
+}
+
+/// `None` of a row whose names are none any more: it must not hold up those behind it, and stays where it is. The orphan
+/// check names its message.
+pub(super) fn read_whole(row: &Row<'_>) -> Option<Delivery> {
+    let read = read(row).inspect_err(|error| {
+        let place = Columns::of(row).history_id();
+        let place = place.map_or_else(|_| "?".to_owned(), |place| place.to_string());
+        tracing::error!(%error, %place, "a stored message cannot be read and is passed over");
+    });
+    read.ok()
 }
 
 /// Runs one of the updates above on the one row that it is about, whatever its priority.

@@ -66,7 +66,7 @@ pub(super) fn page(
     Ok(filling.end(None))
 }
 
-/// `None` where the message is gone.
+/// `None` where the message is gone, or cannot be read any more.
 fn read(row: &Row<'_>) -> rusqlite::Result<Option<Held>> {
     if row.get_ref(MESSAGE)? == ValueRef::Null {
         return Ok(None);
@@ -75,8 +75,11 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Option<Held>> {
         let at: Option<i64> = row.get(deliveries::COLUMNS + column)?;
         Ok(at.map(WallMs))
     };
+    let Some(delivery) = deliveries::read_whole(row) else {
+        return Ok(None);
+    };
     Ok(Some(Held {
-        delivery: deliveries::read(row)?,
+        delivery,
         levels: Levels {
             delivered_at: at(0)?,
             shown_at: at(1)?,

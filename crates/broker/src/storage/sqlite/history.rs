@@ -90,8 +90,8 @@ pub(super) fn after(
                 history_id: columns.history_id()?,
                 broker_message_id: columns.broker_message_id()?,
                 is_expired: columns.flag()?,
-                id: columns.maybe_send_id()?,
-                envelope: columns.envelope()?,
+                id: columns.maybe_send_id(),
+                envelope: columns.maybe_envelope()?,
             })
         },
     )?;

@@ -163,6 +163,10 @@ impl Storage for SqliteStorage {
         Ok(written.await?)
     }
 
+    async fn mesh_name(&self, mesh: MeshId) -> Result<MeshName, StorageError> {
+        self.read(mesh, move |c| roster::mesh_name(c, mesh)).await
+    }
+
     async fn ensure_member(
         &self,
         mesh: MeshId,

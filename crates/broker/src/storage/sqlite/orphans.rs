@@ -125,11 +125,11 @@ pub(super) fn check(connection: &Connection, mesh: MeshId) -> Result<Vec<Orphan>
 fn show(shown: Shown, row: &Row<'_>) -> rusqlite::Result<String> {
     let mut columns = Columns::of(row);
     Ok(match shown {
-        Shown::Id => format!("{} {}", columns.party()?, columns.client_message_id()?),
+        Shown::Id => format!("{} {}", columns.shown_party()?, columns.shown_text()?),
         Shown::Message => columns.broker_message_id()?.to_string(),
         Shown::Place => format!("{} {}", columns.history_id()?, columns.broker_message_id()?),
         Shown::At => columns.history_id()?.to_string(),
-        Shown::Mailbox => format!("{} {}", columns.history_id()?, columns.party()?),
+        Shown::Mailbox => format!("{} {}", columns.history_id()?, columns.shown_party()?),
         Shown::Epoch => format!("epoch {}", columns.number()?),
     })
 }

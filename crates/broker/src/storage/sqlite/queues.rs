@@ -52,6 +52,17 @@ const RENEW: &str = "
 UPDATE queue_item SET leased_until = max(leased_until, ?5)
 WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4";
 
+const HOLD_BACK: &str = "
+UPDATE queue_item SET holder_member = NULL, holder_agent = NULL, taken_at = NULL,
+    delivery_count = delivery_count - 1
+WHERE mesh_id = ?1 AND queue = ?2 AND epoch = ?3 AND seq = ?4 AND fence = ?5 AND acked_at IS NULL
+  AND holder_member IS NOT NULL";
+
+// As a release, of every running lease: nobody who holds one settles anything with it.
+const END_LEASES: &str = "
+UPDATE queue_item SET leased_until = NULL
+WHERE mesh_id = ?1 AND acked_at IS NULL AND leased_until IS NOT NULL";
+
 // The open items of each queue, counted in their own index.
 const COUNTS: &str = "
 SELECT q.queue,
@@ -64,7 +75,7 @@ FROM queue q WHERE q.mesh_id = ?1 ORDER BY q.queue";
 /// The statements above, for the test that looks at their plans.
 #[cfg(test)]
 pub(super) const STATEMENTS: &[&str] = &[
-    CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE, RENEW, COUNTS,
+    CREATE, AVAILABLE, FENCE, KEEP_FENCE, LEASE, ITEM, SETTLE, RENEW, HOLD_BACK, END_LEASES, COUNTS,
 ];
 
 fn read_item(row: &Row<'_>) -> rusqlite::Result<Item> {
@@ -87,6 +98,13 @@ pub(super) fn create(
 ) -> rusqlite::Result<bool> {
     let key = params![mesh_key(mesh), queue.as_str()];
     Ok(connection.prepare_cached(CREATE)?.execute(key)? > 0)
+}
+
+/// What a new epoch does with the leases of the one before.
+pub(super) fn end_leases(connection: &Connection, mesh: MeshId) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached(END_LEASES)?
+        .execute([mesh_key(mesh)])
 }
 
 pub(super) fn item(
@@ -118,9 +136,10 @@ fn take(
         .prepare_cached(FENCE)?
         .query_row(key, |row| Columns::of(row).number())
         .optional()?;
-    let Some(mut fence) = fence else {
+    let Some(fence) = fence else {
         return Ok(Vec::new());
     };
+    let mut fence: u64 = taker.floor.max(fence);
     let mut taken = available(connection, mesh, queue, taker, limit)?;
     let mut lease = connection.prepare_cached(LEASE)?;
     for one in &mut taken {
@@ -165,7 +184,9 @@ fn available(
     let mut page = Vec::new();
     let mut bytes = 0;
     while let Some(row) = rows.next()? {
-        let delivery = deliveries::read(row)?;
+        let Some(delivery) = deliveries::read_whole(row) else {
+            continue;
+        };
         bytes += delivery.envelope.len();
         if bytes > limit.bytes_max && !page.is_empty() {
             break;
@@ -294,6 +315,29 @@ impl Queues for SqliteStorage {
                 verdicts.push(verdict);
             }
             Ok(verdicts)
+        })
+        .await
+    }
+
+    async fn queue_hold_back(
+        &self,
+        mesh: MeshId,
+        queue: &QueueName,
+        items: Vec<Leased>,
+    ) -> Result<(), StorageError> {
+        let queue = queue.clone();
+        self.write(mesh, move |c| {
+            let mut hold_back = c.prepare_cached(HOLD_BACK)?;
+            for leased in &items {
+                hold_back.execute(params![
+                    mesh_key(mesh),
+                    queue.as_str(),
+                    integer(leased.history_id.epoch),
+                    integer(leased.history_id.seq),
+                    integer(leased.fence),
+                ])?;
+            }
+            Ok(())
         })
         .await
     }

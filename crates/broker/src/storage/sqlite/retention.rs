@@ -1,7 +1,7 @@
 //! Message retention: old bodies go, and their ids say so in the same transaction (BR-13).
 
 use heddle_core::envelope::{DestinationKind, Priority};
-use heddle_core::ids::{BrokerMessageId, HistoryId, IdKey, MeshId, Party};
+use heddle_core::ids::{BrokerMessageId, HistoryId, IdKey, MeshId};
 use rusqlite::{Connection, params};
 
 use super::columns::{Columns, integer, mesh_key, message_key};
@@ -75,13 +75,18 @@ pub(super) fn find(
         if columns.maybe_wall()?.is_none() {
             continue;
         }
-        let sender: Party = columns.party()?;
-        let client_message_id = columns.client_message_id()?;
-        let queue = match columns.destination_kind()? {
+        // Nobody knows whose it is any more: it stays for the orphan check to name, and holds up no sweep.
+        let Some((sender, client_message_id)) = columns.maybe_send_id() else {
+            continue;
+        };
+        let queue = match columns.destination_kind() {
             // Whoever joins later needs it.
-            DestinationKind::Log => continue,
-            DestinationKind::Queue => Some(columns.text()?),
-            DestinationKind::Topic | DestinationKind::Dm => None,
+            Ok(DestinationKind::Log) | Err(_) => continue,
+            Ok(DestinationKind::Queue) => match columns.text() {
+                Ok(queue) => Some(queue),
+                Err(_) => continue,
+            },
+            Ok(DestinationKind::Topic | DestinationKind::Dm) => None,
         };
         if !waits(connection, mesh, last, queue.as_deref())? {
             let key = IdKey::of(mesh, &sender, &client_message_id);

@@ -2,7 +2,7 @@
 
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::super::error::StorageError;
 use super::super::mesh_names;
@@ -10,6 +10,7 @@ use super::super::rows::{Roster, RosterTopic};
 use super::columns::{Columns, integer, member_key, mesh_key};
 use super::error::JobError;
 use super::look::is_registered;
+use super::queues;
 
 /// One that was revoked is none.
 const IS_MEMBER: &str = "
@@ -69,17 +70,28 @@ pub(super) fn ensure_mesh(
     )
 }
 
+pub(super) fn mesh_name(connection: &Connection, mesh: MeshId) -> Result<MeshName, JobError> {
+    let mut statement = connection.prepare_cached("SELECT name FROM mesh WHERE mesh_id = ?1")?;
+    let name = statement.query_row([mesh_key(mesh)], |row| Columns::of(row).mesh_name());
+    name.optional()?
+        .ok_or_else(|| StorageError::UnknownMesh(mesh).into())
+}
+
 pub(super) fn raise_epoch_beyond(
     connection: &Connection,
     mesh: MeshId,
     seen: HistoryId,
 ) -> Result<bool, JobError> {
-    change(
+    let raised = change(
         connection,
         "UPDATE mesh SET epoch = max(epoch, ?2) + 1, next_seq = 1
          WHERE mesh_id = ?1 AND (epoch, next_seq - 1) < (?2, ?3)",
         params![mesh_key(mesh), integer(seen.epoch), integer(seen.seq)],
-    )
+    )?;
+    if raised {
+        queues::end_leases(connection, mesh)?;
+    }
+    Ok(raised)
 }
 
 pub(super) fn ensure_member(

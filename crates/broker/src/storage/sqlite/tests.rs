@@ -1,12 +1,19 @@
 //! What only SQLite can show: damage that the orphan check must find, and what survives a restart.
 
+use std::time::Duration;
+
+use heddle_core::age::AgeMark;
+use heddle_core::ids::HistoryId;
+use heddle_core::names::QueueName;
 use rusqlite::Connection;
 
 use super::*;
-use crate::storage::{LeaseMs, Presence, Upkeep};
-use crate::test_support::{Gate, member, mesh, on_disk, refused_code, send_item};
+use crate::storage::{DeliveryCursor, LeaseMs, Log, PageLimit, Presence, Queues, Taker, Upkeep};
+use crate::test_support::{Gate, member, mesh, on_disk, party, refused_code, send_item};
 
-async fn with_messages(storage: &SqliteStorage) {
+async fn with_messages(
+    storage: &SqliteStorage,
+) -> Gate<SqliteStorage, crate::limiter::LocalLimiter> {
     let gate = Gate::open(std::sync::Arc::new(storage.clone())).await;
     gate.subscribe_all(&["a/one", "b/one"]).await;
     for number in 0..3 {
@@ -17,6 +24,7 @@ async fn with_messages(storage: &SqliteStorage) {
     }
     gate.send("a/one", "work", "queue:q", "hello").await;
     gate.send("a/one", "op", "log:ops", "{}").await;
+    gate
 }
 
 async fn damage(storage: &SqliteStorage, sql: &'static str) -> Vec<&'static str> {
@@ -123,6 +131,76 @@ async fn br_09_a_full_disk_leaves_nothing_behind_and_is_told_as_full() {
         assert_eq!(refused_code(verdict), "created");
     }
     assert_eq!(disk.storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
+}
+
+/// One byte that a disk has changed, in the first of several: those behind it go on, and what can be compared comes.
+#[tokio::test]
+async fn c30_a_byte_that_is_no_text_any_more_holds_up_nobody() {
+    let page = PageLimit {
+        rows_max: 9,
+        bytes_max: 99_999,
+    };
+    let body = "envelope = CAST(replace(envelope, 'hello', CAST(x'e8656c6c6f' AS TEXT)) AS TEXT)";
+    // What is changed, and whether the message still goes to those who compare it.
+    for (change, comes) in [
+        (body, true),
+        ("sender_agent = CAST(x'6fee65' AS TEXT)", false),
+        ("sender_name = CAST(x'e1' AS TEXT)", false),
+        ("client_message_id = 'no id' || char(10)", false),
+        ("destination_ref = CAST(x'e1' AS TEXT)", false),
+    ] {
+        let disk = on_disk();
+        let storage = &disk.storage;
+        let gate = with_messages(storage).await;
+        gate.send("a/one", "more", "queue:q", "hello").await;
+        let hurt = format!(
+            "UPDATE message SET {change} WHERE client_message_id IN ('id-0', 'work', 'op')"
+        );
+        storage.batch(hurt).await;
+        let left = usize::from(comes);
+
+        let start = DeliveryCursor::START;
+        let found = storage.deliveries_after(mesh(1), member("b"), start, page);
+        let found = found.await.unwrap();
+        assert_eq!(found.len(), 5 + left, "{change}");
+        assert!(found.iter().all(|one| !one.envelope.is_empty()), "{change}");
+        assert_eq!(
+            found.iter().any(|one| one.envelope.contains('\u{fffd}')),
+            comes
+        );
+        let queue = QueueName::parse("q").unwrap();
+        let taker = Taker {
+            agent: party("a/one"),
+            now: LeaseMs(0),
+            until: LeaseMs(9),
+            at: WallMs(0),
+            floor: 0,
+        };
+        let taken = storage.queue_take(mesh(1), &queue, taker, page);
+        assert_eq!(taken.await.unwrap().len(), 1 + left, "{change}");
+        let history = storage.history_after(mesh(1), HistoryId::ZERO, 99).await;
+        assert_eq!(history.unwrap().len(), 9, "{change}");
+        let log = storage.log_after(mesh(1), HistoryId::ZERO, page).await;
+        let log = log.unwrap().rows;
+        assert!(
+            log.iter().all(|op| !op.envelope.contains('\u{fffd}')),
+            "{change}"
+        );
+        let age = AgeMark {
+            age: Duration::from_secs(1),
+            wall: WallMs(0),
+            boot: None,
+        };
+        let kept = storage.keep_age(mesh(1), age, Duration::ZERO).await;
+        kept.unwrap();
+        let born = Duration::from_secs(9);
+        assert_eq!(storage.prune_messages(mesh(1), born).await, Ok(0));
+        let checked = crate::jobs::orphan_check(storage).await.unwrap().orphans;
+        assert!(
+            change.starts_with("sender_name") || checked.len() >= 2,
+            "{change}: {checked:?}"
+        );
+    }
 }
 
 /// What runs for every message.

@@ -141,3 +141,79 @@ async fn queues_are_counted_by_what_can_be_taken_and_what_is_leased() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn a_fence_never_falls_below_the_floor_of_its_take_nor_below_the_latest_one() {
+    check(
+        "
+        member a
+        agent a/one
+        send from=a/one id=A fp=1 to=queue:q
+        send from=a/one id=B fp=1 to=queue:q
+        take a/one q now=0 lease=10 max=1 floor=500 -> 1.1#501*1
+        -- The clock was set back: the count goes on.
+        take a/one q now=0 lease=10 max=1 floor=30 -> 1.2#502*1
+        take a/one q now=10 lease=10 floor=700 -> 1.1#701*2 1.2#702*2
+        done a/one q 1.1#501 -> stale
+        done a/one q 1.1#701 -> apply
+        ",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_held_back_was_given_to_nobody_and_is_settled_by_nobody() {
+    check(
+        "
+        member a
+        agent a/one
+        send from=a/one id=A fp=1 to=queue:q
+        send from=a/one id=B fp=1 to=queue:q
+        take a/one q now=0 lease=10 -> 1.1#1*1 1.2#2*1
+        hold q 1.1#1 1.2#9 -> held
+        hold other 1.1#1 -> held
+        hold q 1.1#1 -> held
+        explain from=a/one id=A -> 1.1 to=q until=2000 window=9 counted=true body leased#1*0 taken=- acked=-
+        done a/one q 1.1#1 -> stale
+        release a/one q 1.1#1 -> stale
+        longer a/one q now=1 lease=99 1.1#1 -> stale
+        done a/one q 1.2#2 -> apply
+        -- What is done stays done.
+        hold q 1.2#2 -> held
+        done a/one q 1.2#2 -> already
+        take a/one q now=9 -> none
+        take a/one q now=10 -> 1.1#3*1
+        done a/one q 1.1#3 -> apply
+        ",
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn lf_16_the_leases_of_an_older_copy_end_with_its_epoch() {
+    check(
+        "
+        member a
+        member b
+        agent a/one
+        agent b/one
+        send from=a/one id=A fp=1 to=queue:q
+        send from=a/one id=B fp=1 to=queue:q
+        take a/one q now=0 lease=1000 -> 1.1#1*1 1.2#2*1
+        done a/one q 1.2#2 -> apply
+        take b/one q now=1 -> none
+        bump -> 2
+        -- Who gave it back since, and who has it now, the copy does not know: its own holder settles nothing.
+        done a/one q 1.1#1 -> stale
+        longer a/one q now=1 lease=99 1.1#1 -> stale
+        counts now=1 -> q=1/0
+        take b/one q now=1 -> 1.1#3*2
+        done a/one q 1.1#1 -> stale
+        release a/one q 1.1#1 -> stale
+        done b/one q 1.1#3 -> apply
+        -- What is done stays done.
+        done a/one q 1.2#2 -> already
+        ",
+    )
+    .await;
+}

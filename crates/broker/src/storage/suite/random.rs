@@ -312,6 +312,7 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
                 now: LeaseMs(now),
                 until: LeaseMs(now + 10),
                 at,
+                floor: now / 2,
             };
             let limit = PageLimit {
                 rows_max,
@@ -328,6 +329,7 @@ async fn answer_more<S: Storage>(storage: &S, mesh: MeshId, operation: Operation
                 now,
                 until,
                 at,
+                floor: 0,
             };
             let renewed = storage.queue_renew(mesh, &queue, taker, items);
             format!("{:?}", renewed.await)

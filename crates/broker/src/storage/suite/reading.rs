@@ -119,6 +119,10 @@ async fn br_17_meshes_are_apart<S: TestStorage>(storage: std::sync::Arc<S>) {
     let names = storage.meshes().await.unwrap();
     let names: Vec<String> = names.iter().map(|(_, name)| name.to_string()).collect();
     assert_eq!(names, ["twin", "twin-2"], "people cannot tell them apart");
+    for (number, name) in [(1, "twin"), (2, "twin-2")] {
+        let own = storage.mesh_name(mesh(number)).await.unwrap();
+        assert_eq!(own, mesh_name(name));
+    }
     let agent = party("a/one");
     storage.register_agent(mesh(1), &agent).await.unwrap();
     storage
@@ -191,6 +195,7 @@ async fn a_mesh_that_was_never_ensured_is_unknown_to_every_operation<S: TestStor
         Err(unknown())
     );
     assert_eq!(storage.epoch(nowhere).await, Err(unknown()));
+    assert_eq!(storage.mesh_name(nowhere).await, Err(unknown()));
     let history = storage.history_after(nowhere, HistoryId::ZERO, 1);
     assert_eq!(history.await, Err(unknown()));
     assert_eq!(storage.orphan_check(nowhere).await, Err(unknown()));

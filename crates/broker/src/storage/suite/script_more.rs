@@ -4,6 +4,7 @@
 //! take a/one q now=5 lease=10 max=2 -> 1.1#1*1 1.2#2*1   place # fence * delivery count
 //! done a/one q 1.1#1 -> apply                        also already, stale, unknown; release likewise
 //! longer a/one q now=5 lease=10 1.1#1 -> apply       a lease renewed
+//! hold q 1.1#1 -> held                               taken back: it cannot be given out
 //! counts now=5 -> q=2/1                               ready / leased
 //! held a max=2 -> 1.1/one:5,7,- next                  what was acknowledged, gone=N for bodies that are not there
 //! shown a 1.1/one at=7 -> 1                          acked likewise
@@ -53,6 +54,7 @@ impl<S: TestStorage> Script<'_, S> {
             "done" => self.settle(Settle::Ack, rest).await,
             "release" => self.settle(Settle::Release, rest).await,
             "longer" => self.renew_work(rest).await,
+            "hold" => self.hold_back(rest).await,
             "shown" => self.receipt(ReceiptLevel::Shown, rest).await,
             "acked" => self.receipt(ReceiptLevel::Acked, rest).await,
             "explain" => self.explain(rest).await,
@@ -72,6 +74,7 @@ impl<S: TestStorage> Script<'_, S> {
             now,
             until: now.after(number(&fields, "lease", 10) as u64),
             at: WallMs(i64::try_from(number(&fields, "at", 7)).unwrap()),
+            floor: number(&fields, "floor", 0) as u64,
         };
         let limit = PageLimit {
             rows_max: number(&fields, "max", 100),
@@ -96,11 +99,19 @@ impl<S: TestStorage> Script<'_, S> {
             now,
             until: now.after(number(&fields, "lease", 10) as u64),
             at: WallMs(i64::try_from(number(&fields, "at", 7)).unwrap()),
+            floor: number(&fields, "floor", 0) as u64,
         };
         let items = rest[4..].iter().map(|text| leased(text)).collect();
         let queue = queue(rest[1]);
         let renewed = self.storage.queue_renew(mesh(1), &queue, taker, items);
         join(renewed.await.unwrap().into_iter().map(verdict))
+    }
+
+    async fn hold_back(&self, rest: &[&str]) -> String {
+        let items = rest[1..].iter().map(|text| leased(text)).collect();
+        let queue = queue(rest[0]);
+        let held = self.storage.queue_hold_back(mesh(1), &queue, items).await;
+        held.map_or_else(|error| refused(&error), |()| "held".to_owned())
     }
 
     async fn settle(&self, what: Settle, rest: &[&str]) -> String {

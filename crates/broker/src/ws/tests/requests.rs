@@ -30,7 +30,7 @@ async fn ask(client: &mut Client, body: Request) -> String {
         ReplyResult::Epochs { epoch, ends } => format!("epoch {epoch}, {ends:?}"),
         ReplyResult::Effect { answer, .. } => format!("{answer:?}"),
         ReplyResult::EffectRefused { problem } => problem.code,
-        ReplyResult::Members { members } => format!("{} members", members.len()),
+        ReplyResult::Members { members, .. } => format!("{} members", members.len()),
         ReplyResult::Granted(entry) => format!("{entry:?}"),
         ReplyResult::Grants { grants } => format!("{} grants", grants.len()),
         ReplyResult::Upload { through, first } => format!("{through:?} {first:?}"),

@@ -76,7 +76,7 @@ async fn t_30_a_blocked_member_is_cut_and_turned_away_until_it_is_granted_a_role
     let (mut thief, serving) = hello(&house, &bob, 9).await;
     assert_eq!(thief.closed().await, (4005, "signature_invalid".to_owned()));
     end(serving).await;
-    let ReplyResult::Members { members } = owner.request(Request::Members).await else {
+    let ReplyResult::Members { members, .. } = owner.request(Request::Members).await else {
         panic!("no members");
     };
     let shown = members.iter().find(|one| one.member == bob.member).unwrap();

@@ -121,6 +121,7 @@ async fn t_23_t_28_an_id_of_somebody_else_tells_nothing_and_a_conflict_shows_eig
         match &verdicts[0] {
             Verdict::Conflict {
                 broker_fingerprint_prefix,
+                ..
             } => assert_eq!(broker_fingerprint_prefix.len(), 16),
             other => assert!(matches!(other, Verdict::Duplicate { .. }), "{other:?}"),
         }

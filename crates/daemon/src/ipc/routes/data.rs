@@ -12,7 +12,7 @@ use heddle_core::names::AgentName;
 use heddle_core::pressure::Pressure;
 use heddle_store::{Applied, ChangeKey, KnownChange, Receipt, StoreError};
 use heddle_wire::from_wire;
-use heddle_wire::ipc::{ChangeAnswer, StampView, WarningView};
+use heddle_wire::ipc::{ChangeAnswer, StampView};
 use heddle_wire::problem::Problem;
 use serde_json::Value;
 
@@ -40,8 +40,6 @@ pub(super) struct Change<'i> {
     pub(super) mesh: &'i MeshState,
     pub(super) agent: AgentName,
     pub(super) id: ClientMessageId,
-    /// What the agent is to be told. It counts as told, so the answer carries it, a refusal too.
-    pub(super) warnings: Vec<WarningView>,
 }
 
 /// A change that was made, now or before.
@@ -56,23 +54,22 @@ impl<'i> Change<'i> {
         headers: &http::HeaderMap,
         asked: Asked<'_>,
     ) -> Result<Self, Problem> {
-        let header = idempotency_key(headers)?;
-        let id = from_wire::client_message_id(header.as_deref(), asked.id)?;
         let mesh = ipc.shared.mesh(asked.mesh)?;
         let agent = agent(ipc, asked.agent)?;
+        warnings::hears(mesh, &agent);
+        let header = idempotency_key(headers)?;
+        let id = from_wire::client_message_id(header.as_deref(), asked.id)?;
         // Local first: with the mailbox in this home, what the broker says to it does not matter here.
         if let Err(problem) = mesh.register(&ipc.shared, &agent).await
             && !mesh.is_own(&agent)
         {
             return Err(problem);
         }
-        let warnings = warnings::take(ipc, mesh, &agent).await;
         Ok(Self {
             ipc,
             verb: asked.verb,
             mesh,
             agent,
-            warnings,
             id: id.unwrap_or_else(|| ClientMessageId::minted(ipc.shared.ids.ulid())),
         })
     }
@@ -137,13 +134,7 @@ impl<'i> Change<'i> {
             Applied::Refused(refusal) => ("refused", Err(refusal.into())),
         };
         metrics::counter!("heddle_data_changes_total", "outcome" => outcome).increment(1);
-        let (duplicate, receipt) = answer.map_err(|problem| {
-            if self.warnings.is_empty() {
-                return problem;
-            }
-            let warnings = serde_json::to_value(&self.warnings).unwrap_or_default();
-            problem.with("warnings", warnings)
-        })?;
+        let (duplicate, receipt) = answer?;
         Ok(Settled { duplicate, receipt })
     }
 
@@ -163,7 +154,7 @@ impl<'i> Change<'i> {
             durability: "local".to_owned(),
             stamp: stamp_view(&receipt.stamp, receipt.incarnation),
             at: receipt.at.to_rfc3339(),
-            warnings: self.warnings.clone(),
+            warnings: Vec::new(),
         })
     }
 }

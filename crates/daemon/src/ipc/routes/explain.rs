@@ -8,28 +8,34 @@ use axum::extract::{Request, State};
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::EnvelopeKind;
 use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::ClientMessageId;
 use heddle_core::names::AgentName;
 use heddle_core::outbox_status::OutboxStatus;
-use heddle_store::{InboxRow, OutboxRow as Row};
+use heddle_store::OutboxRow as Row;
 use heddle_wire::broker::{
-    Envelope, Explained, QueueState, QueueStatus, ReplyResult, Request as Asked, Sender,
+    Explained, QueueState, QueueStatus, ReplyResult, Request as Asked, Sender,
 };
 use heddle_wire::from_wire;
 use heddle_wire::ipc::{
-    AttemptView, BrokerView, DataStoryView, DeliveryView, ExplainView, Level, LimiterView,
-    LostView, OutboxRow, QueueStateView,
+    AttemptView, BrokerView, DataStoryView, ExplainView, Level, LimiterView, LostView, OutboxRow,
+    QueueStateView,
 };
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
 use super::data_story;
 use super::effect;
+use super::explain_own::{deliveries, with_own};
+use super::message_story::{self, Found};
 use super::outbox::{FindQuery, find, told};
+use crate::effects::is_passing;
 use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
+use crate::outbox::drain::DAMAGED;
 use crate::outbox::lost::view as lost_view;
+use crate::outbox::window::pause_of;
 use crate::shared::store_problem;
 
 /// How long one request waits for a level at most; who wants more asks again.
@@ -80,7 +86,8 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     };
     let mut view = story(&ipc, row, left()).await?;
     let mut pause = LOOK_AGAIN_FIRST;
-    while !view.has_reached(level) && !view.is_over() && ipc.shared.clock.mono() < deadline {
+    let is_over = |view: &ExplainView| view.is_over() || view.held_back().is_some();
+    while !view.has_reached(level) && !is_over(&view) && ipc.shared.clock.mono() < deadline {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = ipc.shared.shutdown.cancelled() => break,
@@ -92,7 +99,7 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     ok(&view)
 }
 
-/// No send has this id; something of the data or an effect may.
+/// No send of this home has this id; a message that came may, something of the data, or an effect.
 async fn of_other(
     ipc: &Ipc,
     (mesh, agent): (Option<String>, Option<String>),
@@ -107,6 +114,14 @@ async fn of_other(
     {
         return ok(&story);
     }
+    let mut not_asked = None;
+    if is_unknown && !names_effect {
+        match message_story::find(ipc, (mesh.as_deref(), agent.as_deref()), id).await? {
+            Found::Story(story) => return ok(&story),
+            Found::NotKnown(why) => not_asked = Some(why),
+            Found::Nothing => {}
+        }
+    }
     let told = effect::story(ipc, (mesh.as_deref(), agent.as_deref()), id).await;
     if told.is_err()
         && mesh.is_none()
@@ -116,15 +131,23 @@ async fn of_other(
     }
     match told {
         Ok(story) => effect::told(story),
-        Err(other) if names_effect => Err(other.into()),
+        // One that was changed is there, and nobody's word.
+        Err(other) if names_effect || other.extra.contains_key("changed") => Err(other.into()),
         // What cannot be known now is not absent (C29).
-        Err(other) if is_unknown && other.known_code() == Some(ErrorCode::NotConnected) => {
-            Err(problem.with("effects", "not_known").next(format!(
-                "No send and nothing of the data has this id. Whether an effect has it, only the broker of its mesh can say, and that is away ({}): ask again when `heddle status` says connected.",
+        Err(mut other) if is_unknown && is_passing(&other) => {
+            other.detail = format!(
+                "no send and nothing of the data has the id {id} here, and whether an effect has it cannot be known now: {}",
                 other.detail
-            )).into())
+            );
+            Err(other.with("effects", "not_known").into())
         }
-        Err(_) => Err(problem.into()),
+        Err(_) => Err(match not_asked {
+            Some(why) => problem.with("broker", "not_known").next(format!(
+                "This home has no row of it. Whether the broker knows it cannot be asked now ({why}): ask again when `heddle status` says connected."
+            )),
+            None => problem,
+        }
+        .into()),
     }
 }
 
@@ -146,11 +169,12 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
     let known = || known_here(&outbox).filter(|_| !lost.as_ref().is_some_and(LostView::is_away));
     // Another request under this id, of an earlier life of this home: its story is not ours.
     let is_foreign = |told: &Explained| told.wire_fingerprint != row.wire_fingerprint.to_hex();
-    let mut forgotten = false;
+    let (mut forgotten, mut damaged) = (false, false);
     let (broker, explained, stale_why) = match asked {
         Asking::Explained(told) if is_foreign(&told) => (known(), None, None),
         Asking::Explained(told) => {
             let now = ipc.shared.clock.wall();
+            damaged = told.damaged && told.queue.as_ref().is_some_and(is_open);
             (Some(broker(mesh, &told, now)), Some(told), None)
         }
         // Done, and the broker does not know the id any more: its time was over there.
@@ -160,6 +184,7 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         }
         Asking::Unreachable(why) => (known(), None, Some(why)),
     };
+    let at_broker = explained.is_some();
     let mut view = ExplainView {
         id: outbox.client_message_id.clone(),
         kind: row.kind.as_str().to_owned(),
@@ -169,7 +194,8 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         limiter: {
             let noted = explained.as_ref().and_then(|told| told.limiter);
             let noted = noted.map(|noted| (noted.window, noted.counted));
-            LimiterView::of(noted, &outbox.attempts_log)
+            let told = LimiterView::of(noted, &outbox.attempts_log);
+            paused(ipc, mesh, &row, at_broker, told)
         },
         attempts: attempts(&row, &outbox),
         deliveries_left_off: explained
@@ -192,11 +218,51 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         forgotten: forgotten && lost.is_none(),
         lost,
         data: None,
+        damaged,
         reached: None,
     };
+    view.damaged |= view.deliveries.iter().any(|one| one.damaged);
+    if at_broker && is_damaged(&row) && view.outbox.waits_for.is_some() {
+        view.outbox.waits_for = Some(only_to_be_marked(&row));
+    }
     view.data = of_op(ipc, &row).await?;
     view.receipts = view.receipts();
     Ok(view)
+}
+
+fn is_open(queue: &QueueState) -> bool {
+    queue.status == QueueStatus::Waiting
+}
+
+fn is_damaged(row: &Row) -> bool {
+    let why = row.last_error.as_deref();
+    why.is_some_and(|why| why.starts_with(DAMAGED))
+}
+
+/// What a damaged row waits for whose message the broker has.
+fn only_to_be_marked(row: &Row) -> String {
+    format!(
+        "nothing but its mark as done: the broker has what was accepted, only this home's own bytes of it are damaged. `heddle daemon outbox requeue --id {} --auto` marks it, and so does the next start",
+        row.row
+    )
+}
+
+/// A row that waits has the pause of its mesh for a reason.
+fn paused(
+    ipc: &Ipc,
+    mesh: Option<&MeshState>,
+    row: &Row,
+    is_at_broker: bool,
+    told: Option<LimiterView>,
+) -> Option<LimiterView> {
+    let waits = row.status == OutboxStatus::Pending && !is_at_broker;
+    match mesh
+        .filter(|_| waits)
+        .and_then(|mesh| pause_of(&ipc.shared, mesh))
+    {
+        Some(pause) => Some(LimiterView::paused(told, pause.why, pause.until)),
+        None => told,
+    }
 }
 
 /// Of an op: what it is about.
@@ -222,7 +288,7 @@ async fn lost(ipc: &Ipc, row: &Row) -> Result<Option<LostView>, Problem> {
     Ok(lost.map(lost_view))
 }
 
-enum Asking {
+pub(super) enum Asking {
     Explained(Box<Explained>),
     Absent,
     Unreachable(String),
@@ -232,6 +298,16 @@ async fn ask(mesh: Option<&MeshState>, row: &Row, within: Duration) -> Asking {
     let Some(mesh) = mesh else {
         return Asking::Unreachable("its mesh is not served by this home any more".to_owned());
     };
+    ask_for(mesh, &row.sender.agent, &row.client_message_id, within).await
+}
+
+/// Asks the broker for an id of an agent of this home.
+pub(super) async fn ask_for(
+    mesh: &MeshState,
+    sender: &AgentName,
+    id: &ClientMessageId,
+    within: Duration,
+) -> Asking {
     // One that has left questions unanswered is given a moment, in case it is back.
     let within = if mesh.is_answering() {
         within
@@ -239,8 +315,8 @@ async fn ask(mesh: Option<&MeshState>, row: &Row, within: Duration) -> Asking {
         ASK_WITHIN_MIN.min(within)
     };
     let asked = Asked::Explain {
-        agent: row.sender.agent.clone(),
-        client_message_id: row.client_message_id.clone(),
+        agent: sender.clone(),
+        client_message_id: id.clone(),
     };
     let asked = mesh.ask_within(asked, within);
     match asked.await {
@@ -268,7 +344,7 @@ fn known_here(outbox: &OutboxRow) -> Option<BrokerView> {
     })
 }
 
-fn broker(mesh: Option<&MeshState>, explained: &Explained, now: WallMs) -> BrokerView {
+pub(super) fn broker(mesh: Option<&MeshState>, explained: &Explained, now: WallMs) -> BrokerView {
     let time = |ms: i64| WallMs(ms).to_rfc3339();
     let kind = explained.destination_kind.as_str();
     BrokerView {
@@ -309,103 +385,13 @@ fn queue(mesh: Option<&MeshState>, state: &QueueState, now: WallMs) -> QueueStat
 }
 
 /// As everywhere else: with what tells namesakes apart.
-fn name(mesh: Option<&MeshState>, party: &Sender) -> String {
+pub(super) fn name(mesh: Option<&MeshState>, party: &Sender) -> String {
     let Sender { party, member_name } = party;
     let called = mesh.map_or_else(
         || member_name.to_string(),
         |mesh| mesh.with_known(|known| known.called(party.member, member_name)),
     );
     format!("@{called}/{}", party.agent)
-}
-
-fn deliveries(mesh: Option<&MeshState>, explained: &Explained) -> Vec<DeliveryView> {
-    let time = |at: Option<i64>| at.map(|ms| WallMs(ms).to_rfc3339());
-    let view = explained.deliveries.iter().map(|delivery| DeliveryView {
-        recipient: name(mesh, &delivery.recipient),
-        delivered_at: time(delivery.delivered_at),
-        shown_at: time(delivery.shown_at),
-        acked_at: time(delivery.acked_at),
-    });
-    view.collect()
-}
-
-/// What lies in mailboxes of this home is known here, whatever the broker still knows of it. And what does not
-/// lie there is not delivered there, though the broker was told so once: by a home whose store is gone since.
-async fn with_own(
-    ipc: &Ipc,
-    mesh: Option<&MeshState>,
-    row: &Row,
-    mut told: Vec<DeliveryView>,
-) -> Result<Vec<DeliveryView>, Problem> {
-    let Some(mesh) = mesh else {
-        return Ok(told);
-    };
-    let agents = mesh.own_agents().into_iter().collect();
-    let (sender, id) = (row.sender.clone(), row.client_message_id.clone());
-    let own = ipc.shared.store.inbox_copies(row.mesh, sender, id, agents);
-    let own = own.await.map_err(|error| store_problem(&error))?;
-    // Under the same id another body may lie there, from an earlier life of this home: its story is not ours.
-    let own: Vec<InboxRow> = own.into_iter().filter(|copy| is_of(copy, row)).collect();
-    for one in &mut told {
-        if is_not_here(ipc, mesh, row, (one, &own)).await? {
-            (one.delivered_at, one.shown_at, one.acked_at) = (None, None, None);
-        }
-    }
-    for copy in own {
-        let recipient = mesh.address(mesh.mesh.member, &copy.agent);
-        let at = told.iter().position(|one| one.recipient == recipient);
-        let at = at.unwrap_or_else(|| {
-            told.push(DeliveryView {
-                recipient,
-                delivered_at: None,
-                shown_at: None,
-                acked_at: None,
-            });
-            told.len() - 1
-        });
-        let time = |at: WallMs| at.to_rfc3339();
-        let one = &mut told[at];
-        one.delivered_at.get_or_insert(time(copy.received_at));
-        one.shown_at = one.shown_at.take().or(copy.shown_at.map(time));
-        one.acked_at = one.acked_at.take().or(copy.acked_at.map(time));
-    }
-    Ok(told)
-}
-
-/// Whether this is what the row sent. A damaged copy is taken for it if it came from the same place.
-fn is_of(copy: &InboxRow, row: &Row) -> bool {
-    let sent = Envelope::parse(&copy.envelope)
-        .ok()
-        .and_then(|envelope| envelope.wire_fingerprint().ok());
-    match sent {
-        Some(fingerprint) => fingerprint == row.wire_fingerprint,
-        None => row.history_id == Some(copy.history_id),
-    }
-}
-
-/// Whether a mailbox of this home, to which the broker says it was delivered, has never had it. What retention
-/// took away was there.
-async fn is_not_here(
-    ipc: &Ipc,
-    mesh: &MeshState,
-    row: &Row,
-    (one, own): (&DeliveryView, &[InboxRow]),
-) -> Result<bool, Problem> {
-    let mut agents = mesh.own_agents().into_iter();
-    let is_to = |agent: &AgentName| mesh.address(mesh.mesh.member, agent) == one.recipient;
-    let Some(agent) = agents.find(is_to) else {
-        return Ok(false);
-    };
-    if one.delivered_at.is_none() || own.iter().any(|copy| copy.agent == agent) {
-        return Ok(false);
-    }
-    let id = row.client_message_id.clone();
-    let known = ipc
-        .shared
-        .store
-        .inbox_knows(row.mesh, vec![row.sender.clone()], id, agent);
-    let is_known = known.await.map_err(|error| store_problem(&error))?;
-    Ok(!is_known)
 }
 
 /// What failed was noted as it happened; an attempt that succeeded at once left only its time.

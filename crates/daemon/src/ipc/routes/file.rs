@@ -30,6 +30,7 @@ use serde_json::{Value, json};
 use super::data::{Asked, Change, Settled, address, stamp_view};
 use super::memory::peer;
 use super::send::agent;
+use super::warnings;
 use crate::events::Event;
 use crate::files::source::Source;
 use crate::files::{keep_problem, stream, sweep};
@@ -217,7 +218,7 @@ fn share_answer(change: &Change<'_>, settled: &Settled) -> Result<FileShareAnswe
         durability: "local".to_owned(),
         stamp: stamp_view(&receipt.stamp, receipt.incarnation),
         at: receipt.at.to_rfc3339(),
-        warnings: change.warnings.clone(),
+        warnings: Vec::new(),
     })
 }
 
@@ -260,7 +261,7 @@ pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         durability: "local".to_owned(),
         stamp: stamp_view(&receipt.stamp, receipt.incarnation),
         at: receipt.at.to_rfc3339(),
-        warnings: change.warnings.clone(),
+        warnings: Vec::new(),
     })
 }
 
@@ -283,6 +284,7 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    warnings::hears(mesh, &agent(&ipc, query.agent.as_deref())?);
     let prefix = nfc(&query.prefix);
     if prefix.len() > FILE_PATH_BYTES_MAX || prefix.chars().any(char::is_control) {
         let detail = "the prefix is too long or holds a control character; no path begins so";
@@ -304,6 +306,7 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     ok(&FilePage {
         cursor: last.filter(|_| more),
         items: rows.iter().map(|row| view(mesh, row)).collect(),
+        warnings: Vec::new(),
     })
 }
 

@@ -62,9 +62,16 @@ pub(super) async fn ack(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
     let named = named(&ipc, body.ids, body.agent.as_deref())?;
     let now = ipc.shared.clock.wall();
     let store = &ipc.shared.store;
-    let arrivals = named.arrivals.clone();
-    let acked = store.inbox_ack(arrivals, named.owner, now).await;
-    let acked = acked.map_err(|error| store_problem(&error))?;
+    let (damaged, whole) = ipc.shared.damage.split(&named.arrivals);
+    let acked = store.inbox_ack(whole, named.owner.clone(), now).await;
+    let mut acked = acked.map_err(|error| store_problem(&error))?;
+    if !damaged.is_empty() {
+        let let_go = store.inbox_let_go(damaged, named.owner, now).await;
+        let let_go = let_go.map_err(|error| store_problem(&error))?;
+        acked.acked += let_go.acked;
+        acked.already += let_go.already;
+        acked.unknown.extend(let_go.unknown);
+    }
     let is_acked = |arrival: &i64| !acked.unknown.contains(arrival);
     let arrivals = named.arrivals.into_iter().filter(is_acked);
     ipc.shared.damage.forget(&arrivals.collect::<Vec<_>>());
@@ -82,7 +89,9 @@ pub(super) async fn shown(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let named = named(&ipc, body.ids, body.agent.as_deref())?;
     let now = ipc.shared.clock.wall();
     let store = &ipc.shared.store;
-    let shown = store.inbox_shown(named.arrivals, named.owner, now).await;
+    // What cannot be read was shown to nobody, whoever was told so.
+    let (_, whole) = ipc.shared.damage.split(&named.arrivals);
+    let shown = store.inbox_shown(whole, named.owner, now).await;
     let shown = shown.map_err(|error| store_problem(&error))?;
     hint_links(&ipc);
     ok(&ShownAnswer {

@@ -78,6 +78,7 @@ pub(super) async fn recall(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let query: RecallQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
     let own = agent(&ipc, query.agent.as_deref())?;
+    warnings::hears(mesh, &own);
     let peer = match query.scope.as_deref().unwrap_or("self") {
         "self" => Some(mesh.party(own.clone()).to_string()),
         "all" => None,
@@ -92,8 +93,11 @@ pub(super) async fn recall(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         bytes_max: VALUE_BYTES_MAX,
     };
     let is_list = matches!(filter.matches, MemoryMatch::All { .. });
-    let found = ipc.shared.store.recall(filter).await;
-    let (rows, more) = found.map_err(|error| store_problem(&error))?;
+    let (store, left_out) = ipc.shared.store.leniently();
+    let (rows, more) = store
+        .recall(filter)
+        .await
+        .map_err(|error| store_problem(&error))?;
     if let Some(key) = key.filter(|_| rows.is_empty() && peer.is_some()) {
         return Err(unknown_key(&key)
             .next("Check the spelling; `heddle recall` shows the keys, `heddle recall --scope all` also those of others.")
@@ -107,7 +111,8 @@ pub(super) async fn recall(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             .iter()
             .map(|row| view(mesh, row))
             .collect::<Result<_, _>>()?,
-        warnings: warnings::take(&ipc, mesh, &own).await,
+        warnings: Vec::new(),
+        left_out: ipc.shared.unreadable.left_out(&left_out),
     })
 }
 

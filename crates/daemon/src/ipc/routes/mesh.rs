@@ -10,7 +10,7 @@ use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{ClientMessageId, InviteId, MemberId};
 use heddle_core::limits::{INVITE_LIFE_DEFAULT, INVITE_LIFE_MAX, INVITE_USES_MAX};
 use heddle_core::membership::{Invite, Role, SignedInvite};
-use heddle_core::names::MemberName;
+use heddle_core::names::{MemberName, MeshName};
 use heddle_store::KeptInvite;
 use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
 use heddle_wire::from_wire::invalid;
@@ -55,9 +55,11 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>) -> Answered {
 pub(super) async fn info(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: InfoQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
-    let (entries, stale) = match members(mesh).await {
-        Ok(entries) => (entries, false),
-        Err(problem) if problem.known_code() == Some(ErrorCode::NotConnected) => (Vec::new(), true),
+    let ((entries, name_at_broker), stale) = match roll(mesh).await {
+        Ok(roll) => (roll, false),
+        Err(problem) if problem.known_code() == Some(ErrorCode::NotConnected) => {
+            ((Vec::new(), None), true)
+        }
         Err(problem) => return Err(problem.into()),
     };
     let own = mesh.mesh.member;
@@ -70,6 +72,7 @@ pub(super) async fn info(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         member: view.member,
         member_id: view.member_id,
         broker: view.broker,
+        name_at_broker: name_at_broker.map(|name| name.to_string()),
         connected: view.connected,
         url: mesh.reach(),
         broker_id: mesh.broker_id().map(|id| id.to_string()),
@@ -96,8 +99,13 @@ fn member(entry: &MemberEntry, own: MemberId) -> MeshMember {
 }
 
 pub(super) async fn members(mesh: &MeshState) -> Result<Vec<MemberEntry>, Problem> {
+    roll(mesh).await.map(|(members, _)| members)
+}
+
+/// The members of the mesh, and what its broker calls it, if that one tells.
+async fn roll(mesh: &MeshState) -> Result<(Vec<MemberEntry>, Option<MeshName>), Problem> {
     match mesh.ask(Ask::Members).await? {
-        ReplyResult::Members { members } => Ok(members),
+        ReplyResult::Members { mesh, members } => Ok((members, mesh)),
         _ => Err(strange()),
     }
 }

@@ -34,7 +34,7 @@ pub(super) async fn revoke(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let request = Ask::RevokeMember {
         member: found.member,
     };
-    let changed = ask(mesh, request).await?;
+    let changed = change(&ipc, mesh, request).await?;
     ok(&MeshRevokeAnswer {
         member: found.name.to_string(),
         member_id: found.member.to_string(),
@@ -51,7 +51,7 @@ pub(super) async fn block(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let request = Ask::BlockMember {
         member: found.member,
     };
-    let changed = ask(mesh, request).await?;
+    let changed = change(&ipc, mesh, request).await?;
     let role = found.role.clone();
     ok(&standing(mesh, &found, role, (true, changed)))
 }
@@ -70,7 +70,7 @@ pub(super) async fn grant(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         member: found.member,
         role: role.as_str().to_owned(),
     };
-    let changed = ask(mesh, request).await?;
+    let changed = change(&ipc, mesh, request).await?;
     let role = role.as_str().to_owned();
     ok(&standing(mesh, &found, role, (false, changed)))
 }
@@ -107,11 +107,13 @@ fn standing(
     }
 }
 
-async fn ask(mesh: &MeshState, request: Ask) -> Result<bool, Problem> {
-    match mesh.ask(request).await? {
-        ReplyResult::Ok { changed } => Ok(changed),
-        _ => Err(strange()),
-    }
+/// Asks for a change. Who is answered writes to nobody who was shut out by it.
+async fn change(ipc: &Ipc, mesh: &MeshState, request: Ask) -> Result<bool, Problem> {
+    let ReplyResult::Ok { changed } = mesh.ask(request).await? else {
+        return Err(strange());
+    };
+    mesh.ask_for_roster(&ipc.shared).await;
+    Ok(changed)
 }
 
 /// A member by its name or its id; the broker knows them.

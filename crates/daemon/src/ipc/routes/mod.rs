@@ -8,16 +8,19 @@ mod effect;
 mod effect_table;
 mod events;
 mod explain;
+mod explain_own;
 mod file;
 mod file_get;
 pub(super) mod inbox;
 mod inbox_known;
 mod inbox_marks;
 mod inbox_search;
+mod inbox_thread;
 mod kept;
 mod memory;
 mod mesh;
 mod mesh_standing;
+mod message_story;
 #[cfg(test)]
 mod openapi;
 mod outbox;
@@ -44,7 +47,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::Request;
-use axum::middleware::{Next, from_fn};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use heddle_core::error_code::ErrorCode;
 use heddle_wire::problem::Problem;
@@ -71,6 +74,7 @@ pub(super) fn router(ipc: Arc<Ipc>) -> Router {
     router
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
+        .layer(from_fn_with_state(Arc::clone(&ipc), warnings::tell))
         .with_state(ipc)
 }
 

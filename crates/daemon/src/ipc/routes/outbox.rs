@@ -16,12 +16,14 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 use serde::Deserialize;
 
+use super::message_story::ambiguous;
 use super::send::{agent, idempotency_key};
 use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::outbox::drain::DAMAGED;
+use crate::outbox::window::pause_of;
 use crate::outbox::{disk, prune, requeue};
 use crate::refusals::is_limited;
 use crate::shared::{Shared, store_problem};
@@ -51,6 +53,8 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     };
     let page = ipc.shared.store.outbox_page(filter).await;
     let page = page.map_err(|error| store_problem(&error))?;
+    let is_damaged = page.rows.iter().any(|row| row.damaged.is_some());
+    ipc.shared.unreadable.suspect(is_damaged);
     ok(&OutboxPage {
         rows: page.rows.iter().map(|row| view(&ipc.shared, row)).collect(),
         cursor: page.next.map(|cursor| cursor.to_string()),
@@ -250,10 +254,12 @@ pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, 
         (Some(row), true) => Ok(row),
         (Some(row), false) => {
             rows.push(row);
-            let senders: Vec<String> = rows.iter().map(|r| r.sender.agent.to_string()).collect();
-            Err(from_wire::invalid("several senders used this id")
-                .with("candidates", senders)
-                .next("Say which one with ?agent= (and ?mesh=), or use the row's own id."))
+            let name = |row: &Row| {
+                let mesh = ipc.shared.meshes.iter().find(|m| m.mesh.mesh == row.mesh);
+                mesh.map_or_else(|| row.mesh.to_string(), |m| m.mesh.name.to_string())
+            };
+            let sender = |row: &Row| (row.sender.agent.to_string(), name(row));
+            Err(ambiguous(rows.iter().map(sender)))
         }
     }
 }
@@ -291,6 +297,7 @@ pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
         request_fingerprint: row.request_fingerprint.to_hex(),
         priority: row.priority.as_str().to_owned(),
         outcome: (row.status == OutboxStatus::Dead).then(|| outcome(row).to_owned()),
+        damaged: row.damaged.clone(),
         wire_fingerprint_prefix: None,
         pruned: None,
         attempts_log: Vec::new(),
@@ -302,6 +309,10 @@ pub(super) fn view(shared: &Shared, row: &Row) -> OutboxRow {
 fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
     if !matches!(row.status, OutboxStatus::Pending | OutboxStatus::Inflight) {
         return None;
+    }
+    if row.damaged.is_some() {
+        let down = "somebody to mend it: `heddle down`, then `heddle doctor --repair`";
+        return Some(down.to_owned());
     }
     // Its own bytes keep it back, whatever the broker does.
     if let Some(why) = row
@@ -322,10 +333,16 @@ fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
     if let Some(why) = mesh.out_of_reach() {
         return Some(why);
     }
+    if let Some(pause) = pause_of(shared, mesh) {
+        return Some(format!(
+            "the rate window of the mesh, until about {} ({}); it is safe on disk and goes on by itself",
+            pause.until, pause.why
+        ));
+    }
     let limited = row.last_error.clone().filter(|why| is_limited(why));
     if let Some(why) = limited {
         return Some(format!(
-            "the limiter does not let it in for now ({why}); it is tried again by itself"
+            "its turn: the limiter did not let it in the last time ({why}); it is tried again by itself"
         ));
     }
     let (why, _) = mesh.refusals.told(shared.clock.mono())?;

@@ -6,6 +6,8 @@ use axum::extract::{Request, State};
 use heddle_wire::ipc::{PeerList, PeerView};
 use serde::Deserialize;
 
+use super::send::agent;
+use super::warnings;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 
@@ -15,9 +17,19 @@ pub(super) struct ListQuery {
     pub(super) mesh: Option<String>,
 }
 
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct PeersQuery {
+    mesh: Option<String>,
+    /// Who asks: what it has lost is told with the answer.
+    #[serde(default)]
+    agent: Option<String>,
+}
+
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
-    let query: ListQuery = body::query(&request.into_parts().0)?;
+    let query: PeersQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    warnings::hears(mesh, &agent(&ipc, query.agent.as_deref())?);
     mesh.look_alive(ipc.shared.clock.wall()).await;
     let connected = mesh.is_answering();
     let peers = mesh.with_known(|known| {
@@ -49,5 +61,6 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         peers,
         stale: !connected,
         as_of: mesh.as_of(),
+        warnings: Vec::new(),
     })
 }

@@ -77,6 +77,15 @@ async fn view(ipc: &Ipc, mesh: &MeshState, fresh: bool) -> Result<MeshPublishVie
     // A snapshot is there for others when it is committed, and not before.
     let is_queued = publish
         .is_none_or(|publish| publish.finished_at.is_some() && !publish.snapshot.is_under_way());
+    let is_done = is_queued && figures.out_waiting == 0;
+    // What cannot be read was passed over: it is not at the broker, and nobody is to believe so.
+    let left_out = if is_done && publish.is_some() {
+        let found = store.unreadable(id, u64::MAX).await.map_err(broken)?;
+        ipc.shared.unreadable.suspect(!found.is_empty());
+        found.iter().map(ToString::to_string).collect()
+    } else {
+        Vec::new()
+    };
     Ok(MeshPublishView {
         mesh: mesh.mesh.name.to_string(),
         kind: head.kind.as_str().to_owned(),
@@ -86,6 +95,7 @@ async fn view(ipc: &Ipc, mesh: &MeshState, fresh: bool) -> Result<MeshPublishVie
         rows: publish.map_or(0, |publish| publish.rows_total),
         rows_done: publish.map_or(0, |publish| publish.rows_done),
         out_waiting: figures.out_waiting,
-        done: is_queued && figures.out_waiting == 0,
+        done: is_done,
+        left_out,
     })
 }

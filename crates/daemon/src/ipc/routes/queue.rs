@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::extract::{Request, State};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::HistoryId;
+use heddle_core::ids::{ClientMessageId, HistoryId, Party};
 use heddle_core::limits::{
     QUEUE_ITEMS_MAX, QUEUE_LEASE_DEFAULT, QUEUE_LEASE_MS_MAX, QUEUE_WAIT_MAX, QUEUE_WAITS_MAX,
 };
@@ -198,27 +198,36 @@ async fn take_once(
     };
     match answer {
         Ok(ReplyResult::Taken { items }) => {
-            note_taken(&shared.store, mesh, order, &items).await;
+            let ids: Vec<TakenId> = items.iter().map(taken_id).collect();
             let items = items.into_iter();
-            Ok(items.map(|one| item(shared, mesh, order, one)).collect())
+            let items: Vec<_> = items.map(|one| item(shared, mesh, order, one)).collect();
+            // What is not given out was not taken.
+            let given = ids.into_iter().zip(&items);
+            let given = given.filter_map(|(id, item)| item.is_some().then_some(id));
+            note_taken(&shared.store, mesh, order, given.collect()).await;
+            Ok(items)
         }
         Ok(_) => Err(another_question()),
         Err(problem) => Err(or_next(problem, TAKE_AGAIN)),
     }
 }
 
+/// Of whom it is, under which id, and where it stands.
+type TakenId = (Party, ClientMessageId, HistoryId);
+
+fn taken_id(one: &TakenItem) -> TakenId {
+    let delivery = &one.delivery;
+    let id = delivery.client_message_id.clone();
+    (delivery.from.party.clone(), id, delivery.history_id)
+}
+
 /// Whoever took work may answer it: its ids are known here from now on. Failing that, an answer is taken for
 /// one to nothing, and sent all the same.
-async fn note_taken(store: &Store, mesh: &MeshState, order: &Order, items: &[TakenItem]) {
-    if items.is_empty() {
+async fn note_taken(store: &Store, mesh: &MeshState, order: &Order, ids: Vec<TakenId>) {
+    if ids.is_empty() {
         return;
     }
-    let ids = items.iter().map(|one| {
-        let delivery = &one.delivery;
-        let id = delivery.client_message_id.clone();
-        (delivery.from.party.clone(), id, delivery.history_id)
-    });
-    let noted = store.inbox_note_taken(mesh.mesh.mesh, order.agent.clone(), ids.collect());
+    let noted = store.inbox_note_taken(mesh.mesh.mesh, order.agent.clone(), ids);
     if let Err(error) = noted.await {
         tracing::warn!(%error, "the ids of work that was taken are not kept");
     }
@@ -228,20 +237,22 @@ async fn note_taken(store: &Store, mesh: &MeshState, order: &Order, items: &[Tak
 fn item(shared: &Shared, mesh: &MeshState, order: &Order, taken: TakenItem) -> Option<QueueItem> {
     let delivery = taken.delivery;
     let envelope = match Envelope::parse(delivery.envelope.get().as_bytes()) {
-        Ok(envelope) => envelope,
+        Ok(envelope) => Some(envelope),
+        // What was accepted was one: the bytes have changed since.
+        Err(_) if delivery.wire_fingerprint.is_some() => None,
         Err(error) => {
             metrics::counter!("heddle_inbox_malformed_total").increment(1);
             tracing::warn!(history_id = %delivery.history_id, %error, "work of a queue was refused");
             return None;
         }
     };
-    if !damage::is_as_accepted(&delivery, &envelope) {
+    let Some(envelope) = envelope.filter(|one| damage::is_as_accepted(&delivery, one)) else {
         damage::count(delivery.history_id, &delivery.client_message_id);
         let (mesh, queue) = (&mesh.mesh.name, &order.queue);
         let place = format!("mesh {mesh}, queue {queue}, place {}", delivery.history_id);
         shared.damage.note_work(place);
         return None;
-    }
+    };
     Some(QueueItem {
         id: delivery.history_id.to_string(),
         client_message_id: delivery.client_message_id.to_string(),

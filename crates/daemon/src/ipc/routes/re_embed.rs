@@ -62,7 +62,8 @@ pub(super) async fn step(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         limit: VECTOR_MOVES_MAX,
         bytes_max: CONTENT_BYTES_MAX,
     };
-    let found = ipc.shared.store.list_vectors(filter).await;
+    let (store, left_out) = ipc.shared.store.leniently();
+    let found = store.list_vectors(filter).await;
     let (rows, more) = found.map_err(|error| store_problem(&error))?;
     let mut step = Step {
         ipc: &ipc,
@@ -78,14 +79,16 @@ pub(super) async fn step(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     let mut answer = step.answer;
     let last = done.checked_sub(1).and_then(|at| rows.get(at));
     answer.cursor = last.filter(|_| more || done < rows.len()).map(cursor_of);
-    let counts = ipc.shared.store.count_vectors(mesh.mesh.mesh, own).await;
+    let counts = store.count_vectors(mesh.mesh.mesh, own).await;
     for count in counts.map_err(|error| store_problem(&error))? {
-        let is_source = from.is_none_or(|from| from == count.model);
-        if is_source && count.model != target.fingerprint() {
+        if count.model == target.fingerprint() {
+            answer.there += count.own;
+        } else if from.is_none_or(|from| from == count.model) {
             answer.left += count.own;
             answer.others += count.all - count.own;
         }
     }
+    answer.left_out = ipc.shared.unreadable.left_out(&left_out);
     ok(&answer)
 }
 
@@ -106,19 +109,28 @@ impl Step<'_> {
             if at > 0 && clock.mono().saturating_sub(began) > STEP {
                 return Ok(at);
             }
-            if self.one(row).await? {
+            let has_text = !row.content.trim().is_empty();
+            let moved = if has_text {
+                self.one(row).await
+            } else {
+                Ok(false)
+            };
+            // What was moved before is told first; the next step begins with this row, and is refused.
+            if moved.is_err() && at > 0 {
+                return Ok(at);
+            }
+            if moved? {
                 self.answer.moved += 1;
             } else {
                 self.answer.skipped += 1;
+                self.answer.without_text += u64::from(!has_text);
             }
         }
         Ok(rows.len())
     }
 
+    /// Moves a row that has a text; false where it changed meanwhile.
     async fn one(&self, row: &VectorRow) -> Result<bool, Problem> {
-        if row.content.trim().is_empty() {
-            return Ok(false);
-        }
         let embedder = &self.ipc.shared.embedder;
         let (identity, embedding) = embedder.embed(self.maker, &row.content).await?;
         if identity != *self.target {

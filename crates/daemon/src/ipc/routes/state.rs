@@ -74,7 +74,7 @@ pub(super) struct GetQuery {
 pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: GetQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
-    let reader = agent(&ipc, query.agent.as_deref())?;
+    warnings::hears(mesh, &agent(&ipc, query.agent.as_deref())?);
     let key = data_key(&query.key)?;
     let row = ipc
         .shared
@@ -83,10 +83,7 @@ pub(super) async fn get(State(ipc): State<Arc<Ipc>>, request: Request) -> Answer
         .await;
     let row = row.map_err(|error| store_problem(&error))?;
     let row = row.ok_or_else(|| unknown_key(&key))?;
-    let mut view = view(mesh, &row)?;
-    // Last: what is taken counts as told, so the answer must carry it.
-    view.warnings = warnings::take(&ipc, mesh, &reader).await;
-    ok(&view)
+    ok(&view(mesh, &row)?)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,7 +99,7 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
-    let reader = agent(&ipc, query.agent.as_deref())?;
+    warnings::hears(mesh, &agent(&ipc, query.agent.as_deref())?);
     let prefix = nfc(&query.prefix);
     if prefix.len() > DATA_KEY_BYTES_MAX || prefix.chars().any(char::is_control) {
         let detail = format!(
@@ -118,7 +115,8 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         limit: body::page_rows(query.limit)?,
         bytes_max: VALUE_BYTES_MAX,
     };
-    let found = ipc.shared.store.list_state(filter).await;
+    let (store, left_out) = ipc.shared.store.leniently();
+    let found = store.list_state(filter).await;
     let (rows, more) = found.map_err(|error| store_problem(&error))?;
     ok(&StatePage {
         cursor: rows.last().filter(|_| more).map(|row| row.key.clone()),
@@ -126,7 +124,8 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
             .iter()
             .map(|row| view(mesh, row))
             .collect::<Result<_, _>>()?,
-        warnings: warnings::take(&ipc, mesh, &reader).await,
+        warnings: Vec::new(),
+        left_out: ipc.shared.unreadable.left_out(&left_out),
     })
 }
 

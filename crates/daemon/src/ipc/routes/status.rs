@@ -16,6 +16,8 @@ use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::outbox::lost;
 use crate::shared::store_problem;
+use crate::standing::Wrong;
+use crate::upkeep::{restored, unreadable};
 
 /// The version of the `/v1` routes.
 pub(super) const IPC_VERSION: u32 = 1;
@@ -28,34 +30,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     for mesh in ipc.shared.meshes.iter() {
         meshes.push(mesh_status(&ipc, mesh).await?);
     }
-    let parked = ipc.shared.store.outbox_parked().await;
-    let parked = parked.map_err(|error| store_problem(&error))?;
-    let mut degraded = ipc.shared.degraded();
-    degraded.extend(lost_inboxes(&ipc).await?);
-    degraded.extend(ipc.effects.trouble());
-    let orphans = orphans(&ipc);
-    degraded.extend(orphans_said(orphans));
-    degraded.extend(meshes.iter().filter_map(set_aside));
-    degraded.extend(meshes.iter().filter_map(members_lost));
-    degraded.extend(meshes.iter().filter_map(|mesh| {
-        Some(format!(
-            "{}; `heddle doctor` says what to do",
-            mesh.older.as_ref()?
-        ))
-    }));
-    degraded.extend(meshes.iter().filter_map(|mesh| {
-        Some(format!(
-            "{}; `heddle doctor` says what to do",
-            mesh.forgot.as_ref()?
-        ))
-    }));
     let unserved = unserved(&ipc).await?;
-    degraded.extend(unserved.iter().map(|mesh| {
-        format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served")
-    }));
-    if parked > 0 {
-        degraded.push(damaged(parked));
-    }
+    let wrong = wrong(&ipc, &meshes, &unserved).await?;
     let view = StatusView {
         running: true,
         connected: meshes.iter().all(|mesh| mesh.connected),
@@ -72,10 +48,11 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
             unread: figures.unread,
         },
         durability: ipc.durability.to_owned(),
-        degraded,
+        degraded: wrong.into_iter().map(|one| one.says).collect(),
+        needs_doctor: ipc.shared.has_wrong_files(),
         notes: notes(&ipc).await?,
         disk: ipc.shared.disk.view(),
-        orphans,
+        orphans: orphans(&ipc),
         unserved,
         version: ipc.version.to_owned(),
         home: Some(ipc.home.display().to_string()),
@@ -90,9 +67,58 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     ok(&view.judged())
 }
 
+/// Everything that is wrong, for the doctor as well.
+pub(super) async fn all_wrong(ipc: &Ipc) -> Result<Vec<Wrong>, Problem> {
+    let mut meshes = Vec::new();
+    for mesh in ipc.shared.meshes.iter() {
+        meshes.push(mesh_status(ipc, mesh).await?);
+    }
+    let unserved = unserved(ipc).await?;
+    wrong(ipc, &meshes, &unserved).await
+}
+
+async fn wrong(
+    ipc: &Ipc,
+    meshes: &[MeshStatus],
+    unserved: &[String],
+) -> Result<Vec<Wrong>, Problem> {
+    let mut wrong = ipc.shared.wrong();
+    wrong.extend(lost_inboxes(ipc).await?);
+    let unreadable = unreadable::degraded(&ipc.shared).await;
+    wrong.extend(unreadable.map(|says| Wrong::new("rows of data.db", says, "")));
+    wrong.extend(ipc.effects.wrong());
+    wrong.extend(orphans_said(orphans(ipc)));
+    for mesh in meshes {
+        let named = |check: &str, says: String| {
+            let says = format!("{says}; `heddle doctor` says what to do");
+            Wrong::new(format!("{check} mesh {}", mesh.mesh), says, "")
+        };
+        wrong.extend(set_aside(mesh));
+        wrong.extend(refused(mesh));
+        wrong.extend(members_lost(mesh));
+        wrong.extend(mesh.older.clone().map(|says| named("store and", says)));
+        wrong.extend(mesh.forgot.clone().map(|says| named("broker of", says)));
+    }
+    wrong.extend(unserved.iter().map(|mesh| {
+        let says = format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served");
+        Wrong::new("meshes", says, "")
+    }));
+    let parked = ipc.shared.store.outbox_parked().await;
+    let parked = parked.map_err(|error| store_problem(&error))?;
+    if parked > 0 {
+        wrong.push(damaged(parked));
+    }
+    Ok(wrong)
+}
+
 /// What has happened and needs nobody any more.
 async fn notes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
     let mut notes = Vec::new();
+    let put_back = restored::read(&ipc.home);
+    if let Some(note) = put_back.filter(|note| note.is_news(ipc.shared.clock.wall())) {
+        let said = restored::said(&ipc.shared, &note).await;
+        notes.push(said.map_err(|error| store_problem(&error))?);
+    }
     for mesh in &ipc.shared.meshes {
         let said = lost::said(&ipc.shared, mesh).await;
         let said = said.map_err(|error| store_problem(&error))?;
@@ -101,14 +127,15 @@ async fn notes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
     Ok(notes)
 }
 
-fn damaged(parked: u64) -> String {
+fn damaged(parked: u64) -> Wrong {
     let rows = match parked {
         1 => "1 damaged outbox row waits until it is mended: its bytes are not what was accepted, so it is not sent".to_owned(),
         parked => format!("{parked} damaged outbox rows wait until they are mended: their bytes are not what was accepted, so they are not sent"),
     };
-    format!(
+    let says = format!(
         "{rows}; the others go on. `heddle daemon outbox list` names them, `heddle daemon outbox requeue` with --patch-payload sends what was meant"
-    )
+    );
+    Wrong::new("damaged rows of the outbox", says, "")
 }
 
 /// How this home stands with one mesh.
@@ -151,31 +178,48 @@ fn orphans(ipc: &Ipc) -> usize {
     counts.max().unwrap_or(0)
 }
 
-fn orphans_said(count: usize) -> Option<String> {
+fn orphans_said(count: usize) -> Option<Wrong> {
     let rows = if count == 1 { "row" } else { "rows" };
     (count > 0).then(|| {
-        format!("{count} {rows} of this home's broker did not fit together at its last check; `heddle broker orphan-check` names them")
+        let says = format!("{count} {rows} of this home's broker did not fit together at its last check; `heddle broker orphan-check` names them");
+        Wrong::new("rows of broker.db", says, "`heddle broker orphan-check` names them and looks again.")
     })
 }
 
 /// Changes of others that this home does not take: the data differs from theirs until somebody looks.
-fn set_aside(mesh: &MeshStatus) -> Option<String> {
+fn set_aside(mesh: &MeshStatus) -> Option<Wrong> {
     let count = mesh.sync.as_ref().map_or(0, |sync| sync.in_quarantined);
     (count > 0).then(|| {
-        format!(
+        let says = format!(
             "{count} changes from others in mesh {} were set aside; `heddle doctor` says which and why",
             mesh.mesh
-        )
+        );
+        Wrong::new(format!("sync of mesh {}", mesh.mesh), says, "")
     })
 }
 
-fn members_lost(mesh: &MeshStatus) -> Option<String> {
+/// Changes of this home that the others do not get. One that was refused too often is told as what it leads to.
+fn refused(mesh: &MeshStatus) -> Option<Wrong> {
+    let sync = mesh.sync.as_ref().filter(|sync| !sync.paused)?;
+    let count = sync.out_refused;
+    let changes = if count == 1 { "change" } else { "changes" };
+    (count > 0).then(|| {
+        let says = format!(
+            "the broker of mesh {} refuses {count} {changes} of this home, which the others do not have; `heddle doctor` says which and why",
+            mesh.mesh
+        );
+        Wrong::new(format!("sync of mesh {}", mesh.mesh), says, "")
+    })
+}
+
+fn members_lost(mesh: &MeshStatus) -> Option<Wrong> {
     (!mesh.members_lost.is_empty()).then(|| {
-        format!(
+        let says = format!(
             "the broker of mesh {} does not know @{} any more; `heddle doctor` says what to do",
             mesh.mesh,
             mesh.members_lost.join(", @")
-        )
+        );
+        Wrong::new(format!("members of mesh {}", mesh.mesh), says, "")
     })
 }
 
@@ -194,27 +238,39 @@ async fn unserved(ipc: &Ipc) -> Result<Vec<String>, Problem> {
     Ok(names.filter(|name| !is_served(name)).collect())
 }
 
-/// What came back of an inbox that was lost, as long as the file that it was lost with lies there.
-async fn lost_inboxes(ipc: &Ipc) -> Result<Vec<String>, Problem> {
+/// What came back of an inbox that was lost, as long as the file that it was lost with lies there: whoever moves it away
+/// has looked at it.
+async fn lost_inboxes(ipc: &Ipc) -> Result<Vec<Wrong>, Problem> {
     let mut said = Vec::new();
-    if !ipc.shared.old_files.iter().any(|file| file.exists()) {
+    let files = ipc.shared.old_files.iter().filter(|file| file.exists());
+    let files: Vec<String> = files.map(|file| file.display().to_string()).collect();
+    if files.is_empty() {
         return Ok(said);
     }
+    let next = format!(
+        "When you have looked at it, move {} away; nothing needs it, and this is not said any more.",
+        files.join(" and ")
+    );
     for mesh in &ipc.shared.meshes {
         let lost = ipc.shared.store.inbox_lost(mesh.mesh.mesh).await;
         let lost = lost.map_err(|error| store_problem(&error))?;
         let name = mesh.mesh.name.as_str();
-        said.extend(
-            lost.map(|lost| format!("of the lost inbox, {}", recover::in_words(name, &lost))),
-        );
+        said.extend(lost.map(|lost| {
+            let says = format!(
+                "of the lost inbox, {}. {next}",
+                recover::in_words(name, &lost)
+            );
+            Wrong::new(format!("lost inbox of mesh {name}"), says, "")
+        }));
     }
     Ok(said)
 }
 
 pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     body::no_query(&request.into_parts().0)?;
-    let mut degraded = ipc.shared.degraded();
-    degraded.extend(ipc.effects.trouble());
+    let wrong = ipc.shared.wrong().into_iter().chain(ipc.effects.wrong());
+    let mut degraded: Vec<String> = wrong.map(|one| one.says).collect();
+    degraded.extend(unreadable::degraded(&ipc.shared).await);
     let poisoned = ipc.shared.store.poisoned().is_some();
     let health = Health {
         status: if degraded.is_empty() {

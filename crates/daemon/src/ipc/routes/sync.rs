@@ -75,6 +75,7 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
         broker_epoch: head.broker_epoch,
         log: head.log.to_string(),
         out_waiting: figures.out_waiting,
+        out_refused: figures.out_refused,
         in_waiting: figures.in_waiting,
         in_parked: figures.in_parked,
         in_quarantined: figures.in_quarantined,
@@ -103,16 +104,15 @@ pub(super) async fn dump(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
             .map_err(|_| from_wire::invalid("the cursor is not one of ours".to_owned()))?,
     };
     // A line is a string in the answer, in which every quote is escaped.
-    let page = ipc
-        .shared
-        .store
-        .dump(mesh.mesh.mesh, skip, RESPONSE_BYTES_MAX / 4);
+    let (store, left_out) = ipc.shared.store.leniently();
+    let page = store.dump(mesh.mesh.mesh, skip, RESPONSE_BYTES_MAX / 4);
     let page = page.await.map_err(|error| store_problem(&error))?;
     let next = skip.saturating_add(u64::try_from(page.lines.len()).unwrap_or(u64::MAX));
     ok(&DumpView {
         mesh: mesh.mesh.name.to_string(),
         lines: page.lines,
         cursor: page.more.then(|| next.to_string()),
+        left_out: ipc.shared.unreadable.left_out(&left_out),
     })
 }
 
@@ -148,6 +148,13 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
     } else if sync.in_quarantined > 0 {
         let says = format!("{} ops from elsewhere were set aside", sync.in_quarantined);
         let next = "Update Heddle if they are of a younger version; `heddle doctor --retry ID` looks again, `heddle doctor --drop ID` forgets one.".to_owned();
+        (false, says, next)
+    } else if sync.out_refused > 0 {
+        let says = format!(
+            "{} of {} changes that wait to be sent were refused by its broker; the others do not have them, everything else goes on",
+            sync.out_refused, sync.out_waiting
+        );
+        let next = "They are tried again by themselves, ten times in all. The reason stands at the op below; when that is mended, `heddle doctor --retry ID` sends it at once, and `heddle doctor --drop ID` keeps the change in this home only.".to_owned();
         (false, says, next)
     } else if let Some(says) = mesh.kept_in_words() {
         (false, says, kept::next(mesh))
@@ -221,7 +228,13 @@ async fn decide_lost(
     state: LostState,
 ) -> Result<Option<DoctorAnswer>, Problem> {
     let scope = FindQuery::new(asked.mesh.clone(), None);
-    let row = match find(ipc, &asked.id, &scope).await {
+    let mut found = find(ipc, &asked.id, &scope).await;
+    // Whose it is matters only where that is not clear: the op's id is all that most callers name.
+    if found.is_err() && asked.agent.is_some() {
+        let scope = FindQuery::new(asked.mesh.clone(), asked.agent.clone());
+        found = find(ipc, &asked.id, &scope).await;
+    }
+    let row = match found {
         Ok(row) => row,
         Err(problem) if problem.known_code() == Some(ErrorCode::NotFound) => return Ok(None),
         Err(problem) => return Err(problem),
@@ -283,16 +296,28 @@ pub(super) async fn retry(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         let done = ipc.shared.store.retry_op(mesh.mesh.mesh, asked.id.clone());
         let says = match done.await.map_err(|error| store_problem(&error))? {
             Retried::Unknown => continue,
-            Retried::Outgoing => "it is sent again now; its refusals are forgotten",
-            Retried::Incoming => "it is applied again now",
+            Retried::Outgoing => sent_again(&ipc, mesh).await?,
+            Retried::Incoming => "it is applied again now".to_owned(),
         };
         mesh.sync.wake();
-        return ok(&answer(mesh, says));
+        return ok(&answer(mesh, &says));
     }
     match decide_lost(&ipc, &asked, LostState::Waiting).await? {
         Some(answer) => ok(&answer),
         None => Err(no_such_op(&asked.id).into()),
     }
+}
+
+/// A mesh that is paused sends nothing, also what is due again.
+async fn sent_again(ipc: &Ipc, mesh: &MeshState) -> Result<String, Problem> {
+    let head = ipc.shared.store.sync_head(mesh.mesh.mesh).await;
+    if !head.map_err(|error| store_problem(&error))?.paused {
+        return Ok("it is sent again now; its refusals are forgotten".to_owned());
+    }
+    Ok(format!(
+        "its refusals are forgotten, but the sync of the mesh is paused: `heddle doctor --resume-sync {}` sends it",
+        mesh.mesh.name
+    ))
 }
 
 pub(super) async fn drop_op(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {

@@ -2,9 +2,9 @@
 
 use super::route::{Route, get, post};
 use super::{
-    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, kept, mesh,
-    mesh_standing, outbox, peer_grants, peers, publish, queue, send, status, sync, table_data,
-    topic, upkeep,
+    agent, discover, events, explain, inbox, inbox_known, inbox_marks, inbox_search, inbox_thread,
+    kept, mesh, mesh_standing, outbox, peer_grants, peers, publish, queue, send, status, sync,
+    table_data, topic, upkeep,
 };
 use heddle_wire::ipc::{
     AckAnswer, AckBody, AgentBody, AgentList, AgentView, BackupBody, BackupView, ClockView, Compat,
@@ -15,8 +15,8 @@ use heddle_wire::ipc::{
     PeerGrantBody, PeerGrantList, PeerGrantView, PeerList, PruneAnswer, PruneBody, QueueList,
     QueuePushBody, QueueRenewBody, QueueSettleBody, QueueTakeBody, QueueTaken, RequeueAnswer,
     RequeueBody, ResumeBody, SearchPage, SeenAnswer, SeenBody, SendAnswer, SendBody, SettledItems,
-    ShownAnswer, ShownBody, StatusView, TakeBackAnswer, TakeBackBody, TopicAnswer, TopicBody,
-    TopicList, TopicPostBody, Version,
+    ShownAnswer, ShownBody, StatusView, TakeBackAnswer, TakeBackBody, ThreadPage, TopicAnswer,
+    TopicBody, TopicList, TopicPostBody, Version,
 };
 
 /// Adding a route is adding a line. A test asks for each of them over the real binary.
@@ -145,6 +145,13 @@ fn inbox_rows() -> Vec<Route> {
         )
         .asks::<inbox_search::Query>()
         .gives::<SearchPage>(200),
+        get(
+            "/v1/inbox/thread",
+            inbox_thread::thread,
+            "A reply thread, what came and what was sent, by the id of any of its messages",
+        )
+        .asks::<inbox_thread::Query>()
+        .gives::<ThreadPage>(200),
     ]
 }
 
@@ -274,7 +281,7 @@ fn people() -> Vec<Route> {
             peers::list,
             "Who is in the mesh, and how fresh that knowledge is",
         )
-        .asks::<peers::ListQuery>()
+        .asks::<peers::PeersQuery>()
         .gives::<PeerList>(200),
         get(
             "/v1/peers/grants",

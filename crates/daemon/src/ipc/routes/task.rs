@@ -37,7 +37,7 @@ pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
-    let mut change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let change = Change::begin(&ipc, &parts.headers, asked).await?;
     let blockers = blocked_by.as_slice().iter().map(TaskId::to_string);
     let fields = json!({
         "title": title.as_str(),
@@ -59,7 +59,7 @@ pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let settled = change.settle(applied, || unknown_task(""))?;
     let id = settled.receipt.note["task"].as_str().unwrap_or_default();
     let id = task_id(id)?;
-    ok(&answer(&ipc, &mut change, id, settled).await?)
+    ok(&answer(&ipc, &change, id, settled).await?)
 }
 
 pub(super) async fn claim(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -78,8 +78,8 @@ pub(super) async fn claim(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     };
     let id = task_id(&body.id)?;
     let fields = json!({"id": id.to_string(), "lease_ms": lease.get()});
-    let mut change = Change::begin(&ipc, &parts.headers, asked).await?;
-    let answer = step(&ipc, &mut change, id, &fields, TaskWish::Claim { lease }).await?;
+    let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let answer = step(&ipc, &change, id, &fields, TaskWish::Claim { lease }).await?;
     ipc.shared.tasks.holds(&change.agent);
     ok(&answer)
 }
@@ -114,8 +114,8 @@ async fn settle(
     };
     let id = task_id(&body.id)?;
     let fields = json!({"id": id.to_string(), "fence": body.fence});
-    let mut change = Change::begin(ipc, &parts.headers, asked).await?;
-    ok(&step(ipc, &mut change, id, &fields, wish(body.fence)).await?)
+    let change = Change::begin(ipc, &parts.headers, asked).await?;
+    ok(&step(ipc, &change, id, &fields, wish(body.fence)).await?)
 }
 
 pub(super) async fn cancel(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -129,14 +129,14 @@ pub(super) async fn cancel(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     };
     let id = task_id(&body.id)?;
     let fields = json!({"id": id.to_string()});
-    let mut change = Change::begin(&ipc, &parts.headers, asked).await?;
-    ok(&step(&ipc, &mut change, id, &fields, TaskWish::Cancel).await?)
+    let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    ok(&step(&ipc, &change, id, &fields, TaskWish::Cancel).await?)
 }
 
 /// One step of a task through the gate. A claim of another whose lease has run out is ended first.
 async fn step(
     ipc: &Ipc,
-    change: &mut Change<'_>,
+    change: &Change<'_>,
     id: TaskId,
     fields: &Value,
     wish: TaskWish,
@@ -202,7 +202,7 @@ async fn end_if_over(
 /// The receipt, and the task as it stands now.
 async fn answer(
     ipc: &Ipc,
-    change: &mut Change<'_>,
+    change: &Change<'_>,
     id: TaskId,
     settled: Settled,
 ) -> Result<TaskAnswer, Problem> {
@@ -228,7 +228,7 @@ async fn answer(
         durability: "local".to_owned(),
         stamp: stamp_view(&receipt.stamp, receipt.incarnation),
         at: receipt.at.to_rfc3339(),
-        warnings: std::mem::take(&mut change.warnings),
+        warnings: Vec::new(),
     })
 }
 
@@ -282,7 +282,13 @@ fn lost(ipc: &Ipc, mesh: &MeshState, wish: Option<&TaskWish>, row: &TaskRow) -> 
         let by = address(mesh, end.by.as_str());
         let status = task.status.as_str();
         let detail = format!("{title} was {status} by {by} at {}", end.at.to_rfc3339());
-        return with_task(Problem::new(ErrorCode::TaskFinished, detail)).with("finished_by", by);
+        let next = format!(
+            "There is nothing left to do; `heddle task show {}` says who finished it.",
+            row.id
+        );
+        return with_task(Problem::new(ErrorCode::TaskFinished, detail))
+            .with("finished_by", by)
+            .next(next);
     }
     let Some(claim) = &task.claim else {
         let detail = match given {
@@ -305,7 +311,11 @@ fn lost(ipc: &Ipc, mesh: &MeshState, wish: Option<&TaskWish>, row: &TaskRow) -> 
                 "fence {fence} is not the latest: {holder} holds {title} under {} until {until}",
                 claim.fence
             ),
-        ),
+        )
+        .next(format!(
+            "Stop working on it; `heddle task show {}` says who holds it now.",
+            row.id
+        )),
         None => Problem::new(
             ErrorCode::TaskClaimed,
             format!("{holder} holds {title} until {until}"),

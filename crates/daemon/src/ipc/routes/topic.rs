@@ -66,12 +66,10 @@ pub(super) async fn post(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
     Ok(send_body(&ipc, key.as_deref(), body).await?)
 }
 
-/// Asks for a change, then for the roster as it is now: the caller's next send must resolve.
+/// Asks for a change; the caller's next send must resolve.
 async fn change(ipc: &Ipc, mesh: &MeshState, ask: Ask) -> Result<bool, Problem> {
     let changed = matches!(mesh.ask(ask).await?, ReplyResult::Ok { changed: true });
-    if let Ok(ReplyResult::Roster { roster }) = mesh.ask(Ask::Roster).await {
-        mesh.set_roster(&ipc.shared, roster).await;
-    }
+    mesh.ask_for_roster(&ipc.shared).await;
     Ok(changed)
 }
 

@@ -10,6 +10,7 @@ use heddle_wire::from_wire;
 use heddle_wire::ipc::{BackupBody, DoctorView, Finding};
 use heddle_wire::problem::Problem;
 
+use super::status::all_wrong;
 use super::sync;
 use crate::files::stream;
 use crate::inbox::recover;
@@ -18,15 +19,20 @@ use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::outbox::lost;
 use crate::shared::{Shared, store_problem};
-use crate::upkeep;
+use crate::standing::with_all;
+use crate::upkeep::{self, restored};
 
 pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
     let mut findings = vec![store_finding(&ipc.shared)];
     let home = ipc.home.clone();
     let looked =
         tokio::task::spawn_blocking(move || upkeep::findings(&home, upkeep::Beside::Daemon)).await;
-    findings.extend(looked.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?);
+    let looked = looked.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    ipc.shared.keep_looked(&looked);
+    findings.extend(looked);
     let mut ops = Vec::new();
+    let put_back = restored::told(&ipc.shared, &ipc.home).await;
+    findings.extend(put_back.map_err(|error| store_problem(&error))?);
     for mesh in &ipc.shared.meshes {
         let sync = sync::view(&ipc.shared, mesh).await?;
         findings.push(sync::finding(mesh, &sync));
@@ -40,6 +46,7 @@ pub(super) async fn doctor(State(ipc): State<Arc<Ipc>>) -> Answered {
             ops.extend(sync::stuck(&ipc.shared, mesh).await?);
         }
     }
+    let findings = with_all(findings, all_wrong(&ipc).await?);
     ok(&DoctorView {
         ok: findings.iter().all(|finding| finding.ok),
         findings,

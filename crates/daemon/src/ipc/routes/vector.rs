@@ -17,6 +17,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::data::{Asked, Change, address, data_key, data_problem, stamp_view, stored_value};
+use super::send::agent;
+use super::warnings;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -110,6 +112,7 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let (parts, incoming) = request.into_parts();
     let body: VectorSearchBody = body::read(&parts, incoming).await?;
     let mesh = ipc.shared.mesh(body.mesh.as_deref())?;
+    warnings::hears(mesh, &agent(&ipc, body.agent.as_deref())?);
     let limit = body.limit.unwrap_or(VECTOR_HITS_DEFAULT);
     if limit == 0 || limit > VECTOR_HITS_MAX {
         let why = format!("limit is 1 to {VECTOR_HITS_MAX}");
@@ -141,7 +144,8 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         limit,
     };
     let began = ipc.shared.clock.mono();
-    let hits = ipc.shared.store.search_vectors(query).await;
+    let (store, left_out) = ipc.shared.store.leniently();
+    let hits = store.search_vectors(query).await;
     let hits = hits.map_err(|error| store_problem(&error))?;
     let took = ipc.shared.clock.mono().saturating_sub(began);
     metrics::histogram!("heddle_vector_search_seconds").record(took.as_secs_f64());
@@ -153,6 +157,8 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     ok(&VectorHits {
         items: items.collect::<Result<_, _>>()?,
         model: identity.to_string(),
+        warnings: Vec::new(),
+        left_out: ipc.shared.unreadable.left_out(&left_out),
     })
 }
 
@@ -182,12 +188,14 @@ pub(super) struct ListQuery {
     model: Option<String>,
     cursor: Option<String>,
     limit: Option<usize>,
+    agent: Option<String>,
     mesh: Option<String>,
 }
 
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let mesh = ipc.shared.mesh(query.mesh.as_deref())?;
+    warnings::hears(mesh, &agent(&ipc, query.agent.as_deref())?);
     let models = models(&ipc).await?;
     let mut filter = VectorFilter {
         mesh: mesh.mesh.mesh,
@@ -206,16 +214,21 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
             return ok(&VectorPage {
                 items,
                 cursor: None,
+                warnings: Vec::new(),
+                left_out: Vec::new(),
             });
         }
     }
-    let found = ipc.shared.store.list_vectors(filter).await;
+    let (store, left_out) = ipc.shared.store.leniently();
+    let found = store.list_vectors(filter).await;
     let (rows, more) = found.map_err(|error| store_problem(&error))?;
     let name = |row: &VectorRow| name(&models, row.model);
     let items = rows.iter().map(|row| view(mesh, row, name(row), None));
     ok(&VectorPage {
         items: items.collect::<Result<_, _>>()?,
         cursor: rows.last().filter(|_| more).map(cursor_of),
+        warnings: Vec::new(),
+        left_out: ipc.shared.unreadable.left_out(&left_out),
     })
 }
 

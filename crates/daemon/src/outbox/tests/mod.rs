@@ -220,6 +220,8 @@ impl FakeBroker {
         committed.insert(id.to_owned(), sealed().1);
         Verdict::Created {
             broker_message_id: BrokerMessageId(Ulid::nil()),
+            client_message_id: None,
+            duplicate: false,
             history_id: HistoryId {
                 epoch: 1,
                 seq: committed.len() as u64,
@@ -291,6 +293,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         clock: clock.clone(),
         ids: ids.clone(),
         meshes: only(mesh),
+        person: AgentName::parse("ann").unwrap(),
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         left: Vec::new(),
@@ -302,6 +305,8 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         hook_tokens: crate::hooks::Tokens::default(),
         parked: Vec::new(),
         old_files: Vec::new(),
+        looked: Mutex::new(None),
+        unreadable: crate::upkeep::unreadable::Suspect::default(),
         damage: crate::inbox::damage::Damage::default(),
         inbox_retention: std::time::Duration::from_hours(24),
         tasks: crate::tasks::Activity::new(1),

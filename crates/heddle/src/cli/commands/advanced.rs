@@ -1,6 +1,7 @@
 //! `heddle advanced fingerprint | canonicalize | dump | export | sweep | re-embed`: see what the gate sees and what a
 //! mesh holds; tidy up by hand; move to another model.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, Read};
 
 use clap::{Args as ClapArgs, Subcommand};
@@ -13,6 +14,7 @@ use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
 use super::{export, re_embed};
+use crate::cli::context::tell_left_out;
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
@@ -75,6 +77,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 fn dump(context: &Context) -> Result<(), CliError> {
     let client = context.client();
     let mut cursor: Option<String> = None;
+    let mut left_out = BTreeSet::new();
     loop {
         let mut query: Vec<_> = context.mesh_scope().into_iter().collect();
         query.extend(cursor.as_deref().map(|cursor| ("cursor", cursor)));
@@ -85,11 +88,15 @@ fn dump(context: &Context) -> Result<(), CliError> {
             text.push('\n');
         }
         ui::raw(&text)?;
+        left_out.extend(page.left_out);
         match page.cursor {
-            None => return Ok(()),
+            None => break,
             next => cursor = next,
         }
     }
+    // Each page goes through all rows, so each names them.
+    tell_left_out(Some(&left_out.into_iter().collect()));
+    Ok(())
 }
 
 fn swept(answer: &SweepAnswer) -> String {

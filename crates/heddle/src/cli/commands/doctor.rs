@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
 use heddle_daemon::{Home, upkeep as upkeep_of};
-use heddle_wire::client::ClientError;
+use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{DoctorAnswer, DoctorView, Finding, OpBody, ResumeBody};
 
 use super::journal::doctor as journal;
+use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context, compact, exit, rollback, upkeep};
 use crate::system::Runtime;
 use crate::up::last_words;
@@ -75,12 +76,13 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let op = |id: &String| OpBody {
         id: id.clone(),
         mesh: context.mesh.clone(),
+        agent: context.agent.clone(),
     };
     if let Some(id) = &args.retry {
-        return context.print(&client.doctor_op("retry", &op(id))?, said);
+        return decide(context, &client, "retry", &op(id));
     }
     if let Some(id) = &args.drop {
-        return context.print(&client.doctor_op("drop", &op(id))?, said);
+        return decide(context, &client, "drop", &op(id));
     }
     if let Some(mesh) = args.resume_sync {
         return context.print(&client.resume_sync(&ResumeBody { mesh })?, said);
@@ -106,6 +108,16 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             ..CliError::quiet()
         })
     }
+}
+
+/// A person's word on something that does not get through by itself.
+fn decide(context: &Context, client: &Client, verb: &str, op: &OpBody) -> Result<(), CliError> {
+    let answer = client.doctor_op(verb, op).map_err(|error| {
+        let option = format!("--{verb}");
+        let command = format!("heddle doctor {option} {}", quoted(&op.id));
+        CliError::from(error).for_each_sender(&command)
+    })?;
+    context.print(&answer, said)
 }
 
 /// The verdict on a home in which nothing runs: its files, the brokers that its settings name, and what the last

@@ -1,5 +1,7 @@
 //! `heddle explain ID`: what became of a send, a change to the data or an effect, in one screen.
 
+mod message;
+
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{
     DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, LostView, OutboxRow,
@@ -24,9 +26,14 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             "Give the id that the send or the change printed; `heddle daemon outbox list` shows those of sends.",
         ));
     }
-    let story = context.client().story(&args.id, &context.scope())?;
+    let story = context.client().story(&args.id, &context.scope());
+    let story = story.map_err(|error| {
+        let command = format!("heddle explain {}", quoted(&args.id));
+        CliError::from(error).for_each_sender(&command)
+    })?;
     context.print(&story, |story| match story {
-        Story::Sent(sent) => describe(sent),
+        Story::Sent(sent) => describe(context, sent),
+        Story::Message(told) => message::describe(context, told),
         Story::Data(data) => of_data(data),
         Story::Effect(told) => effect(told),
     })
@@ -98,6 +105,9 @@ fn effect(story: &EffectStory) -> String {
     if !view.run.is_empty() {
         line("run", view.run.clone());
     }
+    if let Some(blocked) = &view.blocked {
+        line("now", blocked.clone());
+    }
     if story.left_off {
         line("", "(older attempts and refusals are left off)".to_owned());
     }
@@ -121,7 +131,7 @@ fn effect(story: &EffectStory) -> String {
     text + &table(&rows)
 }
 
-fn describe(story: &ExplainView) -> String {
+fn describe(context: &Context, story: &ExplainView) -> String {
     let row = &story.outbox;
     let mut text = format!("{}\n", verdict(story));
     let mut line = |name: &str, value: String| {
@@ -143,7 +153,7 @@ fn describe(story: &ExplainView) -> String {
         );
     }
     if let Some(waits_for) = &row.waits_for {
-        line("waits for", waits_for.clone());
+        line("waits for", context.spelled_in(waits_for));
     }
     if let Some(broker) = &story.broker {
         let at = broker.first_seen_at.clone();
@@ -166,7 +176,8 @@ fn describe(story: &ExplainView) -> String {
         }
     }
     if let Some(lost) = &story.lost {
-        line("lost", lost_words(lost, &story.id));
+        let words = lost_words(lost, &quoted(&story.id));
+        line("lost", context.spelled_of(&words, row));
     }
     if let Some(limiter) = &story.limiter {
         line("limiter", limiter_words(limiter));
@@ -179,17 +190,21 @@ fn describe(story: &ExplainView) -> String {
     }
     text.push_str(&recipients(story));
     text.push_str(&chain(story));
-    if let Some(next) = next(story) {
+    if let Some((next, about)) = next(story) {
+        let next = context.spelled_of(&next, about);
         text.push_str(&format!("  {:<10} {next}\n", "next"));
     }
-    if story.stale {
-        let why = story.stale_why.as_deref().map(printable);
-        let why = why.map_or_else(String::new, |why| format!(": {why}"));
-        text.push_str(&format!(
-            "  The broker cannot be asked now{why}. This is what this home knows.\n"
-        ));
+    text + &freshness(story)
+}
+
+/// What is said where the broker was not asked.
+fn freshness(story: &ExplainView) -> String {
+    if !story.stale {
+        return String::new();
     }
-    text
+    let why = story.stale_why.as_deref().map(printable);
+    let why = why.map_or_else(String::new, |why| format!(": {why}"));
+    format!("  The broker cannot be asked now{why}. This is what this home knows.\n")
 }
 
 /// The story in one line.
@@ -198,8 +213,7 @@ fn verdict(story: &ExplainView) -> String {
     let id = printable(&story.id);
     match row.status.as_str() {
         "dead" | "aborted" => {
-            let why = row.last_error.as_deref().unwrap_or("retired by a requeue");
-            let mut words = format!("{id} is {}: {}", row.status, printable(why));
+            let mut words = format!("{id} is {}", over_words(story));
             // What the broker says of it is of now; what this home gave up is of then.
             if story
                 .broker
@@ -244,6 +258,7 @@ fn verdict(story: &ExplainView) -> String {
         _ => {
             let all = story.level_of_all();
             let mut words = format!("{id} is {}", all.as_str());
+            words.extend(story.held_back().map(|(says, _)| format!("; {says}")));
             if let Some((some, count)) = story.level_of_some().filter(|(some, _)| *some > all) {
                 let of = match (story.deliveries_left_off, story.deliveries_partial) {
                     (0, false) => format!("of {}", story.deliveries.len()),
@@ -262,27 +277,85 @@ fn verdict(story: &ExplainView) -> String {
     }
 }
 
-/// The one command that makes sense for a row that is over.
-fn next(story: &ExplainView) -> Option<String> {
+/// Why a row is over, and who said so.
+fn over_words(story: &ExplainView) -> String {
     let row = &story.outbox;
-    match row.status.as_str() {
+    let why = row.last_error.as_deref().map(printable);
+    if row.status != "aborted" {
+        return format!("{}: {}", row.status, why.unwrap_or_default());
+    }
+    let at = row.aborted_at.as_deref().unwrap_or("an unknown time");
+    let by = row.aborted_by.as_deref().unwrap_or("nobody that is known");
+    let before = why.map_or_else(String::new, |why| format!("; before that: {why}"));
+    match newest(story) {
+        Some(newest) => {
+            // At that time; where it went on later is another step of the chain.
+            let next = successor(story).unwrap_or(newest);
+            let goes_on = if next.id == newest.id {
+                String::new()
+            } else {
+                format!(
+                    ", which goes on as {}",
+                    printable(&newest.client_message_id)
+                )
+            };
+            format!(
+                "aborted: requeued by the {} at {at} as {}{goes_on}{before}",
+                printable(by),
+                printable(&next.client_message_id)
+            )
+        }
+        None => format!(
+            "aborted: retired by the {} at {at}, and nothing goes on with it{before}",
+            printable(by)
+        ),
+    }
+}
+
+/// The row that took its place first.
+fn successor(story: &ExplainView) -> Option<&OutboxRow> {
+    let place = story
+        .chain
+        .iter()
+        .position(|row| row.id == story.outbox.id)?;
+    story.chain.get(place + 1)
+}
+
+/// The row under whose id a retired one goes on.
+fn newest(story: &ExplainView) -> Option<&OutboxRow> {
+    let newest = story.chain.last();
+    newest.filter(|newest| newest.id != story.outbox.id)
+}
+
+/// What makes sense for a row that is over, and the row that its commands are about.
+fn next(story: &ExplainView) -> Option<(String, &OutboxRow)> {
+    let row = &story.outbox;
+    let words = match row.status.as_str() {
         "dead" if story.kind == "op" => Some(format!(
             "`heddle doctor --retry {id}` sends it again, `heddle doctor --drop {id}` gives it up",
             id = quoted(&story.id)
         )),
+        "dead" if row.pruned == Some(true) => Some(
+            "its text was given back by a prune, so it cannot be requeued: send it anew under a new id, if it is still wanted".to_owned(),
+        ),
         "dead" => Some(format!(
             "`heddle daemon outbox requeue --id {} --auto` sends it again under a fresh id, unless its broker has it",
             quoted(&story.id)
         )),
         "aborted" => {
-            let newest = story.chain.last().filter(|newest| newest.id != row.id)?;
-            Some(format!(
+            let Some(newest) = newest(story) else {
+                let words = "send it anew under a new id, if it is still wanted; this one stays taken";
+                return Some((words.to_owned(), row));
+            };
+            let words = format!(
                 "`heddle explain {}` says what became of it: it goes on under that id",
                 quoted(&newest.client_message_id)
-            ))
+            );
+            return Some((words, newest));
         }
-        _ => None,
-    }
+        _ => story.held_back().map(|(_, next)| next),
+    };
+    words.map(|words| (words, row))
 }
 
 /// What became of a message that the broker had and lost.
@@ -301,6 +374,10 @@ fn lost_words(lost: &LostView, id: &str) -> String {
 /// What the limiter said, and how often it said no before.
 fn limiter_words(limiter: &LimiterView) -> String {
     let mut words = match (limiter.decision.as_str(), limiter.window) {
+        ("waiting", _) => format!(
+            "not asked about it yet: {}",
+            limiter.detail.as_deref().unwrap_or_default()
+        ),
         ("refused", _) | (_, None) => String::new(),
         (_, Some(window)) if limiter.counted => {
             format!("used one of the budget in window {window}")
@@ -316,6 +393,11 @@ fn limiter_words(limiter: &LimiterView) -> String {
         };
         let before = if words.is_empty() { "" } else { "; " };
         words.push_str(&format!("{before}{times}, last at {at}: {detail}"));
+    }
+    if let Some(until) = &limiter.until {
+        words.push_str(&format!(
+            "; the mesh waits for its next window, about {until}"
+        ));
     }
     words
 }
@@ -357,7 +439,11 @@ fn queue_words(queue: &QueueStateView) -> String {
 }
 
 fn recipients(story: &ExplainView) -> String {
-    if story.deliveries.is_empty() {
+    recipient_table(&story.deliveries, story.deliveries_left_off)
+}
+
+fn recipient_table(deliveries: &[DeliveryView], left_off: u64) -> String {
+    if deliveries.is_empty() {
         return String::new();
     }
     let cell = |at: &Option<String>| at.clone().unwrap_or_else(|| "-".to_owned());
@@ -366,17 +452,21 @@ fn recipients(story: &ExplainView) -> String {
             .map(str::to_owned)
             .to_vec(),
     ];
-    rows.extend(story.deliveries.iter().map(|d: &DeliveryView| {
+    rows.extend(deliveries.iter().map(|d: &DeliveryView| {
         vec![
             printable(&d.recipient),
-            cell(&d.delivered_at),
+            if d.damaged {
+                "damaged".to_owned()
+            } else {
+                cell(&d.delivered_at)
+            },
             cell(&d.shown_at),
             cell(&d.acked_at),
         ]
     }));
     let mut text = table(&rows);
-    if story.deliveries_left_off > 0 {
-        text.push_str(&format!("and {} more\n", story.deliveries_left_off));
+    if left_off > 0 {
+        text.push_str(&format!("and {left_off} more\n"));
     }
     text
 }

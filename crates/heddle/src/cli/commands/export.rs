@@ -1,8 +1,11 @@
 //! `heddle advanced export`: everything that a home holds as JSON lines, for other tools and for eyes.
 
+use std::collections::BTreeSet;
+
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 
+use crate::cli::context::tell_left_out;
 use crate::cli::{CliError, Context, exit, ui};
 
 const PAGE: &str = "200";
@@ -48,14 +51,17 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
 fn one(context: &Context, name: &str, mesh: &Value) -> Result<(), CliError> {
     let client = context.client();
     line("mesh", name, mesh)?;
+    let mut left_out = BTreeSet::new();
     pages(|cursor| {
         let page = client.dump(&query(name, cursor, false))?;
         for text in &page.lines {
             let row: Value = serde_json::from_str(text).unwrap_or_default();
             line("data", name, &row)?;
         }
+        left_out.extend(page.left_out);
         Ok(page.cursor)
     })?;
+    tell_left_out(Some(&left_out.into_iter().collect()));
     pages(|cursor| {
         let page = client.outbox(&query(name, cursor, true))?;
         for row in &page.rows {

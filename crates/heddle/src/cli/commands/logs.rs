@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use heddle_daemon::home::log_folder;
+use heddle_daemon::home::{log_folder, open_plain};
 use serde_json::Value;
 
 use crate::cli::{CliError, Context, exit, ui};
@@ -60,7 +60,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let mut reader = Reader::new(&folder);
     let mut last = VecDeque::new();
     for number in (0..=FILES_MAX).rev() {
-        if let Ok(file) = File::open(log_file_path(&folder, number)) {
+        if let Ok(file) = open_plain(&log_file_path(&folder, number)) {
             reader.turn_to(file);
             while let Some(line) = reader.next_line() {
                 if passes(&line, args.level) {
@@ -186,7 +186,7 @@ impl Reader {
 
     /// The file that the name stands for now, if it is another one.
     fn successor(&mut self) -> Option<File> {
-        let named = File::open(&self.path).ok()?;
+        let named = open_plain(&self.path).ok()?;
         let is_same = self.file.as_mut().is_some_and(|open| {
             let position = open.stream_position().unwrap_or(0);
             match (open.get_ref().metadata(), named.metadata()) {

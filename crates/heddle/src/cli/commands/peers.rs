@@ -10,8 +10,7 @@ use crate::cli::{CliError, Context};
 pub struct Args {}
 
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
-    let query: Vec<_> = context.mesh_scope().into_iter().collect();
-    let list = context.client().peers(&query)?;
+    let list = context.client().peers(&context.scope())?;
     context.print(&list, describe)
 }
 

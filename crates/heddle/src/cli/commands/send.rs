@@ -263,6 +263,11 @@ fn wait_for(
                     .next(format!("`heddle explain {id}` says what to run next.")),
             );
         }
+        if let Some((says, next)) = story.held_back() {
+            let last = story.level_of_all().as_str();
+            let why = format!("{id} is {last}, but {says}");
+            return Err(CliError::new(exit::FAILED, why).next(format!("{next}.")));
+        }
         if left == 0 {
             return Err(not_yet(&story, id, level));
         }
@@ -286,8 +291,11 @@ fn lost_at_broker(id: &str, lost: &LostView) -> CliError {
 fn not_yet(story: &ExplainView, id: &str, level: Level) -> CliError {
     let last = story.level_of_all().as_str();
     let mut why = format!("{id} is {last}, not yet {} for everybody", level.as_str());
+    let waits_for = story.outbox.waits_for.as_ref();
     if let Some(broker) = &story.stale_why {
         why.push_str(&format!(": {broker}"));
+    } else if let Some(waits_for) = waits_for.filter(|_| story.broker.is_none()) {
+        why.push_str(&format!(": it waits for {waits_for}"));
     }
     let code = if story.stale {
         exit::UNREACHABLE

@@ -142,7 +142,7 @@ fn list(context: &Context, model: Option<&str>, cursor: Option<&str>) -> Result<
     let mut query = Vec::new();
     query.extend(model.map(|model| ("model", model)));
     query.extend(cursor.map(|cursor| ("cursor", cursor)));
-    query.extend(context.mesh_scope());
+    query.extend(context.scope());
     let page = context.client().list_vectors(&query)?;
     context.print(&page, |page| {
         let mut text = page_text(page);

@@ -51,7 +51,15 @@ fn run(session: &Session, given: Value) -> Done {
             "next": "Go on only if that was you; otherwise leave it to that session and take another task.",
         })
     });
+    let waits_for = answer.task.waits_for;
     let mut view = changed(answer)?;
+    if let (true, Some(warnings)) = (waits_for > 0, view["warnings"].as_array_mut()) {
+        warnings.push(json!({
+            "type": "task_waits",
+            "message": format!("{waits_for} tasks before it (blocked_by) are not finished"),
+            "next": "Release it, unless you know that it can be done before them; list_tasks with ready shows what can be begun.",
+        }));
+    }
     if let (Some(told), Some(warnings)) = (told, view["warnings"].as_array_mut()) {
         warnings.push(told);
         view["already_yours"] = json!(true);

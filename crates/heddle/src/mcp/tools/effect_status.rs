@@ -2,6 +2,7 @@
 
 use heddle_core::error_code::ErrorCode;
 use heddle_wire::client::ClientError;
+use heddle_wire::ipc::EffectView;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -24,10 +25,15 @@ struct Arguments {
 }
 
 /// What an agent does next with what was not run yet.
-fn next(status: &str) -> Option<&'static str> {
-    Some(match status {
+fn next(view: &EffectView) -> Option<&'static str> {
+    Some(match view.status.as_str() {
+        _ if view.blocked.is_some() => {
+            "Do not run it: the policy forbids it now, whatever was approved before."
+        }
         "awaiting_approval" => "A person has to approve it; do not run it.",
-        "approved" => "Run it with the nonce that the person gave you.",
+        "approved" => {
+            "Run it with `heddle effect run`; where a person has approved it, with the --nonce that they were shown."
+        }
         "expired" => "The approval is over: call request_effect again.",
         "denied" | "revoked" => "It was turned down: do not run it.",
         "waiting_for_broker" => "The mesh's broker is away; look again later.",
@@ -46,16 +52,21 @@ fn run(session: &Session, given: Value) -> Done {
             "key": view.logical_request_key,
             "state": view.state,
             "status": view.status,
+            "waited": view.waited,
             "operation": view.operation,
             "target": view.target,
             "request_id": view.request_id,
             "requested_by": view.requested_by,
             "decisions": view.decisions,
-            "next": next(&view.status),
+            "blocked": view.blocked,
+            "approvers": view.approvers,
+            "next": next(&view),
             "registration": view.registration,
             "runs_at": view.runs_at,
             "exit_code": view.exit_code,
             "stdout": view.stdout,
+            "stderr": view.stderr,
+            "truncated": view.truncated,
             "verified": view.verified,
             "verify_detail": view.verify_detail,
             "not_started": view.not_started,

@@ -52,7 +52,8 @@ struct Arguments {
 fn run(session: &Session, given: Value) -> Done {
     let given: Arguments = arguments(given)?;
     let reader = given.reader.unwrap_or_else(|| session.name.clone());
-    let journal = store::open(&session.context(), Some(reader.clone()))?;
+    // As the session that records: whatever the reader is called, its own records are not news to it.
+    let journal = store::open(&session.context(), Some(session.name.clone()))?;
     let page = journal
         .events(&reader, EVENTS_MAX, true)
         .map_err(store::told)?;

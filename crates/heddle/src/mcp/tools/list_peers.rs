@@ -20,9 +20,7 @@ struct Arguments {}
 
 fn run(session: &Session, given: Value) -> Done {
     let Arguments {} = arguments(given)?;
-    let mesh = session.mesh();
-    let query: Vec<_> = mesh.iter().map(|mesh| ("mesh", mesh.as_str())).collect();
-    let list = session.client().peers(&query)?;
+    let list = session.client().peers(&session.query(&[]))?;
     let own = session.agent();
     let is_you = |agent: &str, is_own: bool| is_own && Some(agent) == own.as_deref();
     let you = list.peers.iter().find(|peer| is_you(&peer.agent, peer.own));
@@ -38,5 +36,6 @@ fn run(session: &Session, given: Value) -> Done {
         "peers": peers,
         "stale": list.stale,
         "as_of": list.as_of,
+        "warnings": list.warnings,
     }))
 }

@@ -1,5 +1,7 @@
 //! `request_effect`: asks a person to approve something that must happen once.
 
+use heddle_core::approvers;
+use heddle_core::shell::options;
 use heddle_wire::ipc::EffectRequestBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -56,15 +58,35 @@ fn run(session: &Session, given: Value) -> Done {
     if !answer.duplicate {
         record.requested(&body, &answer);
     }
-    // An approval is good for who asked.
-    let own = body.agent.as_deref();
-    let own = own.map_or_else(String::new, |agent| format!(", with --agent {agent}"));
+    let context = session.context();
+    let run = |nonce: &str| {
+        let artifact = body.artifact_hash.as_ref().map_or("", |_| "FILE");
+        let named = options(&[
+            ("--key", &body.key),
+            ("--op", &body.op),
+            ("--target", &body.target),
+            ("--run", body.run.as_deref().unwrap_or_default()),
+            ("--artifact", artifact),
+            ("--nonce", nonce),
+            // An approval is good for who asked.
+            ("--agent", body.agent.as_deref().unwrap_or_default()),
+        ]);
+        context.spelled(&format!("heddle effect run{named} -- COMMAND"))
+    };
     let next = match answer.status.as_str() {
-        "awaiting_approval" => format!(
-            "A person runs `heddle effect approve {}` and gives you the nonce, good for you and for who approved it; then run `heddle effect run --key … --nonce NONCE -- command`{own}.",
-            answer.request_id
+        "awaiting_approval" => {
+            let who = approvers::in_words(&answer.approvers);
+            let approve = format!("heddle effect approve {}", answer.request_id);
+            let approve = context.spelled(&approvers::run_by(&answer.approvers, &approve));
+            format!(
+                "A person{who} runs `{approve}` and gives you the nonce, good for you and for who approved it; then run `{}`.",
+                run("NONCE")
+            )
+        }
+        "approved" => format!(
+            "Run it with `{}`; where a person has approved it, add the `--nonce` that they were shown.",
+            run("")
         ),
-        "approved" => format!("Run it with `heddle effect run --key … -- command`{own}."),
         "waiting_for_broker" => {
             "The mesh's broker is away; the request is made when it is back. Call effect_status later."
                 .to_owned()
@@ -76,6 +98,7 @@ fn run(session: &Session, given: Value) -> Done {
         "status": answer.status,
         "duplicate": answer.duplicate,
         "expires_at": answer.expires_at,
+        "approvers": answer.approvers,
         "journal": record.told(),
         "next": next,
     }))

@@ -59,6 +59,16 @@ fn run(session: &Session, given: Value) -> Done {
         && let Ok(known) = session.client().known(&session.query(&[("id", &id)]))
         && !known.known
     {
+        let instead = known.instead.as_deref();
+        let next = match instead {
+            Some(meant) => format!("Reply to {meant:?} next time; that is its id."),
+            None => "Take the id from check_messages.".to_owned(),
+        };
+        told["warnings"] = json!([{
+            "type": "reply_to_unknown",
+            "message": format!("it was sent, but this mailbox knows no message {id:?}, so it may be shown as a reply to nothing"),
+            "next": next,
+        }]);
         told["reply_to_unknown"] = json!(known.instead.unwrap_or(id));
     }
     Ok(told)

@@ -1,10 +1,9 @@
 //! Why the last daemon of a home stopped by itself, as its log tells it to whoever finds none running.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
-use heddle_daemon::home::log_folder;
+use heddle_daemon::home::{log_folder, open_plain};
 use serde_json::Value;
 
 use super::file_path;
@@ -24,7 +23,7 @@ pub struct LastWords {
 
 /// `None` where it was asked to stop, was killed, or has left no log.
 pub fn last_words(home: &Path) -> Option<LastWords> {
-    let mut file = File::open(file_path(&log_folder(home), 0)).ok()?;
+    let mut file = open_plain(&file_path(&log_folder(home), 0)).ok()?;
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))
         .ok()?;

@@ -15,6 +15,7 @@ use crate::carry::{Part, Taken as Carried, Unit};
 use crate::chain::{Link, Seal};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
+use crate::kept::Kept;
 use crate::rows::{AuditRow, CallRow, Row};
 use crate::step::step;
 use crate::surface_check::{BINDING_COLUMNS, DOMAIN, Surface};
@@ -218,6 +219,15 @@ impl Storage for Memory {
 
     async fn taken(&self, mesh: MeshId) -> Result<Carried, StorageError> {
         Ok(self.lock().taken.get(&mesh).copied().unwrap_or_default())
+    }
+
+    async fn kept(&self) -> Result<Kept, StorageError> {
+        let state = self.lock();
+        let effects = state.meshes.values().map(Tables::consumed_count).sum();
+        Ok(Kept {
+            effects,
+            ..Kept::default()
+        })
     }
 
     async fn surface(&self) -> Result<Surface, StorageError> {

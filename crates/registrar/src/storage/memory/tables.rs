@@ -54,6 +54,10 @@ impl Tables {
         (self.decisions.len() + self.consumed.len() + self.steps.len()) as u64
     }
 
+    pub(super) fn consumed_count(&self) -> u64 {
+        self.consumed.len() as u64
+    }
+
     pub fn call(&self, caller: &str, id: &str) -> Option<CallRow> {
         let mut rows = self.calls.iter();
         rows.find(|row| row.caller == caller && row.id == id)
@@ -124,7 +128,7 @@ impl Tables {
 
     /// What another authority has written; false where something else stands in its place.
     pub(super) fn take(&mut self, unit: &Unit) -> bool {
-        if let Unit::Step { of, row } = unit {
+        if let Unit::Step { of, row, .. } = unit {
             let mut consumed = self.consumed.iter();
             let bound = consumed.find(|consumed| consumed.effect.key == row.key);
             if bound.map(|consumed| consumed.replay_key) != Some(*of) {

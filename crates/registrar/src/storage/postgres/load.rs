@@ -3,11 +3,13 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use tokio_postgres::{Row, Transaction};
+use ulid::Ulid;
 
 use super::links;
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::facts::{Facts, NonceFacts};
+use crate::kept::{Kept, StepCells};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
@@ -51,12 +53,20 @@ const CONSUMED: &str = "
     FROM effect_consume WHERE mesh_id = $1 AND logical_request_key = $2";
 
 const REGISTRATION: &str = "
-    SELECT registration_id, receipt, registered_at
+    SELECT registration_id, receipt, registered_at, digest
     FROM effect_registration WHERE mesh_id = $1 AND logical_request_key = $2";
 
 const STEPS: &str = "
-    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at
+    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest
     FROM effect_step WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
+
+const WITHOUT: &str = "
+    SELECT (SELECT count(*) FROM effect_step WHERE digest IS NULL)
+         + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)";
+
+const KEYS: &str = "
+    SELECT mesh_id, logical_request_key FROM effect_envelope
+    UNION SELECT mesh_id, logical_request_key FROM effect_consume";
 
 /// Effects are rare: to count them is cheap. A number of the sequence would leave holes.
 const REACHED: &str = "
@@ -107,21 +117,33 @@ pub(super) async fn facts(
     let consumed_row = transaction
         .query_opt(CONSUMED, &[&id, &key.as_str()])
         .await?;
-    let registration = transaction
-        .query_opt(REGISTRATION, &[&id, &key.as_str()])
-        .await?;
-    let steps = transaction.query(STEPS, &[&id, &key.as_str()]).await?;
-    let steps: Answer<Vec<_>> = steps.iter().map(|row| step_row(key, row)).collect();
+    let consumed = consumed_row.as_ref().map(consumed).transpose()?;
+    let (registration, steps) = match &consumed {
+        // Somebody may register it this moment: what is read from here on would be of after these facts.
+        None => (None, Vec::new()),
+        Some(row) => registered(transaction, (mesh, key, Some(&row.replay_key))).await?,
+    };
     Ok(Facts {
         envelopes: stored::envelopes(envelopes?, decisions?),
         nonce,
-        consumed: consumed_row.as_ref().map(consumed).transpose()?,
-        registration: registration
-            .map(|row| registration_row(key, &row))
-            .transpose()?,
-        steps: steps?,
+        consumed,
+        registration,
+        steps,
         call: None,
     })
+}
+
+/// What was written with the consumption, and after it.
+async fn registered(
+    transaction: &Transaction<'_>,
+    whose: Whose<'_>,
+) -> Answer<(Option<RegistrationRow>, Vec<StepRow>)> {
+    let (id, key) = (whose.0.0.to_bytes().to_vec(), whose.1.as_str());
+    let registration = transaction.query_opt(REGISTRATION, &[&id, &key]).await?;
+    let registration = registration.map(|row| registration_row(whose, &row));
+    let steps = transaction.query(STEPS, &[&id, &key]).await?;
+    let steps: Answer<Vec<_>> = steps.iter().map(|row| step_row(whose, row)).collect();
+    Ok((registration.transpose()?, steps?))
 }
 
 fn effect_cells(row: &Row) -> Answer<[String; 5]> {
@@ -135,14 +157,16 @@ fn effect_cells(row: &Row) -> Answer<[String; 5]> {
 }
 
 fn envelope(row: &Row) -> Answer<EnvelopeRow> {
-    Ok(EnvelopeRow {
+    let found = EnvelopeRow {
         effect: stored::effect(effect_cells(row)?)?,
         envelope_id: row.try_get(5)?,
         replay_key: stored::replay_key(row.try_get(6)?)?,
         requested_by: row.try_get(7)?,
         requested_at: WallMs(row.try_get(8)?),
         expires_at: WallMs(row.try_get(9)?),
-    })
+    };
+    stored::compare_binding((&found.effect, &found.envelope_id), found.replay_key)?;
+    Ok(found)
 }
 
 fn decision(row: &Row) -> Answer<DecisionRow> {
@@ -163,7 +187,7 @@ fn decision(row: &Row) -> Answer<DecisionRow> {
 }
 
 fn consumed(row: &Row) -> Answer<ConsumeRow> {
-    Ok(ConsumeRow {
+    let found = ConsumeRow {
         effect: stored::effect(effect_cells(row)?)?,
         approval: row.try_get(5)?,
         replay_key: stored::replay_key(row.try_get(6)?)?,
@@ -171,29 +195,68 @@ fn consumed(row: &Row) -> Answer<ConsumeRow> {
         attempt_id: row.try_get(8)?,
         consumed_at: WallMs(row.try_get(9)?),
         horizon_until: WallMs(row.try_get(10)?),
-    })
+    };
+    stored::compare_binding((&found.effect, &found.approval), found.replay_key)?;
+    Ok(found)
 }
 
-fn registration_row(key: &LogicalKey, row: &Row) -> Answer<RegistrationRow> {
-    Ok(RegistrationRow {
+type Whose<'a> = (MeshId, &'a LogicalKey, Option<&'a ReplayKey>);
+
+fn registration_row((mesh, key, of): Whose<'_>, row: &Row) -> Answer<RegistrationRow> {
+    let found = RegistrationRow {
         key: key.clone(),
         registration_id: row.try_get(0)?,
         receipt: row.try_get(1)?,
         registered_at: WallMs(row.try_get(2)?),
+    };
+    stored::compare_registration((mesh, of), &found, row.try_get(3)?)?;
+    Ok(found)
+}
+
+fn step_row(whose: Whose<'_>, row: &Row) -> Answer<StepRow> {
+    let nonce: Option<&[u8]> = row.try_get(3)?;
+    let cells = StepCells {
+        round: row.try_get(0)?,
+        attempt_id: row.try_get(2)?,
+        nonce,
+        body: row.try_get(1)?,
+        at: WallMs(row.try_get(5)?),
+    };
+    Ok(StepRow {
+        key: whose.1.clone(),
+        round: cells.round,
+        step: stored::compared_step(whose, cells, row.try_get(6)?)?,
+        attempt_id: cells.attempt_id.to_owned(),
+        nonce: nonce.map(stored::nonce).transpose()?,
+        by: row.try_get(4)?,
+        at: cells.at,
     })
 }
 
-fn step_row(key: &LogicalKey, row: &Row) -> Answer<StepRow> {
-    let nonce: Option<&[u8]> = row.try_get(3)?;
-    Ok(StepRow {
-        key: key.clone(),
-        round: row.try_get(0)?,
-        step: stored::step(row.try_get(1)?)?,
-        attempt_id: row.try_get(2)?,
-        nonce: nonce.map(stored::nonce).transpose()?,
-        by: row.try_get(4)?,
-        at: WallMs(row.try_get(5)?),
-    })
+/// Whether every effect is as it was written. One after another: what a command has printed may be long.
+pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
+    let mut found = Kept::default();
+    let without: i64 = transaction.query_one(WITHOUT, &[]).await?.try_get(0)?;
+    found.without = u64::try_from(without).unwrap_or(0);
+    for row in transaction.query(KEYS, &[]).await? {
+        let bytes: [u8; 16] = row
+            .try_get::<_, &[u8]>(0)?
+            .try_into()
+            .map_err(|_| StorageError::Corrupt("a mesh's id".into()))?;
+        let mesh = MeshId(Ulid::from_bytes(bytes));
+        let read = match key(row.try_get(1)?) {
+            Ok(key) => facts(transaction, mesh, &key, None).await.map(drop),
+            Err(error) => Err(error),
+        };
+        found.effects += 1;
+        match read {
+            Err(error @ (StorageError::Changed { .. } | StorageError::Corrupt(_))) => {
+                found.changed.push(error.to_string());
+            }
+            read => read?,
+        }
+    }
+    Ok(found)
 }
 
 async fn nonce_facts(

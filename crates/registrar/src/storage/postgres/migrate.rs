@@ -12,6 +12,7 @@ const STEPS: &[(i64, &str)] = &[
     (3, include_str!("schema_v3.sql")),
     (4, include_str!("schema_v4.sql")),
     (5, include_str!("schema_v5.sql")),
+    (6, include_str!("schema_v6.sql")),
 ];
 
 /// May read and append, and nothing else.

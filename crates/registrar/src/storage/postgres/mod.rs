@@ -24,6 +24,7 @@ use crate::carry::{Part, Taken};
 use crate::chain::{Link, Seal};
 use crate::command::{Applied, Ask, Command};
 use crate::facts::Facts;
+use crate::kept::{Bound, Kept};
 use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::Surface;
@@ -133,8 +134,10 @@ impl Postgres {
         let mut facts = load::facts(&transaction, mesh, &command.key, command.ask.nonce()).await?;
         facts.call = call;
         let stepped = step(&facts, command);
+        let facts = facts.with(&stepped.rows);
+        let bound = Bound::to(facts.consumed.as_ref().map(|row| row.replay_key));
         for row in &stepped.rows {
-            if !write::insert(&transaction, mesh, row).await? {
+            if !write::insert(&transaction, mesh, row, bound).await? {
                 transaction.rollback().await?;
                 return Ok(None);
             }
@@ -152,7 +155,7 @@ impl Postgres {
         Ok(Some(Applied {
             kind: stepped.kind,
             code: stepped.code,
-            facts: facts.with(&stepped.rows),
+            facts,
         }))
     }
 }
@@ -256,6 +259,12 @@ impl Storage for Postgres {
         let mut client = self.connection().await?;
         let transaction = self.begin(&mut client).await?;
         taken::taken(&transaction, mesh).await
+    }
+
+    async fn kept(&self) -> Result<Kept, StorageError> {
+        let mut client = self.connection().await?;
+        let transaction = self.begin(&mut client).await?;
+        load::kept(&transaction).await
     }
 
     async fn surface(&self) -> Result<Surface, StorageError> {

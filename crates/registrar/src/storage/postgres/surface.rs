@@ -232,6 +232,10 @@ async fn consume(tx: &Transaction<'_>, nth: u8, key: &str) -> Result<u64, tokio_
 
 async fn register(tx: &Transaction<'_>, key: &str) -> Result<u64, tokio_postgres::Error> {
     let mesh = PROBE_MESH.to_vec();
-    tx.execute(REGISTRATION, &[&mesh, &key, &"probe", &"{}", &0_i64])
-        .await
+    let digest: Option<Vec<u8>> = None;
+    tx.execute(
+        REGISTRATION,
+        &[&mesh, &key, &"probe", &"{}", &0_i64, &digest],
+    )
+    .await
 }

@@ -76,7 +76,7 @@ pub(super) async fn take(
 async fn write_unit(transaction: &Transaction<'_>, mesh: MeshId, unit: &Unit) -> Answer<bool> {
     match unit {
         Unit::Audit(row) => write::audit(transaction, mesh, row).await.map(|()| true),
-        Unit::Step { of, row } => {
+        Unit::Step { of, row, .. } => {
             let id = mesh.0.to_bytes().to_vec();
             let bound = transaction
                 .query_opt(BOUND, &[&id, &row.key.as_str()])
@@ -85,11 +85,11 @@ async fn write_unit(transaction: &Transaction<'_>, mesh: MeshId, unit: &Unit) ->
             if bound.as_deref() != Some(&of.0[..]) {
                 return Ok(false);
             }
-            write::insert(transaction, mesh, &Row::Step(row.clone())).await
+            write::insert(transaction, mesh, &Row::Step(row.clone()), unit.bound()).await
         }
         unit => {
             for row in unit.rows() {
-                if !write::insert(transaction, mesh, &row).await? {
+                if !write::insert(transaction, mesh, &row, unit.bound()).await? {
                     return Ok(false);
                 }
             }

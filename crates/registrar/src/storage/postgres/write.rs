@@ -4,6 +4,7 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::Transaction;
 
 use crate::binding::LogicalKey;
+use crate::kept::Bound;
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
 };
@@ -29,13 +30,14 @@ pub(super) const CONSUME: &str = "
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
 
 pub(super) const REGISTRATION: &str = "
-    INSERT INTO effect_registration (mesh_id, logical_request_key, registration_id, receipt, registered_at)
-    VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+    INSERT INTO effect_registration (mesh_id, logical_request_key, registration_id, receipt, registered_at,
+        digest)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING";
 
 const STEP: &str = "
     INSERT INTO effect_step (mesh_id, logical_request_key, round, step, attempt_id, nonce_hash, body,
-        taken_by, taken_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
+        taken_by, taken_at, digest)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING";
 
 const CALL: &str = "
     INSERT INTO effect_call (mesh_id, caller, call_id, fingerprint, logical_request_key, called_at)
@@ -58,14 +60,19 @@ pub(super) async fn line_up(
     Ok(())
 }
 
-pub(super) async fn insert(transaction: &Transaction<'_>, mesh: MeshId, row: &Row) -> Answer<bool> {
-    let mesh = mesh.0.to_bytes().to_vec();
+pub(super) async fn insert(
+    transaction: &Transaction<'_>,
+    of: MeshId,
+    row: &Row,
+    bound: Bound,
+) -> Answer<bool> {
+    let mesh = of.0.to_bytes().to_vec();
     match row {
         Row::Envelope(row) => envelope(transaction, mesh, row).await,
         Row::Decision(row) => decision(transaction, mesh, row).await,
         Row::Consume(row) => consume(transaction, mesh, row).await,
-        Row::Registration(row) => registration(transaction, mesh, row).await,
-        Row::Step(row) => step(transaction, mesh, row).await,
+        Row::Registration(row) => registration(transaction, of, row, bound).await,
+        Row::Step(row) => step(transaction, of, row, bound).await,
         Row::Call(row) => call(transaction, mesh, row).await,
     }
 }
@@ -157,7 +164,14 @@ async fn consume(tx: &Transaction<'_>, mesh: Vec<u8>, row: &ConsumeRow) -> Answe
     Ok(written == 1)
 }
 
-async fn registration(tx: &Transaction<'_>, mesh: Vec<u8>, row: &RegistrationRow) -> Answer<bool> {
+async fn registration(
+    tx: &Transaction<'_>,
+    mesh: MeshId,
+    row: &RegistrationRow,
+    bound: Bound,
+) -> Answer<bool> {
+    let digest = stored::written_registration(mesh, row, bound).map(|digest| digest.to_vec());
+    let mesh = mesh.0.to_bytes().to_vec();
     let written = tx
         .execute(
             REGISTRATION,
@@ -167,13 +181,17 @@ async fn registration(tx: &Transaction<'_>, mesh: Vec<u8>, row: &RegistrationRow
                 &row.registration_id,
                 &row.receipt,
                 &row.registered_at.0,
+                &digest,
             ],
         )
         .await?;
     Ok(written == 1)
 }
 
-async fn step(tx: &Transaction<'_>, mesh: Vec<u8>, row: &StepRow) -> Answer<bool> {
+async fn step(tx: &Transaction<'_>, mesh: MeshId, row: &StepRow, bound: Bound) -> Answer<bool> {
+    let (body, digest) = stored::written_step(mesh, row, bound)?;
+    let digest = digest.map(|digest| digest.to_vec());
+    let mesh = mesh.0.to_bytes().to_vec();
     let nonce = row.nonce.map(|nonce| nonce.0.to_vec());
     let written = tx
         .execute(
@@ -185,9 +203,10 @@ async fn step(tx: &Transaction<'_>, mesh: Vec<u8>, row: &StepRow) -> Answer<bool
                 &row.step.column(),
                 &row.attempt_id,
                 &nonce,
-                &stored::step_text(&row.step)?,
+                &body,
                 &row.by,
                 &row.at.0,
+                &digest,
             ],
         )
         .await?;

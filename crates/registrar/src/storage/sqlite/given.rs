@@ -6,11 +6,13 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, Row, params};
+use ulid::Ulid;
 
 use super::{Sqlite, load};
 use crate::binding::LogicalKey;
 use crate::carry::Unit;
-use crate::rows::{AuditRow, CallRow, RegistrationRow};
+use crate::kept::KeptDigest;
+use crate::rows::{AuditRow, CallRow};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -36,7 +38,7 @@ const SHELVES: [Shelf; 6] = [
         select: "
             SELECT c.logical_request_key, c.canonical_operation, c.canonical_target, c.deployed_artifact_hash,
                    c.run_id, c.owner_or_approval_binding, c.replay_key, c.authorization_nonce_hash, c.attempt_id,
-                   c.consumed_at, c.horizon_until, r.registration_id, r.receipt, r.registered_at
+                   c.consumed_at, c.horizon_until, r.registration_id, r.receipt, r.registered_at, r.digest, c.mesh_id
             FROM effect_consume c JOIN effect_registration r USING (mesh_id, logical_request_key)
             WHERE c.mesh_id = ?1 ORDER BY c.rowid LIMIT 1 OFFSET ?2",
         read: consumed,
@@ -45,7 +47,7 @@ const SHELVES: [Shelf; 6] = [
         count: "SELECT count(*) FROM effect_step WHERE mesh_id = ?1",
         select: "
             SELECT s.round, s.body, s.attempt_id, s.nonce_hash, s.taken_by, s.taken_at, s.logical_request_key,
-                   c.replay_key
+                   c.replay_key, s.digest, s.mesh_id
             FROM effect_step s JOIN effect_consume c USING (mesh_id, logical_request_key)
             WHERE s.mesh_id = ?1 ORDER BY s.seq LIMIT 1 OFFSET ?2",
         read: step,
@@ -87,24 +89,44 @@ fn key(text: &str) -> Answer<LogicalKey> {
 
 fn consumed(row: &Row<'_>) -> Answer<Unit> {
     let consume = load::consumed(row)?;
-    let registration = RegistrationRow {
-        key: consume.effect.key.clone(),
-        registration_id: row.get(11)?,
-        receipt: row.get(12)?,
-        registered_at: WallMs(row.get(13)?),
-    };
+    let registration = load::registration_row(&consume.effect.key, row, 11)?;
+    let digest: Option<Vec<u8>> = row.get(14)?;
+    let whose = (mesh(row, 15)?, Some(&consume.replay_key));
+    let compared = stored::compare_registration(whose, &registration, digest.as_deref());
     Ok(Unit::Consumed {
         consume,
         registration,
+        digest: carried_digest(compared, digest)?,
     })
 }
 
 fn step(row: &Row<'_>) -> Answer<Unit> {
     let key = key(&row.get::<_, String>(6)?)?;
+    let of = stored::replay_key(&row.get::<_, Vec<u8>>(7)?)?;
+    let digest: Option<Vec<u8>> = row.get(8)?;
+    let whose = (mesh(row, 9)?, &key, Some(&of));
+    let compared = load::step_row(whose, row, digest.as_deref());
     Ok(Unit::Step {
-        of: stored::replay_key(&row.get::<_, Vec<u8>>(7)?)?,
-        row: load::step_row(&key, row)?,
+        row: load::step_row(whose, row, None)?,
+        digest: carried_digest(compared, digest)?,
+        of,
     })
+}
+
+/// What was changed here goes with its digest: whoever takes it over must not take it for true. Everything else gets one there.
+fn carried_digest<T>(compared: Answer<T>, digest: Option<Vec<u8>>) -> Answer<Option<KeptDigest>> {
+    match (compared, digest) {
+        (Ok(_), _) | (Err(StorageError::Changed { .. }), None) => Ok(None),
+        (Err(StorageError::Changed { .. }), Some(digest)) => {
+            stored::digest(&digest).map(|digest| Some(KeptDigest(digest)))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+fn mesh(row: &Row<'_>, column: usize) -> Answer<MeshId> {
+    let bytes: [u8; 16] = row.get(column)?;
+    Ok(MeshId(Ulid::from_bytes(bytes)))
 }
 
 fn call(row: &Row<'_>) -> Answer<Unit> {

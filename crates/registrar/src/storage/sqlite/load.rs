@@ -5,8 +5,9 @@ use heddle_core::ids::MeshId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::facts::{Facts, NonceFacts};
+use crate::kept::StepCells;
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
@@ -44,11 +45,11 @@ const CONSUMED: &str = "
     FROM effect_consume WHERE mesh_id = ?1 AND logical_request_key = ?2";
 
 const REGISTRATION: &str = "
-    SELECT registration_id, receipt, registered_at
+    SELECT registration_id, receipt, registered_at, digest
     FROM effect_registration WHERE mesh_id = ?1 AND logical_request_key = ?2";
 
 const STEPS: &str = "
-    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at
+    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest
     FROM effect_step WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
 
 const KEY_OF: &str = "
@@ -89,21 +90,22 @@ pub(super) fn facts(
         Some(nonce) => nonce_facts(connection, mesh, nonce)?,
     };
     let consumed = collect(connection, CONSUMED, params![id, key.as_str()], consumed)?;
+    let consumed = consumed.into_iter().next();
+    let of = consumed.as_ref().map(|row| row.replay_key);
     let registration = collect(connection, REGISTRATION, params![id, key.as_str()], |row| {
-        Ok(RegistrationRow {
-            key: key.clone(),
-            registration_id: row.get(0)?,
-            receipt: row.get(1)?,
-            registered_at: WallMs(row.get(2)?),
-        })
+        let found = registration_row(key, row, 0)?;
+        let digest: Option<Vec<u8>> = row.get(3)?;
+        stored::compare_registration((mesh, of.as_ref()), &found, digest.as_deref())?;
+        Ok(found)
     })?;
     let steps = collect(connection, STEPS, params![id, key.as_str()], |row| {
-        step_row(key, row)
+        let digest: Option<Vec<u8>> = row.get(6)?;
+        step_row((mesh, key, of.as_ref()), row, digest.as_deref())
     })?;
     Ok(Facts {
         envelopes: stored::envelopes(rows, decisions),
         nonce,
-        consumed: consumed.into_iter().next(),
+        consumed,
         registration: registration.into_iter().next(),
         steps,
         call: None,
@@ -136,18 +138,20 @@ fn effect_cells(row: &Row<'_>) -> Answer<[String; 5]> {
 }
 
 pub(super) fn envelope(row: &Row<'_>) -> Answer<EnvelopeRow> {
-    Ok(EnvelopeRow {
+    let found = EnvelopeRow {
         effect: stored::effect(effect_cells(row)?)?,
         envelope_id: row.get(5)?,
         replay_key: stored::replay_key(&row.get::<_, Vec<u8>>(6)?)?,
         requested_by: row.get(7)?,
         requested_at: WallMs(row.get(8)?),
         expires_at: WallMs(row.get(9)?),
-    })
+    };
+    stored::compare_binding((&found.effect, &found.envelope_id), found.replay_key)?;
+    Ok(found)
 }
 
 pub(super) fn consumed(row: &Row<'_>) -> Answer<ConsumeRow> {
-    Ok(ConsumeRow {
+    let found = ConsumeRow {
         effect: stored::effect(effect_cells(row)?)?,
         approval: row.get(5)?,
         replay_key: stored::replay_key(&row.get::<_, Vec<u8>>(6)?)?,
@@ -155,19 +159,49 @@ pub(super) fn consumed(row: &Row<'_>) -> Answer<ConsumeRow> {
         attempt_id: row.get(8)?,
         consumed_at: WallMs(row.get(9)?),
         horizon_until: WallMs(row.get(10)?),
+    };
+    stored::compare_binding((&found.effect, &found.approval), found.replay_key)?;
+    Ok(found)
+}
+
+/// From this column on.
+pub(super) fn registration_row(
+    key: &LogicalKey,
+    row: &Row<'_>,
+    from: usize,
+) -> Answer<RegistrationRow> {
+    Ok(RegistrationRow {
+        key: key.clone(),
+        registration_id: row.get(from)?,
+        receipt: row.get(from + 1)?,
+        registered_at: WallMs(row.get(from + 2)?),
     })
 }
 
-pub(super) fn step_row(key: &LogicalKey, row: &Row<'_>) -> Answer<StepRow> {
+/// Without a digest nothing is compared.
+pub(super) fn step_row(
+    whose: (MeshId, &LogicalKey, Option<&ReplayKey>),
+    row: &Row<'_>,
+    digest: Option<&[u8]>,
+) -> Answer<StepRow> {
+    let (body, attempt_id): (String, String) = (row.get(1)?, row.get(2)?);
+    let (round, at) = (row.get(0)?, WallMs(row.get(5)?));
     let nonce: Option<Vec<u8>> = row.get(3)?;
+    let cells = StepCells {
+        round,
+        attempt_id: &attempt_id,
+        nonce: nonce.as_deref(),
+        body: &body,
+        at,
+    };
     Ok(StepRow {
-        key: key.clone(),
-        round: row.get(0)?,
-        step: stored::step(&row.get::<_, String>(1)?)?,
-        attempt_id: row.get(2)?,
+        key: whose.1.clone(),
+        round,
+        step: stored::compared_step(whose, cells, digest)?,
+        attempt_id,
         nonce: nonce.map(|bytes| stored::nonce(&bytes)).transpose()?,
         by: row.get(4)?,
-        at: WallMs(row.get(5)?),
+        at,
     })
 }
 

@@ -1,6 +1,7 @@
 //! The store on SQLite: one file, one writer, so a command never loses a race inside its transaction.
 
 mod given;
+mod kept;
 mod links;
 mod load;
 mod reached;
@@ -13,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use heddle_core::ids::MeshId;
 use heddle_sqlite::{
-    Condition, Database, Depth, Durability, Migration, OpenError, Options, ReadError, Subject,
-    WriteError, examine,
+    Condition, Database, Depth, Durability, Kind, Migration, OpenError, Options, ReadError,
+    Subject, WriteError, examine,
 };
 use rusqlite::Connection;
 
@@ -22,19 +23,21 @@ use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
 use super::expected::Expected;
 use crate::authority::NonceHash;
-use crate::binding::LogicalKey;
+use crate::binding::{LogicalKey, ReplayKey};
 use crate::carry::{Part, Taken};
 use crate::chain::{Link, Seal};
 use crate::command::{Applied, Command};
 use crate::facts::Facts;
+use crate::kept::{Bound, Kept};
 use crate::rows::{AuditRow, CallRow, Row};
 use crate::step::step;
 use crate::surface_check::Surface;
 
+pub use kept::kept_in;
 use links::Linked;
 pub use reached::look;
 pub use surface::lacks;
-pub use waiting::Waiting;
+pub use waiting::{Waited, Waiting};
 
 const MIGRATIONS: &[Migration] = &[
     Migration {
@@ -56,6 +59,11 @@ const MIGRATIONS: &[Migration] = &[
         version: 4,
         name: "chain",
         sql: include_str!("schema_v4.sql"),
+    },
+    Migration {
+        version: 5,
+        name: "digests",
+        sql: include_str!("schema_v5.sql"),
     },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
@@ -107,6 +115,7 @@ impl Sqlite {
 /// nobody in this process may have it open.
 pub fn condition(path: &Path) -> Condition {
     let subject = Subject {
+        kind: Kind::Effects,
         path,
         vfs: None,
         known: MIGRATIONS.last().map_or(0, |step| step.version),
@@ -134,11 +143,13 @@ impl Storage for Sqlite {
                 facts.call = load::call(connection, mesh, &command.by, &call.id)?;
             }
             let stepped = step(&facts, &command);
-            let link = written(connection, mesh, &stepped.rows, expected)?;
+            let facts = facts.with(&stepped.rows);
+            let of = facts.consumed.as_ref().map(|row| row.replay_key);
+            let link = written(connection, (mesh, of), &stepped.rows, expected)?;
             let applied = Applied {
                 kind: stepped.kind,
                 code: stepped.code,
-                facts: facts.with(&stepped.rows),
+                facts,
             };
             Ok::<_, StorageError>((applied, link))
         });
@@ -251,6 +262,10 @@ impl Storage for Sqlite {
         Ok(found.await?)
     }
 
+    async fn kept(&self) -> Result<Kept, StorageError> {
+        Ok(self.database.read(kept::kept).await?)
+    }
+
     async fn surface(&self) -> Result<Surface, StorageError> {
         // The probe always ends as a failed job, so that its savepoint takes everything back.
         let probed = self
@@ -270,7 +285,7 @@ impl Storage for Sqlite {
 /// The rows of a decision, with their link; none where there are no rows.
 fn written(
     connection: &Connection,
-    mesh: MeshId,
+    (mesh, of): (MeshId, Option<ReplayKey>),
     rows: &[Row],
     expected: Option<Link>,
 ) -> Result<Option<Link>, StorageError> {
@@ -281,7 +296,7 @@ fn written(
         return Err(StorageError::GivenAway);
     }
     for row in rows {
-        write::insert(connection, mesh, row)?;
+        write::insert(connection, mesh, row, Bound::to(of))?;
     }
     let linked = Linked {
         mesh: Some(mesh),

@@ -57,6 +57,7 @@ pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, St
 /// The same of a file that somebody else may have open; reads only.
 pub fn look(file: &Path, seen: Seen) -> Result<Reached, StorageError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    heddle_sqlite::refuse_misplaced(file)?;
     let connection = Connection::open_with_flags(file, flags)?;
     reached(&connection, seen)
 }

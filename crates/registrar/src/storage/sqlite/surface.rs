@@ -112,6 +112,7 @@ fn missing(connection: &Connection) -> Answer<Vec<String>> {
 /// next start brings up to date.
 pub fn lacks(file: &Path) -> Result<Vec<String>, StorageError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    heddle_sqlite::refuse_misplaced(file)?;
     let connection = Connection::open_with_flags(file, flags)?;
     let version: i64 = connection.query_row(VERSION, [], |row| row.get(0))?;
     let fresh = Connection::open_in_memory()?;
@@ -165,6 +166,9 @@ fn consume(connection: &Connection, nth: u8, key: &str) -> Answer<()> {
 }
 
 fn register(connection: &Connection, key: &str) -> Answer<()> {
-    connection.execute(REGISTRATION, params![PROBE_MESH, key, "probe", "{}", 0])?;
+    connection.execute(
+        REGISTRATION,
+        params![PROBE_MESH, key, "probe", "{}", 0, None::<Vec<u8>>],
+    )?;
     Ok(())
 }

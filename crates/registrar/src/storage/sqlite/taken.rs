@@ -7,6 +7,7 @@ use super::links::{self, Linked};
 use super::write;
 use crate::carry::{Part, Taken, Unit};
 use crate::chain::Link;
+use crate::kept::Bound;
 use crate::rows::Row;
 use crate::storage::error::StorageError;
 
@@ -78,7 +79,7 @@ pub(super) fn take(
 fn write_unit(connection: &Connection, mesh: MeshId, unit: &Unit) -> Answer<bool> {
     match unit {
         Unit::Audit(row) => write::audit(connection, mesh, row).map(|()| true),
-        Unit::Step { of, row } => {
+        Unit::Step { of, row, .. } => {
             let bound: Option<Vec<u8>> = connection
                 .query_row(BOUND, params![mesh.0.to_bytes(), row.key.as_str()], |row| {
                     row.get(0)
@@ -87,11 +88,11 @@ fn write_unit(connection: &Connection, mesh: MeshId, unit: &Unit) -> Answer<bool
             if bound.as_deref() != Some(&of.0[..]) {
                 return Ok(false);
             }
-            insert(connection, mesh, &Row::Step(row.clone()))
+            insert(connection, mesh, &Row::Step(row.clone()), unit.bound())
         }
         unit => {
             for row in unit.rows() {
-                if !insert(connection, mesh, &row)? {
+                if !insert(connection, mesh, &row, unit.bound())? {
                     return Ok(false);
                 }
             }
@@ -101,8 +102,8 @@ fn write_unit(connection: &Connection, mesh: MeshId, unit: &Unit) -> Answer<bool
 }
 
 /// The triggers say what is there: a statement that they refuse leaves nothing behind.
-fn insert(connection: &Connection, mesh: MeshId, row: &Row) -> Answer<bool> {
-    match write::insert(connection, mesh, row) {
+fn insert(connection: &Connection, mesh: MeshId, row: &Row, bound: Bound) -> Answer<bool> {
+    match write::insert(connection, mesh, row, bound) {
         Err(StorageError::Refused(why)) if is_there(&why) => Ok(false),
         written => written.map(|()| true),
     }

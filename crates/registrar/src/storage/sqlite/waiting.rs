@@ -25,6 +25,14 @@ pub struct Waiting {
     pub since: WallMs,
 }
 
+/// One that has arrived, and what was said to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waited {
+    pub call: Waiting,
+    pub outcome: String,
+    pub ended_at: WallMs,
+}
+
 const WAIT: &str = "
     INSERT INTO effect_waiting (mesh_id, logical_request_key, caller, call_id, verb, call, waits_since)
     SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7 WHERE NOT EXISTS (SELECT 1 FROM effect_waiting
@@ -36,8 +44,9 @@ const WAITING: &str = "
 const WAITED: &str = "
     INSERT INTO effect_waited (seq, outcome, ended_at)
     SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM effect_waited WHERE seq = ?1)";
-const LAST_OUTCOME: &str = "
-    SELECT d.outcome FROM effect_waiting w JOIN effect_waited d USING (seq)
+const LAST_WAITED: &str = "
+    SELECT w.seq, w.logical_request_key, w.caller, w.call_id, w.verb, w.call, w.waits_since, d.outcome, d.ended_at
+    FROM effect_waiting w JOIN effect_waited d USING (seq)
     WHERE w.mesh_id = ?1 AND w.logical_request_key = ?2 ORDER BY w.seq DESC LIMIT 1";
 
 fn waiting(row: &Row<'_>) -> Result<(i64, Waiting), rusqlite::Error> {
@@ -98,16 +107,22 @@ impl Sqlite {
         Ok(written.await?)
     }
 
-    /// What the authority said to the newest call about this key that had to wait.
-    pub async fn last_outcome(
+    /// The newest call about this key that had to wait and has its answer.
+    pub async fn last_waited(
         &self,
         mesh: MeshId,
         key: &LogicalKey,
-    ) -> Result<Option<String>, StorageError> {
+    ) -> Result<Option<Waited>, StorageError> {
         let key = key.to_string();
         let found = self.database.read(move |connection: &Connection| {
-            let mut statement = connection.prepare_cached(LAST_OUTCOME)?;
-            let row = statement.query_row(params![mesh.0.to_bytes(), key], |row| row.get(0));
+            let mut statement = connection.prepare_cached(LAST_WAITED)?;
+            let row = statement.query_row(params![mesh.0.to_bytes(), key], |row| {
+                Ok(Waited {
+                    call: waiting(row)?.1,
+                    outcome: row.get(7)?,
+                    ended_at: WallMs(row.get(8)?),
+                })
+            });
             Ok::<_, StorageError>(row.optional()?)
         });
         Ok(found.await?)

@@ -3,6 +3,7 @@
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, params};
 
+use crate::kept::Bound;
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
 };
@@ -28,13 +29,14 @@ pub(super) const CONSUME: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
 
 pub(super) const REGISTRATION: &str = "
-    INSERT INTO effect_registration (mesh_id, logical_request_key, registration_id, receipt, registered_at)
-    VALUES (?1, ?2, ?3, ?4, ?5)";
+    INSERT INTO effect_registration (mesh_id, logical_request_key, registration_id, receipt, registered_at,
+        digest)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
 
 const STEP: &str = "
     INSERT INTO effect_step (mesh_id, logical_request_key, round, step, attempt_id, nonce_hash, body,
-        taken_by, taken_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)";
+        taken_by, taken_at, digest)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
 
 const CALL: &str = "
     INSERT INTO effect_call (mesh_id, caller, call_id, fingerprint, logical_request_key, called_at)
@@ -44,14 +46,14 @@ const AUDIT: &str = "
     INSERT INTO effect_audit (mesh_id, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
 
-pub(super) fn insert(connection: &Connection, mesh: MeshId, row: &Row) -> Answer {
-    let mesh = mesh.0.to_bytes();
+pub(super) fn insert(connection: &Connection, of: MeshId, row: &Row, bound: Bound) -> Answer {
+    let mesh = of.0.to_bytes();
     match row {
         Row::Envelope(row) => envelope(connection, mesh, row),
         Row::Decision(row) => decision(connection, mesh, row),
         Row::Consume(row) => consume(connection, mesh, row),
-        Row::Registration(row) => registration(connection, mesh, row),
-        Row::Step(row) => step(connection, mesh, row),
+        Row::Registration(row) => registration(connection, of, row, bound),
+        Row::Step(row) => step(connection, of, row, bound),
         Row::Call(row) => call(connection, mesh, row),
     }
 }
@@ -119,28 +121,36 @@ fn consume(connection: &Connection, mesh: [u8; 16], row: &ConsumeRow) -> Answer 
     Ok(())
 }
 
-fn registration(connection: &Connection, mesh: [u8; 16], row: &RegistrationRow) -> Answer {
+fn registration(
+    connection: &Connection,
+    mesh: MeshId,
+    row: &RegistrationRow,
+    bound: Bound,
+) -> Answer {
     connection.prepare_cached(REGISTRATION)?.execute(params![
-        mesh,
+        mesh.0.to_bytes(),
         row.key.as_str(),
         row.registration_id,
         row.receipt,
         row.registered_at.0,
+        stored::written_registration(mesh, row, bound),
     ])?;
     Ok(())
 }
 
-fn step(connection: &Connection, mesh: [u8; 16], row: &StepRow) -> Answer {
+fn step(connection: &Connection, mesh: MeshId, row: &StepRow, bound: Bound) -> Answer {
+    let (body, digest) = stored::written_step(mesh, row, bound)?;
     connection.prepare_cached(STEP)?.execute(params![
-        mesh,
+        mesh.0.to_bytes(),
         row.key.as_str(),
         row.round,
         row.step.column(),
         row.attempt_id,
         row.nonce.map(|nonce| nonce.0),
-        stored::step_text(&row.step)?,
+        body,
         row.by,
         row.at.0,
+        digest,
     ])?;
     Ok(())
 }

@@ -12,7 +12,7 @@ use heddle_core::file::{ContentHash, FileContent, FilePath, MediaType};
 use heddle_core::ids::MeshId;
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::op::{DataOp, FileChange, OpBody};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, Row, params};
 use serde_json::json;
 
 pub use blobs::WantedBlob;
@@ -34,6 +34,7 @@ use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::{LeftOut, or_without};
 
 /// Content on its way into a row.
 #[derive(Debug)]
@@ -244,26 +245,33 @@ const DUMP: &str = "
 pub(crate) fn dump(
     connection: &Connection,
     mesh: MeshId,
+    left_out: Option<&LeftOut>,
     line: &mut dyn FnMut(serde_json::Value) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(DUMP)?;
     let mut rows = statement.query([mesh.0.to_bytes()])?;
     while let Some(row) = rows.next()? {
-        let mut cells = Cells::of("files", row);
-        let (path, peer): (String, String) = (cells.get()?, cells.get()?);
-        let stamp = cells.stamp()?;
-        let (incarnation, at) = (cells.count()?, cells.wall()?);
-        let tombstone: bool = cells.get()?;
-        let hash = cells.get::<Option<_>>()?.map(ContentHash);
-        let size: Option<i64> = cells.get()?;
-        let mime: Option<String> = cells.get()?;
-        let content = cells.get::<Option<Vec<u8>>>()?;
-        line(json!({
-            "table": "files", "peer": peer, "path": path, "lamport": stamp.lamport,
-            "op_id": stamp.op.to_string(), "incarnation": incarnation, "updated_at": at.0,
-            "tombstone": tombstone, "sha256": hash.map(|hash| hash.to_string()), "size": size,
-            "mime": mime, "inline_sha256": content.map(|bytes| ContentHash::of(&bytes).to_string()),
-        }))?;
+        if let Some(dumped) = or_without(dumped(row), left_out, ("files", row, 0))? {
+            line(dumped)?;
+        }
     }
     Ok(())
+}
+
+fn dumped(row: &Row<'_>) -> Result<serde_json::Value, StoreError> {
+    let mut cells = Cells::of("files", row);
+    let (path, peer): (String, String) = (cells.get()?, cells.get()?);
+    let stamp = cells.stamp()?;
+    let (incarnation, at) = (cells.count()?, cells.wall()?);
+    let tombstone: bool = cells.get()?;
+    let hash = cells.get::<Option<_>>()?.map(ContentHash);
+    let size: Option<i64> = cells.get()?;
+    let mime: Option<String> = cells.get()?;
+    let content = cells.get::<Option<Vec<u8>>>()?;
+    Ok(json!({
+        "table": "files", "peer": peer, "path": path, "lamport": stamp.lamport,
+        "op_id": stamp.op.to_string(), "incarnation": incarnation, "updated_at": at.0,
+        "tombstone": tombstone, "sha256": hash.map(|hash| hash.to_string()), "size": size,
+        "mime": mime, "inline_sha256": content.map(|bytes| ContentHash::of(&bytes).to_string()),
+    }))
 }

@@ -23,6 +23,8 @@ use crate::store::Store;
 pub enum LossKind {
     /// Another claim stands before it.
     ClaimSuperseded,
+    /// It was said to be done by somebody who had not claimed it, while another had.
+    CompletionSuperseded,
     /// The task was finished before.
     FinishedElsewhere,
     LeaseExpired,
@@ -31,8 +33,9 @@ pub enum LossKind {
 }
 
 impl LossKind {
-    const ALL: [Self; 4] = [
+    const ALL: [Self; 5] = [
         Self::ClaimSuperseded,
+        Self::CompletionSuperseded,
         Self::FinishedElsewhere,
         Self::LeaseExpired,
         Self::Cancelled,
@@ -41,6 +44,7 @@ impl LossKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::ClaimSuperseded => "task_claim_superseded",
+            Self::CompletionSuperseded => "task_completion_superseded",
             Self::FinishedElsewhere => "task_finished_elsewhere",
             Self::LeaseExpired => "task_lease_expired",
             Self::Cancelled => "task_cancelled",
@@ -217,7 +221,12 @@ fn lost(event: &TaskEvent) -> Option<(LossKind, u64, LossSide, LossSide)> {
     match event.kind {
         EventKind::Superseded => {
             let theirs = conflict.unwrap_or_else(|| own.clone());
-            Some((LossKind::ClaimSuperseded, cause, own, theirs))
+            // A claim has its own number, a release that of its claim; only a completion may have none.
+            let kind = match event.fence {
+                Some(_) => LossKind::ClaimSuperseded,
+                None => LossKind::CompletionSuperseded,
+            };
+            Some((kind, cause, own, theirs))
         }
         EventKind::RejectedTerminal => {
             let theirs = conflict.unwrap_or_else(|| own.clone());

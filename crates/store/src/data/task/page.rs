@@ -11,6 +11,7 @@ use super::row::{self, TaskRow, task_columns, task_tables};
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::LeftOut;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskWhich {
@@ -54,14 +55,16 @@ pub(crate) const EVENTS: &str = "
 impl Store {
     /// The oldest first; and whether there are more behind the last of them.
     pub async fn list_tasks(&self, filter: TaskFilter) -> Result<(Vec<TaskRow>, bool), StoreError> {
-        self.read(move |connection| list(connection, &filter)).await
+        let left_out = self.left_out.clone();
+        self.read(move |connection| list(connection, &filter, left_out.as_ref()))
+            .await
     }
 
     /// Every task of a mesh with its record, as every replica that saw the same ops holds it (LF-09).
     pub async fn dump_tasks(&self, mesh: MeshId) -> Result<Vec<Value>, StoreError> {
         self.read(move |connection| {
             let mut lines = Vec::new();
-            dump(connection, mesh, &mut |line| {
+            dump(connection, mesh, None, &mut |line| {
                 lines.push(line);
                 Ok(())
             })?;
@@ -87,7 +90,11 @@ impl Store {
     }
 }
 
-fn list(connection: &Connection, filter: &TaskFilter) -> Result<(Vec<TaskRow>, bool), StoreError> {
+fn list(
+    connection: &Connection,
+    filter: &TaskFilter,
+    left_out: Option<&LeftOut>,
+) -> Result<(Vec<TaskRow>, bool), StoreError> {
     let mesh = filter.mesh.0.to_bytes();
     let after = filter.after.map_or(Vec::new(), |id| id.to_bytes().to_vec());
     let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
@@ -101,16 +108,37 @@ fn list(connection: &Connection, filter: &TaskFilter) -> Result<(Vec<TaskRow>, b
         TaskWhich::With(status) => statement.query(params![mesh, after, limit, status.as_str()])?,
         TaskWhich::All | TaskWhich::Ready => statement.query(params![mesh, after, limit])?,
     };
-    let (mut found, mut bytes) = (Vec::new(), 0);
+    let (mut found, mut bytes, mut seen) = (Vec::new(), 0, 0);
     while let Some(row) = rows.next()? {
-        if found.len() == filter.limit || bytes > filter.bytes_max {
+        if seen == filter.limit || bytes > filter.bytes_max {
             return Ok((found, true));
         }
-        let row = row::read(connection, filter.mesh, row)?;
+        seen += 1;
+        let read = row::read(connection, filter.mesh, row);
+        let Some(row) = or_without_task(read, left_out, row)? else {
+            continue;
+        };
         bytes += row.task.title.as_str().len() + row.task.description.as_str().len();
         found.push(row);
     }
     Ok((found, false))
+}
+
+/// A task is known by its id, whatever else of it cannot be read. Its steps are what it is made of again.
+fn or_without_task(
+    read: Result<TaskRow, StoreError>,
+    left_out: Option<&LeftOut>,
+    row: &Row<'_>,
+) -> Result<Option<TaskRow>, StoreError> {
+    match (read, left_out) {
+        (Err(StoreError::Corrupt(_)), Some(left_out)) => {
+            let id = row.get::<_, [u8; 16]>(0).map(OpId::from_bytes);
+            let id = id.map_or_else(|_| String::new(), |id| id.to_string());
+            left_out.note("task", id.as_bytes());
+            Ok(None)
+        }
+        (read, _) => read.map(Some),
+    }
 }
 
 fn events(connection: &Connection, mesh: MeshId, id: TaskId) -> Result<Vec<TaskEvent>, StoreError> {
@@ -151,14 +179,23 @@ fn event(row: &Row<'_>) -> Result<TaskEvent, StoreError> {
 pub(crate) fn dump(
     connection: &Connection,
     mesh: MeshId,
+    left_out: Option<&LeftOut>,
     each: &mut dyn FnMut(Value) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(EVERY)?;
     let mut rows = statement.query(params![mesh.0.to_bytes(), Vec::<u8>::new(), i64::MAX])?;
     while let Some(row) = rows.next()? {
-        let row = row::read(connection, mesh, row)?;
-        let events = events(connection, mesh, row.id)?;
-        each(dumped(&row, &events))?;
+        let read = row::read(connection, mesh, row).and_then(|row| {
+            let events = events(connection, mesh, row.id)?;
+            Ok((row, events))
+        });
+        let (read, events) = match read {
+            Ok((row, events)) => (Ok(row), events),
+            Err(error) => (Err(error), Vec::new()),
+        };
+        if let Some(row) = or_without_task(read, left_out, row)? {
+            each(dumped(&row, &events))?;
+        }
     }
     Ok(())
 }

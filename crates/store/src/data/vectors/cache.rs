@@ -8,12 +8,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use heddle_core::ids::MeshId;
 use heddle_core::vector::{Matrix, ModelFingerprint};
 
+use super::labels::Unreadable;
+
 pub(super) type Key = (MeshId, ModelFingerprint);
 
 /// A matrix, and up to which change of the table it was read; `None` before the first time.
 pub(super) struct Held {
     pub(super) through: Option<u64>,
     pub(super) matrix: Matrix,
+    /// Live vectors whose numbers, key or owner cannot be right: a search goes on without them, and says so.
+    pub(super) unreadable: Vec<Unreadable>,
 }
 
 /// Cheap to clone; all clones are one cache.
@@ -43,6 +47,7 @@ impl VectorCache {
                 held: Arc::new(RwLock::new(Held {
                     through: None,
                     matrix: Matrix::new(dim),
+                    unreadable: Vec::new(),
                 })),
             },
         };

@@ -2,13 +2,14 @@
 
 use heddle_core::ids::MeshId;
 use heddle_core::vector::{Embedding, ModelFingerprint};
-use rusqlite::Connection;
+use rusqlite::{Connection, Row};
 use serde_json::{Value, json};
 
 use super::models;
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::{LeftOut, or_without};
 
 pub(crate) const DUMP: &str = "
     SELECT place, key, peer, model_id, updated_at, lamport, incarnation, op_id, tombstone, metadata,
@@ -20,7 +21,7 @@ impl Store {
     pub async fn dump_vectors(&self, mesh: MeshId) -> Result<Vec<Value>, StoreError> {
         self.read(move |connection| {
             let mut rows = Vec::new();
-            dump(connection, mesh, &mut |row| {
+            dump(connection, mesh, None, &mut |row| {
                 rows.push(row);
                 Ok(())
             })?;
@@ -33,33 +34,44 @@ impl Store {
 pub(crate) fn dump(
     connection: &Connection,
     mesh: MeshId,
+    left_out: Option<&LeftOut>,
     take: &mut dyn FnMut(Value) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
     let mut statement = connection.prepare_cached(DUMP)?;
     let mut rows = statement.query([mesh.0.to_bytes()])?;
     while let Some(row) = rows.next()? {
-        let mut cells = Cells::of("vector_metadata", row);
-        let place: i64 = cells.get()?;
-        let (key, peer): (String, String) = (cells.get()?, cells.get()?);
-        let model: ModelFingerprint = cells.parsed(str::parse)?;
-        let updated_at = cells.wall()?.0;
-        let (lamport, incarnation) = (cells.count()?, cells.count()?);
-        let op = heddle_core::ids::OpId::from_bytes(cells.get()?);
-        let is_tombstone: bool = cells.get()?;
-        let (metadata, content): (Option<String>, Option<String>) = (cells.get()?, cells.get()?);
-        let numbers = if is_tombstone {
-            None
-        } else {
-            Some(numbers(connection, place, model)?.to_base64())
-        };
-        take(json!({
-            "table": "vector", "key": key, "peer": peer, "model": model.to_string(),
-            "updated_at": updated_at, "lamport": lamport, "incarnation": incarnation,
-            "op_id": op.to_string(), "tombstone": is_tombstone, "metadata": metadata,
-            "content": content, "embedding": numbers,
-        }))?;
+        let of = ("vector_metadata", row, KEY_AT);
+        if let Some(line) = or_without(dumped(connection, row), left_out, of)? {
+            take(line)?;
+        }
     }
     Ok(())
+}
+
+/// Where the key stands in a row of the dump.
+const KEY_AT: usize = 1;
+
+fn dumped(connection: &Connection, row: &Row<'_>) -> Result<Value, StoreError> {
+    let mut cells = Cells::of("vector_metadata", row).known_by(KEY_AT);
+    let place: i64 = cells.get()?;
+    let (key, peer): (String, String) = (cells.get()?, cells.get()?);
+    let model: ModelFingerprint = cells.parsed(str::parse)?;
+    let updated_at = cells.wall()?.0;
+    let (lamport, incarnation) = (cells.count()?, cells.count()?);
+    let op = heddle_core::ids::OpId::from_bytes(cells.get()?);
+    let is_tombstone: bool = cells.get()?;
+    let (metadata, content): (Option<String>, Option<String>) = (cells.get()?, cells.get()?);
+    let numbers = if is_tombstone {
+        None
+    } else {
+        Some(numbers(connection, place, model)?.to_base64())
+    };
+    Ok(json!({
+        "table": "vector", "key": key, "peer": peer, "model": model.to_string(),
+        "updated_at": updated_at, "lamport": lamport, "incarnation": incarnation,
+        "op_id": op.to_string(), "tombstone": is_tombstone, "metadata": metadata,
+        "content": content, "embedding": numbers,
+    }))
 }
 
 pub(super) fn numbers(
@@ -72,6 +84,16 @@ pub(super) fn numbers(
     let known = known.ok_or_else(|| corrupt(format!("model {model} is missing")))?;
     let sql = format!("SELECT embedding FROM {} WHERE rowid = ?1", known.table());
     let mut statement = connection.prepare_cached(&sql)?;
-    let bytes: Vec<u8> = statement.query_row([place], |row| row.get(0))?;
+    let bytes: Vec<u8> = match statement.query_row([place], |row| row.get(0)) {
+        Ok(bytes) => bytes,
+        Err(rusqlite::Error::QueryReturnedNoRows) => {
+            return Err(corrupt("it is missing".to_owned()));
+        }
+        // The table's own pages do not fit together; anything else is no row's fault.
+        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => {
+            return Err(corrupt(error.to_string()));
+        }
+        Err(error) => return Err(error.into()),
+    };
     Embedding::from_bytes(&bytes).map_err(|error| corrupt(error.to_string()))
 }

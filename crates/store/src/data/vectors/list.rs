@@ -3,11 +3,13 @@
 use heddle_core::ids::MeshId;
 use heddle_core::lamport::PeerId;
 use heddle_core::vector::ModelFingerprint;
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::search::{VectorRow, read, vector_columns};
+use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::or_without;
 
 /// Where a page goes on: key, peer and model of the last row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl Store {
         &self,
         filter: VectorFilter,
     ) -> Result<(Vec<VectorRow>, bool), StoreError> {
+        let left_out = self.left_out.clone();
         self.read(move |connection| {
             let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(LIST)?;
@@ -82,7 +85,10 @@ impl Store {
                 if found.len() == filter.limit || bytes > filter.bytes_max {
                     return Ok((found, true));
                 }
-                let row = read(row)?;
+                let of = ("vector_metadata", row, 0);
+                let Some(row) = or_without(read(row), left_out.as_ref(), of)? else {
+                    continue;
+                };
                 bytes += row.content.len() + row.metadata.len();
                 found.push(row);
             }
@@ -97,24 +103,30 @@ impl Store {
         mesh: MeshId,
         own_prefix: String,
     ) -> Result<Vec<VectorCount>, StoreError> {
+        let left_out = self.left_out.clone();
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(COUNT)?;
             let mut rows = statement.query(params![mesh.0.to_bytes(), own_prefix])?;
             let mut counts = Vec::new();
             while let Some(row) = rows.next()? {
-                let mut cells = crate::cells::Cells::of("vector_metadata", row);
-                let model = cells.parsed(str::parse)?;
-                let all = cells.count()?;
-                #[allow(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a count"
-                )]
-                let own = cells.get::<f64>()? as u64;
-                counts.push(VectorCount { model, all, own });
+                let of = ("vector_metadata", row, 0);
+                counts.extend(or_without(count(row), left_out.as_ref(), of)?);
             }
             Ok(counts)
         })
         .await
     }
+}
+
+fn count(row: &Row<'_>) -> Result<VectorCount, StoreError> {
+    let mut cells = Cells::of("vector_metadata", row);
+    let model = cells.parsed(str::parse)?;
+    let all = cells.count()?;
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a count"
+    )]
+    let own = cells.get::<f64>()? as u64;
+    Ok(VectorCount { model, all, own })
 }

@@ -2,12 +2,13 @@
 //!
 //! Two rows make a vector: one in `vector_metadata`, with the op's stamp, and one with its numbers in
 //! the table of its model. `rows` writes both, `models` guards the tables' names, `search` scans a copy
-//! in memory (`cache`) that follows the table.
+//! in memory (`cache`) that follows the table, by the names that `labels` reads.
 
 mod backfill;
 mod cache;
 mod change;
 pub(crate) mod dump;
+mod labels;
 mod list;
 mod models;
 mod rows;
@@ -27,8 +28,9 @@ pub(crate) mod sql {
     //! Every statement, for the test of their plans.
     pub(crate) use super::change::LIVE_MODELS;
     pub(crate) use super::dump::DUMP;
+    pub(crate) use super::labels::LABELS;
     pub(crate) use super::list::LIST;
     pub(crate) use super::models::{COME_BACK, LEAVE, MODEL, MODELS, NOTE_READ, REGISTER};
     pub(crate) use super::rows::{COUNT_CHANGE, STAMP};
-    pub(crate) use super::search::{BY_PLACE, HEAD, LABELS};
+    pub(crate) use super::search::{BY_PLACE, HEAD};
 }

@@ -1,6 +1,5 @@
 //! The nearest vectors of one mesh and one model.
 
-use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 
 use heddle_core::clock::WallMs;
@@ -10,13 +9,15 @@ use heddle_core::limits::VECTOR_MEMORY_BYTES_MAX;
 use heddle_core::vector::{
     Embedding, Hit, Label, Matrix, ModelFingerprint, ModelIdentity, Scan, Top,
 };
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::cache::{Held, VectorCache};
+use super::labels::{self, Changed, Labels, Unreadable};
 use super::models::{self, ModelRow};
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
+use crate::unreadable::{LeftOut, or_without};
 
 /// Snapshots that may be older than what a neighbour already read, before the memory is left aside.
 const TRIES_MAX: usize = 3;
@@ -58,10 +59,6 @@ pub(super) use vector_columns;
 pub(crate) const HEAD: &str =
     "SELECT changes, whole_from FROM vector_head WHERE mesh_id = ?1 AND model_id = ?2";
 
-pub(crate) const LABELS: &str = "
-    SELECT place, key, peer, tombstone FROM vector_metadata
-    WHERE mesh_id = ?1 AND model_id = ?2 AND changed > ?3";
-
 pub(crate) const BY_PLACE: &str = concat!(
     "SELECT ",
     vector_columns!(),
@@ -75,12 +72,16 @@ impl Store {
         let query = Arc::new(query);
         for _ in 0..TRIES_MAX {
             let (cache, asked) = (self.vector_cache.clone(), Arc::clone(&query));
-            let job = move |connection: &Connection| remembered(connection, &cache, &asked);
+            let left_out = self.left_out.clone();
+            let job = move |connection: &Connection| {
+                remembered(connection, &cache, &asked, left_out.as_ref())
+            };
             if let Some(hits) = self.read(job).await? {
                 return Ok(hits);
             }
         }
-        self.read(move |connection| unremembered(connection, &query))
+        let left_out = self.left_out.clone();
+        self.read(move |connection| unremembered(connection, &query, left_out.as_ref()))
             .await
     }
 }
@@ -90,9 +91,10 @@ fn remembered(
     connection: &Connection,
     cache: &VectorCache,
     query: &VectorQuery,
+    left_out: Option<&LeftOut>,
 ) -> Result<Option<Vec<VectorHit>>, StoreError> {
     let key = (query.mesh, query.model.fingerprint());
-    let Some(asked) = Asked::look(connection, query)? else {
+    let Some(asked) = Asked::look(connection, (query, left_out))? else {
         cache.forget(key);
         return Ok(Some(Vec::new()));
     };
@@ -112,17 +114,19 @@ fn remembered(
     }
     // Others may search at the same time, but nobody may move on before the rows are read.
     let guard = RwLockWriteGuard::downgrade(guard);
+    asked.go_without(&guard.unreadable)?;
     let mut top = Top::new(query.limit);
     guard.matrix.search(&query.embedding, query.scan, &mut top);
-    with_rows(connection, top).map(Some)
+    asked.with_rows(connection, top).map(Some)
 }
 
 /// Past the memory: every vector is read from the table.
 fn unremembered(
     connection: &Connection,
     query: &VectorQuery,
+    left_out: Option<&LeftOut>,
 ) -> Result<Vec<VectorHit>, StoreError> {
-    match Asked::look(connection, query)? {
+    match Asked::look(connection, (query, left_out))? {
         Some(asked) => asked.stream(connection),
         None => Ok(Vec::new()),
     }
@@ -140,13 +144,17 @@ enum Caught {
 /// A query in one snapshot.
 struct Asked<'q> {
     query: &'q VectorQuery,
+    left_out: Option<&'q LeftOut>,
     model: ModelRow,
     changes: u64,
     whole_from: u64,
 }
 
 impl<'q> Asked<'q> {
-    fn look(connection: &Connection, query: &'q VectorQuery) -> Result<Option<Self>, StoreError> {
+    fn look(
+        connection: &Connection,
+        (query, left_out): (&'q VectorQuery, Option<&'q LeftOut>),
+    ) -> Result<Option<Self>, StoreError> {
         let id = query.model.fingerprint();
         let Some(model) = models::known(connection, id)? else {
             return Ok(None);
@@ -159,6 +167,7 @@ impl<'q> Asked<'q> {
         let mut cells = Cells::of("vector_head", row);
         Ok(Some(Self {
             query,
+            left_out,
             model,
             changes: cells.count()?,
             whole_from: cells.count()?,
@@ -174,14 +183,14 @@ impl<'q> Asked<'q> {
         // Until it is whole again, it is nothing: an error on the way must not leave half of it.
         held.through = None;
         if let Some(through) = through {
-            self.read_since(connection, through, &mut held.matrix)?;
+            self.read_since(connection, through, held)?;
         } else {
-            let labels = self.labels(connection)?;
-            if self.is_too_much(labels.len()) {
+            let labels = Labels::read(connection, self.of())?;
+            if self.is_too_much(labels.live.len()) {
                 return Ok(Caught::TooMuch);
             }
             held.matrix.clear();
-            self.read_all(connection, labels, |label, embedding| {
+            held.unreadable = self.read_all(connection, labels, |label, embedding| {
                 held.matrix.put(label, embedding);
             })?;
         }
@@ -201,50 +210,84 @@ impl<'q> Asked<'q> {
         &self,
         connection: &Connection,
         through: u64,
-        matrix: &mut Matrix,
+        held: &mut Held,
     ) -> Result<(), StoreError> {
         let sql = format!(
             "SELECT embedding FROM {} WHERE rowid = ?1",
             self.model.table()
         );
         let mut numbers = connection.prepare_cached(&sql)?;
-        for (label, is_live) in self.changed(connection, through)? {
-            if !is_live {
-                matrix.remove(label.place);
-                continue;
+        for changed in labels::changed(connection, self.of(), through)? {
+            let place = changed.place();
+            held.unreadable.retain(|(known, _)| *known != place);
+            let label = match changed {
+                Changed::Live(label) => label,
+                Changed::Gone(_) => {
+                    held.matrix.remove(place);
+                    continue;
+                }
+                Changed::Unreadable(row) => {
+                    held.matrix.remove(place);
+                    held.unreadable.push(row);
+                    continue;
+                }
+            };
+            let bytes = numbers.query_row([place], |row| row.get::<_, Vec<u8>>(0));
+            match bytes.optional()?.map(|bytes| self.embedding(&bytes)) {
+                Some(Ok(embedding)) => {
+                    held.matrix.put(label, &embedding);
+                }
+                Some(Err(StoreError::Corrupt(_))) | None => {
+                    held.matrix.remove(place);
+                    held.unreadable.push((place, label.key.to_string()));
+                }
+                Some(Err(error)) => return Err(error),
             }
-            let bytes: Vec<u8> = numbers.query_row([label.place], |row| row.get(0))?;
-            let embedding = self.embedding(&bytes)?;
-            matrix.put(label, &embedding);
         }
         Ok(())
     }
 
-    /// Every live vector of the mesh once, in the order of the table.
+    /// What a search goes on without; where nobody is told of it, it does not.
+    fn go_without(&self, unreadable: &[Unreadable]) -> Result<(), StoreError> {
+        for (_, key) in unreadable {
+            let Some(left_out) = self.left_out else {
+                let why = format!("the vector {key:?} cannot be right");
+                return Err(StoreError::Corrupt(why));
+            };
+            left_out.note("vector_metadata", key.as_bytes());
+        }
+        Ok(())
+    }
+
+    /// Every live vector of the mesh once, in the order of the table; and those that cannot be read.
     fn read_all(
         &self,
         connection: &Connection,
-        mut labels: HashMap<i64, Label>,
+        Labels {
+            mut live,
+            mut unreadable,
+        }: Labels,
         mut take: impl FnMut(Label, &Embedding),
-    ) -> Result<(), StoreError> {
+    ) -> Result<Vec<Unreadable>, StoreError> {
         let sql = format!("SELECT rowid, embedding FROM {}", self.model.table());
         let mut statement = connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             // Vectors of other meshes stand in the same table.
-            if let Some(label) = labels.remove(&row.get(0)?) {
+            if let Some(label) = live.remove(&row.get(0)?) {
                 let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-                take(label, &self.embedding(bytes)?);
+                match self.embedding(bytes) {
+                    Ok(embedding) => take(label, &embedding),
+                    Err(StoreError::Corrupt(_)) => {
+                        unreadable.push((label.place, label.key.to_string()));
+                    }
+                    Err(error) => return Err(error),
+                }
             }
         }
-        match labels.into_values().next() {
-            None => Ok(()),
-            Some(label) => Err(StoreError::Corrupt(format!(
-                "the vector of {:?} is missing in {}",
-                label.key,
-                self.model.table()
-            ))),
-        }
+        let missing = live.into_values();
+        unreadable.extend(missing.map(|label| (label.place, label.key.to_string())));
+        Ok(unreadable)
     }
 
     fn stream(&self, connection: &Connection) -> Result<Vec<VectorHit>, StoreError> {
@@ -252,15 +295,17 @@ impl<'q> Asked<'q> {
         let query = self.query;
         let mut top = Top::new(query.limit);
         let mut part = Matrix::new(query.model.dim());
-        self.read_all(connection, self.labels(connection)?, |label, embedding| {
+        let labels = Labels::read(connection, self.of())?;
+        let unreadable = self.read_all(connection, labels, |label, embedding| {
             if part.len() == PART_ROWS {
                 part.search(&query.embedding, Scan::Exact, &mut top);
                 part.clear();
             }
             part.put(label, embedding);
         })?;
+        self.go_without(&unreadable)?;
         part.search(&query.embedding, Scan::Exact, &mut top);
-        with_rows(connection, top)
+        self.with_rows(connection, top)
     }
 
     fn embedding(&self, bytes: &[u8]) -> Result<Embedding, StoreError> {
@@ -272,55 +317,25 @@ impl<'q> Asked<'q> {
         Ok(embedding)
     }
 
-    fn labels(&self, connection: &Connection) -> Result<HashMap<i64, Label>, StoreError> {
-        let changed = self.changed(connection, 0)?.into_iter();
-        let live = changed.filter(|(_, is_live)| *is_live);
-        Ok(live.map(|(label, _)| (label.place, label)).collect())
+    fn of(&self) -> (MeshId, ModelFingerprint) {
+        (self.query.mesh, self.model.identity.fingerprint())
     }
 
-    /// Rows that were written behind that change, and whether they are live.
-    fn changed(
-        &self,
-        connection: &Connection,
-        through: u64,
-    ) -> Result<Vec<(Label, bool)>, StoreError> {
-        let mut peers: HashMap<String, Arc<str>> = HashMap::new();
-        let mut statement = connection.prepare_cached(LABELS)?;
-        let mut rows = statement.query(params![
-            self.query.mesh.0.to_bytes(),
-            self.model.identity.fingerprint().to_string(),
-            crate::cells::count_cell(through)?
-        ])?;
-        let mut found = Vec::new();
-        while let Some(row) = rows.next()? {
-            let mut cells = Cells::of("vector_metadata", row);
-            let place = cells.get()?;
-            let key: String = cells.get()?;
-            let peer: String = cells.get()?;
-            let shared = peers
-                .entry(peer)
-                .or_insert_with_key(|peer| peer.as_str().into());
-            let peer = Arc::clone(shared);
-            let key = key.into();
-            found.push((Label { place, key, peer }, !cells.get::<bool>()?));
+    fn with_rows(&self, connection: &Connection, top: Top) -> Result<Vec<VectorHit>, StoreError> {
+        let mut statement = connection.prepare_cached(BY_PLACE)?;
+        let mut hits = Vec::new();
+        for Hit { distance, label } in top.into_hits() {
+            let mut rows = statement.query([label.place])?;
+            let Some(row) = rows.next()? else {
+                let why = format!("the row of the vector {:?} is missing", label.key);
+                return Err(StoreError::Corrupt(why));
+            };
+            let of = ("vector_metadata", row, 0);
+            let row = or_without(read(row), self.left_out, of)?;
+            hits.extend(row.map(|row| VectorHit { distance, row }));
         }
-        Ok(found)
+        Ok(hits)
     }
-}
-
-fn with_rows(connection: &Connection, top: Top) -> Result<Vec<VectorHit>, StoreError> {
-    let mut statement = connection.prepare_cached(BY_PLACE)?;
-    let mut hits = Vec::new();
-    for Hit { distance, label } in top.into_hits() {
-        let mut rows = statement.query([label.place])?;
-        let Some(row) = rows.next()? else {
-            let why = format!("the row of the vector {:?} is missing", label.key);
-            return Err(StoreError::Corrupt(why));
-        };
-        let row = read(row)?;
-        hits.push(VectorHit { distance, row });
-    }
-    Ok(hits)
 }
 
 pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {

@@ -132,6 +132,91 @@ fn lf_39_a_wide_hole_costs_only_what_stood_in_it() {
     assert!(*looks < 12_000, "{looks}");
 }
 
+/// Two pages of a keyed table are gone: what stands between them is not.
+#[test]
+fn lf_39_what_stands_between_two_holes_of_a_keyed_table_is_saved() {
+    for make in [
+        // Scattered, and the same in every run: by chance a chosen row may stand in an inner page.
+        "INSERT INTO keyed SELECT CAST(printf('%016x', n * 2654435761 % 4294967296) AS BLOB),
+             'row ' || n || '.' || hex(zeroblob(150)) FROM up",
+        // As the ops of one mesh: a long common beginning, then a number.
+        "INSERT INTO keyed SELECT CAST('one mesh, sixteen' || printf('%08d', n) AS BLOB),
+             'row ' || n || '.' || hex(zeroblob(150)) FROM up",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(MADE).unwrap();
+        let all =
+            "WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 1200)";
+        connection.execute_batch(&format!("{all} {make}")).unwrap();
+        let at = |share: u32| -> String {
+            let sql = "SELECT t FROM keyed ORDER BY k LIMIT 1 OFFSET ?1";
+            let text: String = connection
+                .query_row(sql, [share], |row| row.get(0))
+                .unwrap();
+            text.split('.').next().unwrap().to_owned() + "."
+        };
+        let marks = [at(300), at(600), at(900)];
+        drop(connection);
+        let mut bytes = fs::read(&path).unwrap();
+        let mut inner = 0;
+        for mark in [&marks[0], &marks[2]] {
+            let mark = mark.as_bytes();
+            let places = bytes.windows(mark.len()).enumerate();
+            let found: Vec<usize> = places
+                .filter_map(|(at, part)| (part == mark).then_some(at / PAGE * PAGE))
+                .collect();
+            // Leaves only: a row of a keyed table can stand in an inner page as well.
+            let leaves = found.iter().filter(|page| bytes[**page] == 0x0a);
+            let leaves: Vec<usize> = leaves.copied().collect();
+            inner += usize::from(leaves.is_empty());
+            for page in leaves {
+                bytes[page..page + PAGE].fill(0xa5);
+            }
+        }
+        assert_eq!(inner, 0, "the rows that were chosen stand in leaves");
+        let (kept, looks) = &saved(&path, &bytes)[1];
+        // A page has a dozen of these rows; two are gone.
+        assert!(kept.rows >= 1200 - 2 * 14 && kept.rows < 1200, "{kept:?}");
+        assert!(kept.gaps >= 2, "{kept:?}");
+        assert!(*looks < 50_000, "{looks}");
+    }
+}
+
+#[test]
+fn lf_39_a_key_in_the_middle_is_always_in_the_middle() {
+    use Value::{Blob, Integer, Text};
+    let text = |text: &str| Text(text.to_owned());
+    for (low, high) in [
+        (vec![Integer(1)], vec![Integer(3)]),
+        (vec![Integer(i64::MIN)], vec![Integer(i64::MAX)]),
+        (
+            vec![Blob(vec![1]), Integer(5)],
+            vec![Blob(vec![1]), Integer(900)],
+        ),
+        (
+            vec![Integer(1), Integer(500)],
+            vec![Integer(2), Integer(300)],
+        ),
+        (vec![text("a")], vec![text("b")]),
+        (vec![text("key-0001")], vec![text("key-0900")]),
+        (vec![Blob(vec![0; 16])], vec![Blob(vec![255; 16])]),
+    ] {
+        let middle = between::middle(&low, &high).unwrap();
+        assert!(order_of(&low, &middle).is_lt(), "{low:?} {middle:?}");
+        assert!(order_of(&middle, &high).is_lt(), "{middle:?} {high:?}");
+        assert_eq!(middle.len(), low.len());
+    }
+    for (low, high) in [
+        (vec![Integer(1)], vec![Integer(2)]),
+        (vec![Integer(1)], vec![Integer(1)]),
+        (vec![Integer(1)], vec![text("x")]),
+    ] {
+        assert_eq!(between::middle(&low, &high), None, "{low:?} {high:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(8))]
 

@@ -8,6 +8,7 @@ use super::process::OUTPUT_BYTES_MAX;
 use super::record::Record;
 use super::text;
 use crate::cli::error::exit;
+use crate::cli::spelled::quoted;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, ui};
 
@@ -133,6 +134,19 @@ fn show_streams(context: &Context, view: &EffectView, own: Option<&String>) {
     }
 }
 
+/// What the command printed, byte for byte where a program reads it; what became of it stands apart from that.
+fn show(context: &Context, view: &EffectView, answer: &serde_json::Value) -> Result<(), CliError> {
+    if context.json {
+        return ui::json(answer);
+    }
+    let printed = view.stdout.as_deref().unwrap_or_default();
+    ui::value(printed)?;
+    ui::verdict(
+        &text::ran(view),
+        !printed.is_empty() && !printed.ends_with('\n'),
+    )
+}
+
 /// `later` is what the caller said of its verdict, `own` the digest of its command.
 pub(super) fn finish(
     context: &Context,
@@ -143,45 +157,46 @@ pub(super) fn finish(
     show_streams(context, view, own.as_ref());
     let answer = answer(view, record, own.as_ref());
     let key = &view.logical_request_key;
+    let named = quoted(key);
     let failed = |code, sentence: String, next: String| {
         Err(CliError::new(code, sentence)
             .next(next)
             .answer(answer.clone()))
     };
     match view.status.as_str() {
-        "closed" | "registered" => context.print(&answer, |_| text::ran(view)),
-        "finished" if later || is_left(view) => context.print(&answer, |_| text::ran(view)),
+        "closed" | "registered" => show(context, view, &answer),
+        "finished" if later || is_left(view) => show(context, view, &answer),
         "finished" => match verifier(view) {
             Some(verifier) => failed(
                 exit::CONFLICT,
                 format!("{key}: its command ended, and it was registered with {verifier}, and this call names another one or none; it is not verified"),
-                format!("Say the same with its verifier; or give the verdict with `heddle effect verify {key}`."),
+                format!("Say the same with its verifier; or {}.", text::verdict(key)),
             ),
             None => failed(
                 exit::CONFLICT,
                 format!("{key}: its command ended, and its verdict is not there yet"),
-                format!("{} gives it, or who may approve it, with `heddle effect verify {key}`; `heddle effect status {key}` says what came of it.", runner(view)),
+                format!("{} gives it, or who may approve it: {}. `heddle effect status {named}` says what came of it.", runner(view), text::verdict(key)),
             ),
         },
         "unknown" => failed(
             exit::CONFLICT,
             format!("{key}: the command began, and nobody knows how it ended; it was not run again"),
-            "Look at the target. Then say `heddle effect run --resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), with the same options.".to_owned(),
+            "Look at the target. Then a person who may approve repeats this call with `--resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), without --agent.".to_owned(),
         ),
         "running" => failed(
             exit::CONFLICT,
             running(key, view),
-            format!("`heddle effect status {key}` says when it has ended."),
+            format!("`heddle effect status {named}` says when it has ended."),
         ),
         "compensated" => failed(
             exit::FAILED,
             format!("{key}: it failed its verification, and was made up for"),
-            format!("It is not run again; `heddle effect status {key}` tells the rest. A new key makes a new effect."),
+            format!("It is not run again; `heddle effect status {named}` tells the rest. A new key makes a new effect."),
         ),
         status => failed(
             exit::FAILED,
             format!("{key}: {status}: {}", view.verify_detail.as_deref().unwrap_or_default()),
-            format!("It is not run again. `heddle effect status {key}` shows what it printed, `heddle effect compensate {key}` makes up for it."),
+            format!("It is not run again. `heddle effect status {named}` shows what it printed; a person who may approve makes up for it with `{}`.", text::persons(view, &format!("heddle effect compensate {named} -- COMMAND"))),
         ),
     }
 }

@@ -1,7 +1,8 @@
 //! `heddle effect request | approve | deny`.
 
 use clap::Args as ClapArgs;
-use heddle_wire::ipc::{EffectApproveBody, EffectRequestBody};
+use heddle_core::approvers;
+use heddle_wire::ipc::{EffectApproveBody, EffectRequestAnswer, EffectRequestBody};
 use serde_json::json;
 
 use super::EffectArgs;
@@ -31,7 +32,8 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
         mesh: context.mesh.clone(),
         agent: context.agent.clone(),
     };
-    let answer = context.client().request_effect(&body, args.id.as_deref())?;
+    let answer = context.client().request_effect(&body, args.id.as_deref());
+    let answer = answer.map_err(|error| args.effect.named_in(error.into()))?;
     let record = Record::open(context);
     if !answer.duplicate {
         record.requested(&body, &answer);
@@ -41,11 +43,7 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
         let id = &answer.request_id;
         let key = &args.effect.key;
         match answer.status.as_str() {
-            "awaiting_approval" => format!(
-                "{id} waits for a person until {}\n  next: {}\n",
-                answer.expires_at,
-                context.spelled(&format!("heddle effect approve {id}"))
-            ),
+            "awaiting_approval" => waits(context, answer),
             "waiting_for_broker" => format!(
                 "{key} waits for the broker of its mesh, and is asked for by itself when that is back\n  next: {}\n",
                 status(key)
@@ -54,6 +52,22 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
             stands => format!("{id} is {stands}\n  next: {}\n", status(key)),
         }
     })
+}
+
+/// Whose word is waited for, and how they say it.
+fn waits(context: &Context, answer: &EffectRequestAnswer) -> String {
+    let (id, all) = (&answer.request_id, &answer.approvers);
+    let who = approvers::in_words(all);
+    let place = match (approvers::here(all), all.first()) {
+        (None, Some(elsewhere)) => format!(", in the home of {elsewhere}"),
+        _ => String::new(),
+    };
+    let approve = approvers::run_by(all, &format!("heddle effect approve {id}"));
+    format!(
+        "{id} waits for a person{who} until {}\n  next{place}: {}\n",
+        answer.expires_at,
+        context.spelled(&approve)
+    )
 }
 
 #[derive(Debug, ClapArgs)]

@@ -14,6 +14,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 /// Kept of an answer.
 const ANSWER_BYTES_MAX: usize = 16 << 10;
+/// Told of one that says no: a line of it, not the page.
+const SAID_CHARS_MAX: usize = 100;
 /// Between two tries of something that is still starting.
 const PAUSE: Duration = Duration::from_millis(250);
 /// It is asked once, however short the time is.
@@ -110,7 +112,7 @@ pub(super) fn check(url: &Url, within: Duration, clock: &dyn Clock) -> (Option<b
         let left = end.saturating_sub(clock.mono());
         let (verdict, said) = match ask(url, left.clamp(TRY_MIN, TRY_MAX), clock) {
             Ok((status @ 200..=299, _)) => return (Some(true), format!("answered {status}")),
-            Ok((status, text)) => (Some(false), format!("answered {status}: {text}")),
+            Ok((status, said)) => (Some(false), format!("answered {status}{said}")),
             Err(why) => (None, format!("did not answer: {why}")),
         };
         if end.saturating_sub(clock.mono()) <= PAUSE {
@@ -202,9 +204,28 @@ fn exchange(
         }
     }
     let status = status(&answer).ok_or_else(|| "it speaks no HTTP".to_owned())?;
-    let text = String::from_utf8_lossy(&answer);
-    let body = text.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-    Ok((status, body.chars().take(200).collect()))
+    Ok((status, said(&String::from_utf8_lossy(&answer))))
+}
+
+/// What it says of itself, in one short line: the first of its text, or where that is a page the words behind the code.
+fn said(answer: &str) -> String {
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((answer, ""));
+    let mut lines = body.lines().map(str::trim);
+    let text = lines.find(|line| !line.is_empty());
+    let reason = head.lines().next().and_then(|line| line.get(13..));
+    let text = text.filter(|text| !text.starts_with('<')).or(reason);
+    let text = text.unwrap_or_default().trim();
+    let is_long = text.chars().count() > SAID_CHARS_MAX;
+    let shown: String = text
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(SAID_CHARS_MAX)
+        .collect();
+    match (shown.is_empty(), is_long) {
+        (true, _) => String::new(),
+        (false, true) => format!(": {shown}…"),
+        (false, false) => format!(": {shown}"),
+    }
 }
 
 /// The code of a whole first line.
@@ -281,6 +302,24 @@ mod tests {
         let moved = "HTTP/1.1 302 Found\r\nLocation: https://example.org\r\n\r\n";
         let (passed, _) = checked(vec![moved], 100);
         assert_eq!(passed, Some(false), "redirects are not followed");
+    }
+
+    #[test]
+    fn of_a_page_one_short_line_is_told() {
+        for (answer, expected) in [
+            ("HTTP/1.1 503 Busy\r\n\r\nnot yet\nmore\n", ": not yet"),
+            ("HTTP/1.1 503 Busy\r\n\r\n\n  \n later\u{7}\n", ": later"),
+            (
+                "HTTP/1.0 404 File not found\r\nA: b\r\n\r\n<!DOCTYPE HTML>\n<html>…",
+                ": File not found",
+            ),
+            ("HTTP/1.1 500\r\n\r\n<html>", ""),
+            ("HTTP/1.1 500\r\n\r\n", ""),
+        ] {
+            assert_eq!(said(answer), expected, "{answer:?}");
+        }
+        let long = format!("HTTP/1.1 500 No\r\n\r\n{}", "é".repeat(5000));
+        assert_eq!(said(&long).chars().count(), 2 + SAID_CHARS_MAX + 1);
     }
 
     #[test]

@@ -8,7 +8,9 @@ use serde_json::json;
 use super::record::Record;
 use super::{Resolve, lock, process, report, text};
 use crate::cli::error::exit;
-use crate::cli::{CliError, Context};
+use crate::cli::spelled::quoted;
+use crate::cli::text::printable;
+use crate::cli::{CliError, Context, ui};
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct CompensateArgs {
@@ -17,13 +19,13 @@ pub(super) struct CompensateArgs {
     /// The nonce of `heddle effect approve --compensation`; who may approve needs none
     #[arg(long)]
     nonce: Option<String>,
-    /// A person's word about a compensation whose outcome is unknown
+    /// A person's word: `done`, it is mended (by hand, or by a compensation whose outcome was unknown); `again`, with a command
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD", value_parser = made_up)]
     resolve: Option<Resolve>,
     /// With --resolve: it was run in another home, and nothing can be running there any more
     #[arg(long, requires = "resolve")]
     force: bool,
-    /// The command that makes up for it, behind --; without one it is only recorded
+    /// The command that makes up for it, behind --
     #[arg(last = true)]
     command: Vec<String>,
 }
@@ -37,8 +39,14 @@ fn made_up(text: &str) -> Result<Resolve, String> {
 }
 
 pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(), CliError> {
+    if args.command.is_empty() && args.resolve != Some(Resolve::Done) {
+        return Err(no_command(&args.key));
+    }
     let record = Record::open(context);
     if let Some(word) = args.resolve {
+        if word == Resolve::Done {
+            begin_by_hand(context, args)?;
+        }
         let view = resolve(context, args, word)?;
         record.step(&args.key, word.step(), json!({"agent": context.agent}));
         if word == Resolve::Done {
@@ -46,9 +54,7 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
         }
     }
     let path = context.environment.path.as_deref();
-    if !args.command.is_empty()
-        && let Err(why) = process::can_start(&args.command, path)
-    {
+    if let Err(why) = process::can_start(&args.command, path) {
         return Err(not_started(&args.key, &why));
     }
     let mut query = vec![("key", args.key.as_str())];
@@ -64,21 +70,22 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
         let sentence = format!("{}: somebody is at it now", args.key);
         let next = format!(
             "`heddle effect status {}` says when it has ended.",
-            args.key
+            quoted(&args.key)
         );
         return Err(CliError::new(exit::CONFLICT, sentence).next(next));
     };
-    let begun = context.client().compensate_effect(&EffectCompensateBody {
-        key: args.key.clone(),
-        nonce: args.nonce.clone(),
-        mesh: context.mesh.clone(),
-        agent: context.agent.clone(),
-    })?;
+    let begun = context.client().compensate_effect(&asked(context, args))?;
     match (begun.duplicate, begun.status.as_str()) {
         (false, _) => {}
         (true, "compensation_failed") => return Err(failed_before(&begun)),
         (true, "compensating") => return Err(unknown(&begun)),
-        (true, _) => return context.print(&begun, |view| text::status(context, view)),
+        (true, _) => {
+            ui::note(&format!(
+                "note: {} was made up for already; nothing was run",
+                printable(&args.key)
+            ));
+            return context.print(&begun, |view| text::status(context, view));
+        }
     }
     let attempt = begun.compensation.as_ref();
     let attempt = attempt.and_then(|compensation| compensation["attempt_id"].as_str());
@@ -86,6 +93,42 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     let details = json!({"attempt_id": attempt_id, "agent": context.agent});
     record.step(&args.key, "compensating", details);
     make_up(context, args, (&record, &held), attempt_id)
+}
+
+fn no_command(key: &str) -> CliError {
+    let sentence =
+        format!("{key}: no command was given that makes up for it, and nothing was recorded");
+    let key = quoted(key);
+    let next = format!(
+        "Say `heddle effect compensate {key} -- COMMAND`; or, when a person has mended it by hand, `heddle effect compensate {key} --resolve=done --agent PERSON`."
+    );
+    CliError::new(exit::USAGE, sentence).next(next)
+}
+
+/// What a person has mended by hand has begun with that word: nothing is run, and no exit code is made up. Whoever is
+/// killed in between leaves a compensation of unknown outcome, and says the same again.
+fn begin_by_hand(context: &Context, args: &CompensateArgs) -> Result<(), CliError> {
+    let mut query = vec![("key", args.key.as_str())];
+    query.extend(context.scope());
+    let view = context.client().effect_status(&query)?;
+    if view.status == "verify_failed" {
+        // A nonce lets somebody run a command. That it is mended is the word of who may approve, who needs none.
+        let by_right = EffectCompensateBody {
+            nonce: None,
+            ..asked(context, args)
+        };
+        context.client().compensate_effect(&by_right)?;
+    }
+    Ok(())
+}
+
+fn asked(context: &Context, args: &CompensateArgs) -> EffectCompensateBody {
+    EffectCompensateBody {
+        key: args.key.clone(),
+        nonce: args.nonce.clone(),
+        mesh: context.mesh.clone(),
+        agent: context.agent.clone(),
+    }
 }
 
 fn resolve(
@@ -114,18 +157,8 @@ fn make_up(
     (record, held): (&Record, &lock::Held),
     attempt_id: String,
 ) -> Result<(), CliError> {
-    let ended = if args.command.is_empty() {
-        process::Ended {
-            exit_code: Some(0),
-            stdout: String::new(),
-            stderr: String::new(),
-            truncated: false,
-            not_started: None,
-        }
-    } else {
-        let whose = (args.key.as_str(), attempt_id.as_str());
-        process::run(&args.command, whose, !context.json, |pid| held.begun(pid))
-    };
+    let whose = (args.key.as_str(), attempt_id.as_str());
+    let ended = process::run(&args.command, whose, !context.json, |pid| held.begun(pid));
     let (exit_code, why) = (ended.exit_code, ended.not_started.clone());
     let body = EffectEndBody {
         key: args.key.clone(),
@@ -156,7 +189,11 @@ fn make_up(
 fn failed(view: &EffectView, words: &str) -> CliError {
     let key = &view.logical_request_key;
     let next = format!(
-        "Look at the target. When it is mended by hand, say `heddle effect compensate {key} --resolve=done`; to try once more, `--resolve=again` with a command behind --."
+        "Look at the target. When it is mended by hand, a person who may approve says `{}`; to try once more, `--resolve=again` with a command behind --.",
+        text::persons(
+            view,
+            &format!("heddle effect compensate {} --resolve=done", quoted(key))
+        )
     );
     CliError::new(
         exit::FAILED,
@@ -188,7 +225,11 @@ fn unknown(view: &EffectView) -> CliError {
     let sentence =
         format!("{key}: a compensation began, and nobody knows how it ended; it was not run again");
     let next = format!(
-        "Look at the target. Then say `heddle effect compensate {key} --resolve=done` or `--resolve=again`, with the command."
+        "Look at the target. Then a person who may approve says `{}` or `--resolve=again`, with the command.",
+        text::persons(
+            view,
+            &format!("heddle effect compensate {} --resolve=done", quoted(key))
+        )
     );
     CliError::new(exit::CONFLICT, sentence)
         .next(next)

@@ -18,12 +18,14 @@ pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliErro
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
     context.print(&view, |view| text::status(context, view))?;
-    if view.state != "S0" {
-        return Ok(());
-    }
-    // An answer, and yet nothing was ever registered (CONTRACT: exit 4).
     let mut answered = CliError::quiet();
-    answered.code = exit::NOT_FOUND;
+    answered.code = match (view.state.as_str(), view.status.as_str()) {
+        // Who decides could not be asked, and nobody else knows whether the key was used.
+        (_, "waiting_for_broker") => exit::UNREACHABLE,
+        // An answer, and yet nothing was ever registered (CONTRACT: exit 4).
+        ("S0", _) => exit::NOT_FOUND,
+        _ => return Ok(()),
+    };
     Err(answered)
 }
 
@@ -65,8 +67,17 @@ pub(super) struct SurfaceArgs {}
 
 pub(super) fn surface_check(context: &Context, _: &SurfaceArgs) -> Result<(), CliError> {
     let surface = context.client().effect_surface(&context.scope())?;
-    if surface.fit {
+    if surface.fit && surface.changed.is_empty() {
         return context.print(&surface, text::surface);
+    }
+    if surface.fit {
+        let sentence = format!(
+            "the store is fit, but not as it was written: {}",
+            surface.changed.join("; ")
+        );
+        return Err(CliError::new(exit::FAILED, sentence)
+            .next("The keys stay used, and nothing is run again: look at the targets for what has happened. Put the store back from a copy that is as new and whole, and check the disk.")
+            .answer(serde_json::to_value(&surface).unwrap_or_default()));
     }
     let answer = serde_json::to_value(&surface).unwrap_or_default();
     let failed: Vec<&str> = surface

@@ -6,6 +6,7 @@ mod check_url;
 mod compensate;
 mod lock;
 mod look;
+mod patience;
 mod process;
 pub mod record;
 mod report;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use heddle_core::fingerprint::hex;
+use heddle_core::shell::options;
 use sha2::{Digest as _, Sha256};
 
 use crate::cli::error::exit;
@@ -117,6 +119,20 @@ struct EffectArgs {
 impl EffectArgs {
     fn artifact_hash(&self) -> Result<Option<String>, CliError> {
         self.artifact.as_deref().map(hash_of).transpose()
+    }
+
+    /// A refusal whose commands name our file: the daemon has only its hash, and leaves the place open.
+    fn named_in(&self, mut error: CliError) -> CliError {
+        let Some(file) = &self.artifact else {
+            return error;
+        };
+        let file = options(&[("--artifact", &file.display().to_string())]);
+        let fill = |text: &str| text.replace(" --artifact FILE", &file);
+        error.next = error.next.as_deref().map(fill);
+        if let Some(problem) = &mut error.problem {
+            problem.next = fill(&problem.next);
+        }
+        error
     }
 }
 

@@ -8,7 +8,9 @@ use heddle_wire::ipc::{EffectEndBody, EffectView};
 use serde_json::json;
 
 use super::lock::Held;
+use super::text;
 use crate::cli::error::exit;
+use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context};
 
 /// The daemon may be restarting. What it does not hear now lies beside the lock.
@@ -27,6 +29,16 @@ impl Untold {
     pub(super) fn waits(&self) -> bool {
         match &self.error {
             ClientError::Problem(problem) => problem.extra.get("waiting") == Some(&json!(true)),
+            _ => false,
+        }
+    }
+
+    /// It waits for a broker that is connected, and has not answered in time.
+    pub(super) fn was_asked(&self) -> bool {
+        match &self.error {
+            ClientError::Problem(problem) => {
+                self.waits() && problem.extra.get("asked") == Some(&json!(true))
+            }
             _ => false,
         }
     }
@@ -103,73 +115,93 @@ fn in_words(exit_code: Option<i32>) -> String {
     }
 }
 
+/// The contract's shape of a run that ended and has no verdict on record.
+struct Unjudged<'a> {
+    view: &'a EffectView,
+    status: &'static str,
+    /// What was found here, and is recorded nowhere yet.
+    verdict: Option<bool>,
+    code: Option<String>,
+    why: &'a str,
+    /// Whether a verdict waits here for the broker.
+    waits: bool,
+}
+
+impl Unjudged<'_> {
+    fn error(self, exit_code: u8, but: &str, next: String) -> CliError {
+        let view = self.view;
+        let key = &view.logical_request_key;
+        let answer = json!({
+            "logical_request_key": key,
+            "state": view.state,
+            "status": self.status,
+            "duplicate": view.duplicate,
+            "attempt_id": view.attempt_id,
+            "exit_code": view.exit_code,
+            "stdout": view.stdout,
+            "stderr": view.stderr,
+            "truncated": view.truncated,
+            "verified": null,
+            "verdict": self.verdict,
+            "code": self.code,
+            "detail": self.why,
+            "waiting": self.waits,
+        });
+        let ended = in_words(view.exit_code);
+        let sentence = format!(
+            "{key}: the command ran and {ended}, but {but}: {}",
+            self.why
+        );
+        CliError::new(exit_code, sentence).next(next).answer(answer)
+    }
+}
+
 /// The command ran, and whoever decides has heard how it ended; only the verdict did not arrive.
-pub(super) fn not_judged(error: CliError, view: &EffectView, passed: bool) -> CliError {
+pub(super) fn not_judged(error: &CliError, view: &EffectView, passed: bool) -> CliError {
     let problem = error.problem.as_ref();
     let waits = problem.is_some_and(|it| it.extra.get("waiting") == Some(&json!(true)));
-    let key = &view.logical_request_key;
-    let answer = json!({
-        "logical_request_key": key,
-        "state": view.state,
-        "status": if waits { "waiting_for_broker" } else { "finished" },
-        "duplicate": view.duplicate,
-        "attempt_id": view.attempt_id,
-        "exit_code": view.exit_code,
-        "stdout": view.stdout,
-        "stderr": view.stderr,
-        "truncated": view.truncated,
-        // Found here, and recorded nowhere yet.
-        "verified": null,
-        "verdict": passed,
-        "code": problem.map(|problem| problem.code.clone()),
-        "detail": error.message,
-        "waiting": waits,
-    });
-    let next = if waits {
-        format!(
-            "The verdict is kept and told by itself when the broker is back; `heddle effect status {key}` says when."
-        )
-    } else {
-        format!(
-            "Exit code and output are kept with the effect: `heddle effect status {key}` shows them when the daemon is up (`heddle up`). The same call again verifies it and runs nothing."
-        )
+    let key = quoted(&view.logical_request_key);
+    let unjudged = Unjudged {
+        view,
+        status: if waits {
+            "waiting_for_broker"
+        } else {
+            "finished"
+        },
+        verdict: Some(passed),
+        code: problem.map(|problem| problem.code.clone()),
+        why: &error.message,
+        waits,
     };
-    let sentence = format!(
-        "{key}: the command ran and {}, but its verdict is not recorded yet: {}",
-        in_words(view.exit_code),
-        error.message
-    );
-    let code = if waits { exit::UNREACHABLE } else { error.code };
-    CliError::new(code, sentence).next(next).answer(answer)
+    let (code, next) = if waits {
+        let next = format!(
+            "The verdict is kept and told by itself when the broker is back; `heddle effect status {key}` says when."
+        );
+        (exit::UNREACHABLE, next)
+    } else {
+        let next = format!(
+            "Exit code and output are kept with the effect: `heddle effect status {key}` shows them when the daemon is up (`heddle up`). The same call again verifies it and runs nothing."
+        );
+        (error.code, next)
+    };
+    unjudged.error(code, "its verdict is not recorded yet", next)
 }
 
 /// The command ran, and its verifier did not end: nobody knows whether it is as it should be, and nothing says so.
 pub(super) fn no_verdict(view: &EffectView, why: &str) -> CliError {
-    let key = &view.logical_request_key;
-    let answer = json!({
-        "logical_request_key": key,
-        "state": view.state,
-        "status": "finished",
-        "duplicate": view.duplicate,
-        "attempt_id": view.attempt_id,
-        "exit_code": view.exit_code,
-        "stdout": view.stdout,
-        "stderr": view.stderr,
-        "truncated": view.truncated,
-        "verified": null,
-        "verdict": null,
-        "code": "verify_timeout",
-        "detail": why,
-    });
-    let sentence = format!(
-        "{key}: the command ran and {}, but it is not verified: {why}",
-        in_words(view.exit_code)
+    let unjudged = Unjudged {
+        view,
+        status: "finished",
+        verdict: None,
+        code: Some("verify_timeout".to_owned()),
+        why,
+        waits: false,
+    };
+    let next = format!(
+        "The same call again, with a longer --verify-timeout, verifies it and runs nothing; or {}.",
+        text::verdict(&view.logical_request_key)
     );
-    CliError::new(exit::CONFLICT, sentence)
-        .next(format!(
-            "The same call again, with a longer --verify-timeout, verifies it and runs nothing; or give the verdict with `heddle effect verify {key}`."
-        ))
-        .answer(answer)
+    unjudged.error(exit::CONFLICT, "it is not verified", next)
 }
 
 /// The contract's shape, with what the command did: it ran, whoever has heard of it.
@@ -202,32 +234,32 @@ pub(super) fn of(untold: Untold, body: &EffectEndBody, verified: Option<bool>) -
         Some(why) => format!("the command could not be started ({why})"),
         None => format!("the command ran and {}", in_words(body.exit_code)),
     };
-    let key = &body.key;
+    let (key, named) = (&body.key, quoted(&body.key));
     let (sentence, next) = if waits {
         (
             "the broker that decides could not be told",
             format!(
-                "It is kept and told by itself when the broker is back; `heddle effect status {key}` says when."
+                "It is kept and told by itself when the broker is back; `heddle effect status {named}` says when."
             ),
         )
     } else if is_left_here && !is_kept {
         (
             "that could neither be told nor kept, and is known from here only",
             format!(
-                "Note what it printed. Free room on the disk, start the daemon with `heddle up` and look at the target; `heddle effect status {key}` says how to tell what came of it."
+                "Note what it printed. Free room on the disk, start the daemon with `heddle up` and look at the target; `heddle effect status {named}` says how to tell what came of it."
             ),
         )
     } else if is_left_here {
         (
             "the daemon could not be told",
             format!(
-                "It is kept beside the lock. Start the daemon with `heddle up`, which takes it by itself; then `heddle effect status {key}` shows it."
+                "It is kept beside the lock. Start the daemon with `heddle up`, which takes it by itself; then `heddle effect status {named}` shows it."
             ),
         )
     } else {
         (
             "that was not taken",
-            format!("`heddle effect status {key}` says what stands."),
+            format!("`heddle effect status {named}` says what stands."),
         )
     };
     let code = if waits || is_left_here {

@@ -4,6 +4,8 @@
 //! (and registers), one whose run nobody took (and takes it), one whose outcome is unknown (and says so),
 //! or one that ended (and prints what was stored).
 
+mod verdict;
+
 use std::cell::Cell;
 use std::time::Duration;
 
@@ -12,25 +14,20 @@ use heddle_core::error_code::ErrorCode;
 use heddle_wire::broker::EffectCall;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{
-    EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectVerifyPlan,
-    EffectView,
+    EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectView,
 };
 use serde_json::json;
 
-use super::answer::{finish, is_left, named, not_started, told_as, verifier, with_answer};
+use super::answer::{finish, not_started, told_as, with_answer};
 use super::check_url::{self, Url};
+use super::patience::{self, ASKS_MAX, Pace, is_unanswered, until_heard};
 use super::record::Record;
 use super::report::{self, Untold};
-use super::verify::{self, Checks, Verdict};
+use super::verify::{self, Verdict};
 use super::{EffectArgs, Resolve, command_hash, lock, process};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
 use crate::cli::{CliError, Context};
-
-const POLL: Duration = Duration::from_millis(100);
-const POLLS_PER_SECOND: u64 = 10;
-/// How long whose it is may take to begin what they have just registered, before somebody else is refused.
-const GRACE_POLLS: u64 = 5 * POLLS_PER_SECOND;
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct RunArgs {
@@ -83,13 +80,14 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         client: context.client(),
         record: Record::open(context),
         judges_not: Cell::new(false),
+        starts_lost: Cell::new(0),
     };
     match run.to_the_end() {
         Ok(view) => {
             let own = command_hash(&args.command);
             finish(context, &view, &run.record, (args.verify_later, own))
         }
-        Err(error) => Err(with_answer(error)),
+        Err(error) => Err(with_answer(args.effect.named_in(error))),
     }
 }
 
@@ -100,23 +98,46 @@ struct Run<'a> {
     record: Record,
     /// Its verdict is somebody else's to give, as we were told.
     judges_not: Cell<bool>,
+    /// How often the answer to a start was lost.
+    starts_lost: Cell<u32>,
+}
+
+/// Between two looks whether what waits here was heard.
+const HEARD_PAUSE: Duration = Duration::from_secs(1);
+
+/// What came of taking a run.
+enum Taken {
+    /// By us, to its end.
+    Ran(Box<EffectView>),
+    /// Nobody knows whether it was taken, nothing ran, and who decides was told so: as it stands now.
+    GivenBack(Box<EffectView>),
+    BySomebody,
+}
+
+/// Whether what stands under the key is what we ask for, letter by letter. Where only who decides could say, it is not.
+fn is_same(view: &EffectView, body: &EffectRegisterBody) -> bool {
+    view.operation == body.op
+        && view.target == body.target
+        && view.artifact_hash == *body.artifact_hash.as_deref().unwrap_or_default()
+        && view.run == *body.run.as_deref().unwrap_or_default()
 }
 
 impl Run<'_> {
     fn to_the_end(&self) -> Result<EffectView, CliError> {
         let artifact_hash = self.args.effect.artifact_hash()?;
         if let Some(word) = self.args.resolve {
+            self.refuse_another_effect(artifact_hash.clone())?;
             self.resolve(word)?;
         }
         self.refuse_what_cannot_start()?;
         let first = self.register(artifact_hash)?;
         let (mut view, mut has_run) = (first.clone(), false);
         let told = |view, has_run| if has_run { view } else { told_as(view, &first) };
-        let mut polls_left = self.args.wait.saturating_mul(POLLS_PER_SECOND);
-        let (mut refused, mut grace) = (None, polls_left.min(GRACE_POLLS));
+        let (mut pace, mut refused) = (Pace::new(self.args.wait), None);
         loop {
             let next = match view.status.as_str() {
-                "registered" if self.args.command.is_empty() => return Ok(view),
+                // A word without a command: as it stands now, which nobody has done before.
+                "registered" if self.args.command.is_empty() => return self.status(),
                 // Not ours to begin; whose it is may be about to.
                 "registered" if refused.is_some() => None,
                 "registered" => match self.take_and_run(&view) {
@@ -124,11 +145,14 @@ impl Run<'_> {
                         refused = Some(error);
                         None
                     }
-                    ran => {
-                        let ran = ran?;
-                        has_run |= ran.is_some();
-                        ran
-                    }
+                    taken => match taken? {
+                        Taken::Ran(view) => {
+                            has_run = true;
+                            Some(*view)
+                        }
+                        Taken::GivenBack(view) => Some(*view),
+                        Taken::BySomebody => None,
+                    },
                 },
                 "finished" if self.is_left(&view) => return Ok(told(view, has_run)),
                 "finished" if self.judges_not.get() => None,
@@ -141,19 +165,27 @@ impl Run<'_> {
                 continue;
             }
             if view.status == "registered"
-                && let Some(error) = refused.take_if(|_| grace == 0)
+                && let Some(error) = refused.take_if(|_| !pace.has_grace())
             {
                 return Err(error);
             }
-            grace = grace.saturating_sub(1);
             // Somebody else is at it.
-            if polls_left == 0 {
+            let Some(pause) = pace.next() else {
                 return Ok(told(view, has_run));
-            }
-            polls_left -= 1;
-            std::thread::sleep(POLL);
+            };
+            std::thread::sleep(pause);
             view = self.status()?;
         }
+    }
+
+    /// IMPORTANT: before a person's word is recorded. One that names another effect than the key's is a slip, and must
+    /// not let anything run. Asked only of what is registered: a key that nobody has used is not used up by it.
+    fn refuse_another_effect(&self, artifact_hash: Option<String>) -> Result<(), CliError> {
+        let known = self.client.effect_status(&self.query());
+        if known.is_ok_and(|view| view.state != "S0") {
+            self.register(artifact_hash)?;
+        }
+        Ok(())
     }
 
     fn resolve(&self, word: Resolve) -> Result<(), CliError> {
@@ -241,16 +273,23 @@ impl Run<'_> {
         Ok(answer)
     }
 
+    /// The key decides: a second registration is the first one's answer. What is found registered is not asked for again,
+    /// as long as it is this very effect; whether another one may have the key, who decides says.
     fn register_until_heard(&self, body: &EffectRegisterBody) -> Result<EffectView, CliError> {
         match self.client.register_effect(body) {
-            Err(ClientError::Broken(_) | ClientError::Silent) => {
-                if let Err(ClientError::Problem(_)) = self.client.effect_status(&self.query()) {
-                    tracing::debug!("the registration was lost before its commit");
-                }
-                // The key decides: a second registration is the first one's answer.
-                Ok(self.client.register_effect(body)?)
+            Err(error) if is_unanswered(&error) => patience::say(&error),
+            answer => return Ok(answer?),
+        }
+        let known = until_heard(|| self.client.effect_status(&self.query()));
+        match known {
+            Ok(mut view) if view.state != "S0" && is_same(&view, body) => {
+                // Whoever registered it: this attempt has no answer of its own.
+                view.duplicate = true;
+                view.code = Some("REPLAY_DUPLICATE".to_owned());
+                Ok(view)
             }
-            answer => Ok(answer?),
+            Err(error) if is_unanswered(&error) => Err(error.into()),
+            _ => Ok(until_heard(|| self.client.register_effect(body))?),
         }
     }
 
@@ -261,13 +300,25 @@ impl Run<'_> {
     }
 
     fn status(&self) -> Result<EffectView, CliError> {
-        Ok(self.client.effect_status(&self.query())?)
+        Ok(until_heard(|| self.client.effect_status(&self.query()))?)
     }
 
-    /// IMPORTANT: the lock, then the start, then the command. None if somebody else has it.
-    fn take_and_run(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
+    /// What stands, as soon as the broker has heard what waits here for it.
+    fn status_when(&self, is_heard: impl Fn(&EffectView) -> bool) -> Option<EffectView> {
+        for _ in 0..ASKS_MAX {
+            match self.status() {
+                Ok(view) if is_heard(&view) => return Some(view),
+                Ok(_) => std::thread::sleep(HEARD_PAUSE),
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// IMPORTANT: the lock, then the start, then the command.
+    fn take_and_run(&self, view: &EffectView) -> Result<Taken, CliError> {
         let Some(held) = lock::take(&view.lock)? else {
-            return Ok(None);
+            return Ok(Taken::BySomebody);
         };
         let attempt_id = match (&view.attempt_id, view.duplicate) {
             (Some(own), false) => own.clone(),
@@ -282,10 +333,10 @@ impl Run<'_> {
         };
         let started = match self.client.start_effect(&body) {
             Ok(started) => started,
-            Err(error) => return Err(self.start_not_heard(&attempt_id, error)),
+            Err(error) => return self.start_not_heard(&attempt_id, error),
         };
         if started.duplicate {
-            return Ok(None);
+            return Ok(Taken::BySomebody);
         }
         self.note("started", json!({"attempt_id": attempt_id}));
         let echo = !self.context.json;
@@ -296,7 +347,10 @@ impl Run<'_> {
         held.ended(&EffectCall::Finish(end.clone()));
         let finished = match report::finished(self.context, &held, &end) {
             Ok(finished) => finished,
-            Err(untold) => return Err(self.untold(view, &end, untold)),
+            Err(untold) => match self.heard_at_last(&untold, &end) {
+                Some(finished) => finished,
+                None => return Err(self.untold(view, &end, untold)),
+            },
         };
         if let Some(why) = why {
             self.note(
@@ -317,11 +371,28 @@ impl Run<'_> {
         drop(held);
         verified.duplicate = false;
         verified.code = None;
-        Ok(Some(verified))
+        Ok(Taken::Ran(Box::new(verified)))
     }
 
-    /// The run may have been taken, but nothing was started: whoever decides is told, as far as possible.
-    fn start_not_heard(&self, attempt_id: &str, error: ClientError) -> CliError {
+    /// A broker that was asked and is slow hears of the end a little later: then there is nothing to wait for any more.
+    fn heard_at_last(&self, untold: &Untold, end: &EffectEndBody) -> Option<EffectView> {
+        if !untold.was_asked() || end.not_started.is_some() {
+            return None;
+        }
+        let is_heard = |view: &EffectView| {
+            let is_this = view.runner.as_ref() == Some(&end.attempt_id);
+            is_this
+                && matches!(
+                    view.status.as_str(),
+                    "finished" | "closed" | "verify_failed"
+                )
+        };
+        self.status_when(is_heard)
+    }
+
+    /// The run may have been taken, but nothing was started: whoever decides is told, and where that is heard the run
+    /// is anybody's again, also ours.
+    fn start_not_heard(&self, attempt_id: &str, error: ClientError) -> Result<Taken, CliError> {
         let is_refused = match &error {
             ClientError::Problem(problem) => matches!(
                 problem.known_code(),
@@ -330,14 +401,24 @@ impl Run<'_> {
             ClientError::Broken(_) | ClientError::Silent => false,
             _ => true,
         };
-        if !is_refused {
-            let body = self.end(
-                attempt_id,
-                process::not_started("the answer to the start was lost".to_owned()),
-            );
-            let _ = self.client.finish_effect(&body);
+        if is_refused {
+            return Err(error.into());
         }
-        error.into()
+        let body = self.end(
+            attempt_id,
+            process::not_started("the answer to the start was lost".to_owned()),
+        );
+        let lost = self.starts_lost.get() + 1;
+        self.starts_lost.set(lost);
+        let told = self.client.finish_effect(&body);
+        if !is_unanswered(&error) || lost >= ASKS_MAX {
+            return Err(error.into());
+        }
+        match told {
+            Ok(view) => Ok(Taken::GivenBack(Box::new(view))),
+            // It waits here, or the start never came: what stands, the status says, which tells what waits before it.
+            Err(_) => self.status().map(|view| Taken::GivenBack(Box::new(view))),
+        }
     }
 
     fn end(&self, attempt_id: &str, ended: process::Ended) -> EffectEndBody {
@@ -373,75 +454,5 @@ impl Run<'_> {
             let _ = verify::send(self.context, &body.key, (passed, &verdict));
         }
         report::of(untold, body, verdict.passed())
-    }
-
-    /// How it is to be verified, for those who come later.
-    fn plan(&self) -> Option<EffectVerifyPlan> {
-        let args = self.args;
-        let is_said = args.verify.is_some() || args.verify_url.is_some() || args.verify_later;
-        is_said.then(|| EffectVerifyPlan {
-            command: args.verify.clone(),
-            url: args.verify_url.as_ref().map(ToString::to_string),
-            later: args.verify_later,
-        })
-    }
-
-    /// Whether the verdict is somebody else's: we were told so, or it was registered with a verifier that we
-    /// do not have. The exit code is not enough then, and another one's command is not ours to run.
-    fn is_left(&self, view: &EffectView) -> bool {
-        let has_own = self.args.verify.is_some() || self.args.verify_url.is_some();
-        // A person who says that it failed has given the verdict.
-        if view.resolved.as_deref() == Some("failed") {
-            return false;
-        }
-        let registered = verifier(view);
-        let is_other = registered.is_some() && registered != self.plan().and_then(|it| named(&it));
-        self.args.verify_later || is_other || !has_own && is_left(view)
-    }
-
-    /// For a run that ended without a verdict. The lock keeps two from judging at once.
-    fn verify(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
-        match lock::take(&view.lock)? {
-            None => Ok(None),
-            Some(_held) => self.verdict(view),
-        }
-    }
-
-    fn checks(&self) -> Checks<'_> {
-        Checks {
-            command: self.args.verify.as_deref(),
-            url: self.args.verify_url.as_ref(),
-            seconds: self.args.verify_timeout,
-        }
-    }
-
-    /// None where it is not ours to give: then whose it is gives it.
-    fn verdict(&self, view: &EffectView) -> Result<Option<EffectView>, CliError> {
-        let verdict = Verdict::of(self.checks(), view);
-        let Some(passed) = verdict.passed() else {
-            return Err(report::no_verdict(view, verdict.detail()));
-        };
-        let sent = verify::send(self.context, &self.args.effect.key, (passed, &verdict));
-        let verified = match sent {
-            // Somebody was faster, and thought otherwise: theirs stands.
-            Err(error) if error.is(ErrorCode::EffectStepRefused) => {
-                return self.status().map(Some);
-            }
-            Err(error) if error.is(ErrorCode::ApprovalRefused) => {
-                self.judges_not.set(true);
-                return Ok(None);
-            }
-            Err(error) => return Err(report::not_judged(error, view, passed)),
-            Ok(verified) => verified,
-        };
-        if !verified.duplicate {
-            let details = json!({
-                "attempt_id": verified.attempt_id,
-                "exit_code": verified.exit_code,
-                "detail": verified.verify_detail,
-            });
-            self.note(&verified.status, details);
-        }
-        Ok(Some(verified))
     }
 }

@@ -1,9 +1,14 @@
 //! Effects in words: what each verb of `heddle effect` prints for a person.
 
-use heddle_wire::ipc::{EffectDecision, EffectList, EffectLog, EffectSurface, EffectView};
+use heddle_core::approvers;
+use heddle_core::shell::options;
+use heddle_wire::ipc::{
+    EffectAttempt, EffectDecision, EffectList, EffectLog, EffectSurface, EffectView,
+};
 
 use super::process::OUTPUT_BYTES_MAX;
 use crate::cli::Context;
+use crate::cli::spelled::quoted;
 use crate::cli::text::table;
 
 /// That more was printed than is kept.
@@ -13,17 +18,13 @@ pub(super) fn cut() -> String {
 
 /// What a run has to tell: what the command printed, and why nothing ran if nothing did.
 pub(super) fn ran(view: &EffectView) -> String {
-    let mut text = view.stdout.clone().unwrap_or_default();
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
     let key = &view.logical_request_key;
     let why = match (view.duplicate, view.code.as_deref()) {
         (true, Some(code)) => format!(" (it was done before, nothing was run: {code})"),
         (true, None) => " (it was done before, nothing was run)".to_owned(),
         (false, _) => String::new(),
     };
-    text + &format!("{key}: {}{why}\n", view.status)
+    format!("{key}: {}{why}", view.status)
 }
 
 pub(super) fn status(context: &Context, view: &EffectView) -> String {
@@ -42,6 +43,7 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
             "command",
             view.command_hash.as_deref().and_then(artifact).as_deref(),
         ),
+        ("now", view.blocked.as_deref()),
         ("verdict", view.verify_detail.as_deref()),
         ("not started", view.not_started.as_deref()),
         (
@@ -54,15 +56,7 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
         }
     }
     text += &asked(view);
-    for attempt in &view.attempts {
-        text += &format!(
-            "  {}  attempt {} by {}: {}\n",
-            attempt.at,
-            attempt.attempt_id,
-            attempt.by,
-            tried(&attempt.state, &attempt.code)
-        );
-    }
+    text += &tries(view);
     if matches!(view.status.as_str(), "unknown" | "compensation_unknown") {
         text += "  nobody knows how its command ended; a person who has looked says so with --resolve\n";
     }
@@ -97,13 +91,44 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
     text
 }
 
+/// Who has tried to register or to begin it, and who came when it was done.
+fn tries(view: &EffectView) -> String {
+    let mut text = String::new();
+    for attempt in &view.attempts {
+        text += &tried(attempt, &how(&attempt.state, &attempt.code));
+    }
+    if let Some(retries) = &view.retries {
+        text += &format!(
+            "  {}  came again, {} since {}, last by {}: answered with what stands ({})\n",
+            retries.at,
+            match retries.count {
+                1 => "once".to_owned(),
+                count => format!("{count} times"),
+            },
+            retries.since,
+            retries.by,
+            retries.code
+        );
+    }
+    text
+}
+
+fn tried(attempt: &EffectAttempt, how: &str) -> String {
+    let id = match attempt.attempt_id.as_str() {
+        "" => String::new(),
+        id => format!(" {id}"),
+    };
+    format!("  {}  attempt{id} by {}: {how}\n", attempt.at, attempt.by)
+}
+
 /// How a try to register it ended.
-fn tried(state: &str, code: &str) -> String {
+fn how(state: &str, code: &str) -> String {
     match state {
+        _ if !code.is_empty() => format!("{state}, refused ({code})"),
         "S1" => "S1, it left nothing behind (or is on its way)".to_owned(),
         "S2" => "S2, it registered the effect".to_owned(),
         "S4" => "S4, somebody else was faster".to_owned(),
-        _ => format!("refused ({code})"),
+        _ => state.to_owned(),
     }
 }
 
@@ -141,8 +166,14 @@ fn asked(view: &EffectView) -> String {
         text += &format!("  {at}  requested by {by}\n");
     }
     for decision in &view.decisions {
+        // Others may have asked for the same, before or beside this one.
+        let other = if view.request_id.as_ref() == Some(&decision.request_id) {
+            String::new()
+        } else {
+            format!(" (another request, {})", decision.request_id)
+        };
         text += &format!(
-            "  {}  {}{}\n",
+            "  {}  {}{}{other}\n",
             decision.at,
             decided(decision),
             until(decision)
@@ -162,23 +193,70 @@ fn until(decision: &EffectDecision) -> String {
     }
 }
 
+/// How a person gives a verdict, as it can be pasted.
+pub(super) fn verdict(key: &str) -> String {
+    let key = quoted(key);
+    format!(
+        "look at the target; then `heddle effect verify {key} --pass`, or `heddle effect verify {key} --fail`"
+    )
+}
+
+/// A command that is for who may approve it, and not for who is told of it.
+pub(super) fn persons(view: &EffectView, command: &str) -> String {
+    approvers::run_by(&view.approvers, command)
+}
+
+/// The options that name this effect and no other.
+fn asked_words(view: &EffectView) -> String {
+    let artifact = match view.artifact_hash.as_str() {
+        "" => "",
+        _ => "FILE",
+    };
+    options(&[
+        ("--key", &view.logical_request_key),
+        ("--op", &view.operation),
+        ("--target", &view.target),
+        ("--run", &view.run),
+        ("--artifact", artifact),
+    ])
+}
+
 /// What comes next for what was not registered yet, or waits for a word.
 fn next(view: &EffectView) -> String {
     let (key, id) = (
-        &view.logical_request_key,
+        quoted(&view.logical_request_key),
         view.request_id.as_deref().unwrap_or("REQUEST_ID"),
     );
+    let who = approvers::in_words(&view.approvers);
+    let approve = persons(view, &format!("heddle effect approve {id}"));
     let words = match view.status.as_str() {
-        "awaiting_approval" => format!("a person runs `heddle effect approve {id}`"),
-        "approved" => format!("`heddle effect run --key {key}`, with the nonce of the approval"),
-        "expired" => format!(
-            "ask again with `heddle effect request`, or a person grants it once more with `heddle effect approve {id}`"
+        _ if view.blocked.is_some() => {
+            "nothing can be run; whoever keeps effects.toml of who decides can allow it".to_owned()
+        }
+        "awaiting_approval" => format!("a person{who} runs `{approve}`"),
+        "approved" => format!(
+            "`heddle effect run{}{} -- COMMAND`, with the nonce of the approval",
+            asked_words(view),
+            options(&[("--nonce", "NONCE")])
         ),
-        "denied" | "revoked" => "ask again with `heddle effect request`".to_owned(),
+        "expired" => format!(
+            "ask again with `heddle effect request{}`, or a person{who} grants it once more with `{approve}`",
+            asked_words(view)
+        ),
+        "denied" | "revoked" => {
+            format!(
+                "ask again with `heddle effect request{}`",
+                asked_words(view)
+            )
+        }
         "waiting_for_broker" => "nothing: it is asked for when the broker is back".to_owned(),
-        "finished" => format!("`heddle effect verify {key}` gives the verdict"),
+        "finished" => verdict(&view.logical_request_key),
         "compensation_failed" => format!(
-            "look at the target; then `heddle effect compensate {key} --resolve=done`, or `--resolve=again` with a command"
+            "look at the target; then a person{who} says `{}`, or `--resolve=again` with a command",
+            persons(
+                view,
+                &format!("heddle effect compensate {key} --resolve=done")
+            )
         ),
         _ => return String::new(),
     };
@@ -203,14 +281,23 @@ pub(super) fn list(list: &EffectList) -> String {
                 view.target,
                 short(&view.artifact_hash)
             ),
-            view.status.clone(),
-            view.decisions.last().map_or_else(String::new, |decision| {
+            match &view.blocked {
+                Some(_) => format!("{}, effects.toml forbids it", view.status),
+                None => view.status.clone(),
+            },
+            of_request(view).map_or_else(String::new, |decision| {
                 format!("{} {}", decided(decision), decision.at)
             }),
             view.request_id.clone().unwrap_or_default(),
         ]);
     }
     table(&rows)
+}
+
+/// What was said last to the request that is shown beside it.
+fn of_request(view: &EffectView) -> Option<&EffectDecision> {
+    let mut said = view.decisions.iter().rev();
+    said.find(|decision| view.request_id.as_ref() == Some(&decision.request_id))
 }
 
 /// Enough of a hash to tell two artifacts apart in a table; the status has all of it.
@@ -249,5 +336,12 @@ pub(super) fn surface(surface: &EffectSurface) -> String {
             criterion.letter, criterion.asks
         )
     };
-    surface.criteria.iter().map(line).collect()
+    let mut text: String = surface.criteria.iter().map(line).collect();
+    if surface.without_digest > 0 {
+        text += &format!(
+            "{} rows are of an earlier version and have no digest: nobody can say whether they are as they were written\n",
+            surface.without_digest
+        );
+    }
+    text
 }

@@ -11,6 +11,7 @@ use super::record::Record;
 use super::{process, text};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
+use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context};
 use crate::system::SystemClock;
 
@@ -199,7 +200,11 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
     Err(
         CliError::new(exit::FAILED, format!("{key}: the verification failed"))
             .next(format!(
-                "The key stays used; `heddle effect compensate {key}` makes up for it."
+                "The key stays used; a person who may approve makes up for it with `{}`.",
+                text::persons(
+                    &view,
+                    &format!("heddle effect compensate {} -- COMMAND", quoted(key))
+                )
             ))
             .answer(answer),
     )

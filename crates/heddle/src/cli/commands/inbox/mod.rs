@@ -9,7 +9,7 @@ use heddle_wire::ipc::{AckBody, InboxItem, SeenBody, ShownBody};
 
 use crate::cli::limit::parse_limit;
 use crate::cli::{CliError, Context};
-use text::{describe, describe_found, more, more_found};
+use text::{describe, describe_found, describe_thread, more, more_found};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -28,6 +28,9 @@ pub struct Args {
     /// Only messages with these words ("a phrase" and pre* work), newest first, read or not
     #[arg(long, value_name = "WORDS", conflicts_with_all = ["follow", "all"])]
     search: Option<String>,
+    /// The whole thread of the message with this id: what came and what was sent, oldest first, read or not
+    #[arg(long, value_name = "ID", conflicts_with_all = ["follow", "all", "search", "session", "since", "from", "topic"])]
+    thread: Option<String>,
     /// Go on behind an earlier page of a search
     #[arg(long, requires = "search")]
     cursor: Option<String>,
@@ -56,6 +59,16 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         return follow::run(context, &client, &args);
     }
     let query = query(context, &args);
+    if let Some(id) = &args.thread {
+        let mut query = context.scope();
+        query.push(("id", id));
+        query.extend(args.limit.as_deref().map(|limit| ("limit", limit)));
+        let page = client.thread(&query)?;
+        context.print(&page, describe_thread)?;
+        let came = page.items.into_iter().filter(|one| !one.sent);
+        let came: Vec<InboxItem> = came.map(|one| one.message).collect();
+        return settle_page(context, &client, &args, &came);
+    }
     if args.search.is_some() {
         let page = client.search(&query)?;
         context.print(&page, |page| {

@@ -1,6 +1,6 @@
 //! What a person sees of the inbox. Everything in it is written by others and shown, never obeyed.
 
-use heddle_wire::ipc::{InboxItem, InboxPage, SearchPage};
+use heddle_wire::ipc::{InboxItem, InboxPage, SearchPage, ThreadPage};
 
 use super::Args;
 use crate::cli::Context;
@@ -18,6 +18,43 @@ pub(super) fn describe_found(page: &SearchPage) -> String {
     let mut text: String = page.items.iter().map(describe_item).collect();
     if page.items.is_empty() {
         text.push_str("nothing was found\n");
+    }
+    text + &freshness(page.stale, page.as_of.as_deref())
+}
+
+/// A thread: each message under the id that an answer to it names.
+pub(super) fn describe_thread(page: &ThreadPage) -> String {
+    let mut text = String::new();
+    if page.more {
+        text.push_str("(older messages of this thread are left off)\n");
+    }
+    for one in &page.items {
+        let item = &one.message;
+        let place = match (&one.to, &item.topic) {
+            (Some(to), _) => to.clone(),
+            (None, Some(topic)) => format!("#{topic}"),
+            (None, None) => format!("@{}", item.agent),
+        };
+        let mut head = format!(
+            "{}  {} → {place}  {}",
+            item.client_message_id, item.from, item.received_at
+        );
+        if let Some(reply_to) = &item.reply_to_id {
+            head.push_str(&format!("  re {reply_to}"));
+        }
+        if let Some(status) = one.status.as_deref().filter(|status| *status != "done") {
+            head.push_str(&format!("  ({status})"));
+        }
+        text.push_str(&format!(
+            "{}\n{}",
+            printable(&head),
+            indented(&item.body, 4)
+        ));
+        if item.damaged {
+            text.push_str(&indented("(damaged: its text cannot be read any more)", 4));
+        } else if one.sent && item.body.is_empty() {
+            text.push_str(&indented("(its text was given back by a prune)", 4));
+        }
     }
     text + &freshness(page.stale, page.as_of.as_deref())
 }

@@ -24,7 +24,7 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let told = store::migrate(context, args.source, args.mode, args.leave_out_bad)?;
-    context.print(&told, |told| {
+    context.print_said(&told, |told| {
         let before = if told.mode == told.from {
             "as before".to_owned()
         } else {

@@ -26,6 +26,12 @@ fn clock(view: &ClockView) -> String {
             "  ops   {} to send, {} to apply, {} parked, {} set aside\n",
             sync.out_waiting, sync.in_waiting, sync.in_parked, sync.in_quarantined
         ));
+        if sync.out_refused > 0 {
+            text.push_str(&format!(
+                "  ! {} of those to send were refused; `heddle doctor` says why\n",
+                sync.out_refused
+            ));
+        }
     }
     if sync.kept > 0 {
         text.push_str(&format!(

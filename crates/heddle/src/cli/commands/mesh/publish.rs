@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{MeshPublishBody, MeshPublishView};
 
+use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
 
 const BAR_CELLS: u64 = 24;
@@ -68,11 +70,10 @@ fn watch_mesh(context: &Context, mesh: Option<String>) -> Result<MeshPublishView
         ..MeshPublishBody::default()
     };
     for _ in 0..WATCH_SECONDS {
-        let step = client.publish(&body(Some(1)));
-        if step.is_err() {
+        let mut step = client.publish(&body(Some(1))).map_err(|error| {
             ui::progress_done();
-        }
-        let mut step = step?;
+            broken_off(error)
+        })?;
         fresh |= step.fresh;
         step.fresh = fresh;
         if step.done {
@@ -85,6 +86,19 @@ fn watch_mesh(context: &Context, mesh: Option<String>) -> Result<MeshPublishView
     let mut last = client.publish(&body(None))?;
     last.fresh |= fresh;
     Ok(last)
+}
+
+/// A daemon that went away in the middle goes on by itself, whoever watches.
+fn broken_off(error: ClientError) -> CliError {
+    let is_gone = matches!(error, ClientError::Broken(_) | ClientError::Silent);
+    let error = CliError::from(error);
+    if is_gone {
+        error.next(
+            "A publish that has begun goes on by itself, at the next `heddle up` where the daemon is gone; `heddle mesh publish` again says how far it is, and sends no row twice.",
+        )
+    } else {
+        error
+    }
 }
 
 /// Rows that are ops, less those that still wait: what others can read.
@@ -107,7 +121,17 @@ fn text(view: &MeshPublishView) -> String {
         (_, true) => format!("mesh {mesh} is published"),
         (_, false) => format!("mesh {mesh} was published before"),
     };
-    let rest = if view.done {
+    let rest = if view.done && !view.left_out.is_empty() {
+        let count = view.left_out.len() as u64;
+        let names: Vec<String> = view.left_out.iter().map(|name| printable(name)).collect();
+        format!(
+            "{} of {} rows are at its broker ({}); {count} cannot be read and stayed here: {}\n  next: write the key again, and it goes out as well; `heddle doctor` says more",
+            view.rows.saturating_sub(count),
+            view.rows,
+            view.broker,
+            names.join(", ")
+        )
+    } else if view.done {
         format!("all {} rows are at its broker ({})", view.rows, view.broker)
     } else {
         format!(
@@ -138,6 +162,7 @@ mod tests {
             rows_done,
             out_waiting,
             done: false,
+            left_out: Vec::new(),
         }
     }
 
@@ -160,5 +185,14 @@ mod tests {
             ..view(9, 9, 0)
         };
         assert!(text(&done).contains("all 9 rows"));
+        let some = MeshPublishView {
+            left_out: vec!["vector \"v2\"".to_owned()],
+            ..done
+        };
+        let said = text(&some);
+        assert!(
+            said.contains("8 of 9 rows") && said.contains("v2"),
+            "{said}"
+        );
     }
 }

@@ -33,6 +33,15 @@ pub fn info(info: &MeshInfo) -> String {
         info.broker,
         state(info.connected)
     );
+    if let Some(name) = info
+        .name_at_broker
+        .as_ref()
+        .filter(|name| **name != info.mesh)
+    {
+        text.push_str(&format!(
+            "  there   called {name} by whoever runs the broker\n"
+        ));
+    }
     if let Some(url) = &info.url {
         text.push_str(&format!("  reached at {url}\n"));
     }

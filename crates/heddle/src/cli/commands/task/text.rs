@@ -27,8 +27,16 @@ pub(super) fn claimed(answer: &TaskAnswer, done: &str) -> String {
         ),
         _ => String::new(),
     };
+    // Who claims it may know better; who took it for ready must hear of it.
+    let waits = match task.waits_for {
+        0 => String::new(),
+        1 => "  it waits for a task that is not finished: `heddle task show` names it, `heddle task ready` what can be begun\n".to_owned(),
+        count => format!(
+            "  it waits for {count} tasks that are not finished: `heddle task show` names them, `heddle task ready` what can be begun\n"
+        ),
+    };
     format!(
-        "{already}claimed {} {}\n{since}  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
+        "{already}claimed {} {}\n{since}{waits}  yours until {until}, and longer while you are active; fence {fence}\n  next: {done}\n",
         task.id,
         printable(&task.title),
     )

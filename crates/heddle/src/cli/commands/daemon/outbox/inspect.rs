@@ -4,6 +4,7 @@ use clap::Args as ClapArgs;
 use heddle_wire::ipc::OutboxRow;
 
 use super::list::state;
+use crate::cli::spelled::quoted;
 use crate::cli::text::table;
 use crate::cli::{CliError, Context};
 
@@ -14,7 +15,11 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
-    let row = context.client().outbox_row(&args.id, &context.scope())?;
+    let found = context.client().outbox_row(&args.id, &context.scope());
+    let row = found.map_err(|error| {
+        let command = format!("heddle daemon outbox inspect {}", quoted(&args.id));
+        CliError::from(error).for_each_sender(&command)
+    })?;
     context.print(&row, describe)
 }
 
@@ -34,6 +39,7 @@ fn describe(row: &OutboxRow) -> String {
         ("history", row.history_id.clone()),
         ("retired", row.aborted_at.clone()),
         ("by", row.aborted_by.clone()),
+        ("damaged", row.damaged.clone()),
         ("why", row.last_error.clone()),
         ("waits for", row.waits_for.clone()),
         (

@@ -6,6 +6,7 @@ use clap::Args as ClapArgs;
 use heddle_wire::ipc::{RequeueAnswer, RequeueBody};
 use serde_json::Value;
 
+use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context, exit};
 
 #[derive(Debug, ClapArgs)]
@@ -29,6 +30,7 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let command = command(&args);
     let body = RequeueBody {
         new_client_id: args.new_client_id,
         patch_payload: args.patch_payload.map(read_patch).transpose()?,
@@ -36,8 +38,26 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     };
     let answer = context
         .client()
-        .requeue(&args.id, &context.scope(), &body)?;
+        .requeue(&args.id, &context.scope(), &body)
+        .map_err(|error| CliError::from(error).for_each_sender(&command))?;
     context.print(&answer, describe)
+}
+
+/// The same command again, for whoever has to say whose row it is.
+fn command(args: &Args) -> String {
+    let mut command = format!("heddle daemon outbox requeue --id {}", quoted(&args.id));
+    match &args.new_client_id {
+        Some(id) => command.push_str(&format!(" --new-client-id {}", quoted(id))),
+        None => command.push_str(" --auto"),
+    }
+    if let Some(file) = &args.patch_payload {
+        let file = file.display().to_string();
+        command.push_str(&format!(" --patch-payload {}", quoted(&file)));
+    }
+    if args.force {
+        command.push_str(" --force");
+    }
+    command
 }
 
 fn read_patch(path: PathBuf) -> Result<Value, CliError> {

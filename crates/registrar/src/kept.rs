@@ -1,0 +1,163 @@
+//! A digest beside what is answered from: whoever reads a stored result compares it, so that bytes which a disk or a hand
+//! has changed are never told as what somebody's command printed.
+//!
+//! It is bound to the mesh and to the replay key: a row under another effect is no row of this one. Who took a step is not
+//! in it, because a mesh that moves changes the names of its callers. This is for disks, and not for people who change
+//! the digest as well.
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::binding::ReplayKey;
+use crate::carry::in_hex;
+
+const DOMAIN: &[u8] = b"heddle.effects.kept.v1\0";
+
+/// A digest as it travels with a mesh that moves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptDigest(#[serde(with = "in_hex")] pub [u8; 32]);
+
+/// What a row is bound to, and a digest that it has from before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Bound {
+    pub(crate) of: Option<ReplayKey>,
+    /// Of a row that comes from elsewhere and was changed there: it must stay one that was changed.
+    pub(crate) digest: Option<[u8; 32]>,
+}
+
+impl Bound {
+    pub(crate) fn to(of: Option<ReplayKey>) -> Self {
+        Self { of, digest: None }
+    }
+
+    /// The digest that is written; none where there is nothing to bind it to.
+    pub(crate) fn or_else(self, digest: impl FnOnce(&ReplayKey) -> [u8; 32]) -> Option<[u8; 32]> {
+        self.digest.or_else(|| self.of.as_ref().map(digest))
+    }
+}
+
+/// The cells of a step that its digest is over.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StepCells<'a> {
+    pub(crate) round: i64,
+    pub(crate) attempt_id: &'a str,
+    pub(crate) nonce: Option<&'a [u8]>,
+    pub(crate) body: &'a str,
+    pub(crate) at: WallMs,
+}
+
+fn over(mesh: MeshId, of: &ReplayKey, parts: &[&[u8]]) -> [u8; 32] {
+    let mut digest = Sha256::new();
+    digest.update(DOMAIN);
+    digest.update(mesh.0.to_bytes());
+    digest.update(of.0);
+    for part in parts {
+        digest.update((part.len() as u64).to_be_bytes());
+        digest.update(part);
+    }
+    digest.finalize().into()
+}
+
+pub(crate) fn of_step(mesh: MeshId, of: &ReplayKey, cells: StepCells<'_>) -> [u8; 32] {
+    let parts: [&[u8]; 6] = [
+        b"step",
+        &cells.round.to_be_bytes(),
+        cells.attempt_id.as_bytes(),
+        cells.nonce.unwrap_or_default(),
+        cells.body.as_bytes(),
+        &cells.at.0.to_be_bytes(),
+    ];
+    over(mesh, of, &parts)
+}
+
+pub(crate) fn of_registration(
+    mesh: MeshId,
+    of: &ReplayKey,
+    (id, receipt, at): (&str, &str, WallMs),
+) -> [u8; 32] {
+    let parts: [&[u8]; 4] = [
+        b"registration",
+        id.as_bytes(),
+        receipt.as_bytes(),
+        &at.0.to_be_bytes(),
+    ];
+    over(mesh, of, &parts)
+}
+
+/// What a look through a store has found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Effects that were looked at.
+    pub effects: u64,
+    /// The keys of those whose rows were changed after they were written, each with what it is.
+    pub changed: Vec<String>,
+    /// Rows of before there were digests: nobody can say whether they are as they were written.
+    pub without: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_core::clock::{Ids as _, ManualIds};
+
+    use super::*;
+
+    #[test]
+    fn every_part_counts_and_none_can_pass_for_another() {
+        let ids = ManualIds::seeded(1);
+        let [mesh, other] = [0; 2].map(|_| MeshId(ids.ulid()));
+        let (of, else_of) = (ReplayKey([1; 32]), ReplayKey([2; 32]));
+        let cells = StepCells {
+            round: 1,
+            attempt_id: "a",
+            nonce: None,
+            body: "{}",
+            at: WallMs(7),
+        };
+        let good = of_step(mesh, &of, cells);
+        assert_eq!(good, of_step(mesh, &of, cells));
+        let changed = [
+            of_step(other, &of, cells),
+            of_step(mesh, &else_of, cells),
+            of_step(mesh, &of, StepCells { round: 2, ..cells }),
+            of_step(
+                mesh,
+                &of,
+                StepCells {
+                    attempt_id: "a{",
+                    body: "}",
+                    ..cells
+                },
+            ),
+            of_step(
+                mesh,
+                &of,
+                StepCells {
+                    nonce: Some(&[0]),
+                    ..cells
+                },
+            ),
+            of_step(
+                mesh,
+                &of,
+                StepCells {
+                    body: "{ }",
+                    ..cells
+                },
+            ),
+            of_step(
+                mesh,
+                &of,
+                StepCells {
+                    at: WallMs(8),
+                    ..cells
+                },
+            ),
+            of_registration(mesh, &of, ("a", "{}", WallMs(7))),
+        ];
+        assert!(changed.iter().all(|digest| *digest != good));
+        assert_eq!(Bound::default().or_else(|_| good), None);
+        assert_eq!(Bound::to(Some(of)).or_else(|_| good), Some(good));
+    }
+}

@@ -1,0 +1,154 @@
+//! What is answered from is compared where it is read: a byte that was changed is never somebody's result.
+
+use heddle_core::clock::WallMs;
+use heddle_registrar::carry::{Part, Unit};
+use heddle_registrar::storage::memory::Memory;
+use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
+use heddle_registrar::storage::{Storage, StorageError};
+
+use crate::world::{Raw, World, agent, effect, ended, key, mesh, sqlite};
+
+async fn done<S: Storage>(w: &World<S>, of: &str) {
+    w.registered(of).await;
+    let by = agent();
+    let begun = w.registrar.start(key(of), "a".into(), None, &by);
+    begun.await.unwrap();
+    let told = w.registrar.finish(key(of), "a".into(), ended(0), &by);
+    told.await.unwrap();
+}
+
+/// Past the triggers, as a disk or a hand would.
+async fn change<S>(w: &World<S>, table: &str, statement: &str) {
+    let (off, on) = match &w.raw {
+        Raw::None => panic!("memory has no disk"),
+        Raw::Sqlite { .. } => (
+            format!("DROP TRIGGER {table}_hold"),
+            format!(
+                "CREATE TRIGGER {table}_hold BEFORE UPDATE ON {table}
+    BEGIN SELECT RAISE(ABORT, '{table} is append-only'); END"
+            ),
+        ),
+        Raw::Postgres { .. } => (
+            format!("ALTER TABLE {table} DISABLE TRIGGER {table}_hold"),
+            format!("ALTER TABLE {table} ENABLE TRIGGER {table}_hold"),
+        ),
+    };
+    if let Raw::Postgres { .. } = &w.raw {
+        w.raw
+            .run(&format!("GRANT UPDATE ON {table} TO CURRENT_USER"))
+            .await
+            .unwrap();
+    }
+    w.raw.run(&off).await.unwrap();
+    assert!(w.raw.run(statement).await.unwrap() > 0, "{statement}");
+    w.raw.run(&on).await.unwrap();
+    if let Raw::Postgres { .. } = &w.raw {
+        w.raw
+            .run(&format!("REVOKE UPDATE ON {table} FROM CURRENT_USER"))
+            .await
+            .unwrap();
+    }
+}
+
+#[track_caller]
+fn is_changed<T: std::fmt::Debug>(read: Result<T, StorageError>) {
+    match read {
+        Err(StorageError::Changed { key, .. }) => assert_eq!(key, "k"),
+        other => panic!("{other:?}"),
+    }
+}
+
+const PRINTED: &str = "UPDATE effect_step SET body = replace(body, 'done', 'dune') WHERE logical_request_key = 'k' AND body LIKE '%done%'";
+
+async fn one_changed_byte_of_a_result_is_found_wherever_it_is_read<S: Storage>(w: World<S>) {
+    done(&w, "k").await;
+    done(&w, "other").await;
+    let before = w.registrar.kept().await.unwrap();
+    assert_eq!((before.effects, before.without), (2, 0));
+    assert!(before.changed.is_empty(), "{before:?}");
+    change(&w, "effect_step", PRINTED).await;
+    is_changed(w.registrar.facts(&key("k")).await);
+    // Nothing is decided by it, either: no retry gets it, no verdict is given.
+    is_changed(w.try_register(&effect("k"), None, None).await);
+    let by = agent();
+    let verdict = w.registrar.verify(key("k"), true, String::new(), &by);
+    is_changed(verdict.await);
+    let kept = w.registrar.kept().await.unwrap();
+    assert_eq!(kept.changed.len(), 1, "{kept:?}");
+    assert!(kept.changed[0].starts_with("k: "), "{kept:?}");
+    // Everything else goes on, and the store is fit.
+    assert_eq!(w.facts("other").await.outcome(), Some(&ended(0)));
+    done(&w, "more").await;
+    let criteria = w.registrar.surface_check().await.unwrap();
+    assert!(criteria.iter().all(|one| one.is_met), "{criteria:?}");
+}
+
+async fn a_changed_receipt_or_another_effects_row_is_found<S: Storage>(w: World<S>) {
+    done(&w, "k").await;
+    let receipt = "UPDATE effect_registration SET receipt = replace(receipt, 'planner', 'plammer')";
+    change(&w, "effect_registration", receipt).await;
+    is_changed(w.registrar.facts(&key("k")).await);
+    let back = "UPDATE effect_registration SET receipt = replace(receipt, 'plammer', 'planner')";
+    change(&w, "effect_registration", back).await;
+    w.facts("k").await;
+    // The body and the digest of another effect's end: whole, and of another binding.
+    done(&w, "other").await;
+    let swapped = "UPDATE effect_step SET digest = (SELECT digest FROM effect_step o
+        WHERE o.logical_request_key = 'other' AND o.step = effect_step.step) WHERE logical_request_key = 'k'";
+    change(&w, "effect_step", swapped).await;
+    is_changed(w.registrar.facts(&key("k")).await);
+}
+
+async fn rows_of_before_there_were_digests_are_read_and_counted<S: Storage>(w: World<S>) {
+    done(&w, "k").await;
+    change(&w, "effect_step", "UPDATE effect_step SET digest = NULL").await;
+    let gone = "UPDATE effect_registration SET digest = NULL";
+    change(&w, "effect_registration", gone).await;
+    assert_eq!(w.facts("k").await.outcome(), Some(&ended(0)));
+    let kept = w.registrar.kept().await.unwrap();
+    assert_eq!((kept.effects, kept.without, kept.changed.len()), (1, 3, 0));
+}
+
+on_both_databases!(
+    one_changed_byte_of_a_result_is_found_wherever_it_is_read,
+    a_changed_receipt_or_another_effects_row_is_found,
+    rows_of_before_there_were_digests_are_read_and_counted,
+);
+
+/// A mesh that moves must not make a true result of one that was changed.
+#[tokio::test]
+async fn what_was_changed_stays_changed_where_the_mesh_moves_to() {
+    let w = sqlite().await;
+    done(&w, "k").await;
+    done(&w, "other").await;
+    change(&w, "effect_step", PRINTED).await;
+    let Raw::Sqlite { file, .. } = &w.raw else {
+        panic!("a file");
+    };
+    assert_eq!(kept_in(file).unwrap().unwrap().changed.len(), 1);
+    let home = w.registrar.storage();
+    home.give_away(mesh(), WallMs(1)).await.unwrap();
+    let (units, is_last) = home.carried(mesh(), 0, usize::MAX).await.unwrap();
+    assert!(is_last);
+    // On its way it is text.
+    let texts: Vec<String> = units.iter().map(|unit| unit.to_text().unwrap()).collect();
+    let with_digest = texts.iter().filter(|text| text.contains("\"digest\""));
+    assert_eq!(with_digest.count(), 1, "{texts:?}");
+    let units = texts.iter().map(|text| Unit::parse(text).unwrap());
+    let part = Part {
+        from: 0,
+        units: units.map(|unit| unit.of_member("alice")).collect(),
+        is_last: true,
+        at: WallMs(2),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let there = Sqlite::open(folder.path().join("effects.db")).unwrap();
+    there.take_over(mesh(), part.clone()).await.unwrap();
+    is_changed(there.facts(mesh(), &key("k"), None).await);
+    let other = there.facts(mesh(), &key("other"), None).await.unwrap();
+    assert_eq!(other.outcome(), Some(&ended(0)));
+    // The oracle has no disk.
+    let memory = Memory::default();
+    memory.take_over(mesh(), part).await.unwrap();
+    assert_eq!(memory.kept().await.unwrap().effects, 2);
+}

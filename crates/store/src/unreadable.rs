@@ -1,0 +1,261 @@
+//! Rows that SQLite takes for whole and that nobody can read: bytes that are no text, numbers that are none, a file's
+//! content without its hash. Each stands alone: whoever lists goes on without it and says so.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use heddle_core::ids::MeshId;
+use rusqlite::{Connection, OptionalExtension, Row};
+
+use crate::data::{OLD_TABLES, OldTable};
+use crate::error::StoreError;
+use crate::schema;
+use crate::store::Store;
+
+/// Rows that are read at a time.
+const ROWS_AT_ONCE: i64 = 200;
+
+/// A row that cannot be read, by the name that its owner knows it by.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unreadable {
+    pub(crate) table: &'static str,
+    pub(crate) place: i64,
+    /// As far as it is text.
+    name: String,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", noun(self.table), self.name)
+    }
+}
+
+/// Rows that one read went on without.
+#[derive(Debug, Clone, Default)]
+pub struct LeftOut(Arc<Mutex<Vec<String>>>);
+
+/// A row that was read; or none, where it cannot be read and the reader goes on without it. `at` is the column of its name.
+pub(crate) fn or_without<T>(
+    read: Result<T, StoreError>,
+    left_out: Option<&LeftOut>,
+    (table, row, at): (&'static str, &Row<'_>, usize),
+) -> Result<Option<T>, StoreError> {
+    match (read, left_out) {
+        (Ok(row), _) => Ok(Some(row)),
+        (Err(StoreError::Corrupt(_)), Some(left_out)) => {
+            let name = row.get_ref(at).ok();
+            let name = name.and_then(|name| name.as_bytes().ok());
+            left_out.note(table, name.unwrap_or_default());
+            Ok(None)
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+impl LeftOut {
+    /// What is gone without from now on.
+    pub(crate) fn note(&self, table: &'static str, name: &[u8]) {
+        let name = String::from_utf8_lossy(name);
+        let said = format!("{} {name:?}", noun(table));
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.contains(&said) {
+            all.push(said);
+        }
+    }
+
+    /// The names of all of them.
+    pub fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn noun(table: &str) -> &str {
+    match table {
+        "memory" => "memory",
+        "state_kv" => "state",
+        "files" => "file",
+        "vector_metadata" => "vector",
+        other => other,
+    }
+}
+
+/// What a row is known by, as it stands there.
+fn name_sql(table: &str) -> Option<&'static str> {
+    match table {
+        "memory" => Some("SELECT CAST(key AS BLOB) FROM memory WHERE place = ?1"),
+        "state_kv" => Some("SELECT CAST(key AS BLOB) FROM state_kv WHERE place = ?1"),
+        "files" => Some("SELECT CAST(path AS BLOB) FROM files WHERE place = ?1"),
+        "vector_metadata" => Some("SELECT CAST(key AS BLOB) FROM vector_metadata WHERE place = ?1"),
+        // The steps of tasks are looked at, and mended, by themselves.
+        _ => None,
+    }
+}
+
+impl Store {
+    /// The same store for a read that goes on without what it cannot read, and what it went on without.
+    pub fn leniently(&self) -> (Store, LeftOut) {
+        let left_out = LeftOut::default();
+        let mut store = self.clone();
+        store.left_out = Some(left_out.clone());
+        (store, left_out)
+    }
+
+    /// Rows of a mesh that cannot be read, among the first `rows_max` of each table.
+    pub async fn unreadable(
+        &self,
+        mesh: MeshId,
+        rows_max: u64,
+    ) -> Result<Vec<Unreadable>, StoreError> {
+        let mut found = Vec::new();
+        for table in &OLD_TABLES {
+            let mut after = Vec::new();
+            let mut looked = 0;
+            while looked < rows_max {
+                let from = after.clone();
+                let part = self.read(move |connection| part(connection, table, mesh, &from));
+                let part = part.await?;
+                looked += part.looked;
+                found.extend(part.bad);
+                match part.next {
+                    Some(next) => after = next,
+                    None => break,
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is wrong with the list of models; none where all is well.
+    pub async fn model_problems(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|connection| Ok(crate::data::vector_model_problems(connection)?))
+            .await
+    }
+}
+
+struct Part {
+    bad: Vec<Unreadable>,
+    looked: u64,
+    next: Option<Vec<u8>>,
+}
+
+fn part(
+    connection: &Connection,
+    table: &OldTable,
+    mesh: MeshId,
+    after: &[u8],
+) -> Result<Part, StoreError> {
+    let Some(name) = name_sql(table.name) else {
+        return Ok(Part {
+            bad: Vec::new(),
+            looked: 0,
+            next: None,
+        });
+    };
+    let rows = (table.read)(connection, mesh, after, ROWS_AT_ONCE)?;
+    let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROWS_AT_ONCE;
+    let mut part = Part {
+        bad: Vec::new(),
+        looked: rows.len() as u64,
+        // Only forwards: pages that are damaged may say anything.
+        next: rows
+            .last()
+            .filter(|row| {
+                !is_last && (after.is_empty() || place_of(&row.through) > place_of(after))
+            })
+            .map(|row| row.through.clone()),
+    };
+    for row in rows {
+        match row.op {
+            Ok(_) => {}
+            Err(StoreError::Corrupt(_)) => {
+                let place = place_of(&row.through);
+                let bytes = connection
+                    .prepare_cached(name)?
+                    .query_row([place], |row| row.get::<_, Vec<u8>>(0))
+                    .optional()?;
+                part.bad.push(Unreadable {
+                    table: table.name,
+                    place,
+                    name: String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned(),
+                });
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(part)
+}
+
+fn place_of(through: &[u8]) -> i64 {
+    i64::from_be_bytes(through.try_into().unwrap_or_default())
+}
+
+/// All of them in a file that nobody else needs to have open. A file of another schema is not looked at: its columns are
+/// others, and the next start brings it up to date first.
+pub(crate) fn all_unreadable(connection: &Connection) -> Result<Vec<Unreadable>, StoreError> {
+    let version: u32 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let mut found = Vec::new();
+    if version != schema::newest() {
+        return Ok(found);
+    }
+    for mesh in meshes(connection)? {
+        for table in &OLD_TABLES {
+            let mut after = Vec::new();
+            loop {
+                let part = part(connection, table, mesh, &after)?;
+                found.extend(part.bad);
+                match part.next {
+                    Some(next) => after = next,
+                    None => break,
+                }
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn meshes(connection: &Connection) -> Result<Vec<MeshId>, StoreError> {
+    let mut statement = connection.prepare("SELECT mesh_id FROM mesh ORDER BY mesh_id")?;
+    let ids = statement.query_map([], |row| row.get::<_, [u8; 16]>(0))?;
+    let ids = ids.collect::<rusqlite::Result<Vec<_>>>()?;
+    let ids = ids.into_iter().map(ulid::Ulid::from_bytes);
+    Ok(ids.map(MeshId).collect())
+}
+
+/// Some names, for a sentence.
+pub(crate) fn named(found: &[Unreadable], most: usize) -> String {
+    let shown: Vec<String> = found.iter().take(most).map(ToString::to_string).collect();
+    let more = if found.len() > most { " and more" } else { "" };
+    format!("{}{more}", shown.join(", "))
+}
+
+/// Whether that row stands in this file.
+pub(crate) fn is_there(connection: &Connection, row: &Unreadable) -> Result<bool, StoreError> {
+    let sql = format!("SELECT 1 FROM {} WHERE place = ?1", row.table);
+    let found = connection.query_row(&sql, [row.place], |_| Ok(()));
+    Ok(found.optional()?.is_some())
+}
+
+/// Takes such rows out of a file that is being put together anew.
+pub(crate) fn take_out(connection: &Connection, rows: &[Unreadable]) -> Result<(), StoreError> {
+    for row in rows {
+        if row.table == "vector_metadata" {
+            let model: Option<Vec<u8>> = connection
+                .query_row(
+                    "SELECT CAST(model_id AS BLOB) FROM vector_metadata WHERE place = ?1",
+                    [row.place],
+                    |row| row.get(0),
+                )
+                .optional()?;
+            let model = model.and_then(|bytes| String::from_utf8(bytes).ok());
+            let table = format!("vectors_{}", model.unwrap_or_default());
+            // Only a table that is there; the name is quoted, whatever it holds.
+            if crate::backup::has_table(connection, &table)? {
+                let sql = format!("DELETE FROM {table:?} WHERE rowid = ?1");
+                connection.execute(&sql, [row.place])?;
+            }
+        }
+        let sql = format!("DELETE FROM {} WHERE place = ?1", row.table);
+        connection.execute(&sql, [row.place])?;
+    }
+    Ok(())
+}
