@@ -233,7 +233,8 @@ fn l_01_requests_beyond_the_limit_are_refused_at_once_and_the_others_finish() {
     });
     let start = Instant::now();
     let refused = daemon.http.get("/v1/peers");
-    assert!(start.elapsed() < Duration::from_millis(500));
+    // At once: not when the time for a body is over, which those before it still have.
+    assert!(start.elapsed() < Duration::from_secs(5));
     assert_eq!(refused.expect(429)["code"], "daemon_busy");
     assert!(refused.head.to_lowercase().contains("retry-after"));
     let mut finished = 0;

@@ -9,10 +9,11 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use support::stub_broker::{Script, StubBroker};
-use support::{Answer, Daemon, Home, wait_until};
+use support::{Answer, Daemon, Home, wait_until, wait_until_within};
 
 fn send(daemon: &Daemon, id: &str, message: &str) -> Answer {
     daemon.http.post(
@@ -323,12 +324,21 @@ fn dr_02_a_row_in_flight_at_a_crash_is_pending_after_it_with_one_more_attempt() 
     wait_for_status(&daemon, "held", "inflight");
     wait_until("the first transmission", || broker.send_count() == 1);
     daemon.kill();
+    let started = Instant::now();
     let daemon = home.up();
     let found = row(&daemon, "held");
-    assert_eq!(found["status"], "pending");
+    // On a machine that stands still the next try may have begun before we looked.
+    assert!(
+        found["status"] == "pending" || broker.send_count() == 2,
+        "{found}"
+    );
     assert_eq!(found["attempts"], 1);
-    assert_eq!(broker.send_count(), 1, "sent before one minimum backoff");
     wait_until("the next try", || broker.send_count() == 2);
+    let waited = broker.sent_at()[1].duration_since(started);
+    assert!(
+        waited >= Duration::from_secs(1),
+        "sent before one minimum backoff: {waited:?}"
+    );
 }
 
 #[test]
@@ -358,7 +368,7 @@ fn c5_requeue_of_a_row_whose_ack_was_lost_becomes_done() {
     broker.script(Script::CommitAndHangUp);
     let daemon = home.up();
     send(&daemon, "lost-ack", "m").expect(202);
-    wait_until("the lost ack", || broker.send_count() == 1);
+    wait_until("the lost ack", || broker.send_count() >= 1);
     wait_for_status(&daemon, "lost-ack", "pending");
     // Nothing but the look makes it done: what is sent again is told to wait.
     broker.script(Script::Refuse {
@@ -386,6 +396,37 @@ fn c5_requeue_of_a_row_whose_ack_was_lost_becomes_done() {
         404,
         "a second message was made"
     );
+}
+
+/// The drain takes the row for its next try while the broker is asked for its id.
+#[test]
+fn c5_a_row_that_is_sent_again_while_the_broker_is_asked_becomes_done() {
+    let broker = StubBroker::start();
+    let home = Home::new();
+    home.config(&broker.config());
+    broker.script(Script::CommitAndHangUp);
+    let daemon = home.up();
+    send(&daemon, "lost-ack", "m").expect(202);
+    wait_until("the lost ack", || broker.send_count() >= 1);
+    broker.script(Script::Refuse {
+        code: "storage_unavailable",
+    });
+    broker.holds_looks();
+    let mut outcome = Value::Null;
+    wait_until_within(Duration::from_secs(90), "the requeue", || {
+        let requeue = json!({"new_client_id": "again"});
+        let answer = daemon.http.post("/v1/outbox/lost-ack/requeue", &requeue);
+        match answer.status {
+            200 => outcome = answer.json(),
+            409 => assert_eq!(answer.json()["conflict"], "outbox_inflight_not_requeueable"),
+            status => assert!(status >= 500, "{answer:?}"),
+        }
+        !outcome.is_null()
+    });
+    assert_eq!(outcome["old"]["status"], "done", "{outcome}");
+    assert!(outcome["new"].is_null(), "{outcome}");
+    assert_eq!(row(&daemon, "lost-ack")["status"], "done");
+    assert_eq!(daemon.http.get("/v1/outbox/again").status, 404);
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn v10_4_11_a_retry_of_a_committed_id_is_done_and_nothing_is_split() {
     let (broker, _home, daemon) = on_stub();
     broker.script(Script::CommitAndHangUp);
     send(&daemon, "a").expect(202);
-    wait_until("the lost ack", || broker.send_count() == 1);
+    wait_until("the lost ack", || broker.send_count() >= 1);
     broker.script(Script::Commit);
     wait_for(&daemon, "a", "done");
     let shown = row(&daemon, "a");

@@ -77,6 +77,15 @@ fn each_state_has_its_verdict_and_its_command() {
     broker.features(json!({}));
     drop(daemon);
     check(&home, 0, "down", "heddle up");
+    // Beside other trouble the dead message has its own line.
+    home.config("[broker]\nurl = \"ws://127.0.0.1:1/\"\n");
+    let _daemon = home.up();
+    check(&home, 0, "degraded", "heddle logs --level warn");
+    let words = home.cli(&["status"]).ok().stdout;
+    assert!(
+        words.contains("1 message is dead") && words.contains("heddle daemon outbox --failed"),
+        "{words}"
+    );
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub(crate) struct Disk {
     is_full: AtomicBool,
     /// The last look found payloads that a prune would give back.
     has_dead: AtomicBool,
+    /// Nothing was on its way when somebody last counted: delivered messages hold it, and give it back by themselves.
+    nothing_waits: AtomicBool,
     /// Whether the store's file is held back from growing.
     is_bounded: AtomicBool,
     /// Where the search for payloads to give back goes on.
@@ -78,6 +80,7 @@ impl Disk {
             free: AtomicU64::new(u64::MAX),
             is_full: AtomicBool::new(false),
             has_dead: AtomicBool::new(false),
+            nothing_waits: AtomicBool::new(false),
             is_bounded: AtomicBool::new(false),
             given_back_to: std::sync::Mutex::new(0),
             counted: std::sync::Mutex::default(),
@@ -228,6 +231,9 @@ impl Disk {
             (true, false) => {
                 "What delivered messages held is given back already, their ids stay: free some space"
             }
+            (true, true) if self.gives_back() => {
+                "What delivered messages hold is given back by itself: look again in a moment"
+            }
             (true, true) => {
                 "Messages hold it that still wait: `heddle daemon outbox list` says what for; or raise disk_budget_mb in config.toml"
             }
@@ -247,7 +253,17 @@ impl Disk {
             }
             .to_owned(),
             can_prune: self.can_prune(),
+            gives_back: self.gives_back(),
         })
+    }
+
+    /// How many messages are on their way: what is said of a full budget depends on it.
+    pub(crate) fn note_waiting(&self, rows: u64) {
+        self.nothing_waits.store(rows == 0, Ordering::Relaxed);
+    }
+
+    fn gives_back(&self) -> bool {
+        self.nothing_waits.load(Ordering::Relaxed) && !self.can_prune()
     }
 
     /// Whether a prune would give something back: what delivered messages held is given back without one.

@@ -287,43 +287,65 @@ fn has_arrived(done: &RowMove) -> Problem {
     problem
 }
 
-/// The look was a transmission: a waiting row passes through `inflight`. A dead one is done at once: it is
-/// never on its way again.
+/// How often the drain may move the row between two steps of ours before we only say what is true.
+const SETTLE_TRIES_MAX: usize = 4;
+
+/// The look was a transmission: a waiting row passes through `inflight`, one that the drain took meanwhile is
+/// there already. A dead one is done at once: it is never on its way again.
 async fn settle_as_done(
     shared: &Shared,
     old: &OutboxRow,
     done: RowMove,
 ) -> Result<OutboxRow, Problem> {
-    if old.status == OutboxStatus::Dead
-        && let RowMove::Done {
-            broker_message_id,
-            history_id,
-        } = &done
+    for _ in 0..SETTLE_TRIES_MAX {
+        let row = find_row(shared, old.row).await?;
+        match row.status {
+            OutboxStatus::Done => return Ok(row),
+            OutboxStatus::Aborted => break,
+            OutboxStatus::Dead => settle_dead(shared, &row, &done).await?,
+            OutboxStatus::Pending => {
+                let taken = shared.store.take_one(row.row).await;
+                if taken.map_err(|error| store_problem(&error))?.is_some() {
+                    settle_inflight(shared, &row, &done).await?;
+                }
+            }
+            // The drain sends it at this moment. Its verdict comes too late and moves nothing.
+            OutboxStatus::Inflight => settle_inflight(shared, &row, &done).await?,
+        }
+    }
+    let row = find_row(shared, old.row).await?;
+    if row.status == OutboxStatus::Done {
+        return Ok(row);
+    }
+    Err(has_arrived(&done))
+}
+
+async fn settle_dead(shared: &Shared, row: &OutboxRow, done: &RowMove) -> Result<(), Problem> {
+    if let RowMove::Done {
+        broker_message_id,
+        history_id,
+    } = done
     {
         let place = (*broker_message_id, *history_id);
         let at = shared.clock.wall();
         let settled = shared
             .store
-            .settle_dead_as_done(old.row, old.attempts, place, at);
-        if settled.await.map_err(|error| store_problem(&error))? {
-            return find_row(shared, old.row).await;
-        }
-        return Err(has_arrived(&done));
+            .settle_dead_as_done(row.row, row.attempts, place, at);
+        settled.await.map_err(|error| store_problem(&error))?;
     }
-    let taken = shared.store.take_one(old.row).await;
-    let Some(taken) = taken.map_err(|error| store_problem(&error))? else {
-        return Err(has_arrived(&done));
-    };
+    Ok(())
+}
+
+async fn settle_inflight(shared: &Shared, row: &OutboxRow, done: &RowMove) -> Result<(), Problem> {
     let settle = Settle {
-        row: old.row,
-        attempts: taken.attempts,
-        next: done,
+        row: row.row,
+        attempts: row.attempts,
+        next: done.clone(),
         at: shared.clock.wall(),
         due: shared.clock.mono(),
     };
     let settled = shared.store.settle(vec![settle]).await;
-    settled.map_err(|error| store_problem(&error))?;
-    find_row(shared, old.row).await
+    settled.map_err(|error| store_problem(&error))
 }
 
 pub(crate) async fn find_row(shared: &Shared, row: RowId) -> Result<OutboxRow, Problem> {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Instant;
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
@@ -49,6 +50,10 @@ struct State {
     members: Vec<String>,
     /// Whether it knows another member, `guest`, with an agent `away`.
     has_guest: bool,
+    /// Whether a look for an id is answered only once the next envelope is on its way.
+    looks_wait: bool,
+    /// When each transmission came.
+    sent_at: Vec<Instant>,
     /// The `Authorization` headers that came with connections.
     authorizations: Vec<String>,
 }
@@ -81,6 +86,8 @@ impl StubBroker {
                 script: Script::Commit,
                 features: good_features(),
                 has_guest: false,
+                looks_wait: false,
+                sent_at: Vec::new(),
                 greeting: [None, None],
                 sends: Vec::new(),
                 committed: BTreeMap::new(),
@@ -138,6 +145,15 @@ impl StubBroker {
         self.state.lock().unwrap().has_guest = true;
     }
 
+    /// From now on a look for an id waits for the next envelope, which then gets no verdict.
+    pub fn holds_looks(&self) {
+        self.state.lock().unwrap().looks_wait = true;
+    }
+
+    pub fn sent_at(&self) -> Vec<Instant> {
+        self.state.lock().unwrap().sent_at.clone()
+    }
+
     pub fn features(&self, features: Value) {
         self.state.lock().unwrap().features = features;
     }
@@ -189,11 +205,12 @@ impl StubBroker {
         };
         let challenge = json!({"type": "challenge", "protocol": 1, "nonce": "n"});
         self.greet(&mut ws, 0, &challenge);
+        let mut looks = Vec::new();
         while let Ok(message) = ws.read() {
             match message {
                 Message::Text(text) => {
                     let frame: Value = serde_json::from_str(&text).unwrap();
-                    if !self.answer(&mut ws, &frame, &text) {
+                    if !self.answer(&mut ws, &frame, &text, &mut looks) {
                         return;
                     }
                 }
@@ -210,7 +227,13 @@ impl StubBroker {
         }
     }
 
-    fn answer(&self, ws: &mut WebSocket<TcpStream>, frame: &Value, text: &str) -> bool {
+    fn answer(
+        &self,
+        ws: &mut WebSocket<TcpStream>,
+        frame: &Value,
+        text: &str,
+        looks: &mut Vec<Value>,
+    ) -> bool {
         match frame["type"].as_str().unwrap() {
             "hello" => {
                 let member = frame["member"].as_str().unwrap().to_owned();
@@ -227,16 +250,37 @@ impl StubBroker {
                 });
                 self.greet(ws, 1, &welcome);
             }
-            "send" => return self.take_batch(ws, frame, text),
-            "request" => {
-                let mut reply = self.reply(&frame["body"]);
-                reply["type"] = json!("reply");
-                reply["request"] = frame["request"].clone();
-                say(ws, &reply);
+            "send" if !looks.is_empty() => {
+                self.note_sends(frame, text);
+                looks.drain(..).for_each(|look| self.reply_to(ws, &look));
             }
+            "send" => return self.take_batch(ws, frame, text),
+            "request" if self.is_held(frame) => looks.push(frame.clone()),
+            "request" => self.reply_to(ws, frame),
             _ => {}
         }
         true
+    }
+
+    fn is_held(&self, frame: &Value) -> bool {
+        self.state.lock().unwrap().looks_wait && frame["body"]["what"] == "message_status"
+    }
+
+    fn reply_to(&self, ws: &mut WebSocket<TcpStream>, frame: &Value) {
+        let mut reply = self.reply(&frame["body"]);
+        reply["type"] = json!("reply");
+        reply["request"] = frame["request"].clone();
+        say(ws, &reply);
+    }
+
+    fn note_sends(&self, frame: &Value, text: &str) -> Script {
+        let mut state = self.state.lock().unwrap();
+        for item in frame["items"].as_array().unwrap() {
+            let id = item["client_message_id"].as_str().unwrap().to_owned();
+            state.sends.push((id, envelope_text(text)));
+            state.sent_at.push(Instant::now());
+        }
+        state.script.clone()
     }
 
     fn roster(&self, hello: &Value) -> Value {
@@ -260,14 +304,7 @@ impl StubBroker {
     }
 
     fn take_batch(&self, ws: &mut WebSocket<TcpStream>, frame: &Value, text: &str) -> bool {
-        let script = {
-            let mut state = self.state.lock().unwrap();
-            for item in frame["items"].as_array().unwrap() {
-                let id = item["client_message_id"].as_str().unwrap().to_owned();
-                state.sends.push((id, envelope_text(text)));
-            }
-            state.script.clone()
-        };
+        let script = self.note_sends(frame, text);
         let items = frame["items"].as_array().unwrap();
         let verdicts: Vec<Value> = match script {
             Script::Hold => return true,

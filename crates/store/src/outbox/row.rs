@@ -163,13 +163,7 @@ pub(crate) fn read_rows(
     sql: &str,
     parameters: impl Params,
 ) -> Result<Vec<OutboxRow>, StoreError> {
-    let mut statement = connection.prepare_cached(sql)?;
-    let mut rows = statement.query(parameters)?;
-    let mut found = Vec::new();
-    while let Some(row) = rows.next()? {
-        found.push(read_row(row)?);
-    }
-    Ok(found)
+    read_each(connection, sql, parameters, read_row)
 }
 
 /// The same for those who only show them.
@@ -178,11 +172,20 @@ pub(crate) fn read_rows_shown(
     sql: &str,
     parameters: impl Params,
 ) -> Result<Vec<OutboxRow>, StoreError> {
+    read_each(connection, sql, parameters, read_shown)
+}
+
+fn read_each(
+    connection: &Connection,
+    sql: &str,
+    parameters: impl Params,
+    read: fn(&Row<'_>) -> Result<OutboxRow, StoreError>,
+) -> Result<Vec<OutboxRow>, StoreError> {
     let mut statement = connection.prepare_cached(sql)?;
     let mut rows = statement.query(parameters)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(read_shown(row)?);
+        found.push(read(row)?);
     }
     Ok(found)
 }

@@ -68,6 +68,9 @@ pub struct DiskView {
     pub by: String,
     /// Whether a prune would give something back.
     pub can_prune: bool,
+    /// Whether delivered messages hold it, which give it back by themselves.
+    #[serde(default)]
+    pub gives_back: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -168,6 +171,11 @@ impl StatusView {
                 self.disk.as_ref().is_some_and(|disk| disk.by == "disk"),
                 Verdict::Degraded,
                 "heddle doctor",
+            ),
+            (
+                self.disk.as_ref().is_some_and(|disk| disk.gives_back),
+                Verdict::Degraded,
+                "heddle status",
             ),
             (
                 self.disk.is_some(),
@@ -315,16 +323,19 @@ mod tests {
             degraded.judge(),
             (Verdict::Degraded, "heddle logs --level warn")
         );
-        for (by, can_prune, next) in [
-            ("disk", false, "heddle doctor"),
-            ("budget", false, "heddle daemon outbox list"),
-            ("disk", true, PRUNE),
-            ("budget", true, PRUNE),
+        for (by, can_prune, gives_back, next) in [
+            ("disk", false, false, "heddle doctor"),
+            ("disk", false, true, "heddle doctor"),
+            ("budget", false, false, "heddle daemon outbox list"),
+            ("budget", false, true, "heddle status"),
+            ("disk", true, false, PRUNE),
+            ("budget", true, true, PRUNE),
         ] {
             degraded.disk = Some(DiskView {
                 pressure: "refusing".to_owned(),
                 by: by.to_owned(),
                 can_prune,
+                gives_back,
             });
             assert_eq!(degraded.judge(), (Verdict::Degraded, next), "{by}");
         }

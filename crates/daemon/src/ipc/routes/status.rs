@@ -82,6 +82,11 @@ async fn wrong(
     meshes: &[MeshStatus],
     unserved: &[String],
 ) -> Result<Vec<Wrong>, Problem> {
+    let figures = ipc.shared.store.figures().await;
+    let figures = figures.map_err(|error| store_problem(&error))?;
+    ipc.shared
+        .disk
+        .note_waiting(figures.pending + figures.inflight);
     let mut wrong = ipc.shared.wrong();
     wrong.extend(lost_inboxes(ipc).await?);
     let unreadable = unreadable::degraded(&ipc.shared).await;

@@ -5,6 +5,7 @@
 mod ages;
 mod lost;
 mod retries;
+mod words;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;

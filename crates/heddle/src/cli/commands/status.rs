@@ -156,6 +156,16 @@ fn describe(status: &StatusView) -> String {
         "  outbox  {} pending, {} in flight, {} done, {} dead, {} aborted\n",
         outbox.pending, outbox.inflight, outbox.done, outbox.dead, outbox.aborted
     ));
+    // Beside other trouble the command that comes next is about that one.
+    if outbox.dead > 0 && !status.degraded.is_empty() {
+        let messages = match outbox.dead {
+            1 => "1 message is dead and goes nowhere by itself".to_owned(),
+            dead => format!("{dead} messages are dead and go nowhere by themselves"),
+        };
+        text.push_str(&format!(
+            "  dead    {messages}: `heddle daemon outbox --failed`\n"
+        ));
+    }
     text.push_str(&format!(
         "  inbox   {} messages, {} unread\n",
         status.inbox.items, status.inbox.unread
