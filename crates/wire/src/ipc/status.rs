@@ -140,48 +140,51 @@ impl Verdict {
     }
 }
 
+impl MeshStatus {
+    /// Whether something about it does not mend itself.
+    fn needs_a_person(&self) -> bool {
+        self.refused.is_some()
+            || self.older.is_some()
+            || self.forgot.is_some()
+            || !self.members_lost.is_empty()
+    }
+}
+
 /// Lists the mailboxes of a mesh, with what is unread in each.
 const UNREAD: &str = "heddle agent list";
+/// Says of each message what it waits for.
+const OUTBOX_LIST: &str = "heddle daemon outbox list";
 
 impl StatusView {
     /// The verdict, and the one command to run next. The first row that fits counts.
     pub fn judge(&self) -> (Verdict, &'static str) {
-        let needs_a_person = |mesh: &MeshStatus| {
-            mesh.refused.is_some()
-                || mesh.older.is_some()
-                || mesh.forgot.is_some()
-                || !mesh.members_lost.is_empty()
-        };
+        let disk = |holds: fn(&DiskView) -> bool| self.disk.as_ref().is_some_and(holds);
         let table = [
             // What does not mend itself has its own sentences.
             (
                 self.needs_doctor
                     || !self.unserved.is_empty()
-                    || self.meshes.iter().any(needs_a_person),
+                    || self.meshes.iter().any(MeshStatus::needs_a_person),
                 Verdict::Degraded,
                 "heddle doctor",
             ),
             (
-                self.disk.as_ref().is_some_and(|disk| disk.can_prune),
+                disk(|disk| disk.can_prune),
                 Verdict::Degraded,
                 "heddle daemon outbox prune --older-than 0s --confirm",
             ),
             // The doctor says what holds the room of the disk, the list what a message waits for.
             (
-                self.disk.as_ref().is_some_and(|disk| disk.by == "disk"),
+                disk(|disk| disk.by == "disk"),
                 Verdict::Degraded,
                 "heddle doctor",
             ),
             (
-                self.disk.as_ref().is_some_and(|disk| disk.gives_back),
+                disk(|disk| disk.gives_back),
                 Verdict::Degraded,
                 "heddle status",
             ),
-            (
-                self.disk.is_some(),
-                Verdict::Degraded,
-                "heddle daemon outbox list",
-            ),
+            (disk(|_| true), Verdict::Degraded, OUTBOX_LIST),
             (
                 self.meshes
                     .iter()
@@ -200,7 +203,7 @@ impl StatusView {
                     && self.degraded.len()
                         == self.meshes.iter().filter(|mesh| mesh.held_up).count(),
                 Verdict::Degraded,
-                "heddle daemon outbox list",
+                OUTBOX_LIST,
             ),
             (
                 !self.degraded.is_empty(),

@@ -1,0 +1,250 @@
+//! A large file that one home shares is read in another: carried through the broker, part by part, whole or
+//! not at all.
+
+use crate::support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use support::broker_process::BrokerProcess;
+use support::files::noise;
+use support::gate_proxy::GateProxy;
+use support::servers::Postgres;
+use support::{Daemon, Home, wait_until_within};
+
+const SOON: Duration = Duration::from_secs(60);
+const LARGE: usize = 5 << 20;
+
+/// A home whose person is called so.
+fn home_of(person: &str) -> Home {
+    let home = Home::new();
+    home.config(&format!("[daemon]\nmember = \"{person}\"\n"));
+    home
+}
+
+/// `guest` joins the mesh of `host`; what it calls the mesh.
+fn join(host: &Home, guest: &Home) -> String {
+    let invited = host.cli(&["mesh", "invite", "--json"]).ok().json();
+    let link = invited["link"].as_str().unwrap();
+    let joined = guest.cli(&["mesh", "join", link, "--json"]).ok().json();
+    joined["mesh"].as_str().unwrap().to_owned()
+}
+
+/// Shares the bytes as `docs/large.bin` in a mesh of the home; what the CLI says of it.
+fn share(home: &Home, mesh: &str, bytes: &[u8]) -> Value {
+    let path = home.path().parent().unwrap().join("to_share.bin");
+    std::fs::write(&path, bytes).unwrap();
+    let (file, name) = (path.to_str().unwrap(), "docs/large.bin");
+    let args = [
+        "--mesh", mesh, "file", "share", file, "--as", name, "--json",
+    ];
+    let shared = home.cli(&args).ok().json();
+    std::fs::remove_file(&path).unwrap();
+    shared
+}
+
+/// Where a blob lies, and where its parts gather.
+fn places(home: &Home, hash: &str) -> (PathBuf, PathBuf) {
+    let blobs = home.path().join("blobs");
+    (
+        blobs.join(&hash[..2]).join(hash),
+        blobs.join("part").join(hash),
+    )
+}
+
+/// The file as the CLI gives it, once it can.
+fn get(home: &Home, mesh: &str, id: &str) -> Vec<u8> {
+    let out = home.path().parent().unwrap().join("got.bin");
+    let args = [
+        "--mesh",
+        mesh,
+        "file",
+        "get",
+        id,
+        "--output",
+        out.to_str().unwrap(),
+    ];
+    wait_until_within(SOON, "the file to be here", || home.cli(&args).code == 0);
+    let bytes = std::fs::read(&out).unwrap();
+    std::fs::remove_file(&out).unwrap();
+    bytes
+}
+
+fn knows(daemon: &Daemon, mesh: &str, id: &str) -> bool {
+    let list = daemon
+        .http
+        .get(&format!("/v1/file/list?scope=all&mesh={mesh}"));
+    list.expect(200)["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|file| file["id"] == json!(id))
+}
+
+fn metric(daemon: &Daemon, line: &str) -> u64 {
+    let text = daemon.http.get("/v1/metrics").body;
+    let found = text.lines().find_map(|l| l.strip_prefix(line));
+    found.unwrap_or("0").trim().parse().unwrap()
+}
+
+#[test]
+fn a_large_file_of_one_home_has_the_same_bytes_in_another_either_way() {
+    let (host, guest) = (home_of("anna"), home_of("bert"));
+    let host_up = host.up();
+    let _guest_up = guest.up();
+    // Shared before anybody joined: the published row brings its bytes along as well.
+    let bytes = noise(7, LARGE);
+    let before = share(&host, "home", &bytes);
+    let mesh = join(&host, &guest);
+    let id = before["id"].as_str().unwrap();
+    assert_eq!(get(&guest, &mesh, id), bytes);
+    let hash = before["sha256"].as_str().unwrap();
+    assert!(places(&guest, hash).0.exists());
+    assert!(!places(&guest, hash).1.exists(), "no part is left over");
+    // And from the guest to the host.
+    let bytes = noise(8, LARGE + 12_345);
+    let shared = share(&guest, &mesh, &bytes);
+    assert_eq!(get(&host, "home", shared["id"].as_str().unwrap()), bytes);
+    assert!(
+        metric(
+            &host_up,
+            "heddle_blob_parts_served_total{outcome=\"given\"}"
+        ) >= 20
+    );
+}
+
+/// Many brokers on one database, behind any load balancer: whoever is connected where.
+#[test]
+fn a_file_that_a_home_at_one_broker_shares_is_read_in_a_home_at_another() {
+    let database = Postgres::start();
+    let house = Home::new();
+    let broker = |name: &str| {
+        let data = house.path().parent().unwrap().join(name);
+        let more = ["--database", &database.url()];
+        BrokerProcess::start(&house, &data, "127.0.0.1:0", &more)
+    };
+    let brokers = [broker("one"), broker("two")];
+    let enter = |name: &str, broker: &BrokerProcess| {
+        let (url, tables) = (format!("ws://{}/", broker.listen()), database.url());
+        let args = [
+            "--json",
+            "--mesh",
+            "team",
+            "broker",
+            "invite",
+            "--database",
+            &tables,
+        ];
+        let invited = house
+            .cli(&[&args[..], &["--url", &url]].concat())
+            .ok()
+            .json();
+        let home = home_of(name);
+        let up = home.up();
+        let link = invited["link"].as_str().unwrap();
+        home.cli(&["mesh", "join", link, "--as", "team"]).ok();
+        (home, up)
+    };
+    let (anna, anna_up) = enter("anna", &brokers[0]);
+    let (bert, _bert_up) = enter("bert", &brokers[1]);
+    let bytes = noise(21, LARGE);
+    let shared = share(&anna, "team", &bytes);
+    assert_eq!(get(&bert, "team", shared["id"].as_str().unwrap()), bytes);
+    let given = metric(
+        &anna_up,
+        "heddle_blob_parts_served_total{outcome=\"given\"}",
+    );
+    assert!(given >= 20, "{given}");
+    let left = database.sql("SELECT count(*) FROM mesh.blob_part");
+    assert_eq!(left, ["0"], "nothing is kept on the way");
+}
+
+#[test]
+fn a_home_killed_in_the_middle_of_a_file_shows_no_half_and_goes_on_where_it_was() {
+    let (host, guest) = (home_of("anna"), home_of("bert"));
+    let _host_up = host.up();
+    let mut guest_up = guest.up();
+    let mesh = join(&host, &guest);
+    guest_up.kill();
+    // From now on the guest reaches the host through a gate.
+    let config = guest.path().join("config.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let url = text.split("ws://").nth(1).unwrap();
+    let broker = url.split(['/', '"']).next().unwrap().to_owned();
+    let gate = GateProxy::start(broker.clone(), 2 << 20);
+    std::fs::write(&config, text.replace(&broker, &gate.listen)).unwrap();
+
+    let bytes = noise(9, LARGE);
+    let shared = share(&host, "home", &bytes);
+    let (id, hash) = (
+        shared["id"].as_str().unwrap(),
+        shared["sha256"].as_str().unwrap(),
+    );
+    let (blob, part) = places(&guest, hash);
+    guest_up = guest.up();
+    wait_until_within(SOON, "a part of the file", || {
+        std::fs::metadata(&part).is_ok_and(|found| found.len() > 1 << 20)
+    });
+    assert!(
+        knows(&guest_up, &mesh, id),
+        "the row is here before its bytes"
+    );
+    guest_up.kill();
+    let so_far = std::fs::metadata(&part).unwrap().len();
+    assert!(
+        so_far < LARGE as u64 && !blob.exists(),
+        "nothing half is visible"
+    );
+
+    let before = gate.passed();
+    gate.allow(u64::MAX);
+    let guest_up = guest.up();
+    assert_eq!(get(&guest, &mesh, id), bytes);
+    assert!(!part.exists());
+    // Base64 makes four bytes of three; what had come did not come again.
+    let came = gate.passed() - before;
+    let whole = (LARGE as u64) * 4 / 3;
+    assert!(came < whole, "{came} bytes came after {so_far} were here");
+    assert_eq!(
+        metric(&guest_up, "heddle_blob_fetches_total{outcome=\"arrived\"}"),
+        1
+    );
+}
+
+#[test]
+fn bytes_that_are_not_the_file_are_refused_and_the_right_ones_are_taken_later() {
+    let (host, guest) = (home_of("anna"), home_of("bert"));
+    let host_up = host.up();
+    let guest_up = guest.up();
+    let mesh = join(&host, &guest);
+    guest_up.kill();
+    let bytes = noise(11, LARGE);
+    let shared = share(&host, "home", &bytes);
+    let (id, hash) = (
+        shared["id"].as_str().unwrap(),
+        shared["sha256"].as_str().unwrap(),
+    );
+    let (kept, _) = places(&host, hash);
+    // The host has become hostile: the same length, other bytes.
+    let mut lie = bytes.clone();
+    lie[LARGE / 2] ^= 1;
+    std::fs::write(&kept, &lie).unwrap();
+    let guest_up = guest.up();
+    wait_until_within(SOON, "the lie to be found out", || {
+        metric(&guest_up, "heddle_blob_fetches_total{outcome=\"damaged\"}") > 0
+    });
+    let (blob, part) = places(&guest, hash);
+    assert!(!blob.exists(), "nothing of it is visible");
+    assert_eq!(std::fs::metadata(&part).map_or(0, |found| found.len()), 0);
+    let target = format!("/v1/file/get?id={id}&mesh={mesh}&raw=true");
+    let refused = guest_up.http.get(&target).expect(404);
+    assert_eq!(refused["code"], "file_elsewhere");
+    drop(host_up);
+    // Whoever lied is not asked again by this process; the next one begins without a grudge.
+    guest_up.kill();
+    std::fs::write(&kept, &bytes).unwrap();
+    let _host_up = host.up();
+    let _guest_up = guest.up();
+    assert_eq!(get(&guest, &mesh, id), bytes);
+}

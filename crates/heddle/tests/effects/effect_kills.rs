@@ -1,0 +1,223 @@
+//! `heddle effect run` killed at every point of its way: the side effect is there at most once, and the next
+//! call tells the truth.
+
+use crate::support;
+
+use std::path::PathBuf;
+
+use support::effect_proxy::Moment::{After, Before};
+use support::effect_proxy::{kill_at, said};
+use support::{Home, Ran, wait_until};
+
+/// The side effect: a line in a file.
+struct Side {
+    home: Home,
+    command: String,
+}
+
+impl Side {
+    fn new() -> Self {
+        let home = Home::new();
+        let file = home.path().with_file_name("side");
+        let command = format!("echo x >> {}; echo deployed", file.display());
+        Self { home, command }
+    }
+
+    fn lines(&self) -> usize {
+        let file = self.home.path().with_file_name("side");
+        std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
+    }
+
+    fn args<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
+        let mut args = vec![
+            "effect", "run", "--json", "--key", "k", "--op", "deploy", "--target", "prod",
+        ];
+        args.extend(options);
+        args.extend(["--", "/bin/sh", "-c", &self.command]);
+        args
+    }
+
+    /// Kills the runner while its command waits for the file that is returned.
+    fn lose_the_runner(&mut self) -> PathBuf {
+        let go = self.home.path().with_file_name("go");
+        let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
+        self.command.push_str(&wait);
+        let mut child = self.home.command(&self.args(&[])).spawn().unwrap();
+        wait_until("the side effect", || self.lines() == 1);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        go
+    }
+
+    fn run(&self, options: &[&str]) -> Ran {
+        self.home.cli(&self.args(options))
+    }
+}
+
+#[test]
+fn killed_before_the_registration_it_is_as_if_it_had_never_been() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, Before, "/v1/effect/register", &side.args(&[]));
+    assert_eq!(side.lines(), 0);
+    assert_eq!(side.home.cli(&["effect", "status", "k"]).code, 4);
+    let second = side.run(&[]).ok();
+    assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
+    assert_eq!(second.json()["duplicate"], false);
+}
+
+#[test]
+fn killed_after_the_registration_the_next_one_runs_it_once() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, After, "/v1/effect/register", &side.args(&[]));
+    assert_eq!(side.lines(), 0);
+    let second = side.run(&[]).ok();
+    assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
+    assert_eq!(second.json()["duplicate"], false, "this call ran it");
+    let third = side.run(&[]).ok();
+    assert_eq!(third.json()["duplicate"], true);
+    assert_eq!(third.json()["code"], "REPLAY_DUPLICATE");
+    assert_eq!(
+        (third.json()["stdout"].as_str(), side.lines()),
+        (Some("deployed\n"), 1)
+    );
+}
+
+#[test]
+fn killed_after_it_took_the_run_nobody_runs_it_without_a_persons_word() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    kill_at(&side.home, After, "/v1/effect/start", &side.args(&[]));
+    let second = side.run(&[]);
+    assert_eq!((second.code, said(&second).as_str()), (3, "unknown"));
+    assert_eq!(side.lines(), 0);
+    let agent = side.home.cli_as("planner", &side.args(&["--resolve"]));
+    assert_eq!((agent.code, side.lines()), (6, 0), "{agent:?}");
+    let resolved = side.run(&["--resolve"]).ok();
+    assert_eq!((said(&resolved).as_str(), side.lines()), ("closed", 1));
+}
+
+#[test]
+fn killed_during_the_command_it_is_running_and_then_unknown() {
+    let mut side = Side::new();
+    let _daemon = side.home.up();
+    let go = side.lose_the_runner();
+    // The command outlives its runner, and is not overtaken.
+    let second = side.run(&["--wait", "0s"]);
+    assert_eq!((second.code, said(&second).as_str()), (3, "running"));
+    assert_eq!(side.run(&["--resolve"]).code, 3, "not while it runs");
+    std::fs::write(&go, "").unwrap();
+    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
+    wait_until("the command to end", || said(&status()) == "unknown");
+    let third = side.run(&[]);
+    assert_eq!((third.code, said(&third).as_str()), (3, "unknown"));
+    assert_eq!(side.lines(), 1);
+    // A person's word about another effect is a slip: it is refused, and records nothing.
+    for word in ["--resolve=again", "--resolve=done", "--resolve=failed"] {
+        let mut slip = side.args(&[word]);
+        slip[8] = "staging";
+        let refused = side.home.cli(&slip);
+        assert_eq!(refused.code, 3, "{refused:?}");
+        assert_eq!(said(&status()), "unknown", "{word}");
+        assert_eq!((side.run(&[]).code, side.lines()), (3, 1));
+    }
+    let done = side.run(&["--resolve=done"]).ok();
+    assert_eq!((said(&done).as_str(), side.lines()), ("closed", 1));
+}
+
+#[test]
+fn a_word_without_a_command_is_not_told_as_done_before() {
+    let mut side = Side::new();
+    let _daemon = side.home.up();
+    let go = side.lose_the_runner();
+    std::fs::write(&go, "").unwrap();
+    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
+    wait_until("the command to end", || said(&status()) == "unknown");
+    let word = [
+        "effect",
+        "run",
+        "--key",
+        "k",
+        "--op",
+        "deploy",
+        "--target",
+        "prod",
+        "--resolve=again",
+    ];
+    let told = side.home.cli(&word);
+    assert!(!told.stderr.contains("done before"), "{told:?}");
+    assert_eq!((said(&status()).as_str(), side.lines()), ("registered", 1));
+}
+
+#[test]
+fn killed_after_the_command_its_end_is_known_and_it_is_not_run_again() {
+    for (command, code, status) in [("true", 0, "closed"), ("exit 7", 7, "verify_failed")] {
+        let mut side = Side::new();
+        side.command = format!("{}; {command}", side.command);
+        let _daemon = side.home.up();
+        kill_at(&side.home, Before, "/v1/effect/finish", &side.args(&[]));
+        assert_eq!(side.lines(), 1);
+        let second = side.run(&[]);
+        let answer = second.json();
+        assert_eq!(said(&second), status, "{second:?}");
+        assert_eq!(
+            (answer["exit_code"].as_i64(), answer["stdout"].as_str()),
+            (Some(code), Some("deployed\n"))
+        );
+        assert_eq!(answer["duplicate"], true);
+        assert_eq!(side.lines(), 1);
+    }
+}
+
+#[test]
+fn killed_before_the_verdict_the_next_one_only_verifies() {
+    let side = Side::new();
+    let _daemon = side.home.up();
+    for (moment, path) in [(Before, "/v1/effect/verify"), (After, "/v1/effect/verify")] {
+        kill_at(&side.home, moment, path, &side.args(&["--verify", "true"]));
+        assert_eq!(side.lines(), 1);
+        if moment == Before {
+            let status = side.home.cli(&["effect", "status", "k", "--json"]).ok();
+            assert_eq!(said(&status), "finished");
+        }
+    }
+    let second = side.run(&[]).ok();
+    assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
+    assert_eq!(second.json()["stdout"], "deployed\n");
+    assert_eq!(second.json()["duplicate"], true);
+}
+
+#[test]
+fn the_daemon_killed_after_the_effect_remembers_it() {
+    let side = Side::new();
+    let daemon = side.home.up();
+    side.run(&[]).ok();
+    daemon.kill();
+    let _daemon = side.home.up();
+    let second = side.run(&[]).ok();
+    assert_eq!(
+        (second.json()["duplicate"].as_bool(), side.lines()),
+        (Some(true), 1)
+    );
+}
+
+#[test]
+fn people_who_resolve_at_the_same_time_have_it_run_again_once() {
+    let mut side = Side::new();
+    let _daemon = side.home.up();
+    let go = side.lose_the_runner();
+    std::fs::write(&go, "").unwrap();
+    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
+    wait_until("the command to end", || said(&status()) == "unknown");
+    let people: Vec<_> = (0..6)
+        .map(|_| {
+            let args = side.args(&["--resolve"]);
+            side.home.command(&args).spawn().unwrap()
+        })
+        .collect();
+    for mut person in people {
+        person.wait().unwrap();
+    }
+    assert_eq!(side.lines(), 2, "the one that was killed, and one more");
+}

@@ -1,0 +1,96 @@
+//! What a home says of effects while their broker is away, and of what was refused when it came back.
+
+use crate::support;
+
+use support::effect_pair::{Pair, pair, request, run};
+use support::wait_until;
+
+const NEVER: &str = "[[rule]]\noperation = \"drop\"\napproval = \"never\"\n";
+
+fn away(pair: &mut Pair) {
+    pair.up.0.take().unwrap().stop();
+    wait_until("bob to notice", || {
+        pair.bob(&["effect", "status", "nobody"]).code == 5
+    });
+}
+
+fn back(pair: &mut Pair) {
+    pair.up.0 = Some(pair.alice.up());
+    pair.wait_connected();
+}
+
+#[test]
+fn a_request_that_waited_and_was_refused_then_is_told_with_its_reason() {
+    let mut pair = pair(NEVER);
+    away(&mut pair);
+    let drop = [
+        "effect", "request", "--json", "--key", "k", "--op", "drop", "--target", "db",
+    ];
+    let asked = pair.bob(&drop).ok().json();
+    assert_eq!(asked["status"], "waiting_for_broker");
+    back(&mut pair);
+    wait_until("the refusal", || {
+        pair.bob(&["effect", "status", "k"]).code == 4
+    });
+    let status = pair.bob(&["effect", "status", "k"]);
+    assert!(status.stderr.contains("says never"), "{status:?}");
+    assert!(!status.stderr.contains("nobody asked"), "{status:?}");
+    let json = pair.bob(&["effect", "status", "k", "--json"]).json();
+    assert_eq!(json["approval"], "refused", "{json}");
+    for told in [
+        pair.bob(&["explain", "effect:k"]),
+        pair.bob.cli(&["explain", "effect:k"]),
+    ] {
+        let words = told.ok().stdout;
+        for part in ["k is refused", "drop db", "says never", "requested"] {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+    }
+    // Asked for again as something that is allowed, the key is free.
+    pair.bob(&request("k")).ok();
+}
+
+#[test]
+fn what_nobody_could_ever_approve_does_not_wait() {
+    let mut pair = pair("");
+    away(&mut pair);
+    let long = "x".repeat(5_000);
+    for (op, target) in [("de\u{1}ploy", "prod"), ("deploy", long.as_str())] {
+        let asked = pair.bob(&[
+            "effect", "request", "--json", "--key", "k", "--op", op, "--target", target,
+        ]);
+        assert_eq!(asked.code, 2, "{asked:?}");
+    }
+    let status = pair.bob(&["effect", "status", "k"]);
+    assert_eq!(status.code, 5, "{status:?}");
+    assert!(!status.stdout.contains("waiting"), "{status:?}");
+}
+
+#[test]
+fn what_is_kept_and_what_ran_is_told_as_it_is_while_the_broker_is_away() {
+    let mut pair = pair("[[rule]]\noperation = \"*\"\napproval = \"auto\"\n");
+    pair.bob(&run("ran", &[], "true")).ok();
+    away(&mut pair);
+    pair.bob(&request("asked")).ok();
+    // It did run here: whatever is said, it is not that nothing was.
+    let status = pair.bob(&["effect", "status", "ran"]);
+    assert_eq!(status.code, 5, "{status:?}");
+    assert!(!status.stderr.contains("Nothing was run"), "{status:?}");
+    assert!(!status.stderr.contains("kept"), "{status:?}");
+    // A request waits, and nothing has happened.
+    for words in [run("asked", &[], "true"), run("other", &[], "true")] {
+        let refused = pair.bob(&words);
+        assert_eq!(refused.code, 5, "{refused:?}");
+        assert!(refused.stderr.contains("ran nothing"), "{refused:?}");
+        assert!(!refused.stderr.contains("command ended"), "{refused:?}");
+    }
+    let list = pair.bob(&["effect", "list"]);
+    assert!(!list.stderr.contains("command ended"), "{list:?}");
+    // A key that was used and is asked for once more: nobody here can say that it is free.
+    pair.bob(&request("ran")).ok();
+    let unknown = pair.bob(&["effect", "status", "ran", "--json"]);
+    assert_eq!(
+        (unknown.code, unknown.json()["state"].as_str()),
+        (5, Some("unknown"))
+    );
+}

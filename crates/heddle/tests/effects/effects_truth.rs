@@ -1,0 +1,522 @@
+//! What is said about an effect is true: approvals that ended, compensations that failed, verdicts that
+//! stand, waits that were too short, output that was cut.
+
+use crate::support;
+
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::{Home, Ran, wait_until};
+
+fn run<'a>(key: &'a str, options: &[&'a str], script: &'a str) -> Vec<&'a str> {
+    let mut args = vec![
+        "effect", "run", "--json", "--key", key, "--op", "migrate", "--target", "prod",
+    ];
+    args.extend(options);
+    args.extend(["--", "/bin/sh", "-c", script]);
+    args
+}
+
+fn plain(mut args: Vec<&str>) -> Vec<&str> {
+    args.retain(|word| *word != "--json");
+    args
+}
+
+fn request(home: &Home, key: &str) -> Value {
+    let args = [
+        "effect", "request", "--json", "--key", key, "--op", "migrate", "--target", "prod",
+    ];
+    home.cli_as("planner", &args).ok().json()
+}
+
+fn status(home: &Home, key: &str) -> Ran {
+    home.cli(&["effect", "status", key, "--json"])
+}
+
+fn text<'a>(value: &'a Value, name: &str) -> &'a str {
+    value[name].as_str().unwrap_or_default()
+}
+
+/// To a failed verification.
+fn failed(home: &Home, key: &str) {
+    let ran = home.cli(&run(key, &["--verify", "false"], "true"));
+    assert_eq!(text(&ran.json(), "status"), "verify_failed");
+}
+
+#[test]
+fn rg_13_a_compensation_that_failed_is_not_done_and_waits_for_a_persons_word() {
+    let home = Home::new();
+    let _daemon = home.up();
+    failed(&home, "k");
+    let make_up = |word: &'static str| {
+        let script = "echo half >&2; exit 7";
+        let mut args = vec!["effect", "compensate", "k", "--json"];
+        args.extend(Some(word).filter(|word| !word.is_empty()));
+        args.extend(["--", "/bin/sh", "-c", script]);
+        home.cli(&args)
+    };
+    let first = make_up("");
+    assert_eq!(first.code, 1, "{first:?}");
+    let view = status(&home, "k").ok().json();
+    assert_eq!(
+        (text(&view, "state"), text(&view, "status")),
+        ("S3", "compensation_failed")
+    );
+    let made = &view["compensation"];
+    assert_eq!(
+        (made["done"].as_bool(), made["exit_code"].as_i64()),
+        (Some(false), Some(7))
+    );
+    assert_eq!(text(made, "stderr"), "half\n");
+    // Asked again it is not done either, and nothing runs without a word.
+    let again = make_up("");
+    assert_eq!(again.code, 1, "{again:?}");
+    assert!(again.stderr.contains("--resolve=again"), "{again:?}");
+    let agent = home.cli_as("planner", &["effect", "compensate", "k", "--resolve=done"]);
+    assert_eq!(agent.code, 6, "{agent:?}");
+    assert_eq!(make_up("--resolve=again").code, 1);
+    assert_eq!(
+        status(&home, "k").json()["compensation"]["exit_code"],
+        7,
+        "the last one is told"
+    );
+    let done = home
+        .cli(&["effect", "compensate", "k", "--resolve=done", "--json"])
+        .ok();
+    assert_eq!(text(&done.json(), "status"), "compensated");
+    assert_eq!(done.json()["compensation"]["done"], true);
+}
+
+/// Nothing is made up for by a command that was not given; and what a person has mended by hand has no exit code.
+#[test]
+fn rg_13_a_compensation_without_a_command_is_a_persons_word_and_nothing_else() {
+    let home = Home::new();
+    let _daemon = home.up();
+    failed(&home, "k");
+    for bare in [
+        &["effect", "compensate", "k"][..],
+        &["effect", "compensate", "k", "--resolve=again"],
+    ] {
+        let refused = home.cli(bare);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains("-- COMMAND"), "{refused:?}");
+    }
+    let stands = status(&home, "k").ok().json();
+    assert_eq!(text(&stands, "status"), "verify_failed");
+    let by_hand = ["effect", "compensate", "k", "--resolve=done", "--json"];
+    let agent = home.cli_as("planner", &by_hand);
+    assert_eq!(agent.code, 6, "{agent:?}");
+    let done = home.cli(&by_hand).ok().json();
+    assert_eq!(text(&done, "status"), "compensated");
+    assert_eq!(
+        (
+            &done["compensation"]["done"],
+            &done["compensation"]["exit_code"]
+        ),
+        (&serde_json::json!(true), &serde_json::Value::Null)
+    );
+    let story = home.cli(&["explain", "effect:k"]).ok().stdout;
+    assert!(story.contains("a person says that it"), "{story}");
+    // Who comes with a command afterwards is told that it was not run.
+    let side = home.path().with_file_name("side");
+    let script = format!("echo x > {}", side.display());
+    let late = home.cli(&["effect", "compensate", "k", "--", "/bin/sh", "-c", &script]);
+    assert!(late.stderr.contains("nothing was run"), "{late:?}");
+    assert!(!side.exists());
+}
+
+#[test]
+fn who_may_not_compensate_is_told_whose_word_is_missing() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let asked = request(&home, "k");
+    let granted = home
+        .cli(&["effect", "approve", text(&asked, "request_id"), "--json"])
+        .ok()
+        .json();
+    let options = ["--verify", "false", "--nonce", text(&granted, "nonce")];
+    let ran = home.cli_as("planner", &run("k", &options, "true"));
+    assert_eq!(text(&ran.json(), "status"), "verify_failed");
+    let bare = ["effect", "compensate", "k", "--json", "--", "true"];
+    let agent = home.cli_as("planner", &bare);
+    assert_eq!(
+        (agent.code, text(&agent.json(), "code")),
+        (6, "APPROVAL_NEEDED")
+    );
+    let id = status(&home, "k").json();
+    let command = format!(
+        "heddle effect approve {} --compensation",
+        text(&id, "request_id")
+    );
+    assert!(agent.stderr.contains(&command), "{agent:?}");
+    assert!(!agent.stderr.contains("the key is still free"), "{agent:?}");
+    let nonce = home
+        .cli(&[
+            "effect",
+            "approve",
+            text(&id, "request_id"),
+            "--compensation",
+            "--json",
+        ])
+        .ok()
+        .json();
+    let nonce = text(&nonce, "nonce");
+    let make_up = ["effect", "compensate", "k", "--nonce", nonce, "--json"];
+    let make_up = [&make_up[..], &["--", "true"]].concat();
+    // RP-04: it is good for whose effect it is, and says so to everybody else.
+    let stolen = home.cli_as("worker", &make_up);
+    assert_eq!(
+        (stolen.code, text(&stolen.json(), "code")),
+        (6, "NONCE_UNBOUND")
+    );
+    assert!(stolen.stderr.contains("planner"), "{stolen:?}");
+    // That it is mended is the word of who may approve; a refusal uses up nothing.
+    let mended = [
+        "effect",
+        "compensate",
+        "k",
+        "--nonce",
+        nonce,
+        "--resolve=done",
+    ];
+    let refused = home.cli_as("planner", &mended);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    let stands = status(&home, "k").json();
+    assert_eq!(text(&stands, "status"), "verify_failed");
+    home.cli_as("planner", &make_up).ok();
+}
+
+/// An approval whose window is over: written as it would have been then.
+fn expired(home: &Home, id: &str) {
+    let connection = rusqlite::Connection::open(home.path().join("effects.db")).unwrap();
+    let written = connection.execute(
+        "INSERT INTO effect_decision (mesh_id, envelope_id, seq, ruling, nonce_hash, purpose,
+                                      not_before, expires_at, decided_by, decided_at)
+         SELECT mesh_id, envelope_id, 1, 'approved', zeroblob(32), 'register',
+                requested_at, requested_at + 1, 'somebody', requested_at
+         FROM effect_envelope WHERE envelope_id = ?1",
+        [id],
+    );
+    assert_eq!(written.unwrap(), 1);
+}
+
+#[test]
+fn an_approval_whose_window_is_over_is_expired_and_asking_again_asks_again() {
+    let home = Home::new();
+    let daemon = home.up();
+    let asked = request(&home, "k");
+    let id = text(&asked, "request_id").to_owned();
+    daemon.stop();
+    expired(&home, &id);
+    let _daemon = home.up();
+    let view = status(&home, "k");
+    assert_eq!(
+        (view.code, text(&view.json(), "status")),
+        (4, "expired"),
+        "{view:?}"
+    );
+    let shown = home.cli(&["effect", "status", "k"]);
+    assert!(shown.stdout.contains("heddle effect request"), "{shown:?}");
+    assert!(shown.stdout.contains("approved by somebody"), "{shown:?}");
+    let tried = home.cli_as("planner", &run("k", &["--nonce", "hn_x"], "true"));
+    assert_eq!(tried.code, 6);
+    let renewed = request(&home, "k");
+    assert_eq!(text(&renewed, "status"), "awaiting_approval");
+    assert_eq!(renewed["duplicate"], false);
+    assert_ne!(text(&renewed, "request_id"), id);
+}
+
+#[test]
+fn who_decided_and_when_is_in_status_and_list() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let approved = request(&home, "yes");
+    let denied = request(&home, "no");
+    home.cli(&["effect", "approve", text(&approved, "request_id"), "--json"])
+        .ok();
+    home.cli(&["effect", "deny", text(&denied, "request_id"), "--json"])
+        .ok();
+    let person = text(&home.cli(&["status", "--json"]).json(), "agent").to_owned();
+    let list = home.cli(&["effect", "list", "--json"]).ok().json();
+    for (key, ruling) in [("yes", "approved"), ("no", "denied")] {
+        let view = status(&home, key).json();
+        let listed = list["effects"].as_array().unwrap().iter();
+        let listed = listed
+            .clone()
+            .find(|view| text(view, "logical_request_key") == key)
+            .unwrap();
+        for view in [&view, listed] {
+            assert_eq!(text(view, "requested_by"), "planner", "{view}");
+            let last = &view["decisions"][0];
+            assert_eq!(text(last, "ruling"), ruling, "{view}");
+            assert!(person.is_empty() || text(last, "by") == person, "{view}");
+            assert!(text(last, "at").ends_with('Z'), "{view}");
+        }
+        let shown = home.cli(&["effect", "status", key]).stdout;
+        assert!(shown.contains(&format!("{ruling} by ")), "{shown}");
+        let shown = home.cli(&["effect", "list"]).ok().stdout;
+        assert!(shown.contains(&format!("{ruling} by ")), "{shown}");
+    }
+}
+
+#[test]
+fn a_window_is_what_was_asked_for_and_ends_when_it_says() {
+    let home = Home::new();
+    std::fs::create_dir_all(home.path()).unwrap();
+    std::fs::write(home.path().join("effects.toml"), "request_ttl_hours = 1\n").unwrap();
+    let _daemon = home.up();
+    let asked = request(&home, "k");
+    let id = text(&asked, "request_id");
+    let odd = home.cli(&["effect", "approve", id, "--window", "90s", "--json"]);
+    assert_eq!(odd.code, 2, "{odd:?}");
+    assert!(odd.stderr.contains("whole minutes"), "{odd:?}");
+    let long = home.cli(&["effect", "approve", id, "--window", "5h", "--json"]);
+    assert_eq!(
+        text(&long.ok().json(), "expires_at"),
+        text(&asked, "expires_at"),
+        "a nonce is good for no longer than its request"
+    );
+}
+
+#[test]
+fn a_verdict_stands_and_another_one_is_refused() {
+    let home = Home::new();
+    let _daemon = home.up();
+    home.cli(&run("k", &[], "true")).ok();
+    let late = home.cli(&["effect", "verify", "k", "--fail", "--json"]);
+    assert_eq!(
+        (late.code, text(&late.json(), "code")),
+        (3, "EFFECT_STEP_REFUSED"),
+        "{late:?}"
+    );
+    assert!(late.stderr.contains("closed"), "{late:?}");
+    home.cli(&["effect", "verify", "k", "--pass", "--json"])
+        .ok();
+    failed(&home, "bad");
+    let pass = home.cli(&["effect", "verify", "bad", "--pass", "--json"]);
+    assert_eq!(pass.code, 3, "{pass:?}");
+    // What was never registered has nothing to verify, and no verifier is run for it.
+    let side = home.path().with_file_name("side");
+    let touch = format!("touch {}", side.display());
+    request(&home, "asked");
+    let early = home.cli(&["effect", "verify", "asked", "--command", &touch, "--json"]);
+    assert_eq!((early.code, side.exists()), (4, false), "{early:?}");
+}
+
+#[test]
+fn what_was_registered_with_a_verifier_is_not_closed_without_one() {
+    let home = Home::new();
+    let daemon = home.up();
+    // Killed before its verdict: registered with a verifier, run, and told of by hand.
+    let body = serde_json::json!({"key": "k", "op": "migrate", "target": "prod",
+        "verify": {"command": "grep ok /page", "url": null, "later": false}});
+    let registered = daemon.http.post("/v1/effect/register", &body).expect(200);
+    let attempt = text(&registered, "attempt_id");
+    for (verb, end) in [("start", false), ("finish", true)] {
+        let mut body = serde_json::json!({"key": "k", "attempt_id": attempt});
+        if end {
+            body["exit_code"] = 0.into();
+        }
+        let target = format!("/v1/effect/{verb}");
+        daemon.http.post(&target, &body).expect(200);
+    }
+    let retried = home.cli(&run("k", &[], "true"));
+    assert_eq!(
+        (retried.code, text(&retried.json(), "status")),
+        (3, "finished"),
+        "{retried:?}"
+    );
+    assert!(retried.stderr.contains("grep ok /page"), "{retried:?}");
+    assert!(retried.json()["verified"].is_null());
+    // Nor with another one than its own; a person's verdict is another matter.
+    let other = home.cli(&run("k", &["--verify", "true"], "true"));
+    assert_eq!(
+        (other.code, text(&other.json(), "status")),
+        (3, "finished"),
+        "{other:?}"
+    );
+    assert!(other.stderr.contains("grep ok /page"), "{other:?}");
+    let verdict = home
+        .cli(&["effect", "verify", "k", "--pass", "--json"])
+        .ok();
+    assert_eq!(text(&verdict.json(), "status"), "closed");
+    // The same of one that left its verdict to somebody.
+    home.cli(&run("later", &["--verify-later"], "true")).ok();
+    let retried = home.cli(&run("later", &[], "true")).ok();
+    assert_eq!(text(&retried.json(), "status"), "finished", "{retried:?}");
+}
+
+#[test]
+fn who_waited_in_vain_is_told_so_with_a_conflict() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let (begun, end) = (home.path().join("begun"), home.path().join("end"));
+    let script = format!(
+        "touch {}; for i in $(seq 600); do [ -e {} ] && break; sleep 0.05; done",
+        begun.display(),
+        end.display()
+    );
+    let args = run("k", &[], &script);
+    let mut first = home.command(&args).stdout(Stdio::null()).spawn().unwrap();
+    wait_until("it runs", || begun.exists());
+    let waited = home.cli(&run("k", &["--wait", "1s"], &script));
+    assert_eq!(
+        (waited.code, text(&waited.json(), "status")),
+        (3, "running"),
+        "{waited:?}"
+    );
+    std::fs::write(&end, "").unwrap();
+    assert!(first.wait().unwrap().success());
+}
+
+#[test]
+fn a_retry_shows_both_streams_and_what_was_cut() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let script = "echo out; echo warned >&2";
+    home.cli(&plain(run("k", &[], script))).ok();
+    let again = home.cli(&plain(run("k", &[], script))).ok();
+    assert!(again.stdout.contains("out\n"), "{again:?}");
+    assert!(again.stderr.contains("warned\n"), "{again:?}");
+    let shown = home.cli(&["effect", "status", "k"]).ok();
+    assert!(shown.stdout.contains("warned\n"), "{shown:?}");
+    assert!(!shown.stdout.contains("cut after"), "{shown:?}");
+    let flood = "head -c 100000 /dev/zero | tr '\\0' x";
+    for told in [
+        home.cli(&plain(run("flood", &[], flood))).ok(),
+        home.cli(&plain(run("flood", &[], flood))).ok(),
+    ] {
+        assert!(
+            told.stderr.contains("cut after 65536 bytes"),
+            "{}",
+            told.stderr
+        );
+    }
+    let shown = home.cli(&["effect", "status", "flood"]).ok();
+    assert!(shown.stdout.contains("cut after 65536 bytes"));
+}
+
+#[test]
+fn a_used_request_gives_no_further_nonce() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let asked = request(&home, "k");
+    let id = text(&asked, "request_id");
+    let nonce = home.cli(&["effect", "approve", id, "--json"]).ok().json();
+    home.cli_as(
+        "planner",
+        &run("k", &["--nonce", text(&nonce, "nonce")], "true"),
+    )
+    .ok();
+    for option in ["--window=5m", "--compensation"] {
+        let late = home.cli(&["effect", "approve", id, option, "--json"]);
+        assert_eq!(
+            (late.code, text(&late.json(), "code")),
+            (3, "EFFECT_STEP_REFUSED"),
+            "{option}: {late:?}"
+        );
+        assert!(late.json()["nonce"].is_null());
+    }
+    let again = request(&home, "k");
+    assert_eq!(
+        (text(&again, "status"), again["duplicate"].as_bool()),
+        ("closed", Some(true)),
+        "what became of it, not that it may be run"
+    );
+}
+
+#[test]
+fn the_policy_is_the_one_in_the_file_now() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let file = home.path().join("effects.toml");
+    let rule = |approval: &str, more: &str| {
+        format!("[[rule]]\noperation = \"*\"\napproval = \"{approval}\"\n{more}")
+    };
+    let agent = |key: &str| home.cli_as("planner", &run(key, &[], "true"));
+    assert_eq!(agent("a").code, 6);
+    std::fs::write(&file, rule("auto", "")).unwrap();
+    agent("a").ok();
+    std::fs::write(&file, "[[rule]]\noperation = 1\n").unwrap();
+    let broken = agent("b");
+    assert_eq!(broken.code, 6, "{broken:?}");
+    assert!(broken.stderr.contains("effects.toml"), "{broken:?}");
+    // What is only looked at is shown all the same.
+    status(&home, "a").ok();
+    std::fs::write(&file, rule("person", "approvers = [\"planner\"]\n")).unwrap();
+    agent("b").ok();
+    // The home's own mailboxes under their whole names.
+    let member = home.cli(&["mesh", "info", "--json"]).ok().json();
+    let member = text(&member, "member").to_owned();
+    assert!(!member.is_empty());
+    let own = format!("approvers = [\"@{member}/planner\"]\n");
+    std::fs::write(&file, rule("person", &own)).unwrap();
+    agent("c").ok();
+    std::fs::write(&file, rule("person", "approvers = [\"@a b\"]\n")).unwrap();
+    assert!(agent("d").stderr.contains("approvers"));
+}
+
+#[test]
+fn rg_17_every_trigger_and_index_that_is_missing_is_named() {
+    let home = Home::new();
+    let daemon = home.up();
+    let connection = rusqlite::Connection::open(home.path().join("effects.db")).unwrap();
+    let made: Vec<[String; 3]> = connection
+        .prepare(
+            "SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND type <> 'table'",
+        )
+        .unwrap()
+        .query_map([], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+        .unwrap()
+        .map(Result::unwrap)
+        .collect();
+    assert!(
+        made.iter()
+            .any(|[_, name, _]| name == "effect_consume_once")
+    );
+    for [kind, name, sql] in &made {
+        let drop = format!("DROP {kind} {name}");
+        connection.execute(&drop, []).unwrap();
+        let checked = home.cli(&["effect", "surface-check"]);
+        assert_eq!(checked.code, 1, "{name}: {checked:?}");
+        assert!(checked.stderr.contains(name), "{name}: {checked:?}");
+        connection.execute(sql, []).unwrap();
+    }
+    home.cli(&["effect", "surface-check"]).ok();
+    // One of the same name that does nothing is not it.
+    connection
+        .execute_batch(
+            "DROP TRIGGER effect_consume_once;
+             CREATE TRIGGER effect_consume_once BEFORE INSERT ON effect_consume BEGIN SELECT 1; END",
+        )
+        .unwrap();
+    daemon.stop();
+    let unfit = home.try_up().err().expect("an unfit store");
+    assert!(unfit.stderr.contains("effect_consume_once"), "{unfit:?}");
+}
+
+/// Of two who ask for one key, what is said to one is not told as what was said to the other.
+#[test]
+fn the_answer_to_a_denial_is_about_the_request_that_was_denied() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let ask = [
+        "effect", "request", "--json", "--key", "k", "--op", "deploy", "--target", "prod",
+    ];
+    let first = home.cli_as("planner", &ask).ok().json();
+    let second = home.cli_as("worker", &ask).ok().json();
+    let second = text(&second, "request_id");
+    home.cli(&["effect", "approve", second, "--json"]).ok();
+    let first = text(&first, "request_id");
+    let denied = home.cli(&["effect", "deny", first]).ok();
+    assert_eq!(denied.stdout, format!("{first} is denied\n"));
+    let revoked = home.cli(&["effect", "deny", second, "--json"]).ok().json();
+    assert_eq!(
+        (text(&revoked, "status"), text(&revoked, "request_id")),
+        ("revoked", second)
+    );
+    // What is over already names the key where its place was left open.
+    let again = home.cli(&["effect", "deny", first]);
+    assert_eq!(again.code, 3, "{again:?}");
+    assert!(!again.stderr.contains("KEY"), "{again:?}");
+}

@@ -1,0 +1,248 @@
+//! What is said about effects is so: of a word that was not heard, a command that could not be started, a store that a
+//! start refuses, a verifier without an end.
+
+use crate::support;
+
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::json;
+use support::effect_pair::{pair, request, run};
+use support::pasted::{commands, pasted};
+use support::{Home, text_of, wait_until};
+
+#[test]
+fn a_word_that_nobody_has_heard_is_not_said_to_be_kept() {
+    let mut pair = pair("");
+    let asked = pair.bob(&request("k")).ok().json();
+    let id = asked["request_id"].as_str().unwrap().to_owned();
+    pair.up.0.take().unwrap().stop();
+    wait_until("bob to notice", || {
+        pair.bob(&["effect", "status", "k"]).code == 5
+    });
+    // Something waits; the word does not.
+    assert_eq!(
+        pair.bob(&request("later")).ok().json()["status"],
+        "waiting_for_broker"
+    );
+    for word in ["deny", "approve"] {
+        let said = pair.bob(&["effect", word, &id, "--json"]);
+        assert_eq!(said.code, 5, "{said:?}");
+        assert!(!said.stderr.contains("told by itself"), "{said:?}");
+        assert!(said.stderr.contains("Nothing was recorded"), "{said:?}");
+        assert_ne!(said.json()["waiting"], json!(["request"]), "{said:?}");
+    }
+}
+
+#[test]
+fn a_script_without_its_interpreter_is_seen_before_its_key_is_used() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let tool = home.path().with_file_name("tool");
+    std::fs::write(&tool, "#!/no/such/interpreter\n").unwrap();
+    std::fs::set_permissions(&tool, PermissionsExt::from_mode(0o755)).unwrap();
+    let args = |command: &[&'static str]| -> Vec<String> {
+        let words = ["effect", "run", "--json", "--key", "k", "--op", "deploy"];
+        let words = words
+            .iter()
+            .chain(&["--target", "prod", "--"])
+            .chain(command);
+        words.map(|word| (*word).to_owned()).collect()
+    };
+    let ran = |command: &[&'static str]| {
+        let mut words = args(command);
+        if command.is_empty() {
+            words.push(tool.to_str().unwrap().to_owned());
+        }
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        home.cli(&words)
+    };
+    let refused = ran(&[]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused.stderr.contains("/no/such/interpreter"),
+        "{refused:?}"
+    );
+    assert_eq!(refused.json()["registered"], false);
+    // The key is free: nobody has asked for it.
+    assert_eq!(home.cli(&["effect", "status", "k"]).code, 4);
+    // What only the kernel finds out is told as it is: the key stands for this effect, and nothing ran.
+    std::fs::write(&tool, [0x7f, b'E', b'L', b'F', 9, 9, 9, 9]).unwrap();
+    let late = ran(&[]);
+    assert_eq!(late.code, 1, "{late:?}");
+    assert_eq!(late.json()["registered"], true);
+    assert!(!late.stderr.contains("not used up"), "{late:?}");
+    let stands = home.cli(&["effect", "status", "k", "--json"]).ok().json();
+    assert_eq!(stands["status"], "registered");
+    ran(&["true"]).ok();
+}
+
+#[test]
+fn rg_17_the_doctor_says_what_a_start_refuses() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&run("k", &[], "true")).ok();
+    assert_eq!(home.cli(&["doctor"]).code, 0);
+    daemon.stop();
+    assert_eq!(home.cli(&["doctor"]).code, 0);
+    let tables = rusqlite::Connection::open(home.path().join("effects.db")).unwrap();
+    tables
+        .execute_batch("DROP TRIGGER effect_step_once")
+        .unwrap();
+    drop(tables);
+    let doctor = home.cli(&["doctor"]);
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    assert!(doctor.stdout.contains("effect_step_once"), "{doctor:?}");
+    let refused = home.try_up().err().expect("an unfit store");
+    assert!(refused.stderr.contains("effect_step_once"), "{refused:?}");
+    // A file that is gone while the locks lie there: the start refuses, and so does the doctor.
+    for name in ["effects.db", "effects.db-wal", "effects.db-shm", "data.db"] {
+        let _ = std::fs::remove_file(home.path().join(name));
+    }
+    assert_eq!(home.cli(&["doctor"]).code, 1);
+}
+
+#[test]
+fn a_verifier_without_an_end_is_ended_and_nothing_is_said_to_be_verified() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let side = home.path().with_file_name("side");
+    let script = format!("echo x >> {}", side.display());
+    let hangs = [
+        "--verify",
+        "echo looking; sleep 1000",
+        "--verify-timeout",
+        "1s",
+    ];
+    for nth in 0..2 {
+        let ran = home.cli(&run("k", &hangs, &script));
+        assert_eq!(ran.code, 3, "{ran:?}");
+        let told = ran.json();
+        assert_eq!(
+            (&told["status"], &told["verified"], &told["code"]),
+            (&json!("finished"), &json!(null), &json!("verify_timeout"))
+        );
+        assert!(
+            told["detail"].as_str().unwrap().contains("looking"),
+            "{told}"
+        );
+        assert_eq!(told["duplicate"], nth > 0, "{told}");
+        assert_eq!(text_of(&side), "x\n");
+    }
+    let later = home.cli(&[
+        "effect",
+        "verify",
+        "k",
+        "--command",
+        "sleep 1000",
+        "--timeout",
+        "1s",
+    ]);
+    assert_eq!(later.code, 1, "{later:?}");
+    assert!(later.stderr.contains("Nothing is recorded"), "{later:?}");
+    let stands = home.cli(&["effect", "status", "k", "--json"]).ok().json();
+    assert_eq!(
+        (&stands["status"], &stands["verified"]),
+        (&json!("finished"), &json!(null))
+    );
+    home.cli(&["effect", "verify", "k", "--command", "true"])
+        .ok();
+}
+
+#[test]
+fn what_is_said_to_be_done_next_can_be_pasted_whatever_the_key_is() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let key = "it's $HOME; a key";
+    let later = ["--verify-later"];
+    home.cli(&run(key, &later, "echo done")).ok();
+    let status = home.cli(&["effect", "status", key]).ok();
+    let next = commands(&status.stdout);
+    assert_eq!(next.len(), 2, "{status:?}");
+    let failed = pasted(&home, &next[1]);
+    assert_eq!(failed.code, 1, "{next:?}: {failed:?}");
+    assert!(
+        failed.stderr.contains("the verification failed"),
+        "{failed:?}"
+    );
+    // The retry of what failed names the way to make up for it.
+    let again = home.cli(&run(key, &[], "echo done"));
+    let next = commands(&again.stderr);
+    assert_eq!(next.len(), 2, "{again:?}");
+    let stands = pasted(&home, &next[0]).ok();
+    assert!(stands.stdout.contains("verify_failed"), "{stands:?}");
+    pasted(&home, &next[1].replace("COMMAND", "true")).ok();
+    let stands = home.cli(&["effect", "status", key, "--json"]).ok().json();
+    assert_eq!(stands["status"], "compensated");
+    // A verdict where there is none to give: the refusal names the key itself.
+    let refused = home.cli(&["effect", "verify", key, "--pass"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(!refused.stderr.contains("KEY"), "{refused:?}");
+    pasted(&home, &commands(&refused.stderr)[0]).ok();
+}
+
+#[test]
+fn a_word_that_comes_too_late_gets_its_one_reason() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let ask = |key: &str| {
+        let asked = home.cli_as("planner", &request(key)).ok().json();
+        asked["request_id"].as_str().unwrap().to_owned()
+    };
+    let refusal = |words: &[&str]| {
+        let said = home.cli(words);
+        assert_eq!(said.code, 3, "{said:?}");
+        said.stderr
+    };
+    let denied = ask("denied");
+    home.cli(&["effect", "deny", &denied]).ok();
+    let late = home.cli(&["effect", "approve", &denied]);
+    assert!(
+        late.stderr.contains("it was turned down; whoever"),
+        "{late:?}"
+    );
+    assert!(!late.stderr.contains("used"), "{late:?}");
+    let used = ask("used");
+    let approved = home
+        .cli(&["effect", "approve", &used, "--json"])
+        .ok()
+        .json();
+    let nonce = approved["nonce"].as_str().unwrap();
+    home.cli(&run("used", &["--nonce", nonce], "true")).ok();
+    let late = refusal(&["effect", "approve", &used]);
+    assert!(
+        late.contains("the key used is used: its effect is closed"),
+        "{late}"
+    );
+    assert!(!late.contains("turned down"), "{late}");
+    let nothing = refusal(&["effect", "approve", &used, "--compensation"]);
+    assert!(
+        nothing.contains("nothing to make up for: the effect of used is closed"),
+        "{nothing}"
+    );
+    let late = refusal(&["effect", "deny", &used]);
+    assert!(late.contains("cannot be turned down"), "{late}");
+}
+
+#[test]
+fn who_did_not_begin_a_run_is_told_whose_word_its_end_is() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"key": "k", "op": "deploy", "target": "prod"});
+    daemon.http.post("/v1/effect/register", &body).expect(200);
+    let start = json!({"key": "k", "attempt_id": "mine"});
+    daemon.http.post("/v1/effect/start", &start).expect(200);
+    let end = json!({"key": "k", "attempt_id": "theirs", "exit_code": 0, "stdout": "", "stderr": "", "truncated": false});
+    let problem = daemon.http.post("/v1/effect/finish", &end).expect(409);
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("as attempt mine, and says how it ended"),
+        "{problem}"
+    );
+    assert!(
+        problem["next"]
+            .as_str()
+            .unwrap()
+            .contains("`heddle effect status k`"),
+        "{problem}"
+    );
+}

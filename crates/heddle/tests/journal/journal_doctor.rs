@@ -1,0 +1,158 @@
+//! `heddle doctor redact`, `--verify-journal`, `heddle journal migrate` and `rollback` over the real binary.
+
+use crate::support;
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use support::repository::Repository;
+
+fn holding(folder: &Path, text: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(holding(&path, text));
+        } else if String::from_utf8_lossy(&std::fs::read(&path).unwrap()).contains(text) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+#[test]
+fn rd_01_redact_erases_everywhere_says_what_it_cannot_reach_and_verify_agrees() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    for n in 0..3 {
+        repository.append("s", &json!({"note": "CANARY-7f3a9c-4711", "n": n}));
+        repository.run(&["journal", "checkpoint"]).ok();
+    }
+    repository.append("other", &json!({"note": "stays"}));
+    repository.json(&["journal", "migrate", "--mode", "registryPrimary"]);
+    assert!(holding(repository.path(), "CANARY").len() >= 5);
+    let refused = repository.run(&[
+        "doctor",
+        "redact",
+        "--item",
+        "s",
+        "--reason",
+        "CANARY-7f3a9c-4711",
+    ]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    let told = repository.json(&[
+        "doctor",
+        "redact",
+        "--item",
+        "plan/s",
+        "--reason",
+        "asked for",
+    ]);
+    assert_eq!(told["redacted"].as_array().map(Vec::len), Some(3));
+    assert_eq!(told["leftovers"], json!([]));
+    assert!(told["warnings"].to_string().contains("git filter-repo"));
+    assert_eq!(holding(repository.path(), "CANARY"), Vec::<PathBuf>::new());
+    assert_eq!(repository.json(&["doctor", "--verify-journal"])["ok"], true);
+    assert_eq!(repository.run(&["journal", "show", "plan", "s"]).code, 4);
+    assert_eq!(
+        repository.json(&["journal", "show", "plan", "other"])["entity_rev"],
+        1
+    );
+    let none = repository.run(&["doctor", "redact", "--seq", "999", "--reason", "r"]);
+    assert_eq!(none.code, 4, "{none:?}");
+    // What is not the journal's own is named, not touched.
+    repository.append("t", &json!({"note": "CANARY-7f3a9c-4712"}));
+    let notes = repository.write(".heddle/notes.txt", "CANARY-7f3a9c-4712");
+    let left = repository.run(&["doctor", "redact", "--item", "t", "--reason", "asked for"]);
+    assert_eq!(left.code, 1, "{left:?}");
+    assert!(
+        left.stderr.contains("notes.txt") && notes.exists(),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn t_60_verify_journal_exits_1_on_drift() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("a", &json!({"n": 1}));
+    repository.write(".heddle/entities/plan/a.json", "{\"n\": 2}");
+    let drift = repository.run(&["doctor", "--verify-journal", "--json"]);
+    assert_eq!(drift.code, 1, "{drift:?}");
+    assert_eq!(drift.json()["ok"], false);
+}
+
+#[test]
+fn jn_35_a_brainclaw_store_is_migrated_and_rolled_back() {
+    let repository = Repository::new();
+    repository.write(".brainclaw/plans/pln_1.json", r#"{"title":"one"}"#);
+    repository.write(".brainclaw/decisions/dec_1.json", r#"{"title":"two"}"#);
+    let bad = repository.write(".brainclaw/plans/pln_2.json", "torn {");
+    repository.write(".brainclaw/events.jsonl", "{}\n");
+    let refused = repository.run(&["journal", "migrate"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("pln_2.json"), "{refused:?}");
+    let left = Repository::new();
+    left.write("notes/plan/pln_1.json", r#"{"title":"one"}"#);
+    left.write("notes/plan/pln_2.json", "torn {");
+    let words = left.run(&["journal", "migrate", "notes", "--leave-out-bad"]);
+    let words = words.ok();
+    assert!(words.stdout.contains("left out: "), "{words:?}");
+    assert_eq!(words.stderr, "", "a file of a folder is no row of data.db");
+    std::fs::remove_file(bad).unwrap();
+    let told = repository.json(&["journal", "migrate"]);
+    assert_eq!(
+        (&told["mode"], &told["backfilled"]),
+        (&json!("dual"), &json!(2))
+    );
+    assert_eq!(told["events_parked"], 1);
+    let shown = repository.json(&["journal", "show", "plan", "pln_1"]);
+    assert_eq!(
+        (&shown["entity_rev"], &shown["payload"]["title"]),
+        (&json!(1), &json!("one"))
+    );
+    repository.json(&["journal", "migrate", "--mode", "primary"]);
+    let projection = repository.path().join(".heddle/entities/plan/pln_1.json");
+    let before = std::fs::read(&projection).unwrap();
+    let back = repository.json(&["journal", "rollback"]);
+    assert_eq!(back["mode"], "off");
+    assert_eq!(std::fs::read(&projection).unwrap(), before);
+    let off = repository.run(&[
+        "journal",
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "x",
+        "--action",
+        "update",
+        "--payload",
+        "{}",
+    ]);
+    assert_eq!(off.code, 2, "{off:?}");
+    let again = repository.json(&["journal", "migrate", "--mode", "primary"]);
+    assert_eq!(again["backfilled"], 2);
+    assert_eq!(repository.json(&["journal", "verify"])["ok"], true);
+}
+
+#[test]
+fn damaged_lines_are_told_and_moved_aside_on_request_only() {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository.append("a", &json!({"title": "one"}));
+    let segment = repository
+        .path()
+        .join(".heddle/events/seg-00000000000000000001.jsonl");
+    let mut text = std::fs::read_to_string(&segment).unwrap();
+    text.insert_str(0, "\nnoise that nobody wrote\n");
+    std::fs::write(&segment, text).unwrap();
+    let told = repository.run(&["doctor", "--verify-journal"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("heddle doctor quarantine"), "{told:?}");
+    let moved = repository.json(&["doctor", "quarantine"]);
+    assert_eq!(moved["parked"].as_array().unwrap().len(), 1);
+    assert_eq!(holding(repository.path(), "nobody wrote").len(), 1);
+    repository.run(&["doctor", "--verify-journal"]).ok();
+    let again = repository.run(&["doctor", "quarantine"]).ok();
+    assert!(again.stdout.contains("nothing is damaged"), "{again:?}");
+}

@@ -1,0 +1,186 @@
+//! The upload of a snapshot at a team broker, on a file and on PostgreSQL: over HTTP by its operator, and by a home that
+//! publishes a large mesh while both are killed (local-first §9.3, LF-33, LF-34).
+
+use crate::support;
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use support::team_broker::Team;
+use support::{Daemon, Home, text_of, wait_until_within};
+
+const SOON: Duration = Duration::from_secs(120);
+const ID: &str = "6ba7b810-9dad-51d1-80b4-00c04fd430c8";
+
+fn item(at: u64) -> Value {
+    let envelope = json!({"v": 1, "kind": "op", "destination": {"kind": "log", "ref": "ops"},
+        "priority": "next", "body": format!("{{\"n\":{at}}}")});
+    let id = format!("op-{at}");
+    json!({"at": at, "agent": "coder", "client_message_id": id,
+        "envelope_base64": STANDARD.encode(envelope.to_string())})
+}
+
+/// Alice owns the mesh `team` there, with a mailbox; her member id.
+fn owner(team: &Team) -> (Home, Daemon, String) {
+    let invited = team.cli("team", &["invite", "--role", "owner"]).ok().json();
+    let alice = Home::new();
+    alice.config("[daemon]\nmember = \"alice\"\n");
+    let up = alice.up();
+    let link = invited["link"].as_str().unwrap();
+    let joined = ["mesh", "join", link, "--as", "team", "--json"];
+    alice.cli(&joined).ok();
+    let register = ["--mesh", "team", "agent", "register", "coder"];
+    alice.cli(&register).ok();
+    let members = team.cli("team", &["members"]).ok().json();
+    let member = members["members"][0]["member_id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    (alice, up, member)
+}
+
+#[test]
+fn lf_34_an_operator_uploads_in_parts_that_survive_kills_and_are_shown_once() {
+    for mut team in Team::both() {
+        let (_alice, _up, member) = owner(&team);
+        let admin = format!("Bearer {}", team.admin());
+        let head = [("Authorization", admin.as_str())];
+        let at = |what: &str| format!("/api/my/meshes/team/snapshot/{what}");
+        let chunk = at(&format!("{ID}/chunk"));
+        let commit = at(&format!("{ID}/commit"));
+        let begin = json!({"member": member, "snapshot_id": ID});
+        // Only the operator, only for an owner, only in order.
+        let daemon = format!("Bearer {}", team.broker.token());
+        let other = [("Authorization", daemon.as_str())];
+        assert_eq!(team.post(&at("begin"), &other, &begin).0, 401);
+        let nobody = json!({"member": "01ARZ3NDEKTSV4RRFFQ69G5FAV"});
+        let (status, answer) = team.post(&at("begin"), &head, &nobody);
+        assert_eq!((status, &answer["code"]), (403, &json!("not_owner")));
+        let first = json!({"member": member, "cursor": 0, "items": [item(1), item(2)]});
+        let (status, answer) = team.post(&chunk, &head, &first);
+        assert_eq!(status, 404, "nothing was begun: {answer}");
+        let (status, answer) = team.post(&at("begin"), &head, &begin);
+        assert_eq!(
+            (status, &answer["next_cursor"]),
+            (200, &json!(0)),
+            "{answer}"
+        );
+        assert_eq!(answer["snapshot_id"], ID);
+        let back = json!({"member": member, "cursor": 2, "items": [item(2)]});
+        assert_eq!(team.post(&chunk, &head, &back).0, 400);
+        for _ in 0..2 {
+            let (status, answer) = team.post(&chunk, &head, &first);
+            assert_eq!(
+                (status, &answer["next_cursor"]),
+                (200, &json!(2)),
+                "{answer}"
+            );
+        }
+        team = team.killed();
+        let (_, answer) = team.post(&at("begin"), &head, &begin);
+        assert_eq!(answer["next_cursor"], 2, "it goes on: {answer}");
+        let rest = json!({"member": member, "cursor": 2, "items": [item(3)]});
+        assert_eq!(team.post(&chunk, &head, &rest).1["next_cursor"], 3);
+        // Somebody who has not heard of the last part shows nothing of it.
+        let early = json!({"member": member, "cursor": 2});
+        assert_eq!(team.post(&commit, &head, &early).1["committed"], false);
+        let whole = json!({"member": member, "cursor": 3});
+        let (status, done) = team.post(&commit, &head, &whole);
+        assert_eq!(status, 200, "{done}");
+        assert_eq!(
+            (&done["committed"], &done["rows"], &done["duplicate"]),
+            (&json!(true), &json!(3), &json!(false))
+        );
+        team = team.killed();
+        let (_, again) = team.post(&commit, &head, &whole);
+        assert_eq!(again["duplicate"], true);
+        assert_eq!(again["broker_seq_start"], done["broker_seq_start"]);
+        assert_eq!(again["broker_epoch"], 1);
+        let check = team.cli("team", &["orphan-check"]).ok().json();
+        assert_eq!(check["orphans"], json!([]));
+    }
+}
+
+fn dump(home: &Home, mesh: &str) -> String {
+    home.cli(&["--mesh", mesh, "advanced", "dump"]).ok().stdout
+}
+
+/// What the broker did with it, from its own tables.
+fn uploads(team: &Team) -> (u64, u64) {
+    let words = "SELECT coalesce(sum(shown_count), 0)";
+    let counted = match &team.database {
+        Some(database) => database.sql(&format!(
+            "{words}::text, (SELECT count(*) FROM mesh.snapshot_row)::text FROM mesh.snapshot_upload"
+        )),
+        None => {
+            let file = team.broker.data.join("broker.db");
+            let tables = rusqlite::Connection::open(file).unwrap();
+            let sql = format!(
+                "{words}, (SELECT count(*) FROM snapshot_row) FROM snapshot_upload"
+            );
+            let row = tables.query_row(&sql, [], |row| {
+                Ok(format!("{}|{}", row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))
+            });
+            vec![row.unwrap()]
+        }
+    };
+    let (shown, staged) = counted[0].split_once('|').unwrap();
+    (shown.parse().unwrap(), staged.parse().unwrap())
+}
+
+#[test]
+fn lf_33_a_large_mesh_moves_to_the_team_in_parts_while_both_sides_are_killed() {
+    const ROWS: usize = 700;
+    for mut team in Team::both() {
+        let (alice, bob) = (Home::new(), Home::new());
+        alice.config("[daemon]\nmember = \"alice\"\nsnapshot_rows = 100\n");
+        bob.config("[daemon]\nmember = \"bob\"\n");
+        let mut up = alice.up();
+        for number in 0..ROWS {
+            let body = json!({"key": format!("k{number:05}"), "value": number});
+            up.http.post("/v1/state/set", &body).expect(200);
+        }
+        let (url, token) = (team.url(), team.broker.data.join("broker_token"));
+        let args = ["mesh", "publish", "home", "--json", "--to", &url];
+        let with = ["--token-file", token.to_str().unwrap()];
+        up = std::thread::scope(|scope| {
+            let publishing = scope.spawn(|| alice.cli(&[&args[..], &with[..]].concat()));
+            wait_until_within(SOON, "the move to be written down", || {
+                text_of(&alice.path().join("config.toml")).contains("[[mesh]]")
+            });
+            // Whoever asked for it dies with the daemon, or is told that it is done: the daemon goes on by itself.
+            up.kill();
+            let again = alice.up();
+            publishing.join().unwrap();
+            again
+        });
+        for round in 0..3 {
+            if round % 2 == 0 {
+                team = team.killed();
+            } else {
+                up.kill();
+                up = alice.up();
+            }
+        }
+        wait_until_within(SOON, "everything to be published", || {
+            let body = json!({"wait_seconds": 0});
+            let answer = up.http.post("/v1/mesh/publish", &body);
+            answer.status == 200 && answer.json()["done"] == json!(true)
+        });
+        let (shown, staged) = uploads(&team);
+        assert_eq!((shown, staged), (u64::try_from(ROWS).unwrap(), 0));
+        // Whoever joins later reads all of it from the log.
+        let invited = alice.cli(&["mesh", "invite", "--json"]).ok().json();
+        let _bob_up = bob.up();
+        let link = invited["link"].as_str().unwrap();
+        bob.cli(&["mesh", "join", link, "--as", "team"]).ok();
+        wait_until_within(SOON, "the same rows", || {
+            dump(&alice, "home") == dump(&bob, "team")
+        });
+        let check = team.cli("team", &["orphan-check"]).ok().json();
+        assert_eq!(check["orphans"], json!([]));
+        up.stop();
+    }
+}

@@ -1,0 +1,11 @@
+//! The team broker: PostgreSQL, Redis, TLS, several brokers, its files for operators. Over the real binary; one program for the whole suite, because each one that is linked takes its time.
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod ops_files;
+mod team;
+mod team_members;
+mod team_storm;
+mod team_tls;

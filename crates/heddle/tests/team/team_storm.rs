@@ -1,0 +1,199 @@
+//! Two brokers on one database under load: one is killed, the database crashes; a ledger outside judges.
+#![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
+
+use crate::support;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde_json::json;
+use support::broker_process::BrokerProcess;
+use support::ledger::{inbox_in, outbox, register, status};
+use support::servers::Postgres;
+use support::{Daemon, Home, Http, wait_until_within};
+
+/// How many daemons send how many messages in all while the database crashes how often, taken from
+/// `HEDDLE_STORM_DAEMONS`, `HEDDLE_STORM_MESSAGES` and `HEDDLE_STORM_CRASHES`: the whole size of the team broker's
+/// promise is 20, 20,000 and 10, and takes minutes on a busy machine.
+const DAEMONS: usize = 6;
+const MESSAGES: usize = 1_200;
+const CRASHES: usize = 5;
+/// Of the first broker.
+const KILLS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(600);
+/// So long do the clients send, that every death falls among their messages.
+const SENDING: Duration = Duration::from_secs(12);
+
+fn size(variable: &str, default: usize) -> usize {
+    let text = std::env::var(variable);
+    text.map_or(default, |text| text.parse().expect("a number"))
+}
+
+fn serve(house: &Home, data: &Path, listen: &str, url: &str) -> BrokerProcess {
+    // Somebody else's connection may have been given the port for a moment.
+    let mut started = None;
+    wait_until_within(PATIENCE, "a broker", || {
+        let tried = BrokerProcess::try_start(house, data, listen, &["--database", url]);
+        started = tried.ok();
+        started.is_some()
+    });
+    started.unwrap()
+}
+
+fn member(listen: &str, data: &Path, name: &str) -> Home {
+    let home = Home::new();
+    home.config(&format!(
+        "[[mesh]]\nname = \"team\"\nmember = {name:?}\nurl = \"ws://{listen}/\"\ntoken_file = {:?}\n",
+        data.join("broker_token"),
+    ));
+    home
+}
+
+/// Sends so many, and what of it was acknowledged. Whoever was not answered asks again under the same id.
+fn client(http: &Http, name: usize, count: usize, stop: &AtomicBool) -> BTreeSet<String> {
+    let pace = SENDING / u32::try_from(count.max(1)).unwrap();
+    let mut acknowledged = BTreeSet::new();
+    for number in 0..count {
+        let id = format!("d{name}-{number}");
+        let body = json!({"to": format!("#ring-{name}"), "message": id, "client_message_id": id, "mesh": "team"});
+        while !stop.load(Ordering::SeqCst) {
+            let answer = http.request("POST", "/v1/send", &[], &body.to_string());
+            // Told to come back: nothing was taken.
+            if let Some(answer) = answer.filter(|answer| answer.status != 429) {
+                assert!(matches!(answer.status, 200 | 202), "{answer:?}");
+                acknowledged.insert(id);
+                break;
+            }
+        }
+        std::thread::sleep(pace);
+    }
+    acknowledged
+}
+
+/// Ends the clients when the test is over, however it ends.
+struct Stop<'s>(&'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+fn quiet(daemon: &Daemon) -> bool {
+    let outbox = &status(daemon)["outbox"];
+    outbox["pending"] == 0 && outbox["inflight"] == 0
+}
+
+/// Each reads what the one before it sends, which is at the other broker; and everybody knows whom it sends to.
+fn join_the_ring(daemons: &[Daemon]) {
+    for (n, daemon) in daemons.iter().enumerate() {
+        register(daemon, "reader");
+        let before = (n + daemons.len() - 1) % daemons.len();
+        let body = json!({"topic": format!("ring-{before}"), "agent": "reader", "mesh": "team"});
+        wait_until_within(PATIENCE, "the subscription", || {
+            let answer = daemon
+                .http
+                .request("POST", "/v1/topic/subscribe", &[], &body.to_string());
+            answer.is_some_and(|answer| answer.status == 200)
+        });
+    }
+    for (n, daemon) in daemons.iter().enumerate() {
+        let own = format!("\"ring-{n}\"");
+        wait_until_within(PATIENCE, "a daemon to know whom it sends to", || {
+            let list = daemon.http.get("/v1/topic/list?mesh=team");
+            list.status == 200 && list.json().to_string().contains(&own)
+        });
+    }
+}
+
+#[test]
+fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrives_once() {
+    let count = size("HEDDLE_STORM_DAEMONS", DAEMONS);
+    let crashes = size("HEDDLE_STORM_CRASHES", CRASHES);
+    let each = size("HEDDLE_STORM_MESSAGES", MESSAGES).div_ceil(count);
+    let house = Home::new();
+    let mut database = Postgres::start();
+    let url = database.url();
+    let folder = |name: &str| -> PathBuf { house.path().parent().unwrap().join(name) };
+    let (first, second) = (folder("one"), folder("two"));
+    let mut one = serve(&house, &first, "127.0.0.1:0", &url);
+    let two = serve(&house, &second, "127.0.0.1:0", &url);
+    let addresses = [(one.listen(), &first), (two.listen(), &second)];
+    let homes: Vec<Home> = (0..count)
+        .map(|n| {
+            let (listen, data) = &addresses[n % 2];
+            member(listen, data, &format!("m{n}"))
+        })
+        .collect();
+    let daemons: Vec<Daemon> = homes.iter().map(Home::up).collect();
+    join_the_ring(&daemons);
+    let stop = AtomicBool::new(false);
+    // The last of them lives on until everything has arrived.
+    let (acknowledged, _one): (BTreeSet<String>, _) = std::thread::scope(|scope| {
+        let clients: Vec<_> = daemons
+            .iter()
+            .enumerate()
+            .map(|(n, daemon)| {
+                let stop = &stop;
+                scope.spawn(move || client(&daemon.http, n, each, stop))
+            })
+            .collect();
+        let stopping = Stop(&stop);
+        for round in 0..KILLS.max(crashes) {
+            std::thread::sleep(Duration::from_millis(700));
+            if round < crashes {
+                database.restart_immediate();
+            }
+            if round < KILLS {
+                let listen = one.listen();
+                one.kill();
+                one = serve(&house, &first, &listen, &url);
+            }
+        }
+        let clients = clients.into_iter();
+        let acknowledged = clients.flat_map(|client| client.join().unwrap()).collect();
+        drop(stopping);
+        (acknowledged, one)
+    });
+    assert_eq!(acknowledged.len(), each * count, "everybody got through");
+    judge((&house, &database), &daemons, &acknowledged);
+}
+
+/// Acknowledged is a subset of delivered, nothing came twice, and the tables are whole.
+fn judge(
+    (house, database): (&Home, &Postgres),
+    daemons: &[Daemon],
+    acknowledged: &BTreeSet<String>,
+) {
+    let url = database.url();
+    for daemon in daemons {
+        wait_until_within(PATIENCE, "an outbox to drain", || quiet(daemon));
+        for (id, states) in outbox(daemon) {
+            assert_eq!(states, ["done"], "{id}");
+        }
+    }
+    for (n, daemon) in daemons.iter().enumerate() {
+        let before = format!("d{}-", (n + daemons.len() - 1) % daemons.len());
+        let meant: BTreeSet<&String> = acknowledged
+            .iter()
+            .filter(|id| id.starts_with(&before))
+            .collect();
+        wait_until_within(PATIENCE, "everything to arrive", || {
+            inbox_in(daemon, "team", "reader").len() >= meant.len()
+        });
+        let seen = inbox_in(daemon, "team", "reader");
+        assert!(seen.values().all(|count| *count == 1), "a duplicate");
+        assert_eq!(seen.keys().collect::<BTreeSet<_>>(), meant);
+    }
+    // Orphans, and holes in the sequence.
+    let checked = house.cli(&["broker", "orphan-check", "--json", "--database", &url]);
+    assert_eq!(checked.code, 0, "{checked:?}");
+    assert_eq!(checked.json()["orphans"], json!([]));
+    let places =
+        "SELECT count(*) = max(seq) AND min(seq) = 1 FROM mesh.message_history GROUP BY epoch";
+    assert!(database.sql(places).iter().all(|whole| whole == "t"));
+    let twice = "SELECT client_message_id FROM mesh.message GROUP BY sender_member, client_message_id HAVING count(*) > 1";
+    assert!(database.sql(twice).is_empty());
+}

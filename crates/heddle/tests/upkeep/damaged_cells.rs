@@ -1,0 +1,272 @@
+//! A byte that a disk has changed in one cell of data.db: no text any more, or no name. SQLite finds nothing wrong with it.
+//! The doctor names the row, `up` and `status` name the repair, the repair mends it and loses no id, and where the daemon
+//! runs, every list goes on and shows the one row as damaged.
+
+use crate::support;
+
+use serde_json::{Value, json};
+use support::{Daemon, Home, wait_until};
+
+/// A home with a message, an agent and a task, stopped in order.
+fn stopped() -> Home {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["agent", "register", "bob"]).ok();
+    home.cli(&["task", "add", "write the parser"]).ok();
+    home.cli(&["task", "add", "read the parser"]).ok();
+    send(&daemon, "@bob", "m1");
+    send(&daemon, "@bob", "m2");
+    wait_until("the messages", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["outbox"]["done"] == 2 && status["inbox"]["items"] == 2
+    });
+    daemon.stop();
+    home
+}
+
+fn send(daemon: &Daemon, to: &str, id: &str) {
+    let body = json!({"to": to, "message": "hello", "client_message_id": id});
+    daemon.http.post("/v1/send", &body).expect(202);
+}
+
+fn change(home: &Home, sql: &str) {
+    let raw = rusqlite::Connection::open(home.path().join("data.db")).unwrap();
+    // The guards of the tables are no guard against a disk.
+    let triggers = "SELECT group_concat('DROP TRIGGER ' || name, ';') FROM sqlite_schema WHERE type = 'trigger'
+        AND tbl_name = 'outbox'";
+    let drop: String = raw.query_row(triggers, [], |row| row.get(0)).unwrap();
+    let saved = "SELECT group_concat(sql, ';') FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'outbox'";
+    let make: String = raw.query_row(saved, [], |row| row.get(0)).unwrap();
+    raw.execute_batch(&format!(
+        "PRAGMA ignore_check_constraints = ON;{drop};{sql};{make}"
+    ))
+    .unwrap();
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Damaged as no text and as no name.
+const BAD: [&str; 2] = ["CAST(x'68ff6f' AS TEXT)", "'ho me!'"];
+
+#[test]
+fn lf_38_a_damaged_cell_that_a_start_reads_is_named_and_mended() {
+    // Each of them keeps a start from going on: no text, no name, no number.
+    for (table, column, bad) in [
+        ("mesh", "name", BAD[0]),
+        ("mesh", "name", BAD[1]),
+        ("mesh", "member_name", BAD[0]),
+        ("mesh", "broker_url", BAD[0]),
+        ("mesh", "kind", BAD[0]),
+        ("mesh", "log_seq", "-5"),
+        ("agent", "agent", BAD[0]),
+        ("agent", "agent", BAD[1]),
+        ("outbox_sender", "agent", BAD[0]),
+        ("roster", "document", BAD[0]),
+        ("store_state", "only_row", "7"),
+        ("mesh_window", "max_age_hours", "-5"),
+    ] {
+        let home = stopped();
+        change(
+            &home,
+            &format!("UPDATE OR IGNORE {table} SET {column} = {bad}"),
+        );
+        let status = home.cli(&["status", "--json"]).ok().json();
+        assert_eq!(status["next"], "heddle doctor --repair", "{status}");
+        let words = format!("column {column}: ");
+        let says = text(&status["degraded"][0]);
+        assert!(says.contains(table) && says.contains(&words), "{says}");
+        let up = home.try_up().err().expect("it must not start");
+        assert!(up.stderr.contains(&words), "{up:?}");
+        assert!(up.stderr.contains("heddle doctor --repair"), "{up:?}");
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{doctor:?}");
+        assert!(doctor.stdout.contains(&words), "{doctor:?}");
+        assert!(
+            doctor.stdout.contains("heddle doctor --repair"),
+            "{doctor:?}"
+        );
+        home.cli(&["doctor", "--repair"]).ok();
+        works(&home, &format!("{table}.{column} = {bad}"));
+    }
+}
+
+/// Everything is there: the mesh under its name, the agents, the mail, and the ids stay used.
+#[track_caller]
+fn works(home: &Home, after: &str) {
+    let doctor = home.cli(&["doctor"]);
+    assert_eq!(doctor.code, 0, "{after}: {doctor:?}");
+    let daemon = home.up();
+    let status = daemon.http.get("/v1/status").expect(200);
+    assert_eq!(status["meshes"][0]["mesh"], "home", "{after}: {status}");
+    assert_eq!(status["meshes"][0]["member"], "tester", "{after}: {status}");
+    assert_eq!(status["outbox"]["done"], 2, "{after}: {status}");
+    let agents = daemon.http.get("/v1/agent/list").expect(200).to_string();
+    assert!(agents.contains("bob"), "{after}: {agents}");
+    let inbox = daemon.http.get("/v1/inbox?agent=bob&all=true").expect(200);
+    assert_eq!(
+        inbox["items"].as_array().unwrap().len(),
+        2,
+        "{after}: {inbox}"
+    );
+    let again = json!({"to": "@bob", "message": "hello", "client_message_id": "m1"});
+    let again = daemon.http.post("/v1/send", &again).expect(200);
+    assert_eq!(again["duplicate"], true, "{after}: {again}");
+    daemon.stop();
+}
+
+#[test]
+fn lf_38_one_damaged_row_of_the_outbox_is_shown_as_damaged_and_every_list_goes_on() {
+    for (column, bad) in [
+        ("to_address", BAD[0]),
+        ("priority", BAD[0]),
+        ("priority", BAD[1]),
+        ("mentions", BAD[0]),
+        ("kind", BAD[1]),
+        ("client_message_id", BAD[0]),
+        ("agent", BAD[0]),
+        ("last_error", BAD[0]),
+    ] {
+        let home = stopped();
+        change(
+            &home,
+            &format!("UPDATE outbox SET {column} = {bad} WHERE client_message_id = 'm1'"),
+        );
+        let daemon = home.up();
+        let page = daemon.http.get("/v1/outbox").expect(200);
+        let rows = page["rows"].as_array().unwrap().clone();
+        let (hurt, whole): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| !row["damaged"].is_null());
+        assert_eq!(hurt.len(), 1, "{column}: {page}");
+        assert!(
+            whole.iter().any(|row| row["client_message_id"] == "m2"),
+            "{page}"
+        );
+        assert!(text(&hurt[0]["damaged"]).contains(column), "{page}");
+        let id = text(&hurt[0]["id"]);
+        let list = home.cli(&["daemon", "outbox", "list"]).ok().stdout;
+        assert!(list.contains(&id) && list.contains("(damaged)"), "{list}");
+        assert!(
+            list.contains("m2") && list.contains("heddle doctor --repair"),
+            "{list}"
+        );
+        let inspect = home.cli(&["daemon", "outbox", "inspect", &id]).ok().stdout;
+        assert!(inspect.contains("damaged"), "{inspect}");
+        let export = home.cli(&["advanced", "export"]).ok().stdout;
+        assert!(
+            export.contains(&id) && export.contains("\"m2\""),
+            "{export}"
+        );
+        home.cli(&["inbox", "--agent", "bob"]).ok();
+        wait_until("the status to tell it", || {
+            let status = daemon.http.get("/v1/status").expect(200);
+            status["degraded"].to_string().contains(column)
+        });
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{doctor:?}");
+        assert!(doctor.stdout.contains(&id), "{doctor:?}");
+        daemon.stop();
+        let repaired = home.cli(&["doctor", "--repair", "--json"]).ok().json();
+        assert_eq!(repaired["lost"], false, "{repaired}");
+        let mended = repaired["mended"].to_string();
+        assert!(
+            mended.contains(&id) && mended.contains(column),
+            "{repaired}"
+        );
+        let daemon = home.up();
+        let page = daemon.http.get("/v1/outbox").expect(200);
+        assert!(!page.to_string().contains("\"damaged\""), "{page}");
+        let row = daemon.http.get(&format!("/v1/outbox/{id}")).expect(200);
+        // What its frozen envelope says is what it says again.
+        assert_eq!(
+            (&row["to"], &row["priority"]),
+            (&json!("@bob"), &json!("next")),
+            "{row}"
+        );
+        home.cli(&["doctor"]).ok();
+        daemon.stop();
+    }
+}
+
+#[test]
+fn lf_38_one_damaged_row_of_a_mailbox_or_of_the_tasks_takes_no_list_away() {
+    for (table, column, which) in [
+        ("inbox", "sender_name", "client_message_id = 'm1'"),
+        ("inbox", "client_message_id", "client_message_id = 'm1'"),
+        ("inbox", "priority", "client_message_id = 'm1'"),
+        ("tasks", "title", "title = 'write the parser'"),
+        ("tasks", "created_by", "title = 'write the parser'"),
+    ] {
+        let home = stopped();
+        change(
+            &home,
+            &format!("UPDATE {table} SET {column} = {} WHERE {which}", BAD[0]),
+        );
+        let daemon = home.up();
+        let export = home.cli(&["advanced", "export"]).ok();
+        assert!(
+            export.stdout.contains("\"m2\""),
+            "{table}.{column}: {export:?}"
+        );
+        if table == "inbox" {
+            let inbox = home.cli(&["inbox", "--agent", "bob", "--all"]).ok().stdout;
+            assert!(inbox.contains("(damaged"), "{column}: {inbox}");
+            assert_eq!(inbox.matches("hello").count(), 1, "{column}: {inbox}");
+        } else {
+            let list = home.cli(&["task", "list"]).ok();
+            assert!(list.stdout.contains("read the parser"), "{list:?}");
+            assert!(list.stderr.contains("left out"), "{list:?}");
+        }
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{table}.{column}: {doctor:?}");
+        daemon.stop();
+        home.cli(&["doctor", "--repair"]).ok();
+        home.cli(&["doctor"]).ok();
+        let daemon = home.up();
+        let tasks = home.cli(&["task", "list"]).ok().stdout;
+        assert!(tasks.contains("write the parser"), "{tasks}");
+        wait_until("the mail, all of it", || {
+            let inbox = daemon.http.get("/v1/inbox?agent=bob&all=true").expect(200);
+            inbox["items"].to_string().matches("hello").count() == 2
+        });
+        daemon.stop();
+    }
+}
+
+#[test]
+fn lf_38_a_damaged_cell_that_its_broker_begins_with_is_named_by_all_and_a_backup_helps() {
+    for (table, column) in [
+        ("mesh", "name"),
+        ("member_standing", "role"),
+        ("member", "name"),
+    ] {
+        let home = stopped();
+        let backup = home.path().parent().unwrap().join("backup");
+        let backup = backup.to_str().unwrap();
+        home.cli(&["doctor", "--backup", backup]).ok();
+        let raw = rusqlite::Connection::open(home.path().join("broker.db")).unwrap();
+        let sql = format!(
+            "PRAGMA ignore_check_constraints = ON; UPDATE {table} SET {column} = {}",
+            BAD[0]
+        );
+        raw.execute_batch(&sql).unwrap();
+        drop(raw);
+        let words = format!("{table}, column {column}: ");
+        let status = home.cli(&["status", "--json"]).ok().json();
+        assert_eq!(status["next"], "heddle doctor", "{status}");
+        assert!(text(&status["degraded"][0]).contains(&words), "{status}");
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{doctor:?}");
+        assert!(doctor.stdout.contains(&words), "{doctor:?}");
+        assert!(
+            doctor.stdout.contains("restore FILE --only broker"),
+            "{doctor:?}"
+        );
+        let up = home.try_up().err().expect("it must not start");
+        assert!(up.stderr.contains(&words), "{up:?}");
+        home.cli(&["daemon", "restore", backup, "--only", "broker"])
+            .ok();
+        works(&home, &words);
+    }
+}

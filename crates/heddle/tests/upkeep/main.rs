@@ -1,0 +1,18 @@
+//! A home's files: damage, repair, backup, migrations, the doctor, the broker's jobs. Over the real binary; one program for the whole suite, because each one that is linked takes its time.
+#![cfg(test)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod damage;
+mod damaged_cells;
+mod doctor_looks;
+mod file_verdicts;
+mod migrations;
+mod misplaced_files;
+mod misplaced_places;
+mod orphan_schedule;
+mod repair_schema;
+mod upkeep;
+mod upkeep_room;
+mod whole_backup;
