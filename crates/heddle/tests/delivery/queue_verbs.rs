@@ -140,10 +140,16 @@ fn the_list_counts_what_is_ready_and_what_is_leased() {
     let shown = home.cli(&["queue", "list"]).ok().stdout;
     let row: Vec<&str> = shown.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["queue:builds", "home", "2", "1"], "{shown}");
+    for name in ["builds", "queue:builds"] {
+        assert_eq!(home.cli(&["queue", "list", name]).ok().stdout, shown);
+    }
+    let ran = home.cli(&["queue", "list", "nothing"]);
+    assert_eq!(ran.code, 4, "{ran:?}");
+    assert!(ran.stderr.contains("heddle queue list"), "{ran:?}");
     assert_eq!(settle(&daemon, "ack", "one", &item), "acked");
     assert_eq!(counts(), (2, 0));
     // A lease that ran out holds nothing.
-    take_one(&daemon, "one", 1);
+    take_one(&daemon, "one", 5);
     assert_eq!(counts(), (1, 1));
     support::wait_until("the end of the lease", || counts() == (2, 0));
 }

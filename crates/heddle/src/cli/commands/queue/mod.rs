@@ -32,8 +32,10 @@ enum Verb {
     Ack(Settle),
     /// Give work back: somebody else can take it at once
     Release(Settle),
-    /// Show the queues
-    List,
+    /// Show the queues, or one of them
+    List {
+        queue: Option<String>,
+    },
 }
 
 #[derive(Debug, ClapArgs)]
@@ -95,12 +97,23 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         Verb::Renew(args) => renew(context, args),
         Verb::Ack(args) => settle(context, "ack", args),
         Verb::Release(args) => settle(context, "release", args),
-        Verb::List => {
-            let query: Vec<_> = context.mesh_scope().into_iter().collect();
-            let list = context.client().queues(&query)?;
-            context.print(&list, text::list)
+        Verb::List { queue } => list(context, queue.as_deref()),
+    }
+}
+
+fn list(context: &Context, queue: Option<&str>) -> Result<(), CliError> {
+    let query: Vec<_> = context.mesh_scope().into_iter().collect();
+    let mut list = context.client().queues(&query)?;
+    if let Some(name) = queue.map(bare) {
+        list.queues.retain(|one| one.queue == name);
+        // What cannot be known now is no reason to call it absent (C29).
+        if list.queues.is_empty() && !list.stale {
+            let message = format!("there is no queue:{name}");
+            return Err(CliError::new(exit::NOT_FOUND, message)
+                .next("`heddle queue list` shows those that there are; a first push makes one."));
         }
     }
+    context.print(&list, text::list)
 }
 
 /// With or without its prefix, as the daemon takes it.
