@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use unicode_normalization::UnicodeNormalization;
 
 use crate::carry::in_hex;
+use crate::look_alike;
 
 /// Version and domain of the digest: a change of its form is a new name.
 pub const REPLAY_DOMAIN: &str = "heddle.replay.v1";
@@ -25,6 +26,10 @@ pub enum BindingError {
     Unfit(&'static str),
     #[error("{0} holds a character that cannot be seen (U+{1:04X})")]
     Hidden(&'static str, u32),
+    #[error(
+        "{0} holds U+{1:04X}, which reads as another character: write each word in the letters of one alphabet, and not all of them in shapes of another"
+    )]
+    LookAlike(&'static str, u32),
     #[error("the artifact's hash is not {ARTIFACT_HEX_DIGITS} lower-case hex digits")]
     Hash,
 }
@@ -99,7 +104,7 @@ impl TryFrom<Cells> for Effect {
 
 impl Effect {
     /// Canonical is NFC, without control characters, without spaces around it, and without anything that nobody can
-    /// see: two effects that look the same are the same, to a person and to the policy.
+    /// see or that reads as something else: two effects that look the same are the same, to a person and to the policy.
     pub fn new(
         key: &str,
         operation: &str,
@@ -117,12 +122,15 @@ impl Effect {
             if let Some(hidden) = text.chars().find(|c| is_hidden(*c)) {
                 return Err(BindingError::Hidden(name, u32::from(hidden)));
             }
+            if let Some(other) = look_alike::found(text) {
+                return Err(BindingError::LookAlike(name, u32::from(other)));
+            }
         }
         Self::stored(key, operation, target, artifact_hash, run_id)
     }
 
-    /// As it was written by whichever version: what stands can be read.
-    pub(crate) fn stored(
+    /// As it was written by whichever version: what stands can be read, and named by who speaks of it.
+    pub fn stored(
         key: &str,
         operation: &str,
         target: &str,
@@ -299,6 +307,25 @@ mod tests {
                 assert!(matches!(error, BindingError::Hidden(..)), "{error}");
                 assert!(Effect::stored(key, operation, target, "", run).is_ok());
             }
+        }
+    }
+
+    #[test]
+    fn what_reads_as_another_name_is_refused_at_the_entry_and_read_where_it_stands() {
+        let name = "d\u{435}ploy";
+        for [key, operation, target, run] in [
+            [name, "o", "t", "r"],
+            ["k", name, "t", "r"],
+            ["k", "o", name, "r"],
+            ["k", "o", "t", name],
+        ] {
+            let error = Effect::new(key, operation, target, "", run).unwrap_err();
+            assert!(
+                matches!(error, BindingError::LookAlike(_, 0x435)),
+                "{error}"
+            );
+            assert!(error.to_string().contains("U+0435"), "{error}");
+            assert!(Effect::stored(key, operation, target, "", run).is_ok());
         }
     }
 

@@ -59,6 +59,8 @@ pub enum Ask {
     },
     /// To be asked only when the runner is certainly gone.
     Resolve {
+        /// The effect that the word is about, in whole: one about another effect is a slip, and lets nothing run.
+        of: Effect,
         /// The run that was seen to be gone; another one is not resolved in its place.
         round: Option<i64>,
         word: Word,

@@ -118,6 +118,39 @@ impl Facts {
         }
     }
 
+    /// What must be there and is not: a row whose key was changed is read as if it had never been written, and what
+    /// came after it is not. True of every history that the table of lives allows, and of each beginning of one.
+    pub(crate) fn lost(&self) -> Option<&'static str> {
+        if self.consumed.is_some() != self.registration.is_some() {
+            return Some("its registration");
+        }
+        let is_orphaned = |(at, row): (usize, &StepRow)| {
+            let mut before = self.steps[..at].iter();
+            !match &row.step {
+                Step::Started { .. } => true,
+                Step::Verified { .. } => before.any(|it| {
+                    let is_end = matches!(
+                        it.step,
+                        Step::Finished { .. } | Step::Resolved { again: false, .. }
+                    );
+                    is_end && it.round > 0
+                }),
+                Step::Compensating => {
+                    before.any(|it| matches!(it.step, Step::Verified { passed: false, .. }))
+                }
+                Step::Finished { .. }
+                | Step::Compensated { .. }
+                | Step::Resolved { .. }
+                | Step::NotStarted { .. } => before.any(|it| {
+                    let begins = matches!(it.step, Step::Started { .. } | Step::Compensating);
+                    begins && it.round == row.round
+                }),
+            }
+        };
+        let is_lost = self.steps.iter().enumerate().any(is_orphaned);
+        is_lost.then_some("what is known of its run")
+    }
+
     /// The run that is on, or was last.
     pub fn round(&self) -> i64 {
         self.steps.iter().map(|row| row.round).max().unwrap_or(0)

@@ -15,6 +15,7 @@ pub mod decide;
 pub mod facts;
 pub mod kept;
 pub mod life;
+mod look_alike;
 pub mod policy;
 pub mod refused;
 pub mod registrar;

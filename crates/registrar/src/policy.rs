@@ -7,6 +7,7 @@ use heddle_core::names::{AgentName, MemberName};
 use serde::Deserialize;
 
 use crate::binding::{compared, is_hidden};
+use crate::look_alike;
 
 const WINDOW_MINUTES_DEFAULT: u32 = 15;
 const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
@@ -73,6 +74,12 @@ impl Rule {
             if pattern.chars().any(|c| c.is_control() || is_hidden(c)) {
                 return Some(format!(
                     "{pattern:?} holds a character that cannot be seen; no effect is called so"
+                ));
+            }
+            if let Some(other) = look_alike::found(pattern) {
+                return Some(format!(
+                    "{pattern:?} holds U+{:04X}, which reads as another character; no effect is called so",
+                    u32::from(other)
                 ));
             }
             // Taken for itself, it would fit nothing, and a rule further down would speak instead.
@@ -213,14 +220,16 @@ impl Policy {
     pub fn ruled(&self, operation: &str, target: &str) -> Ruled {
         // IMPORTANT: as a person reads them. `Pay` must not escape a rule for `pay`.
         let (operation, target) = (&compared(operation), &compared(target));
-        let fits = |pattern: &str, text: &str| match pattern.strip_suffix('*') {
-            Some(beginning) => text.starts_with(beginning),
+        let fits = |rule: &Rule, pattern: &str, text: &str| match pattern.strip_suffix('*') {
+            // What nobody is asked about is spelled by the rule: a * must not wave through what it never thought of.
+            Some(beginning) => text
+                .strip_prefix(beginning)
+                .is_some_and(|rest| rule.approval != Approval::Auto || rest.is_ascii()),
             None => pattern == text,
         };
-        let rule = self
-            .rules
-            .iter()
-            .find(|rule| fits(&rule.operation, operation) && fits(&rule.target, target));
+        let rule = self.rules.iter().find(|rule| {
+            fits(rule, &rule.operation, operation) && fits(rule, &rule.target, target)
+        });
         match rule {
             None => Ruled {
                 approval: Approval::Person,
@@ -288,6 +297,29 @@ mod tests {
     }
 
     #[test]
+    fn a_star_approves_nothing_by_itself_that_it_does_not_spell() {
+        let file = "[[rule]]\noperation = \"deploy\"\ntarget = \"caf\u{e9}*\"\napproval = \"auto\"\n[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
+        let policy = Policy::parse(file).unwrap();
+        for (operation, target, approval) in [
+            ("deploy", "staging", Approval::Auto),
+            ("deploy", "CAF\u{c9}-1", Approval::Auto),
+            ("deploy", "caf\u{e9}-\u{fc}", Approval::Person),
+            ("d\u{e9}ploy", "staging", Approval::Person),
+            ("pay", "\u{43f}\u{440}\u{43e}\u{434}", Approval::Person),
+            // Of before such a name was refused.
+            ("d\u{435}ploy", "staging", Approval::Person),
+        ] {
+            let ruled = policy.ruled(operation, target);
+            assert_eq!(ruled.approval, approval, "{operation} {target}");
+        }
+        // What says no, says so to everything.
+        let file = "[[rule]]\noperation = \"*\"\napproval = \"never\"";
+        let policy = Policy::parse(file).unwrap();
+        let ruled = policy.ruled("\u{43f}\u{440}\u{43e}\u{434}", "d\u{435}");
+        assert_eq!(ruled.approval, Approval::Never);
+    }
+
+    #[test]
     fn without_a_file_a_person_is_asked() {
         let ruled = Policy::default().ruled("deploy", "prod");
         assert_eq!(ruled.approval, Approval::Person);
@@ -335,6 +367,7 @@ mod tests {
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = [\"@a/b/c\"]",
             "[[rule]]\noperation = \"x\"\napproval = \"person\"\napprovers = []",
             "[[rule]]\noperation = \"p\u{200b}ay\"\napproval = \"never\"",
+            "[[rule]]\noperation = \"p\u{430}y\"\napproval = \"never\"",
             "[[rule]]\noperation = \"deploy\"\ntarget = \"*-prod\"\napproval = \"never\"",
             "[[rule]]\noperation = \"deploy\"\ntarget = \"p*d\"\napproval = \"never\"",
             "[[rule]]\noperation = \"deploy**\"\napproval = \"never\"",

@@ -45,8 +45,11 @@ pub struct Surface {
     pub keeps_receipt: bool,
     /// The consume row says until when it must block.
     pub keeps_horizon: bool,
-    /// Triggers and indexes that a store of ours has, and this one has not, or not as it should.
+    /// Tables, triggers and indexes that a store of ours has, and this one has not, or not as it should.
     pub missing: Vec<String>,
+    /// What a store of ours has not, and this one has: rights beyond reading and appending, triggers and rules of
+    /// somebody else's.
+    pub excess: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -54,13 +57,19 @@ pub struct Criterion {
     pub letter: char,
     pub asks: &'static str,
     pub is_met: bool,
-    /// What is not there, by name.
+    /// What is not there, or should not be, by name.
     pub missing: Vec<String>,
 }
 
-/// Which criterion a trigger or an index serves.
+/// Which criterion a table, a trigger or an index serves.
 fn letter_of(name: &str) -> char {
-    if name.ends_with("_once") || name.ends_with("_registered") {
+    if name.starts_with("effect_audit (") {
+        'f'
+    } else if name.starts_with("effect_registration (") {
+        'g'
+    } else if name.ends_with(')') {
+        'b'
+    } else if name.ends_with("_once") || name.ends_with("_registered") {
         'd'
     } else if name.ends_with("_keep") || name.ends_with("_hold") {
         'e'
@@ -77,11 +86,13 @@ pub fn criteria(surface: &Surface) -> Vec<Criterion> {
         .unique
         .iter()
         .any(|set| set.iter().any(|column| column == ATTEMPT_COLUMN));
+    let excess = &surface.excess;
     let criterion = |letter, asks, is_met: bool| {
         let missing = surface.missing.iter();
         let missing: Vec<String> = missing
             .filter(|name| letter_of(name) == letter)
             .cloned()
+            .chain(excess.iter().filter(|_| letter == 'e').cloned())
             .collect();
         Criterion {
             letter,
@@ -165,6 +176,7 @@ mod tests {
             keeps_receipt: true,
             keeps_horizon: true,
             missing: Vec::new(),
+            excess: Vec::new(),
         }
     }
 
@@ -197,6 +209,14 @@ mod tests {
             ('d', |s| s.missing.push("effect_consume_once".into())),
             ('e', |s| s.missing.push("effect_audit_hold".into())),
             ('a', |s| s.missing.push("effect_audit_key".into())),
+            ('b', |s| s.missing.push("effect_step (its columns)".into())),
+            ('f', |s| s.missing.push("effect_audit (its columns)".into())),
+            ('g', |s| {
+                s.missing.push("effect_registration (its columns)".into());
+            }),
+            ('e', |s| {
+                s.excess.push("effect_call: TRIGGER for PUBLIC".into())
+            }),
         ];
         for (letter, change) in spoil {
             let mut surface = fit();

@@ -279,7 +279,12 @@ impl<S: Storage> Desk<S> {
     }
 
     /// The answer for who asks about this effect, by the rule that is for it.
-    fn told(&self, by: &Caller, effect: &Effect, applied: &Applied) -> Result<EffectView, Problem> {
+    pub(super) fn told(
+        &self,
+        by: &Caller,
+        effect: &Effect,
+        applied: &Applied,
+    ) -> Result<EffectView, Problem> {
         let asker = Asker {
             asks: Some(effect),
             ..self.asker(by, Some(effect))

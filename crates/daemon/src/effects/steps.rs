@@ -1,7 +1,7 @@
 //! The calls after the registration, and those that only look.
 
 use heddle_registrar::authority::Nonce;
-use heddle_registrar::binding::LogicalKey;
+use heddle_registrar::binding::{Effect, LogicalKey};
 use heddle_registrar::command::{Applied, Kind, Word};
 use heddle_registrar::life::Stage;
 use heddle_registrar::registrar::Caller;
@@ -15,7 +15,7 @@ use heddle_wire::ipc::{
 };
 use heddle_wire::problem::Problem;
 
-use super::desk::{Desk, failed, key, viewed};
+use super::desk::{Desk, failed, invalid, key, viewed};
 use super::said::command_hash;
 use super::{attempts, count, story, view};
 
@@ -89,6 +89,19 @@ fn word(body: &EffectResolveBody) -> Result<Word, Problem> {
     }
 }
 
+/// The effect that a word is about. Whatever stands can be named, also what no version would take any more.
+fn spoken_of(body: &EffectResolveBody) -> Result<Effect, Problem> {
+    let (Some(op), Some(target)) = (&body.op, &body.target) else {
+        let detail = "a word names the effect that it is about: op and target, and artifact_hash and run where it has them";
+        return Err(from_wire::invalid(detail).next(
+            "Say them as `heddle effect status KEY` shows them; a home of an earlier version has to be updated for that. Nothing was recorded.",
+        ));
+    };
+    let artifact = body.artifact_hash.as_deref().unwrap_or_default();
+    let run = body.run.as_deref().unwrap_or_default();
+    Effect::stored(&body.key, op, target, artifact, run).map_err(invalid)
+}
+
 impl<S: Storage> Desk<S> {
     pub(super) async fn step(
         &self,
@@ -101,6 +114,10 @@ impl<S: Storage> Desk<S> {
             }
             _ => None,
         };
+        let of = match &call {
+            EffectCall::Resolve(body) => Some(spoken_of(body)?),
+            _ => None,
+        };
         let (key, applied) = self.taken(by, call).await?;
         if let Ok(applied) = &applied
             && applied.kind == Kind::Fresh
@@ -109,7 +126,11 @@ impl<S: Storage> Desk<S> {
             count::stepped(&row.step, row.round);
         }
         let not_theirs = ended.and_then(|attempt| not_theirs(applied.as_ref().ok()?, by, &attempt));
-        let told = self.viewed(by, &key, applied);
+        let told = match of {
+            // A word names the whole effect that it is about, and is answered as such.
+            Some(of) => self.told(by, &of, &applied.map_err(failed)?),
+            None => self.viewed(by, &key, applied),
+        };
         told.map(viewed).map_err(|mut problem| {
             if let Some(words) = not_theirs {
                 problem.detail = format!("{key}: {words}");
@@ -146,9 +167,10 @@ impl<S: Storage> Desk<S> {
             }
             EffectCall::Resolve(body) => {
                 bounded("the note", &body.note, NOTE_BYTES_MAX)?;
-                let key = key(&body.key)?;
+                let of = spoken_of(&body)?;
+                let key = of.key.clone();
                 let word = (word(&body)?, body.note);
-                let said = registrar.resolve_round(key.clone(), body.round, word, by);
+                let said = registrar.resolve_round(of, body.round, word, by);
                 (key, said.await)
             }
             EffectCall::Verify(body) => {

@@ -40,6 +40,28 @@ fn can_wait(call: &EffectCall) -> bool {
     )
 }
 
+/// Whether it went out, and the answer to it never came: who decides may have heard it.
+fn was_sent(problem: &Problem) -> bool {
+    let is_unanswered = problem.known_code() == Some(ErrorCode::NotConnected);
+    is_unanswered && problem.extra.get("asked") == Some(&true.into())
+}
+
+/// Nobody here knows whether it was recorded, so neither is said. What stands, who decides tells by the key (C14).
+fn outcome_unknown(call: &EffectCall, problem: Problem) -> Problem {
+    let next = match call {
+        EffectCall::Approve(_) => {
+            "It was sent, and its answer is lost: it may have been recorded. When `heddle status` says connected, `heddle effect list` says what stands; said once more, it grants a further nonce, which authorises no second effect."
+        }
+        EffectCall::Deny(_) => {
+            "It was sent, and its answer is lost: it may have been recorded. When `heddle status` says connected, `heddle effect list` says what stands; said once more, it is refused where it was recorded."
+        }
+        _ => {
+            "It was sent, and its answer is lost: it may have been recorded, and this call ran nothing. When `heddle status` says connected, ask `heddle effect status KEY` what stands before anything else; the key decides, however often it is tried."
+        }
+    };
+    problem.with("outcome", "unknown").next(next)
+}
+
 impl Effects {
     /// What waits comes first: the authority must hear of things in the order in which they happened.
     pub(super) async fn elsewhere(
@@ -53,12 +75,15 @@ impl Effects {
             (None, true) => Some(ClientMessageId::minted(shared.ids.ulid()).to_string()),
             (id, _) => id,
         };
-        let asked = match self.tell(shared, mesh).await {
+        let (asked, is_lost) = match self.tell(shared, mesh).await {
             Ok(()) => {
                 let said = (id.clone(), call.clone());
-                self.through_broker(mesh, scope.agent, said.0, said.1).await
+                let asked = self.through_broker(mesh, scope.agent, said.0, said.1).await;
+                let is_lost = asked.as_ref().is_err_and(was_sent);
+                (asked, is_lost)
             }
-            Err(problem) => Err(problem),
+            // What waits here was not told, and this call not even sent.
+            Err(problem) => (Err(problem), false),
         };
         match (asked, id) {
             (Err(problem), Some(id)) if is_passing(&problem) && can_wait(&call) => {
@@ -81,6 +106,9 @@ impl Effects {
                         "It is kept here and told by itself when the broker is back; `heddle effect status KEY` says when.",
                     )),
                 }
+            }
+            (Err(problem), _) if is_lost && call.is_change() => {
+                Err(outcome_unknown(&call, problem))
             }
             (Err(problem), _) if is_passing(&problem) => self.unheard(mesh, &call, problem).await,
             (Err(problem), _) if problem.known_code() == Some(ErrorCode::EffectNotFound) => {

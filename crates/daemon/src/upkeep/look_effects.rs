@@ -57,7 +57,7 @@ pub(super) fn unfit(home: &Path) -> Option<Finding> {
     (!lacks.is_empty()).then(|| {
         wrong(
             "effects.db as it was made",
-            format!("REPLAY_SURFACE_NOT_FIT: it is without {names}; `heddle up` does not start with it"),
+            format!("REPLAY_SURFACE_NOT_FIT: not there, or not as it should be: {names}; `heddle up` does not start with it"),
             "Somebody has changed the file by hand. Put effects.db back from a copy of the stopped home.",
         )
     })

@@ -3,56 +3,10 @@
 
 use crate::support;
 
-use std::path::PathBuf;
-
+use serde_json::json;
 use support::effect_proxy::Moment::{After, Before};
 use support::effect_proxy::{kill_at, said};
-use support::{Home, Ran, wait_until};
-
-/// The side effect: a line in a file.
-struct Side {
-    home: Home,
-    command: String,
-}
-
-impl Side {
-    fn new() -> Self {
-        let home = Home::new();
-        let file = home.path().with_file_name("side");
-        let command = format!("echo x >> {}; echo deployed", file.display());
-        Self { home, command }
-    }
-
-    fn lines(&self) -> usize {
-        let file = self.home.path().with_file_name("side");
-        std::fs::read_to_string(file).map_or(0, |text| text.lines().count())
-    }
-
-    fn args<'a>(&'a self, options: &[&'a str]) -> Vec<&'a str> {
-        let mut args = vec![
-            "effect", "run", "--json", "--key", "k", "--op", "deploy", "--target", "prod",
-        ];
-        args.extend(options);
-        args.extend(["--", "/bin/sh", "-c", &self.command]);
-        args
-    }
-
-    /// Kills the runner while its command waits for the file that is returned.
-    fn lose_the_runner(&mut self) -> PathBuf {
-        let go = self.home.path().with_file_name("go");
-        let wait = format!("; while [ ! -e {} ]; do sleep 0.05; done", go.display());
-        self.command.push_str(&wait);
-        let mut child = self.home.command(&self.args(&[])).spawn().unwrap();
-        wait_until("the side effect", || self.lines() == 1);
-        child.kill().unwrap();
-        child.wait().unwrap();
-        go
-    }
-
-    fn run(&self, options: &[&str]) -> Ran {
-        self.home.cli(&self.args(options))
-    }
-}
+use support::effect_side::Side;
 
 #[test]
 fn killed_before_the_registration_it_is_as_if_it_had_never_been() {
@@ -107,9 +61,7 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
     let second = side.run(&["--wait", "0s"]);
     assert_eq!((second.code, said(&second).as_str()), (3, "running"));
     assert_eq!(side.run(&["--resolve"]).code, 3, "not while it runs");
-    std::fs::write(&go, "").unwrap();
-    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
-    wait_until("the command to end", || said(&status()) == "unknown");
+    side.let_it_end(&go);
     let third = side.run(&[]);
     assert_eq!((third.code, said(&third).as_str()), (3, "unknown"));
     assert_eq!(side.lines(), 1);
@@ -119,7 +71,7 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
         slip[8] = "staging";
         let refused = side.home.cli(&slip);
         assert_eq!(refused.code, 3, "{refused:?}");
-        assert_eq!(said(&status()), "unknown", "{word}");
+        assert_eq!(side.status(), "unknown", "{word}");
         assert_eq!((side.run(&[]).code, side.lines()), (3, 1));
     }
     let done = side.run(&["--resolve=done"]).ok();
@@ -127,13 +79,53 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
 }
 
 #[test]
+fn a_word_over_http_names_the_effect_that_it_is_about() {
+    let mut side = Side::new();
+    let daemon = side.home.up();
+    let go = side.lose_the_runner();
+    side.let_it_end(&go);
+    let word = |more: serde_json::Value| {
+        let mut body = json!({"key": "k", "again": true});
+        for (name, value) in more.as_object().unwrap() {
+            body[name] = value.clone();
+        }
+        daemon.http.post("/v1/effect/resolve", &body)
+    };
+    for unnamed in [
+        json!({}),
+        json!({"op": "deploy"}),
+        json!({"target": "prod"}),
+    ] {
+        let refused = word(unnamed).expect(400);
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.contains("op and target"), "{refused}");
+    }
+    let hash = "0".repeat(64);
+    for (slip, differs) in [
+        (json!({"op": "publish", "target": "prod"}), "operation"),
+        (json!({"op": "deploy", "target": "staging"}), "target"),
+        (
+            json!({"op": "deploy", "target": "prod", "artifact_hash": hash}),
+            "artifact",
+        ),
+        (json!({"op": "deploy", "target": "prod", "run": "r"}), "run"),
+    ] {
+        let refused = word(slip).expect(409);
+        assert_eq!(refused["code"], "REPLAY_BINDING_MISMATCH", "{refused}");
+        let detail = refused["detail"].as_str().unwrap();
+        assert!(detail.contains(&format!("its {differs} is")), "{refused}");
+        assert_eq!(side.status(), "unknown", "{refused}");
+    }
+    let given = word(json!({"op": "deploy", "target": "prod"})).expect(200);
+    assert_eq!((&given["status"], side.lines()), (&json!("registered"), 1));
+}
+
+#[test]
 fn a_word_without_a_command_is_not_told_as_done_before() {
     let mut side = Side::new();
     let _daemon = side.home.up();
     let go = side.lose_the_runner();
-    std::fs::write(&go, "").unwrap();
-    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
-    wait_until("the command to end", || said(&status()) == "unknown");
+    side.let_it_end(&go);
     let word = [
         "effect",
         "run",
@@ -147,7 +139,7 @@ fn a_word_without_a_command_is_not_told_as_done_before() {
     ];
     let told = side.home.cli(&word);
     assert!(!told.stderr.contains("done before"), "{told:?}");
-    assert_eq!((said(&status()).as_str(), side.lines()), ("registered", 1));
+    assert_eq!((side.status().as_str(), side.lines()), ("registered", 1));
 }
 
 #[test]
@@ -178,8 +170,7 @@ fn killed_before_the_verdict_the_next_one_only_verifies() {
         kill_at(&side.home, moment, path, &side.args(&["--verify", "true"]));
         assert_eq!(side.lines(), 1);
         if moment == Before {
-            let status = side.home.cli(&["effect", "status", "k", "--json"]).ok();
-            assert_eq!(said(&status), "finished");
+            assert_eq!(side.status(), "finished");
         }
     }
     let second = side.run(&[]).ok();
@@ -207,9 +198,7 @@ fn people_who_resolve_at_the_same_time_have_it_run_again_once() {
     let mut side = Side::new();
     let _daemon = side.home.up();
     let go = side.lose_the_runner();
-    std::fs::write(&go, "").unwrap();
-    let status = || side.home.cli(&["effect", "status", "k", "--json"]).ok();
-    wait_until("the command to end", || said(&status()) == "unknown");
+    side.let_it_end(&go);
     let people: Vec<_> = (0..6)
         .map(|_| {
             let args = side.args(&["--resolve"]);

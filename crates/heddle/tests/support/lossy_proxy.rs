@@ -31,7 +31,7 @@ pub struct LossyProxy {
 }
 
 /// What becomes of a frame.
-enum Fate {
+pub(super) enum Fate {
     Pass,
     Swallow,
     Cut,
@@ -149,7 +149,7 @@ fn note_batch(traffic: &Shared, frame: &Value) -> Fate {
 }
 
 /// Head of the upgrade, then frame by frame, until one side ends or a frame ends both.
-fn pass(mut from: TcpStream, mut to: TcpStream, mut judge: impl FnMut(&Value) -> Fate) {
+pub(super) fn pass(mut from: TcpStream, mut to: TcpStream, mut judge: impl FnMut(&Value) -> Fate) {
     let mut work = || -> io::Result<()> {
         to.write_all(&upgrade(&mut from)?)?;
         loop {

@@ -8,10 +8,13 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
 pub mod broker_process;
+pub mod cut_proxy;
 pub mod data;
 pub mod door;
 pub mod effect_pair;
 pub mod effect_proxy;
+pub mod effect_side;
+pub mod effect_verbs;
 pub mod embedding_server;
 pub mod files;
 pub mod gate_proxy;

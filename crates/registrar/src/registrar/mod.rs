@@ -45,7 +45,7 @@ fn failed(criteria: &[Criterion]) -> String {
         .map(|criterion| match criterion.missing.as_slice() {
             [] => format!("({}) {}", criterion.letter, criterion.asks),
             missing => format!(
-                "({}) {}: without {}",
+                "({}) {}: not there, or not as it should be: {}",
                 criterion.letter,
                 criterion.asks,
                 missing.join(", ")
@@ -335,7 +335,7 @@ impl<S: Storage> Registrar<S> {
 /// The effect that is asked for, where all of it is said.
 fn asked_of(ask: &Ask) -> Option<Effect> {
     match ask {
-        Ask::Request { effect, .. } => Some(effect.clone()),
+        Ask::Request { effect, .. } | Ask::Resolve { of: effect, .. } => Some(effect.clone()),
         Ask::Register(register) => Some(register.effect.clone()),
         _ => None,
     }

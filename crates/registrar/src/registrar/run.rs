@@ -180,24 +180,30 @@ impl<S: Storage> Registrar<S> {
     /// What a person says about a run that nobody ended. The caller has seen that the runner is gone.
     pub async fn resolve(
         &self,
-        key: LogicalKey,
+        of: Effect,
         again: bool,
         note: String,
         by: &Caller,
     ) -> Result<Applied, StorageError> {
         let word = if again { Word::Again } else { Word::Done };
-        self.resolve_round(key, None, (word, note), by).await
+        self.resolve_round(of, None, (word, note), by).await
     }
 
     /// The same about one run and no other: two people who saw the same one gone resolve it once.
     pub async fn resolve_round(
         &self,
-        key: LogicalKey,
+        of: Effect,
         round: Option<i64>,
         (word, note): (Word, String),
         by: &Caller,
     ) -> Result<Applied, StorageError> {
-        let ask = Ask::Resolve { round, word, note };
+        let key = of.key.clone();
+        let ask = Ask::Resolve {
+            of,
+            round,
+            word,
+            note,
+        };
         let facts = self.facts(&key).await?;
         let ruled = facts.consumed.as_ref();
         let ruled = ruled.map(|consumed| self.ruled(&consumed.effect));

@@ -71,7 +71,12 @@ fn decide(facts: &Facts, command: &Command) -> Stepped {
             outcome,
         } => run::finish(facts, command, attempt_id, outcome),
         Ask::NotStarted { attempt_id, why } => run::not_started(facts, command, attempt_id, why),
-        Ask::Resolve { round, word, note } => run::resolve(facts, command, *round, (*word, note)),
+        Ask::Resolve {
+            of,
+            round,
+            word,
+            note,
+        } => run::resolve(facts, command, (of, *round), (*word, note)),
         Ask::Verify {
             passed,
             detail,

@@ -1,6 +1,7 @@
 //! The steps after the registration: each is written once, and only where the table of lives allows it.
 
 use crate::authority::NonceHash;
+use crate::binding::Effect;
 use crate::code::Code;
 use crate::command::{Command, Stepped, Word};
 use crate::decide::Nonce;
@@ -133,13 +134,18 @@ pub(super) fn not_started(
     }
 }
 
-/// `of` is the run that the caller has seen to be gone: one that began since lives, and is nobody's to resolve.
+/// A word is about one effect, as whoever says it names it, and about one run: the one that the caller has seen to be
+/// gone. One that began since lives, and is nobody's to resolve.
 pub(super) fn resolve(
     facts: &Facts,
     command: &Command,
-    of: Option<i64>,
+    (of, seen): (&Effect, Option<i64>),
     (word, note): (Word, &str),
 ) -> Stepped {
+    // IMPORTANT: before anything else. A word that names another effect than the key's must not let anything run.
+    if facts.consumed.as_ref().is_some_and(|row| row.effect != *of) {
+        return Stepped::refused(Code::ReplayBindingMismatch);
+    }
     let (by, exit_code) = match word {
         Word::Again => (Move::ResolveAgain, None),
         Word::Done => (Move::ResolveDone, None),
@@ -151,7 +157,7 @@ pub(super) fn resolve(
     };
     // A compensation that failed is not made up for: there is nothing to say but whether it begins again.
     let is_said = !failed || round > 0;
-    if !is_said || after(facts.stage(), by).is_none() || of.is_some_and(|of| of != round) {
+    if !is_said || after(facts.stage(), by).is_none() || seen.is_some_and(|seen| seen != round) {
         return impossible(facts);
     }
     let step = Step::Resolved {

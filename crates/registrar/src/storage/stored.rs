@@ -7,7 +7,7 @@ use super::error::StorageError;
 use crate::authority::NonceHash;
 use crate::binding::{Effect, LogicalKey, ReplayKey};
 use crate::chain::{Link, Seal};
-use crate::facts::{Envelope, NonceFacts};
+use crate::facts::{Envelope, Facts, NonceFacts};
 use crate::kept::{self, Bound, StepCells};
 use crate::rows::{
     DecisionRow, EnvelopeRow, Grant, Purpose, RegistrationRow, Ruling, Step, StepRow,
@@ -93,6 +93,36 @@ pub(super) fn compare_registration(
         });
     }
     Ok(())
+}
+
+/// Rows that belong to nothing any more, each with the table that it is in and the key that it has now.
+pub(super) const ORPHANS: &str = "
+    SELECT s.logical_request_key, 'effect_step' FROM effect_step s WHERE NOT EXISTS (
+        SELECT 1 FROM effect_registration r
+        WHERE r.mesh_id = s.mesh_id AND r.logical_request_key = s.logical_request_key)
+    UNION SELECT r.logical_request_key, 'effect_registration' FROM effect_registration r WHERE NOT EXISTS (
+        SELECT 1 FROM effect_consume c
+        WHERE c.mesh_id = r.mesh_id AND c.logical_request_key = r.logical_request_key)
+    UNION SELECT d.envelope_id, 'effect_decision' FROM effect_decision d WHERE NOT EXISTS (
+        SELECT 1 FROM effect_envelope e WHERE e.mesh_id = d.mesh_id AND e.envelope_id = d.envelope_id)
+    ORDER BY 1, 2";
+
+/// One of them, in words.
+pub(super) fn orphan(key: &str, table: &str) -> String {
+    format!(
+        "{key}: a row of {table} belongs to no effect: what it is about was changed after it was written"
+    )
+}
+
+/// Whether nothing is missing from the middle of what is known of a key.
+pub(super) fn whole(key: &LogicalKey, facts: Facts) -> Result<Facts, StorageError> {
+    match facts.lost() {
+        None => Ok(facts),
+        Some(what) => Err(StorageError::Changed {
+            key: key.to_string(),
+            what,
+        }),
+    }
 }
 
 /// Whether the fields of a request, or of what was consumed, are those that its replay key was made of.

@@ -5,7 +5,7 @@ use heddle_registrar::command::{Applied, Kind};
 use heddle_registrar::life::Stage;
 use heddle_registrar::storage::Storage;
 
-use crate::world::{World, agent, ended, key, person, prior, refused, worker};
+use crate::world::{World, agent, effect, ended, key, person, prior, refused, worker};
 
 fn stands(applied: &Applied, kind: Kind, stage: Stage) {
     assert_eq!((applied.kind, applied.facts.stage()), (kind, stage));
@@ -85,11 +85,11 @@ async fn rg_13_a_lost_compensation_begins_again_only_on_a_persons_word<S: Storag
     prior(&second.unwrap(), Code::ReplayDuplicate);
     let resolve = async |again| {
         let by = person();
-        let said = w.registrar.resolve(key("k"), again, String::new(), &by);
+        let said = w.registrar.resolve(effect("k"), again, String::new(), &by);
         said.await.unwrap()
     };
     let by = agent();
-    let agent_said = w.registrar.resolve(key("k"), true, String::new(), &by);
+    let agent_said = w.registrar.resolve(effect("k"), true, String::new(), &by);
     refused(&agent_said.await.unwrap(), Code::ApprovalRefused);
     stands(&resolve(true).await, Kind::Fresh, Stage::VerifyFailed);
     // Nothing but a compensation can follow, and only under a further nonce.
@@ -135,7 +135,7 @@ async fn rg_13_a_failed_compensation_is_not_done_and_waits_for_a_word<S: Storage
     // Asked again nothing begins, under no nonce.
     let again = w.registrar.compensate(key("k"), None, &by).await.unwrap();
     stands(&again, Kind::Prior, Stage::CompensationFailed);
-    let resolve = |again| w.registrar.resolve(key("k"), again, String::new(), &by);
+    let resolve = |again| w.registrar.resolve(effect("k"), again, String::new(), &by);
     stands(
         &resolve(true).await.unwrap(),
         Kind::Fresh,

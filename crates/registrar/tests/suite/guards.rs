@@ -1,9 +1,8 @@
-//! What the database itself refuses, whoever asks; and stores that are not fit.
+//! What the database itself refuses, whoever asks.
 
-use heddle_registrar::RegistrarError;
 use heddle_registrar::storage::Storage;
 use heddle_registrar::storage::postgres::Postgres;
-use heddle_registrar::storage::sqlite::{Sqlite, Waiting};
+use heddle_registrar::storage::sqlite::Waiting;
 
 use crate::world::{
     Raw, START, World, agent, calling, effect, ended, fresh_schema, key, mesh, postgres,
@@ -224,120 +223,6 @@ async fn rg_16_postgres_the_role_may_only_append() {
     ] {
         let error = w.raw.run(sql).await.unwrap_err();
         assert!(error.contains("append-only"), "{sql}: {error}");
-    }
-}
-
-/// The routing table of RS3B-05 §2, in place of the consume table.
-const ROUTING: &str = "CREATE TABLE effect_consume (
-    idempotency_key TEXT NOT NULL, attempt_no INTEGER NOT NULL DEFAULT 1, route_kind TEXT NOT NULL,
-    status TEXT NOT NULL, UNIQUE (idempotency_key, attempt_no))";
-
-fn not_fit<S>(opened: Result<World<S>, RegistrarError>, spoiled: &str) {
-    match opened {
-        Err(error @ RegistrarError::NotFit(_)) => {
-            assert!(
-                error.to_string().starts_with("REPLAY_SURFACE_NOT_FIT"),
-                "{error}"
-            );
-        }
-        Err(other) => panic!("refused for another reason: {other}"),
-        Ok(_) => panic!("opened in spite of {spoiled}"),
-    }
-}
-
-#[tokio::test]
-async fn rp_10_rg_17_sqlite_an_unfit_surface_is_refused_at_start() {
-    for spoil in [
-        vec!["DROP TABLE effect_consume", ROUTING],
-        vec!["DROP TRIGGER effect_consume_once"],
-        vec!["DROP TRIGGER effect_migration_hold"],
-        vec!["DROP TRIGGER effect_audit_once"],
-        vec!["DROP INDEX effect_audit_key"],
-        vec!["DROP TRIGGER effect_consume_hold"],
-        vec!["DROP TRIGGER effect_registration_keep"],
-        vec!["DROP TRIGGER effect_consume_keep"],
-        vec![
-            "DROP TRIGGER effect_surface_hold",
-            "UPDATE effect_surface SET domain = 'iu_route'",
-        ],
-    ] {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("effects.db");
-        Sqlite::open(file.clone()).unwrap().stop();
-        let connection = rusqlite::Connection::open(&file).unwrap();
-        connection
-            .pragma_update(None, "foreign_keys", false)
-            .unwrap();
-        let spoiled = spoil.join("; ");
-        for sql in spoil {
-            connection.execute(sql, []).unwrap();
-        }
-        drop(connection);
-        let storage = Sqlite::open(file).unwrap();
-        not_fit(with_policy(storage, Raw::None, 4, "").await, &spoiled);
-    }
-}
-
-#[test]
-fn rg_17_sqlite_a_file_whose_index_has_forgotten_a_row_is_refused_at_start() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("effects.db");
-    Sqlite::open(file.clone()).unwrap().stop();
-    let connection = rusqlite::Connection::open(&file).unwrap();
-    connection
-        .execute(
-            "INSERT INTO effect_audit (mesh_id, logical_request_key, attempt_id, event, code, detail,
-                 noted_by, noted_at) VALUES (zeroblob(16), 'deploy-1', 'a', 'e', 'c', 'd', 'me', 1)",
-            [],
-        )
-        .unwrap();
-    let number = |sql: &str| {
-        connection
-            .query_row(sql, [], |row| row.get::<_, i64>(0))
-            .unwrap()
-    };
-    let page = number("SELECT rootpage FROM sqlite_schema WHERE name = 'effect_audit_key'");
-    let end = usize::try_from(page * number("PRAGMA page_size")).unwrap();
-    drop(connection);
-    let mut bytes = std::fs::read(&file).unwrap();
-    // Inside of the key of its one row.
-    bytes[end - 4] ^= 1;
-    std::fs::write(&file, bytes).unwrap();
-    match Sqlite::open(file) {
-        Err(error) => assert!(error.to_string().contains("damaged"), "{error}"),
-        Ok(_) => panic!("opened a file that is not whole"),
-    }
-}
-
-#[tokio::test]
-async fn rp_10_rg_17_postgres_an_unfit_surface_is_refused_at_start() {
-    let grant = "GRANT SELECT, INSERT ON effect_consume TO heddle_registrar";
-    for spoil in [
-        vec!["DROP TABLE effect_consume CASCADE", ROUTING, grant],
-        vec!["ALTER TABLE effect_consume DROP CONSTRAINT effect_consume_mesh_id_replay_key_key"],
-        vec!["ALTER TABLE effect_consume DROP CONSTRAINT effect_consume_registered"],
-        vec!["DROP TRIGGER effect_consume_hold ON effect_consume"],
-        vec![
-            "DROP TRIGGER effect_registration_keep ON effect_registration",
-            "DROP TRIGGER effect_consume_keep ON effect_consume",
-            "DROP TRIGGER effect_step_keep ON effect_step",
-        ],
-        vec!["GRANT UPDATE ON effect_consume TO heddle_registrar"],
-        vec!["DROP TRIGGER effect_audit_hold ON effect_audit"],
-        vec!["ALTER TABLE effect_step DISABLE TRIGGER effect_step_hold"],
-        vec!["DROP INDEX effect_envelope_key"],
-        vec!["DROP TRIGGER effect_migration_hold ON effect_migration"],
-        vec!["ALTER TABLE effect_decision DROP CONSTRAINT effect_decision_mesh_id_nonce_hash_key"],
-    ] {
-        let (url, schema) = (postgres_url(), fresh_schema());
-        drop(Postgres::connect(&url, &schema).await.unwrap());
-        let client = raw_client(&url, &schema).await;
-        let spoiled = spoil.join("; ");
-        for sql in spoil {
-            client.batch_execute(sql).await.unwrap();
-        }
-        let storage = Postgres::connect(&url, &schema).await.unwrap();
-        not_fit(with_policy(storage, Raw::None, 5, "").await, &spoiled);
     }
 }
 

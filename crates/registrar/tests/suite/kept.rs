@@ -6,7 +6,7 @@ use heddle_registrar::storage::memory::Memory;
 use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
 use heddle_registrar::storage::{Storage, StorageError};
 
-use crate::world::{Raw, World, agent, effect, ended, key, mesh, sqlite};
+use crate::world::{Raw, World, agent, effect, ended, key, mesh, raw_client, sqlite};
 
 async fn done<S: Storage>(w: &World<S>, of: &str) {
     w.registered(of).await;
@@ -99,6 +99,66 @@ async fn a_changed_receipt_or_another_effects_row_is_found<S: Storage>(w: World<
     is_changed(w.registrar.facts(&key("k")).await);
 }
 
+/// A row whose key was changed is not read under it any more: what is missing is found by what is left, and the row by
+/// belonging to nothing.
+async fn a_row_that_has_lost_its_key_is_found<S: Storage>(w: World<S>) {
+    for (table, is_it) in [
+        ("effect_step", "step = 'started'"),
+        ("effect_step", "step = 'finished'"),
+        ("effect_registration", "registration_id <> ''"),
+    ] {
+        let of = |key: &str| format!("logical_request_key = '{key}' AND {is_it}");
+        let moved = |from: &str, to: &str| {
+            let place = of(from);
+            format!("UPDATE {table} SET logical_request_key = '{to}' WHERE {place}")
+        };
+        if w.facts("k").await.consumed.is_none() {
+            done(&w, "k").await;
+            let by = agent();
+            let verdict = w.registrar.verify(key("k"), true, String::new(), &by);
+            verdict.await.unwrap();
+        }
+        without_references(&w, table, &moved("k", "j")).await;
+        is_changed(w.registrar.facts(&key("k")).await);
+        is_changed(w.try_register(&effect("k"), None, None).await);
+        let kept = w.registrar.kept().await.unwrap();
+        let orphan = format!("j: a row of {table}");
+        assert!(
+            kept.changed.iter().any(|it| it.starts_with(&orphan)),
+            "{kept:?}"
+        );
+        without_references(&w, table, &moved("j", "k")).await;
+        w.facts("k").await;
+        let kept = w.registrar.kept().await.unwrap();
+        assert!(kept.changed.is_empty(), "{kept:?}");
+    }
+}
+
+/// As a disk changes it, which knows of no triggers and no references.
+async fn without_references<S>(w: &World<S>, table: &str, statement: &str) {
+    match &w.raw {
+        Raw::None => panic!("memory has no disk"),
+        Raw::Sqlite { file, .. } => {
+            let connection = rusqlite::Connection::open(file).unwrap();
+            let name = format!("{table}_hold");
+            let sql = "SELECT sql FROM sqlite_schema WHERE name = ?1";
+            let made: String = connection
+                .query_row(sql, [&name], |row| row.get(0))
+                .unwrap();
+            connection
+                .execute_batch(&format!(
+                    "PRAGMA foreign_keys = OFF; DROP TRIGGER {name}; {statement}; {made};"
+                ))
+                .unwrap();
+        }
+        Raw::Postgres { url, schema } => {
+            let client = raw_client(url, schema).await;
+            let sql = format!("SET session_replication_role = replica; {statement}");
+            client.batch_execute(&sql).await.unwrap();
+        }
+    }
+}
+
 async fn rows_of_before_there_were_digests_are_read_and_counted<S: Storage>(w: World<S>) {
     done(&w, "k").await;
     change(&w, "effect_step", "UPDATE effect_step SET digest = NULL").await;
@@ -113,6 +173,7 @@ on_both_databases!(
     one_changed_byte_of_a_result_is_found_wherever_it_is_read,
     a_changed_receipt_or_another_effects_row_is_found,
     rows_of_before_there_were_digests_are_read_and_counted,
+    a_row_that_has_lost_its_key_is_found,
 );
 
 /// A mesh that moves must not make a true result of one that was changed.

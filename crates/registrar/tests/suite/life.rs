@@ -1,12 +1,13 @@
 //! The steps of a run: who may take them, and what a dead runner leaves behind.
 
+use heddle_registrar::binding::Effect;
 use heddle_registrar::code::Code;
 use heddle_registrar::command::{Kind, Word};
 use heddle_registrar::life::Stage;
 use heddle_registrar::rows::Step;
 use heddle_registrar::storage::Storage;
 
-use crate::world::{World, agent, ended, key, person, prior, refused};
+use crate::world::{World, agent, effect, ended, key, person, prior, refused};
 
 async fn one_attempt_takes_the_run_and_only_it_may_end_it<S: Storage>(w: World<S>) {
     w.registered("k").await;
@@ -91,7 +92,7 @@ async fn rg_18_a_step_without_a_registration_is_refused<S: Storage>(w: World<S>)
     refused(&early, Code::StepRefused);
     let nothing = w
         .registrar
-        .resolve(key("k"), true, String::new(), &by)
+        .resolve(effect("k"), true, String::new(), &by)
         .await
         .unwrap();
     refused(&nothing, Code::StepRefused);
@@ -113,13 +114,13 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     assert_eq!(taken.kind, Kind::Prior);
     let not_yours = w
         .registrar
-        .resolve(key("k"), true, String::new(), &by)
+        .resolve(effect("k"), true, String::new(), &by)
         .await
         .unwrap();
     refused(&not_yours, Code::ApprovalRefused);
     let said = w
         .registrar
-        .resolve(key("k"), true, "looked".into(), &person())
+        .resolve(effect("k"), true, "looked".into(), &person())
         .await
         .unwrap();
     assert_eq!(
@@ -129,7 +130,7 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     // Its word counts once: a second is about a run that does not exist.
     let twice = w
         .registrar
-        .resolve(key("k"), true, String::new(), &person())
+        .resolve(effect("k"), true, String::new(), &person())
         .await
         .unwrap();
     refused(&twice, Code::StepRefused);
@@ -142,7 +143,12 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     // Somebody else who saw the first run gone, too, does not give the second one back.
     let late = w
         .registrar
-        .resolve_round(key("k"), Some(1), (Word::Again, String::new()), &person())
+        .resolve_round(
+            effect("k"),
+            Some(1),
+            (Word::Again, String::new()),
+            &person(),
+        )
         .await
         .unwrap();
     refused(&late, Code::StepRefused);
@@ -155,7 +161,7 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
     refused(&ghost, Code::StepRefused);
     let done = w
         .registrar
-        .resolve(key("k"), false, "it is there".into(), &person())
+        .resolve(effect("k"), false, "it is there".into(), &person())
         .await;
     assert_eq!(done.unwrap().facts.stage(), Stage::Finished);
     let kinds: Vec<&str> = w
@@ -191,7 +197,7 @@ async fn a_persons_word_is_kept_as_it_was_said<S: Storage>(w: World<S>) {
         let by = person();
         let said = w
             .registrar
-            .resolve_round(key(name), Some(1), (word, String::new()), &by)
+            .resolve_round(effect(name), Some(1), (word, String::new()), &by)
             .await
             .unwrap();
         assert_eq!(
@@ -205,7 +211,55 @@ async fn a_persons_word_is_kept_as_it_was_said<S: Storage>(w: World<S>) {
     }
 }
 
+/// Whoever says it, by whichever way: the store compares what the word is about with what the key stands for.
+async fn a_word_about_another_effect_is_refused_where_it_would_be_recorded<S: Storage>(
+    w: World<S>,
+) {
+    w.registered("k").await;
+    let (by, she) = (agent(), person());
+    let started = w.registrar.start(key("k"), "a".into(), None, &by);
+    started.await.unwrap();
+    let right = effect("k");
+    let others = [
+        Effect {
+            operation: "publish".into(),
+            ..right.clone()
+        },
+        Effect {
+            target: "staging".into(),
+            ..right.clone()
+        },
+        Effect {
+            artifact_hash: "b".repeat(64),
+            ..right.clone()
+        },
+        Effect {
+            run_id: "another".into(),
+            ..right.clone()
+        },
+    ];
+    for other in others {
+        for word in [Word::Again, Word::Done, Word::Failed { exit_code: None }] {
+            let said = (word, String::new());
+            let said = w
+                .registrar
+                .resolve_round(other.clone(), Some(1), said, &she);
+            refused(&said.await.unwrap(), Code::ReplayBindingMismatch);
+        }
+        assert_eq!(w.facts("k").await.stage(), Stage::Running, "{other:?}");
+    }
+    let log = w.registrar.log(Some(&key("k")), 1).await.unwrap();
+    assert_eq!(
+        (log[0].row.event.as_str(), log[0].row.code.as_str()),
+        ("refused resolve", "REPLAY_BINDING_MISMATCH")
+    );
+    assert!(log[0].row.detail.contains("its run is"), "{log:?}");
+    let said = w.registrar.resolve(right, true, String::new(), &she);
+    assert_eq!(said.await.unwrap().facts.stage(), Stage::Registered);
+}
+
 on_every_store!(
+    a_word_about_another_effect_is_refused_where_it_would_be_recorded,
     a_persons_word_is_kept_as_it_was_said,
     one_attempt_takes_the_run_and_only_it_may_end_it,
     rg_18_a_step_without_a_registration_is_refused,

@@ -20,3 +20,4 @@ mod model;
 mod races;
 mod register;
 mod rights;
+mod unfit;

@@ -79,7 +79,7 @@ async fn a_key_is_bound_to_the_command_that_it_was_registered_with<S: Storage>(w
     assert_eq!(w.facts("k").await.command_hash(), hash(3));
     // A person who says that it did not happen chooses; nobody else does.
     let by = person();
-    let again = w.registrar.resolve(key("k"), true, String::new(), &by);
+    let again = w.registrar.resolve(effect("k"), true, String::new(), &by);
     assert_eq!(again.await.unwrap().kind, Kind::Fresh);
     let old = start(&w, "k", hash(1), &agent()).await;
     refused(&old, Code::ReplayBindingMismatch);

@@ -164,11 +164,21 @@ pub struct EffectEndBody {
     pub agent: Option<String>,
 }
 
-/// A person's word about a run, or a compensation, that nobody ended.
+/// A person's word about a run, or a compensation, that nobody ended. It names the whole effect that it is about: the
+/// word of who means another one is refused where it would be recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectResolveBody {
     pub key: String,
+    /// Mandatory, as `target` is; a home of an earlier version says neither, and is refused with a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_hash: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<String>,
     /// True: it did not happen and may run again. False: it happened.
     pub again: bool,
     /// It happened, and did not go well.

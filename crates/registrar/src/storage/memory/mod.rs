@@ -249,6 +249,7 @@ impl Storage for Memory {
             keeps_receipt: true,
             keeps_horizon: true,
             missing: Vec::new(),
+            excess: Vec::new(),
         })
     }
 }

@@ -123,14 +123,15 @@ pub(super) async fn facts(
         None => (None, Vec::new()),
         Some(row) => registered(transaction, (mesh, key, Some(&row.replay_key))).await?,
     };
-    Ok(Facts {
+    let facts = Facts {
         envelopes: stored::envelopes(envelopes?, decisions?),
         nonce,
         consumed,
         registration,
         steps,
         call: None,
-    })
+    };
+    stored::whole(key, facts)
 }
 
 /// What was written with the consumption, and after it.
@@ -255,6 +256,10 @@ pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
             }
             read => read?,
         }
+    }
+    for row in transaction.query(stored::ORPHANS, &[]).await? {
+        let (key, table): (String, String) = (row.try_get(0)?, row.try_get(1)?);
+        found.changed.push(stored::orphan(&key, &table));
     }
     Ok(found)
 }

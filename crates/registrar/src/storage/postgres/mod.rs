@@ -1,5 +1,6 @@
 //! The store on PostgreSQL: any number of processes share it, and its unique keys decide their races.
 
+mod catalogue;
 mod links;
 mod load;
 mod migrate;

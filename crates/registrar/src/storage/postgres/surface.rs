@@ -4,6 +4,7 @@
 use tokio_postgres::Transaction;
 use tokio_postgres::error::SqlState;
 
+use super::catalogue;
 use super::write::{CONSUME, REGISTRATION};
 use crate::storage::error::StorageError;
 use crate::surface_check::Surface;
@@ -60,19 +61,6 @@ const GUARDS: &str = "
     UNION ALL
     SELECT conname::text FROM pg_constraint
     WHERE connamespace = current_schema()::regnamespace AND contype = 'f'";
-const GUARDED_TABLES: &[&str] = &[
-    "effect_surface",
-    "effect_envelope",
-    "effect_decision",
-    "effect_consume",
-    "effect_registration",
-    "effect_step",
-    "effect_audit",
-    "effect_call",
-    "effect_migration",
-    "effect_chain",
-    "effect_taken",
-];
 /// Beside the primary key and the two triggers of every table.
 const OTHER_GUARDS: &[&str] = &[
     "effect_audit_key",
@@ -116,7 +104,9 @@ pub(super) async fn look(tx: &mut Transaction<'_>, role: Option<&str>) -> Answer
     let is_durable = tx.query_one(DURABLE, &[]).await?.try_get(0)?;
     let bound: Option<bool> = tx.query_one(BOUND, &[]).await?.try_get(0)?;
     let truncate_guarded: bool = tx.query_one(TRUNCATE_GUARDED, &[]).await?.try_get(0)?;
-    let missing = missing(tx).await?;
+    let mut missing = missing(tx).await?;
+    missing.extend(catalogue::differing(tx).await?);
+    let excess = catalogue::excess(tx).await?;
     let rows = probe_rows(tx).await?;
     if role.is_some() {
         // The triggers must hold on their own, also for those that the rights do not bind.
@@ -135,6 +125,7 @@ pub(super) async fn look(tx: &mut Transaction<'_>, role: Option<&str>) -> Answer
         keeps_receipt: registration.iter().any(|column| column == "receipt"),
         keeps_horizon: columns.iter().any(|column| column == "horizon_until"),
         missing,
+        excess,
         columns,
     })
 }
@@ -144,7 +135,7 @@ async fn missing(tx: &Transaction<'_>) -> Answer<Vec<String>> {
     for row in tx.query(GUARDS, &[]).await? {
         found.insert(row.try_get::<_, String>(0)?);
     }
-    let of_tables = GUARDED_TABLES.iter().flat_map(|table| {
+    let of_tables = catalogue::TABLES.iter().flat_map(|(table, _)| {
         let guards = ["pkey", "hold", "keep"];
         guards.map(|guard| format!("{table}_{guard}"))
     });

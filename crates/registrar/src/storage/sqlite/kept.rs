@@ -10,6 +10,7 @@ use super::load;
 use crate::binding::LogicalKey;
 use crate::kept::Kept;
 use crate::storage::error::StorageError;
+use crate::storage::stored;
 
 const KEYS: &str = "
     SELECT mesh_id, logical_request_key FROM effect_envelope
@@ -39,6 +40,12 @@ pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
             Err(error) => return Err(error),
             Ok(_) => {}
         }
+    }
+    let mut statement = connection.prepare_cached(stored::ORPHANS)?;
+    let orphans = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for orphan in orphans {
+        let (key, table): (String, String) = orphan?;
+        kept.changed.push(stored::orphan(&key, &table));
     }
     Ok(kept)
 }

@@ -102,14 +102,15 @@ pub(super) fn facts(
         let digest: Option<Vec<u8>> = row.get(6)?;
         step_row((mesh, key, of.as_ref()), row, digest.as_deref())
     })?;
-    Ok(Facts {
+    let facts = Facts {
         envelopes: stored::envelopes(rows, decisions),
         nonce,
         consumed,
         registration: registration.into_iter().next(),
         steps,
         call: None,
-    })
+    };
+    stored::whole(key, facts)
 }
 
 fn collect<T>(

@@ -21,14 +21,11 @@ const REFERENCES: &str = "SELECT count(*) FROM pragma_foreign_key_list('effect_a
 const EXISTS: &str =
     "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'effect_audit'";
 const DOMAIN: &str = "SELECT domain FROM effect_surface";
-/// Every trigger and index with its text; those that SQLite makes by itself are told of by `INDEXES`.
-const MADE: &str = "
-    SELECT name || char(10) || sql FROM sqlite_schema
-    WHERE sql IS NOT NULL AND (type = 'trigger' OR type = 'index') ORDER BY name";
-/// The tables as well.
+/// Every table, trigger and index with its text; those that SQLite makes by itself are told of by `INDEXES`.
 const ALL: &str = "
-    SELECT name || char(10) || sql FROM sqlite_schema
+    SELECT CASE type WHEN 'table' THEN name || ' (its columns)' ELSE name END || char(10) || sql FROM sqlite_schema
     WHERE sql IS NOT NULL AND name NOT LIKE 'sqlite%' AND name <> '_migrations' ORDER BY name";
+const TRIGGERS: &str = "SELECT name FROM sqlite_schema WHERE type = 'trigger' ORDER BY name";
 const VERSION: &str = "SELECT coalesce(max(version), 0) FROM _migrations";
 /// The list of the steps, which is not of our making.
 const STEPS: &str = "CREATE TABLE _migrations (version INTEGER PRIMARY KEY)";
@@ -74,6 +71,9 @@ fn look(connection: &Connection) -> Answer<Surface> {
     let synchronous: i64 = connection.query_row(SYNCHRONOUS, [], |row| row.get(0))?;
     let audits: i64 = connection.query_row(EXISTS, [], |row| row.get(0))?;
     let references: i64 = connection.query_row(REFERENCES, [], |row| row.get(0))?;
+    let fresh = fresh()?;
+    let missing = differing(connection, &fresh)?;
+    let excess = strange(connection, &fresh)?;
     Ok(Surface {
         unique,
         domain: texts(connection, DOMAIN, &[])
@@ -89,26 +89,43 @@ fn look(connection: &Connection) -> Answer<Surface> {
         audit_stands_apart: audits == 1 && references == 0,
         keeps_receipt: registration.iter().any(|column| column == "receipt"),
         keeps_horizon: columns.iter().any(|column| column == "horizon_until"),
-        missing: missing(connection)?,
+        missing,
+        excess,
         columns,
     })
 }
 
-/// What a new file has and this one has not, by name: each as it was made, to the letter.
-fn missing(connection: &Connection) -> Answer<Vec<String>> {
+/// A file as this version makes it.
+fn fresh() -> Answer<Connection> {
     let fresh = Connection::open_in_memory()?;
     fresh.execute_batch(STEPS)?;
     for migration in super::MIGRATIONS {
         fresh.execute_batch(migration.sql)?;
     }
-    let found = texts(connection, MADE, &[])?;
-    let mut wanted = texts(&fresh, MADE, &[])?;
+    Ok(fresh)
+}
+
+/// What the other one has and this one has not, by name: each as it was made, to the letter.
+fn differing(connection: &Connection, fresh: &Connection) -> Answer<Vec<String>> {
+    let found = texts(connection, ALL, &[])?;
+    let mut wanted = texts(fresh, ALL, &[])?;
     wanted.retain(|one| !found.contains(one));
     let name = |one: String| one.lines().next().unwrap_or_default().to_owned();
     Ok(wanted.into_iter().map(name).collect())
 }
 
-/// What a file lacks of what its own version has made, by name; reads only. It may be open elsewhere, and be one that the
+/// Triggers that no version of ours has made: one of them could let a row go, or change it on its way.
+fn strange(connection: &Connection, fresh: &Connection) -> Answer<Vec<String>> {
+    let ours = texts(fresh, TRIGGERS, &[])?;
+    let mut found = texts(connection, TRIGGERS, &[])?;
+    found.retain(|name| !ours.contains(name));
+    let named = found.into_iter();
+    Ok(named
+        .map(|name| format!("{name}: a trigger of somebody else's"))
+        .collect())
+}
+
+/// What a file lacks of what its own version has made, or has beside it, by name; reads only. It may be open elsewhere, and be one that the
 /// next start brings up to date.
 pub fn lacks(file: &Path) -> Result<Vec<String>, StorageError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -129,11 +146,8 @@ pub fn lacks(file: &Path) -> Result<Vec<String>, StorageError> {
             "a version of Heddle that knows step {version} of it"
         )]);
     }
-    let found = texts(&connection, ALL, &[])?;
-    let mut wanted = texts(&fresh, ALL, &[])?;
-    wanted.retain(|one| !found.contains(one));
-    let name = |one: String| one.lines().next().unwrap_or_default().to_owned();
-    let mut names: Vec<String> = wanted.into_iter().map(name).collect();
+    let mut names = differing(&connection, &fresh)?;
+    names.extend(strange(&connection, &fresh)?);
     if names.is_empty() && texts(&connection, DOMAIN, &[])? != texts(&fresh, DOMAIN, &[])? {
         names.push("effect_surface".to_owned());
     }

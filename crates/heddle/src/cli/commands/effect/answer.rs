@@ -1,5 +1,6 @@
 //! What `heddle effect run` says at its end: the contract's shape, a sentence, the next step.
 
+use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{EffectVerifyPlan, EffectView};
 use serde::Deserialize as _;
 use serde_json::json;
@@ -40,6 +41,33 @@ pub(super) fn not_started(key: &str, why: &str, (code, is_registered): (u8, bool
     let sentence =
         format!("{key}: the command could not be started ({why}); nothing ran, and {stands}");
     CliError::new(code, sentence).next(next).answer(answer)
+}
+
+/// The registration was sent, and nobody could say what came of it: neither that it is kept nor that it is not.
+pub(super) fn unanswered(key: &str, error: ClientError) -> CliError {
+    let named = quoted(key);
+    let why = error.to_string();
+    let code = CliError::from(error).problem.map(|problem| problem.code);
+    let answer = json!({
+        "logical_request_key": key,
+        "state": "unknown",
+        "status": "unanswered",
+        "duplicate": false,
+        "attempt_id": null,
+        "exit_code": null,
+        "stdout": null,
+        "code": code,
+        "outcome": "unknown",
+        "detail": why,
+    });
+    let sentence = format!(
+        "{key}: the registration was sent and its answer is lost, and whether it is registered could not be learned since; nothing was run: {why}"
+    );
+    CliError::new(exit::UNREACHABLE, sentence)
+        .next(format!(
+            "When `heddle status` says connected, `heddle effect status {named}` says what stands; or say the same call again: it goes on with what is registered, and runs the command at most once."
+        ))
+        .answer(answer)
 }
 
 /// What others did is told as such, with the code of the first answer. Who registered it and was overtaken has run

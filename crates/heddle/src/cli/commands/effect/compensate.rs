@@ -44,10 +44,11 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     }
     let record = Record::open(context);
     if let Some(word) = args.resolve {
+        let stands = stands(context, args)?;
         if word == Resolve::Done {
-            begin_by_hand(context, args)?;
+            begin_by_hand(context, args, &stands)?;
         }
-        let view = resolve(context, args, word)?;
+        let view = resolve(context, args, (word, &stands))?;
         record.step(&args.key, word.step(), json!({"agent": context.agent}));
         if word == Resolve::Done {
             return context.print(&view, |view| text::status(context, view));
@@ -57,9 +58,7 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     if let Err(why) = process::can_start(&args.command, path) {
         return Err(not_started(&args.key, &why));
     }
-    let mut query = vec![("key", args.key.as_str())];
-    query.extend(context.scope());
-    let view = context.client().effect_status(&query)?;
+    let view = stands(context, args)?;
     match view.status.as_str() {
         "compensation_unknown" => return Err(unknown(&view)),
         "compensation_failed" => return Err(failed_before(&view)),
@@ -107,10 +106,11 @@ fn no_command(key: &str) -> CliError {
 
 /// What a person has mended by hand has begun with that word: nothing is run, and no exit code is made up. Whoever is
 /// killed in between leaves a compensation of unknown outcome, and says the same again.
-fn begin_by_hand(context: &Context, args: &CompensateArgs) -> Result<(), CliError> {
-    let mut query = vec![("key", args.key.as_str())];
-    query.extend(context.scope());
-    let view = context.client().effect_status(&query)?;
+fn begin_by_hand(
+    context: &Context,
+    args: &CompensateArgs,
+    view: &EffectView,
+) -> Result<(), CliError> {
     if view.status == "verify_failed" {
         // A nonce lets somebody run a command. That it is mended is the word of who may approve, who needs none.
         let by_right = EffectCompensateBody {
@@ -122,6 +122,13 @@ fn begin_by_hand(context: &Context, args: &CompensateArgs) -> Result<(), CliErro
     Ok(())
 }
 
+/// What there is to make up for.
+fn stands(context: &Context, args: &CompensateArgs) -> Result<EffectView, CliError> {
+    let mut query = vec![("key", args.key.as_str())];
+    query.extend(context.scope());
+    Ok(context.client().effect_status(&query)?)
+}
+
 fn asked(context: &Context, args: &CompensateArgs) -> EffectCompensateBody {
     EffectCompensateBody {
         key: args.key.clone(),
@@ -131,13 +138,19 @@ fn asked(context: &Context, args: &CompensateArgs) -> EffectCompensateBody {
     }
 }
 
+/// A compensation is known by its key; the word is about the effect that was found under it, and about no other one.
 fn resolve(
     context: &Context,
     args: &CompensateArgs,
-    word: Resolve,
+    (word, of): (Resolve, &EffectView),
 ) -> Result<EffectView, CliError> {
+    let named = |text: &String| (!text.is_empty()).then(|| text.clone());
     let body = EffectResolveBody {
         key: args.key.clone(),
+        op: Some(of.operation.clone()),
+        target: Some(of.target.clone()),
+        artifact_hash: named(&of.artifact_hash),
+        run: named(&of.run),
         again: word == Resolve::Again,
         failed: word == Resolve::Failed,
         exit_code: None,

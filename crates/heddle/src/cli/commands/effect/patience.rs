@@ -29,6 +29,22 @@ pub(super) fn is_unanswered(error: &ClientError) -> bool {
     }
 }
 
+/// Whether nobody could be asked, or nobody answered: what stands is not known here.
+pub(super) fn is_out_of_reach(error: &ClientError) -> bool {
+    match error {
+        ClientError::NotRunning { .. } => true,
+        ClientError::Problem(problem) => {
+            let code = problem.known_code();
+            is_unanswered(error)
+                || matches!(
+                    code,
+                    Some(ErrorCode::NotConnected | ErrorCode::StorageUnavailable)
+                )
+        }
+        _ => is_unanswered(error),
+    }
+}
+
 /// Once for all that this process asks.
 pub(super) fn say(error: &ClientError) {
     static SAID: Once = Once::new();
@@ -37,23 +53,32 @@ pub(super) fn say(error: &ClientError) {
 
 /// Asks until there is an answer, a refusal too, or the bound is reached. For questions that may be asked again.
 pub(super) fn until_heard<T>(ask: impl Fn() -> Result<T, ClientError>) -> Result<T, ClientError> {
-    until_heard_with(ask, std::thread::sleep)
+    asked_while(is_unanswered, ask, std::thread::sleep)
 }
 
-fn until_heard_with<T>(
+/// The same after an answer was lost: a connection that was cut comes back, and until it does nobody could even be asked.
+pub(super) fn until_back<T>(ask: impl Fn() -> Result<T, ClientError>) -> Result<T, ClientError> {
+    asked_while(is_out_of_reach, ask, std::thread::sleep)
+}
+
+/// Before each further try: five of them, each twice as long as the one before.
+pub(super) fn pauses() -> impl Iterator<Item = Duration> {
+    (0..ASKS_MAX - 1).map(|nth| PAUSE * 2_u32.pow(nth))
+}
+
+fn asked_while<T>(
+    is_passing: impl Fn(&ClientError) -> bool,
     ask: impl Fn() -> Result<T, ClientError>,
     sleep: impl Fn(Duration),
 ) -> Result<T, ClientError> {
-    let mut pause = PAUSE;
-    for _ in 1..ASKS_MAX {
+    for pause in pauses() {
         match ask() {
-            Err(error) if is_unanswered(&error) => {
+            Err(error) if is_passing(&error) => {
                 say(&error);
             }
             answer => return answer,
         }
         sleep(pause);
-        pause *= 2;
     }
     ask()
 }
@@ -122,7 +147,8 @@ mod tests {
     #[test]
     fn what_was_asked_and_not_answered_is_asked_again_within_a_bound() {
         let (asked, slept) = (Cell::new(0), RefCell::new(Vec::new()));
-        let answer = until_heard_with(
+        let answer = asked_while(
+            is_unanswered,
             || {
                 asked.set(asked.get() + 1);
                 match asked.get() {
@@ -135,7 +161,8 @@ mod tests {
         assert_eq!((answer.ok(), asked.get()), (Some("the winner's"), 3));
         assert_eq!(slept.take(), [250, 500]);
         asked.set(0);
-        let never = until_heard_with::<()>(
+        let never = asked_while::<()>(
+            is_unanswered,
             || {
                 asked.set(asked.get() + 1);
                 Err(ClientError::Silent)
@@ -154,7 +181,8 @@ mod tests {
             (ErrorCode::StorageUnavailable, true),
         ] {
             let count = Cell::new(0);
-            let refused = until_heard_with::<()>(
+            let refused = asked_while::<()>(
+                is_unanswered,
                 || {
                     count.set(count.get() + 1);
                     Err(problem(code, asked))
@@ -163,6 +191,27 @@ mod tests {
             );
             assert!(refused.is_err());
             assert_eq!(count.get(), 1, "{code:?}");
+        }
+    }
+
+    #[test]
+    fn after_a_lost_answer_a_broker_that_is_away_is_waited_for_and_a_refusal_is_not() {
+        for (code, count) in [
+            (ErrorCode::NotConnected, ASKS_MAX),
+            (ErrorCode::StorageUnavailable, ASKS_MAX),
+            (ErrorCode::EffectNotFound, 1),
+        ] {
+            let asked = Cell::new(0);
+            let answer = asked_while::<()>(
+                is_out_of_reach,
+                || {
+                    asked.set(asked.get() + 1);
+                    Err(problem(code, false))
+                },
+                |_| {},
+            );
+            assert!(answer.is_err());
+            assert_eq!(asked.get(), count, "{code:?}");
         }
     }
 

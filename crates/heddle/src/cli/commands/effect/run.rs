@@ -4,6 +4,7 @@
 //! (and registers), one whose run nobody took (and takes it), one whose outcome is unknown (and says so),
 //! or one that ended (and prints what was stored).
 
+mod register;
 mod verdict;
 
 use std::cell::Cell;
@@ -13,14 +14,13 @@ use clap::Args as ClapArgs;
 use heddle_core::error_code::ErrorCode;
 use heddle_wire::broker::EffectCall;
 use heddle_wire::client::{Client, ClientError};
-use heddle_wire::ipc::{
-    EffectEndBody, EffectRegisterBody, EffectResolveBody, EffectStartBody, EffectView,
-};
+use heddle_wire::ipc::{EffectEndBody, EffectResolveBody, EffectStartBody, EffectView};
+use heddle_wire::problem::Problem;
 use serde_json::json;
 
 use super::answer::{finish, not_started, told_as, with_answer};
 use super::check_url::{self, Url};
-use super::patience::{self, ASKS_MAX, Pace, is_unanswered, until_heard};
+use super::patience::{ASKS_MAX, Pace, is_unanswered, until_back, until_heard};
 use super::record::Record;
 use super::report::{self, Untold};
 use super::verify::{self, Verdict};
@@ -114,20 +114,11 @@ enum Taken {
     BySomebody,
 }
 
-/// Whether what stands under the key is what we ask for, letter by letter. Where only who decides could say, it is not.
-fn is_same(view: &EffectView, body: &EffectRegisterBody) -> bool {
-    view.operation == body.op
-        && view.target == body.target
-        && view.artifact_hash == *body.artifact_hash.as_deref().unwrap_or_default()
-        && view.run == *body.run.as_deref().unwrap_or_default()
-}
-
 impl Run<'_> {
     fn to_the_end(&self) -> Result<EffectView, CliError> {
         let artifact_hash = self.args.effect.artifact_hash()?;
         if let Some(word) = self.args.resolve {
-            self.refuse_another_effect(artifact_hash.clone())?;
-            self.resolve(word)?;
+            self.resolve(word, artifact_hash.clone())?;
         }
         self.refuse_what_cannot_start()?;
         let first = self.register(artifact_hash)?;
@@ -178,17 +169,8 @@ impl Run<'_> {
         }
     }
 
-    /// IMPORTANT: before a person's word is recorded. One that names another effect than the key's is a slip, and must
-    /// not let anything run. Asked only of what is registered: a key that nobody has used is not used up by it.
-    fn refuse_another_effect(&self, artifact_hash: Option<String>) -> Result<(), CliError> {
-        let known = self.client.effect_status(&self.query());
-        if known.is_ok_and(|view| view.state != "S0") {
-            self.register(artifact_hash)?;
-        }
-        Ok(())
-    }
-
-    fn resolve(&self, word: Resolve) -> Result<(), CliError> {
+    /// Names the whole effect: who decides refuses a word about another one than the key's.
+    fn resolve(&self, word: Resolve, artifact_hash: Option<String>) -> Result<(), CliError> {
         let is_wrong = match (word, self.args.exit_code) {
             (Resolve::Failed, code) => code == Some(0),
             (_, code) => code.is_some(),
@@ -198,8 +180,13 @@ impl Run<'_> {
             return Err(CliError::new(exit::USAGE, sentence)
                 .next("Say --resolve=done for one that went well; nothing was recorded."));
         }
+        let effect = &self.args.effect;
         let body = EffectResolveBody {
-            key: self.args.effect.key.clone(),
+            key: effect.key.clone(),
+            op: Some(effect.op.clone()),
+            target: Some(effect.target.clone()),
+            artifact_hash,
+            run: effect.run.clone(),
             again: word == Resolve::Again,
             failed: word == Resolve::Failed,
             exit_code: self.args.exit_code,
@@ -248,59 +235,25 @@ impl Run<'_> {
         }
     }
 
-    /// After a lost answer the status is asked first: what is committed is not asked for again (C14).
-    fn register(&self, artifact_hash: Option<String>) -> Result<EffectView, CliError> {
-        let effect = &self.args.effect;
-        let body = EffectRegisterBody {
-            key: effect.key.clone(),
-            op: effect.op.clone(),
-            target: effect.target.clone(),
-            artifact_hash,
-            run: effect.run.clone(),
-            nonce: self.args.nonce.clone(),
-            request_id: None,
-            attempt_id: self.args.attempt.clone(),
-            verify: self.plan(),
-            command_hash: command_hash(&self.args.command),
-            mesh: self.context.mesh.clone(),
-            agent: self.context.agent.clone(),
-        };
-        let answer = self.register_until_heard(&body)?;
-        if !answer.duplicate {
-            let details = json!({"attempt_id": answer.attempt_id, "request_id": answer.request_id});
-            self.note("registered", details);
-        }
-        Ok(answer)
-    }
-
-    /// The key decides: a second registration is the first one's answer. What is found registered is not asked for again,
-    /// as long as it is this very effect; whether another one may have the key, who decides says.
-    fn register_until_heard(&self, body: &EffectRegisterBody) -> Result<EffectView, CliError> {
-        match self.client.register_effect(body) {
-            Err(error) if is_unanswered(&error) => patience::say(&error),
-            answer => return Ok(answer?),
-        }
-        let known = until_heard(|| self.client.effect_status(&self.query()));
-        match known {
-            Ok(mut view) if view.state != "S0" && is_same(&view, body) => {
-                // Whoever registered it: this attempt has no answer of its own.
-                view.duplicate = true;
-                view.code = Some("REPLAY_DUPLICATE".to_owned());
-                Ok(view)
-            }
-            Err(error) if is_unanswered(&error) => Err(error.into()),
-            _ => Ok(until_heard(|| self.client.register_effect(body))?),
-        }
-    }
-
     fn query(&self) -> Vec<(&str, &str)> {
         let mut query = vec![("key", self.args.effect.key.as_str())];
         query.extend(self.context.scope());
         query
     }
 
+    /// As who decides says. That a request waits here for them says nothing of what stands there.
+    fn known(&self) -> Result<EffectView, ClientError> {
+        let view = self.client.effect_status(&self.query())?;
+        if view.status != "waiting_for_broker" {
+            return Ok(view);
+        }
+        let why = "the broker that decides could not be asked, and a request waits here for it";
+        let away = Problem::new(ErrorCode::NotConnected, why);
+        Err(ClientError::Problem(Box::new(away)))
+    }
+
     fn status(&self) -> Result<EffectView, CliError> {
-        Ok(until_heard(|| self.client.effect_status(&self.query()))?)
+        Ok(until_heard(|| self.known())?)
     }
 
     /// What stands, as soon as the broker has heard what waits here for it.
@@ -417,7 +370,10 @@ impl Run<'_> {
         match told {
             Ok(view) => Ok(Taken::GivenBack(Box::new(view))),
             // It waits here, or the start never came: what stands, the status says, which tells what waits before it.
-            Err(_) => self.status().map(|view| Taken::GivenBack(Box::new(view))),
+            Err(_) => {
+                let view = until_back(|| self.known())?;
+                Ok(Taken::GivenBack(Box::new(view)))
+            }
         }
     }
 
