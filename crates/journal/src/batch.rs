@@ -6,8 +6,9 @@ use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION};
 use crate::journal::Who;
 use crate::meta::Position;
 use crate::notes::MetaPayload;
-use crate::record::{Batch, PayloadRef, Record};
+use crate::record::{Batch, PayloadRef, Record, RequestRef};
 use crate::registry::JOURNAL;
+use crate::requests::Key;
 use crate::session::Session;
 
 /// A record without its payload; only what is reserved hangs on it.
@@ -24,6 +25,8 @@ pub(crate) struct Draft {
     /// The text of a document, as [`to_text`](crate::text::to_text) writes it.
     pub(crate) payload: Option<String>,
     pub(crate) blob: Option<(String, u64)>,
+    /// The request that it answers.
+    pub(crate) key: Option<Key>,
     pub(crate) who: Who,
     pub(crate) writer: String,
 }
@@ -49,6 +52,7 @@ impl Session<'_> {
             summary: None,
             payload: Some(text),
             blob: None,
+            key: None,
             who: self.journal.who.clone(),
             writer: self.journal.writer.clone(),
         })
@@ -95,6 +99,10 @@ impl Session<'_> {
                     bytes: *bytes,
                 }),
                 redacted: None,
+                request: draft.key.as_ref().map(|key| RequestRef {
+                    id: key.id.as_str().into(),
+                    sha256: Some(key.sha256.as_str().into()),
+                }),
                 batch: Batch {
                     id: batch.as_str().into(),
                     i,

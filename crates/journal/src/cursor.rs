@@ -1,256 +1,169 @@
 //! What a reader has not seen yet, by a seq watermark that survives every change of the files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
-use crate::action::ActionClass;
 use crate::blobs;
-use crate::checkpoint;
-use crate::disk::{read_if_there, replace};
+use crate::disk::{LockGuard, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::{WHO_BYTES_MAX, is_item_id};
 use crate::journal::Journal;
-use crate::lines::{Counted, Damage, Sink, scan};
-use crate::record::Record;
-use crate::seen::{Again, Seen};
-use crate::segments;
+use crate::page::{Mark, Page, Wanted};
 
 const CURSOR_BYTES_MAX: u64 = 4096;
+const SLEEP_MIN: Duration = Duration::from_micros(100);
+const SLEEP_MAX: Duration = Duration::from_millis(2);
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Cursor {
     reader: String,
+    /// Of a reader that asks for one type: what it was shown of that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    item_type: Option<String>,
     last_seq: u64,
+    /// Who wrote that record: another one there is another journal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_writer: Option<String>,
     last_read: String,
 }
 
-/// What stands where history was moved away.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Summary {
-    pub head_seq: u64,
-    pub entities: u64,
-    /// The first seq that is still here.
-    pub oldest_seq: u64,
-}
-
-#[derive(Debug, Serialize)]
-pub struct Page {
-    /// The records, as they stand in the journal.
-    pub events: Vec<Box<RawValue>>,
-    /// There were events that are archived now.
-    pub gap: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub summary: Option<Summary>,
-    pub last_seq: u64,
-    /// The limit was reached; ask again.
-    pub more: bool,
-}
-
-/// Which records are wanted.
-#[derive(Debug, Clone, Default)]
-struct Wanted {
-    after: u64,
-    limit: usize,
-    /// Neither this instance's own records, nor the journal's.
-    reader: Option<String>,
-    writer: Option<String>,
-    /// The name that this instance records under, where that is not the reader's.
-    instance: Option<String>,
+impl Cursor {
+    fn mark(&self) -> Mark {
+        Mark {
+            seq: self.last_seq,
+            writer: self.last_writer.clone(),
+        }
+    }
 }
 
 impl Journal {
-    /// The records after a seq, as they stand in the journal.
-    pub fn log(&self, after: u64, limit: usize) -> Result<Vec<Box<RawValue>>, JournalError> {
-        let wanted = Wanted {
-            after,
-            limit,
-            ..Wanted::default()
-        };
-        Ok(self.collect(wanted)?.events)
-    }
-
-    /// Where the log begins, if older records than that were asked for; and whether they are in the archive.
-    pub fn begins_at(&self, after: u64) -> Result<Option<(u64, bool)>, JournalError> {
-        let live = segments::live(self.disk(), &self.layout)?;
-        let Some(oldest) = live.first().copied().filter(|oldest| after + 1 < *oldest) else {
-            return Ok(None);
-        };
-        let is_archived = !segments::archived(self.disk(), &self.layout)?.is_empty();
-        Ok(Some((oldest, is_archived)))
-    }
-
     /// What a reader has not seen; moves its watermark unless it only peeks. A reader is an instance,
     /// never a name that several share (JN-23).
     pub fn events(&self, reader: &str, limit: usize, peek: bool) -> Result<Page, JournalError> {
+        self.events_of(reader, None, limit, peek)
+    }
+
+    /// The same of one type. That has a watermark of its own: who asks for plans has not seen the rest.
+    pub fn events_of(
+        &self,
+        reader: &str,
+        item_type: Option<&str>,
+        limit: usize,
+        peek: bool,
+    ) -> Result<Page, JournalError> {
         if reader.is_empty() || reader.len() > WHO_BYTES_MAX {
             return Err(JournalError::Refused(format!(
                 "a reader's name has 1 to {WHO_BYTES_MAX} bytes"
             )));
         }
-        let path = self.cursor_path(reader);
-        let guard = if peek {
+        let _guard = if peek {
             None
         } else {
-            let folder = self.layout.cursors();
-            self.disk().create_dir(&folder).at(&folder)?;
-            let lock = path.with_extension("lock");
-            let guard = self.disk().try_lock(&lock).at(&lock)?;
-            let busy = || self.busy(std::time::Duration::ZERO);
-            Some(guard.ok_or_else(busy)?)
+            Some(self.hold_reader(reader)?)
         };
-        let after = self.watermark(reader, &path)?;
-        let oldest = segments::live(self.disk(), &self.layout)?
-            .first()
-            .copied()
-            .unwrap_or(1);
-        let gap = after + 1 < oldest;
-        let mut page = self.collect(Wanted {
-            after,
+        let own = self.cursor(reader, item_type)?;
+        // What was shown among everything was shown.
+        let all = self.cursor(reader, None)?;
+        let seen = if all.last_seq > own.last_seq {
+            &all
+        } else {
+            &own
+        };
+        let mut page = self.page(Wanted {
+            seen: seen.mark(),
             limit,
+            item_type: item_type.map(str::to_owned),
             reader: Some(reader.to_owned()),
             writer: Some(self.writer.clone()),
             instance: self.who.agent_id.clone(),
         })?;
-        page.gap = gap;
-        if gap {
-            page.summary = self.summary(oldest)?;
-        }
-        if guard.is_some() && page.last_seq != after {
-            let cursor = Cursor {
-                reader: reader.to_owned(),
-                last_seq: page.last_seq,
-                last_read: self.world.clock.wall().to_rfc3339(),
-            };
-            let bytes = serde_json::to_vec(&cursor).map_err(JournalError::refused)?;
-            replace(self.disk(), &path, &bytes, false).at(&path)?;
+        page.began = own.mark();
+        if !peek {
+            self.put_mark(&page, page.events.len())?;
         }
         Ok(page)
     }
 
-    fn cursor_path(&self, reader: &str) -> PathBuf {
-        let name = if is_item_id(reader) {
-            reader.to_owned()
-        } else {
-            // No item id begins so: no two readers share a file.
-            format!("_{}", blobs::sha256_hex(reader.as_bytes()))
+    /// A page that was looked at without moving anything: the first `count` of its events were shown. Whoever showed more of
+    /// them meanwhile keeps that. The seq that they end with.
+    pub fn events_shown(&self, page: &Page, count: usize) -> Result<u64, JournalError> {
+        let Some(reader) = page.reader() else {
+            return Ok(page.last_seq);
+        };
+        let _guard = self.hold_reader(reader)?;
+        self.put_mark(page, count)?;
+        let shown = page.mark_behind(count).unwrap_or(&page.began);
+        Ok(shown.seq)
+    }
+
+    fn put_mark(&self, page: &Page, count: usize) -> Result<(), JournalError> {
+        let Some((reader, shown)) = page.reader().zip(page.mark_behind(count)) else {
+            return Ok(());
+        };
+        let item_type = page.item_type();
+        let now = self.cursor(reader, item_type)?;
+        // Back only where the journal itself went back, and nobody else has moved since the look.
+        let is_moved = now.mark() != page.began;
+        if now.mark() == *shown || is_moved && now.last_seq >= shown.seq {
+            return Ok(());
+        }
+        let cursor = Cursor {
+            reader: reader.to_owned(),
+            item_type: item_type.map(str::to_owned),
+            last_seq: shown.seq,
+            last_writer: shown.writer.clone(),
+            last_read: self.world.clock.wall().to_rfc3339(),
+        };
+        let path = self.cursor_path(reader, item_type);
+        let bytes = serde_json::to_vec(&cursor).map_err(JournalError::refused)?;
+        replace(self.disk(), &path, &bytes, false).at(&path)
+    }
+
+    /// One process of a reader at a time moves its watermarks; the other waits, as it would for the journal.
+    fn hold_reader(&self, reader: &str) -> Result<Box<dyn LockGuard>, JournalError> {
+        let folder = self.layout.cursors();
+        self.disk().create_dir(&folder).at(&folder)?;
+        let path = self.cursor_path(reader, None).with_extension("lock");
+        let (mut waited, mut sleep) = (Duration::ZERO, SLEEP_MIN);
+        loop {
+            if let Some(mut guard) = self.disk().try_lock(&path).at(&path)? {
+                let owner = format!("pid {} writer {}\n", std::process::id(), self.writer);
+                guard.sign(&owner).at(&path)?;
+                return Ok(guard);
+            }
+            if waited >= self.settings.lock_wait {
+                return Err(JournalError::ReaderBusy {
+                    reader: reader.to_owned(),
+                    owner: self.owner_of(&path),
+                    waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+                });
+            }
+            std::thread::sleep(sleep);
+            waited += sleep;
+            sleep = (sleep * 2).min(SLEEP_MAX);
+        }
+    }
+
+    fn cursor_path(&self, reader: &str, item_type: Option<&str>) -> PathBuf {
+        // No item id begins so: no two readers share a file.
+        let hashed = |text: &str| blobs::sha256_hex(text.as_bytes());
+        let name = match item_type {
+            Some(item_type) => format!("_of_{}", hashed(&format!("{item_type}\0{reader}"))),
+            None if is_item_id(reader) => reader.to_owned(),
+            None => format!("_{}", hashed(reader)),
         };
         self.layout.cursors().join(format!("{name}.json"))
     }
 
     /// A cursor that cannot be read begins anew: an event twice is better than one never.
-    fn watermark(&self, reader: &str, path: &std::path::Path) -> Result<u64, JournalError> {
+    fn cursor(&self, reader: &str, item_type: Option<&str>) -> Result<Cursor, JournalError> {
+        let path: &Path = &self.cursor_path(reader, item_type);
         let bytes = read_if_there(self.disk(), path, CURSOR_BYTES_MAX).at(path)?;
         let cursor = bytes.and_then(|bytes| serde_json::from_slice::<Cursor>(&bytes).ok());
-        Ok(cursor
-            .filter(|cursor| cursor.reader == reader)
-            .map_or(0, |cursor| cursor.last_seq))
+        let is_ours =
+            |cursor: &Cursor| cursor.reader == reader && cursor.item_type.as_deref() == item_type;
+        Ok(cursor.filter(is_ours).unwrap_or_default())
     }
-
-    fn summary(&self, oldest_seq: u64) -> Result<Option<Summary>, JournalError> {
-        for head_seq in checkpoint::listed(self.disk(), &self.layout)?
-            .into_iter()
-            .rev()
-        {
-            if let checkpoint::Reference::Found(reference) = self.reference(head_seq)? {
-                return Ok(Some(Summary {
-                    head_seq,
-                    entities: reference.entities,
-                    oldest_seq,
-                }));
-            }
-        }
-        Ok(None)
-    }
-
-    fn collect(&self, wanted: Wanted) -> Result<Page, JournalError> {
-        let live = segments::live(self.disk(), &self.layout)?;
-        let begin = segments::holding(&live, wanted.after + 1);
-        let mut collector = Collector {
-            mode: self.mode,
-            page: Page {
-                events: Vec::new(),
-                gap: false,
-                summary: None,
-                last_seq: wanted.after,
-                more: false,
-            },
-            seen: Seen::default(),
-            wanted,
-        };
-        for first in &live[begin.min(live.len())..] {
-            let bytes = segments::read(self.disk(), &self.layout, *first)?;
-            scan(
-                &bytes,
-                0,
-                &mut Lines {
-                    bytes: &bytes,
-                    into: &mut collector,
-                },
-            );
-            if collector.page.more {
-                break;
-            }
-        }
-        Ok(collector.page)
-    }
-}
-
-struct Collector {
-    mode: crate::action::Mode,
-    wanted: Wanted,
-    page: Page,
-    seen: Seen,
-}
-
-impl Collector {
-    fn wants(&self, record: &Record<'_>) -> bool {
-        let Some(reader) = &self.wanted.reader else {
-            return true;
-        };
-        let is_ours = |id: &str| id == reader || Some(id) == self.wanted.instance.as_deref();
-        let is_own = record
-            .agent_id
-            .as_ref()
-            .is_some_and(|id| is_ours(id.as_str()))
-            || self.wanted.writer.as_deref() == Some(record.writer.as_str());
-        !is_own && record.action.class(self.mode) != ActionClass::JournalMeta
-    }
-}
-
-struct Lines<'b, 'c> {
-    bytes: &'b [u8],
-    into: &'c mut Collector,
-}
-
-impl<'a> Sink<'a> for Lines<'_, '_> {
-    fn batch(&mut self, batch: &[Counted<'a>]) {
-        for counted in batch {
-            let record = &counted.record;
-            let again = self
-                .into
-                .seen
-                .note(record.seq, record.writer.as_str(), counted.crc);
-            if record.seq <= self.into.wanted.after
-                || again == Again::Identical
-                || self.into.page.more
-            {
-                continue;
-            }
-            let wants = self.into.wants(record);
-            if wants && self.into.page.events.len() >= self.into.wanted.limit {
-                self.into.page.more = true;
-                continue;
-            }
-            self.into.page.last_seq = self.into.page.last_seq.max(record.seq);
-            let at = |byte: u64| usize::try_from(byte).unwrap_or(0);
-            let line = &self.bytes[at(counted.place.start)..at(counted.place.end)];
-            let line = std::str::from_utf8(line).ok().map(str::to_owned);
-            let line = line.and_then(|line| RawValue::from_string(line).ok());
-            self.into.page.events.extend(line.filter(|_| wants));
-        }
-    }
-
-    fn damage(&mut self, _: Damage) {}
 }

@@ -5,7 +5,7 @@
 use serde_json::value::RawValue;
 
 use crate::format::{CRC_OPEN, LINE_BYTES_MAX};
-use crate::record::{Batch, Encoded, LineFault, PayloadRef, Record, crc_of};
+use crate::record::{Batch, Encoded, LineFault, PayloadRef, Record, RequestRef, crc_of};
 use crate::text::write_string;
 
 fn put_text(out: &mut Vec<u8>, name: &str, text: &str) {
@@ -76,6 +76,7 @@ impl Record<'_> {
             payload,
             payload_ref,
             redacted,
+            request,
             batch: Batch { id, i, n },
         } = self;
         put_number(out, "{\"v\":", u64::from(*v));
@@ -111,6 +112,13 @@ impl Record<'_> {
         if let Some(redacted) = redacted {
             put_number(out, ",\"redacted\":", u64::from(*redacted));
         }
+        if let Some(RequestRef { id, sha256 }) = request {
+            put_text(out, ",\"request\":{\"id\":", id.as_str());
+            if let Some(sha256) = sha256 {
+                put_text(out, ",\"sha256\":", sha256.as_str());
+            }
+            out.push(b'}');
+        }
         put_text(out, ",\"batch\":{\"id\":", id.as_str());
         put_number(out, ",\"i\":", u64::from(*i));
         put_number(out, ",\"n\":", u64::from(*n));
@@ -129,7 +137,7 @@ mod tests {
         let payload = RawValue::from_string(r#"{"a":[1,"\n",{}],"é":null}"#.to_owned()).unwrap();
         let texts = ["", "plain", "a \"quoted\"\n\u{1}line\\", "日本語 é \u{7f}"];
         let mut seen = 0;
-        for bits in 0..128_u32 {
+        for bits in 0..512_u32 {
             let has = |bit: u32| bits & (1 << bit) != 0;
             let text = |n: u32| texts[(bits + n) as usize % texts.len()];
             let actions = Action::ALL.len();
@@ -152,6 +160,10 @@ mod tests {
                     bytes: u64::from(bits) << 32,
                 }),
                 redacted: has(0).then_some(1),
+                request: has(7).then(|| RequestRef {
+                    id: text(10).into(),
+                    sha256: has(8).then(|| text(11).into()),
+                }),
                 batch: Batch {
                     id: text(9).into(),
                     i: bits,
@@ -166,6 +178,6 @@ mod tests {
             assert_eq!(String::from_utf8(framed).unwrap(), expected);
             seen += 1;
         }
-        assert_eq!(seen, 128);
+        assert_eq!(seen, 512);
     }
 }

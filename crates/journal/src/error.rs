@@ -14,11 +14,19 @@ pub enum JournalError {
     NoStore(PathBuf),
     #[error("another process is writing ({owner}); waited {waited_ms} ms")]
     Busy { owner: String, waited_ms: u64 },
+    #[error("another process reads as {reader:?} ({owner}); waited {waited_ms} ms")]
+    ReaderBusy {
+        reader: String,
+        owner: String,
+        waited_ms: u64,
+    },
     /// Somebody had taken the request over and does not answer.
     #[error("whether the mutation happened is not known: {0}")]
     Unknown(Box<JournalError>),
     #[error("{0}")]
     Refused(String),
+    #[error("the id {id:?} is taken: {why}")]
+    RequestReused { id: String, why: String },
     #[error("{item_type} {item_id} is not here")]
     NotFound { item_type: String, item_id: String },
     #[error(

@@ -19,6 +19,8 @@ pub const LINE_BYTES_MAX: usize = 256 << 10;
 pub const SUMMARY_BYTES_MAX: usize = 4 << 10;
 /// An agent, user, agent id or writer.
 pub const WHO_BYTES_MAX: usize = 256;
+/// The id of a request.
+pub const REQUEST_ID_BYTES_MAX: usize = 256;
 /// An item id; it is also a file name.
 pub const ITEM_ID_BYTES_MAX: usize = 128;
 /// The name of an item type; it is also a folder name.
@@ -52,7 +54,11 @@ const _: () = assert!(NAME_DIGITS == 20 && u64::MAX.ilog10() as usize + 1 == NAM
 // A byte of a string takes at most six when it is escaped; a payload is already JSON.
 const _: () = assert!(
     INLINE_PAYLOAD_BYTES_MAX
-        + 6 * (SUMMARY_BYTES_MAX + 4 * WHO_BYTES_MAX + ITEM_ID_BYTES_MAX + ITEM_TYPE_BYTES_MAX)
+        + 6 * (SUMMARY_BYTES_MAX
+            + 4 * WHO_BYTES_MAX
+            + REQUEST_ID_BYTES_MAX
+            + ITEM_ID_BYTES_MAX
+            + ITEM_TYPE_BYTES_MAX)
         + ENVELOPE_REST_BYTES
         < LINE_BYTES_MAX
 );
@@ -157,6 +163,7 @@ mod tests {
             ("inline payload", INLINE_PAYLOAD_BYTES_MAX as u64),
             ("line", LINE_BYTES_MAX as u64),
             ("summary", SUMMARY_BYTES_MAX as u64),
+            ("id of a request", REQUEST_ID_BYTES_MAX as u64),
             ("blob", BLOB_BYTES_MAX as u64),
             ("records of a batch", BATCH_RECORDS_MAX as u64),
             ("batch", BATCH_BYTES_MAX as u64),

@@ -35,7 +35,18 @@ const _: () = assert!(GUEST_BYTES_MAX * 2 < BATCH_BYTES_MAX);
 enum Answer {
     Receipts(Vec<Receipt>),
     NotFound { item_type: String, item_id: String },
+    RequestReused { id: String, why: String },
     Refused(String),
+}
+
+impl Answer {
+    fn of(error: JournalError) -> Self {
+        match error {
+            JournalError::NotFound { item_type, item_id } => Self::NotFound { item_type, item_id },
+            JournalError::RequestReused { id, why } => Self::RequestReused { id, why },
+            other => Self::Refused(other.to_string()),
+        }
+    }
 }
 
 /// The three names of one request.
@@ -152,6 +163,7 @@ impl Journal {
             Answer::NotFound { item_type, item_id } => {
                 Err(JournalError::NotFound { item_type, item_id })
             }
+            Answer::RequestReused { id, why } => Err(JournalError::RequestReused { id, why }),
             Answer::Refused(reason) => Err(JournalError::Refused(reason)),
         }))
     }
@@ -229,6 +241,7 @@ impl<'a> Sink<'a> for Mine<'_> {
                 writer: writer.clone(),
                 entity_rev: record.and_then(|record| record.entity_rev),
                 batch: record.map(|record| record.batch.id.as_str().to_owned()),
+                duplicate: false,
             }
         };
         self.receipts = Some(self.request.changes.iter().map(receipt).collect());
@@ -263,17 +276,12 @@ impl<'j> Session<'j> {
         if let Some(index) = &mut self.index {
             index.hold(own.changes.len());
         }
-        plan.add(&mut self, own)?;
-        let own_slots = 0..plan.slots.len();
+        let own = self.admit(&mut plan, own)?;
         let mut guests = Vec::new();
         for (ticket, request) in self.guests()? {
-            let start = plan.slots.len();
-            match plan.add(&mut self, &request) {
-                Ok(()) => guests.push((ticket, request.writer, start..plan.slots.len())),
-                Err(JournalError::NotFound { item_type, item_id }) => {
-                    self.tell(&ticket, &Answer::NotFound { item_type, item_id });
-                }
-                Err(error) => self.tell(&ticket, &Answer::Refused(error.to_string())),
+            match self.admit(&mut plan, &request) {
+                Ok(admitted) => guests.push((ticket, admitted)),
+                Err(error) => self.tell(&ticket, &Answer::of(error)),
             }
         }
         self.index = None;
@@ -282,12 +290,12 @@ impl<'j> Session<'j> {
         } else {
             Some(self.write(&plan.drafts)?)
         };
-        for (ticket, writer, slots) in guests {
-            let receipts = plan.receipts(slots, &writer, written.as_ref());
+        for (ticket, admitted) in guests {
+            let receipts = admitted.receipts(&plan, written.as_ref());
             self.tell(&ticket, &Answer::Receipts(receipts));
         }
         self.unannotated += plan.unannotated;
-        let receipts = plan.receipts(own_slots, &own.writer, written.as_ref());
+        let receipts = own.receipts(&plan, written.as_ref());
         Ok(Committed::new(self, written, plan.ephemeral, receipts))
     }
 

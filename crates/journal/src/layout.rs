@@ -40,6 +40,11 @@ impl Layout {
         self.events().join("revisions.idx")
     }
 
+    /// Which record answered a request of an id: a cache, rebuilt from the segments.
+    pub fn requests(&self) -> PathBuf {
+        self.events().join("requests.idx")
+    }
+
     /// Left by a failed sync: from where on the bytes may not be on the disk.
     pub fn unsynced(&self) -> PathBuf {
         self.events().join("unsynced.json")
@@ -94,6 +99,11 @@ impl Layout {
     /// A redaction that has begun and not ended.
     pub fn redact_job(&self) -> PathBuf {
         self.events().join("redact.json")
+    }
+
+    /// Which records of sealed segments were erased: a cache of the notes.
+    pub fn erased(&self) -> PathBuf {
+        self.events().join("erased.json")
     }
 
     /// The log of a store that was migrated, as it was.

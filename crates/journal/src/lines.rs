@@ -158,6 +158,7 @@ pub(crate) mod tests {
             payload: None,
             payload_ref: None,
             redacted: None,
+            request: None,
             batch: Batch {
                 id: id.to_owned().into(),
                 i,

@@ -9,11 +9,12 @@ use crate::action::{Action, ActionClass, Mode};
 use crate::batch::{Draft, Written};
 use crate::blobs;
 use crate::error::JournalError;
-use crate::federation::owner_of;
-use crate::format::{INLINE_PAYLOAD_BYTES_MAX, SUMMARY_BYTES_MAX, is_item_id};
+use crate::format::INLINE_PAYLOAD_BYTES_MAX;
 use crate::journal::{Journal, Who};
-use crate::registry::TypeClass;
+use crate::notes::{MetaPayload, Note};
+use crate::requests::{Key, Keyed};
 use crate::revisions::Kept;
+use crate::rules::{check_entity, check_event, check_words};
 use crate::session::Session;
 use crate::text::to_text;
 
@@ -48,6 +49,9 @@ pub struct Receipt {
     pub writer: String,
     pub entity_rev: Option<u64>,
     pub batch: Option<String>,
+    /// The answer of a request of this id before: nothing was recorded now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// On the disk, and not yet in the projections: answer first, then [`Committed::finish`].
@@ -64,6 +68,9 @@ pub(crate) struct Request {
     pub(crate) writer: String,
     pub(crate) who: Who,
     pub(crate) changes: Vec<Change>,
+    /// Its name, where the caller gave one; such a request has one change.
+    #[serde(default)]
+    pub(crate) key: Option<Key>,
 }
 
 /// What planning knows beyond the disk: the entities of this same batch.
@@ -76,16 +83,34 @@ pub(crate) struct Plan {
     pub(crate) unannotated: u64,
     /// The drafts of an entity, as indices, the newest last: several of those who wait may change the same one.
     ahead: HashMap<(String, String), Vec<usize>>,
+    /// Those of its requests that have an id.
+    pub(crate) keyed: HashMap<String, Keyed>,
 }
 
 impl Journal {
     /// Returns when the records are synced. The lock is held until the answer was finished.
     pub fn mutate(&self, changes: Vec<Change>) -> Result<Committed<'_>, JournalError> {
+        self.requested(changes, None)
+    }
+
+    /// The same for one change under an id of the caller's: the same request again is not a second record, it gets the first
+    /// one's receipt as a duplicate; another request of that id is refused.
+    pub fn mutate_once(&self, change: Change, id: &str) -> Result<Committed<'_>, JournalError> {
+        let key = Key::of(id, &change)?;
+        self.requested(vec![change], Some(key))
+    }
+
+    fn requested(
+        &self,
+        changes: Vec<Change>,
+        key: Option<Key>,
+    ) -> Result<Committed<'_>, JournalError> {
         self.must_be_on()?;
         let request = Request {
             writer: self.writer.clone(),
             who: self.who.clone(),
             changes,
+            key,
         };
         self.commit(request)
     }
@@ -230,6 +255,7 @@ impl Plan {
             writer: writer.to_owned(),
             entity_rev: slot.and_then(|index| self.drafts[index].entity_rev),
             batch: slot.and(written).map(|written| written.batch.clone()),
+            duplicate: false,
         };
         self.slots[slots].iter().map(receipt).collect()
     }
@@ -248,7 +274,7 @@ impl Plan {
                 Some(planned) => planned,
                 None => {
                     self.slots.push(None);
-                    return Ok(());
+                    return self.note_unchanged(session, request, change);
                 }
             }
         } else {
@@ -271,9 +297,32 @@ impl Plan {
             summary: change.summary.clone(),
             payload,
             blob,
+            key: request.key.clone(),
             who: request.who.clone(),
             writer: request.writer.clone(),
         });
+        Ok(())
+    }
+
+    /// A request with an id is answered once, also where there was nothing to record: by then another document may stand.
+    fn note_unchanged(
+        &mut self,
+        session: &Session<'_>,
+        request: &Request,
+        change: &Change,
+    ) -> Result<(), JournalError> {
+        if request.key.is_some() {
+            let note = MetaPayload::Note(Note::Unchanged {
+                item_type: change.item_type.clone(),
+                item_id: change.item_id.clone().unwrap_or_default(),
+            });
+            self.drafts.push(Draft {
+                key: request.key.clone(),
+                who: request.who.clone(),
+                writer: request.writer.clone(),
+                ..session.meta_draft(&note)?
+            });
+        }
         Ok(())
     }
 
@@ -369,104 +418,6 @@ fn held(
     let held = journal.projection(item_type, item_id)?.and_then(Result::ok);
     // A file that was changed by hand is not what the journal holds: the change is recorded.
     Ok(held.filter(|held| journal.is_ours(item_type, held, &kept)))
-}
-
-fn check_words(journal: &Journal, change: &Change) -> Result<(), JournalError> {
-    let mut broken = journal.registry.broken();
-    let broken = broken.find(|(name, _)| *name == change.item_type);
-    if let Some((name, reason)) =
-        broken.filter(|_| journal.registry.get(&change.item_type).is_none())
-    {
-        return Err(JournalError::Refused(format!(
-            ".heddle/schemas/{name}.json cannot be used, and {name} with it: {reason}; mend that file or remove it"
-        )));
-    }
-    if journal.registry.get(&change.item_type).is_none() {
-        let known: Vec<&str> = journal.registry.names().collect();
-        return Err(JournalError::Refused(format!(
-            "there is no item type {:?}; the types are {}, and those of .heddle/schemas/",
-            change.item_type,
-            known.join(", ")
-        )));
-    }
-    if change.item_id.as_ref().is_some_and(|id| !is_item_id(id)) {
-        return Err(JournalError::refused(
-            "an item id has 1 to 128 letters, digits, `_`, `-` and `.`, and begins with a letter or digit",
-        ));
-    }
-    if change
-        .summary
-        .as_ref()
-        .is_some_and(|s| s.len() > SUMMARY_BYTES_MAX)
-    {
-        return Err(JournalError::Refused(format!(
-            "a summary has at most {SUMMARY_BYTES_MAX} bytes"
-        )));
-    }
-    Ok(())
-}
-
-fn check_entity(
-    journal: &Journal,
-    action: Action,
-    wanted: Option<&Value>,
-    is_live: bool,
-    change: &Change,
-) -> Result<(), JournalError> {
-    let Some(item_id) = &change.item_id else {
-        return Err(JournalError::Refused(format!(
-            "{} needs an item id",
-            action.as_str()
-        )));
-    };
-    if journal.registry.class(&change.item_type) == TypeClass::Execution
-        && let Some(origin_id) = owner_of(item_id)
-    {
-        return Err(JournalError::Refused(format!(
-            "{} {item_id} belongs to {origin_id} and is read-only here; it changes with that store's next slice",
-            change.item_type
-        )));
-    }
-    if action.class(journal.mode) == ActionClass::Tombstone {
-        if wanted.is_some() {
-            return Err(JournalError::refused("delete takes no payload"));
-        }
-        if journal.registry.class(&change.item_type) == TypeClass::Singleton {
-            let name = &change.item_type;
-            return Err(JournalError::Refused(format!(
-                "{name} is one of its kind and is never deleted"
-            )));
-        }
-        if !is_live {
-            return Err(JournalError::NotFound {
-                item_type: change.item_type.clone(),
-                item_id: item_id.clone(),
-            });
-        }
-    } else if wanted.is_none() {
-        let name = action.as_str();
-        return Err(JournalError::Refused(format!(
-            "{name} needs the whole document as its payload"
-        )));
-    }
-    Ok(())
-}
-
-/// A record without a document: a notification.
-fn check_event(action: Action, change: &Change, mode: Mode) -> Result<(), JournalError> {
-    if action.class(mode) == ActionClass::JournalMeta {
-        let name = action.as_str();
-        return Err(JournalError::Refused(format!(
-            "{name} is the journal's own; nobody else writes it"
-        )));
-    }
-    if change.document.is_some() {
-        return Err(JournalError::Refused(format!(
-            "{} takes no payload",
-            action.as_str()
-        )));
-    }
-    Ok(())
 }
 
 type Stored = (Option<String>, Option<(String, u64)>);

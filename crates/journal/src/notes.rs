@@ -52,6 +52,8 @@ pub enum Note {
         reason: String,
         by: String,
     },
+    /// A request with an id that changed no lasting field: its answer is known, and the id is taken.
+    Unchanged { item_type: String, item_id: String },
     /// An operation on the whole store; its entities have records of their own.
     StoreMarker { op: StoreOp, detail: String },
 }
@@ -183,6 +185,10 @@ mod tests {
             (
                 Action::JournalNote,
                 r#"{"kind":"gaps_accepted","gaps":[[2,4]],"reason":"r","by":"b"}"#,
+            ),
+            (
+                Action::JournalNote,
+                r#"{"kind":"unchanged","item_type":"plan","item_id":"x"}"#,
             ),
             (
                 Action::SeqRepair,

@@ -11,6 +11,7 @@ use crate::disk::{is_not_plain, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::format::BLOB_BYTES_MAX;
 use crate::journal::Journal;
+use crate::layout::Layout;
 use crate::meta::Position;
 use crate::reduce::Head;
 use crate::replay::{Body, Entity, Known, Replay};
@@ -108,12 +109,46 @@ impl Journal {
             .map_err(|e| e.to_string())
     }
 
+    /// The folder of a type is not a folder: a link would lead whatever is written elsewhere (T-64).
+    pub(crate) fn is_astray(&self, item_type: &str) -> Result<bool, JournalError> {
+        self.is_astray_in(&self.layout, item_type)
+    }
+
+    pub(crate) fn is_astray_in(
+        &self,
+        layout: &Layout,
+        item_type: &str,
+    ) -> Result<bool, JournalError> {
+        let family = layout.family(item_type);
+        match self.disk().check_dir(&family) {
+            Ok(()) => Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == std::io::ErrorKind::Other => Ok(true),
+            Err(error) => Err(error).at(&family),
+        }
+    }
+
+    /// Before anything is recorded of a type whose files could not follow.
+    pub(crate) fn check_family(&self, item_type: &str) -> Result<(), JournalError> {
+        if self.is_astray(item_type)? {
+            let family = self.layout.family(item_type);
+            return Err(JournalError::Refused(format!(
+                "{} is a link, or no folder: nothing is written through it; move it away, then `heddle journal rebuild` writes the files of {item_type}",
+                family.display()
+            )));
+        }
+        Ok(())
+    }
+
     /// What the file holds: nothing, a document, or something that is none.
     pub(crate) fn projection(
         &self,
         item_type: &str,
         item_id: &str,
     ) -> Result<Option<Result<Value, String>>, JournalError> {
+        if self.is_astray(item_type)? {
+            return Ok(Some(Err("its folder is a link, or no folder".to_owned())));
+        }
         let path = self.layout.entity(item_type, item_id);
         match read_if_there(self.disk(), &path, PROJECTION_BYTES_MAX) {
             // A link, a folder, a file of two names: no document of ours, and nobody else's affair.
@@ -130,6 +165,7 @@ impl Journal {
         item_id: &str,
         document: &Value,
     ) -> Result<(), JournalError> {
+        self.check_family(item_type)?;
         let path = self.layout.entity(item_type, item_id);
         let bytes = pretty(document)?;
         match replace(self.disk(), &path, &bytes, false) {
@@ -142,7 +178,7 @@ impl Journal {
         }
     }
 
-    /// Live apply. What stands in its place and is not known is kept aside first.
+    /// Live apply. What stands in its place and is not what was written there is kept aside first.
     fn project(
         &self,
         item_type: &str,
@@ -150,22 +186,45 @@ impl Journal {
         entity: &Entity,
         before: Option<Kept>,
     ) -> Result<Projected, JournalError> {
+        if self.is_astray(item_type)? {
+            return Ok(Projected::Divergent);
+        }
         if entity.head.is_deleted {
+            if self.is_edited(item_type, item_id, before)? {
+                self.park(item_type, item_id)?;
+            }
             return self.unlink_projection(item_type, item_id);
         }
         let Ok(document) = self.document(item_type, &entity.body) else {
             return Ok(Projected::Divergent);
         };
-        if before.is_none_or(|kept| kept.is_divergent) {
-            let registry = &self.registry;
-            match self.projection(item_type, item_id)? {
-                Some(Ok(held)) if registry.same_but_ephemeral(item_type, &held, &document) => {}
-                Some(_) => self.park(item_type, item_id)?,
-                None => {}
-            }
+        match self.projection(item_type, item_id)? {
+            None => {}
+            Some(Ok(held))
+                if self
+                    .registry
+                    .same_but_ephemeral(item_type, &held, &document) => {}
+            Some(Ok(held)) if is_written(self, item_type, &held, before) => {}
+            Some(_) => self.park(item_type, item_id)?,
         }
         self.write_projection(item_type, item_id, &document)?;
         Ok(Projected::Level(self.mark(item_type, &document)))
+    }
+
+    /// Somebody has changed a file since it was written.
+    fn is_edited(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        before: Option<Kept>,
+    ) -> Result<bool, JournalError> {
+        let is_known = before.is_some_and(|kept| !kept.is_divergent && kept.document != 0);
+        Ok(is_known
+            && match self.projection(item_type, item_id)? {
+                Some(Ok(held)) => !is_written(self, item_type, &held, before),
+                // One that is no document is evidence, and stays (JN-28).
+                Some(Err(_)) | None => false,
+            })
     }
 
     /// The one place that unlinks a projection: its tombstone was applied, and the file is a document.
@@ -193,12 +252,20 @@ impl Journal {
         item_type: &str,
         item_id: &str,
     ) -> Result<(), JournalError> {
+        self.check_family(item_type)?;
         let folder = self.layout.quarantine();
         self.disk().create_dir(&folder).at(&folder)?;
         let stamp = self.world.ids.ulid();
         let to = folder.join(format!("{item_type}.{item_id}.{stamp}"));
         self.disk().rename(path, &to).at(&to)
     }
+}
+
+/// Whether a file is, but for ephemeral fields, what was written there last.
+fn is_written(journal: &Journal, item_type: &str, held: &Value, before: Option<Kept>) -> bool {
+    before.is_some_and(|kept| {
+        !kept.is_divergent && kept.document != 0 && journal.is_ours(item_type, held, &kept)
+    })
 }
 
 impl<'j> Session<'j> {

@@ -1,4 +1,5 @@
-//! Offline repair: damaged bytes of segments are parked in `quarantine/`, noted, and blanked. Nothing is thrown away.
+//! Offline repair: damaged bytes of segments are parked in `quarantine/`, noted, and blanked; checkpoints that are not sound are
+//! moved there. Nothing is thrown away.
 //!
 //! Only for damage that no note explains and no crash left; a normal start never touches it. What the bytes said is
 //! lost all the same: the gap in the history stays visible in the counters.
@@ -9,9 +10,10 @@ use std::ops::Range;
 use serde::Serialize;
 
 use crate::blobs::sha256_hex;
+use crate::checkpoint::{self, Trust};
 use crate::disk::replace;
 use crate::error::{At, JournalError};
-use crate::format::{SEGMENT_BYTES_MAX, segment_name};
+use crate::format::{SEGMENT_BYTES_MAX, checkpoint_name, segment_name};
 use crate::journal::Journal;
 use crate::notes::{MetaPayload, Note};
 use crate::session::Session;
@@ -24,6 +26,8 @@ pub struct Quarantined {
     /// Files below `events/quarantine/`, one a damaged place.
     pub parked: Vec<String>,
     pub segments: Vec<String>,
+    /// Checkpoints that are not sound, and nobody builds on, under the names that they have there.
+    pub checkpoints: Vec<String>,
 }
 
 impl Journal {
@@ -38,6 +42,7 @@ impl Journal {
         let mut told = Quarantined {
             parked: Vec::new(),
             segments: places.keys().map(|first| segment_name(*first)).collect(),
+            checkpoints: self.park_rejected()?,
         };
         // IMPORTANT: parked, then noted, then blanked. A crash in between leaves the bytes twice, never nowhere.
         let mut notes = Vec::new();
@@ -58,7 +63,29 @@ impl Journal {
         Ok(told)
     }
 
-    fn segment_path(&self, first: u64) -> Result<std::path::PathBuf, JournalError> {
+    /// Every rebuild goes around them: without them it finds the same.
+    fn park_rejected(&self) -> Result<Vec<String>, JournalError> {
+        let mut parked = Vec::new();
+        for head_seq in checkpoint::listed(self.disk(), &self.layout)? {
+            if !matches!(self.trust(head_seq)?, Trust::Rejected(_)) {
+                continue;
+            }
+            let (folder, events) = (self.layout.quarantine(), self.layout.events());
+            self.disk().create_dir(&folder).at(&folder)?;
+            self.disk().sync_dir(&events).at(&events)?;
+            // Another one of this name may lie there.
+            let name = format!("{}.{}", checkpoint_name(head_seq), self.world.ids.ulid());
+            let from = self.layout.checkpoint(head_seq);
+            self.disk().rename(&from, &folder.join(&name)).at(&from)?;
+            for folder in [folder, self.layout.checkpoints()] {
+                self.disk().sync_dir(&folder).at(&folder)?;
+            }
+            parked.push(name);
+        }
+        Ok(parked)
+    }
+
+    pub(crate) fn segment_path(&self, first: u64) -> Result<std::path::PathBuf, JournalError> {
         let live = self.layout.segment(first);
         let is_live = self.disk().len(&live).at(&live)?.is_some();
         Ok(if is_live {

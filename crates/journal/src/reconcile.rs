@@ -114,6 +114,9 @@ impl Journal {
         let mut families: Vec<&str> = all.iter().map(|(item_type, ..)| *item_type).collect();
         families.dedup();
         for family in families {
+            if self.is_astray(family)? {
+                continue;
+            }
             let folder = self.layout.family(family);
             for entry in self.disk().list(&folder).at(&folder)? {
                 there.insert((family.to_owned(), entry.name));
@@ -276,6 +279,12 @@ impl Session<'_> {
             old.and_then(|old| old.get(item_type, item_id).ok().flatten())
         };
         let there = journal.names_there(&all)?;
+        let mut astray = HashSet::new();
+        for (item_type, ..) in &all {
+            if !astray.contains(item_type) && journal.is_astray(item_type)? {
+                astray.insert(*item_type);
+            }
+        }
         let mut absent = all.clone();
         absent.retain(|(item_type, item_id, entity)| {
             let file = ((*item_type).to_owned(), format!("{item_id}.json"));
@@ -283,7 +292,8 @@ impl Session<'_> {
                 let before = before_of(item_type, item_id);
                 before.is_some_and(|kept| kept.head.rev > entity.head.rev)
             };
-            !entity.head.is_deleted && !there.contains(&file) && !is_ahead()
+            let has_place = !entity.head.is_deleted && !astray.contains(item_type);
+            has_place && !there.contains(&file) && !is_ahead()
         });
         let written = journal.project_absent(&absent)?;
         let mut past = Past::of(journal);
@@ -295,7 +305,10 @@ impl Session<'_> {
             }
             let before = before_of(item_type, item_id);
             let is_ahead = before.filter(|kept| kept.head.rev > entity.head.rev);
-            let kept = if let Some(kept) = is_ahead {
+            let kept = if astray.contains(item_type) {
+                // Its files are anywhere: nothing is written there, and verify says so.
+                Projected::Divergent.kept(entity.head)
+            } else if let Some(kept) = is_ahead {
                 // Never regress: what the journal lost stays visible, and verify reports it.
                 kept
             } else {

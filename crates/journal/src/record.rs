@@ -81,6 +81,16 @@ pub struct PayloadRef<'a> {
     pub bytes: u64,
 }
 
+/// The request that a record answers, where its caller named it; the same name again makes no second record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RequestRef<'a> {
+    #[serde(borrow)]
+    pub id: Text<'a>,
+    /// Of the request's canonical text; gone where the content was erased.
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Text<'a>>,
+}
+
 /// The envelope, version 2. The field order is the order on disk; `crc` follows as the last one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Record<'a> {
@@ -112,6 +122,8 @@ pub struct Record<'a> {
     /// Its content was erased on request; the place, the writer and the revision stayed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redacted: Option<u8>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<RequestRef<'a>>,
     #[serde(borrow)]
     pub batch: Batch<'a>,
 }

@@ -21,6 +21,7 @@ fn sample(payload: Option<&RawValue>) -> Record<'_> {
         payload,
         payload_ref: None,
         redacted: None,
+        request: None,
         batch: Batch {
             id: "b1".into(),
             i: 0,

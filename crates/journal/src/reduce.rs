@@ -120,6 +120,7 @@ mod tests {
             payload,
             payload_ref: None,
             redacted: None,
+            request: None,
             batch: Batch {
                 id: "b".into(),
                 i: 0,

@@ -77,6 +77,8 @@ pub struct Revisions<'d> {
     count: u64,
     /// All of it, where many are asked for; what is put goes to the file alone, and ends it.
     held: Option<Vec<u8>>,
+    /// A file that takes its place is synced first.
+    is_lasting: bool,
 }
 
 fn key(item_type: &str, item_id: &str) -> Key {
@@ -188,7 +190,15 @@ impl<'d> Revisions<'d> {
             capacity,
             count,
             held: None,
+            is_lasting: false,
         })
+    }
+
+    /// From now on no power cut takes away what was there before the table grew.
+    #[must_use]
+    pub fn lasting(mut self) -> Self {
+        self.is_lasting = true;
+        self
     }
 
     /// A new index in place of whatever was there.
@@ -201,7 +211,20 @@ impl<'d> Revisions<'d> {
             .iter()
             .map(|(t, id, kept)| (key(t, id), *kept))
             .collect();
-        Self::lay_out(disk, path, keyed)
+        Self::lay_out(disk, path, keyed, false)
+    }
+
+    /// The same, on the disk when this returns.
+    pub fn build_lasting(
+        disk: &'d dyn Disk,
+        path: &Path,
+        entries: &[(&str, &str, Kept)],
+    ) -> Result<Self, JournalError> {
+        let keyed = entries
+            .iter()
+            .map(|(t, id, kept)| (key(t, id), *kept))
+            .collect();
+        Self::lay_out(disk, path, keyed, true)
     }
 
     /// The same, with what the old index knows beside: an entity that the journal lost keeps its revision.
@@ -223,7 +246,7 @@ impl<'d> Revisions<'d> {
             let known: HashSet<Key> = keyed.iter().map(|(key, _)| *key).collect();
             keyed.extend(held.into_iter().filter(|(key, _)| !known.contains(key)));
         }
-        Self::lay_out(disk, path, keyed)
+        Self::lay_out(disk, path, keyed, false)
     }
 
     /// Heads alone, their files not looked at; what the old index knows of these stays with them.
@@ -247,13 +270,14 @@ impl<'d> Revisions<'d> {
         }
         // An entity that the journal lost keeps its revision.
         keyed.extend(held);
-        Self::lay_out(disk, path, keyed)
+        Self::lay_out(disk, path, keyed, false)
     }
 
     fn lay_out(
         disk: &'d dyn Disk,
         path: &Path,
         entries: Vec<(Key, Kept)>,
+        is_lasting: bool,
     ) -> Result<Self, JournalError> {
         let count = entries.len() as u64;
         let capacity = (count * 4).next_power_of_two().max(CAPACITY_MIN);
@@ -272,7 +296,7 @@ impl<'d> Revisions<'d> {
                 at = (at + 1) & (capacity - 1);
             }
         }
-        replace(disk, path, &bytes, false).at(path)?;
+        replace(disk, path, &bytes, is_lasting).at(path)?;
         Ok(Self {
             disk,
             path: path.to_owned(),
@@ -280,6 +304,7 @@ impl<'d> Revisions<'d> {
             capacity,
             count,
             held: None,
+            is_lasting,
         })
     }
 
@@ -345,7 +370,7 @@ impl<'d> Revisions<'d> {
         if before.is_none() && (self.count + 1) * 2 > self.capacity {
             let mut entries = self.all()?;
             entries.push((key, kept));
-            *self = Self::lay_out(self.disk, &self.path, entries)?;
+            *self = Self::lay_out(self.disk, &self.path, entries, self.is_lasting)?;
             return Ok(());
         }
         let offset = (at + 1) * SLOT_BYTES_U64;

@@ -1,5 +1,6 @@
 //! The lock, held: what was found is put right first, then records are appended, one batch a write.
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::action::Mode;
@@ -105,15 +106,18 @@ impl Journal {
     }
 
     pub(crate) fn busy(&self, waited: Duration) -> JournalError {
-        let owner = self.disk().read_at(&self.layout.lock(), 0, OWNER_BYTES_MAX);
-        let owner = owner.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
         JournalError::Busy {
-            owner: owner
-                .ok()
-                .filter(|o| !o.is_empty())
-                .unwrap_or_else(|| "unknown".to_owned()),
+            owner: self.owner_of(&self.layout.lock()),
             waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         }
+    }
+
+    /// Who signed a lock, for people.
+    pub(crate) fn owner_of(&self, lock: &Path) -> String {
+        let owner = self.disk().read_at(lock, 0, OWNER_BYTES_MAX);
+        let owner = owner.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+        let owner = owner.ok().filter(|owner| !owner.is_empty());
+        owner.unwrap_or_else(|| "unknown".to_owned())
     }
 
     pub(crate) fn begin(
@@ -383,7 +387,10 @@ impl Session<'_> {
             self.checkpoint()?;
         }
         self.next_segment()?;
-        self.write_meta(false)
+        self.write_meta(false)?;
+        // Without it readers look through more.
+        let _ = self.sum_up_erased();
+        Ok(())
     }
 
     /// Without a checkpoint, and without a word about what is projected.

@@ -5,12 +5,11 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use heddle_journal::disk::{Appender, Disk, Entry, LockGuard, MemDisk, Reader};
+use heddle_journal::disk::{Disk, MemDisk};
 use heddle_journal::{Change, Journal, JournalError};
 use serde_json::{Value, json};
+use support::counting::Counting;
 use support::model::rebuilt;
 use support::*;
 
@@ -320,130 +319,15 @@ fn row_19_t_63_a_wedged_lock_refuses_loudly_and_says_who_holds_it() {
     assert!(journal.verify().unwrap().ok);
 }
 
-/// Counts what is read: the bytes and the calls.
-#[derive(Debug)]
-struct Counting {
-    disk: MemDisk,
-    read: Arc<Count>,
-}
-
-#[derive(Debug, Default)]
-struct Count {
-    bytes: AtomicU64,
-    calls: AtomicU64,
-}
-
-impl Count {
-    fn add(&self, bytes: usize) {
-        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        self.calls.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-impl Counting {
-    fn count(&self, bytes: usize) {
-        self.read.add(bytes);
-    }
-}
-
-#[derive(Debug)]
-struct CountingReader(Box<dyn Reader>, Arc<Count>);
-
-impl Reader for CountingReader {
-    fn length(&self) -> Io<u64> {
-        self.0.length()
-    }
-    fn read_at(&self, offset: u64, bytes: usize) -> Io<Vec<u8>> {
-        let bytes = self.0.read_at(offset, bytes)?;
-        self.1.add(bytes.len());
-        Ok(bytes)
-    }
-}
-
-type Io<T> = std::io::Result<T>;
-
-impl Disk for Counting {
-    fn list(&self, dir: &Path) -> Io<Vec<Entry>> {
-        let found = self.disk.list(dir)?;
-        self.count(found.len());
-        Ok(found)
-    }
-    fn len(&self, path: &Path) -> Io<Option<u64>> {
-        self.count(0);
-        self.disk.len(path)
-    }
-    fn read(&self, path: &Path, limit: u64) -> Io<Vec<u8>> {
-        let bytes = self.disk.read(path, limit)?;
-        self.count(bytes.len());
-        Ok(bytes)
-    }
-    fn read_at(&self, path: &Path, offset: u64, bytes: usize) -> Io<Vec<u8>> {
-        let bytes = self.disk.read_at(path, offset, bytes)?;
-        self.count(bytes.len());
-        Ok(bytes)
-    }
-    fn create_dir(&self, path: &Path) -> Io<()> {
-        self.disk.create_dir(path)
-    }
-    fn create(&self, path: &Path) -> Io<()> {
-        self.disk.create(path)
-    }
-    fn open_append(&self, path: &Path) -> Io<Box<dyn Appender>> {
-        self.disk.open_append(path)
-    }
-    fn open_room(&self, path: &Path, at: u64) -> Io<Box<dyn Appender>> {
-        self.disk.open_room(path, at)
-    }
-    fn open_read(&self, path: &Path) -> Io<Box<dyn Reader>> {
-        self.count(0);
-        let file = self.disk.open_read(path)?;
-        Ok(Box::new(CountingReader(file, self.read.clone())))
-    }
-    fn write(&self, path: &Path, bytes: &[u8]) -> Io<()> {
-        self.disk.write(path, bytes)
-    }
-    fn write_new(&self, path: &Path, bytes: &[u8]) -> Io<()> {
-        self.disk.write_new(path, bytes)
-    }
-    fn write_at(&self, path: &Path, offset: u64, bytes: &[u8]) -> Io<()> {
-        self.disk.write_at(path, offset, bytes)
-    }
-    fn sync(&self, path: &Path) -> Io<()> {
-        self.disk.sync(path)
-    }
-    fn sync_dir(&self, path: &Path) -> Io<()> {
-        self.disk.sync_dir(path)
-    }
-    fn sync_all(&self, path: &Path) -> Io<()> {
-        self.disk.sync_all(path)
-    }
-    fn rename(&self, from: &Path, to: &Path) -> Io<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, path: &Path) -> Io<()> {
-        self.disk.remove(path)
-    }
-    fn try_lock(&self, path: &Path) -> Io<Option<Box<dyn LockGuard>>> {
-        self.disk.try_lock(path)
-    }
-}
-
 /// Calls and bytes that a process needs which opens the store and shows one entity, and then writes one.
 fn cost(disk: &MemDisk) -> [(u64, u64); 2] {
-    let counting = Arc::new(Counting {
-        disk: disk.clone(),
-        read: Arc::default(),
-    });
+    let counting = Counting::over(disk);
     let world = world(counting.clone(), 1, 60);
     let journal = Journal::open(world, Path::new(ROOT), who()).unwrap();
-    let told = || {
-        let calls = counting.read.calls.swap(0, Ordering::Relaxed);
-        (calls, counting.read.bytes.swap(0, Ordering::Relaxed))
-    };
     assert_eq!(journal.show("plan", "p7").unwrap().payload["n"], 7);
-    let cold = told();
+    let cold = counting.told();
     commit(&journal, vec![plan("new", 1)]);
-    [cold, told()]
+    [cold, counting.told()]
 }
 
 /// JN-37 and row 15 as a count: a cold read and an operation cost the same among 400 events and among 8,000. The

@@ -108,6 +108,103 @@ fn jn_35_c28_genesis_is_one_backfill_an_entity_at_revision_1_and_the_marker_last
     assert_eq!(genesis_notes(&journal), 1);
 }
 
+/// As its later versions lie: folders of types inside of `memory` and `coordination`.
+#[test]
+fn a_store_whose_folders_of_types_lie_in_others_is_migrated_whole() {
+    let disk = MemDisk::new();
+    let doc = |id: &str| json!({"id": id, "title": id, "status": "open"}).to_string();
+    for name in [
+        "memory/decisions/dec_1",
+        "memory/traps/trp_1",
+        "coordination/plans/pln_1",
+        "coordination/plans/2026/06/pln_2",
+        "coordination/claims/clm_1",
+        "deep/er/still/constraints/cst_1",
+    ] {
+        let id = name.rsplit('/').next().unwrap();
+        plant(&disk, &format!(".brainclaw/{name}.json"), &doc(id));
+    }
+    // Not of the present, not of a type, not an entity: none is taken for one, the latter two are told.
+    for name in [
+        "archive/plans/pln_9",
+        "coordination/plans/archive/pln_8",
+        "events/checkpoints/ckpt-1",
+        "sessions/ses_1",
+        "memory/.cache/x",
+    ] {
+        let id = name.rsplit('/').next().unwrap();
+        plant(&disk, &format!(".brainclaw/{name}.json"), &doc(id));
+    }
+    plant(&disk, ".brainclaw/config.json", "{}");
+    plant(&disk, ".brainclaw/coordination/loops/lop_1/turn.json", "{}");
+    let told = migrate(&disk, 1, 1, Mode::Dual).unwrap();
+    assert_eq!((told.backfilled, told.entities), (6, 6), "{told:?}");
+    assert_eq!(
+        told.ignored,
+        [
+            "/repo/.brainclaw/config.json",
+            "/repo/.brainclaw/coordination/loops/lop_1/turn.json"
+        ]
+    );
+    let journal = open(&disk, 1, 2).unwrap();
+    for (item_type, id) in [
+        ("decision", "dec_1"),
+        ("trap", "trp_1"),
+        ("plan", "pln_1"),
+        ("plan", "pln_2"),
+        ("claim", "clm_1"),
+        ("constraint", "cst_1"),
+    ] {
+        assert_eq!(journal.show(item_type, id).unwrap().payload["id"], id);
+    }
+    assert!(journal.verify().unwrap().ok);
+}
+
+#[test]
+fn two_files_of_one_entity_that_differ_stop_the_migration_and_equal_ones_are_one() {
+    let disk = MemDisk::new();
+    plant(&disk, ".brainclaw/plans/pln_1.json", r#"{"title":"one"}"#);
+    plant(
+        &disk,
+        ".brainclaw/coordination/plans/pln_1.json",
+        r#"{"title":"one"}"#,
+    );
+    let same = migrate(&disk.fork(), 1, 1, Mode::Dual).unwrap();
+    assert_eq!(same.entities, 1);
+    plant(
+        &disk,
+        ".brainclaw/coordination/plans/pln_1.json",
+        r#"{"title":"two"}"#,
+    );
+    let error = migrate(&disk, 1, 1, Mode::Dual).unwrap_err().to_string();
+    assert!(
+        error.contains("pln_1") && error.contains("differs"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_folder_in_which_no_entity_is_found_is_not_called_migrated() {
+    let disk = MemDisk::new();
+    plant(&disk, ".brainclaw/pläne/pln_1.json", r#"{"title":"x"}"#);
+    let error = migrate(&disk, 1, 1, Mode::Dual).unwrap_err().to_string();
+    assert!(
+        error.contains("pln_1.json") && error.contains("plans/"),
+        "{error}"
+    );
+    assert_eq!(open(&disk, 1, 2).unwrap().mode(), Mode::Off);
+    let world = world(Arc::new(disk.clone()), 1, 3);
+    let begun = Journal::migrate(
+        world,
+        Path::new(ROOT),
+        who(),
+        Some(Path::new(OLD)),
+        Mode::Dual,
+        true,
+    );
+    assert_eq!(begun.unwrap().ignored.len(), 1);
+}
+
 #[test]
 fn a_file_that_is_no_entity_stops_the_migration_until_it_is_left_out_by_name() {
     let disk = old_store();

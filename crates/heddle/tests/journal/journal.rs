@@ -350,3 +350,111 @@ fn a_line_break_in_a_summary_forges_no_line_of_the_log() {
     assert_eq!(text.lines().count(), 1, "{text}");
     assert!(!text.contains('\u{1b}'));
 }
+
+#[test]
+fn an_idempotency_key_makes_a_second_call_the_first_and_refuses_another_one() {
+    let repository = Repository::new();
+    repository.json(&["init"]);
+    let once = |title: &str, key: &str| {
+        let payload = json!({"title": title}).to_string();
+        let words = [
+            "append",
+            "--type",
+            "plan",
+            "--id",
+            "p",
+            "--action",
+            "create",
+            "--payload",
+            &payload,
+            "--idempotency-key",
+            key,
+            "--json",
+        ];
+        repository.run(&words)
+    };
+    let first = once("one", "k1").ok().json();
+    assert_eq!((&first["seq"], first.get("duplicate")), (&json!(1), None));
+    repository.append("p", r#"{"title":"another's"}"#);
+    let mut again = once("one", "k1").ok().json();
+    assert_eq!(again["duplicate"], true);
+    again.as_object_mut().unwrap().remove("duplicate");
+    assert_eq!(again, first, "the very answer of before");
+    let refused = once("two", "k1");
+    assert_eq!(refused.code, 3, "{refused:?}");
+    let told = &refused.stderr;
+    assert!(told.contains("k1") && told.contains("fresh id"), "{told}");
+    let shown = repository.json(&["show", "plan", "p"]);
+    assert_eq!(
+        (&shown["entity_rev"], &shown["payload"]["title"]),
+        (&json!(2), &json!("another's"))
+    );
+    // Several at once, as an agent that lost patience: one record.
+    let told: Vec<Value> = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| once("at once", "k2").ok().json()))
+            .collect();
+        calls.into_iter().map(|call| call.join().unwrap()).collect()
+    });
+    let fresh = told.iter().filter(|told| told.get("duplicate").is_none());
+    assert_eq!(fresh.count(), 1, "{told:?}");
+    assert!(told.iter().all(|one| one["seq"] == 3), "{told:?}");
+    let text = repository.run(&[
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "p",
+        "--action",
+        "create",
+        "--payload",
+        r#"{"title":"at once"}"#,
+        "--idempotency-key",
+        "k2",
+    ]);
+    assert!(text.ok().stdout.contains("nothing was recorded now"));
+    assert_eq!(repository.json(&["verify"])["records"], 3);
+}
+
+#[test]
+fn a_lost_record_and_a_damaged_checkpoint_are_told_with_a_way_out() {
+    let repository = Repository::new();
+    repository.json(&["init"]);
+    for n in 1..=4 {
+        repository.append("p", &json!({"title": "t", "n": n}).to_string());
+    }
+    let checkpoint = repository.json(&["checkpoint"]);
+    repository.append("p", r#"{"title":"t","n":5}"#);
+    repository.json(&["checkpoint"]);
+    let segment = repository
+        .path()
+        .join(".heddle/events/seg-00000000000000000001.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replace("\"n\":2", "\"n\":7")).unwrap();
+    let page = repository.json(&["events", "--reader", "r", "--peek"]);
+    assert_eq!(
+        (&page["gap"], &page["missing"]),
+        (&json!(true), &json!([[2, 2]]))
+    );
+    let told = repository.run(&["events", "--reader", "r", "--peek"]).ok();
+    assert!(told.stdout.contains("seq 2 is lost"), "{told:?}");
+    let log = repository.run(&["log"]).ok();
+    assert!(log.stderr.contains("seq 2 is lost"), "{log:?}");
+    std::fs::write(&segment, text).unwrap();
+    // An older checkpoint is damaged: named, moved aside, and all is well again.
+    let file = checkpoint["file"].as_str().unwrap();
+    let file = repository
+        .path()
+        .join(".heddle/events/checkpoints")
+        .join(file);
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, whole.replace("\"n\":4", "\"n\":9")).unwrap();
+    let told = repository.run(&["verify"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("heddle doctor quarantine"), "{told:?}");
+    let doctor = ["doctor", "quarantine"];
+    let mut doctor = repository.home.command(&doctor);
+    let parked = Ran::from(doctor.current_dir(repository.path()).output().unwrap()).ok();
+    assert!(parked.stdout.contains("nothing is lost"), "{parked:?}");
+    assert_eq!(repository.json(&["verify"])["ok"], true);
+}

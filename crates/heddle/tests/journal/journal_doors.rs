@@ -217,3 +217,50 @@ fn agents_record_and_read_the_journal_of_their_repository() {
             .contains("journal init")
     );
 }
+
+#[test]
+fn an_agent_that_calls_again_under_its_id_records_once_and_a_filter_uses_nothing_up() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let folder = repository(&home);
+    let mut ada = McpClient::start(&home, "ada", &folder, &["--tools", "full"]);
+    let mut bob = McpClient::start(&home, "bob", &folder, &["--tools", "full"]);
+    let record = |kind: &str, item: &str, id: &str| json!({"type": kind, "item": item, "payload": {"title": item}, "id": id});
+    let first = ada.data("journal_record", record("plan", "pln_1", "k1"));
+    assert_eq!((&first["seq"], first.get("duplicate")), (&json!(1), None));
+    let mut again = ada.data("journal_record", record("plan", "pln_1", "k1"));
+    assert_eq!(again["duplicate"], true);
+    again.as_object_mut().unwrap().remove("duplicate");
+    assert_eq!(again, first);
+    // Whoever it is now: a session of before was another process.
+    let mut ada = {
+        drop(ada);
+        McpClient::start(&home, "ada", &folder, &["--tools", "full"])
+    };
+    let again = ada.data("journal_record", record("plan", "pln_1", "k1"));
+    assert_eq!(
+        (&again["seq"], &again["duplicate"]),
+        (&json!(1), &json!(true))
+    );
+    let other = ada.call("journal_record", record("plan", "pln_2", "k1"));
+    assert_eq!(
+        (other.is_error, &other.answer["code"]),
+        (true, &json!("conflict"))
+    );
+    ada.data("journal_record", record("decision", "dec_1", "k2"));
+    ada.data("journal_record", record("plan", "pln_2", "k3"));
+    let ids = |page: Value| -> Vec<String> {
+        let events = page["events"].as_array().unwrap().clone();
+        events
+            .iter()
+            .map(|event| event["item_id"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    let plans = bob.data("journal_events", json!({"type": "plan"}));
+    assert!(plans["events"][0].get("request").is_none(), "{plans}");
+    assert_eq!(ids(plans), ["pln_1", "pln_2"]);
+    let plans = bob.data("journal_events", json!({"type": "plan"}));
+    assert_eq!(ids(plans), [""; 0]);
+    let all = bob.data("journal_events", json!({}));
+    assert_eq!(ids(all), ["pln_1", "dec_1", "pln_2"], "nothing was used up");
+}

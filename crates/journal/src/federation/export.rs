@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::action::ActionClass;
+use crate::erased::Ids;
 use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -80,6 +81,7 @@ impl Journal {
             privacy: Privacy::new(repository, tops.into_iter().map(|entry| entry.name)),
             provenance: HashMap::new(),
             seen: Seen::default(),
+            erased: self.erased()?,
             records: Vec::new(),
             redacted: Vec::new(),
             withheld: BTreeSet::new(),
@@ -128,6 +130,8 @@ struct Exporter<'j> {
     /// By type and id: what the newest image here was built on.
     provenance: HashMap<(String, String), Provenance>,
     seen: Seen,
+    /// What a note calls erased; an old copy of its segment may have brought it back.
+    erased: Ids,
     records: Vec<SliceRecord>,
     redacted: Vec<RedactedId>,
     withheld: BTreeSet<String>,
@@ -150,7 +154,11 @@ impl Exporter<'_> {
         {
             return;
         }
-        if record.redacted.is_some() {
+        let is_erased = || {
+            let id = (record.seq, record.writer.as_str().to_owned());
+            !self.erased.is_empty() && self.erased.contains(&id)
+        };
+        if record.redacted.is_some() || is_erased() {
             self.redacted.push(RedactedId {
                 seq: record.seq,
                 writer: Privacy::writer(record.writer.as_str()),

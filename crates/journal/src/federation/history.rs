@@ -7,6 +7,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::action::Action;
+use crate::erased::Ids;
 use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -59,6 +60,8 @@ struct Revisions {
     by_entity: HashMap<Key, Vec<Revision>>,
     taken: HashMap<u64, Taken>,
     was_redacted: bool,
+    /// Never an image again, whatever its line holds.
+    erased: Ids,
 }
 
 impl History {
@@ -78,6 +81,7 @@ impl History {
                 by_entity: HashMap::new(),
                 taken: HashMap::new(),
                 was_redacted: false,
+                erased: journal.erased()?,
             },
             upto: session.end(),
         };
@@ -216,7 +220,9 @@ impl Revisions {
         if !self.wanted.contains(&key) {
             return;
         }
+        let id = (record.seq, record.writer.as_str().to_owned());
         let body = match (record.payload, &record.payload_ref) {
+            _ if self.erased.contains(&id) => Body::Gone,
             (Some(payload), _) => Body::Inline(RawValue::get(payload).into()),
             (None, Some(blob)) => Body::Blob {
                 sha256: blob.sha256.as_str().into(),

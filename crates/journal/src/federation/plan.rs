@@ -229,6 +229,7 @@ fn draft(
         summary,
         payload,
         blob,
+        key: None,
         who,
         writer: journal.writer.clone(),
     })

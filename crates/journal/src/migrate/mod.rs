@@ -41,6 +41,8 @@ pub struct Migrated {
     pub events_parked: u64,
     /// Files that were no entity and were left out, as asked.
     pub left_out: Vec<String>,
+    /// Files of JSON that lie in no folder of a type: nobody looked into them.
+    pub ignored: Vec<String>,
     /// Entities of the folder that this store has in another form already: its own stay.
     pub kept: Vec<String>,
     /// The copy of the store as it was before.
@@ -85,6 +87,7 @@ impl Journal {
             entities: 0,
             events_parked: 0,
             left_out: Vec::new(),
+            ignored: Vec::new(),
             kept: Vec::new(),
             backup: None,
         };
@@ -94,6 +97,13 @@ impl Journal {
         {
             return Err(refused_files(&found.refused));
         }
+        if let (Some(found), Some(source)) = (&found, source)
+            && found.entities.is_empty()
+            && !found.ignored.is_empty()
+            && !leave_out_bad
+        {
+            return Err(nothing_found(source, &found.ignored));
+        }
         if from != to || found.is_some() {
             let mut session = journal.session()?;
             migrated.backup = Some(journal.back_up(from, to)?);
@@ -101,6 +111,7 @@ impl Journal {
                 let named = source.unwrap_or(root).display().to_string();
                 session.genesis(&found, &named, &mut migrated)?;
                 migrated.left_out = found.refused;
+                migrated.ignored = found.ignored;
             }
             // IMPORTANT: last. A store that is not off has its genesis whole on the disk.
             journal.put_mode(to)?;
@@ -131,7 +142,7 @@ impl Journal {
             // It was whole when a crash came: nothing is read again, and nothing can be refused.
             return Ok(Some(source::Source::default()));
         }
-        let own = source::read(self.disk(), &self.registry, &self.layout.entities())?;
+        let own = source::read_own(self.disk(), &self.registry, &self.layout.entities())?;
         let Some(folder) = source else {
             return Ok(Some(own));
         };
@@ -217,6 +228,21 @@ fn refused_files(refused: &[String]) -> JournalError {
     JournalError::Refused(format!(
         "{} files are no entities of their type, and nothing was migrated; mend them or pass --leave-out-bad:\n  {}",
         refused.len(),
+        shown.join("\n  ")
+    ))
+}
+
+/// A journal that begins empty beside a folder that is not would pass for a migration.
+fn nothing_found(source: &Path, ignored: &[String]) -> JournalError {
+    let shown: Vec<&str> = ignored
+        .iter()
+        .take(REFUSED_SHOWN_MAX)
+        .map(String::as_str)
+        .collect();
+    JournalError::Refused(format!(
+        "no entity was found in {}, and nothing was migrated: {} files lie in no folder of a type (plans/, decisions/, claims/, …, also inside of others); name the folder that has these, or pass --leave-out-bad to begin without them:\n  {}",
+        source.display(),
+        ignored.len(),
         shown.join("\n  ")
     ))
 }
@@ -308,6 +334,7 @@ impl Session<'_> {
             writer: self.journal.writer.clone(),
             who: self.journal.who.clone(),
             changes: entities.iter().map(|entity| change(entity)).collect(),
+            key: None,
         };
         let mut plan = Plan::default();
         plan.add(self, &request)?;

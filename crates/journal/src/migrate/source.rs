@@ -1,7 +1,7 @@
 //! The entity files of an older store: found, read, and told apart from what is none. Changes nothing.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -13,6 +13,19 @@ use crate::registry::{Registry, TypeClass};
 /// The log of a `.brainclaw` store, in the places where its versions put it.
 const LOGS: [&str; 3] = ["events.jsonl", "events/events.jsonl", "events.v1.jsonl"];
 const LOG_BYTES_MAX: u64 = 4 << 30;
+/// Folders in folders: deeper than any older store is.
+const DEPTH_MAX: usize = 8;
+/// What is not of the present: put away, copies, and what belongs to the log.
+const LEFT: [&str; 8] = [
+    "archive",
+    "archived",
+    "backup",
+    "backups",
+    "blobs",
+    "events",
+    "quarantine",
+    "trash",
+];
 
 /// What lies in a folder of entity files.
 #[derive(Debug, Default)]
@@ -21,6 +34,8 @@ pub(super) struct Source {
     pub(super) entities: Vec<(String, String, Value)>,
     /// Files in a folder of a type that are no entity of it, and why.
     pub(super) refused: Vec<String>,
+    /// Other files of JSON, in no folder of a type.
+    pub(super) ignored: Vec<String>,
     pub(super) log: Option<Vec<u8>>,
 }
 
@@ -43,49 +58,162 @@ impl Source {
         self.entities
             .sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         self.refused.extend(other.refused);
+        self.ignored.extend(other.ignored);
         self.log = other.log.or(self.log);
         self
     }
 }
 
+/// The projections of this very store: one folder a type, and nothing below it.
+pub(super) fn read_own(
+    disk: &dyn Disk,
+    registry: &Registry,
+    folder: &Path,
+) -> Result<Source, JournalError> {
+    let mut walk = Walk::new(disk, registry, 0);
+    walk.groups(folder, 0)?;
+    walk.end(folder)
+}
+
+/// The folder of an older store. Its folders of types may lie in others (`memory/decisions`, `coordination/plans`).
 pub(super) fn read(
     disk: &dyn Disk,
     registry: &Registry,
     folder: &Path,
 ) -> Result<Source, JournalError> {
-    let mut source = Source::default();
-    for family in disk.list(folder).at(folder)? {
-        let Some(item_type) = type_of(registry, &family.name).filter(|_| family.is_dir) else {
-            continue;
-        };
-        let inside = folder.join(&family.name);
-        for file in disk.list(&inside).at(&inside)? {
+    let mut walk = Walk::new(disk, registry, DEPTH_MAX);
+    walk.groups(folder, 0)?;
+    walk.end(folder)
+}
+
+struct Walk<'w> {
+    disk: &'w dyn Disk,
+    registry: &'w Registry,
+    depth_max: usize,
+    source: Source,
+    /// Type and id: which file they came from, and what it holds.
+    found: BTreeMap<(String, String), (PathBuf, Value)>,
+}
+
+impl<'w> Walk<'w> {
+    fn new(disk: &'w dyn Disk, registry: &'w Registry, depth_max: usize) -> Self {
+        Self {
+            disk,
+            registry,
+            depth_max,
+            source: Source::default(),
+            found: BTreeMap::new(),
+        }
+    }
+
+    /// A folder of folders.
+    fn groups(&mut self, folder: &Path, depth: usize) -> Result<(), JournalError> {
+        for entry in self.disk.list(folder).at(folder)? {
+            let inside = folder.join(&entry.name);
+            if entry.name.starts_with('.') {
+                continue;
+            }
+            if !entry.is_dir {
+                self.ignore(&inside);
+                continue;
+            }
+            match type_of(self.registry, &entry.name) {
+                Some(item_type) => self.family(&inside, &item_type)?,
+                None if is_left(self.registry, &entry.name) || depth >= self.depth_max => {}
+                None => self.groups(&inside, depth + 1)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder of a type: each file is an entity of it, or is refused.
+    fn family(&mut self, folder: &Path, item_type: &str) -> Result<(), JournalError> {
+        for file in self.disk.list(folder).at(folder)? {
+            let path = folder.join(&file.name);
+            if file.name.starts_with('.') {
+                continue;
+            }
+            if file.is_dir {
+                let is_put_away = is_left(self.registry, &file.name);
+                if self.depth_max > 0 && !is_put_away {
+                    self.below(&path, item_type, 1)?;
+                }
+                continue;
+            }
             let Some(id) = file.name.strip_suffix(".json") else {
                 continue;
             };
-            if file.is_dir || file.name.starts_with('.') {
+            match entity(self.disk, self.registry, &path, item_type, id) {
+                Ok(document) => self.take(path, item_type, id, document),
+                Err(reason) => self.refuse(&path, &reason),
+            }
+        }
+        Ok(())
+    }
+
+    /// Below a folder of a type there may be anything: an entity there is a document that says its own id.
+    fn below(&mut self, folder: &Path, item_type: &str, depth: usize) -> Result<(), JournalError> {
+        for file in self.disk.list(folder).at(folder)? {
+            let path = folder.join(&file.name);
+            if file.name.starts_with('.') || is_left(self.registry, &file.name) {
                 continue;
             }
-            let path = inside.join(&file.name);
-            match entity(disk, registry, &path, &item_type, id) {
-                Ok(document) => {
-                    let entity = (item_type.clone(), id.to_owned(), document);
-                    source.entities.push(entity);
+            if file.is_dir {
+                if depth < self.depth_max {
+                    self.below(&path, item_type, depth + 1)?;
                 }
-                Err(reason) => source.refused.push(format!("{}: {reason}", path.display())),
+                continue;
+            }
+            let id = file.name.strip_suffix(".json").unwrap_or_default();
+            let read = entity(self.disk, self.registry, &path, item_type, id);
+            match read {
+                Ok(document) if document["id"] == id => self.take(path, item_type, id, document),
+                _ => self.ignore(&path),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, path: PathBuf, item_type: &str, id: &str, document: Value) {
+        let key = (item_type.to_owned(), id.to_owned());
+        match self.found.get(&key) {
+            Some((_, held)) if *held == document => {}
+            Some((other, _)) => {
+                let reason = format!("{} is {item_type} {id}, too, and differs", other.display());
+                self.refuse(&path, &reason);
+            }
+            None => {
+                self.found.insert(key, (path, document));
             }
         }
     }
-    source
-        .entities
-        .sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
-    for name in LOGS {
-        let path = folder.join(name);
-        if source.log.is_none() {
-            source.log = read_if_there(disk, &path, LOG_BYTES_MAX).at(&path)?;
+
+    fn refuse(&mut self, path: &Path, reason: &str) {
+        let told = format!("{}: {reason}", path.display());
+        self.source.refused.push(told);
+    }
+
+    fn ignore(&mut self, path: &Path) {
+        let is_json = path.extension().is_some_and(|end| end == "json");
+        if is_json && self.depth_max > 0 {
+            self.source.ignored.push(path.display().to_string());
         }
     }
-    Ok(source)
+
+    fn end(mut self, folder: &Path) -> Result<Source, JournalError> {
+        // By type and id already.
+        let found = std::mem::take(&mut self.found).into_iter();
+        self.source.entities = found
+            .map(|((item_type, id), (_, document))| (item_type, id, document))
+            .collect();
+        for name in LOGS {
+            let path = folder.join(name);
+            if self.source.log.is_none() {
+                self.source.log = read_if_there(self.disk, &path, LOG_BYTES_MAX).at(&path)?;
+            }
+        }
+        Ok(self.source)
+    }
 }
 
 pub(super) fn entity(
@@ -124,6 +252,15 @@ fn type_of(registry: &Registry, folder: &str) -> Option<String> {
         .flatten()
         .find(|name| is_entity(name))
         .map(str::to_owned)
+}
+
+/// A folder that is no entity's and is not asked about.
+fn is_left(registry: &Registry, folder: &str) -> bool {
+    let name = folder.strip_suffix('s').unwrap_or(folder);
+    let is_singleton = [folder, name]
+        .into_iter()
+        .any(|name| registry.get(name).is_some() && registry.class(name) == TypeClass::Singleton);
+    is_singleton || LEFT.contains(&folder)
 }
 
 #[cfg(test)]

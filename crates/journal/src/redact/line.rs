@@ -19,6 +19,19 @@ pub(crate) fn erased(line: &[u8]) -> Result<Vec<u8>, JournalError> {
     record.payload = None;
     record.payload_ref = None;
     record.redacted = Some(1);
+    // The id stays taken; a hash of what was erased would let a guess be proven.
+    if let Some(request) = &mut record.request {
+        request.sha256 = None;
+    }
+    padded(&record, line.len())
+}
+
+/// The same record without the hash of its request.
+pub(crate) fn unhashed(line: &[u8]) -> Result<Vec<u8>, JournalError> {
+    let (mut record, _) = decode(line)?;
+    if let Some(request) = &mut record.request {
+        request.sha256 = None;
+    }
     padded(&record, line.len())
 }
 
@@ -70,6 +83,7 @@ mod tests {
             payload,
             payload_ref: None,
             redacted: None,
+            request: None,
             batch: Batch {
                 id: "b".into(),
                 i: 0,

@@ -26,6 +26,8 @@ use crate::record::Record;
 use crate::segments;
 use crate::session::Session;
 
+pub(crate) use line::erased as erased_line;
+
 use job::Job;
 use survey::Survey;
 

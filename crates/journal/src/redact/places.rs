@@ -89,6 +89,9 @@ impl Journal {
         matcher: &Matcher,
     ) -> Result<(), JournalError> {
         for (item_type, item_id) in &job.entities {
+            if self.is_astray_in(layout, item_type)? {
+                continue;
+            }
             let path = layout.entity(item_type, item_id);
             let is_item = job
                 .item

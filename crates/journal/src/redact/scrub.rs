@@ -5,7 +5,7 @@ use crate::checkpoint::{self, ManifestEntity, Rest};
 use crate::error::JournalError;
 use crate::format::checkpoint_name;
 use crate::lines::{Counted, Damage, Sink, scan};
-use crate::notes::{CheckpointRef, MetaPayload};
+use crate::notes::{CheckpointRef, MetaPayload, Note};
 use crate::record::decode;
 
 use super::job::Job;
@@ -72,6 +72,15 @@ fn segment_line(old: &[u8], job: &Job, matcher: &Matcher) -> Result<Option<Vec<u
         && let Some(new) = job.checkpoints.get(&reference.sha256)
     {
         return line::referring(old, new).map(Some);
+    }
+    // A hash of what is erased would let a guess be proven, also where it had changed nothing.
+    let request = record.request.as_ref();
+    if request.is_some_and(|request| request.sha256.is_some())
+        && let Some(MetaPayload::Note(Note::Unchanged { item_type, item_id })) =
+            payload.and_then(|text| MetaPayload::parse(record.action, text))
+        && job.item == Some((item_type, item_id))
+    {
+        return line::unhashed(old).map(Some);
     }
     Ok(None)
 }

@@ -241,6 +241,7 @@ impl Session<'_> {
                 document: Some(document),
                 summary: None,
             }],
+            key: None,
         };
         let mut plan = Plan::default();
         plan.add(self, &request)?;

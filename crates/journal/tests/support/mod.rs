@@ -5,6 +5,7 @@
     reason = "each suite uses its own part of it"
 )]
 
+pub mod counting;
 pub mod model;
 pub mod power;
 pub mod stores;
@@ -170,6 +171,7 @@ pub fn forged(seq: u64, writer: &str, id: &str, rev: u64, payload: &Value) -> Ve
         payload: Some(&payload),
         payload_ref: None,
         redacted: None,
+        request: None,
         batch: Batch {
             id: format!("b{writer}{seq}{}", payload.get()).into(),
             i: 0,

@@ -25,7 +25,7 @@ const KEPT: &[&str] = &[
 
 pub(super) const TOOL: Tool = Tool {
     name: "journal_events",
-    description: "What others recorded in this repository's journal since you looked: plans, decisions, claims, handoffs, oldest first. Your own records are left out. gap: older ones are archived.",
+    description: "What others recorded in this repository's journal since you looked: plans, decisions, claims, handoffs, oldest first. Your own records are left out. gap: some are archived or lost (missing). type: only these; the others stay unread.",
     arguments: &[
         (
             "reader",
@@ -55,56 +55,53 @@ fn run(session: &Session, given: Value) -> Done {
     // As the session that records: whatever the reader is called, its own records are not news to it.
     let journal = store::open(&session.context(), Some(session.name.clone()))?;
     let page = journal
-        .events(&reader, EVENTS_MAX, true)
+        .events_of(&reader, given.r#type.as_deref(), EVENTS_MAX, true)
         .map_err(store::told)?;
     let budget = given.budget.unwrap_or(BUDGET_DEFAULT);
-    let (mut shown, mut left, mut passed) = (Vec::new(), budget, 0);
+    let (mut shown, mut left) = (Vec::new(), budget);
     for event in &page.events {
-        let Some(view) = view(event, given.r#type.as_deref()) else {
-            passed += 1;
-            continue;
-        };
         let cost = tokens(event.get().len());
         if cost > left && !shown.is_empty() {
             break;
         }
-        passed += 1;
         if cost > left {
-            shown.push(short(view));
+            shown.push(short(view(event)));
             break;
         }
         left -= cost;
-        shown.push(view);
+        shown.push(view(event));
     }
-    let last_seq = if passed == 0 {
-        page.last_seq
-    } else {
-        let moved = journal.events(&reader, passed, false);
-        moved.map_err(store::told)?.last_seq
-    };
-    Ok(json!({
+    // Behind what is shown here, whoever else reads under this name meanwhile.
+    let last_seq = journal
+        .events_shown(&page, shown.len())
+        .map_err(store::told)?;
+    let mut answer = json!({
         "events": shown,
         "gap": page.gap,
         "summary": page.summary,
         "last_seq": last_seq,
-        "more": page.more || passed < page.events.len(),
+        "more": page.more || shown.len() < page.events.len(),
         "reader": reader,
         "cost": budget - left,
-    }))
+    });
+    if !page.missing.is_empty() {
+        answer["missing"] = json!(page.missing);
+    }
+    if let Some(had) = page.rewound_from {
+        answer["rewound_from"] = json!(had);
+    }
+    Ok(answer)
 }
 
-/// None where another type was asked for.
-fn view(event: &RawValue, wanted: Option<&str>) -> Option<Value> {
+/// Without what is of no use to an agent.
+fn view(event: &RawValue) -> Value {
     let mut event: Value = serde_json::from_str(event.get()).unwrap_or_default();
-    if wanted.is_some_and(|wanted| event["item_type"] != wanted) {
-        return None;
-    }
     if let Some(event) = event.as_object_mut() {
-        for noise in ["v", "writer", "batch", "crc", "agent_id", "user"] {
+        for noise in ["v", "writer", "batch", "crc", "agent_id", "user", "request"] {
             event.remove(noise);
         }
     }
-    Some(event)
+    event
 }
 
 fn short(event: Value) -> Value {

@@ -5,12 +5,12 @@ use heddle_journal::action::Action;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Done, Session, TEXT, Tool, ToolError, arguments};
+use super::{Done, ID, Session, TEXT, Tool, ToolError, arguments};
 use crate::cli::commands::journal::store;
 
 pub(super) const TOOL: Tool = Tool {
     name: "journal_record",
-    description: "Record a plan, decision, constraint, trap, handoff, … in this repository's journal. payload is the whole document, not a part; the same document again records nothing.",
+    description: "Record a plan, decision, constraint, trap, handoff, … in this repository's journal. payload is the whole document, not a part; an update to the same document records nothing, the same id again neither.",
     arguments: &[
         (
             "type",
@@ -26,6 +26,7 @@ pub(super) const TOOL: Tool = Tool {
         ),
         ("payload", r#"{"type":"object"}"#),
         ("summary", TEXT),
+        ID,
     ],
     required: &["type", "item"],
     is_core: false,
@@ -41,6 +42,7 @@ struct Arguments {
     action: Option<String>,
     payload: Option<Value>,
     summary: Option<String>,
+    id: Option<String>,
 }
 
 fn run(session: &Session, given: Value) -> Done {
@@ -58,14 +60,14 @@ fn run(session: &Session, given: Value) -> Done {
         document: given.payload,
         summary: given.summary,
     };
-    let committed = journal.mutate(vec![change]).map_err(store::told)?;
+    // Without an id each call is a request of its own.
+    let committed = match &given.id {
+        Some(id) => journal.mutate_once(change, id),
+        None => journal.mutate(vec![change]),
+    };
+    let committed = committed.map_err(store::told)?;
     let receipt = committed.receipts()[0].clone();
-    let mut answer = json!({
-        "seq": receipt.seq,
-        "writer": receipt.writer,
-        "entity_rev": receipt.entity_rev,
-        "batch": receipt.batch,
-    });
+    let mut answer = store::answer(&receipt);
     if receipt.seq.is_none() {
         answer["next"] = json!("nothing was recorded: no lasting field changed");
     }

@@ -5,8 +5,8 @@ use std::io::Read;
 use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
 use heddle_journal::action::Action;
-use heddle_journal::{Change, JournalError};
-use serde_json::{Value, json};
+use heddle_journal::{Change, JournalError, Receipt};
+use serde_json::Value;
 
 use super::store;
 use crate::cli::{CliError, Context, exit, ui};
@@ -31,6 +31,9 @@ pub struct Args {
     /// A sentence for people
     #[arg(long)]
     summary: Option<String>,
+    /// The same request under the same key again records nothing and gets the first answer; another one is refused
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
     /// The reader that you are: its own events are not shown back to it
     #[arg(long, value_name = "NAME")]
     reader: Option<String>,
@@ -38,40 +41,46 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let document = args.payload.as_deref().map(payload).transpose()?;
-    let journal = store::open(context, args.reader)?;
+    let journal = store::open(context, args.reader.clone())?;
     let change = Change {
         item_type: args.item_type.clone(),
         item_id: args.id.clone(),
         action: Some(args.action),
         document,
-        summary: args.summary,
+        summary: args.summary.clone(),
     };
-    let committed = journal.mutate(vec![change]).map_err(refused)?;
+    let committed = match &args.idempotency_key {
+        Some(key) => journal.mutate_once(change, key),
+        None => journal.mutate(vec![change]),
+    };
+    let committed = committed.map_err(refused)?;
     let receipt = committed.receipts()[0].clone();
-    let answer = json!({
-        "seq": receipt.seq,
-        "writer": receipt.writer,
-        "entity_rev": receipt.entity_rev,
-        "batch": receipt.batch,
-    });
+    let answer = store::answer(&receipt);
     // The record is on the disk: answer first, projections then.
-    let printed = context.print(&answer, |_| match (receipt.seq, receipt.entity_rev) {
-        (None, _) => "nothing to record: no lasting field changed\n".to_owned(),
-        (Some(seq), None) => format!("recorded as seq {seq}\n"),
-        (Some(seq), Some(rev)) => {
-            let id = args.id.as_deref().unwrap_or_default();
-            format!(
-                "recorded as seq {seq}: {} {id} is at revision {rev}\n",
-                args.item_type
-            )
-        }
-    });
+    let printed = context.print(&answer, |_| text(&args, &receipt));
     if let Err(error) = committed.finish() {
         ui::note(&format!(
             "note: the record is safe; its projection follows with the next call ({error})"
         ));
     }
     printed
+}
+
+fn text(args: &Args, receipt: &Receipt) -> String {
+    let before = if receipt.duplicate {
+        "as before, and nothing was recorded now: "
+    } else {
+        ""
+    };
+    match (receipt.seq, receipt.entity_rev) {
+        (None, _) => format!("{before}nothing to record: no lasting field changed\n"),
+        (Some(seq), None) => format!("{before}recorded as seq {seq}\n"),
+        (Some(seq), Some(rev)) => {
+            let (name, id) = (&args.item_type, args.id.as_deref().unwrap_or_default());
+            let is = if receipt.duplicate { "was" } else { "is" };
+            format!("{before}recorded as seq {seq}: {name} {id} {is} at revision {rev}\n")
+        }
+    }
 }
 
 fn refused(error: JournalError) -> CliError {

@@ -34,15 +34,21 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 
 fn text(page: &Page) -> String {
     let mut text = String::new();
-    if page.gap {
-        text.push_str("some events were archived before they were read");
-        if let Some(summary) = &page.summary {
-            text.push_str(&format!(
-                "; the state up to seq {} has {} entities, events go on at seq {}",
-                summary.head_seq, summary.entities, summary.oldest_seq
-            ));
-        }
-        text.push('\n');
+    if let Some(had) = page.rewound_from {
+        text.push_str(&format!(
+            "this reader had seen up to seq {had}, and the journal is an older copy that was put back: some of this may be known\n"
+        ));
+    }
+    if let Some(summary) = &page.summary {
+        text.push_str(&format!(
+            "some events were archived before they were read; the state up to seq {} has {} entities, events go on at seq {}\n",
+            summary.head_seq, summary.entities, summary.oldest_seq
+        ));
+    } else if page.gap && page.rewound_from.is_none() && page.missing.is_empty() {
+        text.push_str("some events were archived before they were read\n");
+    }
+    for lost in &page.missing {
+        text.push_str(&log::lost(*lost));
     }
     for event in &page.events {
         text.push_str(&log::line(event.get()));

@@ -21,9 +21,12 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
-    let records = journal
-        .log(args.since, args.limit.unwrap_or(usize::MAX))
+    let page = journal
+        .history(args.since, args.limit.unwrap_or(usize::MAX))
         .map_err(store::told)?;
+    for place in &page.missing {
+        ui::note(&format!("note: {}", lost(*place).trim_end()));
+    }
     if let Some((oldest, is_archived)) = journal.begins_at(args.since).map_err(store::told)? {
         let place = if is_archived {
             "are in .heddle/events/archive/"
@@ -38,7 +41,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         );
     }
     let mut text = String::new();
-    for record in &records {
+    for record in &page.events {
         if context.json {
             text.push_str(record.get());
         } else {
@@ -51,6 +54,16 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     } else {
         ui::text(&text)
     }
+}
+
+/// What nobody can be shown any more.
+pub(super) fn lost([first, last]: [u64; 2]) -> String {
+    let which = if first == last {
+        format!("the record of seq {first} is")
+    } else {
+        format!("the records of seq {first} to {last} are")
+    };
+    format!("{which} lost from the journal; `heddle journal verify` says what that means\n")
 }
 
 /// A record for people.

@@ -9,6 +9,9 @@ use super::store;
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context};
 
+/// Of the files that nobody looked into; all of them are in the answer as JSON.
+const SHOWN_MAX: usize = 20;
+
 #[derive(Debug, ClapArgs)]
 pub struct Args {
     /// The folder of entity files to begin with; a .brainclaw store beside .heddle is found by itself
@@ -47,6 +50,15 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         }
         for file in &told.left_out {
             text.push_str(&format!("left out: {file}\n"));
+        }
+        if !told.ignored.is_empty() {
+            let count = told.ignored.len();
+            text.push_str(&format!(
+                "{count} files lie in no folder of a type and were not taken in:\n"
+            ));
+        }
+        for file in told.ignored.iter().take(SHOWN_MAX) {
+            text.push_str(&format!("  {file}\n"));
         }
         text.push_str("next: heddle journal verify\n");
         printable(&text)

@@ -8,7 +8,8 @@ use heddle_core::names::MemberName;
 use heddle_daemon::config::Config;
 use heddle_journal::action::Mode;
 use heddle_journal::disk::RealDisk;
-use heddle_journal::{Glob, Journal, JournalError, Migrated, Who, World};
+use heddle_journal::{Glob, Journal, JournalError, Migrated, Receipt, Who, World};
+use serde_json::{Value, json};
 
 use super::repository;
 use crate::cli::{CliError, Context, exit};
@@ -164,6 +165,20 @@ fn person(context: &Context) -> String {
     member.map_or_else(|| "me".to_owned(), |name| name.to_string())
 }
 
+/// What a record became, as both doors say it.
+pub fn answer(receipt: &Receipt) -> Value {
+    let mut answer = json!({
+        "seq": receipt.seq,
+        "writer": receipt.writer,
+        "entity_rev": receipt.entity_rev,
+        "batch": receipt.batch,
+    });
+    if receipt.duplicate {
+        answer["duplicate"] = json!(true);
+    }
+    answer
+}
+
 /// A sentence, the next step, an exit code.
 pub fn told(error: JournalError) -> CliError {
     let message = error.to_string();
@@ -172,8 +187,12 @@ pub fn told(error: JournalError) -> CliError {
             .next("Begin one with `heddle journal init` in the repository."),
         JournalError::Busy { .. } => CliError::new(exit::CONFLICT, message)
             .next("Nothing happened; try again. A process that hangs keeps the lock until it ends."),
+        JournalError::ReaderBusy { .. } => CliError::new(exit::CONFLICT, message)
+            .next("Nothing was shown and the watermark stands; try again when that one has ended. Each running instance takes a reader's name of its own."),
         JournalError::Unknown(_) => CliError::new(exit::CONFLICT, message)
             .next("Look with `heddle journal log` whether the record is there before you write it again."),
+        JournalError::RequestReused { .. } => CliError::new(exit::CONFLICT, message)
+            .next("Nothing was written. Take a fresh id for another request; the id of before goes with the request of before, word for word."),
         JournalError::Refused(_) => CliError::new(exit::USAGE, message)
             .next("Nothing was written."),
         JournalError::NotFound { .. } => CliError::new(exit::NOT_FOUND, message)

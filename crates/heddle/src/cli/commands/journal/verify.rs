@@ -44,6 +44,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let answer = serde_json::to_value(&report).unwrap_or_default();
     let next = if report.counters.seq_gaps > 0 {
         "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that."
+    } else if report.counters.checkpoints_rejected > 0 && report.divergent.is_empty() {
+        "Nothing was changed. Keep a copy of .heddle/; `heddle doctor quarantine` moves what is damaged aside, and `heddle journal checkpoint` writes a sound one."
     } else {
         "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there."
     };

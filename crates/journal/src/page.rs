@@ -1,0 +1,378 @@
+//! A piece of the history as it stands in the journal: what it holds, what is missing in it, and where it ends.
+//!
+//! Read without a lock, while others write. A read of a segment is not one moment: a record may be seen whose elder is not. So what
+//! looks missing is looked at again before it is said, and before any watermark passes it.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::action::{ActionClass, Mode};
+use crate::checkpoint;
+use crate::erased::Ids;
+use crate::error::JournalError;
+use crate::journal::Journal;
+use crate::lines::{Counted, Damage, Sink, scan};
+use crate::meta;
+use crate::record::Record;
+use crate::redact::erased_line;
+use crate::seen::{Again, Seen};
+use crate::segments;
+
+/// Looks at what seems to be missing; each of them begins behind the end of the one before.
+const LOOKS_MAX: usize = 8;
+
+/// What stands where history was moved away.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub head_seq: u64,
+    pub entities: u64,
+    /// The first seq that is still here.
+    pub oldest_seq: u64,
+}
+
+/// How far a reader is: a record by its identity.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub(crate) seq: u64,
+    /// None: nothing was read yet, or an older build wrote it down.
+    pub(crate) writer: Option<String>,
+}
+
+impl Mark {
+    /// For every record that is met: without another piece of memory each time.
+    fn set(&mut self, record: &Record<'_>) {
+        self.seq = record.seq;
+        let writer = self.writer.get_or_insert_default();
+        writer.clear();
+        writer.push_str(record.writer.as_str());
+    }
+}
+
+#[derive(Debug, Serialize)]
+pub struct Page {
+    /// The records, as they stand in the journal.
+    pub events: Vec<Box<RawValue>>,
+    /// There were events that the reader was never shown: they are archived, lost, or of a journal that was put back.
+    pub gap: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// First and last seq, each, of records that are lost.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub missing: Vec<[u64; 2]>,
+    /// The watermark that this reader had, which the journal does not know: an older copy was put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rewound_from: Option<u64>,
+    pub last_seq: u64,
+    /// The limit was reached; ask again.
+    pub more: bool,
+    /// Where the watermark of this reader stood before.
+    #[serde(skip)]
+    pub(crate) began: Mark,
+    #[serde(skip)]
+    wanted: Wanted,
+    /// Of each event.
+    #[serde(skip)]
+    marks: Vec<Mark>,
+    #[serde(skip)]
+    end: Mark,
+}
+
+impl Page {
+    pub(crate) fn reader(&self) -> Option<&str> {
+        self.wanted.reader.as_deref()
+    }
+
+    pub(crate) fn item_type(&self) -> Option<&str> {
+        self.wanted.item_type.as_deref()
+    }
+
+    /// Where a reader is that was shown so many of the events; None: nowhere else.
+    pub(crate) fn mark_behind(&self, count: usize) -> Option<&Mark> {
+        if count >= self.events.len() {
+            return Some(&self.end);
+        }
+        count.checked_sub(1).and_then(|last| self.marks.get(last))
+    }
+}
+
+/// Which records are wanted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wanted {
+    pub(crate) seen: Mark,
+    pub(crate) limit: usize,
+    pub(crate) item_type: Option<String>,
+    /// Neither this instance's own records, nor the journal's.
+    pub(crate) reader: Option<String>,
+    pub(crate) writer: Option<String>,
+    /// The name that this instance records under, where that is not the reader's.
+    pub(crate) instance: Option<String>,
+}
+
+impl Journal {
+    /// The records after a seq, as they stand in the journal.
+    pub fn log(&self, after: u64, limit: usize) -> Result<Vec<Box<RawValue>>, JournalError> {
+        Ok(self.history(after, limit)?.events)
+    }
+
+    /// The same, with what is missing between them.
+    pub fn history(&self, after: u64, limit: usize) -> Result<Page, JournalError> {
+        let seen = Mark {
+            seq: after,
+            writer: None,
+        };
+        self.whole(&Wanted {
+            seen,
+            limit,
+            ..Wanted::default()
+        })
+        .map(|(page, _)| page)
+    }
+
+    /// Where the log begins, if older records than that were asked for; and whether they are in the archive.
+    pub fn begins_at(&self, after: u64) -> Result<Option<(u64, bool)>, JournalError> {
+        let live = segments::live(self.disk(), &self.layout)?;
+        let Some(oldest) = live
+            .first()
+            .copied()
+            .filter(|oldest| after.saturating_add(1) < *oldest)
+        else {
+            return Ok(None);
+        };
+        let is_archived = !segments::archived(self.disk(), &self.layout)?.is_empty();
+        Ok(Some((oldest, is_archived)))
+    }
+
+    /// What a reader was not shown, and what it can be shown no more.
+    pub(crate) fn page(&self, wanted: Wanted) -> Result<Page, JournalError> {
+        let had = wanted.seen.seq;
+        let (mut page, found) = self.whole(&wanted)?;
+        if found.known < had || found.is_another {
+            // An older copy was put back. What it and the reader have in common was shown; where it went on since, it may
+            // have done so from anywhere, and an event twice is better than one never.
+            let seen = if found.is_another {
+                Mark::default()
+            } else {
+                found.head
+            };
+            let wanted = Wanted { seen, ..wanted };
+            (page, _) = self.whole(&wanted)?;
+            page.rewound_from = Some(had);
+        }
+        let oldest = segments::live(self.disk(), &self.layout)?.first().copied();
+        let oldest = oldest.filter(|oldest| page.wanted.seen.seq.saturating_add(1) < *oldest);
+        if let Some(oldest) = oldest {
+            page.summary = self.summary(oldest)?;
+        }
+        page.gap = oldest.is_some() || page.rewound_from.is_some() || !page.missing.is_empty();
+        Ok(page)
+    }
+
+    /// Looks until what is missing was missing before.
+    fn whole(&self, wanted: &Wanted) -> Result<(Page, Found), JournalError> {
+        let mut before = BTreeSet::new();
+        let mut looked = self.look(wanted)?;
+        for _ in 1..LOOKS_MAX {
+            let missing: BTreeSet<[u64; 2]> = looked.0.missing.iter().copied().collect();
+            if missing.is_subset(&before) {
+                break;
+            }
+            before = missing;
+            looked = self.look(wanted)?;
+        }
+        Ok(looked)
+    }
+
+    fn look(&self, wanted: &Wanted) -> Result<(Page, Found), JournalError> {
+        // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
+        let meta = meta::read(self.disk(), &self.layout)?;
+        let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
+        let erased = self.erased()?;
+        let live = segments::live(self.disk(), &self.layout)?;
+        let after = wanted.seen.seq;
+        // The record that was seen last is looked at as well, where it can be told from another.
+        let from = after.saturating_add(u64::from(wanted.seen.writer.is_none()));
+        let begin = segments::holding(&live, from);
+        let oldest = live.first().copied().unwrap_or(1);
+        let mut collector = Collector::new(self.mode, wanted, erased, oldest);
+        for first in &live[begin.min(live.len())..] {
+            let bytes = segments::read(self.disk(), &self.layout, *first)?;
+            let mut lines = Lines {
+                bytes: &bytes,
+                into: &mut collector,
+            };
+            scan(&bytes, 0, &mut lines);
+            if collector.page.more {
+                break;
+            }
+        }
+        let head = collector.head.seq;
+        // A store that was never written in has no end that could be lost.
+        let known = if live.is_empty() {
+            after
+        } else {
+            self.witnessed(&meta, &checkpoints, head.max(oldest.saturating_sub(1)))?
+        };
+        if !collector.page.more && known > collector.passed && !live.is_empty() {
+            let gap = [collector.passed + 1, known];
+            collector.page.missing.push(gap);
+        }
+        let there = &collector.writers_there;
+        let is_another = match &wanted.seen.writer {
+            Some(writer) => !there.is_empty() && !there.contains(writer),
+            None => false,
+        };
+        let found = Found {
+            known: if collector.page.more {
+                known.max(after)
+            } else {
+                known
+            },
+            head: collector.head,
+            is_another,
+        };
+        Ok((collector.page, found))
+    }
+
+    fn summary(&self, oldest_seq: u64) -> Result<Option<Summary>, JournalError> {
+        for head_seq in checkpoint::listed(self.disk(), &self.layout)?
+            .into_iter()
+            .rev()
+        {
+            if let checkpoint::Reference::Found(reference) = self.reference(head_seq)? {
+                return Ok(Some(Summary {
+                    head_seq,
+                    entities: reference.entities,
+                    oldest_seq,
+                }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a look found of the journal beside the page.
+struct Found {
+    /// The last seq that anything knows of.
+    known: u64,
+    head: Mark,
+    /// Where the reader stood there is a record of somebody else.
+    is_another: bool,
+}
+
+struct Collector {
+    mode: Mode,
+    page: Page,
+    seen: Seen,
+    erased: Ids,
+    /// Everything up to here was met, or is known to be missing.
+    passed: u64,
+    head: Mark,
+    writers_there: Vec<String>,
+}
+
+impl Collector {
+    fn new(mode: Mode, wanted: &Wanted, erased: Ids, oldest: u64) -> Self {
+        let after = wanted.seen.seq;
+        Self {
+            mode,
+            page: Page {
+                events: Vec::new(),
+                gap: false,
+                summary: None,
+                missing: Vec::new(),
+                rewound_from: None,
+                last_seq: after,
+                more: false,
+                began: Mark::default(),
+                wanted: wanted.clone(),
+                marks: Vec::new(),
+                end: wanted.seen.clone(),
+            },
+            seen: Seen::default(),
+            erased,
+            passed: after.max(oldest.saturating_sub(1)),
+            head: Mark::default(),
+            writers_there: Vec::new(),
+        }
+    }
+
+    fn wants(&self, record: &Record<'_>) -> bool {
+        let wanted = &self.page.wanted;
+        let is_of_type = |name: &String| record.item_type.as_str() == name;
+        if !wanted.item_type.as_ref().is_none_or(is_of_type) {
+            return false;
+        }
+        let Some(reader) = &wanted.reader else {
+            return true;
+        };
+        let is_ours = |id: &str| id == reader || Some(id) == wanted.instance.as_deref();
+        let is_own = record
+            .agent_id
+            .as_ref()
+            .is_some_and(|id| is_ours(id.as_str()))
+            || wanted.writer.as_deref() == Some(record.writer.as_str());
+        !is_own && record.action.class(self.mode) != ActionClass::JournalMeta
+    }
+
+    fn take(&mut self, counted: &Counted<'_>, line: &[u8]) {
+        let record = &counted.record;
+        let (seq, writer) = (record.seq, record.writer.as_str());
+        let again = self.seen.note(seq, writer, counted.crc);
+        if seq >= self.head.seq {
+            self.head.set(record);
+        }
+        if seq == self.page.wanted.seen.seq {
+            self.writers_there.push(writer.to_owned());
+        }
+        if seq <= self.page.wanted.seen.seq || again == Again::Identical || self.page.more {
+            return;
+        }
+        let wants = self.wants(record);
+        if wants && self.page.events.len() >= self.page.wanted.limit {
+            self.page.more = true;
+            return;
+        }
+        if seq > self.passed.saturating_add(1) {
+            self.page.missing.push([self.passed + 1, seq - 1]);
+        }
+        self.passed = self.passed.max(seq);
+        if seq >= self.page.last_seq {
+            self.page.last_seq = seq;
+            self.page.end.set(record);
+        }
+        if !wants {
+            return;
+        }
+        // RD-06: content that came back with an old copy of its segment is not content any more.
+        let is_erased = !self.erased.is_empty() && self.erased.contains(&(seq, writer.to_owned()));
+        let line = if is_erased {
+            erased_line(line).ok()
+        } else {
+            Some(line.to_vec())
+        };
+        let line = line.and_then(|line| String::from_utf8(line).ok());
+        if let Some(line) = line.and_then(|line| RawValue::from_string(line).ok()) {
+            self.page.events.push(line);
+            self.page.marks.push(self.page.end.clone());
+        }
+    }
+}
+
+struct Lines<'b, 'c> {
+    bytes: &'b [u8],
+    into: &'c mut Collector,
+}
+
+impl<'a> Sink<'a> for Lines<'_, '_> {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        let at = |byte: u64| usize::try_from(byte).unwrap_or(0);
+        for counted in batch {
+            let line = &self.bytes[at(counted.place.start)..at(counted.place.end)];
+            self.into.take(counted, line);
+        }
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}

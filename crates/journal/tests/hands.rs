@@ -1,0 +1,178 @@
+//! What hands do to a store: an edited file is kept, a link leads nowhere, a damaged checkpoint can be moved aside.
+#![cfg(test)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use heddle_journal::disk::{Disk, MemDisk};
+use heddle_journal::{Journal, JournalError};
+use serde_json::json;
+use support::power::{item, small};
+use support::*;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(ROOT).join("entities").join(name)
+}
+
+/// The texts in `quarantine/`.
+fn kept(disk: &MemDisk) -> Vec<String> {
+    let files = disk.files().into_iter();
+    let kept = files.filter(|(path, _)| path.starts_with("/repo/.heddle/events/quarantine"));
+    kept.map(|(_, bytes)| String::from_utf8_lossy(&bytes).into_owned())
+        .collect()
+}
+
+#[test]
+fn a_file_that_was_edited_by_hand_is_kept_before_the_next_record_writes_it() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for id in ["a", "b", "c", "d", "e"] {
+        commit(&journal, vec![plan(id, 1)]);
+    }
+    let by_hand = |text: &str| json!({"title": text, "n": 1}).to_string();
+    let edit = |id: &str, text: &str| {
+        disk.tamper(&file(&format!("plan/{id}.json")), |bytes| {
+            *bytes = text.into();
+        });
+    };
+    edit("a", &by_hand("hours of work"));
+    commit(&journal, vec![plan("a", 2)]);
+    assert_eq!(kept(&disk), [by_hand("hours of work")]);
+    assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 2);
+    // Deleted, or no JSON any more.
+    edit("b", &by_hand("not to be lost"));
+    commit(&journal, vec![delete("plan", "b")]);
+    edit("c", "{ half a tho");
+    commit(&journal, vec![plan("c", 2)]);
+    let all = kept(&disk);
+    assert_eq!(all.len(), 3, "{all:?}");
+    assert!(all.contains(&by_hand("not to be lost")) && all.contains(&"{ half a tho".to_owned()));
+    assert!(!disk.files().contains_key(&file("plan/b.json")));
+    // What was edited and then recorded as it is need not be kept, and what nobody touched neither.
+    edit("d", &json!({"title": "the plan d", "n": 2}).to_string());
+    commit(&journal, vec![plan("d", 2)]);
+    commit(&journal, vec![plan("e", 2)]);
+    commit(&journal, vec![delete("plan", "e")]);
+    commit(&journal, vec![plan("e", 3)]);
+    assert_eq!(kept(&disk).len(), 3);
+    // Where a deleted one was, a person has put something.
+    commit(&journal, vec![delete("plan", "e")]);
+    disk.write(&file("plan/e.json"), by_hand("mine").as_bytes())
+        .unwrap();
+    commit(&journal, vec![plan("e", 4)]);
+    assert!(kept(&disk).contains(&by_hand("mine")));
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+}
+
+/// An ephemeral field is the file's own affair, and no edit.
+#[test]
+fn a_file_whose_ephemeral_fields_moved_is_not_kept_for_that() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let claim = |status: &str, until: &str| {
+        put("claim", "c", json!({"status": status, "expires_at": until}))
+    };
+    commit(&journal, vec![claim("claimed", "1")]);
+    commit(&journal, vec![claim("claimed", "2")]);
+    commit(&journal, vec![claim("released", "3")]);
+    commit(&journal, vec![delete("claim", "c")]);
+    assert_eq!(kept(&disk), [""; 0]);
+}
+
+#[test]
+fn t_64_a_link_in_place_of_a_types_folder_leads_nothing_outside() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join(".heddle");
+    let outside = folder.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let journal = real(&root, 1);
+    commit(&journal, vec![plan("a", 1), plan("b", 1)]);
+    let family = root.join("entities/plan");
+    let listed = |at: &Path| -> Vec<(String, String)> {
+        let mut all: Vec<_> = std::fs::read_dir(at)
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .map(|entry| {
+                let text = std::fs::read_to_string(entry.path()).unwrap();
+                (entry.file_name().into_string().unwrap(), text)
+            })
+            .collect();
+        all.sort();
+        all
+    };
+    std::fs::remove_dir_all(&family).unwrap();
+    std::fs::write(outside.join("a.json"), "somebody else's").unwrap();
+    std::os::unix::fs::symlink(&outside, &family).unwrap();
+    let before = listed(&outside);
+    for change in [plan("a", 2), plan("new", 1), delete("plan", "a")] {
+        let refused = journal.mutate_whole(vec![change]);
+        let Err(JournalError::Refused(told)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(
+            told.contains("entities/plan") && told.contains("rebuild"),
+            "{told}"
+        );
+    }
+    // Others go on, whatever must be compared first.
+    let decision = || put("decision", "d", json!({"title": "d"}));
+    commit(&journal, vec![decision()]);
+    std::fs::remove_file(root.join("events/meta.json")).unwrap();
+    std::fs::remove_file(root.join("events/revisions.idx")).unwrap();
+    let again = |seed| {
+        let world = world(std::sync::Arc::new(heddle_journal::disk::RealDisk), 2, seed);
+        Journal::open(world, &root, who()).unwrap()
+    };
+    let journal = again(5);
+    commit(&journal, vec![put("decision", "d", json!({"title": "e"}))]);
+    assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 1);
+    journal.restore().unwrap();
+    let report = journal.verify().unwrap();
+    assert!(
+        !report.ok && report.divergent.iter().all(|d| d.item_type == "plan"),
+        "{report:#?}"
+    );
+    journal.redact(&item("plan", "b"), "asked for").unwrap();
+    assert_eq!(listed(&outside), before);
+    // Once it is gone the files come back.
+    std::fs::remove_file(&family).unwrap();
+    let journal = again(6);
+    journal.restore().unwrap();
+    assert!(journal.verify().unwrap().ok);
+    assert_eq!(listed(&outside), before);
+    assert!(family.join("a.json").exists());
+}
+
+#[test]
+fn a_damaged_checkpoint_is_moved_aside_by_the_doctor_whichever_it_is() {
+    for damaged in [0_usize, 1, 2] {
+        let disk = MemDisk::new();
+        let journal = small(init(&disk), 1 << 20);
+        for n in 0..3 {
+            commit(&journal, vec![plan("a", n), plan("b", n)]);
+            journal.checkpoint().unwrap();
+        }
+        let folder = journal.layout().checkpoints();
+        let name = disk.list(&folder).unwrap()[damaged].name.clone();
+        disk.tamper(&folder.join(&name), |bytes| bytes[30] ^= 1);
+        let told = journal.examine().unwrap();
+        assert_eq!(told.verified.counters.checkpoints_rejected, 1);
+        assert!(told.next.contains("doctor quarantine"), "{}", told.next);
+        let state = support::model::rebuilt(&journal, 0);
+        let parked = journal.quarantine().unwrap();
+        assert_eq!((parked.parked.len(), parked.checkpoints.len()), (0, 1));
+        assert!(parked.checkpoints[0].starts_with(&name), "{parked:?}");
+        assert_eq!(kept(&disk).len(), 1, "moved, never thrown away");
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+        assert_eq!(support::model::rebuilt(&journal, 0), state);
+        assert_eq!(journal.quarantine().unwrap().checkpoints, [""; 0]);
+        // And it goes on: checkpoint, gc.
+        commit(&journal, vec![plan("a", 9)]);
+        journal.checkpoint().unwrap();
+        journal.gc().unwrap();
+        assert!(journal.verify().unwrap().ok);
+    }
+}
