@@ -215,7 +215,7 @@ mod tests {
                 s.missing.push("effect_registration (its columns)".into());
             }),
             ('e', |s| {
-                s.excess.push("effect_call: TRIGGER for PUBLIC".into())
+                s.excess.push("effect_call: TRIGGER for PUBLIC".into());
             }),
         ];
         for (letter, change) in spoil {

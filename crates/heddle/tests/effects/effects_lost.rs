@@ -3,11 +3,16 @@
 
 use crate::support;
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use support::broker_process::BrokerProcess;
 use support::cut_proxy::CutProxy;
 use support::ledger::status;
-use support::{Daemon, Home, Ran, wait_until};
+use support::{Daemon, Home, Ran, wait_until_within};
+
+/// A home waits up to a minute before it tries a connection again that failed more than once.
+const SOON: Duration = Duration::from_secs(90);
 
 /// A home that reaches its team's broker through a proxy.
 struct Team {
@@ -43,7 +48,7 @@ impl Team {
     }
 
     fn wait_connected(&self) {
-        wait_until("the team's broker", || {
+        wait_until_within(SOON, "the team's broker", || {
             let status = status(&self.daemon);
             let mut meshes = status["meshes"].as_array().unwrap().iter();
             meshes.any(|mesh| mesh["mesh"] == "team" && mesh["connected"] == true)
@@ -72,7 +77,7 @@ impl Team {
 
     fn state(&self, key: &str) -> Value {
         let mut told = Value::Null;
-        wait_until("the status", || {
+        wait_until_within(SOON, "the status", || {
             let ran = self.cli(&["effect", "status", key, "--json"]);
             if ran.code == 5 {
                 return false;
@@ -118,7 +123,7 @@ fn a_registration_whose_answer_was_lost_is_found_by_its_key_and_run_once() {
         assert!(at("register") < at("status"), "{verbs:?}");
         assert!(at("status") < at("start"), "{verbs:?}");
     }
-    wait_until("the run", || {
+    wait_until_within(SOON, "the run", || {
         if ran.code != 0 {
             is_unknown(&ran);
             ran = team.run("k");
@@ -175,7 +180,7 @@ fn other_callers_are_told_the_same() {
     assert!(next.contains("may have been recorded"), "{told}");
     // What was never sent is told as before.
     let other = json!({"key": "other", "op": "migrate", "target": "prod", "mesh": "team"});
-    wait_until("the connection to be gone", || {
+    wait_until_within(SOON, "the connection to be gone", || {
         let told = team.daemon.http.post("/v1/effect/register", &other).json();
         assert_eq!(told["code"], "not_connected", "{told}");
         told.get("asked").is_none()
@@ -217,7 +222,7 @@ fn a_start_whose_answer_was_lost_runs_nothing_twice() {
     let team = Team::start("");
     team.proxy.lose("start");
     let mut ran = team.run("k");
-    wait_until("the run", || {
+    wait_until_within(SOON, "the run", || {
         if ran.code != 0 {
             assert_eq!(ran.code, 5, "{ran:?}");
             ran = team.run("k");

@@ -2,7 +2,7 @@
 //! it. The broker has heard the call by then, and has committed what came of it.
 
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 
 use serde_json::Value;
@@ -24,6 +24,7 @@ struct State {
 #[derive(Clone)]
 pub struct CutProxy {
     state: Arc<Mutex<State>>,
+    opened: Arc<Condvar>,
     pub listen: String,
 }
 
@@ -32,18 +33,20 @@ impl CutProxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Self {
             state: Arc::default(),
+            opened: Arc::default(),
             listen: listener.local_addr().unwrap().to_string(),
         };
         let serving = proxy.clone();
         // Ends with the test's process.
         thread::spawn(move || {
             for home in listener.incoming().flatten() {
-                if serving.state.lock().unwrap().is_shut {
-                    continue;
-                }
-                if let Ok(upstream) = TcpStream::connect(&broker) {
-                    serving.join(home, upstream);
-                }
+                let (waiting, broker) = (serving.clone(), broker.clone());
+                thread::spawn(move || {
+                    waiting.wait_open();
+                    if let Ok(upstream) = TcpStream::connect(&broker) {
+                        waiting.join(home, upstream);
+                    }
+                });
             }
         });
         proxy
@@ -63,6 +66,14 @@ impl CutProxy {
 
     pub fn open(&self) {
         self.state.lock().unwrap().is_shut = false;
+        self.opened.notify_all();
+    }
+
+    /// Who comes while it is shut is kept waiting and not sent away: a home that was sent away comes back more and more rarely.
+    fn wait_open(&self) {
+        let state = self.state.lock().unwrap();
+        let open = self.opened.wait_while(state, |state| state.is_shut);
+        drop(open.unwrap());
     }
 
     pub fn cuts(&self) -> usize {

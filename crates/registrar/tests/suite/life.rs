@@ -100,7 +100,8 @@ async fn rg_18_a_step_without_a_registration_is_refused<S: Storage>(w: World<S>)
 
 async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: World<S>) {
     w.registered("k").await;
-    let by = agent();
+    let (by, she) = (agent(), person());
+    let resolve = |again, note: &str| w.registrar.resolve(effect("k"), again, note.into(), &she);
     w.registrar
         .start(key("k"), "a1".into(), None, &by)
         .await
@@ -118,21 +119,13 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
         .await
         .unwrap();
     refused(&not_yours, Code::ApprovalRefused);
-    let said = w
-        .registrar
-        .resolve(effect("k"), true, "looked".into(), &person())
-        .await
-        .unwrap();
+    let said = resolve(true, "looked").await.unwrap();
     assert_eq!(
         (said.kind, said.facts.stage()),
         (Kind::Fresh, Stage::Registered)
     );
     // Its word counts once: a second is about a run that does not exist.
-    let twice = w
-        .registrar
-        .resolve(effect("k"), true, String::new(), &person())
-        .await
-        .unwrap();
+    let twice = resolve(true, "").await.unwrap();
     refused(&twice, Code::StepRefused);
     let second = w
         .registrar
@@ -159,10 +152,7 @@ async fn an_unknown_outcome_runs_again_only_on_a_persons_word<S: Storage>(w: Wor
         .await
         .unwrap();
     refused(&ghost, Code::StepRefused);
-    let done = w
-        .registrar
-        .resolve(effect("k"), false, "it is there".into(), &person())
-        .await;
+    let done = resolve(false, "it is there").await;
     assert_eq!(done.unwrap().facts.stage(), Stage::Finished);
     let kinds: Vec<&str> = w
         .facts("k")

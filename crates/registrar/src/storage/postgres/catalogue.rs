@@ -60,7 +60,7 @@ const COLUMNS: &str = "
     WHERE c.relnamespace = current_schema()::regnamespace AND c.relname = ANY($1) GROUP BY c.relname";
 
 /// What was granted, to whom: of a table, and of a column of it. The owner's own rights are the owner's to change, and
-/// what binds the owner where no role of ours does is asked for by `surface`.
+/// what binds the owner where no role of ours does is asked for by `surface`. Our role appends, or who stands in for it.
 const GRANTED: &str = "
     WITH ours AS (
         SELECT oid, relname, relowner, relacl FROM pg_class
@@ -75,7 +75,8 @@ const GRANTED: &str = "
                            CASE grantee WHEN 0 THEN 'PUBLIC' ELSE pg_get_userbyid(grantee)::text END)
     FROM granted
     WHERE grantee <> relowner AND privilege_type <> 'SELECT' AND privilege_type <> 'MAINTAIN'
-      AND NOT (privilege_type = 'INSERT' AND grantee <> 0 AND pg_get_userbyid(grantee) = 'heddle_registrar')
+      AND NOT (privilege_type = 'INSERT' AND grantee <> 0
+               AND (pg_get_userbyid(grantee) = 'heddle_registrar' OR pg_get_userbyid(grantee) = current_user))
     ORDER BY 1";
 
 /// What the role of our transactions can do by itself, or as somebody that it is a member of.

@@ -47,6 +47,11 @@ pub(super) fn not_started(key: &str, why: &str, (code, is_registered): (u8, bool
 pub(super) fn unanswered(key: &str, error: ClientError) -> CliError {
     let named = quoted(key);
     let why = error.to_string();
+    // Who does not answer is the daemon itself, or the broker behind it.
+    let when = match &error {
+        ClientError::Problem(_) => "When `heddle status` says connected",
+        _ => "When the daemon is up again (`heddle up`)",
+    };
     let code = CliError::from(error).problem.map(|problem| problem.code);
     let answer = json!({
         "logical_request_key": key,
@@ -65,7 +70,7 @@ pub(super) fn unanswered(key: &str, error: ClientError) -> CliError {
     );
     CliError::new(exit::UNREACHABLE, sentence)
         .next(format!(
-            "When `heddle status` says connected, `heddle effect status {named}` says what stands; or say the same call again: it goes on with what is registered, and runs the command at most once."
+            "{when}, `heddle effect status {named}` says what stands; or say the same call again: it goes on with what is registered, and runs the command at most once."
         ))
         .answer(answer)
 }
@@ -257,4 +262,33 @@ pub(super) fn with_answer(error: CliError) -> CliError {
         answer[absent] = json!(null);
     }
     error.answer(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_core::error_code::ErrorCode;
+    use heddle_wire::problem::Problem;
+
+    use super::*;
+
+    #[test]
+    fn a_lost_answer_is_no_word_about_what_is_kept_and_names_who_has_to_be_asked() {
+        let away = Problem::new(ErrorCode::NotConnected, "no connection");
+        for (error, when) in [
+            (ClientError::Problem(Box::new(away)), "says connected"),
+            (ClientError::Silent, "`heddle up`"),
+        ] {
+            let told = unanswered("it's", error);
+            assert_eq!(told.code, exit::UNREACHABLE);
+            let next = told.next.unwrap();
+            assert!(next.contains(when), "{next}");
+            assert!(next.contains(r"`heddle effect status 'it'\''s'`"), "{next}");
+            let answer = told.answer.unwrap();
+            assert_eq!(
+                (&answer["status"], &answer["outcome"]),
+                (&json!("unanswered"), &json!("unknown"))
+            );
+            assert!(!told.message.contains("kept"), "{}", told.message);
+        }
+    }
 }
