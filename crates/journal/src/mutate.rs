@@ -162,13 +162,18 @@ impl<'j> Committed<'j> {
     }
 
     /// Projections, revision index, cache, in this order; then the lock goes.
-    pub fn finish(mut self) -> Result<(), JournalError> {
+    pub fn finish(self) -> Result<(), JournalError> {
+        self.finish_told().map(drop)
+    }
+
+    /// The same; with the names, below `quarantine/`, of files that had been edited by hand.
+    pub fn finish_told(mut self) -> Result<Vec<String>, JournalError> {
         self.settle()
     }
 
-    fn settle(&mut self) -> Result<(), JournalError> {
+    fn settle(&mut self) -> Result<Vec<String>, JournalError> {
         let Some(mut session) = self.session.take() else {
-            return Ok(());
+            return Ok(Vec::new());
         };
         if let Some(written) = self.written.take() {
             let clock = &session.journal.world.clock;
@@ -195,7 +200,7 @@ impl<'j> Committed<'j> {
                 .journal
                 .write_projection(&item_type, &item_id, &document)?;
         }
-        Ok(())
+        Ok(std::mem::take(&mut session.kept_aside))
     }
 }
 

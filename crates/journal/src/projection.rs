@@ -185,13 +185,14 @@ impl Journal {
         item_id: &str,
         entity: &Entity,
         before: Option<Kept>,
+        kept_aside: &mut Vec<String>,
     ) -> Result<Projected, JournalError> {
         if self.is_astray(item_type)? {
             return Ok(Projected::Divergent);
         }
         if entity.head.is_deleted {
             if self.is_edited(item_type, item_id, before)? {
-                self.park(item_type, item_id)?;
+                kept_aside.push(self.park(item_type, item_id)?);
             }
             return self.unlink_projection(item_type, item_id);
         }
@@ -205,7 +206,7 @@ impl Journal {
                     .registry
                     .same_but_ephemeral(item_type, &held, &document) => {}
             Some(Ok(held)) if is_written(self, item_type, &held, before) => {}
-            Some(_) => self.park(item_type, item_id)?,
+            Some(_) => kept_aside.push(self.park(item_type, item_id)?),
         }
         self.write_projection(item_type, item_id, &document)?;
         Ok(Projected::Level(self.mark(item_type, &document)))
@@ -242,7 +243,8 @@ impl Journal {
     }
 
     /// What must not stand where a projection belongs is moved aside, never thrown away.
-    pub(crate) fn park(&self, item_type: &str, item_id: &str) -> Result<(), JournalError> {
+    /// Says under which name of `quarantine/`.
+    pub(crate) fn park(&self, item_type: &str, item_id: &str) -> Result<String, JournalError> {
         self.park_as(&self.layout.entity(item_type, item_id), item_type, item_id)
     }
 
@@ -251,13 +253,15 @@ impl Journal {
         path: &Path,
         item_type: &str,
         item_id: &str,
-    ) -> Result<(), JournalError> {
+    ) -> Result<String, JournalError> {
         self.check_family(item_type)?;
         let folder = self.layout.quarantine();
         self.disk().create_dir(&folder).at(&folder)?;
         let stamp = self.world.ids.ulid();
-        let to = folder.join(format!("{item_type}.{item_id}.{stamp}"));
-        self.disk().rename(path, &to).at(&to)
+        let name = format!("{item_type}.{item_id}.{stamp}");
+        let to = folder.join(&name);
+        self.disk().rename(path, &to).at(&to)?;
+        Ok(name)
     }
 }
 
@@ -345,13 +349,14 @@ impl<'j> Session<'j> {
     }
 
     fn project_all(
-        &self,
+        &mut self,
         revisions: &mut Revisions<'_>,
         changed: &[Changed],
     ) -> Result<(), JournalError> {
         for (item_type, item_id, entity) in changed {
             let before = revisions.get(item_type, item_id)?;
-            let projected = self.journal.project(item_type, item_id, entity, before)?;
+            let (journal, aside) = (self.journal, &mut self.kept_aside);
+            let projected = journal.project(item_type, item_id, entity, before, aside)?;
             // IMPORTANT: projection first. The index must never be ahead of the file.
             revisions.put(item_type, item_id, projected.kept(entity.head))?;
         }

@@ -206,7 +206,7 @@ impl Journal {
             (None, None) => return Ok(Projected::Level(0)),
             (None, Some(_)) => {}
             // A power cut may have emptied a file whose name it kept: evidence, but not in this place.
-            (Some(Err(_)), _) => self.park(item_type, item_id)?,
+            (Some(Err(_)), _) => drop(self.park(item_type, item_id)?),
             (Some(Ok(held)), Some(document))
                 if self.registry.same_but_ephemeral(item_type, &held, document) =>
             {
@@ -220,7 +220,7 @@ impl Journal {
                 match strange {
                     _ if is_older => {}
                     Strange::Left => return Ok(Projected::Divergent),
-                    Strange::Parked => self.park(item_type, item_id)?,
+                    Strange::Parked => drop(self.park(item_type, item_id)?),
                 }
             }
         }

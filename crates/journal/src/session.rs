@@ -42,6 +42,8 @@ pub(crate) struct Session<'j> {
     /// The revision index while a mutation is planned, and only then: whoever writes another one puts it under the name.
     pub(crate) index: Option<Revisions<'j>>,
     pub(crate) files: Files,
+    /// What stood where a record's file belongs, under its name of `quarantine/`.
+    pub(crate) kept_aside: Vec<String>,
     /// The index is level and the files were not compared: [`Session::reconcile_full`] does that.
     pub(crate) is_unproven: bool,
     _guard: Box<dyn LockGuard>,
@@ -187,6 +189,7 @@ impl Journal {
                 .unwrap_or_default(),
             index: None,
             files: Files::First,
+            kept_aside: Vec::new(),
             is_unproven: meta.good().is_some_and(Meta::is_unproven),
             _guard: guard,
         };

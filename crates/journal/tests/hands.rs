@@ -37,7 +37,12 @@ fn a_file_that_was_edited_by_hand_is_kept_before_the_next_record_writes_it() {
         });
     };
     edit("a", &by_hand("hours of work"));
-    commit(&journal, vec![plan("a", 2)]);
+    let committed = journal.mutate(vec![plan("a", 2)]).unwrap();
+    let told = committed.finish_told().unwrap();
+    assert!(
+        told.len() == 1 && told[0].starts_with("plan.a."),
+        "{told:?}"
+    );
     assert_eq!(kept(&disk), [by_hand("hours of work")]);
     assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 2);
     // Deleted, or no JSON any more.

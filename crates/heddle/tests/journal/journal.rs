@@ -417,6 +417,71 @@ fn an_idempotency_key_makes_a_second_call_the_first_and_refuses_another_one() {
 }
 
 #[test]
+fn a_file_that_was_edited_by_hand_is_kept_and_its_place_is_told() {
+    let repository = Repository::new();
+    repository.json(&["init"]);
+    repository.append("p", r#"{"title":"one"}"#);
+    let file = repository.path().join(".heddle/entities/plan/p.json");
+    std::fs::write(&file, r#"{"title":"hours of work"}"#).unwrap();
+    let words = [
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "p",
+        "--action",
+        "update",
+        "--payload",
+        r#"{"title":"two"}"#,
+    ];
+    let told = repository.run(&words).ok();
+    let at = told.stderr.find(".heddle/events/quarantine/plan.p.");
+    let kept = told.stderr[at.unwrap()..].lines().next().unwrap();
+    let text = std::fs::read_to_string(repository.path().join(kept)).unwrap();
+    assert_eq!(text, r#"{"title":"hours of work"}"#);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("two"));
+    let quiet = repository.run(&[
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "p",
+        "--action",
+        "update",
+        "--payload",
+        r#"{"title":"three"}"#,
+    ]);
+    assert_eq!(quiet.ok().stderr, "");
+}
+
+#[test]
+fn a_nested_older_store_is_migrated_and_what_is_none_is_named() {
+    let repository = Repository::new();
+    let old = repository.path().join(".brainclaw");
+    for name in [
+        "memory/decisions/dec_1",
+        "coordination/plans/pln_1",
+        "config",
+    ] {
+        let path = old.join(format!("{name}.json"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, r#"{"title":"t"}"#).unwrap();
+    }
+    let told = repository.run(&["migrate"]).ok();
+    assert!(told.stdout.contains("2 entities"), "{told:?}");
+    assert!(told.stdout.contains(".brainclaw/config.json"), "{told:?}");
+    assert_eq!(repository.json(&["show", "plan", "pln_1"])["entity_rev"], 1);
+    // One in which nothing is found is not called migrated.
+    let other = Repository::new();
+    let path = other.path().join(".brainclaw/things");
+    std::fs::create_dir_all(&path).unwrap();
+    std::fs::write(path.join("x.json"), "{}").unwrap();
+    let refused = other.run(&["migrate"]);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("x.json"), "{refused:?}");
+}
+
+#[test]
 fn a_lost_record_and_a_damaged_checkpoint_are_told_with_a_way_out() {
     let repository = Repository::new();
     repository.json(&["init"]);

@@ -72,10 +72,16 @@ fn run(session: &Session, given: Value) -> Done {
         answer["next"] = json!("nothing was recorded: no lasting field changed");
     }
     // The record is on the disk; a projection that could not be written follows with the next call.
-    if let Err(error) = committed.finish() {
-        answer["note"] = json!(format!(
-            "the record is safe, its projection follows: {error}"
-        ));
+    match committed.finish_told() {
+        Ok(aside) => {
+            if let Some(name) = aside.first() {
+                answer["note"] = json!(store::edited(name));
+            }
+        }
+        Err(error) => {
+            let note = format!("the record is safe, its projection follows: {error}");
+            answer["note"] = json!(note);
+        }
     }
     Ok(answer)
 }

@@ -58,10 +58,15 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let answer = store::answer(&receipt);
     // The record is on the disk: answer first, projections then.
     let printed = context.print(&answer, |_| text(&args, &receipt));
-    if let Err(error) = committed.finish() {
-        ui::note(&format!(
+    match committed.finish_told() {
+        Ok(aside) => {
+            for name in aside {
+                ui::note(&format!("note: {}", store::edited(&name)));
+            }
+        }
+        Err(error) => ui::note(&format!(
             "note: the record is safe; its projection follows with the next call ({error})"
-        ));
+        )),
     }
     printed
 }

@@ -179,6 +179,13 @@ pub fn answer(receipt: &Receipt) -> Value {
     answer
 }
 
+/// A file that was no longer what had been written there.
+pub fn edited(name: &str) -> String {
+    format!(
+        "a file had been edited and was written anew; what stood there is .heddle/events/quarantine/{name}"
+    )
+}
+
 /// A sentence, the next step, an exit code.
 pub fn told(error: JournalError) -> CliError {
     let message = error.to_string();
