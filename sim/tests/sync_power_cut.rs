@@ -16,7 +16,7 @@ use heddle_core::ids::{
 };
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
+use heddle_core::op::{DataOp, NewState, OpBody, Over, StateChange};
 use heddle_core::sync::OpMove;
 use heddle_sqlite::Durability;
 use heddle_store::{ChangeKey, NewMesh, NewOp, OpSettle, OutboxFind, Store, StoreOptions};
@@ -72,6 +72,7 @@ impl World {
             },
             incarnation: 1,
             at: NOW,
+            over: Over::Unsaid,
             body: OpBody::State(StateChange {
                 key: DataKey::parse(&format!("other{number}")).unwrap(),
                 write: Some(NewState {

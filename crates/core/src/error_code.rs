@@ -108,7 +108,7 @@ error_codes! {
     IdempotencyKeyReused, "idempotency_key_reused", 409, Conflict, NewId, "The id is taken", "Use a new id for a new request; an id is never free again.";
     TaskClaimed, "task_claimed", 409, Conflict, SameId, "Another agent holds the task", "Take another one; `heddle task ready` shows what can be begun.";
     StaleFence, "stale_fence", 409, Conflict, Never, "The claim is not the latest one", "Stop working on it; `heddle task show ID` says who holds it now.";
-    TaskFinished, "task_finished", 409, Conflict, Never, "The task is finished", "There is nothing left to do; `heddle task show ID` says who finished it.";
+    TaskFinished, "task_finished", 409, Conflict, Never, "The task is finished", "Nothing is left to do on it; `heddle task show ID` shows how it ended.";
     NameTaken, "name_taken", 409, Conflict, SameId, "The name is taken", "Choose another name; nothing was changed.";
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     EpochMismatch, "epoch_mismatch", 409, Conflict, SameId, "The mesh's history is in another epoch", "Nothing was accepted; the daemon learns the new epoch and sends it again by itself.";

@@ -75,6 +75,10 @@ pub const TASK_LEASE_MS_MAX: u64 = 7 * 24 * 60 * 60 * 1000;
 pub const TASK_LEASE_MS_DEFAULT: u64 = 30 * 60 * 1000;
 /// Warnings that one answer carries; the rest come with the next.
 pub const WARNINGS_MAX: usize = 32;
+/// Writes that an agent lost and was not told of yet; of more, the oldest are only counted.
+pub const LOST_WRITES_MAX: usize = 256;
+/// How much of a value a warning keeps; of a longer one its beginning.
+pub const LOST_VALUE_BYTES_MAX: usize = 1024;
 
 // --- files ------------------------------------------------------------------
 
@@ -356,6 +360,8 @@ const _: () = {
     // A value with its key and tags fits a request, and any one of them an answer.
     assert!(DATA_VALUE_BYTES_MAX + (DATA_TAGS_MAX + 1) * DATA_KEY_BYTES_MAX < REQUEST_BYTES_MAX);
     assert!(DATA_VALUE_BYTES_MAX * 2 < RESPONSE_BYTES_MAX);
+    // Both values, in JSON and in words.
+    assert!(WARNINGS_MAX * LOST_VALUE_BYTES_MAX * 4 < RESPONSE_BYTES_MAX / 8);
     assert!(TASK_TITLE_BYTES_MAX + TASK_TEXT_BYTES_MAX < DATA_VALUE_BYTES_MAX);
     assert!(
         TASK_LEASE_MS_MIN <= TASK_LEASE_MS_DEFAULT && TASK_LEASE_MS_DEFAULT <= TASK_LEASE_MS_MAX

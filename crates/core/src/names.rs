@@ -44,6 +44,11 @@ pub fn nfc(text: &str) -> String {
     }
 }
 
+/// The text in NFD: what is looked for in texts that are kept as they came is looked for in both forms.
+pub fn nfd(text: &str) -> String {
+    text.nfd().collect()
+}
+
 fn check(kind: &'static str, text: &str) -> Result<String, NameError> {
     let name = nfc(text);
     if name.is_empty() {

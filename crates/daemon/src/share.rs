@@ -49,6 +49,7 @@ pub(crate) async fn share(
         shutdown.clone(),
     );
     Ok(Arc::new(Shared {
+        home: home.path().to_owned(),
         host,
         embedder,
         store,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::names::{AgentName, MeshName};
+use heddle_core::names::{AgentName, MeshName, nfc};
 use heddle_store::{Blobs, Store, StoreError};
 use heddle_wire::ipc::Finding;
 use heddle_wire::problem::Problem;
@@ -27,6 +27,8 @@ use crate::upkeep::unreadable::Suspect;
 use crate::vectors::Embedder;
 
 pub(crate) struct Shared {
+    /// The home's folder.
+    pub(crate) home: PathBuf,
     pub(crate) store: Store,
     pub(crate) blobs: Blobs,
     /// A hint to the sweep that a file was deleted.
@@ -84,7 +86,11 @@ impl Shared {
     pub(crate) fn mesh(&self, name: Option<&str>) -> Result<&Arc<MeshState>, Problem> {
         let found = match name {
             None => self.meshes.first(),
-            Some(name) => self.meshes.iter().find(|m| m.mesh.name.as_str() == name),
+            Some(name) => {
+                let spelled = nfc(name);
+                let mut meshes = self.meshes.iter();
+                meshes.find(|m| m.mesh.name.as_str() == spelled)
+            }
         };
         found.ok_or_else(|| {
             let names: Vec<&str> = self.meshes.iter().map(|m| m.mesh.name.as_str()).collect();

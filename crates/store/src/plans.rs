@@ -4,6 +4,7 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
+use crate::data::warning_statements as warnings;
 use crate::{agents, data, figures, inbox, invites, outbox, schema, sync};
 
 /// Statements that go straight to their rows, in order, without sorting.
@@ -146,9 +147,11 @@ const STRAIGHT: &[&str] = &[
     data::CONSUMED,
     data::CONSUME,
     data::MEMORY_STAMP,
+    data::MEMORY_VALUE,
     data::MEMORY_LIST,
     data::PLACE_OF,
     data::STATE_STAMP,
+    data::STATE_VALUE,
     data::STATE_GET,
     data::STATE_LIST,
     tasks::KEEP_OP,
@@ -169,8 +172,11 @@ const STRAIGHT: &[&str] = &[
     tasks::FORGET,
     tasks::CLAIMS,
     tasks::KNOWN,
-    tasks::DUE,
-    tasks::SHOW,
+    warnings::DUE,
+    warnings::SHOW,
+    warnings::DROP,
+    warnings::WAITING,
+    warnings::REWORD,
     files::STAMP,
     files::FLOOR,
     files::BY_OP,

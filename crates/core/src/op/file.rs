@@ -108,7 +108,7 @@ mod tests {
     use crate::ids::OpId;
     use crate::lamport::{PeerId, Stamp};
     use crate::limits::FILE_INLINE_BYTES_MAX;
-    use crate::op::{DataOp, OpBody};
+    use crate::op::{DataOp, OpBody, Over};
 
     fn op(write: Option<FileContent>) -> DataOp {
         let path = FilePath::parse("docs/plän.md").unwrap();
@@ -120,6 +120,7 @@ mod tests {
             },
             incarnation: 1,
             at: WallMs(1_000),
+            over: Over::Unsaid,
             body: OpBody::File(FileChange { path, write }),
         }
     }

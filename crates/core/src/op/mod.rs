@@ -1,7 +1,7 @@
 //! An op: one change to the data of a mesh, as its origin made it and as every replica takes it.
 //!
 //! The bytes of an op are the RFC 8785 form of one object: the header (`v`, `op`, `lamport`, `peer`,
-//! `op_id`, `incarnation`, `at`) and the fields of its noun. What is parsed has been checked as if it
+//! `op_id`, `incarnation`, `at`, for some `over`) and the fields of its noun. What is parsed has been checked as if it
 //! had come through a door of this home; an op that this build does not know is an error of its own,
 //! so that it can be set aside for a younger build (C38).
 //!
@@ -9,6 +9,7 @@
 
 mod file;
 mod memory;
+mod over;
 mod published;
 mod sealed;
 mod state;
@@ -20,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 pub use file::FileChange;
 pub use memory::{MemoryChange, NewMemory};
+pub use over::Over;
 pub use published::snapshot_id;
 pub use sealed::{Sealed, seal};
 pub use state::{NewState, StateChange};
@@ -43,6 +45,8 @@ pub struct DataOp {
     pub incarnation: u64,
     /// The origin's wall clock: for people, never for an order.
     pub at: WallMs,
+    /// For whoever is to be told that its write was lost; it decides nothing of the rows.
+    pub over: Over,
     pub body: OpBody,
 }
 
@@ -88,6 +92,11 @@ impl OpBody {
         }
     }
 
+    /// Whether its op names the write that it was made over: one row, overwritten as a whole.
+    pub fn says_over(&self) -> bool {
+        matches!(self, Self::Memory(_) | Self::State(_))
+    }
+
     fn fields(&self) -> Value {
         match self {
             Self::Memory(change) => change.fields(),
@@ -128,6 +137,9 @@ impl DataOp {
         ] {
             object.insert(key.to_owned(), value);
         }
+        if let Some(over) = self.over.field() {
+            object.insert("over".to_owned(), over);
+        }
         Ok(canonicalize(&Value::Object(object))?)
     }
 
@@ -155,12 +167,18 @@ impl DataOp {
             peer: peer(&take::<String>(&mut object, "peer")?)?,
             op,
         };
-        Ok(Self {
+        let over = Over::parse(take::<Option<String>>(&mut object, "over")?.as_deref())?;
+        let op = Self {
             stamp,
             incarnation: take(&mut object, "incarnation")?,
             at: WallMs(take(&mut object, "at")?),
+            over,
             body: OpBody::parse(&name, Value::Object(object), op)?,
-        })
+        };
+        if over != Over::Unsaid && !op.body.says_over() {
+            return Err(malformed("it is no write that can be made over another"));
+        }
+        Ok(op)
     }
 }
 
@@ -210,6 +228,7 @@ mod tests {
             },
             incarnation: 2,
             at: WallMs(1_000),
+            over: Over::Unsaid,
             body,
         }
     }
@@ -245,7 +264,12 @@ mod tests {
 
     #[test]
     fn every_op_comes_back_from_its_bytes() {
-        for op in every_kind() {
+        let over = [Over::Nothing, Over::Write(OpId(Uuid::from_u128(3)))];
+        let over = over.map(|over| DataOp {
+            over,
+            ..every_kind().remove(3)
+        });
+        for op in every_kind().into_iter().chain(over) {
             let bytes = op.to_bytes().unwrap();
             assert_eq!(DataOp::parse(&bytes).unwrap(), op);
             assert_eq!(DataOp::parse(&bytes).unwrap().to_bytes().unwrap(), bytes);
@@ -272,6 +296,8 @@ mod tests {
             (r#""lamport":7"#, r#""lamport":7.5"#),
             (r#""lamport":7,"#, ""),
             (r#""incarnation":2"#, r#""incarnation":"2""#),
+            (r#""v":1"#, r#""v":1,"over":"x""#),
+            (r#""v":1"#, r#""v":1,"over":7"#),
             (r#""peer":"01M/planner""#, r#""peer":"""#),
             (r#""peer":"01M/planner""#, r#""peer":"cafe\u0301""#),
             (r#""peer":"01M/planner""#, r#""peer":"a\u0000""#),

@@ -76,7 +76,7 @@ mod tests {
     use crate::clock::WallMs;
     use crate::data::DataKey;
     use crate::lamport::{PeerId, Stamp};
-    use crate::op::{MemoryChange, StateChange};
+    use crate::op::{MemoryChange, Over, StateChange};
 
     fn op(lamport: u64, id: u128, peer: &str, body: OpBody) -> DataOp {
         DataOp {
@@ -87,6 +87,7 @@ mod tests {
             },
             incarnation: 1,
             at: WallMs(5),
+            over: Over::Unsaid,
             body,
         }
     }

@@ -196,7 +196,7 @@ fn shown(text: &str) -> String {
 mod tests {
     use uuid::Uuid;
 
-    use super::super::{DataOp, OpBody};
+    use super::super::{DataOp, OpBody, Over};
     use super::*;
     use crate::clock::WallMs;
     use crate::lamport::{PeerId, Stamp};
@@ -210,6 +210,7 @@ mod tests {
             },
             incarnation: 1,
             at: WallMs(1000),
+            over: Over::Unsaid,
             body: OpBody::Task(TaskChange {
                 task: OpId(Uuid::from_u128(task)),
                 step,

@@ -230,7 +230,7 @@ mod tests {
     use crate::clock::WallMs;
     use crate::ids::OpId;
     use crate::lamport::{PeerId, Stamp};
-    use crate::op::{DataOp, OpBody};
+    use crate::op::{DataOp, OpBody, Over};
 
     fn op(change: VectorChange) -> DataOp {
         DataOp {
@@ -241,6 +241,7 @@ mod tests {
             },
             incarnation: 2,
             at: WallMs(1_000),
+            over: Over::Unsaid,
             body: OpBody::Vector(change),
         }
     }

@@ -9,6 +9,7 @@ use super::{Exchange, apply};
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
+use crate::upkeep::restored;
 
 /// Pages of one tick; behind them our own ops have their turn.
 const PAGES_MAX: usize = 16;
@@ -52,6 +53,9 @@ pub(super) async fn run(
             ("confirmed", received.confirmed),
         ] {
             metrics::counter!("heddle_sync_received_total", "outcome" => outcome).increment(count);
+        }
+        if received.forgotten > 0 {
+            restored::notice(&shared.home, now);
         }
         if received.gap {
             metrics::counter!("heddle_sync_gaps_total").increment(1);

@@ -1,5 +1,5 @@
-//! That this home was put back from a backup: noted beside its store by the restore, and told by `status` and `doctor`,
-//! with what the logs of its meshes have given back since.
+//! That this home was put back from a backup: noted beside its store by the restore, or by the sync where the log of a mesh
+//! knows changes of this home that its file does not; told by `status` and `doctor`, with what the logs have given back since.
 
 use std::path::Path;
 
@@ -21,6 +21,7 @@ const COUNT_MAX: u32 = 1000;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Note {
     at_ms: i64,
+    /// Empty where somebody has put an older file in its place, and it was only noticed.
     file: String,
     /// Where the store of before lies, where there was one.
     before: Option<String>,
@@ -37,7 +38,29 @@ pub(super) fn note(home: &Path, view: &RestoreView, now: WallMs) {
         before: view.before.clone(),
         broker: view.with.iter().any(|name| name == "broker.db"),
     };
-    let text = serde_json::to_string(&note).unwrap_or_default();
+    write(home, &note);
+}
+
+/// A log has given this home changes of its own that it does not know of: its file is older than they are. A note that is
+/// news still says why already.
+pub(crate) fn notice(home: &Path, now: WallMs) {
+    if read(home).is_some_and(|note| note.is_news(now)) {
+        return;
+    }
+    tracing::warn!("the log has changes of this home that its data.db does not know");
+    write(
+        home,
+        &Note {
+            at_ms: now.0,
+            file: String::new(),
+            before: None,
+            broker: false,
+        },
+    );
+}
+
+fn write(home: &Path, note: &Note) {
+    let text = serde_json::to_string(note).unwrap_or_default();
     if let Err(error) = write_private(&home.join(NAME), &text) {
         tracing::warn!(%error, "that this home was put back was not noted");
     }
@@ -61,11 +84,22 @@ impl Note {
 
     fn put_back(&self) -> String {
         let at = WallMs(self.at_ms).to_rfc3339();
+        if self.file.is_empty() {
+            return format!(
+                "data.db does not know all that this home has made, as was noticed at {at}: an older copy was put in its place, a repair could not save it, or another copy of this home is at work"
+            );
+        }
         format!("this home was put back at {at} from {}", self.file)
     }
 
     fn rest(&self) -> String {
-        let mut words = "what it had made since that backup and no broker had is not known any more, and neither are its sends and its mail of that time but for what a broker still holds".to_owned();
+        let since = match self.file.as_str() {
+            "" => "of that time",
+            _ => "since that backup",
+        };
+        let mut words = format!(
+            "what it had made {since} and no broker had is not known any more, and neither are its sends and its mail of that time but for what a broker still holds"
+        );
         if let Some(before) = self.before.as_ref().filter(|path| Path::new(path).exists()) {
             words += &format!("; the store of before is kept as {before}");
         }
@@ -147,7 +181,14 @@ mod tests {
         assert!(kept.finding().says.contains("from /b/copy.db"));
         assert!(given("team", 1, true).contains("1 change that it had made since has come back"));
         assert!(given("team", 5000, false).contains("1000 changes or more"));
+        // What is noticed behind a restore is explained by it.
+        notice(folder.path(), WallMs(2000));
+        assert_eq!(read(folder.path()), Some(kept));
         std::fs::write(folder.path().join(NAME), "{").unwrap();
         assert_eq!(read(folder.path()), None);
+        notice(folder.path(), WallMs(3000));
+        let noticed = read(folder.path()).unwrap();
+        assert!(noticed.is_news(WallMs(NEWS_MS)));
+        assert!(noticed.finding().says.contains("data.db does not know all"));
     }
 }

@@ -32,7 +32,7 @@ impl From<ClientError> for ToolError {
 pub(super) type Done = Result<Value, ToolError>;
 
 /// Commands of our words, and the tools that do the same.
-const TOOLS: [(&str, &str); 12] = [
+const TOOLS: [(&str, &str); 15] = [
     ("heddle task claim", "claim_task"),
     ("heddle task ready", "list_tasks"),
     ("heddle task show", "list_tasks"),
@@ -43,6 +43,9 @@ const TOOLS: [(&str, &str); 12] = [
     ("heddle inbox", "check_messages"),
     ("heddle peers", "list_peers"),
     ("heddle recall", "recall"),
+    ("heddle state get", "get_state"),
+    ("heddle state list", "get_state"),
+    ("heddle remember", "remember"),
     ("heddle effect request", "request_effect"),
     ("heddle effect status", "effect_status"),
 ];
@@ -52,11 +55,24 @@ fn in_tools(text: &str) -> String {
     let parts = text.split('`').enumerate().map(|(place, part)| {
         let mut tools = TOOLS.iter().filter(|_| place % 2 == 1);
         let tool = tools.find(|(command, _)| part.starts_with(command));
-        tool.map_or(part, |(_, tool)| tool)
+        tool.map_or_else(|| part.to_owned(), |(_, tool)| with_argument(tool, part))
     });
     let text = parts.collect::<Vec<_>>().join("`");
     // A person's command, and nobody of this home to name.
     text.replace(&format!(" --agent {PERSON}"), "")
+}
+
+/// The tool with the argument that makes it do what the command does: whose data it looks at, which tasks.
+fn with_argument(tool: &str, command: &str) -> String {
+    let mut words = command.split_whitespace();
+    if words.by_ref().any(|word| word == "--scope") {
+        let scope = words.next().unwrap_or_default();
+        return format!("{tool}` with scope `{scope}");
+    }
+    if command.starts_with("heddle task ready") {
+        return format!("{tool}` with ready `true");
+    }
+    tool.to_owned()
 }
 
 fn next_in_tools(value: &mut Value) {
@@ -159,9 +175,18 @@ mod tests {
             next,
             "Look with `effect_status`; a person says `heddle effect approve e`."
         );
+        let next =
+            in_tools("`heddle recall` shows the keys, `heddle recall --scope all` all of them.");
+        assert_eq!(
+            next,
+            "`recall` shows the keys, `recall` with scope `all` all of them."
+        );
         let told = json!({"next": "`heddle task ready` shows what else can be begun."});
         let answer = success(json!({}), vec![told]);
-        assert!(answer.contains("`list_tasks` shows"), "{answer}");
+        assert!(
+            answer.contains("`list_tasks` with ready `true` shows"),
+            "{answer}"
+        );
     }
 
     #[test]

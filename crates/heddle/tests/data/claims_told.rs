@@ -52,6 +52,20 @@ fn a_repeated_claim_whose_lease_was_lost_says_who_holds_it_now() {
     let told = home.cli_as("coder", &json);
     assert_eq!(told.code, 3, "{told:?}");
     assert_eq!(told.json()["code"], "task_finished");
+    // Nor is it to be claimed anew: what to do instead is said, and nothing about waiting for it.
+    for verb in ["claim", "release", "done", "cancel"] {
+        let refused = home.cli_as("coder", &["task", verb, &task]);
+        assert_eq!(refused.code, 3, "{refused:?}");
+        let words = refused.stderr;
+        let other = match verb {
+            "claim" => "`heddle task ready`".to_owned(),
+            _ => format!("`heddle task show {task}` shows how it ended"),
+        };
+        assert!(words.contains(&other), "{words}");
+        for wrong in ["task claim", "try again", "holds it"] {
+            assert!(!words.contains(wrong), "{words}");
+        }
+    }
     // A claim that holds is told as ever.
     let other = add(&home, "held");
     for already in ["", "already "] {

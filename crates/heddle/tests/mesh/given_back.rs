@@ -256,3 +256,42 @@ fn lf_16_a_home_that_was_put_back_says_so_and_what_the_log_has_given_back() {
         "{doctor:?}"
     );
 }
+
+/// Not by the verb: somebody copies an older data.db over the present one.
+#[test]
+fn lf_16_an_older_data_db_that_was_copied_over_is_noticed_and_told() {
+    let (alice, bob) = (home_of("alice"), home_of("bob"));
+    let (_alice_up, bob_up) = (alice.up(), bob.up());
+    join(&alice, &bob);
+    let set = |key: &str, value: &str| {
+        bob.cli(&["--mesh", THERE, "state", "set", key, value]).ok();
+    };
+    set("before", "1");
+    agree("the first agreement", &alice, &bob, "\"before\"");
+    bob_up.stop();
+    let (file, older) = (bob.path().join("data.db"), beside(&bob, "older.db"));
+    std::fs::copy(&file, &older).unwrap();
+    let bob_up = bob.up();
+    for number in 0..4 {
+        set(&format!("since{number}"), "1");
+    }
+    agree("everything of since", &alice, &bob, "\"since3\"");
+    let notes = status(&bob)["notes"].to_string();
+    assert!(!notes.contains("does not know all"), "{notes}");
+    bob_up.stop();
+    for name in ["data.db-wal", "data.db-shm"] {
+        let _ = std::fs::remove_file(bob.path().join(name));
+    }
+    std::fs::copy(&older, &file).unwrap();
+    let _bob_up = bob.up();
+    wait_until("what the log gives back", || {
+        let notes = status(&bob)["notes"].to_string();
+        notes.contains("data.db does not know all that this home has made")
+            && notes.contains(&format!(
+                "4 changes that it had made since have come back from the log of mesh {THERE}"
+            ))
+    });
+    let doctor = bob.cli(&["doctor"]);
+    assert!(doctor.stdout.contains("does not know all"), "{doctor:?}");
+    agree("all of it", &alice, &bob, "\"since3\"");
+}

@@ -7,6 +7,7 @@ mod support;
 mod converge;
 mod given_back;
 mod invite_key;
+mod lost_writes;
 mod mesh;
 mod mesh_attacks;
 mod mesh_create;

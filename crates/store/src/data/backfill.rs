@@ -6,7 +6,9 @@
 use heddle_core::data::{DataKey, DataValue, Tags};
 use heddle_core::file::{ContentHash, FileContent, FilePath, MediaType};
 use heddle_core::ids::MeshId;
-use heddle_core::op::{DataOp, FileChange, MemoryChange, NewMemory, NewState, OpBody, StateChange};
+use heddle_core::op::{
+    DataOp, FileChange, MemoryChange, NewMemory, NewState, OpBody, Over, StateChange,
+};
 use rusqlite::{Connection, Row, params};
 
 use crate::cells::Cells;
@@ -117,6 +119,7 @@ fn op(connection: &Connection, row: &Row<'_>, body: Body) -> Result<DataOp, Stor
         stamp: cells.stamp()?,
         incarnation: cells.count()?,
         at: cells.wall()?,
+        over: Over::Unsaid,
         body: body(connection, place, &mut cells)?,
     })
 }

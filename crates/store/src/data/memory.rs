@@ -1,8 +1,8 @@
 //! A peer's memory: remember, forget, and taking in what other homes remembered.
 
 use heddle_core::data::DataKey;
-use heddle_core::ids::MeshId;
-use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::ids::{MeshId, OpId};
+use heddle_core::lamport::Stamp;
 use heddle_core::op::{DataOp, MemoryChange, NewMemory, OpBody};
 use rusqlite::{Connection, Row, params};
 use serde_json::{Value, json};
@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::cells::{Cells, count_cell};
 use crate::data::dump::Sink;
 use crate::data::floor::{Noun, floor};
+use crate::data::lost_writes::{Replaced, note};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
@@ -23,6 +24,9 @@ pub(crate) const STAMP: &str = "
 const DUMP: &str = "
     SELECT key, lamport, peer, op_id, tags, value, incarnation, updated_at FROM memory
     WHERE mesh_id = ?1 ORDER BY key, peer";
+
+pub(crate) const VALUE: &str =
+    "SELECT value, tags FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
 
 const WRITE: &str = "
     INSERT INTO memory (mesh_id, peer, key, tags, created_at, updated_at, lamport, incarnation,
@@ -57,7 +61,7 @@ impl Store {
         key: DataKey,
     ) -> Result<Applied<R>, StoreError> {
         self.write(move |connection| {
-            let owner = PeerId::new(&id.peer.to_string());
+            let owner = id.peer.to_string();
             apply(connection, &id, |connection| {
                 Ok(match stamp(connection, id.mesh, &key, &owner)? {
                     Some((_, false)) => Plan::go(body(key, None)),
@@ -114,15 +118,59 @@ pub(crate) fn take(
     op: &DataOp,
     change: &MemoryChange,
 ) -> Result<Taken, StoreError> {
-    let existing = match stamp(connection, mesh, &change.key, &op.stamp.peer)? {
-        Some((stamp, _)) => Some(stamp),
-        None => floor(connection, mesh, Noun::Memory, &op.stamp.peer)?,
+    let peer = op.stamp.peer.as_str();
+    let row = stamp(connection, mesh, &change.key, peer)?.map(|(stamp, _)| stamp);
+    let taken = match &row {
+        Some(existing) => Taken::by_stamp(Some(existing), op),
+        None => {
+            let floor = floor(connection, mesh, Noun::Memory, &op.stamp.peer)?;
+            Taken::by_stamp(floor.as_ref(), op)
+        }
     };
-    let taken = Taken::by_stamp(existing.as_ref(), op);
     if taken == Taken::Applied {
+        if let Some(replaced) = &row {
+            note(connection, mesh, op, replaced, || {
+                replaced_value(connection, mesh, &change.key, peer)
+            })?;
+        }
         put(connection, mesh, op, change)?;
     }
     Ok(taken)
+}
+
+/// The write that stands under the key, marks of forgotten ones included.
+pub(super) fn standing(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &DataKey,
+    owner: &str,
+) -> Result<Option<OpId>, StoreError> {
+    Ok(stamp(connection, mesh, key, owner)?.map(|(stamp, _)| stamp.op))
+}
+
+fn replaced_value(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &DataKey,
+    owner: &str,
+) -> Result<Replaced, StoreError> {
+    let mut statement = connection.prepare_cached(VALUE)?;
+    let cells = params![mesh.0.to_bytes(), key.as_str(), owner];
+    // What cannot be read is overwritten all the same.
+    let read = statement.query_row(cells, |row| {
+        Ok(Replaced {
+            value: row.get(0).unwrap_or_default(),
+            tags: Some(row.get(1).unwrap_or_default()),
+        })
+    })?;
+    Ok(read)
+}
+
+/// The tags of a write as its row has them.
+pub(super) fn tags_cell(change: &MemoryChange) -> String {
+    let write = change.write.as_ref();
+    let tags = write.map(|new| new.tags.as_slice()).unwrap_or_default();
+    serde_json::Value::from(tags.to_vec()).to_string()
 }
 
 /// The row's stamp, and whether it is a tombstone.
@@ -130,10 +178,10 @@ fn stamp(
     connection: &Connection,
     mesh: MeshId,
     key: &DataKey,
-    owner: &PeerId,
+    owner: &str,
 ) -> Result<Option<(Stamp, bool)>, StoreError> {
     let mut statement = connection.prepare_cached(STAMP)?;
-    let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str(), owner.as_str()])?;
+    let mut rows = statement.query(params![mesh.0.to_bytes(), key.as_str(), owner])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
@@ -149,12 +197,11 @@ fn put(
     change: &MemoryChange,
 ) -> Result<(), StoreError> {
     let write = change.write.as_ref();
-    let tags = write.map(|new| new.tags.as_slice()).unwrap_or_default();
     connection.prepare_cached(WRITE)?.execute(params![
         mesh.0.to_bytes(),
         op.stamp.peer.as_str(),
         change.key.as_str(),
-        serde_json::Value::from(tags.to_vec()).to_string(),
+        tags_cell(change),
         op.at.0,
         count_cell(op.stamp.lamport)?,
         count_cell(op.incarnation)?,

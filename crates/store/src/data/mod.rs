@@ -10,6 +10,7 @@ mod clock;
 mod dump;
 pub(crate) mod files;
 mod floor;
+mod lost_writes;
 mod memory;
 mod outgoing;
 mod recall;
@@ -19,18 +20,24 @@ mod story;
 mod take;
 mod task;
 mod vectors;
+mod warnings;
 
 #[cfg(test)]
 pub(crate) use task::statements as task_statements;
 #[cfg(test)]
+pub(crate) mod warning_statements {
+    pub(crate) use super::lost_writes::{REWORD, WAITING};
+    pub(crate) use super::warnings::{DROP, DUE, SHOW};
+}
+#[cfg(test)]
 pub(crate) use {
     clock::CLOCK,
     floor::{FLOOR as DATA_FLOOR, OLD_MEMORY, OLD_STATE, OLD_VECTORS},
-    memory::STAMP as MEMORY_STAMP,
+    memory::{STAMP as MEMORY_STAMP, VALUE as MEMORY_VALUE},
     outgoing::{INSERT_OP, IS_QUEUED, IS_SHARED, QUEUE_OP},
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
     request::{CONSUME, CONSUMED},
-    state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP},
+    state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP, VALUE as STATE_VALUE},
     vectors::sql as vector_sql,
 };
 
@@ -51,8 +58,7 @@ pub use state::{StateFilter, StateRow};
 pub use story::{DataStory, StoryArrival, StoryRequest, StoryRow};
 pub use take::{Merged, Taken};
 pub use task::{
-    HeldTask, Loss, LossKind, LossSide, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop,
-    TaskWhich, TaskWish,
+    HeldTask, NewTask, TaskFilter, TaskRefusal, TaskRow, TaskStop, TaskWhich, TaskWish,
 };
 pub use vectors::{
     ModelRow, VectorCount, VectorCursor, VectorFilter, VectorHit, VectorMove, VectorQuery,
@@ -61,3 +67,4 @@ pub use vectors::{
 pub(crate) use vectors::{
     VectorCache, problems as vector_model_problems, rename as rename_vector_table,
 };
+pub use warnings::{Loss, LossAbout, LossKind, LossSide, LostValue};

@@ -5,12 +5,13 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::gate::{Outcome, outcome};
 use heddle_core::ids::{ClientMessageId, MeshId, OpId, Party};
 use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::op::{DataOp, OpBody};
+use heddle_core::op::{DataOp, OpBody, Over};
 use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 use crate::cells::Cells;
 use crate::data::clock;
+use crate::data::lost_writes;
 use crate::data::outgoing;
 use crate::data::take::{Taken, take_op};
 use crate::error::StoreError;
@@ -107,15 +108,24 @@ pub(crate) fn apply<R>(
         Plan::Absent => return Ok(Applied::Absent),
         Plan::Refused(refusal) => return Ok(Applied::Refused(refusal)),
     };
+    let is_shared = outgoing::is_shared(connection, key.mesh)?;
+    let peer = PeerId::new(&key.peer.to_string());
+    let over = if is_shared {
+        lost_writes::over(connection, key.mesh, peer.as_str(), &body)?
+    } else {
+        // It goes nowhere.
+        Over::Unsaid
+    };
     let tick = clock::tick(connection, key.mesh)?;
     let op = DataOp {
         stamp: Stamp {
             lamport: tick.value,
-            peer: PeerId::new(&key.peer.to_string()),
+            peer,
             op: key.op,
         },
         incarnation: tick.incarnation,
         at: key.now,
+        over,
         body,
     };
     match take_op(connection, key.mesh, &op)? {
@@ -125,7 +135,7 @@ pub(crate) fn apply<R>(
             return Err(StoreError::Corrupt(why));
         }
     }
-    if outgoing::is_shared(connection, key.mesh)? {
+    if is_shared {
         outgoing::queue(connection, key.mesh, &key.peer, &op, key.now)?;
     }
     let receipt = Receipt {

@@ -2,7 +2,7 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::data::DataKey;
-use heddle_core::ids::MeshId;
+use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::Stamp;
 use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
 use rusqlite::{Connection, Row, params};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::cells::{Cells, count_cell};
 use crate::data::dump::Sink;
 use crate::data::floor::{Noun, floor};
+use crate::data::lost_writes::{Replaced, note};
 use crate::data::request::{Applied, ChangeKey, Plan, apply};
 use crate::data::take::Taken;
 use crate::error::StoreError;
@@ -70,6 +71,8 @@ const DUMP: &str = concat!(
 pub(crate) const STAMP: &str = "
     SELECT key, lamport, updated_by, op_id, tombstone FROM state_kv
     WHERE mesh_id = ?1 AND key = ?2";
+
+pub(crate) const VALUE: &str = "SELECT value FROM state_kv WHERE mesh_id = ?1 AND key = ?2";
 
 const WRITE: &str = "
     INSERT INTO state_kv (mesh_id, key, updated_by, created_at, updated_at, lamport, incarnation,
@@ -205,15 +208,44 @@ pub(crate) fn take(
     op: &DataOp,
     change: &StateChange,
 ) -> Result<Taken, StoreError> {
-    let existing = match stamp(connection, mesh, &change.key)? {
-        Some((stamp, _)) => Some(stamp),
-        None => floor(connection, mesh, Noun::State, &op.stamp.peer)?,
+    let row = stamp(connection, mesh, &change.key)?.map(|(stamp, _)| stamp);
+    let taken = match &row {
+        Some(existing) => Taken::by_stamp(Some(existing), op),
+        None => {
+            let floor = floor(connection, mesh, Noun::State, &op.stamp.peer)?;
+            Taken::by_stamp(floor.as_ref(), op)
+        }
     };
-    let taken = Taken::by_stamp(existing.as_ref(), op);
     if taken == Taken::Applied {
+        if let Some(replaced) = &row {
+            note(connection, mesh, op, replaced, || {
+                replaced_value(connection, mesh, &change.key)
+            })?;
+        }
         put(connection, mesh, op, change)?;
     }
     Ok(taken)
+}
+
+/// The write that stands under the key, marks of deleted ones included.
+pub(super) fn standing(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &DataKey,
+) -> Result<Option<OpId>, StoreError> {
+    Ok(stamp(connection, mesh, key)?.map(|(stamp, _)| stamp.op))
+}
+
+fn replaced_value(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &DataKey,
+) -> Result<Replaced, StoreError> {
+    let mut statement = connection.prepare_cached(VALUE)?;
+    let cells = params![mesh.0.to_bytes(), key.as_str()];
+    // A value that cannot be read is overwritten all the same.
+    let value = statement.query_row(cells, |row| Ok(row.get(0).unwrap_or_default()))?;
+    Ok(Replaced { value, tags: None })
 }
 
 /// The row's stamp, and whether it is a tombstone.

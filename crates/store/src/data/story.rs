@@ -5,6 +5,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::file::FilePath;
 use heddle_core::ids::{HistoryId, MeshId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
+use heddle_core::names::nfc;
 use heddle_core::op::DataOp;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -117,13 +118,14 @@ fn story(connection: &Connection, mesh: MeshId, id: &str) -> Result<DataStory, S
     let request = request(connection, mesh, id, named)?;
     let op = named.or(request.as_ref().map(|request| request.op));
     let mut rows = Vec::new();
-    // As it is stored: a file's path is normalised when it is shared.
+    // As they are stored: a path and a key are normalised when they are written.
     let path = FilePath::parse(id).ok();
+    let spelled = nfc(id);
     let bytes = op.map(OpId::to_bytes);
     for (noun, sql) in TABLES {
         let key = match (noun, &path) {
             ("file", Some(path)) => path.as_str(),
-            _ => id,
+            _ => spelled.as_str(),
         };
         let mut statement = connection.prepare_cached(sql)?;
         let mut found = statement.query(params![mesh.0.to_bytes(), bytes, key, ROWS_MAX])?;

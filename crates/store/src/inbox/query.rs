@@ -4,6 +4,7 @@
 //! taken literally, so no query is a syntax error and none reaches FTS5's own operators.
 
 use heddle_core::limits::{SEARCH_QUERY_BYTES_MAX, SEARCH_TERMS_MAX};
+use heddle_core::names::{nfc, nfd};
 
 /// A query: words as FTS5 takes them, and parts of texts whose scripts put no space between words. The index
 /// has only whole words, and of such a text a sentence is one.
@@ -35,7 +36,7 @@ impl SearchQuery {
         if text.chars().any(|c| c.is_control() && !is_blank(c)) {
             return Err(SearchQueryError::ControlCharacter);
         }
-        let (words, parts) = terms(text);
+        let (words, parts) = terms(&nfc(text));
         match words.len() + parts.len() {
             0 => Err(SearchQueryError::NoWord),
             count if count > SEARCH_TERMS_MAX => Err(SearchQueryError::TooManyTerms),
@@ -62,7 +63,7 @@ impl SearchQuery {
 
     /// Whether every part stands in this text.
     pub(crate) fn is_in(&self, text: &str) -> bool {
-        let text = text.to_lowercase();
+        let text = nfc(text).to_lowercase();
         self.parts.iter().all(|part| text.contains(part))
     }
 }
@@ -104,9 +105,17 @@ fn terms(text: &str) -> (Vec<String>, Vec<String>) {
 
 fn term(text: &str, is_prefix: bool) -> Option<String> {
     // No quotes are left in it: they were the separators.
-    let has_token = text.chars().any(char::is_alphanumeric);
+    if !text.chars().any(char::is_alphanumeric) {
+        return None;
+    }
     let suffix = if is_prefix { "*" } else { "" };
-    has_token.then(|| format!("\"{text}\"{suffix}"))
+    // Values and messages are kept as they came, and the index strips the marks of Latin letters only.
+    let apart = nfd(text);
+    Some(if apart == text {
+        format!("\"{text}\"{suffix}")
+    } else {
+        format!("(\"{text}\"{suffix} OR \"{apart}\"{suffix})")
+    })
 }
 
 #[cfg(test)]
@@ -127,7 +136,8 @@ mod tests {
             ),
             ("NEAR(a b, 3)", r#""NEAR(a" AND "b," AND "3)""#),
             ("- * a", r#""a""#),
-            ("größe", r#""größe""#),
+            ("größe", "(\"gr\u{f6}ße\" OR \"gro\u{308}ße\")"),
+            ("gro\u{308}ße*", "(\"gr\u{f6}ße\"* OR \"gro\u{308}ße\"*)"),
         ] {
             let query = SearchQuery::parse(typed).unwrap();
             assert_eq!(query.as_str(), expected, "{typed}");

@@ -7,7 +7,7 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::limits::OPS_PARKED_TRIED_MAX;
-use heddle_core::op::DataOp;
+use heddle_core::op::{DataOp, Over};
 use rusqlite::{Connection, ErrorCode, Row, params};
 
 use crate::cells::Cells;
@@ -321,7 +321,7 @@ fn fate(
     clock: &mut ClockRow,
     row: &Open,
 ) -> Result<Fate, StoreError> {
-    let op = match DataOp::parse(&row.op) {
+    let mut op = match DataOp::parse(&row.op) {
         Ok(op) => op,
         Err(error) => return Ok(Fate::Quarantined(error.to_string())),
     };
@@ -338,6 +338,10 @@ fn fate(
     if !is_own_id && op.published_id(mesh).to_string() != row.op_id {
         let why = "its id is not the one that it was sent under".to_owned();
         return Ok(Fate::Quarantined(why));
+    }
+    // Such a row was made when there was nobody else: over nothing of anybody here.
+    if !is_own_id && op.body.says_over() {
+        op.over = Over::Nothing;
     }
     Ok(match take_in(connection, mesh, clock, &op)? {
         Merged::Taken(Taken::Applied) => Fate::Applied { changed: true },
@@ -404,6 +408,7 @@ mod tests {
                 },
                 incarnation: 1,
                 at: WallMs(5),
+                over: Over::Unsaid,
                 body: OpBody::State(StateChange {
                     key: DataKey::parse(key).unwrap(),
                     write: Some(NewState {

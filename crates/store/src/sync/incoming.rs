@@ -30,6 +30,8 @@ pub struct ReceivedOps {
     pub duplicates: u64,
     /// Own ops whose ack was lost and which are known to have arrived by this.
     pub confirmed: u64,
+    /// Own ops that this home does not remember to have made: its file is older than they are.
+    pub forgotten: u64,
     /// An op was missed: the mesh is flagged (LF-15).
     pub gap: bool,
 }
@@ -83,13 +85,16 @@ fn receive(
     for op in ops {
         received.gap |= is_gap(cursor, op.previous);
         cursor = cursor.max(op.history_id);
-        if insert(connection, mesh, op, now)? {
-            received.stored += 1;
-        } else {
-            received.duplicates += 1;
+        let is_new = insert(connection, mesh, op, now)?;
+        received.stored += u64::from(is_new);
+        received.duplicates += u64::from(!is_new);
+        if op.sender.member != own {
+            continue;
         }
-        if op.sender.member == own && came_back(connection, mesh, op, now)? {
-            received.confirmed += 1;
+        match came_back(connection, mesh, op, now)? {
+            CameBack::Confirmed => received.confirmed += 1,
+            CameBack::Known => {}
+            CameBack::Unknown => received.forgotten += u64::from(is_new),
         }
     }
     connection.prepare_cached(MOVE_CURSOR)?.execute(params![
@@ -135,21 +140,38 @@ fn insert(
     Ok(inserted == 1)
 }
 
-/// An own op that comes back confirms its outbox row. True if that was news.
+/// What an own op that comes back meets.
+enum CameBack {
+    /// Its outbox row, which it confirmed.
+    Confirmed,
+    Known,
+    /// No row of the outbox.
+    Unknown,
+}
+
+/// An own op that comes back confirms its outbox row.
 fn came_back(
     connection: &Connection,
     mesh: MeshId,
     op: &NewOp,
     now: WallMs,
-) -> Result<bool, StoreError> {
+) -> Result<CameBack, StoreError> {
     let key = IdKey::of(mesh, &op.sender, &op.client_message_id);
     let known: Option<(i64, bool)> = connection
         .prepare_cached(KNOWN_BY_ID)?
         .query_row([key.0], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
     match known {
+        None => Ok(CameBack::Unknown),
         // As nearly always: its answer came before it did.
-        None | Some((_, true)) => Ok(false),
-        Some((arrival, false)) => confirm(connection, mesh, arrival, now, None, op.history_id),
+        Some((_, true)) => Ok(CameBack::Known),
+        Some((arrival, false)) => {
+            let is_news = confirm(connection, mesh, arrival, now, None, op.history_id)?;
+            Ok(if is_news {
+                CameBack::Confirmed
+            } else {
+                CameBack::Known
+            })
+        }
     }
 }

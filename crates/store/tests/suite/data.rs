@@ -7,7 +7,7 @@ use heddle_core::clock::Ids;
 use heddle_core::data::{DataKey, DataValue, Tags};
 use heddle_core::ids::{OpId, Party};
 use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::op::{DataOp, MemoryChange, NewMemory, NewState, OpBody};
+use heddle_core::op::{DataOp, MemoryChange, NewMemory, NewState, OpBody, Over};
 use heddle_store::{
     Applied, ChangeKey, MemoryFilter, MemoryMatch, MemoryRow, Merged, Receipt, SearchQuery,
     StateFilter,
@@ -107,6 +107,7 @@ impl Fixture {
             },
             incarnation: 1,
             at: NOW,
+            over: Over::Unsaid,
             body: OpBody::Memory(MemoryChange {
                 key: key("k"),
                 write: write.as_ref().map(note),

@@ -7,7 +7,7 @@ use heddle_core::clock::{Ids, WallMs};
 use heddle_core::file::{ContentHash, FileContent, FilePath, MediaType};
 use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::op::{DataOp, FileChange, OpBody};
+use heddle_core::op::{DataOp, FileChange, OpBody, Over};
 use heddle_store::{
     Applied, Blobs, FileBytes, FileFilter, FileFind, FileRow, Merged, NewContent, NewFile, Receipt,
     Taken,
@@ -33,6 +33,7 @@ pub(crate) fn stamp(lamport: u64, peer: &str, op: u128) -> Stamp {
 pub(crate) fn op(stamp: Stamp, at: &str, write: Option<FileContent>) -> DataOp {
     DataOp {
         at: WallMs(NOW.0 + i64::try_from(stamp.lamport).unwrap()),
+        over: Over::Unsaid,
         stamp,
         incarnation: 1,
         body: OpBody::File(FileChange {

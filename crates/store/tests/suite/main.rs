@@ -18,6 +18,8 @@ mod inbox_life;
 mod life;
 mod lists;
 mod log_clock;
+mod lost_writes;
+mod lost_writes_judge;
 mod marks;
 mod meshes;
 mod model;

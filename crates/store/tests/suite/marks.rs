@@ -7,7 +7,7 @@ use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::limits::{SWEEP_GRACE, TOMBSTONE_LIFE};
 use heddle_core::op::{
-    DataOp, MemoryChange, NewMemory, NewState, NewVector, OpBody, StateChange, VectorChange,
+    DataOp, MemoryChange, NewMemory, NewState, NewVector, OpBody, Over, StateChange, VectorChange,
     VectorContent,
 };
 use heddle_core::vector::{Embedding, ModelIdentity};
@@ -65,6 +65,7 @@ fn op(fixture: &Fixture, noun: &str, at: &str, lamport: u64, peer: &str, is_live
         },
         incarnation: 1,
         at: WallMs(NOW.0 + i64::try_from(lamport).unwrap()),
+        over: Over::Unsaid,
         body,
     }
 }

@@ -9,7 +9,7 @@ use heddle_core::file::{ContentHash, FileContent, FilePath};
 use heddle_core::ids::{HistoryId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::op::{
-    DataOp, FileChange, MemoryChange, NewMemory, NewState, NewVector, OpBody, StateChange,
+    DataOp, FileChange, MemoryChange, NewMemory, NewState, NewVector, OpBody, Over, StateChange,
     TaskChange, VectorChange, VectorContent,
 };
 use heddle_core::task::{Blockers, LeaseMs, TaskStep, TaskText, TaskTitle};
@@ -91,6 +91,7 @@ impl Home {
             },
             incarnation: 1,
             at: WallMs(NOW.0 + 1),
+            over: Over::Unsaid,
             body,
         };
         let merged = self.store.take_in(self.mesh, op.clone()).await.unwrap();

@@ -9,7 +9,7 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{ClientMessageId, HistoryId, MemberId, MeshId, OpId, Party};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::names::{AgentName, MemberName, MeshName};
-use heddle_core::op::{DataOp, NewState, OpBody, StateChange};
+use heddle_core::op::{DataOp, NewState, OpBody, Over, StateChange};
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::sync::OpMove;
 use heddle_store::{
@@ -159,6 +159,7 @@ pub(crate) fn foreign(
         },
         incarnation: 1,
         at: WallMs(5),
+        over: Over::Unsaid,
         body: OpBody::State(StateChange {
             key: DataKey::parse(key).unwrap(),
             write: Some(NewState {

@@ -4,7 +4,7 @@ use heddle_core::clock::Ids;
 use heddle_core::ids::OpId;
 use heddle_core::op::DataOp;
 use heddle_core::task::{TaskId, TaskStatus, TaskStep};
-use heddle_store::{Applied, LossKind, Taken, TaskWhich, TaskWish};
+use heddle_store::{Applied, LossAbout, LossKind, Taken, TaskWhich, TaskWish};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::{Config, TestRunner};
@@ -187,7 +187,13 @@ async fn lf_24_the_local_loser_of_a_claim_is_told_once_with_both_sides() {
         (told[0].theirs.peer.as_str(), told[0].theirs.lamport),
         ("!/bob", mine.lamport)
     );
-    assert_eq!(told[0].task_id, task.to_string());
+    assert_eq!(
+        told[0].about,
+        LossAbout::Task {
+            id: task.to_string(),
+            title: "t".to_owned()
+        }
+    );
     let again = store
         .take_warnings(fixture.mesh, agent("ann"), NOW)
         .await

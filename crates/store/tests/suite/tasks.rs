@@ -6,7 +6,7 @@ use heddle_core::clock::{Ids, WallMs};
 use heddle_core::ids::{OpId, Party};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::names::{MemberName, MeshName};
-use heddle_core::op::{DataOp, OpBody, TaskChange};
+use heddle_core::op::{DataOp, OpBody, Over, TaskChange};
 use heddle_core::task::lease::Moment;
 use heddle_core::task::{Blockers, LeaseMs, TaskId, TaskStatus, TaskStep, TaskText, TaskTitle};
 use heddle_store::{
@@ -129,6 +129,7 @@ impl Fixture {
             },
             incarnation: 1,
             at: WallMs(NOW.0 + 1),
+            over: Over::Unsaid,
             body: OpBody::Task(TaskChange { task, step }),
         }
     }

@@ -8,7 +8,7 @@ use heddle_core::data::{DataKey, DataValue};
 use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::limits::VECTOR_GRACE;
-use heddle_core::op::{DataOp, NewVector, OpBody, VectorChange, VectorContent};
+use heddle_core::op::{DataOp, NewVector, OpBody, Over, VectorChange, VectorContent};
 use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity, Scan};
 use heddle_store::{Applied, Merged, Receipt, Store, StoreError, Taken, VectorMove, VectorQuery};
 use serde_json::json;
@@ -84,6 +84,7 @@ impl Fixture {
             },
             incarnation: 1,
             at: NOW,
+            over: Over::Unsaid,
             body: OpBody::Vector(change),
         }
     }

@@ -59,7 +59,7 @@ mod tests {
     use heddle_core::data::DataKey;
     use heddle_core::ids::OpId;
     use heddle_core::lamport::{PeerId, Stamp};
-    use heddle_core::op::{DataOp, OpBody, StateChange, seal};
+    use heddle_core::op::{DataOp, OpBody, Over, StateChange, seal};
 
     use super::*;
 
@@ -74,6 +74,7 @@ mod tests {
             },
             incarnation: 2,
             at: WallMs(1_000),
+            over: Over::Unsaid,
             body: OpBody::State(StateChange {
                 key: DataKey::parse("k\u{e9}").unwrap(),
                 write: None,

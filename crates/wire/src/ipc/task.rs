@@ -2,6 +2,7 @@
 
 use heddle_core::error_code::ErrorCode;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::problem::Problem;
 
@@ -164,10 +165,7 @@ impl TaskAnswer {
                 task.status
             );
             let problem = with_task(Problem::new(ErrorCode::TaskFinished, detail));
-            let next = format!(
-                "There is nothing left to do; `heddle task show {}` says who finished it.",
-                task.id
-            );
+            let next = "Stop working on it; `heddle task ready` shows what else can be begun.";
             return Some(problem.with("finished_by", by.clone()).next(next));
         }
         let Some(claim) = claim else {
@@ -237,11 +235,17 @@ pub struct WarningsView {
 /// What the agent lost since its last call. Told once.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WarningView {
-    /// `task_claim_superseded`, `task_completion_superseded`, `task_finished_elsewhere`, `task_lease_expired` or `task_cancelled`.
+    /// `task_claim_superseded`, `task_completion_superseded`, `task_finished_elsewhere`, `task_lease_expired` or `task_cancelled`;
+    /// `state_write_superseded` or `memory_write_superseded`.
     #[serde(rename = "type")]
     pub kind: String,
+    /// Empty where a write was lost.
     pub task_id: String,
+    /// Of the task; where a write was lost, its key.
     pub title: String,
+    /// Of the write that was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// `@member/agent` of the one whose word counts.
     pub by_peer: String,
     pub at_lamport: u64,
@@ -258,4 +262,16 @@ pub struct WarningView {
 pub struct WarningSide {
     pub peer: String,
     pub lamport: u64,
+    /// What was written, of a write; a long one is in `value_begins`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+    /// The beginning of a long value's JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_begins: Option<String>,
+    /// How long that text is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_bytes: Option<u64>,
+    /// The write took the key away.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deleted: bool,
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::membership::Role;
+use heddle_core::names::nfc;
 use heddle_wire::broker::{MemberEntry, ReplyResult, Request as Ask};
 use heddle_wire::from_wire::invalid;
 use heddle_wire::ipc::{
@@ -77,7 +78,7 @@ pub(super) async fn grant(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
 
 /// A member that the broker has lost is forgotten here as well.
 async fn forget(ipc: &Ipc, mesh: &MeshState, wanted: &str) -> Option<MeshRevokeAnswer> {
-    let wanted = wanted.strip_prefix('@').unwrap_or(wanted);
+    let wanted = nfc(wanted.strip_prefix('@').unwrap_or(wanted));
     let missed = mesh.standing.missed();
     let is_it = |one: &Missed| one.name.as_str() == wanted || one.member.to_string() == wanted;
     let one = missed.into_iter().find(is_it)?;
@@ -118,7 +119,7 @@ async fn change(ipc: &Ipc, mesh: &MeshState, request: Ask) -> Result<bool, Probl
 
 /// A member by its name or its id; the broker knows them.
 async fn find(mesh: &MeshState, wanted: &str) -> Result<MemberEntry, Problem> {
-    let wanted = wanted.strip_prefix('@').unwrap_or(wanted);
+    let wanted = nfc(wanted.strip_prefix('@').unwrap_or(wanted));
     let entries = members(mesh).await?;
     let names: Vec<String> = entries.iter().map(|entry| entry.name.to_string()).collect();
     let found = entries

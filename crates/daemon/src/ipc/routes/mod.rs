@@ -17,6 +17,7 @@ mod inbox_marks;
 mod inbox_search;
 mod inbox_thread;
 mod kept;
+mod lost_write;
 mod memory;
 mod mesh;
 mod mesh_standing;

@@ -6,6 +6,7 @@ use axum::extract::{Request, State};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MemberId;
 use heddle_core::membership::Capability;
+use heddle_core::names::nfc;
 use heddle_wire::broker::{GrantAsk, GrantEntry, ReplyResult, Request as Ask};
 use heddle_wire::from_wire::invalid;
 use heddle_wire::ipc::{PeerGrantBody, PeerGrantList, PeerGrantView};
@@ -88,7 +89,8 @@ fn named(names: &[String], verb: Verb) -> Result<Vec<Capability>, Problem> {
 
 /// A member by its name or its id. Grants are between members, and cover all mailboxes of both.
 fn find(mesh: &MeshState, wanted: &str) -> Result<MemberId, Problem> {
-    let called = wanted.strip_prefix('@').unwrap_or(wanted);
+    let called = nfc(wanted.strip_prefix('@').unwrap_or(wanted));
+    let called = called.as_str();
     let unknown = |detail: String, names: Vec<String>| {
         Problem::new(ErrorCode::UnknownMember, detail).with("candidates", names)
     };

@@ -282,10 +282,16 @@ fn lost(ipc: &Ipc, mesh: &MeshState, wish: Option<&TaskWish>, row: &TaskRow) -> 
         let by = address(mesh, end.by.as_str());
         let status = task.status.as_str();
         let detail = format!("{title} was {status} by {by} at {}", end.at.to_rfc3339());
-        let next = format!(
-            "There is nothing left to do; `heddle task show {}` says who finished it.",
-            row.id
-        );
+        let next = match wish {
+            Some(TaskWish::Claim { .. }) => {
+                "It cannot be claimed any more; `heddle task ready` shows what can be begun."
+                    .to_owned()
+            }
+            _ => format!(
+                "Nothing is left to do on it; `heddle task show {}` shows how it ended.",
+                row.id
+            ),
+        };
         return with_task(Problem::new(ErrorCode::TaskFinished, detail))
             .with("finished_by", by)
             .next(next);

@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use heddle_core::names::{AgentName, MeshName};
-use heddle_store::{Loss, LossKind, LossSide};
+use heddle_store::{Loss, LossAbout, LossKind, LossSide, LostValue};
 use heddle_wire::ipc::{WarningSide, WarningView, WarningsView};
 use heddle_wire::problem::PROBLEM_JSON;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -19,6 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::data::address;
+use super::lost_write;
 use super::send::agent;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
@@ -150,7 +151,10 @@ async fn holder(ipc: &Ipc, mesh: &MeshState, agent: &AgentName, loss: &Loss) -> 
     if loss.kind != LossKind::LeaseExpired {
         return None;
     }
-    let id = loss.task_id.parse().ok()?;
+    let LossAbout::Task { id, .. } = &loss.about else {
+        return None;
+    };
+    let id = id.parse().ok()?;
     let row = ipc.shared.store.task(mesh.mesh.mesh, id).await.ok()??;
     let by = row.task.claim?.by;
     let own = mesh.party(agent.clone()).to_string();
@@ -159,8 +163,41 @@ async fn holder(ipc: &Ipc, mesh: &MeshState, agent: &AgentName, loss: &Loss) -> 
 
 fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
     let by = address(mesh, &loss.theirs.peer);
-    let title = format!("{:?}", loss.title);
-    let (message, next) = match loss.kind {
+    let (message, next, named) = match loss.about {
+        LossAbout::Task { id, title } => {
+            let (message, next) = of_task(loss.kind, &title, &by, holder);
+            (message, next.replace("ID", &id), (id, title, None))
+        }
+        LossAbout::Write { key, left_out } => {
+            let sides = (&loss.yours, &loss.theirs);
+            let words = lost_write::words(loss.kind, (&key, left_out), sides, &by);
+            let named = (String::new(), key.clone(), Some(key));
+            (words.message, words.next, named)
+        }
+    };
+    let (task_id, title, key) = named;
+    WarningView {
+        kind: loss.kind.as_str().to_owned(),
+        task_id,
+        title,
+        key,
+        by_peer: by,
+        at_lamport: loss.theirs.lamport,
+        yours: side(mesh, loss.yours),
+        theirs: side(mesh, loss.theirs),
+        message,
+        next,
+    }
+}
+
+fn of_task(
+    kind: LossKind,
+    title: &str,
+    by: &str,
+    holder: Option<String>,
+) -> (String, &'static str) {
+    let title = format!("{title:?}");
+    match kind {
         LossKind::ClaimSuperseded => (
             format!("your claim of {title} lost to the one of {by}, which came first"),
             "Stop working on it; `heddle task ready` shows what else can be begun.",
@@ -184,29 +221,31 @@ fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
             format!("your lease of {title} ran out and was ended by {by}"),
             "Claim it again with `heddle task claim ID` before you go on, with a longer --lease.",
         ),
-        LossKind::Cancelled => (
+        // Of a task there is nothing else.
+        LossKind::Cancelled | LossKind::StateSuperseded | LossKind::MemorySuperseded => (
             format!("{title}, which you held, was cancelled by {by}"),
             "Stop working on it; `heddle task ready` shows what else can be begun.",
         ),
-    };
-    WarningView {
-        kind: loss.kind.as_str().to_owned(),
-        next: next.replace("ID", &loss.task_id),
-        message,
-        title: loss.title,
-        by_peer: by,
-        at_lamport: loss.theirs.lamport,
-        yours: side(mesh, &loss.yours),
-        theirs: side(mesh, &loss.theirs),
-        task_id: loss.task_id,
     }
 }
 
-fn side(mesh: &MeshState, side: &LossSide) -> WarningSide {
-    WarningSide {
+fn side(mesh: &MeshState, side: LossSide) -> WarningSide {
+    let mut view = WarningSide {
         peer: address(mesh, &side.peer),
         lamport: side.lamport,
+        ..WarningSide::default()
+    };
+    match side.value {
+        None => {}
+        Some(LostValue::Deleted) => view.deleted = true,
+        // It was canonical JSON when it was kept.
+        Some(LostValue::Whole(text)) => view.value = serde_json::from_str(&text).ok(),
+        Some(LostValue::Begins(text, bytes)) => {
+            view.value_begins = Some(text);
+            view.value_bytes = Some(bytes);
+        }
     }
+    view
 }
 
 #[cfg(test)]

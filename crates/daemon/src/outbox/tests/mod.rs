@@ -281,6 +281,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         jitter: Mutex::default(),
     });
     let shared = Arc::new(Shared {
+        home: folder.to_owned(),
         host: None,
         embedder: crate::vectors::Embedder::new(
             crate::config::VectorConfig::default(),

@@ -17,7 +17,6 @@ pub(crate) use backfill::backfill;
 pub use change::{NewTask, TaskRefusal, TaskStop, TaskWish};
 pub(crate) use fold::take;
 pub use lease::HeldTask;
-pub use losses::{Loss, LossKind, LossSide};
 pub(crate) use page::dump;
 pub use page::{TaskFilter, TaskWhich};
 pub use row::TaskRow;
@@ -29,7 +28,7 @@ pub(crate) mod statements {
         BLOCK, DROP_EVENTS, KEEP_OP, NOTE_EVENT, OPS, WAIT_BEHIND, WAIT_SELF,
     };
     pub(crate) use super::lease::{CLAIMS, FORGET, SEE, UNSEEN};
-    pub(crate) use super::losses::{DUE, KNOWN, SHOW};
+    pub(crate) use super::losses::KNOWN;
     pub(crate) use super::page::{BY_STATUS, EVENTS, EVERY, READY};
     pub(crate) use super::row::{BLOCKERS, ONE};
 }

@@ -3,7 +3,7 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::OpId;
 use heddle_core::lamport::{PeerId, Stamp};
-use heddle_core::op::{DataOp, OpBody, TaskChange};
+use heddle_core::op::{DataOp, OpBody, Over, TaskChange};
 use heddle_core::task::fold::{Claim, Task, TaskOp, fold_task};
 use heddle_core::task::{TaskId, TaskStatus, TaskStep};
 
@@ -127,6 +127,7 @@ impl Ops {
             stamp,
             incarnation: 0,
             at,
+            over: Over::Unsaid,
             body: OpBody::Task(TaskChange {
                 task: self.id,
                 step,
