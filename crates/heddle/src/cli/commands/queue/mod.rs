@@ -33,9 +33,7 @@ enum Verb {
     /// Give work back: somebody else can take it at once
     Release(Settle),
     /// Show the queues, or one of them
-    List {
-        queue: Option<String>,
-    },
+    List { queue: Option<String> },
 }
 
 #[derive(Debug, ClapArgs)]
