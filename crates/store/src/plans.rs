@@ -4,7 +4,6 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
-use crate::data::warning_statements as warnings;
 use crate::{agents, data, figures, inbox, invites, outbox, schema, sync};
 
 /// Statements that go straight to their rows, in order, without sorting.
@@ -172,11 +171,11 @@ const STRAIGHT: &[&str] = &[
     tasks::FORGET,
     tasks::CLAIMS,
     tasks::KNOWN,
-    warnings::DUE,
-    warnings::SHOW,
-    warnings::DROP,
-    warnings::WAITING,
-    warnings::REWORD,
+    data::WARNINGS_DUE,
+    data::WARNING_SHOW,
+    data::WARNING_DROP,
+    data::WARNINGS_WAITING,
+    data::WARNING_REWORD,
     files::STAMP,
     files::FLOOR,
     files::BY_OP,

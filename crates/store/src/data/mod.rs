@@ -25,20 +25,17 @@ mod warnings;
 #[cfg(test)]
 pub(crate) use task::statements as task_statements;
 #[cfg(test)]
-pub(crate) mod warning_statements {
-    pub(crate) use super::lost_writes::{REWORD, WAITING};
-    pub(crate) use super::warnings::{DROP, DUE, SHOW};
-}
-#[cfg(test)]
 pub(crate) use {
     clock::CLOCK,
     floor::{FLOOR as DATA_FLOOR, OLD_MEMORY, OLD_STATE, OLD_VECTORS},
+    lost_writes::{REWORD as WARNING_REWORD, WAITING as WARNINGS_WAITING},
     memory::{STAMP as MEMORY_STAMP, VALUE as MEMORY_VALUE},
     outgoing::{INSERT_OP, IS_QUEUED, IS_SHARED, QUEUE_OP},
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
     request::{CONSUME, CONSUMED},
     state::{GET as STATE_GET, LIST as STATE_LIST, STAMP as STATE_STAMP, VALUE as STATE_VALUE},
     vectors::sql as vector_sql,
+    warnings::{DROP as WARNING_DROP, DUE as WARNINGS_DUE, SHOW as WARNING_SHOW},
 };
 
 pub(crate) use backfill::{TABLES as OLD_TABLES, Table as OldTable};

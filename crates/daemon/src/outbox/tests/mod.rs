@@ -253,6 +253,15 @@ fn only(mesh: Arc<MeshState>) -> Meshes {
     meshes
 }
 
+fn embedder() -> crate::vectors::Embedder {
+    crate::vectors::Embedder::new(
+        crate::config::VectorConfig::default(),
+        std::path::PathBuf::new(),
+        None,
+        CancellationToken::new(),
+    )
+}
+
 async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -> World {
     let store = Store::open(StoreOptions {
         path: folder.join("data.db"),
@@ -283,12 +292,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
     let shared = Arc::new(Shared {
         home: folder.to_owned(),
         host: None,
-        embedder: crate::vectors::Embedder::new(
-            crate::config::VectorConfig::default(),
-            std::path::PathBuf::new(),
-            None,
-            CancellationToken::new(),
-        ),
+        embedder: embedder(),
         store,
         blobs: heddle_store::Blobs::open(&folder.join("blobs")).unwrap(),
         file_deleted: tokio::sync::Notify::new(),
