@@ -3,56 +3,12 @@
 
 use crate::support;
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use support::files::{base64, noise};
-use support::{Daemon, Home, wait_until, wait_until_within};
-
-const AGREE: Duration = Duration::from_secs(120);
-
-/// A home, its daemon, and what it calls the mesh.
-struct Side {
-    home: Home,
-    daemon: Option<Daemon>,
-    mesh: String,
-}
+use support::side::{AGREE, Side, converge};
+use support::{wait_until, wait_until_within};
 
 impl Side {
-    fn new(person: &str) -> Self {
-        let home = Home::new();
-        home.config(&format!("[daemon]\nmember = \"{person}\"\n"));
-        Self {
-            daemon: Some(home.up()),
-            home,
-            mesh: "home".to_owned(),
-        }
-    }
-
-    fn daemon(&self) -> &Daemon {
-        self.daemon.as_ref().unwrap()
-    }
-
-    fn kill(&mut self) {
-        self.daemon.take().unwrap().kill();
-    }
-
-    fn up(&mut self) {
-        self.daemon = Some(self.home.up());
-    }
-
-    fn post(&self, route: &str, body: Value) -> Value {
-        let mut body = body;
-        body["mesh"] = json!(self.mesh);
-        self.daemon().http.post(route, &body).expect(200)
-    }
-
-    fn get(&self, route: &str) -> Value {
-        let joint = if route.contains('?') { '&' } else { '?' };
-        let target = format!("{route}{joint}mesh={}", self.mesh);
-        self.daemon().http.get(&target).expect(200)
-    }
-
     fn set(&self, key: &str, value: &Value) {
         self.post("/v1/state/set", json!({"key": key, "value": value}));
     }
@@ -82,51 +38,10 @@ impl Side {
         claimed["fence"].as_u64().unwrap()
     }
 
-    fn dump(&self) -> String {
-        let args = ["--mesh", &self.mesh, "advanced", "dump"];
-        self.home.cli(&args).ok().stdout
-    }
-
-    fn sync(&self) -> Value {
-        self.get("/v1/mesh/clock")["sync"].clone()
-    }
-
     fn warnings(&self) -> Vec<Value> {
         let inbox = self.get("/v1/inbox?agent=worker");
         inbox["warnings"].as_array().unwrap().clone()
     }
-
-    fn invite(&self) -> String {
-        let answer = self.home.cli(&["mesh", "invite", "--json"]).ok().json();
-        answer["link"].as_str().unwrap().to_owned()
-    }
-
-    fn join(&mut self, link: &str) {
-        self.join_with(&["mesh", "join", link, "--json"]);
-    }
-
-    fn join_with(&mut self, args: &[&str]) {
-        let joined = self.home.cli(args).ok().json();
-        self.mesh = joined["mesh"].as_str().unwrap().to_owned();
-    }
-}
-
-/// Nothing waits on either side, nothing was set aside, and both print the same bytes.
-fn converge(a: &Side, b: &Side) -> String {
-    let mut dump = String::new();
-    wait_until_within(AGREE, "the replicas to agree", || {
-        let quiet = [a, b].iter().all(|side| {
-            let sync = side.sync();
-            sync["out_waiting"] == 0 && sync["in_waiting"] == 0
-        });
-        dump = a.dump();
-        quiet && !dump.is_empty() && dump == b.dump()
-    });
-    for side in [a, b] {
-        assert_eq!(side.sync()["in_quarantined"], 0);
-        assert_eq!(side.sync()["in_parked"], 0);
-    }
-    dump
 }
 
 /// Something of every noun, told apart by `who`.

@@ -2,72 +2,26 @@
 
 use crate::support;
 
-use std::time::Duration;
-
 use serde_json::{Value, json};
 use support::mcp::McpClient;
-use support::{Daemon, Home, wait_until, wait_until_within};
-
-const AGREE: Duration = Duration::from_secs(120);
-
-struct Side {
-    home: Home,
-    daemon: Option<Daemon>,
-    mesh: String,
-}
+use support::side::{AGREE, Side, converge};
+use support::{wait_until, wait_until_within};
 
 impl Side {
-    fn new(person: &str) -> Self {
-        let home = Home::new();
-        home.config(&format!("[daemon]\nmember = \"{person}\"\n"));
-        Self {
-            daemon: Some(home.up()),
-            home,
-            mesh: "home".to_owned(),
-        }
-    }
-
-    fn kill(&mut self) {
-        self.daemon.take().unwrap().kill();
-    }
-
-    fn up(&mut self) {
-        self.daemon = Some(self.home.up());
-    }
-
-    fn daemon(&self) -> &Daemon {
-        self.daemon.as_ref().unwrap()
-    }
-
-    fn get(&self, route: &str) -> Value {
-        let joint = if route.contains('?') { '&' } else { '?' };
-        let target = format!("{route}{joint}mesh={}", self.mesh);
-        self.daemon().http.get(&target).expect(200)
-    }
-
-    fn set(&self, agent: &str, key: &str, value: &Value) {
-        let body = json!({"key": key, "value": value, "agent": agent, "mesh": self.mesh});
-        self.daemon().http.post("/v1/state/set", &body).expect(200);
+    fn set_as(&self, agent: &str, key: &str, value: &Value) {
+        let body = json!({"key": key, "value": value, "agent": agent});
+        self.post("/v1/state/set", body);
     }
 
     fn delete(&self, agent: &str, key: &str) {
-        let body = json!({"key": key, "agent": agent, "mesh": self.mesh});
-        self.daemon()
-            .http
-            .post("/v1/state/delete", &body)
-            .expect(200);
+        self.post("/v1/state/delete", json!({"key": key, "agent": agent}));
     }
 
     /// So many writes that nobody else makes: the counter is ahead by then.
     fn ahead(&self, agent: &str, count: usize) {
         for number in 0..count {
-            self.set(agent, &format!("tick-{agent}"), &json!(number));
+            self.set_as(agent, &format!("tick-{agent}"), &json!(number));
         }
-    }
-
-    fn dump(&self) -> String {
-        let args = ["--mesh", &self.mesh, "advanced", "dump"];
-        self.home.cli_as("onlooker", &args).ok().stdout
     }
 
     fn told(&self, agent: &str) -> Vec<Value> {
@@ -78,22 +32,8 @@ impl Side {
 
 fn pair() -> (Side, Side) {
     let (ann, mut bob) = (Side::new("ann"), Side::new("bob"));
-    let invited = ann.home.cli(&["mesh", "invite", "--json"]).ok().json();
-    let link = invited["link"].as_str().unwrap();
-    let joined = bob.home.cli(&["mesh", "join", link, "--json"]).ok().json();
-    bob.mesh = joined["mesh"].as_str().unwrap().to_owned();
+    bob.join(&ann.invite());
     (ann, bob)
-}
-
-/// Nothing waits on either side, and both print the same bytes.
-fn converge(ann: &Side, bob: &Side) {
-    wait_until_within(AGREE, "the replicas to agree", || {
-        let quiet = [ann, bob].iter().all(|side| {
-            let sync = side.get("/v1/mesh/clock")["sync"].clone();
-            sync["out_waiting"] == 0 && sync["in_waiting"] == 0
-        });
-        quiet && ann.dump() == bob.dump()
-    });
 }
 
 /// What the agent `ada` of this side lost, by its tools.
@@ -120,26 +60,26 @@ fn told_by_mcp(side: &Side) {
 #[test]
 fn exactly_the_loser_of_a_write_is_told_once_with_both_values_in_every_door() {
     let (mut ann, mut bob) = pair();
-    ann.set("worker", "gone", &json!("before"));
+    ann.set_as("worker", "gone", &json!("before"));
     converge(&ann, &bob);
     ann.kill();
     wait_until("bob to notice", || {
         bob.get("/v1/mesh/clock")["sync_state"] == "offline"
     });
     for agent in ["cli", "http", "ada"] {
-        bob.set(agent, &format!("of-{agent}"), &json!({"bob": agent}));
+        bob.set_as(agent, &format!("of-{agent}"), &json!({"bob": agent}));
     }
     bob.delete("deleter", "gone");
     bob.ahead("bob", 60);
-    bob.set("bob", "late", &json!("bob"));
+    bob.set_as("bob", "late", &json!("bob"));
     bob.kill();
     ann.up();
-    ann.set("ann", "late", &json!("ann"));
+    ann.set_as("ann", "late", &json!("ann"));
     ann.ahead("ann", 20);
     for agent in ["cli", "http", "ada"] {
-        ann.set("ann", &format!("of-{agent}"), &json!("ann"));
+        ann.set_as("ann", &format!("of-{agent}"), &json!("ann"));
     }
-    ann.set("ann", "gone", &json!("kept"));
+    ann.set_as("ann", "gone", &json!("kept"));
     // The loser is told although it was killed in between.
     bob.up();
     converge(&ann, &bob);
@@ -200,15 +140,15 @@ fn writes_that_follow_each_other_warn_nobody() {
         } else {
             (&bob, &ann)
         };
-        writer.set("worker", "turn", &json!([turn, "first"]));
-        writer.set("worker", "turn", &json!([turn, "then"]));
+        writer.set_as("worker", "turn", &json!([turn, "first"]));
+        writer.set_as("worker", "turn", &json!([turn, "then"]));
         wait_until_within(AGREE, "the other to see it", || {
             value(reader) == json!([turn, "then"])
         });
     }
     ann.delete("worker", "turn");
     wait_until_within(AGREE, "the delete to arrive", || value(&bob) == Value::Null);
-    bob.set("worker", "turn", &json!("again"));
+    bob.set_as("worker", "turn", &json!("again"));
     converge(&ann, &bob);
     for side in [&ann, &bob] {
         assert_eq!(side.told("worker"), Vec::<Value>::new());

@@ -359,6 +359,26 @@ fn dr_17_with_a_healthy_broker_every_pending_row_ends() {
     });
 }
 
+/// Asks for a requeue until it is answered.
+fn requeued(daemon: &Daemon, id: &str) -> Value {
+    let mut outcome = Value::Null;
+    wait_until_within(Duration::from_secs(90), "the requeue", || {
+        let requeue = json!({"new_client_id": "again"});
+        let answer = daemon
+            .http
+            .post(&format!("/v1/outbox/{id}/requeue"), &requeue);
+        match answer.status {
+            200 => outcome = answer.json(),
+            // A transmission of it is on its way at this moment.
+            409 => assert_eq!(answer.json()["conflict"], "outbox_inflight_not_requeueable"),
+            // The link is not there again yet.
+            status => assert!(status >= 500, "{answer:?}"),
+        }
+        !outcome.is_null()
+    });
+    outcome
+}
+
 #[test]
 fn c5_requeue_of_a_row_whose_ack_was_lost_becomes_done() {
     let broker = StubBroker::start();
@@ -373,19 +393,7 @@ fn c5_requeue_of_a_row_whose_ack_was_lost_becomes_done() {
     broker.script(Script::Refuse {
         code: "rate_limited",
     });
-    let mut outcome = Value::Null;
-    wait_until("the requeue", || {
-        let requeue = json!({"new_client_id": "again"});
-        let answer = daemon.http.post("/v1/outbox/lost-ack/requeue", &requeue);
-        match answer.status {
-            200 => outcome = answer.json(),
-            // A transmission of it is on its way at this moment.
-            409 => assert_eq!(answer.json()["conflict"], "outbox_inflight_not_requeueable"),
-            // The link is not there again yet.
-            status => assert!(status >= 500, "{answer:?}"),
-        }
-        !outcome.is_null()
-    });
+    let outcome = requeued(&daemon, "lost-ack");
     assert_eq!(outcome["old"]["status"], "done");
     assert!(outcome["old"]["broker_message_id"].is_string(), "{outcome}");
     assert!(outcome["new"].is_null(), "{outcome}");
@@ -411,17 +419,7 @@ fn c5_a_row_that_is_sent_again_while_the_broker_is_asked_becomes_done() {
         code: "storage_unavailable",
     });
     broker.holds_looks();
-    let mut outcome = Value::Null;
-    wait_until_within(Duration::from_secs(90), "the requeue", || {
-        let requeue = json!({"new_client_id": "again"});
-        let answer = daemon.http.post("/v1/outbox/lost-ack/requeue", &requeue);
-        match answer.status {
-            200 => outcome = answer.json(),
-            409 => assert_eq!(answer.json()["conflict"], "outbox_inflight_not_requeueable"),
-            status => assert!(status >= 500, "{answer:?}"),
-        }
-        !outcome.is_null()
-    });
+    let outcome = requeued(&daemon, "lost-ack");
     assert_eq!(outcome["old"]["status"], "done", "{outcome}");
     assert!(outcome["new"].is_null(), "{outcome}");
     assert_eq!(row(&daemon, "lost-ack")["status"], "done");

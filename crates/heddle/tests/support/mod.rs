@@ -30,6 +30,7 @@ pub mod pushing_broker;
 pub mod queue;
 pub mod repository;
 pub mod servers;
+pub mod side;
 pub mod small_disk;
 pub mod sse;
 pub mod stub_broker;
