@@ -61,8 +61,9 @@ fn messages<S: Storage, L: Limiter>(accept: &Accept<S, L>, batch: &mut Batch) ->
     batch.decide_admitted(|admitted| {
         let id = BrokerMessageId(accept.ids.ulid());
         let is_op = admitted.destination == Destination::Log;
+        let counted = admitted.limiter.is_some_and(|note| note.counted);
         messages.push(origin.message(id, admitted));
-        Slot::Committing { id, is_op }
+        Slot::Committing { id, is_op, counted }
     });
     messages
 }
@@ -114,16 +115,24 @@ fn answer(
         Err(error) => (Vec::new().into_iter(), Refusal::from(error)),
     };
     for slot in &mut batch.slots {
-        if let Slot::Committing { id, is_op } = *slot {
+        if let Slot::Committing { id, is_op, counted } = *slot {
             let answer = match accepted.next() {
                 Some(accepted) => {
                     effects.log |= is_op && matches!(accepted, Accepted::Created { .. });
+                    note_used(&accepted, counted);
                     one(accepted, id, effects)
                 }
                 None => Answer::Refused(fallback.clone()),
             };
             *slot = Slot::Answered(answer);
         }
+    }
+}
+
+/// The budget is not given back (v10 §4.6.4); the difference can be seen here. A retry in the same window used none.
+fn note_used(accepted: &Accepted, counted: bool) {
+    if counted && matches!(accepted, Accepted::UnknownRecipient | Accepted::Barred(_)) {
+        metrics::counter!("heddle_broker_rate_limit_consumed_then_b2_rejected_total").increment(1);
     }
 }
 
@@ -149,29 +158,20 @@ fn one(accepted: Accepted, broker_message_id: BrokerMessageId, effects: &mut Eff
         }
         Accepted::Duplicate(consumed) => Answer::Duplicate(consumed),
         Accepted::Conflict(consumed) => Answer::Conflict(consumed),
-        Accepted::UnknownRecipient => {
-            // The budget is not given back (v10 §4.6.4); the difference can be seen here.
-            metrics::counter!("heddle_broker_rate_limit_consumed_then_b2_rejected_total")
-                .increment(1);
-            Answer::Refused(Refusal::new(
-                ErrorCode::UnknownRecipient,
-                "the topic or agent does not exist",
-            ))
-        }
-        Accepted::Barred(bar) => {
-            metrics::counter!("heddle_broker_rate_limit_consumed_then_b2_rejected_total")
-                .increment(1);
-            Answer::Refused(match bar {
-                Bar::Revoked => Refusal::new(
-                    ErrorCode::MemberRevoked,
-                    "the sender was shut out of the mesh",
-                ),
-                Bar::Blocked => Refusal::new(
-                    ErrorCode::MemberBlocked,
-                    "the sender is blocked in the mesh",
-                ),
-            })
-        }
+        Accepted::UnknownRecipient => Answer::Refused(Refusal::new(
+            ErrorCode::UnknownRecipient,
+            "the topic or agent does not exist",
+        )),
+        Accepted::Barred(bar) => Answer::Refused(match bar {
+            Bar::Revoked => Refusal::new(
+                ErrorCode::MemberRevoked,
+                "the sender was shut out of the mesh",
+            ),
+            Bar::Blocked => Refusal::new(
+                ErrorCode::MemberBlocked,
+                "the sender is blocked in the mesh",
+            ),
+        }),
         // The newer session sends it again.
         Accepted::Superseded => Answer::Refused(Refusal::new(
             ErrorCode::StorageUnavailable,

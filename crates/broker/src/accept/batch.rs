@@ -39,6 +39,8 @@ pub(super) enum Slot {
     Committing {
         id: BrokerMessageId,
         is_op: bool,
+        /// Whether it used one of the budget, and was not free as an id of this window.
+        counted: bool,
     },
     Answered(Answer),
 }

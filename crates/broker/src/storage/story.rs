@@ -48,6 +48,21 @@ pub struct Levels {
     pub acked_at: Option<WallMs>,
 }
 
+impl Levels {
+    /// As they must have been reached: an ack that was lost comes later than what was shown in the meantime, and the
+    /// clocks of two homes differ.
+    #[must_use]
+    pub fn in_order(self) -> Self {
+        let earlier = |level: Option<WallMs>, next: Option<WallMs>| level.min(next.or(level));
+        let shown_at = earlier(self.shown_at, self.acked_at);
+        Self {
+            delivered_at: earlier(self.delivered_at, shown_at),
+            shown_at,
+            acked_at: self.acked_at,
+        }
+    }
+}
+
 /// A delivery that its recipient's home acknowledged once, with how far it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
@@ -176,5 +191,29 @@ pub trait Story: Send + Sync + 'static {
         _limit: PageLimit,
     ) -> impl Future<Output = Answer<HeldPage>> + Send {
         std::future::ready(Ok(HeldPage::default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_level_is_told_as_reached_after_the_next_one() {
+        let levels = |[delivered, shown, acked]: [Option<i64>; 3]| Levels {
+            delivered_at: delivered.map(WallMs),
+            shown_at: shown.map(WallMs),
+            acked_at: acked.map(WallMs),
+        };
+        for (found, told) in [
+            ([Some(1), Some(2), Some(3)], [Some(1), Some(2), Some(3)]),
+            ([Some(9), Some(2), Some(3)], [Some(2), Some(2), Some(3)]),
+            ([Some(9), Some(8), Some(3)], [Some(3), Some(3), Some(3)]),
+            ([Some(9), Some(2), None], [Some(2), Some(2), None]),
+            ([Some(9), None, None], [Some(9), None, None]),
+            ([None, None, None], [None, None, None]),
+        ] {
+            assert_eq!(levels(found).in_order(), levels(told), "{found:?}");
+        }
     }
 }

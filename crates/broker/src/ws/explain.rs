@@ -109,7 +109,7 @@ fn explained(explanation: Explanation, now: LeaseMs, damaged: bool) -> Explained
 }
 
 fn receipt(recipient: Recipient) -> DeliveryReceipt {
-    let levels = recipient.levels;
+    let levels = recipient.levels.in_order();
     DeliveryReceipt {
         recipient: Sender {
             party: recipient.party,

@@ -76,6 +76,8 @@ async fn keep(
                 newest = newest.max(Some(arrival));
             }
             Received::Duplicate => {
+                // It may have come again to a broker that does not know yet that it was shown.
+                mesh.receipts.hint.notify_one();
                 metrics::counter!("heddle_inbox_duplicates_total").increment(1);
             }
         }

@@ -14,6 +14,7 @@ use heddle_core::age::may_be_forgotten;
 use heddle_core::backoff::backoff;
 use heddle_core::drain::{BrokerAnswer, RowMove, Waits, drain};
 use heddle_core::error_code::ErrorCode;
+use heddle_core::ids::ClientMessageId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_store::{DueRow, Settle};
 use heddle_wire::broker::{Envelope, SendItem, Verdict};
@@ -185,9 +186,11 @@ pub(crate) async fn transmit(
     }
     let mut moves = settle_damaged(shared, mesh, damaged).await;
     let answers = match live.send(items).await {
-        Some(verdicts) if verdicts.len() == sent.len() => {
-            verdicts.into_iter().map(answer).collect()
-        }
+        Some(verdicts) if verdicts.len() == sent.len() => verdicts
+            .into_iter()
+            .zip(&sent)
+            .map(|(verdict, row)| answer_about(verdict, &row.client_message_id))
+            .collect(),
         Some(_) => vec![silence("the broker answered another number of items"); sent.len()],
         None => vec![silence("no answer from the broker"); sent.len()],
     };
@@ -347,8 +350,17 @@ pub(crate) fn silence(why: &str) -> BrokerAnswer {
     }
 }
 
+/// The verdict, if it is about this id. One about another says nothing of ours, which is then asked for again.
+pub(crate) fn answer_about(verdict: Verdict, id: &ClientMessageId) -> BrokerAnswer {
+    if verdict.is_about(id) {
+        answer(verdict)
+    } else {
+        silence("the broker answered for another id")
+    }
+}
+
 /// The wire's verdict as the core's answer.
-pub(crate) fn answer(verdict: Verdict) -> BrokerAnswer {
+fn answer(verdict: Verdict) -> BrokerAnswer {
     match verdict {
         Verdict::Created {
             broker_message_id,

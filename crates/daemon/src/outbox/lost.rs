@@ -20,7 +20,7 @@ use heddle_wire::ipc::LostView;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::drain::answer;
+use super::drain::answer_about;
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -253,7 +253,7 @@ async fn send_again(
             match live.send(items).await {
                 Some(verdicts) if verdicts.len() == sent.len() => {
                     for (row, verdict) in sent.iter().zip(verdicts) {
-                        let next = drain(answer(verdict));
+                        let next = drain(answer_about(verdict, &row.client_message_id));
                         note_limit(shared, mesh, &next);
                         match settle(row, next) {
                             Some(settle) => settled.push(settle),

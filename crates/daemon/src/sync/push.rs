@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::{Exchange, known};
 use crate::link::Live;
 use crate::mesh::MeshState;
-use crate::outbox::drain::{answer, silence};
+use crate::outbox::drain::{answer_about, silence};
 use crate::shared::Shared;
 
 /// Batches of one tick, and how long it begins another one; behind them the log is read again. What was made offline
@@ -111,7 +111,8 @@ async fn send(
     }
     let (answers, epoch) = match known::send(shared, mesh, live, items).await {
         Some((verdicts, epoch)) if verdicts.len() == sent.len() => {
-            (verdicts.into_iter().map(answer).collect(), epoch)
+            let about = |(verdict, op): (_, &DueOp)| answer_about(verdict, &op.client_message_id);
+            (verdicts.into_iter().zip(&sent).map(about).collect(), epoch)
         }
         Some((_, epoch)) => {
             let all = vec![silence("the broker answered another number of items"); sent.len()];

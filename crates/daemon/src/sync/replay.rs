@@ -10,7 +10,7 @@ use super::push::item;
 use super::{Exchange, known};
 use crate::link::Live;
 use crate::mesh::MeshState;
-use crate::outbox::drain::answer;
+use crate::outbox::drain::answer_about;
 use crate::shared::Shared;
 
 pub(super) async fn run(
@@ -95,7 +95,7 @@ async fn again(
     let mut moved = Vec::new();
     let mut waits = verdicts.len() != sent.len();
     for (row, verdict) in sent.iter().zip(verdicts) {
-        match op_move(answer(verdict)) {
+        match op_move(answer_about(verdict, &row.client_message_id)) {
             OpMove::Done {
                 broker_message_id,
                 history_id,

@@ -5,6 +5,7 @@
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
+use heddle_core::shell::quoted;
 use heddle_store::misplaced as beside;
 use heddle_wire::ipc::Finding;
 
@@ -163,7 +164,8 @@ fn why(path: &Path, belongs: Belongs) -> Option<String> {
 }
 
 fn next(home: &Path, path: &Path, belongs: Belongs, then: &str) -> String {
-    let shown = path.display();
+    let shown = pasted(path);
+    let moved = pasted(&moved(path));
     let to = std::fs::read_link(path).ok().map(|to| target(home, to));
     let is_one = |to: &PathBuf| match belongs {
         Belongs::Folder | Belongs::FolderOrLink => to.is_dir(),
@@ -172,13 +174,25 @@ fn next(home: &Path, path: &Path, belongs: Belongs, then: &str) -> String {
     };
     match to {
         Some(to) if is_one(&to) => itself(path, &to),
-        _ => format!("Move it away (`mv {shown} {shown}.moved`); {then}."),
+        _ => format!("Move it away (`mv {shown} {moved}`); {then}."),
     }
+}
+
+/// As a shell takes it, whatever is in the name.
+fn pasted(path: &Path) -> String {
+    quoted(&path.display().to_string())
+}
+
+/// Where something lies that was moved away.
+fn moved(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".moved");
+    PathBuf::from(name)
 }
 
 /// How what a link leads to comes into its place.
 fn itself(link: &Path, to: &Path) -> String {
-    let (shown, to) = (link.display(), to.display());
+    let (shown, to) = (pasted(link), pasted(to));
     format!(
         "Put what it leads to in the place of the link: `rm {shown} && mv {to} {shown}` (the first takes the link away, \
          and nothing else). A home elsewhere is named with HEDDLE_HOME."
@@ -189,13 +203,13 @@ fn itself(link: &Path, to: &Path) -> String {
 pub fn not_a_file_next(home: &Path, file: &str) -> String {
     let database = home.join(file);
     let path = beside(&database).map_or_else(|| database.clone(), |found| found.path);
-    let shown = path.display();
+    let (shown, moved) = (pasted(&path), pasted(&moved(&path)));
     let is_beside = path != database;
     let link = std::fs::read_link(&path).ok();
     match link.map(|to| target(home, to)) {
         Some(to) if to.is_file() => itself(&path, &to),
         _ if is_beside => format!(
-            "Move it away (`mv {shown} {shown}.moved`) and leave {file} where it is: `heddle up` goes on with it. Where \
+            "Move it away (`mv {shown} {moved}`) and leave {file} where it is: `heddle up` goes on with it. Where \
              the last daemon did not stop in order, its newest changes stood in the file {file}-wal: if you have that, \
              put it back first."
         ),
@@ -204,10 +218,7 @@ pub fn not_a_file_next(home: &Path, file: &str) -> String {
             to.display(),
             without(file)
         ),
-        None => format!(
-            "Move it away (`mv {shown} {shown}.moved`) and {}",
-            without(file)
-        ),
+        None => format!("Move it away (`mv {shown} {moved}`) and {}", without(file)),
     }
 }
 
@@ -218,10 +229,10 @@ fn target(home: &Path, to: PathBuf) -> PathBuf {
 
 /// What helps with a database that belongs elsewhere.
 pub fn foreign_next(home: &Path, file: &str) -> String {
-    let shown = home.join(file);
-    let shown = shown.display();
+    let path = home.join(file);
+    let (shown, moved) = (pasted(&path), pasted(&moved(&path)));
     format!(
-        "Move it away (`mv {shown} {shown}.moved`), or to where it belongs, and {}",
+        "Move it away (`mv {shown} {moved}`), or to where it belongs, and {}",
         without(file)
     )
 }
@@ -281,6 +292,22 @@ mod tests {
                 assert!(first_in(home.path()).unwrap().why.contains("a folder"));
             }
         }
+    }
+
+    #[test]
+    fn a_command_can_be_pasted_whatever_the_home_is_called() {
+        let above = tempfile::tempdir().unwrap();
+        let home = above.path().join("my home's");
+        std::fs::create_dir(&home).unwrap();
+        pipe(&home.join("local_token"));
+        let found = first_in(&home).unwrap();
+        let command = found.next.split('`').nth(1).unwrap();
+        let ran = std::process::Command::new("/bin/sh")
+            .args(["-c", command])
+            .status();
+        assert!(ran.unwrap().success(), "{found:?}");
+        assert!(home.join("local_token.moved").exists(), "{found:?}");
+        assert_eq!(first_in(&home), None);
     }
 
     #[test]

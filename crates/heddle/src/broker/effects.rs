@@ -94,6 +94,13 @@ pub async fn migrate(storage: &PostgresStorage, schema: &str) -> Result<(), CliE
 }
 
 fn cannot_decide(error: &EffectsError) -> CliError {
+    let message = error.to_string();
+    // In the words of SQLite and of the system.
+    if message.contains("disk is full") || message.contains("No space left") {
+        return CliError::new(exit::FAILED, message).next(
+            "Free some space on the disk of the data folder and start again; nothing was changed.",
+        );
+    }
     CliError::new(exit::FAILED, error.to_string()).next(
         "Nothing was changed. Mend what it names: effects.toml in the data folder by hand, effects.db from a copy of the \
          folder; in PostgreSQL the user must be allowed to create a schema. Without it nobody can say which effects have \

@@ -139,6 +139,50 @@ fn lf_16_messages_that_an_older_broker_file_has_lost_are_sent_again_and_land_onc
     assert_eq!(ids(&daemon, "home", "one"), ["before", "dm"]);
 }
 
+/// The older file does not know what its recipients have said since, whether it has the message or gets it again.
+#[test]
+fn lf_16_what_was_shown_and_acknowledged_is_told_to_the_older_broker_again() {
+    let home = home_of("alice");
+    let daemon = home.up();
+    home.cli_as("one", &["agent", "register", "one"]).ok();
+    let send = |id: &str| {
+        home.cli(&["send", "@one", id, "--id", id, "--wait=delivered"])
+            .ok();
+    };
+    send("before");
+    daemon.stop();
+    let copy = Copy::of(&home);
+    let daemon = home.up();
+    send("after");
+    send("unread");
+    let acked =
+        |daemon: &Daemon, id: &str| explain(daemon, id)["deliveries"][0]["acked_at"].clone();
+    let target = "/v1/inbox?all=true&agent=one";
+    let items = daemon.http.get(target).expect(200)["items"].clone();
+    let of = |id: &str| {
+        let mut items = items.as_array().unwrap().iter();
+        let item = items.find(|item| item["client_message_id"] == id);
+        item.unwrap()["id"].clone()
+    };
+    let body = json!({"ids": [of("before"), of("after")], "agent": "one"});
+    daemon.http.post("/v1/inbox/ack", &body).expect(200);
+    for id in ["before", "after"] {
+        wait_until("the receipt", || acked(&daemon, id).is_string());
+    }
+    daemon.stop();
+    copy.put_back();
+    let daemon = home.up();
+    wait_until("what was lost", || {
+        explain(&daemon, "after")["lost"]["state"] == "sent"
+            && explain(&daemon, "unread")["lost"]["state"] == "sent"
+    });
+    for id in ["before", "after"] {
+        wait_until("the receipt, again", || acked(&daemon, id).is_string());
+    }
+    assert_eq!(acked(&daemon, "unread"), Value::Null);
+    assert_eq!(ids(&daemon, "home", "one"), ["after", "before", "unread"]);
+}
+
 #[test]
 fn lf_16_work_that_may_have_been_done_is_held_and_told_and_a_person_decides() {
     let home = home_of("alice");

@@ -175,6 +175,25 @@ fn v10_4_11_a_retry_of_a_committed_id_is_done_and_nothing_is_split() {
 }
 
 #[test]
+fn a_verdict_about_another_id_is_no_answer_to_ours() {
+    let (broker, _home, daemon) = on_stub();
+    broker.script(Script::CommitAnother);
+    send(&daemon, "a").expect(202);
+    wait_until("the note", || {
+        row(&daemon, "a")["last_error"]
+            .to_string()
+            .contains("another id")
+    });
+    assert_ne!(row(&daemon, "a")["status"], "done");
+    broker.script(Script::Commit);
+    wait_for(&daemon, "a", "done");
+    assert_eq!(
+        row(&daemon, "a")["broker_message_id"],
+        "01HZX000000000000000000001"
+    );
+}
+
+#[test]
 fn rows_that_waited_together_are_sent_by_priority() {
     let broker = StubBroker::start();
     let home = Home::new();

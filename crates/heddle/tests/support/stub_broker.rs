@@ -26,6 +26,8 @@ pub enum Script {
     Conflict,
     /// Commit, but hang up instead of answering.
     CommitAndHangUp,
+    /// Keep nothing, and say that an id was committed that nobody asked for.
+    CommitAnother,
     /// Say that it was there before, and whether its body still is.
     Duplicate {
         history_available: bool,
@@ -324,6 +326,13 @@ impl StubBroker {
                     verdict["history_available"] = json!(history_available);
                     verdict["first_seen_at"] = json!(0);
                     verdict
+                })
+                .collect(),
+            Script::CommitAnother => items
+                .iter()
+                .map(|_| {
+                    json!({"verdict": "created", "client_message_id": "of-somebody-else", "duplicate": false,
+                           "broker_message_id": "01HZX000000000000000000777", "history_id": "1.777"})
                 })
                 .collect(),
             Script::Commit | Script::CommitAndHangUp => items.iter().map(|item| self.commit(item)).collect(),

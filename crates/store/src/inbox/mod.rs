@@ -28,7 +28,7 @@ pub(crate) use {
     index::{INDEX, INDEXED_THROUGH, MARK_INDEXED, NEXT_TO_INDEX},
     lost::{ASK_AGAIN, LOST, MARK_LEVELS, MOVE_LOST},
     page::{EVERYTHING, EVERYTHING_UNREAD, MAILBOX, MAILBOX_UNREAD},
-    receipt::{ACK, CONFIRM, DUE as RECEIPTS_DUE, KNOWN, QUEUE, SHOW},
+    receipt::{ACK, CONFIRM, DUE as RECEIPTS_DUE, KNOWN, LET_GO, QUEUE, QUEUE_AT, SHOW},
     receive::{HAS_KEY, INSERT, RAISE_CURSOR},
     retention::{FORGET_HOOKS, LEAVE_IDS, LOOK, MARK_PRUNED, PRUNE_CUTOFF, TAKE},
     search::SEARCH,
@@ -46,6 +46,7 @@ pub(crate) use lost::mark_all;
 pub use lost::{LostInbox, RecoveredRow};
 pub use page::{AckedItems, InboxFilter, InboxRows};
 pub use query::{SearchQuery, SearchQueryError};
+pub(crate) use receipt::QUEUE_ALL;
 pub use receipt::{Acked, DueReceipt, ReceiptLevel};
 pub use receive::Received;
 pub use retention::PruneStep;

@@ -71,6 +71,31 @@ pub(crate) const QUEUE: &str = "
     SELECT mesh_id, agent, history_epoch, history_seq, ?2, ?3 FROM inbox WHERE arrival = ?1
     ON CONFLICT DO NOTHING";
 
+/// Acknowledged by somebody who could not see what was sent: nobody is told that it was shown.
+pub(crate) const LET_GO: &str = "
+    UPDATE inbox SET acked_at = ?2
+    WHERE arrival = ?1 AND acked_at IS NULL AND (?3 IS NULL OR agent = ?3)";
+
+/// Everything that was put before somebody here. A broker of a new epoch may have lost what it was told of it.
+pub(crate) const QUEUE_ALL: &str = "
+    INSERT INTO inbox_receipt (mesh_id, agent, history_epoch, history_seq, level, at)
+    SELECT mesh_id, agent, history_epoch, history_seq, 'shown', shown_at FROM inbox
+    WHERE mesh_id = ?1 AND shown_at IS NOT NULL
+    UNION ALL
+    SELECT mesh_id, agent, history_epoch, history_seq, 'acked', acked_at FROM inbox
+    WHERE mesh_id = ?1 AND shown_at IS NOT NULL AND acked_at IS NOT NULL
+    ON CONFLICT DO NOTHING";
+
+/// The same of one that came again at another place, where nobody has told anything of it yet.
+pub(crate) const QUEUE_AT: &str = "
+    INSERT INTO inbox_receipt (mesh_id, agent, history_epoch, history_seq, level, at)
+    SELECT mesh_id, agent, ?3, ?4, 'shown', shown_at FROM inbox
+    WHERE agent = ?1 AND id_key = ?2 AND shown_at IS NOT NULL
+    UNION ALL
+    SELECT mesh_id, agent, ?3, ?4, 'acked', acked_at FROM inbox
+    WHERE agent = ?1 AND id_key = ?2 AND shown_at IS NOT NULL AND acked_at IS NOT NULL
+    ON CONFLICT DO NOTHING";
+
 pub(crate) const DUE: &str = "
     SELECT agent, history_epoch, history_seq, level, at
     FROM inbox_receipt WHERE mesh_id = ?1 LIMIT ?2";
@@ -110,7 +135,7 @@ impl Store {
     ) -> Result<Acked, StoreError> {
         self.write(move |connection| {
             let agent = agent.as_ref().map(AgentName::as_str);
-            let mut update = connection.prepare_cached(ACK)?;
+            let mut update = connection.prepare_cached(LET_GO)?;
             let mut known = connection.prepare_cached(KNOWN)?;
             let mut result = Acked::default();
             for arrival in arrivals {

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 use crate::cells::history_cells;
 use crate::error::StoreError;
 use crate::inbox::cursor::read_cursor;
+use crate::inbox::receipt::QUEUE_AT;
 use crate::inbox::row::NewInboxRow;
 use crate::store::Store;
 
@@ -99,7 +100,10 @@ pub(super) fn store_item(
         // for ever, so the place stays with the message that had it first.
         tracing::warn!(%mesh, history_id = %item.history_id, broker_message_id = %item.broker_message_id,
             "another message came under a history id that is taken; it was left out");
+        return Ok(Received::Duplicate);
     }
+    let again = params![item.agent.as_str(), key.0, epoch, seq];
+    connection.prepare_cached(QUEUE_AT)?.execute(again)?;
     Ok(Received::Duplicate)
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
+use crate::inbox::QUEUE_ALL;
 use crate::outbox::NEVER;
 use crate::store::Store;
 
@@ -176,6 +177,10 @@ pub(super) fn hear(
         connection
             .prepare_cached(SET_EPOCH)?
             .execute(params![mesh.0.to_bytes(), count_cell(epoch)?])?;
+        // An older broker that was put back has forgotten receipts, too: they are told again, and told twice they are one.
+        connection
+            .prepare_cached(QUEUE_ALL)?
+            .execute([mesh.0.to_bytes()])?;
         head.broker_epoch = epoch;
     }
     Ok(head)

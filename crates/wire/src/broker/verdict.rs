@@ -47,6 +47,25 @@ pub enum Verdict {
     Refused(Refused),
 }
 
+impl Verdict {
+    /// Whether it may be the answer to this id: it names that one, or, as brokers of before, none.
+    pub fn is_about(&self, id: &ClientMessageId) -> bool {
+        let named = match self {
+            Self::Created {
+                client_message_id, ..
+            }
+            | Self::Duplicate {
+                client_message_id, ..
+            }
+            | Self::Conflict {
+                client_message_id, ..
+            } => client_message_id.as_ref(),
+            Self::Refused(_) => None,
+        };
+        named.is_none_or(|named| named == id)
+    }
+}
+
 fn yes() -> bool {
     true
 }

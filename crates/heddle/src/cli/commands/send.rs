@@ -18,7 +18,7 @@ const WAIT_STEP_SECONDS: u64 = 5;
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
-    /// @agent, @member/agent or #topic
+    /// @agent, @member/agent, #topic or queue:NAME
     to: String,
     /// The message; `-` reads it from standard input
     text: String,
