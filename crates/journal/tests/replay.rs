@@ -203,7 +203,7 @@ fn live_segments(disk: &MemDisk) -> Vec<PathBuf> {
 }
 
 #[test]
-fn jn_17_jn_21_jn_26_gc_keeps_what_the_second_newest_checkpoint_needs() {
+fn jn_17_jn_21_jn_26_c24_gc_keeps_what_the_second_newest_checkpoint_needs() {
     let disk = MemDisk::new();
     let journal = init(&disk).with_settings(heddle_journal::Settings {
         roll_bytes: 2000,

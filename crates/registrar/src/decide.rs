@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_complete_and_every_row_is_reached() {
+    fn c27_the_table_is_complete_and_every_row_is_reached() {
         let mut reached = vec![0; REGISTER.len()];
         for case in every_case() {
             let row = REGISTER.iter().position(|row| row.holds(case));

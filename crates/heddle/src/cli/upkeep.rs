@@ -76,10 +76,12 @@ fn not_ours_to_mend(trouble: &Trouble) -> CliError {
         exit::FAILED
     };
     let message = format!(
-        "a repair is for data.db, and nothing is wrong with that; but {}",
+        "a repair can mend nothing here: data.db is whole, but {}",
         trouble.says.replace('\n', " ")
     );
-    CliError::new(code, message).next("`heddle doctor` says what to do; nothing was changed.")
+    CliError::new(code, message).next(
+        "`heddle doctor` says what else helps, a backup of that file say; nothing was changed.",
+    )
 }
 
 /// The lock on the home, which a running daemon has.

@@ -194,8 +194,10 @@ fn what_a_command_leaves_behind_holds_nobody_up() {
     let _daemon = home.up();
     let stop = home.path().with_file_name("stop");
     // A server that was deployed lives on, with everything that it inherited.
+    // Until it is told to stop, or this test and its folder are gone.
     let script = format!(
-        "(while [ ! -e {} ]; do sleep 0.02; done) >/dev/null 2>&1 </dev/null & exit 3",
+        "(while [ -d {} ] && [ ! -e {} ]; do sleep 0.02; done) >/dev/null 2>&1 </dev/null & exit 3",
+        home.path().display(),
         stop.display()
     );
     let ran = home.cli(&run("k", &[], &script));

@@ -106,7 +106,7 @@ fn is_unknown(ran: &Ran) {
 }
 
 #[test]
-fn a_registration_whose_answer_was_lost_is_found_by_its_key_and_run_once() {
+fn c14_a_registration_whose_answer_was_lost_is_found_by_its_key_and_run_once() {
     let team = Team::start("");
     team.proxy.lose("register");
     let before = team.proxy.verbs().len();

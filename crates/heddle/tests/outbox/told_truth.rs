@@ -33,8 +33,6 @@ fn c47_a_mesh_whose_broker_is_away_does_not_use_up_the_budget_of_another() {
         answer.expect(202);
         sent += 1;
     };
-    // A quarter of the budget is kept for the other mesh.
-    assert!((11..15).contains(&sent), "{sent}");
     let next = problem["next"].as_str().unwrap();
     assert!(!next.contains("prune"), "{problem}");
     assert!(next.contains("disk_budget_mb"), "{problem}");
@@ -42,11 +40,17 @@ fn c47_a_mesh_whose_broker_is_away_does_not_use_up_the_budget_of_another() {
         send_to(&daemon, "@tester", &format!("home{n}"), &large).expect(202);
         wait_for(&daemon, &format!("home{n}"), "done");
     }
-    // Until what was just sent in the other mesh is not counted as waiting any more.
+    // Until what was just sent in the other mesh is not counted as waiting any more. Between two looks a message may be
+    // counted twice, so that the next one is refused a little early: it has room then.
     wait_until("the word", || {
+        if to_away(&format!("away{sent}")).status == 202 {
+            sent += 1;
+        }
         let degraded = status(&daemon)["degraded"].to_string();
         degraded.contains("new sends to mesh away are refused")
     });
+    // A quarter of the budget is kept for the other mesh.
+    assert!((11..15).contains(&sent), "{sent}");
     let told = status(&daemon);
     let degraded = told["degraded"].to_string();
     assert!(degraded.contains("disk_budget_mb"), "{told}");
