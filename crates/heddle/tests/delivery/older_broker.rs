@@ -8,10 +8,14 @@
 use crate::support;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::outbox::{row, wait_for};
-use support::{Daemon, Home, wait_until};
+use support::{Daemon, Home, wait_until, wait_until_within};
+
+/// A home that lost its broker comes back to it within a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 fn home_of(name: &str) -> Home {
     let home = Home::new();
@@ -142,45 +146,53 @@ fn lf_16_messages_that_an_older_broker_file_has_lost_are_sent_again_and_land_onc
 /// The older file does not know what its recipients have said since, whether it has the message or gets it again.
 #[test]
 fn lf_16_what_was_shown_and_acknowledged_is_told_to_the_older_broker_again() {
-    let home = home_of("alice");
-    let daemon = home.up();
-    home.cli_as("one", &["agent", "register", "one"]).ok();
+    let (alice, bob) = (home_of("alice"), home_of("bob"));
+    let (alice_up, bob_up) = (alice.up(), bob.up());
+    let link = alice.cli(&["mesh", "invite", "--json"]).ok().json();
+    bob.cli_told(&["mesh", "join", "-"], link["link"].as_str().unwrap())
+        .ok();
     let send = |id: &str| {
-        home.cli(&["send", "@one", id, "--id", id, "--wait=delivered"])
-            .ok();
+        let args = ["send", "@bob", id, "--id", id, "--wait=delivered"];
+        wait_until_within(PATIENCE, "bob", || alice.cli(&args).code == 0);
     };
     send("before");
-    daemon.stop();
-    let copy = Copy::of(&home);
-    let daemon = home.up();
+    alice_up.stop();
+    let copy = Copy::of(&alice);
+    let alice_up = alice.up();
     send("after");
     send("unread");
-    let acked =
-        |daemon: &Daemon, id: &str| explain(daemon, id)["deliveries"][0]["acked_at"].clone();
-    let target = "/v1/inbox?all=true&agent=one";
-    let items = daemon.http.get(target).expect(200)["items"].clone();
+    let acked = |daemon: &Daemon, id: &str| {
+        let story = explain(daemon, id);
+        story["deliveries"][0]["acked_at"].clone()
+    };
+    let target = "/v1/inbox?all=true&mesh=alice-home&agent=bob";
+    let items = bob_up.http.get(target).expect(200)["items"].clone();
     let of = |id: &str| {
         let mut items = items.as_array().unwrap().iter();
         let item = items.find(|item| item["client_message_id"] == id);
         item.unwrap()["id"].clone()
     };
-    let body = json!({"ids": [of("before"), of("after")], "agent": "one"});
-    daemon.http.post("/v1/inbox/ack", &body).expect(200);
+    let body = json!({"ids": [of("before"), of("after")], "agent": "bob"});
+    bob_up.http.post("/v1/inbox/ack", &body).expect(200);
     for id in ["before", "after"] {
-        wait_until("the receipt", || acked(&daemon, id).is_string());
+        wait_until("the receipt", || acked(&alice_up, id).is_string());
     }
-    daemon.stop();
+    alice_up.stop();
     copy.put_back();
-    let daemon = home.up();
+    let alice_up = alice.up();
     wait_until("what was lost", || {
-        explain(&daemon, "after")["lost"]["state"] == "sent"
-            && explain(&daemon, "unread")["lost"]["state"] == "sent"
+        let is_sent = |id| explain(&alice_up, id)["lost"]["state"] == "sent";
+        is_sent("after") && is_sent("unread")
     });
     for id in ["before", "after"] {
-        wait_until("the receipt, again", || acked(&daemon, id).is_string());
+        let again = format!("the receipt of {id}, again");
+        wait_until_within(PATIENCE, &again, || acked(&alice_up, id).is_string());
     }
-    assert_eq!(acked(&daemon, "unread"), Value::Null);
-    assert_eq!(ids(&daemon, "home", "one"), ["after", "before", "unread"]);
+    assert_eq!(acked(&alice_up, "unread"), Value::Null);
+    assert_eq!(
+        ids(&bob_up, "alice-home", "bob"),
+        ["after", "before", "unread"]
+    );
 }
 
 #[test]
