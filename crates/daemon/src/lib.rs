@@ -16,6 +16,7 @@ mod ipc;
 pub mod link;
 mod lock;
 mod membership;
+mod mentions;
 mod mesh;
 mod meshes;
 mod metrics;

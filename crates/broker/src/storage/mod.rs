@@ -5,6 +5,7 @@
 mod births;
 mod contract;
 mod error;
+mod job_locks;
 mod log;
 mod memory;
 mod mesh_names;

@@ -11,7 +11,7 @@ mod table;
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 
 pub(crate) use gauges::observe;
-pub(crate) use table::{Kind, METRICS};
+pub(crate) use table::{Kind, METRICS, Metric};
 
 /// From a commit on a fast disk to a time-out, in seconds.
 const WORK_SECONDS: [f64; 12] = [
@@ -25,13 +25,17 @@ const WAY_SECONDS: [f64; 14] = [
 /// The recorder of this process, with every metric described and every counter at zero: a
 /// counter that appears only with its first event has no rate for that event.
 pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
+    install_those(|_| true)
+}
+
+fn install_those(is_shown: fn(&Metric) -> bool) -> Result<PrometheusHandle, BuildError> {
     let mut builder = PrometheusBuilder::new().set_buckets(&WORK_SECONDS)?;
     for metric in METRICS.iter().filter(|m| m.kind == Kind::WayHistogram) {
         let name = Matcher::Full(metric.name.to_owned());
         builder = builder.set_buckets_for_metric(name, &WAY_SECONDS)?;
     }
     let handle = builder.install_recorder()?;
-    for metric in METRICS {
+    for metric in METRICS.iter().filter(|metric| is_shown(metric)) {
         match metric.kind {
             Kind::Counter => metrics::describe_counter!(metric.name, metric.help),
             Kind::Gauge => metrics::describe_gauge!(metric.name, metric.help),
@@ -66,9 +70,11 @@ pub(crate) fn install() -> Result<PrometheusHandle, BuildError> {
 pub struct MetricsPage(PrometheusHandle);
 
 impl MetricsPage {
-    /// Once in a process.
+    /// Once in a process. What only a daemon does is not shown at zero.
     pub fn install() -> Result<Self, String> {
-        install().map(Self).map_err(|error| error.to_string())
+        install_those(Metric::is_of_brokers)
+            .map(Self)
+            .map_err(|error| error.to_string())
     }
 
     /// As Prometheus reads it.

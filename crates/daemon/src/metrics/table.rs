@@ -23,6 +23,14 @@ pub(crate) struct Metric {
     pub(crate) help: &'static str,
 }
 
+impl Metric {
+    /// Whether a broker that is its own process counts it.
+    pub(super) fn is_of_brokers(&self) -> bool {
+        let prefixes = ["heddle_broker_", "heddle_effect_", "heddle_log_"];
+        prefixes.iter().any(|prefix| self.name.starts_with(prefix))
+    }
+}
+
 macro_rules! metrics_table {
     ($($kind:ident $name:literal [$($label:literal $(= $($value:literal)|+)?)?] $help:literal;)*) => {
         pub(crate) const METRICS: &[Metric] = &[

@@ -18,6 +18,7 @@ use heddle_wire::ipc::{LostView, SendAnswer, SendStatus};
 use heddle_wire::problem::Problem;
 
 use super::requeue::{find_row, newest_of_chain, whole};
+use crate::mentions;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
@@ -41,6 +42,7 @@ pub(crate) async fn accept(
 ) -> Result<Answer, Problem> {
     let body = BodyDigest::of(request.body.as_bytes());
     let fingerprint = request_fingerprint_with(&request, body);
+    let unreached = mentions::unreached(mesh, &request);
     let id = client_message_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
     // Room for it and its copies: held until the row is in the store.
     let mut reserved = None;
@@ -65,7 +67,11 @@ pub(crate) async fn accept(
         Accepted::Inserted { .. } => {
             ACCEPTED.increment(1);
             mesh.drain.notify_one();
-            Ok(queued(&id, fingerprint, SendStatus::Queued, None))
+            let answer = queued(&id, fingerprint, SendStatus::Queued, None);
+            Ok(Answer::Accepted(SendAnswer {
+                unreached,
+                ..answer
+            }))
         }
         Accepted::Known {
             decision,
@@ -157,8 +163,8 @@ fn queued(
     fingerprint: Fingerprint,
     status: SendStatus,
     duplicate: Option<bool>,
-) -> Answer {
-    Answer::Accepted(SendAnswer {
+) -> SendAnswer {
+    SendAnswer {
         client_message_id: id.to_string(),
         status: Some(status),
         duplicate,
@@ -167,25 +173,26 @@ fn queued(
         history_id: None,
         durability: "local".to_owned(),
         lost: None,
+        unreached: Vec::new(),
         next: None,
-    })
+    }
 }
 
 /// The table of v10 §4.5.1 as answers.
 fn known(verdict: IpcVerdict, row: &OutboxRow, presented: Fingerprint) -> Result<Answer, Problem> {
     match verdict {
-        IpcVerdict::Insert | IpcVerdict::Queued => Ok(queued(
+        IpcVerdict::Insert | IpcVerdict::Queued => Ok(Answer::Accepted(queued(
             &row.client_message_id,
             presented,
             SendStatus::Queued,
             Some(true),
-        )),
-        IpcVerdict::Inflight => Ok(queued(
+        ))),
+        IpcVerdict::Inflight => Ok(Answer::Accepted(queued(
             &row.client_message_id,
             presented,
             SendStatus::Inflight,
             Some(true),
-        )),
+        ))),
         IpcVerdict::Duplicate => Ok(Answer::Duplicate(SendAnswer {
             client_message_id: row.client_message_id.to_string(),
             status: None,
@@ -195,6 +202,7 @@ fn known(verdict: IpcVerdict, row: &OutboxRow, presented: Fingerprint) -> Result
             history_id: row.history_id.map(|id| id.to_string()),
             durability: "committed".to_owned(),
             lost: None,
+            unreached: Vec::new(),
             next: None,
         })),
         IpcVerdict::Conflict(conflict) => Err(conflict_problem(conflict, row)),

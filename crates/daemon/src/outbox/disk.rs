@@ -394,11 +394,20 @@ async fn held_by_outbox(shared: &Shared) -> Result<BTreeMap<MeshId, u64>, StoreE
     Ok(held)
 }
 
-/// Every step is an event, up and down, so that whoever was told of the trouble is told of its end.
+/// Every step is an event, up and down, so that whoever was told of the trouble is told of its end. A burst takes
+/// several steps upwards between two looks: each is told.
 fn say(shared: &Shared, (before, level): (Pressure, Pressure), used: u64, limit: u64) {
     if before == Pressure::Fine {
         metrics::counter!("heddle_outbox_pressure_high_total").increment(1);
     }
+    let passed = Pressure::ALL.into_iter();
+    for step in passed.filter(|step| *step > before && *step < level) {
+        say_step(shared, (before, step), used, limit);
+    }
+    say_step(shared, (before, level), used, limit);
+}
+
+fn say_step(shared: &Shared, (before, level): (Pressure, Pressure), used: u64, limit: u64) {
     let event = PressureEvent {
         level: level.as_str().to_owned(),
         used_bytes: used,

@@ -19,6 +19,7 @@ use heddle_wire::broker::ReplyResult;
 use heddle_wire::problem::Problem;
 
 use crate::cli::{CliError, exit};
+use crate::up::on_full_disk;
 
 /// Beside the schema of the messages: whoever may append there may not read here.
 const SCHEMA_SUFFIX: &str = "_effects";
@@ -46,7 +47,8 @@ pub async fn on_file(
     (clock, ids): Sources,
 ) -> Result<Decider, CliError> {
     let desk = TeamDesk::on_file(folder, clock, ids).await;
-    let desk = Arc::new(desk.map_err(|error| cannot_decide(&error))?);
+    let desk = desk.map_err(|error| on_full_disk(folder, 0, cannot_decide(&error)))?;
+    let desk = Arc::new(desk);
     let (closing, looking) = (Arc::clone(&desk), Arc::clone(&desk));
     let looking = tokio::spawn(async move { looking.look_kept().await });
     Ok(Decider {
@@ -67,7 +69,8 @@ pub async fn on_database(
     let schema = format!("{schema}{SCHEMA_SUFFIX}");
     let place = (members.effects_pool(), schema.as_str());
     let desk = TeamDesk::on_database(place, folder, clock, ids).await;
-    let desk = Arc::new(desk.map_err(|error| cannot_decide(&error))?);
+    let desk = desk.map_err(|error| on_full_disk(folder, 0, cannot_decide(&error)))?;
+    let desk = Arc::new(desk);
     let looking = tokio::spawn(look_again(Arc::clone(&desk)));
     Ok(Decider {
         authority: Arc::new(Team { desk, members }),
@@ -94,13 +97,6 @@ pub async fn migrate(storage: &PostgresStorage, schema: &str) -> Result<(), CliE
 }
 
 fn cannot_decide(error: &EffectsError) -> CliError {
-    let message = error.to_string();
-    // In the words of SQLite and of the system.
-    if message.contains("disk is full") || message.contains("No space left") {
-        return CliError::new(exit::FAILED, message).next(
-            "Free some space on the disk of the data folder and start again; nothing was changed.",
-        );
-    }
     CliError::new(exit::FAILED, error.to_string()).next(
         "Nothing was changed. Mend what it names: effects.toml in the data folder by hand, effects.db from a copy of the \
          folder; in PostgreSQL the user must be allowed to create a schema. Without it nobody can say which effects have \

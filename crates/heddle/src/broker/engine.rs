@@ -1,10 +1,11 @@
 //! What a broker keeps its tables in: a file in its data folder, or a PostgreSQL that several brokers share.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use heddle_broker::storage::postgres::OpenError;
 use heddle_broker::storage::{PostgresOptions, PostgresStorage, SqliteStorage, Storage};
+use heddle_daemon::upkeep::FullDisk;
 
 use super::effects::{self, Decider, Sources};
 use super::pages::Probe;
@@ -19,7 +20,8 @@ pub trait Engine: Storage + Clone {
     /// Finishes what is queued.
     fn close(self) -> impl Future<Output = ()> + Send;
 
-    fn probe(&self) -> Option<Box<dyn Probe>>;
+    /// What of it may be away while the process lives. `data`: the broker's folder.
+    fn probe(&self, data: &Path) -> Box<dyn Probe>;
 
     /// Who decides about effects, on tables beside these. An unfit store ends the start.
     fn decider(
@@ -39,8 +41,8 @@ impl Engine for SqliteStorage {
         let _ = tokio::task::spawn_blocking(move || self.stop()).await;
     }
 
-    fn probe(&self) -> Option<Box<dyn Probe>> {
-        None
+    fn probe(&self, data: &Path) -> Box<dyn Probe> {
+        Box::new(DiskProbe(data.to_owned()))
     }
 
     async fn decider(
@@ -63,8 +65,8 @@ impl Engine for PostgresStorage {
         self.stop().await;
     }
 
-    fn probe(&self) -> Option<Box<dyn Probe>> {
-        Some(Box::new(DatabaseProbe(self.clone())))
+    fn probe(&self, _: &Path) -> Box<dyn Probe> {
+        Box::new(DatabaseProbe(self.clone()))
     }
 
     async fn decider(
@@ -76,6 +78,24 @@ impl Engine for PostgresStorage {
         let database = options.database.as_ref();
         let schema = database.map_or(PostgresOptions::SCHEMA, |database| &database.schema);
         effects::on_database(self.clone(), schema, folder, sources).await
+    }
+}
+
+/// The file of the tables: while its disk is full nothing new is accepted, and a load balancer sends work elsewhere.
+struct DiskProbe(PathBuf);
+
+impl Probe for DiskProbe {
+    fn name(&self) -> &'static str {
+        "disk"
+    }
+
+    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            match FullDisk::of(&self.0, 0).filter(FullDisk::is_full) {
+                Some(disk) => Err(disk.to_string()),
+                None => Ok(()),
+            }
+        })
     }
 }
 

@@ -210,7 +210,8 @@ impl Serving<'_> {
         config.policy = options.policy.unwrap_or(config.policy);
         let url = options.limiter.as_deref();
         let limiter = Arc::new(limiter(url, written, Arc::clone(&self.clock))?);
-        let probes = storage.probe().into_iter().chain(limiter_probe(&limiter));
+        let engine = storage.probe(self.home.path());
+        let probes = std::iter::once(engine).chain(limiter_probe(&limiter));
         let stopping = CancellationToken::new();
         let pages = Pages {
             probes: probes.collect(),

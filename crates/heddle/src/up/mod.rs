@@ -234,7 +234,7 @@ pub fn home_error(error: HomeError) -> CliError {
 
 /// A failure on a disk that has no room for a start: which disk, how much it lacks, and what helps, before anything else
 /// that was said. `more`: what this start needs beside what every start needs.
-pub(super) fn on_full_disk(home: &Path, more: u64, error: CliError) -> CliError {
+pub(crate) fn on_full_disk(home: &Path, more: u64, error: CliError) -> CliError {
     let disk = FullDisk::of(home, more).filter(|_| error.code == exit::FAILED);
     match disk.filter(|disk| disk.is_full() || more > 0 || is_about_room(&error.message)) {
         // Told already, by the process that was started.

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use crate::broker_jobs::orphan_check;
+use serde_json::json;
 use support::broker_process::{BrokerProcess, RawLink};
 use support::stub_broker::{Script, StubBroker};
 use support::{Daemon, Home, wait_until, wait_until_within};
@@ -22,7 +23,7 @@ fn world() -> (Home, std::path::PathBuf) {
     (home, data)
 }
 
-fn send(daemon: &Daemon, id: &str, to: &str) {
+pub(crate) fn send(daemon: &Daemon, id: &str, to: &str) {
     let body = json!({"to": to, "message": id, "client_message_id": id});
     daemon.http.post("/v1/send", &body).expect(202);
 }
@@ -33,7 +34,7 @@ fn status_of(daemon: &Daemon, id: &str) -> String {
     row["status"].as_str().unwrap_or_default().to_owned()
 }
 
-fn inbox(daemon: &Daemon, agent: &str) -> BTreeMap<String, usize> {
+pub(crate) fn inbox(daemon: &Daemon, agent: &str) -> BTreeMap<String, usize> {
     let mut seen = BTreeMap::new();
     let page = daemon
         .http
@@ -80,6 +81,14 @@ fn serve_says_where_it_is_and_holds_its_folder_and_drains_on_a_signal() {
     let folder = data.to_str().unwrap();
     let up = home.cli(&["--home", folder, "up"]);
     assert_eq!(up.code, 3, "a home and a broker share no folder: {up:?}");
+    // What only a daemon does is not there at zero, as if it were done here.
+    let admin = std::fs::read_to_string(data.join("admin_token")).unwrap();
+    let (code, figures) = broker.page("/metrics", Some(admin.trim()));
+    assert_eq!(code, 200);
+    assert!(figures.contains("heddle_broker_accept_total"), "{figures}");
+    for daemons in ["heddle_outbox_", "heddle_ipc_", "heddle_uptime_seconds"] {
+        assert!(!figures.contains(daemons), "{figures}");
+    }
     assert_eq!(broker.terminate(), 0);
     assert!(!data.join("broker.port").exists());
     BrokerProcess::start(&home, &data, "127.0.0.1:0", &[]);
@@ -327,19 +336,6 @@ fn v10_4_6_1_d_a_requeue_retires_the_old_id_for_ever_and_mints_a_fresh_one() {
     assert_eq!(again["conflict"], "outbox_aborted_fingerprint_match");
 }
 
-/// Rows of a broker's file, changed behind its back.
-fn on_file(data: &std::path::Path, sql: &str) {
-    let connection = rusqlite::Connection::open(data.join("broker.db")).unwrap();
-    connection.busy_timeout(Duration::from_secs(5)).unwrap();
-    connection.execute_batch(sql).unwrap();
-}
-
-fn orphan_check(home: &Home, data: &str) -> (i32, Value) {
-    let ran = home.cli(&["broker", "orphan-check", "--json", "--data", data]);
-    let answer = ran.json();
-    (ran.code, answer)
-}
-
 #[test]
 fn what_homes_are_told_to_call_a_mesh_is_the_name_that_was_given() {
     use std::io::{BufRead as _, BufReader};
@@ -380,107 +376,6 @@ fn what_homes_are_told_to_call_a_mesh_is_the_name_that_was_given() {
         );
         assert_eq!(said.contains("team"), named.is_none(), "{said}");
     }
-}
-
-#[test]
-fn v10_4_11_br_14_the_orphan_check_works_beside_a_daemon_and_alone_and_names_the_row() {
-    let home = Home::new();
-    let missing = home.cli(&["broker", "orphan-check"]);
-    assert_eq!(missing.code, 4, "{missing:?}");
-    let daemon = home.up();
-    for id in ["A", "B", "C"] {
-        send(&daemon, id, "@tester");
-    }
-    wait_until("the messages", || inbox(&daemon, "tester").len() == 3);
-    let data = home.path();
-    let data = data.to_str().unwrap();
-    let (code, answer) = orphan_check(&home, data);
-    assert_eq!(
-        (code, answer["orphans"].clone()),
-        (0, json!([])),
-        "{answer}"
-    );
-    assert!(answer["checked"].as_u64().unwrap() >= 12, "{answer}");
-    home.cli(&["down"]).ok();
-    drop(daemon);
-    assert_eq!(orphan_check(&home, data).0, 0);
-    on_file(
-        &home.path(),
-        "DELETE FROM message_history WHERE broker_message_id = (SELECT broker_message_id FROM message
-         WHERE client_message_id = 'B')",
-    );
-    let (code, answer) = orphan_check(&home, data);
-    assert_eq!(code, 1);
-    let rows = answer["orphans"].as_array().unwrap();
-    assert!(
-        rows.iter()
-            .any(|row| row["problem"] == "dedupe_without_history"
-                && row["row"].as_str().unwrap().ends_with("/tester B")),
-        "{answer}"
-    );
-}
-
-#[test]
-fn br_12_xc_05_a_sweep_by_hand_forgets_what_is_over_whatever_the_walls_say_and_nothing_else() {
-    let home = Home::new();
-    home.config("[broker]\nmessage_retention_days = 30\n");
-    let daemon = home.up();
-    // What waits for its ack is kept whatever its age.
-    let delivered = |count: usize| {
-        wait_until("the messages", || inbox(&daemon, "tester").len() == count);
-        wait_until("the acks", || {
-            let connection = rusqlite::Connection::open(home.path().join("broker.db")).unwrap();
-            let waiting: i64 = connection
-                .query_row(
-                    "SELECT count(*) FROM delivery_queue WHERE is_delivered = 0",
-                    [],
-                    |row| row.get(0),
-                )
-                .unwrap();
-            waiting == 0
-        });
-    };
-    let swept = |expired: u64, pruned: u64| {
-        let ran = home.cli(&["broker", "sweep", "--json"]).ok();
-        let swept = ran.json()["meshes"][0].clone();
-        let found = (&swept["expired"], &swept["pruned"]);
-        assert_eq!(found, (&json!(expired), &json!(pruned)), "{swept}");
-    };
-    // Time passes for the store.
-    let days = |days: u64| {
-        let ms = days * 86_400_000;
-        let sql = format!("UPDATE age_clock SET age_ms = age_ms + {ms}");
-        on_file(&home.path(), &sql);
-    };
-    for id in ["old", "aged"] {
-        send(&daemon, id, "@tester");
-    }
-    delivered(2);
-    swept(0, 0);
-    // As if the wall had been years behind when they were accepted: by it their time is long over.
-    on_file(
-        &home.path(),
-        "UPDATE client_message_dedupe SET first_seen_at = 1, expires_at = 31536000001;
-         UPDATE message SET accepted_at = 1",
-    );
-    swept(0, 0);
-    send(&daemon, "new", "@tester");
-    delivered(3);
-    days(31);
-    swept(0, 2);
-    let again = json!({"to": "@tester", "message": "old", "client_message_id": "old"});
-    daemon.http.post("/v1/send", &again).expect(200);
-    days(340);
-    swept(2, 1);
-    swept(0, 0);
-    // What was shown is not said to be on its way again: what is not known any more is told as that.
-    let story = home.cli(&["explain", "old"]).ok().stdout;
-    let verdict = "old was committed; its broker has forgotten the id since";
-    assert!(story.starts_with(verdict), "{story}");
-    let data = home.path();
-    assert_eq!(orphan_check(&home, data.to_str().unwrap()).0, 0);
-    send(&daemon, "after", "@tester");
-    wait_until("a message after it", || inbox(&daemon, "tester").len() == 4);
 }
 
 /// Broker and daemon die apart, again and again; a ledger outside says what was accepted.

@@ -413,3 +413,73 @@ fn c1_a_wait_is_for_the_senders_own_message_where_another_agent_used_the_same_id
     }
     home.cli(&["explain", "S"]).ok();
 }
+
+#[test]
+fn a_mention_of_somebody_who_gets_no_copy_is_told_at_once_and_in_the_story() {
+    let home = Home::new();
+    let daemon = home.up();
+    for agent in ["reader", "other"] {
+        let body = json!({"agent": agent});
+        daemon.http.post("/v1/agent/register", &body).expect(200);
+    }
+    let mention = |story: &Value| -> Vec<(String, Value)> {
+        let all = story["mentions"].as_array().unwrap().iter();
+        let one = |one: &Value| {
+            let agent = one["agent"].as_str().unwrap();
+            let (_, agent) = agent.split_once('/').unwrap();
+            (agent.to_owned(), one["gets_it"].clone())
+        };
+        all.map(one).collect()
+    };
+    // A direct message goes to one.
+    let send = |to: &str, id: &str, mentions: &[&str]| {
+        let mut args = vec!["--json", "send", to, "text", "--id", id, "--wait=committed"];
+        for mention in mentions {
+            args.extend(["--mention", mention]);
+        }
+        home.cli(&args).ok().json()
+    };
+    let told = send("@reader", "dm", &["@reader", "@other"]);
+    assert_eq!(told["unreached"], json!(["@other"]), "{told}");
+    let warnings = told["warnings"].to_string();
+    assert!(warnings.contains("mentioned_without_copy"), "{told}");
+    let expected = [
+        ("other".to_owned(), json!(false)),
+        ("reader".to_owned(), json!(true)),
+    ];
+    assert_eq!(mention(&explain(&daemon, "dm")), expected);
+    let text = home.cli(&["explain", "dm"]).ok().stdout;
+    assert!(
+        text.contains("/other, who is no recipient and has no copy"),
+        "{text}"
+    );
+    // A topic goes to those who follow it.
+    let body = json!({"topic": "ops", "agent": "other"});
+    daemon.http.post("/v1/topic/subscribe", &body).expect(200);
+    let told = send("#ops", "post", &["@reader", "@other"]);
+    assert_eq!(told["unreached"], json!(["@reader"]), "{told}");
+    let expected = [
+        ("other".to_owned(), json!(true)),
+        ("reader".to_owned(), json!(false)),
+    ];
+    assert_eq!(mention(&explain(&daemon, "post")), expected);
+    let told = send("#ops", "fine", &["@other"]);
+    assert_eq!(told["warnings"], Value::Null, "{told}");
+}
+
+#[test]
+fn a_wait_for_those_whom_nobody_is_ends_with_the_commit_and_not_with_the_time() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"topic": "void"});
+    daemon.http.post("/v1/topic/create", &body).expect(200);
+    let body = json!({"to": "#void", "message": "x", "client_message_id": "lonely"});
+    daemon.http.post("/v1/send", &body).expect(202);
+    let asked = std::time::Instant::now();
+    let path = "/v1/explain/lonely?wait=delivered&timeout_seconds=20";
+    let story = daemon.http.get(path).expect(200);
+    assert_eq!(story["reached"], false, "{story}");
+    assert_eq!(story["deliveries"], json!([]), "{story}");
+    // The whole time would be twenty.
+    assert!(asked.elapsed() < std::time::Duration::from_secs(15));
+}

@@ -5,6 +5,7 @@
 mod support;
 
 mod broker;
+mod broker_jobs;
 mod changed_bodies;
 mod close_reasons;
 mod damaged_told;

@@ -113,7 +113,7 @@ fn l_19_a_stuck_daemon_is_down_in_bounded_time_and_down_gets_rid_of_it() {
         ran.stderr.contains(&daemon.child.id().to_string()),
         "{ran:?}"
     );
-    kill_process(Pid::from_child(&daemon.child), Signal::CONT).unwrap();
+    // It is stopped still: what was named gets rid of it all the same.
     home.cli(&["down"]).ok();
 }
 

@@ -245,7 +245,12 @@ fn br_02_a_broker_with_a_full_disk_kills_no_row_and_recovers_by_itself() {
         broker.child.try_wait().unwrap().is_none(),
         "the broker ended"
     );
+    let (code, says) = broker.page("/readyz", None);
+    assert_eq!(code, 503, "{says}");
+    assert!(says.contains(r#""waiting_for":["disk"]"#), "{says}");
+    assert_eq!(broker.page("/healthz", None).0, 200, "it lives");
     disk.free();
+    assert_eq!(broker.page("/readyz", None).0, 200);
     wait_until_within(PATIENCE, "every message", || {
         inbox(&daemon, "reader").len() == sent.len()
     });

@@ -1,6 +1,6 @@
 //! `heddle broker serve` as a process of its own, and a raw client to it.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -75,6 +75,20 @@ impl BrokerProcess {
 
     pub fn token(&self) -> String {
         std::fs::read_to_string(self.data.join("broker_token")).unwrap()
+    }
+
+    /// One of the pages beside the WebSocket: its status, and what it says.
+    pub fn page(&self, path: &str, token: Option<&str>) -> (u16, String) {
+        let mut stream = TcpStream::connect(self.listen()).unwrap();
+        let bearer = token.map_or(String::new(), |t| format!("Authorization: Bearer {t}\r\n"));
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{bearer}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (code, body.to_owned())
     }
 
     /// A figure of its `/metrics`; one that was not counted yet is 0.

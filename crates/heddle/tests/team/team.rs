@@ -85,18 +85,6 @@ fn post(daemon: &Daemon, to: &str, id: &str) {
 }
 
 /// A page of a broker: status and body.
-fn page(broker: &BrokerProcess, path: &str, token: Option<&str>) -> (u16, String) {
-    let mut stream = TcpStream::connect(broker.listen()).unwrap();
-    let bearer = token.map_or(String::new(), |t| format!("Authorization: Bearer {t}\r\n"));
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{bearer}\r\n");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-    (code, body.to_owned())
-}
-
 #[test]
 fn a_team_broker_serves_from_postgres_and_shows_how_it_is() {
     let team = Team::new();
@@ -111,22 +99,22 @@ fn a_team_broker_serves_from_postgres_and_shows_how_it_is() {
     let shared = ["--token-file", token.to_str().unwrap()];
     let second = team.broker("two", "127.0.0.1:0", &shared);
     assert_eq!(second.ready["token_file"], token.to_str().unwrap());
-    assert_eq!(page(&broker, "/healthz", None).0, 200);
+    assert_eq!(broker.page("/healthz", None).0, 200);
     assert_eq!(
-        page(&broker, "/readyz", None),
+        broker.page("/readyz", None),
         (200, "{\"ready\":true,\"waiting_for\":[]}\n".to_owned())
     );
-    assert_eq!(page(&broker, "/metrics", None).0, 401);
+    assert_eq!(broker.page("/metrics", None).0, 401);
     assert_eq!(
-        page(&broker, "/metrics", Some(&broker.token())).0,
+        broker.page("/metrics", Some(&broker.token())).0,
         401,
         "that is the daemons' token"
     );
     let admin = support::text_of(&broker.data.join("admin_token"));
-    let (code, figures) = page(&broker, "/metrics", Some(admin.trim()));
+    let (code, figures) = broker.page("/metrics", Some(admin.trim()));
     assert_eq!(code, 200);
     assert!(figures.contains("heddle_broker_accept_total"), "{figures}");
-    assert_eq!(page(&broker, "/other", None).0, 426);
+    assert_eq!(broker.page("/other", None).0, 426);
 
     let homes = [member(&broker, "ann"), member(&broker, "bob")];
     let (ann, bob) = (homes[0].up(), homes[1].up());
@@ -248,7 +236,7 @@ fn rl_06_l_24_a_limiter_that_is_gone_slow_or_empty_refuses_for_now_and_no_row_di
     assert_eq!(redis.ask(&["dbsize"]), "2", "a counter and its ids");
 
     redis.kill();
-    wait_until("not ready", || page(&broker, "/readyz", None).0 == 503);
+    wait_until("not ready", || broker.page("/readyz", None).0 == 503);
     post(&ann, "@ann/tester", "while-gone");
     wait_until("the refusal", || {
         let row = ann.http.get("/v1/outbox/while-gone").expect(200);
@@ -261,7 +249,7 @@ fn rl_06_l_24_a_limiter_that_is_gone_slow_or_empty_refuses_for_now_and_no_row_di
     // A retry of a committed id needs no limiter (B0): the row is answered though Redis is gone.
     redis.run();
     settled("while-gone");
-    wait_until("ready", || page(&broker, "/readyz", None).0 == 200);
+    wait_until("ready", || broker.page("/readyz", None).0 == 200);
 
     redis.ask(&["flushall"]);
     redis.ask(&["script", "flush"]);

@@ -71,6 +71,9 @@ pub struct ExplainView {
     /// True where the broker has no list: the deliveries are those of this home, and there may be others.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deliveries_partial: bool,
+    /// Whom it mentions, sorted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mentions: Vec<MentionView>,
     /// The rows that a requeue has linked, oldest first, this one included.
     pub chain: Vec<OutboxRow>,
     /// True where the broker could not be asked: what stands here is what this home knows.
@@ -278,6 +281,14 @@ pub struct DeliveryView {
     /// What came, or would come, is not what was sent: it is marked as damaged there, and shown to nobody.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
+}
+
+/// An agent that a message names beside its recipients.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MentionView {
+    pub agent: String,
+    /// Null while that is not known.
+    pub gets_it: Option<bool>,
 }
 
 impl QueueStateView {

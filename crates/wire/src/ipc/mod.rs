@@ -34,8 +34,8 @@ pub use effect::{
     EffectVerifyPlan, EffectView,
 };
 pub use explain::{
-    BrokerView, DeliveryView, ExplainView, Level, LimiterView, LostView, QueueStateView,
-    ReceiptView,
+    BrokerView, DeliveryView, ExplainView, Level, LimiterView, LostView, MentionView,
+    QueueStateView, ReceiptView,
 };
 pub use file::{
     EVENT_FILE_SHARED, FileDeleteBody, FilePage, FileShareAnswer, FileShareBody, FileSharedEvent,

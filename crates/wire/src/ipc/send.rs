@@ -51,6 +51,9 @@ pub struct SendAnswer {
     /// Where the broker had it and has lost it since: it is not committed any more, whatever was said before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LostView>,
+    /// Mentioned, and getting no copy of it as far as this home knows: a mention makes nobody a recipient.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<String>,
     /// What to run next, where there is something to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

@@ -3,14 +3,12 @@
 //! The lock belongs to a connection of its own: a broker that dies gives it back with its connection, at once, and one
 //! that takes longer than it meant to keeps it. The row is for people, and for a claim that was made in this process.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
 use deadpool_postgres::{ClientWrapper, Object, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
 use super::super::error::StorageError;
+use super::super::job_locks::{Here, Lock, Wanted};
 use super::super::upkeep::{Job, is_claimed};
 use super::PostgresStorage;
 use super::columns::{Columns, mesh_key};
@@ -32,79 +30,10 @@ const TRY_LOCK: &str =
 
 const UNLOCK: &str = "SELECT pg_advisory_unlock_all()";
 
-/// A claim that somebody wants.
-pub(super) struct Wanted {
-    pub(super) mesh: MeshId,
-    pub(super) job: Job,
-    pub(super) holder: String,
-    pub(super) now: WallMs,
-    pub(super) until: WallMs,
-}
-
-/// The locks that this process has, each with its connection and who asked for it.
-#[derive(Clone, Default)]
-pub(super) struct Claims(Arc<Mutex<HashMap<(MeshId, Job), Held>>>);
-
-struct Held {
-    connection: ClientWrapper,
-    holder: String,
-}
-
-/// How a lock stands in this process.
-enum Here {
-    Nobody,
-    Own,
-    Other,
-}
-
-impl Claims {
-    /// Nothing that can panic half way runs under this lock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<(MeshId, Job), Held>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn here(&self, wanted: &Wanted) -> Here {
-        let mut held = self.lock();
-        let key = (wanted.mesh, wanted.job);
-        match held.get(&key) {
-            // The server has given it back already.
-            Some(one) if one.connection.is_closed() => {
-                held.remove(&key);
-                Here::Nobody
-            }
-            Some(one) if one.holder == wanted.holder => Here::Own,
-            Some(_) => Here::Other,
-            None => Here::Nobody,
-        }
-    }
-
-    fn keep(&self, wanted: &Wanted, connection: ClientWrapper) {
-        let holder = wanted.holder.clone();
-        let held = Held { connection, holder };
-        self.lock().insert((wanted.mesh, wanted.job), held);
-    }
-
-    fn pass_on(&self, wanted: &Wanted) {
-        if let Some(held) = self.lock().get_mut(&(wanted.mesh, wanted.job)) {
-            held.holder.clone_from(&wanted.holder);
-        }
-    }
-
-    fn take(&self, mesh: MeshId, job: Job, holder: &str) -> Option<Held> {
-        let mut held = self.lock();
-        let is_own = held
-            .get(&(mesh, job))
-            .is_some_and(|one| one.holder == holder);
-        if is_own {
-            held.remove(&(mesh, job))
-        } else {
-            None
-        }
-    }
-
-    /// Dropping their connections gives the locks back.
-    pub(super) fn give_all_back(&self) {
-        self.lock().clear();
+/// The server gives a lock back with its connection.
+impl Lock for ClientWrapper {
+    fn is_gone(&self) -> bool {
+        self.is_closed()
     }
 }
 
@@ -206,9 +135,9 @@ impl PostgresStorage {
         });
         let released = released.await;
         // IMPORTANT: behind the row, which would otherwise name somebody who has given it back.
-        if let Some(held) = self.claims.take(mesh, job, holder) {
+        if let Some(connection) = self.claims.take(mesh, job, holder) {
             // Said, so that it is free when this returns; the end of the connection would do it as well.
-            let _ = held.connection.simple_query(UNLOCK).await;
+            let _ = connection.simple_query(UNLOCK).await;
         }
         released
     }

@@ -46,7 +46,7 @@ mod wires;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Object, Pool, Transaction};
+use deadpool_postgres::{ClientWrapper, Object, Pool, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
@@ -56,11 +56,11 @@ use tokio_postgres::IsolationLevel;
 
 use super::contract::Storage;
 use super::error::StorageError;
+use super::job_locks::JobLocks;
 use super::rows::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, HistoryRow, Look, NewMessage, PageLimit,
     Roster, SendId,
 };
-use claims::Claims;
 use connect::Pools;
 pub use connect::PostgresOptions;
 use error::JobError;
@@ -100,7 +100,7 @@ pub struct PostgresStorage {
     lines: Arc<Lines>,
     looks: Arc<Looks>,
     wires: Arc<Wires>,
-    claims: Claims,
+    claims: JobLocks<ClientWrapper>,
     migrated: Migrated,
 }
 
@@ -122,7 +122,7 @@ impl PostgresStorage {
             looks: Looks::new(pools.readers.clone()),
             wires: Wires::start(config, tls, format!("heddle_{schema}")),
             pools: Arc::new(pools),
-            claims: Claims::default(),
+            claims: JobLocks::default(),
             migrated,
         })
     }

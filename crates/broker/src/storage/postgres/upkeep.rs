@@ -8,9 +8,9 @@ use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::names::MeshName;
 
 use super::super::error::StorageError;
+use super::super::job_locks::Wanted;
 use super::super::rows::Orphan;
 use super::super::upkeep::{Job, Upkeep};
-use super::claims::Wanted;
 use super::columns::{Columns, mesh_key};
 use super::error::JobError;
 use super::roster::require_mesh;

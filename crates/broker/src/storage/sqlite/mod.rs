@@ -5,6 +5,7 @@
 
 mod accept;
 mod ages;
+mod claims;
 mod columns;
 mod deliveries;
 #[cfg(test)]
@@ -55,6 +56,7 @@ use super::rows::{
     Roster, SendId,
 };
 use super::wakes::Wakes;
+use claims::Claims;
 use error::JobError;
 
 /// Cheap to clone; the last clone stops the writer.
@@ -62,16 +64,19 @@ use error::JobError;
 pub struct SqliteStorage {
     database: Database,
     log_bounds: Arc<LogBounds>,
+    claims: Claims,
 }
 
 impl SqliteStorage {
     /// Opens the file, creates it if it is missing, and brings its schema up to date. Blocks.
     pub fn open(options: Options) -> Result<Self, OpenError> {
         let log_bounds = Arc::clone(&options.log_bounds);
+        let claims = Claims::of(&options);
         let database = Database::open(options, &schema::MIGRATIONS)?;
         Ok(Self {
             database,
             log_bounds,
+            claims,
         })
     }
 
@@ -84,6 +89,7 @@ impl SqliteStorage {
     /// Finishes what is queued and closes the file. Blocks until that is done.
     pub fn stop(&self) {
         self.database.stop();
+        self.claims.give_all_back();
     }
 
     /// Why no write is taken any more, if that is so.

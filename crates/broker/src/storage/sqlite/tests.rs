@@ -8,7 +8,9 @@ use heddle_core::names::QueueName;
 use rusqlite::Connection;
 
 use super::*;
-use crate::storage::{DeliveryCursor, LeaseMs, Log, PageLimit, Presence, Queues, Taker, Upkeep};
+use crate::storage::{
+    DeliveryCursor, Job, LeaseMs, Log, PageLimit, Presence, Queues, Taker, Upkeep,
+};
 use crate::test_support::{Gate, member, mesh, on_disk, party, refused_code, send_item};
 
 async fn with_messages(
@@ -337,3 +339,29 @@ INSERT INTO message_history SELECT mesh_id, epoch, seq, broker_message_id FROM c
 INSERT INTO delivery_queue SELECT mesh_id, sender_member, seq = 1, epoch, seq, 'one', broker_message_id,
     CASE seq WHEN 1 THEN 77 END FROM client_message_dedupe;
 ";
+
+#[tokio::test]
+async fn br_12_a_job_whose_holder_dies_is_free_at_once_and_one_that_takes_long_keeps_it() {
+    let first = on_disk();
+    let gate = with_messages(&first.storage).await;
+    let second = SqliteStorage::open(Options::new(&first.path())).unwrap();
+    let claim = async |storage: &SqliteStorage, who: &'static str, now: i64| {
+        let claimed =
+            storage.claim_job(mesh(1), Job::Sweep, who, WallMs(now), WallMs(now + 600_000));
+        claimed.await.unwrap().map(|(holder, _)| holder)
+    };
+    assert_eq!(claim(&first.storage, "first", 0).await, None);
+    // Long past the time it meant to take: it is at it all the same.
+    assert_eq!(
+        claim(&second, "second", 3_600_000).await,
+        Some("first".to_owned())
+    );
+    let release = first.storage.release_job(mesh(1), Job::Sweep, "first");
+    release.await.unwrap();
+    assert_eq!(claim(&second, "second", 10).await, None);
+    // It dies without a word: its row stays, its lock does not.
+    second.stop();
+    drop(second);
+    assert_eq!(claim(&first.storage, "first", 20).await, None);
+    drop(gate);
+}

@@ -8,25 +8,17 @@ use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::names::MeshName;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 
 use super::super::error::StorageError;
+use super::super::job_locks::Wanted;
 use super::super::rows::Orphan;
-use super::super::upkeep::{Job, Upkeep, is_claimed};
+use super::super::upkeep::{Job, Upkeep};
 use super::columns::{Columns, integer, mesh_key};
 use super::error::JobError;
 use super::{SqliteStorage, ages, expiry, orphans, retention, traffic};
 
 const MESHES: &str = "SELECT mesh_id, name FROM mesh ORDER BY mesh_id";
-
-const CLAIM: &str = "SELECT holder, claimed_until FROM job_claim WHERE mesh_id = ?1 AND job = ?2";
-
-const TAKE_CLAIM: &str = "
-INSERT INTO job_claim (mesh_id, job, holder, claimed_until) VALUES (?1, ?2, ?3, ?4)
-ON CONFLICT (mesh_id, job) DO UPDATE SET holder = excluded.holder,
-    claimed_until = excluded.claimed_until";
-
-const RELEASE: &str = "DELETE FROM job_claim WHERE mesh_id = ?1 AND job = ?2 AND holder = ?3";
 
 const EFFECT_ROWS: &str = "
 SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = ?1)
@@ -36,32 +28,6 @@ SELECT (SELECT count(*) FROM client_message_dedupe WHERE mesh_id = ?1)
     + (SELECT count(*) FROM queue_item WHERE mesh_id = ?1)
     + (SELECT count(*) FROM log_row WHERE mesh_id = ?1)
     + (SELECT count(*) FROM mention_index WHERE mesh_id = ?1)";
-
-fn claim(
-    connection: &Connection,
-    mesh: MeshId,
-    job: Job,
-    holder: &str,
-    (now, until): (WallMs, WallMs),
-) -> Result<Option<(String, WallMs)>, JobError> {
-    let key = params![mesh_key(mesh), job.as_str()];
-    let found = connection
-        .prepare_cached(CLAIM)?
-        .query_row(key, |row| {
-            let mut columns = Columns::of(row);
-            Ok((columns.text()?, columns.wall()?))
-        })
-        .optional()?;
-    if let Some((other, ends)) = found
-        && other != holder
-        && is_claimed(ends, now)
-    {
-        return Ok(Some((other, ends)));
-    }
-    let mut statement = connection.prepare_cached(TAKE_CLAIM)?;
-    statement.execute(params![mesh_key(mesh), job.as_str(), holder, until.0])?;
-    Ok(None)
-}
 
 fn meshes(connection: &Connection) -> Result<Vec<(MeshId, MeshName)>, JobError> {
     let found = connection
@@ -87,19 +53,18 @@ impl Upkeep for SqliteStorage {
         now: WallMs,
         until: WallMs,
     ) -> Result<Option<(String, WallMs)>, StorageError> {
-        let holder = holder.to_owned();
-        self.write(mesh, move |c| claim(c, mesh, job, &holder, (now, until)))
-            .await
+        let wanted = Wanted {
+            mesh,
+            job,
+            holder: holder.to_owned(),
+            now,
+            until,
+        };
+        self.claim(wanted).await
     }
 
     async fn release_job(&self, mesh: MeshId, job: Job, holder: &str) -> Result<(), StorageError> {
-        let holder = holder.to_owned();
-        self.write(mesh, move |c| {
-            let key = params![mesh_key(mesh), job.as_str(), holder];
-            c.prepare_cached(RELEASE)?.execute(key)?;
-            Ok(())
-        })
-        .await
+        self.release(mesh, job, holder).await
     }
 
     async fn age(&self, mesh: MeshId) -> Result<Option<AgeMark>, StorageError> {

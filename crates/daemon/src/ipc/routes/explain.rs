@@ -32,6 +32,7 @@ use crate::effects::is_passing;
 use crate::ipc::body::Id;
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
+use crate::mentions;
 use crate::mesh::MeshState;
 use crate::outbox::drain::DAMAGED;
 use crate::outbox::lost::view as lost_view;
@@ -86,7 +87,10 @@ pub(super) async fn explain(State(ipc): State<Arc<Ipc>>, Id(id): Id, request: Re
     };
     let mut view = story(&ipc, row, left()).await?;
     let mut pause = LOOK_AGAIN_FIRST;
-    let is_over = |view: &ExplainView| view.is_over() || view.held_back().is_some();
+    let is_over = |view: &ExplainView| {
+        let reaches_nobody = level > Level::Committed && view.has_nobody();
+        view.is_over() || view.held_back().is_some() || reaches_nobody
+    };
     while !view.has_reached(level) && !is_over(&view) && ipc.shared.clock.mono() < deadline {
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -207,6 +211,7 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
             let told = explained.map_or_else(Vec::new, |told| deliveries(mesh, &told));
             with_own(ipc, mesh, &row, told).await?
         },
+        mentions: Vec::new(),
         chain: outbox.chain.clone(),
         outbox: OutboxRow {
             chain: Vec::new(),
@@ -227,6 +232,7 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
     }
     view.data = of_op(ipc, &row).await?;
     view.receipts = view.receipts();
+    view.mentions = mentions::of_row(mesh, &row, &view);
     Ok(view)
 }
 

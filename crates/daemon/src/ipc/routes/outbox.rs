@@ -334,8 +334,16 @@ fn waits_for(shared: &Shared, mesh: &MeshState, row: &Row) -> Option<String> {
         return Some(why);
     }
     if let Some(pause) = pause_of(shared, mesh) {
+        let what = if pause
+            .why
+            .starts_with(ErrorCode::LimiterUnavailable.as_str())
+        {
+            "the limiter of the broker, which does not answer; it is asked again"
+        } else {
+            "the rate window of the mesh, until"
+        };
         return Some(format!(
-            "the rate window of the mesh, until about {} ({}); it is safe on disk and goes on by itself",
+            "{what} about {} ({}); it is safe on disk and goes on by itself",
             pause.until, pause.why
         ));
     }

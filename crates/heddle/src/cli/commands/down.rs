@@ -45,6 +45,8 @@ fn terminate(holder: &Holder) -> Result<(), CliError> {
         // Gone already is fine; the wait below sees it.
         Some(pid) => {
             let _ = kill_process(pid, Signal::TERM);
+            // One that somebody has stopped hears nothing before it goes on.
+            let _ = kill_process(pid, Signal::CONT);
             Ok(())
         }
         None => Err(CliError::new(

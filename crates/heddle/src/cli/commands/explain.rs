@@ -4,8 +4,8 @@ mod message;
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{
-    DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, LostView, OutboxRow,
-    QueueStateView, Story,
+    DataStoryView, DeliveryView, EffectStory, ExplainView, LimiterView, LostView, MentionView,
+    OutboxRow, QueueStateView, Story,
 };
 
 use crate::cli::spelled::quoted;
@@ -188,6 +188,9 @@ fn describe(context: &Context, story: &ExplainView) -> String {
             line(&row.noun, format!("{}, stamp {}", row.key, row.lamport));
         }
     }
+    for mention in &story.mentions {
+        line("mentions", mention_words(mention));
+    }
     text.push_str(&recipients(story));
     text.push_str(&chain(story));
     if let Some((next, about)) = next(story) {
@@ -274,6 +277,15 @@ fn verdict(story: &ExplainView) -> String {
             }
             words
         }
+    }
+}
+
+fn mention_words(mention: &MentionView) -> String {
+    let agent = &mention.agent;
+    match mention.gets_it {
+        Some(true) => format!("{agent}, who is a recipient"),
+        Some(false) => format!("{agent}, who is no recipient and has no copy"),
+        None => format!("{agent}; whether it is a recipient is not known now"),
     }
 }
 
@@ -396,7 +408,7 @@ fn limiter_words(limiter: &LimiterView) -> String {
     }
     if let Some(until) = &limiter.until {
         words.push_str(&format!(
-            "; the mesh waits for its next window, about {until}"
+            "; the mesh waits, and the broker is asked again about {until}"
         ));
     }
     words

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use heddle_core::canonical::parse_ijson;
 use heddle_core::limits::REQUEST_BYTES_MAX;
+use heddle_core::shell::quoted;
 use heddle_wire::client::{Client, ClientError};
 use heddle_wire::ipc::{ExplainView, Level, LostView, SendAnswer, SendBody};
 use serde::Serialize;
@@ -123,11 +124,28 @@ fn tell_with(
     let lost = client.warnings(&context.scope());
     let lost = lost.map(|view| view.warnings).unwrap_or_default();
     let lost = lost.iter().filter_map(|one| serde_json::to_value(one).ok());
+    let unreached = unreached(&answer);
+    let warnings = warning.into_iter().chain(strange).chain(unreached);
     let told = Told {
-        warnings: warning.into_iter().chain(strange).chain(lost).collect(),
+        warnings: warnings.chain(lost).collect(),
         answer,
     };
     context.print(&told, |told| text(&told.answer))
+}
+
+/// Those who were mentioned and get no copy.
+fn unreached(answer: &SendAnswer) -> Option<Value> {
+    let (verb, gets) = match answer.unreached.len() {
+        0 => return None,
+        1 => ("is", "gets"),
+        _ => ("are", "get"),
+    };
+    let names = answer.unreached.join(", ");
+    Some(json!({
+        "kind": "mentioned_without_copy",
+        "message": format!("{names} {verb} mentioned, and {gets} no copy of it: a mention makes nobody a recipient"),
+        "next": format!("Send it to them as well, or to a topic that they follow; `heddle explain {}` shows who got it.", quoted(&answer.client_message_id)),
+    }))
 }
 
 /// What is strange about an id that is answered; nothing where it is known, or where nobody can tell.

@@ -1,0 +1,103 @@
+//! The locks on jobs that this process has: of the database server, or of a file. Whoever dies gives its locks back at
+//! once; the rows beside them are for people, and for claims that were made in one process.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use heddle_core::clock::WallMs;
+use heddle_core::ids::MeshId;
+
+use super::upkeep::Job;
+
+/// A claim that somebody wants.
+pub(super) struct Wanted {
+    pub(super) mesh: MeshId,
+    pub(super) job: Job,
+    pub(super) holder: String,
+    pub(super) now: WallMs,
+    pub(super) until: WallMs,
+}
+
+/// What keeps others away from a job for as long as it is there.
+pub(super) trait Lock {
+    /// Whether it was taken from us.
+    fn is_gone(&self) -> bool;
+}
+
+/// Each lock with whoever asked for it.
+pub(super) struct JobLocks<L>(Arc<Mutex<HashMap<(MeshId, Job), Held<L>>>>);
+
+struct Held<L> {
+    lock: L,
+    holder: String,
+}
+
+/// How a lock stands in this process.
+pub(super) enum Here {
+    Nobody,
+    Own,
+    Other,
+}
+
+impl<L> Clone for JobLocks<L> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<L> Default for JobLocks<L> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<L: Lock> JobLocks<L> {
+    /// Nothing that can panic half way runs under this lock.
+    fn lock(&self) -> MutexGuard<'_, HashMap<(MeshId, Job), Held<L>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn here(&self, wanted: &Wanted) -> Here {
+        let mut held = self.lock();
+        let key = (wanted.mesh, wanted.job);
+        match held.get(&key) {
+            Some(one) if one.lock.is_gone() => {
+                held.remove(&key);
+                Here::Nobody
+            }
+            Some(one) if one.holder == wanted.holder => Here::Own,
+            Some(_) => Here::Other,
+            None => Here::Nobody,
+        }
+    }
+
+    pub(super) fn keep(&self, wanted: &Wanted, lock: L) {
+        let holder = wanted.holder.clone();
+        let held = Held { lock, holder };
+        self.lock().insert((wanted.mesh, wanted.job), held);
+    }
+
+    pub(super) fn pass_on(&self, wanted: &Wanted) {
+        if let Some(held) = self.lock().get_mut(&(wanted.mesh, wanted.job)) {
+            held.holder.clone_from(&wanted.holder);
+        }
+    }
+
+    pub(super) fn take(&self, mesh: MeshId, job: Job, holder: &str) -> Option<L> {
+        let mut held = self.lock();
+        let is_own = held
+            .get(&(mesh, job))
+            .is_some_and(|one| one.holder == holder);
+        let taken = if is_own {
+            held.remove(&(mesh, job))
+        } else {
+            None
+        };
+        taken.map(|held| held.lock)
+    }
+
+    /// Dropping them gives them back.
+    pub(super) fn give_all_back(&self) {
+        self.lock().clear();
+    }
+}
