@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
@@ -134,12 +135,18 @@ fn show(bytes: Download, view: &FileView) -> Result<(), CliError> {
 }
 
 fn refuse_existing(output: &Path, force: bool) -> Result<(), CliError> {
-    if force || output.symlink_metadata().is_err() {
+    if force || output.symlink_metadata().is_err() || takes_bytes(output) {
         return Ok(());
     }
     let message = format!("{} is there already; nothing was written", output.display());
     Err(CliError::new(exit::CONFLICT, message)
         .next("Choose another name, or write over it with --force."))
+}
+
+/// Whether bytes go through it and leave nothing that could be written over: `/dev/null`, a terminal, a pipe.
+fn takes_bytes(output: &Path) -> bool {
+    let kind = output.metadata().map(|metadata| metadata.file_type());
+    kind.is_ok_and(|kind| kind.is_char_device() || kind.is_fifo())
 }
 
 /// A temporary file beside it, checked, synced, renamed: whoever looks sees all of it or nothing.
@@ -151,6 +158,11 @@ fn write_whole(
 ) -> Result<(), CliError> {
     let name = output.display().to_string();
     let told = |error| Copied::Out(error).told(&name);
+    // IMPORTANT: never renamed over. Root would put a file in the place of /dev/null, for everybody on the machine.
+    if takes_bytes(output) {
+        let mut file = File::options().write(true).open(output).map_err(told)?;
+        return copy(bytes, view, &mut file).map_err(|error| error.told(&name));
+    }
     let mut temporary = output.as_os_str().to_owned();
     temporary.push(format!(".{}.part", Context::mint_id()));
     let temporary = Temporary(PathBuf::from(temporary));
