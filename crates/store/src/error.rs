@@ -12,7 +12,7 @@ pub enum StoreError {
     /// The one case in which a write may have happened all the same; the next start will tell.
     #[error("the store takes no further write until it is opened again: {0}")]
     Poisoned(String),
-    #[error("the disk is full; nothing was written")]
+    #[error("there is no room for it on the disk right now; nothing was written")]
     DiskFull,
     /// Safe to retry.
     #[error("the store could not finish; nothing was written: {0}")]

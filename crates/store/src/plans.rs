@@ -304,6 +304,31 @@ fn no_hot_statement_scans_or_sorts() {
     }
 }
 
+/// Statements that ask for rows by what they are called: with the mesh alone they would go through all of its rows, for
+/// each row that is asked about.
+const BY_NAME: &[&str] = &[
+    sync::PLACES_OF,
+    sync::KNOWN_BY_ID,
+    data::CONSUMED,
+    data::STATE_STAMP,
+    data::STATE_VALUE,
+    data::MEMORY_STAMP,
+    data::MEMORY_VALUE,
+    outbox::BY_ID_KEY,
+    tasks::ONE,
+    files::BY_PATH,
+];
+
+#[test]
+fn what_is_asked_for_by_name_is_found_by_name() {
+    let connection = fresh_schema();
+    for sql in BY_NAME {
+        let plan = plan(&connection, sql);
+        let goes_through = plan.iter().any(|line| line.ends_with("(mesh_id=?)"));
+        assert!(!goes_through, "{sql}\n{plan:?}");
+    }
+}
+
 #[test]
 fn what_is_scanned_is_small_and_named() {
     let connection = fresh_schema();

@@ -66,11 +66,20 @@ impl Registration<'_> {
         let request = request.map_err(|error| failed(error.to_string()))?;
         let stream = reach(host, port, is_tls).await.map_err(failed)?;
         let (status, bytes) = talk(stream, request).await.map_err(failed)?;
-        read(status, &bytes).ok_or_else(|| {
+        let answer = read(status, &bytes).ok_or_else(|| {
             failed(format!(
                 "what answers there is no team broker of this version ({status})"
             ))
-        })?
+        })?;
+        answer.map_err(|problem| match self.token_file {
+            Some(path) if problem.known_code() == Some(ErrorCode::Unauthorized) => {
+                let path = path.display();
+                Problem::new(ErrorCode::Unauthorized, format!("that broker does not take the token in {path}")).next(
+                    "Give --token-file a fresh copy of broker_token of that broker's data folder, and publish again; nothing was changed.",
+                )
+            }
+            _ => problem,
+        })
     }
 }
 

@@ -26,6 +26,10 @@ use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock};
 
+/// What helps where a place of the log is gone for good.
+pub(crate) const LOG_HOLE_NEXT: &str = "Whoever runs the broker sees the hole with `heddle broker orphan-check`; a copy of its \
+    broker.db from before heals it. What is missing here comes with the next write of its key.";
+
 /// Between two looks at a mesh whose ops go nowhere; becoming shared wakes it.
 const LOCAL_TICK: Duration = Duration::from_secs(60);
 

@@ -35,7 +35,9 @@ pub(super) async fn ask(
     match (ran.cause, ran.exit, ran.signal) {
         (Cause::Itself, Some(0), _) => {}
         (Cause::Itself, Some(exit), _) => {
-            return Err(failed(format!("ended with exit code {exit}")));
+            return Err(failed(format!(
+                "ended with exit code {exit}; run by hand, with the text as its input, it says why"
+            )));
         }
         (Cause::Itself, None, signal) => {
             let signal = signal.map_or("a signal".to_owned(), |n| format!("signal {n}"));

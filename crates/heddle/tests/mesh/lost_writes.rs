@@ -154,3 +154,40 @@ fn writes_that_follow_each_other_warn_nobody() {
         assert_eq!(side.told("worker"), Vec::<Value>::new());
     }
 }
+
+#[test]
+fn what_a_write_lost_to_is_told_as_it_stands_when_it_is_told() {
+    let (mut ann, mut bob) = pair();
+    converge(&ann, &bob);
+    ann.kill();
+    wait_until("bob to notice", || {
+        bob.get("/v1/mesh/clock")["sync_state"] == "offline"
+    });
+    for key in ["twice", "then-gone", "back"] {
+        bob.set_as("coder", key, &json!("bob"));
+    }
+    bob.kill();
+    ann.up();
+    ann.ahead("ann", 20);
+    for key in ["twice", "then-gone", "back"] {
+        ann.set_as("ann", key, &json!("first"));
+    }
+    ann.set_as("ann", "twice", &json!("second"));
+    ann.delete("ann", "then-gone");
+    ann.set_as("ann", "back", &json!("bob"));
+    bob.up();
+    converge(&ann, &bob);
+    let words = bob.told("coder");
+    let told = |key: &str| {
+        let mut of_key = words.iter().filter(|one| one["key"] == key);
+        of_key.next().unwrap_or_else(|| panic!("{words:?}"))
+    };
+    let said = |key: &str| told(key)["message"].as_str().unwrap().to_owned();
+    assert_eq!(words.len(), 3, "{words:?}");
+    assert_eq!(told("twice")["theirs"]["value"], "first");
+    assert_eq!(told("twice")["stands"]["value"], "second");
+    assert!(said("twice").ends_with(r#"theirs was "first"; by now it is "second""#));
+    assert_eq!(told("then-gone")["stands"]["deleted"], true);
+    assert!(said("then-gone").ends_with("; by now it is deleted"));
+    assert!(said("back").ends_with("; by now what stands is what you wrote"));
+}

@@ -98,9 +98,33 @@ pub(super) fn note(
         },
         yours: side(replaced, yours.value),
         theirs: side(&op.stamp, theirs.value),
+        now: None,
     };
     let subject = format!("{SUBJECT}{}", replaced.op);
     warn(connection, mesh, agent, (&subject, replaced.lamport), &loss)
+}
+
+/// The loss with what stands under its key when it is told, where that is neither the write that it lost to nor one of
+/// the agent's own. In memory nobody else writes.
+pub(super) fn as_it_stands(
+    connection: &Connection,
+    mesh: MeshId,
+    loss: Loss,
+) -> Result<Loss, StoreError> {
+    let LossAbout::Write { key, .. } = &loss.about else {
+        return Ok(loss);
+    };
+    if loss.kind != LossKind::StateSuperseded {
+        return Ok(loss);
+    }
+    let standing = state::standing_value(connection, mesh, key)?;
+    let now = standing.map(|(stamp, value)| side(&stamp, value));
+    let is_news = |now: &LossSide| {
+        now.peer != loss.yours.peer
+            && (&now.peer, now.lamport) != (&loss.theirs.peer, loss.theirs.lamport)
+    };
+    let now = now.filter(is_news);
+    Ok(Loss { now, ..loss })
 }
 
 fn side(stamp: &Stamp, value: Option<String>) -> LossSide {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use ulid::Ulid;
 
 use crate::cells::{Cells, count_cell};
+use crate::data::lost_writes::as_it_stands;
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -99,6 +100,8 @@ pub struct Loss {
     pub about: LossAbout,
     pub yours: LossSide,
     pub theirs: LossSide,
+    /// What stands when it is told, where it is another write by then. Not kept.
+    pub now: Option<LossSide>,
 }
 
 const MEMBER: &str = "SELECT member_id FROM mesh WHERE mesh_id = ?1";
@@ -130,16 +133,17 @@ impl Store {
         }
         // Read again where nobody else can: two calls at once tell it once.
         self.write(move |connection| {
-            let found = due(connection, mesh, agent.as_str())?;
-            for (place, loss) in &found {
+            let mut told = Vec::new();
+            for (place, loss) in due(connection, mesh, agent.as_str())? {
                 match loss.about {
                     LossAbout::Task { .. } => connection
                         .prepare_cached(SHOW)?
                         .execute(params![place, now.0])?,
                     LossAbout::Write { .. } => connection.prepare_cached(DROP)?.execute([place])?,
                 };
+                told.push(as_it_stands(connection, mesh, loss)?);
             }
-            Ok(found.into_iter().map(|(_, loss)| loss).collect())
+            Ok(told)
         })
         .await
     }
@@ -251,5 +255,6 @@ pub(super) fn loss_of(text: &str) -> Option<Loss> {
         about,
         yours: side("yours")?,
         theirs: side("theirs")?,
+        now: None,
     })
 }

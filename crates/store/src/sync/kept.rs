@@ -70,9 +70,13 @@ pub struct TakenBack {
 pub(crate) const EPOCHS_READ: &str =
     "SELECT epoch, max(seq) FROM op_inbox WHERE mesh_id = ?1 GROUP BY epoch";
 
+// IMPORTANT: two questions. With one `op_id IN (…)` SQLite goes through every op of the mesh, for every row.
 pub(crate) const PLACES_OF: &str = "
     SELECT epoch, seq, ifnull(reason, '') = 'let be' FROM op_inbox
-    WHERE mesh_id = ?1 AND sender = ?2 AND (op_id = ?3 OR op_id = ?4)";
+    WHERE mesh_id = ?1 AND sender = ?2 AND op_id = ?3
+    UNION ALL
+    SELECT epoch, seq, ifnull(reason, '') = 'let be' FROM op_inbox
+    WHERE mesh_id = ?1 AND sender = ?2 AND op_id = ?4";
 
 pub(crate) const BYTES_OF: &str =
     "SELECT length(payload) FROM outbox WHERE id_key = ?1 AND kind = 'op'";

@@ -188,7 +188,7 @@ impl StatusView {
             (
                 self.meshes
                     .iter()
-                    .any(|mesh| mesh.sync.as_ref().is_some_and(|sync| sync.kept > 0)),
+                    .any(|mesh| mesh.sync.as_ref().is_some_and(SyncView::needs_a_look)),
                 Verdict::Degraded,
                 "heddle doctor",
             ),

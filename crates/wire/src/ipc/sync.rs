@@ -32,6 +32,14 @@ pub struct SyncView {
     pub last_error: Option<String>,
 }
 
+impl SyncView {
+    /// Whether the data here and elsewhere differ until a person looks: the doctor has the verbs.
+    pub(crate) fn needs_a_look(&self) -> bool {
+        let ops = [self.kept, self.in_quarantined, self.out_refused];
+        self.paused || self.needs_resync || ops.iter().any(|count| *count > 0)
+    }
+}
+
 /// `GET /v1/mesh/clock`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockView {
@@ -155,4 +163,31 @@ pub struct TakeBackAnswer {
     pub known: u64,
     /// Made by others: their homes have to take them back.
     pub of_others: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_doctor_has_verbs_for_needs_a_look() {
+        let well: SyncView = serde_json::from_str(
+            r#"{"state":"idle","kind":"shared","paused":false,"needs_resync":false,"broker_epoch":1,"log":"1.2",
+            "out_waiting":3,"out_refused":0,"in_waiting":1,"in_parked":1,"in_quarantined":0,"last_sync_at":null}"#,
+        )
+        .unwrap();
+        assert!(!well.needs_a_look());
+        let ill: [fn(&mut SyncView); 5] = [
+            |sync| sync.paused = true,
+            |sync| sync.needs_resync = true,
+            |sync| sync.kept = 1,
+            |sync| sync.in_quarantined = 1,
+            |sync| sync.out_refused = 1,
+        ];
+        for make_ill in ill {
+            let mut sync = well.clone();
+            make_ill(&mut sync);
+            assert!(sync.needs_a_look(), "{sync:?}");
+        }
+    }
 }

@@ -253,6 +253,9 @@ pub struct WarningView {
     pub yours: WarningSide,
     /// What counts instead.
     pub theirs: WarningSide,
+    /// What stands by now, where a write that came after it took its place in turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stands: Option<WarningSide>,
     pub message: String,
     /// The one thing to do now.
     pub next: String,

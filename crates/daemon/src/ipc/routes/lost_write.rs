@@ -17,7 +17,7 @@ pub(super) struct Words {
 pub(super) fn words(
     kind: LossKind,
     (key, left_out): (&str, u64),
-    (yours, theirs): (&LossSide, &LossSide),
+    (yours, theirs, now): (&LossSide, &LossSide, Option<&LossSide>),
     by: &str,
 ) -> Words {
     let (noun, read, list) = match kind {
@@ -37,9 +37,18 @@ pub(super) fn words(
         },
         match &theirs.value {
             None | Some(LostValue::Deleted) => "theirs deleted it".to_owned(),
-            Some(value) => format!("theirs is {}", shown(value)),
+            Some(value) if now.is_none() => format!("theirs is {}", shown(value)),
+            Some(value) => format!("theirs was {}", shown(value)),
         },
     );
+    match now.map(|now| &now.value) {
+        None => {}
+        Some(value) if *value == yours.value => {
+            message.push_str("; by now what stands is what you wrote");
+        }
+        Some(None | Some(LostValue::Deleted)) => message.push_str("; by now it is deleted"),
+        Some(Some(value)) => message.push_str(&format!("; by now it is {}", shown(value))),
+    }
     match left_out {
         0 => {}
         1 => message.push_str("; one older loss of yours is not listed"),
@@ -92,7 +101,7 @@ mod tests {
         let said = words(
             LossKind::StateSuperseded,
             ("a b", 0),
-            (&sides.0, &sides.1),
+            (&sides.0, &sides.1, None),
             "@bob/y",
         );
         assert_eq!(
@@ -112,7 +121,7 @@ mod tests {
         let said = words(
             LossKind::MemorySuperseded,
             ("-k", 2),
-            (&sides.0, &sides.1),
+            (&sides.0, &sides.1, None),
             "@ann/x",
         );
         assert!(said.message.contains("you had deleted it"), "{said:?}");

@@ -21,6 +21,7 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
+use crate::sync::LOG_HOLE_NEXT;
 
 /// Ops that one look lists for a mesh.
 const OPS_LISTED_MAX: usize = 100;
@@ -140,11 +141,7 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
         (false, says, next)
     } else if sync.needs_resync {
         let says = "the broker's log has a gap; data of others may be missing here".to_owned();
-        (
-            false,
-            says,
-            "Ask whoever runs the broker; the log must be whole.".to_owned(),
-        )
+        (false, says, LOG_HOLE_NEXT.to_owned())
     } else if sync.in_quarantined > 0 {
         let says = format!("{} ops from elsewhere were set aside", sync.in_quarantined);
         let next = "Update Heddle if they are of a younger version; `heddle doctor --retry ID` looks again, `heddle doctor --drop ID` forgets one.".to_owned();
@@ -297,7 +294,10 @@ pub(super) async fn retry(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         let says = match done.await.map_err(|error| store_problem(&error))? {
             Retried::Unknown => continue,
             Retried::Outgoing => sent_again(&ipc, mesh).await?,
-            Retried::Incoming => "it is applied again now".to_owned(),
+            Retried::Incoming => {
+                "it is looked at again now; `heddle doctor` says so if it is set aside once more"
+                    .to_owned()
+            }
         };
         mesh.sync.wake();
         return ok(&answer(mesh, &says));

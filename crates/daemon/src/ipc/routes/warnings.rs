@@ -169,7 +169,7 @@ fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
             (message, next.replace("ID", &id), (id, title, None))
         }
         LossAbout::Write { key, left_out } => {
-            let sides = (&loss.yours, &loss.theirs);
+            let sides = (&loss.yours, &loss.theirs, loss.now.as_ref());
             let words = lost_write::words(loss.kind, (&key, left_out), sides, &by);
             let named = (String::new(), key.clone(), Some(key));
             (words.message, words.next, named)
@@ -185,6 +185,7 @@ fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
         at_lamport: loss.theirs.lamport,
         yours: side(mesh, loss.yours),
         theirs: side(mesh, loss.theirs),
+        stands: loss.now.map(|now| side(mesh, now)),
         message,
         next,
     }
@@ -199,8 +200,10 @@ fn of_task(
     let title = format!("{title:?}");
     match kind {
         LossKind::ClaimSuperseded => (
-            format!("your claim of {title} lost to the one of {by}, which came first"),
-            "Stop working on it; `heddle task ready` shows what else can be begun.",
+            format!(
+                "your claim of {title} lost to the one of {by}, which stands first in the order of the mesh"
+            ),
+            "Stop working on it; what you said of it since has not counted. `heddle task show ID` says how it stands, `heddle task ready` what else can be begun.",
         ),
         LossKind::CompletionSuperseded => (
             format!("your completion of {title} did not count: {by} had claimed it before"),
@@ -264,6 +267,7 @@ mod tests {
     #[tokio::test]
     async fn an_answer_carries_its_warnings_whatever_it_is() {
         let told = [WarningView {
+            stands: None,
             kind: "task_cancelled".to_owned(),
             ..WarningView::default()
         }];

@@ -77,6 +77,7 @@ fn losses(
             },
             yours,
             theirs,
+            now: None,
         });
     }
     Ok(found)

@@ -219,12 +219,20 @@ pub(super) fn ensure(
         return Err(StoreError::Corrupt(why));
     }
     if made == 1 {
-        connection.execute_batch(&format!(
+        let made = connection.execute_batch(&format!(
             "CREATE VIRTUAL TABLE IF NOT EXISTS {} USING vec0 (
                 embedding float[{}] distance_metric=cosine, chunk_size={CHUNK_ROWS})",
             model.table(),
             identity.dim()
-        ))?;
+        ));
+        made.map_err(|error| {
+            // The extension hands SQLite's code on as words.
+            if error.to_string().contains("database or disk is full") {
+                StoreError::DiskFull
+            } else {
+                error.into()
+            }
+        })?;
     }
     Ok(model)
 }
