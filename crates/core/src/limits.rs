@@ -169,6 +169,9 @@ pub const EVENTS_WAITING_MAX: usize = 256;
 
 /// One WebSocket message, either way.
 pub const FRAME_BYTES_MAX: usize = 4 << 20;
+/// Mailboxes of one home in one mesh: a hello names all of them, and one that names more is refused, so one more is refused
+/// when it is to be made, not when the home connects the next time.
+pub const AGENTS_MAX: usize = 8192;
 /// Payload bytes that a sender puts into one batch frame.
 pub const BATCH_BYTES_MAX: usize = 2 << 20;
 /// Envelopes in one batch frame.
@@ -354,6 +357,8 @@ const _: () = {
     assert!(HOOK_TIMEOUT.as_secs() <= HOOK_TOKEN_LIFE.as_secs());
     // A batch with its framing fits a frame, and one largest message fits a batch even when
     // every byte of it is escaped to two.
+    // With quotes and a comma; a name has no character that JSON writes as more than two.
+    assert!(AGENTS_MAX * (NAME_BYTES_MAX * 2 + 3) <= FRAME_BYTES_MAX);
     assert!(BATCH_BYTES_MAX + BATCH_ITEMS_MAX * 1024 <= FRAME_BYTES_MAX);
     assert!(REQUEST_BYTES_MAX <= BATCH_BYTES_MAX);
     assert!(REQUEST_BYTES_MAX * 2 <= RESPONSE_BYTES_MAX);

@@ -15,6 +15,10 @@ pub(crate) fn unreached(mesh: &MeshState, request: &SendRequest) -> Vec<String> 
         return Vec::new();
     }
     mesh.with_known(|known| {
+        // Who follows what now is not known: nobody is said to miss it.
+        if known.stale.is_some() {
+            return Vec::new();
+        }
         let to = known.resolve(&request.to).ok();
         let gets_it = |reference: &String| match &request.to {
             Address::Dm { .. } => to.as_ref() == Some(reference),
@@ -39,7 +43,8 @@ fn reference(known: &Known<'_>, mention: &str) -> Option<String> {
     known.resolve(&Address::parse(mention).ok()?).ok()
 }
 
-/// The mentions of a row, each with whether it got a copy; that is not known while the list of recipients is not whole.
+/// The mentions of a row, each with whether it is a recipient; that is not known while the list of them is not whole, or
+/// nobody has taken the work.
 pub(crate) fn of_row(
     mesh: Option<&MeshState>,
     row: &OutboxRow,
@@ -51,19 +56,24 @@ pub(crate) fn of_row(
         let (member, agent) = reference.split_once('/')?;
         Some(mesh.address(member.parse().ok()?, &AgentName::parse(agent).ok()?))
     };
-    let is_queue = story.broker.as_ref().is_some_and(|b| b.queue.is_some());
-    let is_whole = story.broker.is_some()
-        && !is_queue
-        && !story.stale
-        && !story.deliveries_partial
-        && story.deliveries_left_off == 0;
+    let gets_it = |agent: &String| {
+        if row.to.starts_with('@') {
+            // Whether that one takes what this home sends is its own affair, and told to nobody.
+            return Some(called(&row.to).as_ref() == Some(agent));
+        }
+        let broker = story.broker.as_ref()?;
+        if let Some(queue) = &broker.queue {
+            let has_it = queue.holder.as_ref() == Some(agent) && queue.status != "waiting";
+            return (has_it || queue.status == "acked").then_some(has_it);
+        }
+        let is_listed = story.deliveries.iter().any(|one| one.recipient == *agent);
+        let is_whole = !story.stale && !story.deliveries_partial && story.deliveries_left_off == 0;
+        (is_listed || is_whole).then_some(is_listed)
+    };
     let view = |mention: &String| {
         let agent = called(mention).unwrap_or_else(|| mention.clone());
-        let gets_it = story.deliveries.iter().any(|one| one.recipient == agent);
-        MentionView {
-            agent,
-            gets_it: (gets_it || is_whole).then_some(gets_it),
-        }
+        let gets_it = gets_it(&agent);
+        MentionView { agent, gets_it }
     };
     row.mentions.iter().map(view).collect()
 }

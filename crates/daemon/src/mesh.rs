@@ -9,7 +9,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, HistoryId, MemberId, Party};
-use heddle_core::limits::REPLY_TIMEOUT;
+use heddle_core::limits::{AGENTS_MAX, REPLY_TIMEOUT};
 use heddle_core::membership::MemberKey;
 use heddle_core::names::AgentName;
 use heddle_store::{Mesh, Store};
@@ -464,6 +464,16 @@ impl MeshState {
         Problem::new(ErrorCode::NotConnected, why)
     }
 
+    fn no_more_agents(&self, agent: &AgentName) -> Problem {
+        let detail = format!(
+            "this home has {AGENTS_MAX} agents in mesh {} already, which is the most that it can have; @{agent} would be one more",
+            self.mesh.name
+        );
+        Problem::new(ErrorCode::InvalidRequest, detail).next(
+            "Use a name that is here (`heddle agent list`): an agent may come back under its name in every session.",
+        )
+    }
+
     /// Makes sure that this home has the mailbox; true when it is new.
     ///
     /// It is kept here first; the broker hears of it now, or in the next hello.
@@ -474,6 +484,9 @@ impl MeshState {
     ) -> Result<bool, Problem> {
         if self.is_own(agent) {
             return Ok(false);
+        }
+        if read(&self.agents).len() >= AGENTS_MAX {
+            return Err(self.no_more_agents(agent));
         }
         let fresh = shared
             .store

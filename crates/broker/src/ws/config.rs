@@ -59,8 +59,6 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) const PUSH_POLL: Duration = Duration::from_secs(5);
 /// Roster changes within this time are told as one.
 pub(super) const ROSTER_PAUSE: Duration = Duration::from_millis(50);
-/// Mailboxes that one hello may register.
-pub(super) const HELLO_AGENTS_MAX: usize = 1024;
 /// Delivery frames on their way to the writer: bounds what a slow reader costs in memory.
 pub(super) const DELIVER_FRAMES_UNWRITTEN_MAX: usize = 2;
 

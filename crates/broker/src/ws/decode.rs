@@ -1,9 +1,7 @@
 //! Text becomes a client frame within bounds, or the reason why it is none.
 
-use heddle_core::limits::{BATCH_ITEMS_MAX, PUSH_WINDOW_MAX};
+use heddle_core::limits::{AGENTS_MAX, BATCH_ITEMS_MAX, PUSH_WINDOW_MAX};
 use heddle_wire::broker::{ClientFrame, Request};
-
-use super::config::HELLO_AGENTS_MAX;
 
 /// More than an honest daemon would ever send is not worth the work it asks for.
 pub(super) fn client_frame(text: &str) -> Result<ClientFrame, &'static str> {
@@ -11,9 +9,7 @@ pub(super) fn client_frame(text: &str) -> Result<ClientFrame, &'static str> {
     match &frame {
         ClientFrame::Send { items, .. } if items.len() > BATCH_ITEMS_MAX => Err("too_many_items"),
         ClientFrame::Ack { items } if items.len() > PUSH_WINDOW_MAX => Err("too_many_acks"),
-        ClientFrame::Hello { agents, .. } if agents.len() > HELLO_AGENTS_MAX => {
-            Err("too_many_agents")
-        }
+        ClientFrame::Hello { agents, .. } if agents.len() > AGENTS_MAX => Err("too_many_agents"),
         ClientFrame::Request { body, .. } if list_len(body) > PUSH_WINDOW_MAX => {
             Err("too_many_items")
         }
@@ -67,11 +63,7 @@ mod tests {
                 ack(PUSH_WINDOW_MAX + 1),
                 "too_many_acks",
             ),
-            (
-                hello(HELLO_AGENTS_MAX),
-                hello(HELLO_AGENTS_MAX + 1),
-                "too_many_agents",
-            ),
+            (hello(AGENTS_MAX), hello(AGENTS_MAX + 1), "too_many_agents"),
         ] {
             assert!(client_frame(&text).is_ok(), "{reason}");
             assert_eq!(client_frame(&over).err(), Some(reason));

@@ -1,5 +1,6 @@
 //! The first words: challenge, hello, welcome. Before the welcome nothing else is heard.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
@@ -283,7 +284,14 @@ async fn settle<S: Storage, L: Limiter>(
 ) -> Result<(), Ending> {
     let (mesh, member) = (principal.mesh, principal.member);
     let storage = shared.storage();
-    for agent in &hello.agents {
+    let known = storage.roster(mesh).await.map_err(refuse)?.agents;
+    let known: HashSet<&AgentName> = known
+        .iter()
+        .filter(|one| one.member == member)
+        .map(|one| &one.agent)
+        .collect();
+    // A home that comes back has no new one, as a rule: each would be a write of its own.
+    for agent in hello.agents.iter().filter(|agent| !known.contains(agent)) {
         let party = Party {
             member,
             agent: agent.clone(),

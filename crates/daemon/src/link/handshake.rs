@@ -2,7 +2,7 @@
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::BrokerId;
-use heddle_core::limits::HELLO_TIMEOUT;
+use heddle_core::limits::{AGENTS_MAX, HELLO_TIMEOUT};
 use heddle_core::membership::{HelloProof, Nonce, Signature};
 use heddle_core::negotiate::{
     BLOB_RELAY, CloseCode, EFFECT_HAND_OVER, Features, LOG_SNAPSHOT, PROTOCOL, Refusal,
@@ -68,7 +68,7 @@ async fn greet(
         mesh: mesh.mesh.mesh,
         member: mesh.mesh.member,
         member_name: mesh.mesh.member_name.clone(),
-        agents: mesh.own_agents().into_iter().collect(),
+        agents: mesh.own_agents().into_iter().take(AGENTS_MAX).collect(),
         // Acknowledges nothing: by priority a later place comes before an earlier one, and a crash may
         // have come between the two. What is held is acknowledged item by item; the rest comes again.
         seen,

@@ -302,7 +302,7 @@ fn conflict_problem(conflict: &'static str, row: &OutboxRow) -> Problem {
         problem = problem
             .with("reason", row.last_error.clone().unwrap_or_default())
             .next(format!(
-                "`heddle daemon outbox requeue --id {} --auto` sends what is under it again, under a fresh id. Another message needs a new id.",
+                "`heddle daemon outbox requeue --id {} --auto` sends what is under it again, under a fresh id, unless a prune has given its payload back. Another message needs a new id.",
                 quoted(row.client_message_id.as_str())
             ));
     }

@@ -106,11 +106,30 @@ impl Count {
 
     /// Counts a message before it is written, if it has room; and whether a look is due.
     pub(super) fn reserve(&self, mesh: MeshId, bytes: u64) -> (Option<Reserved<'_>>, bool) {
+        self.reserve_where(mesh, bytes, |held, kept, budget| {
+            has_room(held.saturating_add(kept), bytes, budget)
+        })
+    }
+
+    /// The same for what an operator sends again: it may use what is left of the budget when new sends are refused, and no more.
+    pub(super) fn reserve_rest(&self, mesh: MeshId, bytes: u64) -> (Option<Reserved<'_>>, bool) {
+        self.reserve_where(mesh, bytes, |held, _, budget| {
+            held.saturating_add(bytes) <= budget
+        })
+    }
+
+    /// `is_within` gets what is held, what is kept for other meshes, and the budget.
+    fn reserve_where(
+        &self,
+        mesh: MeshId,
+        bytes: u64,
+        is_within: impl FnOnce(u64, u64, u64) -> bool,
+    ) -> (Option<Reserved<'_>>, bool) {
         let after = self.disk.add(on_disk(bytes)).saturating_add(on_disk(bytes));
         let is_within = self.budget.is_none_or(|budget| {
             let before = self.payloads.add(bytes);
             let kept = self.shares.add(mesh, bytes, budget);
-            has_room(self.held_with(before).saturating_add(kept), bytes, budget)
+            is_within(self.held_with(before), kept, budget)
         });
         let reserved = Reserved {
             count: self,

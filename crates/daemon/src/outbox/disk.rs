@@ -46,6 +46,8 @@ pub(crate) struct Disk {
     folder: PathBuf,
     budget: Option<u64>,
     level: AtomicU8,
+    /// What the last event said, shares of meshes included.
+    told: AtomicU8,
     used: AtomicU64,
     /// Free on the file system; the most there can be where that is not known.
     free: AtomicU64,
@@ -78,6 +80,7 @@ impl Disk {
             level: AtomicU8::new(0),
             used: AtomicU64::new(0),
             free: AtomicU64::new(u64::MAX),
+            told: AtomicU8::new(Pressure::Fine.index()),
             is_full: AtomicBool::new(false),
             has_dead: AtomicBool::new(false),
             nothing_waits: AtomicBool::new(false),
@@ -123,6 +126,16 @@ impl Disk {
         reserved.ok_or_else(|| self.refusal())
     }
 
+    /// The same for a requeue, which may use the last of the budget.
+    pub(crate) fn reserve_rest(&self, mesh: MeshId, bytes: usize) -> Result<Reserved<'_>, Problem> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let (reserved, is_look_due) = self.counted_new.reserve_rest(mesh, bytes);
+        if is_look_due {
+            self.look.notify_one();
+        }
+        reserved.ok_or_else(|| self.refusal())
+    }
+
     /// Ends when much was counted since the last look, but not at once again: a look may go through the whole outbox.
     async fn asked_for(&self) {
         let soon = match self.budget {
@@ -141,13 +154,13 @@ impl Disk {
         let problem = Problem::new(ErrorCode::InsufficientStorage, detail);
         let next = match (self.is_by_budget(), self.can_prune()) {
             (true, true) => {
-                "Give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`, let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
+                "Give back what dead messages hold with `heddle daemon outbox prune --older-than 0s` (it says what it would do; they cannot be requeued afterwards), let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
             }
             (true, false) => {
                 "Let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
             }
             (false, true) => {
-                "Free some space on this disk, or give back what dead messages hold with `heddle daemon outbox prune --older-than 0s --confirm`; then send it again with the same id. Known ids are still answered."
+                "Free some space on this disk, or give back what dead messages hold with `heddle daemon outbox prune --older-than 0s` (it says what it would do; they cannot be requeued afterwards); then send it again with the same id. Known ids are still answered."
             }
             (false, false) => {
                 "Free some space on this disk (`heddle doctor` says what holds it); then send it again with the same id. Known ids are still answered."
@@ -223,10 +236,10 @@ impl Disk {
         };
         let next = match (!self.can_prune(), self.is_by_budget()) {
             (false, false) => {
-                "Run `heddle daemon outbox prune --older-than 0s --confirm`, or free some space"
+                "Run `heddle daemon outbox prune --older-than 0s`, which says what it would give back, or free some space"
             }
             (false, true) => {
-                "Run `heddle daemon outbox prune --older-than 0s --confirm`, or raise disk_budget_mb in config.toml"
+                "Run `heddle daemon outbox prune --older-than 0s`, which says what it would give back, or raise disk_budget_mb in config.toml"
             }
             (true, false) => {
                 "What delivered messages held is given back already, their ids stay: free some space"
@@ -363,7 +376,10 @@ pub(crate) async fn refresh(shared: &Shared) {
         around.map_or(u64::MAX, |around| around.free),
         Ordering::Relaxed,
     );
-    let before = Pressure::from_index(disk.level.swap(level.index(), Ordering::Relaxed));
+    disk.level.store(level.index(), Ordering::Relaxed);
+    // A mesh that has used up its share is told like a budget that is used up: its sends are refused all the same.
+    let level = disk.level();
+    let before = Pressure::from_index(disk.told.swap(level.index(), Ordering::Relaxed));
     // A gauge is a double; files beyond 2^53 bytes are not met.
     #[allow(clippy::cast_precision_loss)]
     metrics::gauge!("heddle_outbox_disk_used_bytes").set(used as f64);

@@ -202,7 +202,13 @@ pub(crate) async fn transmit(
         let next = drain(answer);
         if let RowMove::Retry { error, waits } = &next {
             match waits {
-                Waits::Mesh => end = BatchEnd::Silent,
+                Waits::Mesh => {
+                    end = BatchEnd::Silent;
+                    // It is there and answers to a ping, but not to this: its tables are held by somebody, say.
+                    if mesh.is_connected() {
+                        refused = Some(error.clone());
+                    }
+                }
                 Waits::Row => refused = Some(error.clone()),
                 Waits::Window(wait) => {
                     refused = Some(error.clone());

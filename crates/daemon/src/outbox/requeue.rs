@@ -80,7 +80,15 @@ pub(crate) async fn requeue(
         aborted_by: "operator".to_owned(),
         now: shared.clock.wall(),
     };
+    // IMPORTANT: counted before it is written, as a send is: a burst of them would pass the budget between two looks.
+    let bytes = requeue.new.payload.len();
+    let reserved = shared.disk.reserve_rest(mesh.mesh.mesh, bytes)?;
     let requeued = shared.store.requeue(requeue).await;
+    if !matches!(requeued, Ok(Requeued::Done { .. })) {
+        reserved.give_back();
+    } else {
+        drop(reserved);
+    }
     match requeued.map_err(|error| store_problem(&error))? {
         Requeued::Done { old, new } => {
             mesh.drain.notify_one();

@@ -78,7 +78,7 @@ impl fmt::Display for FullDisk {
         let how = if self.is_full() { "" } else { "nearly " };
         write!(
             f,
-            "the disk is {how}full: {} of {} are free on {mount}, and a start needs {}",
+            "the disk is {how}full: {} of {} are free on {mount}, and a start may need {}",
             size(self.disk.free),
             size(self.disk.size),
             size(self.needed)
@@ -112,7 +112,7 @@ mod tests {
         };
         assert_eq!(
             full.to_string(),
-            "the disk is full: 12 KB of 8 MB are free on /mnt/small, and a start needs 4 MB"
+            "the disk is full: 12 KB of 8 MB are free on /mnt/small, and a start may need 4 MB"
         );
         assert!(
             full.next()

@@ -334,7 +334,7 @@ fn disk(home: &Path, prunable: u64) -> Finding {
             "Free some space on this disk, or give the home a larger one; a prune would give nothing back.".to_owned()
         } else {
             format!(
-                "Free some space on this disk. `heddle daemon outbox prune --older-than 0s --confirm` makes room for {} KB of new messages inside of data.db; the file itself stays as large as it is.",
+                "Free some space on this disk. `heddle daemon outbox prune --older-than 0s` says what it would give back, and with --confirm makes room for {} KB of new messages inside of data.db; the file itself stays as large as it is.",
                 prunable >> 10
             )
         };

@@ -5,7 +5,7 @@ use crate::support;
 use serde_json::{Value, json};
 use support::broker_process::BrokerProcess;
 use support::ledger::connected;
-use support::{Home, wait_until};
+use support::{Daemon, Home, wait_until};
 
 fn broker_of(home: &Home) -> BrokerProcess {
     let data = home.path().parent().unwrap().join("broker");
@@ -181,4 +181,31 @@ fn c30_namesakes_have_their_suffix_wherever_somebody_is_named() {
     });
     let story = first.http.get("/v1/explain/e").expect(200);
     assert_eq!(story["deliveries"][0]["recipient"], theirs);
+}
+
+#[test]
+fn a_home_of_many_agents_comes_back_to_its_broker() {
+    let home = Home::new();
+    let daemon = home.up();
+    let known = |daemon: &Daemon| {
+        let agents = daemon.http.get("/v1/agent/list").expect(200);
+        agents["agents"].as_array().unwrap().len()
+    };
+    // As many as there are sessions in a year, each under a name of its own.
+    for number in 0..1100 {
+        let body = json!({"agent": format!("session-{number}")});
+        daemon.http.post("/v1/agent/register", &body).expect(200);
+    }
+    let before = known(&daemon);
+    assert!(before >= 1100);
+    daemon.kill();
+    let daemon = home.up();
+    connected(&daemon);
+    assert_eq!(known(&daemon), before);
+    let body = json!({"to": "@session-1099", "message": "x", "agent": "session-7", "client_message_id": "m"});
+    daemon.http.post("/v1/send", &body).expect(202);
+    wait_until("its message", || {
+        let story = daemon.http.get("/v1/explain/m?agent=session-7").expect(200);
+        story["deliveries"][0]["delivered_at"] != Value::Null
+    });
 }

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use support::small_disk::SmallDisk;
 use support::stub_broker::{Script, StubBroker};
-use support::{Home, wait_until};
+use support::{Home, wait_until, wait_until_within};
 
 const FIELDS: [&str; 10] = [
     "running",
@@ -236,4 +236,28 @@ fn a_start_that_failed_has_its_own_next_command() {
     fails("disk is full");
     disk.free();
     check(&home, 0, "down", "heddle up");
+}
+
+#[test]
+fn tables_of_the_own_broker_that_somebody_holds_are_no_well_being() {
+    let home = Home::new();
+    let daemon = home.up();
+    wait_until("the connection", || {
+        daemon.http.get("/v1/status").expect(200)["connected"] == true
+    });
+    let held = rusqlite::Connection::open(home.path().join("broker.db")).unwrap();
+    held.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let body = json!({"to": "@tester", "message": "x", "client_message_id": "held"});
+    daemon.http.post("/v1/send", &body).expect(202);
+    wait_until_within(std::time::Duration::from_secs(90), "it is told", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["degraded"]
+            .to_string()
+            .contains("takes nothing for now")
+    });
+    held.execute_batch("ROLLBACK").unwrap();
+    wait_until_within(std::time::Duration::from_secs(90), "all is well", || {
+        let status = daemon.http.get("/v1/status").expect(200);
+        status["outbox"]["done"] == 1 && status["degraded"] == json!([])
+    });
 }

@@ -158,6 +158,7 @@ fn writes_that_follow_each_other_warn_nobody() {
 #[test]
 fn what_a_write_lost_to_is_told_as_it_stands_when_it_is_told() {
     let (mut ann, mut bob) = pair();
+    ann.set_as("ann", "before", &json!(1));
     converge(&ann, &bob);
     ann.kill();
     wait_until("bob to notice", || {

@@ -319,7 +319,7 @@ fn a_start_on_a_full_disk_names_the_disk_the_room_and_the_step_however_it_is_sta
             "full: ",
             " of 16 MB",
             &mount,
-            "a start needs 4 MB",
+            "a start may need 4 MB",
             "free some space on",
             "at least 4 MB",
             "start again",

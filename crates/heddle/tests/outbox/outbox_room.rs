@@ -291,3 +291,39 @@ fn a_full_inbox_does_not_use_up_the_budget_of_the_outbox() {
     );
     send_to(&daemon, "@tester", "after", "small").expect(202);
 }
+
+#[test]
+fn c47_a_burst_of_requeues_stays_within_the_budget_as_sends_do() {
+    let broker = StubBroker::start();
+    broker.script(refuse("storage_unavailable"));
+    let home = Home::new();
+    let mb = 1 << 20;
+    home.config(&format!(
+        "{}[outbox]\ndisk_budget_mb = 1\n",
+        broker.config()
+    ));
+    let daemon = home.up();
+    let large = "x".repeat(20_000);
+    let mut sent = 0;
+    wait_until("507", || {
+        sent += 1;
+        send_to(&daemon, "#ops", &format!("m{sent}"), &large).status == 507
+    });
+    // What new sends may not use is theirs, and no more than that.
+    let mut answers = Vec::new();
+    for number in 1..40 {
+        let path = format!("/v1/outbox/m{number}/requeue");
+        let body = json!({"new_client_id": format!("again-{number}"), "force": true});
+        answers.push(daemon.http.post(&path, &body).status);
+    }
+    let refused = answers.iter().filter(|status| **status == 507).count();
+    assert!(refused >= 30, "{answers:?}");
+    assert!(
+        answers.iter().all(|s| *s == 200 || *s == 507),
+        "{answers:?}"
+    );
+    wait_until("a look", || {
+        let used = metric(&daemon, "heddle_outbox_disk_used_bytes");
+        used > 0.9 * f64::from(mb) && used <= f64::from(mb)
+    });
+}

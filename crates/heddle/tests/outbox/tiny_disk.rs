@@ -214,9 +214,16 @@ fn c33_a_disk_full_of_dead_messages_is_told_to_prune_and_goes_on_then() {
         }
     }
     assert_eq!(status(&daemon)["outbox"]["dead"], dead);
-    let next = "heddle daemon outbox prune --older-than 0s --confirm";
+    let next = "heddle daemon outbox prune --older-than 0s";
     wait_until_within(PATIENCE, "the advice", || status(&daemon)["next"] == next);
-    let words: Vec<&str> = next.split(' ').skip(1).collect();
+    // The first word destroys nothing, and says what the second one would.
+    let mut words: Vec<&str> = next.split(' ').skip(1).collect();
+    let would = home.cli(&words).ok().stdout;
+    assert!(
+        would.contains("would give back") && would.contains("cannot be requeued"),
+        "{would}"
+    );
+    words.push("--confirm");
     let said = home.cli(&words).ok().stdout;
     assert!(said.contains("gave back"), "{said}");
     wait_until_within(PATIENCE, "room", || is_taken(&daemon, "after", "x"));

@@ -388,7 +388,9 @@ impl ExplainView {
     /// Whether the broker holds it for nobody: a topic that no agent receives.
     pub fn has_nobody(&self) -> bool {
         let is_fanned_out = self.broker.as_ref().is_some_and(|b| b.queue.is_none());
+        // Of a direct message one is known; whether that one takes it is its own affair.
         is_fanned_out
+            && !self.outbox.to.starts_with('@')
             && !self.stale
             && !self.deliveries_partial
             && self.deliveries.is_empty()

@@ -171,7 +171,7 @@ impl StatusView {
             (
                 disk(|disk| disk.can_prune),
                 Verdict::Degraded,
-                "heddle daemon outbox prune --older-than 0s --confirm",
+                "heddle daemon outbox prune --older-than 0s",
             ),
             // The doctor says what holds the room of the disk, the list what a message waits for.
             (
@@ -300,7 +300,7 @@ pub struct Compat {
 mod tests {
     use super::*;
 
-    const PRUNE: &str = "heddle daemon outbox prune --older-than 0s --confirm";
+    const PRUNE: &str = "heddle daemon outbox prune --older-than 0s";
 
     #[test]
     fn the_verdict_is_the_worst_that_holds() {

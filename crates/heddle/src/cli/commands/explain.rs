@@ -251,7 +251,7 @@ fn verdict(story: &ExplainView) -> String {
         },
         _ if story.forgotten => {
             let mut words = format!(
-                "{id} was committed; its broker has forgotten the id since, and who received it"
+                "{id} was committed; its broker has forgotten the id since, and what became of it"
             );
             if let Some((some, count)) = story.level_of_some() {
                 words.push_str(&format!("; {} for {count} in this home", some.as_str()));
@@ -284,8 +284,8 @@ fn mention_words(mention: &MentionView) -> String {
     let agent = &mention.agent;
     match mention.gets_it {
         Some(true) => format!("{agent}, who is a recipient"),
-        Some(false) => format!("{agent}, who is no recipient and has no copy"),
-        None => format!("{agent}; whether it is a recipient is not known now"),
+        Some(false) => format!("{agent}, who is no recipient"),
+        None => format!("{agent}; whether it is a recipient is not known yet"),
     }
 }
 

@@ -143,7 +143,7 @@ fn unreached(answer: &SendAnswer) -> Option<Value> {
     let names = answer.unreached.join(", ");
     Some(json!({
         "kind": "mentioned_without_copy",
-        "message": format!("{names} {verb} mentioned, and {gets} no copy of it: a mention makes nobody a recipient"),
+        "message": format!("{names} {verb} mentioned, and {gets} no copy of it as far as this home knows: a mention makes nobody a recipient"),
         "next": format!("Send it to them as well, or to a topic that they follow; `heddle explain {}` shows who got it.", quoted(&answer.client_message_id)),
     }))
 }

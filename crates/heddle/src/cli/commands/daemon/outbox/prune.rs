@@ -67,10 +67,10 @@ fn describe(answer: &PruneAnswer) -> String {
     match (rows, answer.confirmed) {
         (0, _) => "there is no payload to give back\n".to_owned(),
         (_, true) => format!(
-            "gave back {bytes} bytes of {rows} payloads; their ids, states and chains stay\n"
+            "gave back {bytes} bytes of {rows} payloads; their ids, states and chains stay, and a dead one among them cannot be requeued any more\n"
         ),
         (_, false) => format!(
-            "would give back {bytes} bytes of {rows} payloads; ids, states and chains would stay\n  next: the same with --confirm\n"
+            "would give back {bytes} bytes of {rows} payloads; ids, states and chains would stay, but a dead message without its payload cannot be requeued any more: `heddle daemon outbox --failed` lists them\n  next: the same with --confirm\n"
         ),
     }
 }
