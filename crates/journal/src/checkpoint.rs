@@ -306,7 +306,8 @@ impl Journal {
         }
         ahead::replay_all(self, &segments[begin.min(segments.len())..], &mut replay)?;
         let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
-        if last > replay.head_seq {
+        let ends_newer = replay.damage.iter().any(|(_, damage)| damage.is_newer());
+        if last > replay.head_seq && !ends_newer {
             replay.gaps.find(replay.head_seq + 1, last);
         }
         let active = segments::live(self.disk(), &self.layout)?.last().copied();

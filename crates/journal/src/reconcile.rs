@@ -256,7 +256,9 @@ impl Session<'_> {
         let all = rebuilt.replay.entities();
         let heads: Vec<_> = all.iter().map(|(t, id, e)| (*t, *id, e.head)).collect();
         let path = journal.layout.revisions();
-        Revisions::build_unproven(journal.disk(), &path, &heads, self.revisions().as_ref())?;
+        let old = self.revisions();
+        Revisions::build_unproven(journal.disk(), &path, &heads, old.as_ref())?;
+        self.renew_lost(&rebuilt, old.is_some_and(|old| old.is_readable()));
         self.is_unproven = true;
         self.write_meta(false)
     }
@@ -328,6 +330,7 @@ impl Session<'_> {
         }
         let path = journal.layout.revisions();
         Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
+        self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()));
         self.is_unproven = false;
         self.write_meta(false)
     }
