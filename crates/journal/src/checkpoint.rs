@@ -209,6 +209,11 @@ impl Journal {
         Ok(Trust::Verified)
     }
 
+    /// Whether a clone would have anything to begin with.
+    pub fn has_checkpoint(&self) -> Result<bool, JournalError> {
+        Ok(!listed(self.disk(), &self.layout)?.is_empty())
+    }
+
     /// The blobs that a checkpoint names; None where it cannot be read.
     pub(crate) fn blobs_of(&self, head_seq: u64) -> Option<Vec<String>> {
         let bytes = self.manifest_bytes(head_seq).ok()?;

@@ -67,6 +67,8 @@ pub enum JournalError {
         "{0} ends with records that a newer heddle wrote; this one does not understand them and writes nothing behind them"
     )]
     Newer(PathBuf),
+    #[error("{path} is damaged ({reason}): it only says that a journal is here, and in which mode")]
+    Config { path: PathBuf, reason: String },
     #[error("{path} is not what it should be: {reason}")]
     Damaged { path: PathBuf, reason: String },
 }

@@ -51,6 +51,19 @@ impl Journal {
         self.level_under(guard, files)
     }
 
+    fn tell_aside(&self, mut names: Vec<String>) {
+        if let Ok(mut all) = self.aside.lock() {
+            all.append(&mut names);
+        }
+    }
+
+    /// Names, below `quarantine/`, of what this reader moved aside while it brought files level; once each.
+    pub fn take_kept_aside(&self) -> Vec<String> {
+        self.aside
+            .lock()
+            .map_or(Vec::new(), |mut all| std::mem::take(&mut *all))
+    }
+
     fn level_under(&self, guard: Box<dyn LockGuard>, files: Files) -> Result<Level, JournalError> {
         let unsynced = self.layout.unsynced();
         if self.disk().len(&unsynced).at(&unsynced)?.is_some() {
@@ -82,6 +95,7 @@ impl Journal {
             synced.map_err(|source| JournalError::SyncFailed { path, source })?;
         }
         session.bring_level(&meta, steps.reconcile)?;
+        self.tell_aside(std::mem::take(&mut session.kept_aside));
         Ok(Level::Yes)
     }
 }

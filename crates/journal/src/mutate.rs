@@ -384,7 +384,12 @@ impl Plan {
         }
         // The draft that this becomes.
         self.ahead.entry(key).or_default().push(self.drafts.len());
-        Ok(Some((action, Some(rev + 1), text)))
+        let next = rev.checked_add(1).ok_or_else(|| JournalError::Entity {
+            item_type: change.item_type.clone(),
+            item_id: item_id.to_owned(),
+            reason: "it has the last revision that there can be, which nobody but a forger writes; redact that record, or take another id".to_owned(),
+        })?;
+        Ok(Some((action, Some(next), text)))
     }
 }
 

@@ -110,21 +110,9 @@ impl Journal {
         if self.is_unadopted()? {
             self.not_taken_in(&newest.replay, &mut warnings)?;
         } else {
-            for (item_type, item_id, entity) in newest.replay.entities() {
-                let reason = self.difference(item_type, item_id, entity, &mut counters)?;
-                let told = reason.map(|reason| divergence(item_type, item_id, reason));
-                // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
-                if entity.head.seq > projected_to {
-                    behind.extend(told);
-                } else {
-                    divergent.extend(told);
-                }
-            }
-            for (folder, name) in self.strangers(&newest.replay)? {
-                let id = name.strip_suffix(".json").unwrap_or(&name);
-                let reason = "the journal knows nothing of this file".to_owned();
-                divergent.push(divergence(&folder, id, reason));
-            }
+            let told = self.compare_files(&newest.replay, projected_to, &mut counters)?;
+            divergent.extend(told.0);
+            behind = told.1;
         }
         for (item_type, item_id) in &newest.replay.flagged {
             divergent.push(divergence(
@@ -151,6 +139,32 @@ impl Journal {
         };
         report.ok = report.is_whole();
         Ok(report)
+    }
+
+    /// Drift, and what is only not yet in its file.
+    fn compare_files(
+        &self,
+        replay: &crate::replay::Replay<crate::replay::Unknown>,
+        projected_to: u64,
+        counters: &mut Counters,
+    ) -> Result<(Vec<Divergence>, Vec<Divergence>), JournalError> {
+        let (mut divergent, mut behind) = (Vec::new(), Vec::new());
+        for (item_type, item_id, entity) in replay.entities() {
+            let reason = self.difference(item_type, item_id, entity, counters)?;
+            let told = reason.map(|reason| divergence(item_type, item_id, reason));
+            // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
+            if entity.head.seq > projected_to {
+                behind.extend(told);
+            } else {
+                divergent.extend(told);
+            }
+        }
+        for (folder, name) in self.strangers(replay)? {
+            let id = name.strip_suffix(".json").unwrap_or(&name);
+            let reason = "the journal knows nothing of this file".to_owned();
+            divergent.push(divergence(&folder, id, reason));
+        }
+        Ok((divergent, behind))
     }
 
     /// The last seq that the cache knows to be in the files; without a cache of this boot all of them should be.

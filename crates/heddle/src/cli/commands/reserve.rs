@@ -63,6 +63,7 @@ fn list(context: &Context, journal: &Journal) -> Result<(), CliError> {
         let message = format!("{}{known}", error.message);
         return Err(CliError { message, ..error }.answer(answer));
     }
+    store::note_aside(journal);
     store::note_losses(journal);
     context.print(&answer, |_| {
         if text.is_empty() {

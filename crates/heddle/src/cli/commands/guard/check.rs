@@ -37,7 +37,9 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         );
         return Ok(());
     }
-    let blocked = journal.blocked(&paths).map_err(store::told)?;
+    let blocked = journal.blocked(&paths);
+    store::note_aside(&journal);
+    let blocked = blocked.map_err(store::told)?;
     if blocked.is_empty() {
         store::note_losses(&journal);
         return Ok(());

@@ -186,6 +186,13 @@ pub fn edited(name: &str) -> String {
     )
 }
 
+/// What a reader moved aside on its way.
+pub fn note_aside(journal: &Journal) {
+    for name in journal.take_kept_aside() {
+        ui::note(&format!("note: {}", edited(&name)));
+    }
+}
+
 /// Beside an answer that is right as far as anybody knows.
 pub fn note_losses(journal: &Journal) {
     // What cannot be looked at now was looked at for the answer itself.
@@ -228,6 +235,12 @@ pub fn told(error: JournalError) -> CliError {
         JournalError::SyncFailed { .. } => CliError::new(exit::FAILED, message).next(
             "Check the disk; then look with `heddle journal log` whether the record is there before you write it again.",
         ),
+        JournalError::Config { path, .. } => {
+            let file = path.display();
+            CliError::new(exit::FAILED, message).next(format!(
+                "Nothing else is affected. Keep it aside and begin over what is there: `mv '{file}' '{file}.damaged' && heddle journal init`; no record and no file changes. Where the mode was not primary, `heddle journal migrate --mode MODE` or `rollback --to MODE` sets it again."
+            ))
+        }
         JournalError::Newer(_) => CliError::new(exit::CONFLICT, message)
             .next("Nothing was written. Use the newer heddle in this repository; `heddle --version` says which one this is."),
         JournalError::Io { .. } | JournalError::Damaged { .. } => {
