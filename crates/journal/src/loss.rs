@@ -62,9 +62,12 @@ impl Lost {
 
 /// For people: `the records of seq 2, 5 to 7 are`.
 pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
-    let place = |[first, last]: &[u64; 2]| match first == last {
-        true => first.to_string(),
-        false => format!("{first} to {last}"),
+    let place = |[first, last]: &[u64; 2]| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first} to {last}")
+        }
     };
     match seqs {
         [[first, last]] if first == last => format!("the record of seq {first} is"),
@@ -148,7 +151,7 @@ impl Journal {
         let meta = meta::read(self.disk(), &self.layout)?;
         Ok(meta
             .good()
-            .map(|meta| meta.lost.clone())
+            .map(|meta| (*meta.lost).clone())
             .unwrap_or_default())
     }
 }

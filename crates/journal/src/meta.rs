@@ -45,7 +45,7 @@ pub struct Meta {
     pub phases: Phases,
     /// Records that are lost; none, as a rule.
     #[serde(default, skip_serializing_if = "Lost::is_empty")]
-    pub lost: Lost,
+    pub lost: Box<Lost>,
 }
 
 /// What a start finds.
@@ -77,7 +77,7 @@ impl Meta {
             clean: false,
             unannotated: 0,
             phases: Phases::default(),
-            lost: Lost::default(),
+            lost: Box::default(),
         }
     }
 

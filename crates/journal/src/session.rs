@@ -198,7 +198,7 @@ impl Journal {
             files: Files::First,
             kept_aside: Vec::new(),
             is_unproven: meta.good().is_some_and(Meta::is_unproven),
-            lost: meta.good().map(|m| m.lost.clone()).unwrap_or_default(),
+            lost: meta.good().map(|m| (*m.lost).clone()).unwrap_or_default(),
             _guard: guard,
         };
         Ok((session, tail, tail_next))
@@ -389,7 +389,7 @@ impl Session<'_> {
         fresh.reach = Some(self.reach);
         fresh.unannotated = self.unannotated;
         fresh.phases = self.phases.clone();
-        fresh.lost = self.lost.clone();
+        self.lost.clone_into(&mut fresh.lost);
         meta::write(journal.disk(), &journal.layout, &fresh)
     }
 

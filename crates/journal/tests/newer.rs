@@ -114,3 +114,16 @@ fn what_is_answered_and_not_yet_in_its_file_is_no_drift_while_somebody_holds_the
     let report = open(&other, 1, 23).unwrap().verify().unwrap();
     assert!(!report.ok && report.divergent.len() == 1, "{report:#?}");
 }
+
+#[test]
+fn a_forged_last_revision_is_told_as_what_it_is() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let line = forged(2, "w_forger", "a", u64::MAX, &json!({"n": 1}));
+    disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+    let refused = open(&disk, 1, 24).unwrap().mutate_whole(vec![plan("a", 2)]);
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("plan a") && told.contains("forger"), "{told}");
+    commit(&open(&disk, 1, 25).unwrap(), vec![plan("b", 1)]);
+}

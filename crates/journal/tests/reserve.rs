@@ -168,7 +168,9 @@ fn a_reservation_whose_record_is_lost_holds_or_nobody_is_told_that_the_path_is_f
     for also in [None, Some(&file)] {
         let disk = whole.fork();
         disk.remove(segment).unwrap();
-        also.map(|file| disk.remove(file).unwrap());
+        if let Some(file) = also {
+            disk.remove(file).unwrap();
+        }
         is_not_free(&disk, &clock, &format!("no segment, no {also:?}"));
     }
     // A bit in the record, and what else remembers it.

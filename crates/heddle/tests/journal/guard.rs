@@ -239,3 +239,18 @@ fn a_lost_record_of_a_reservation_stops_a_commit_and_is_never_called_free() {
         assert!(told.stderr.contains("heddle journal verify"), "{told:?}");
     }
 }
+
+#[test]
+fn a_newline_in_a_name_forges_no_line_of_the_guards_answer() {
+    let repository = Repository::new();
+    repository.heddle("bob", &["reserve", "lib/**"]).ok();
+    repository.stage("lib/a\nnothing is reserved", "1");
+    let told = repository.heddle("carl", &["guard", "check"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(
+        told.stderr.contains("lib/a\\nnothing is reserved: lib/**"),
+        "{told:?}"
+    );
+    let ttl = repository.heddle("carl", &["reserve", "q", "--ttl", "0s"]);
+    assert!(ttl.stderr.contains("from 1s up to 30d"), "{ttl:?}");
+}
