@@ -209,6 +209,11 @@ impl Journal {
         Ok(Trust::Verified)
     }
 
+    /// Whether a clone would have anything to begin with.
+    pub fn has_checkpoint(&self) -> Result<bool, JournalError> {
+        Ok(!listed(self.disk(), &self.layout)?.is_empty())
+    }
+
     /// The blobs that a checkpoint names; None where it cannot be read.
     pub(crate) fn blobs_of(&self, head_seq: u64) -> Option<Vec<String>> {
         let bytes = self.manifest_bytes(head_seq).ok()?;
@@ -306,7 +311,8 @@ impl Journal {
         }
         ahead::replay_all(self, &segments[begin.min(segments.len())..], &mut replay)?;
         let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
-        if last > replay.head_seq {
+        let ends_newer = replay.damage.iter().any(|(_, damage)| damage.is_newer());
+        if last > replay.head_seq && !ends_newer {
             replay.gaps.find(replay.head_seq + 1, last);
         }
         let active = segments::live(self.disk(), &self.layout)?.last().copied();

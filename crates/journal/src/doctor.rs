@@ -61,7 +61,7 @@ impl Journal {
 /// The worst first; a look or a copy always comes before a change.
 fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str) {
     let counters = &told.counters;
-    let rows: [(bool, String, &'static str); 8] = [
+    let rows: [(bool, String, &'static str); 9] = [
         (
             mode == Mode::Off,
             "the journal is off: changes are not recorded".to_owned(),
@@ -71,6 +71,11 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             counters.redacted_again > 0,
             "erased content came back with an old copy of a file; it is not used".to_owned(),
             "heddle journal log",
+        ),
+        (
+            counters.newer_records > 0,
+            "a newer heddle writes here; this one does not understand all of it".to_owned(),
+            "heddle --version",
         ),
         (
             counters.damaged_lines > 0,
@@ -107,7 +112,7 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
         ),
     ];
     rows.into_iter().find(|row| row.0).map_or(
-        ("all is well".to_owned(), "heddle journal checkpoint"),
+        ("all is well".to_owned(), "heddle journal log"),
         |(_, verdict, next)| (verdict, next),
     )
 }
@@ -129,6 +134,7 @@ mod tests {
             records: 1,
             entities: 1,
             divergent: vec![one; divergent],
+            behind: Vec::new(),
             counters,
             warnings: Vec::new(),
         }

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::loss::lost_words;
 use crate::record::{LineFault, RuleFault};
 use crate::registry::{DocumentFault, RegistryError};
 
@@ -30,14 +31,20 @@ pub enum JournalError {
     #[error("{item_type} {item_id} is not here")]
     NotFound { item_type: String, item_id: String },
     #[error(
-        "{item_type} {item_id} is not here, but the records of seq {first} to {last} are lost and may have been about it"
+        "{item_type} {item_id} is not here, but {} lost and may have been about it",
+        lost_words(.seqs)
     )]
     Lost {
         item_type: String,
         item_id: String,
-        first: u64,
-        last: u64,
+        /// First and last, each.
+        seqs: Vec<[u64; 2]>,
     },
+    #[error(
+        "what is reserved is not known: {} lost, and a reservation of which no file is left may have been among them",
+        lost_words(.0)
+    )]
+    ReservationsLost(Vec<[u64; 2]>),
     #[error("the record of {item_type} {item_id}: {reason}")]
     Entity {
         item_type: String,
@@ -56,6 +63,12 @@ pub enum JournalError {
         "{path} could not be synced ({source}): whether the mutation survives a power cut is unknown"
     )]
     SyncFailed { path: PathBuf, source: io::Error },
+    #[error(
+        "{0} ends with records that a newer heddle wrote; this one does not understand them and writes nothing behind them"
+    )]
+    Newer(PathBuf),
+    #[error("{path} is damaged ({reason}): it only says that a journal is here, and in which mode")]
+    Config { path: PathBuf, reason: String },
     #[error("{path} is not what it should be: {reason}")]
     Damaged { path: PathBuf, reason: String },
 }

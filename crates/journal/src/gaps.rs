@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::error::JournalError;
 use crate::journal::Journal;
+use crate::loss::Lost;
 use crate::notes::Note;
 
 /// A reason is a sentence.
@@ -66,6 +67,10 @@ impl Journal {
                 by: self.who.agent.clone(),
             };
             session.note_all(&[note])?;
+        }
+        // Accepted, or here again since somebody put a copy back.
+        if !accepted.is_empty() || !session.lost.is_empty() {
+            session.lost = Lost::default();
             session.write_meta(false)?;
         }
         Ok(AcceptedGaps { accepted })

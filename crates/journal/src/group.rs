@@ -327,6 +327,13 @@ impl<'j> Session<'j> {
                 }
                 continue;
             }
+            if matches!(kind, "ans" | "taken") {
+                // Its owner, who was there before it asked, gave up before the answer came.
+                if journal.disk().len(&own).at(&own)?.is_none() {
+                    ticket.clear(journal);
+                }
+                continue;
+            }
             if kind != "req" || guests.len() >= GUESTS_MAX {
                 continue;
             }

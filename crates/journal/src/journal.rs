@@ -87,6 +87,8 @@ pub struct Journal {
     pub(crate) writer: String,
     /// One request of this writer waits at a time: its records are known by the writer's name.
     pub(crate) line: std::sync::Mutex<()>,
+    /// What a reader moved aside: told by the door, which alone speaks to people.
+    pub(crate) aside: std::sync::Mutex<Vec<String>>,
     /// Looked up once: a folder does not move to another file system while it is open.
     network: std::sync::OnceLock<bool>,
 }
@@ -168,6 +170,7 @@ impl Journal {
             mode: config.mode,
             who,
             line: std::sync::Mutex::new(()),
+            aside: std::sync::Mutex::default(),
             network: std::sync::OnceLock::new(),
         })
     }
@@ -240,13 +243,18 @@ fn config(disk: &dyn Disk, layout: &Layout) -> Result<Config, JournalError> {
     let path = layout.root().join("journal.json");
     let bytes = read_if_there(disk, &path, CONFIG_BYTES_MAX).at(&path)?;
     let bytes = bytes.ok_or_else(|| JournalError::NoStore(layout.root().to_owned()))?;
-    let damaged = |reason: String| JournalError::Damaged {
+    let config: Config = serde_json::from_slice(&bytes).map_err(|e| JournalError::Config {
         path: path.clone(),
-        reason,
-    };
-    let config: Config = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+        reason: e.to_string(),
+    })?;
     if config.v != CONFIG_VERSION {
-        return Err(damaged(format!("version {} is unknown", config.v)));
+        return Err(JournalError::Damaged {
+            path,
+            reason: format!(
+                "version {} is unknown; a newer heddle may have written it",
+                config.v
+            ),
+        });
     }
     Ok(config)
 }

@@ -117,6 +117,10 @@ impl Layout {
     }
 
     /// Ids of the reservations that hold: a cache, so that no checkout of files takes one away.
+    pub fn leftovers(&self) -> PathBuf {
+        self.events().join("leftovers.json")
+    }
+
     pub fn reserved(&self) -> PathBuf {
         self.events().join("reserved.json")
     }

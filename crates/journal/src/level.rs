@@ -12,40 +12,63 @@ use crate::recovery::decide;
 use crate::segments;
 use crate::session::Files;
 
+/// Whether files and index are level with the journal, and why not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level {
+    Yes,
+    /// Somebody else holds the lock.
+    Busy,
+    /// A writer must come first, or a person: a reader only looks.
+    NotOurs,
+}
+
 impl Journal {
     /// Brings the projections level if nobody else is at it. False: look with [`Journal::observe`].
     pub fn level(&self) -> Result<bool, JournalError> {
-        self.level_with(Files::First)
+        Ok(self.level_with(Files::First)? == Level::Yes)
     }
 
     /// The same; who shows one entity need not wait for the files of all the others.
-    pub(crate) fn level_with(&self, files: Files) -> Result<bool, JournalError> {
+    pub(crate) fn level_with(&self, files: Files) -> Result<Level, JournalError> {
         match self.freshness()? {
-            Freshness::Fresh => return Ok(true),
-            Freshness::Indexed if files == Files::Behind => return Ok(true),
+            Freshness::Fresh => return Ok(Level::Yes),
+            Freshness::Indexed if files == Files::Behind => return Ok(Level::Yes),
             Freshness::Indexed | Freshness::Behind(_) => {}
         }
         let has_segments = !segments::live(self.disk(), &self.layout)?.is_empty();
         if !has_segments || self.is_unadopted()? {
-            return Ok(false);
+            return Ok(Level::NotOurs);
         }
         let path = self.layout.lock();
         let Some(guard) = self.disk().try_lock(&path).at(&path)? else {
-            return Ok(false);
+            return Ok(Level::Busy);
         };
         let job = self.layout.redact_job();
         if self.disk().len(&job).at(&job)?.is_some() {
             // The one exception: an erasure that has begun is ended by whoever comes first.
-            return self.begin(guard, files).map(|_| true);
+            return self.begin(guard, files).map(|_| Level::Yes);
         }
         self.level_under(guard, files)
     }
 
-    fn level_under(&self, guard: Box<dyn LockGuard>, files: Files) -> Result<bool, JournalError> {
+    fn tell_aside(&self, mut names: Vec<String>) {
+        if let Ok(mut all) = self.aside.lock() {
+            all.append(&mut names);
+        }
+    }
+
+    /// Names, below `quarantine/`, of what this reader moved aside while it brought files level; once each.
+    pub fn take_kept_aside(&self) -> Vec<String> {
+        self.aside
+            .lock()
+            .map_or(Vec::new(), |mut all| std::mem::take(&mut *all))
+    }
+
+    fn level_under(&self, guard: Box<dyn LockGuard>, files: Files) -> Result<Level, JournalError> {
         let unsynced = self.layout.unsynced();
         if self.disk().len(&unsynced).at(&unsynced)?.is_some() {
             // What may not be on the disk is written again first, and that is a writer's.
-            return Ok(false);
+            return Ok(Level::NotOurs);
         }
         let meta = meta::read(self.disk(), &self.layout)?;
         if meta.good().is_none_or(|meta| meta.mode != self.mode) {
@@ -54,9 +77,9 @@ impl Journal {
         let live = segments::live(self.disk(), &self.layout)?;
         let (mut session, tail, tail_next) = self.at_end(guard, &live, &meta)?;
         session.files = files;
-        if session.next_seq > tail_next {
-            // The journal's end is lost: what the files hold may be all that is left, and a reader tells.
-            return Ok(false);
+        if tail.is_newer || session.next_seq > tail_next {
+            // The journal's end is lost, or not to be understood: what the files hold may be newer, and a reader tells.
+            return Ok(Level::NotOurs);
         }
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
             meta::soil(self.disk(), &self.layout, clean, self.boot())?;
@@ -72,6 +95,7 @@ impl Journal {
             synced.map_err(|source| JournalError::SyncFailed { path, source })?;
         }
         session.bring_level(&meta, steps.reconcile)?;
-        Ok(true)
+        self.tell_aside(std::mem::take(&mut session.kept_aside));
+        Ok(Level::Yes)
     }
 }

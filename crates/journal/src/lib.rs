@@ -63,6 +63,7 @@ pub use error::JournalError;
 pub use gaps::{AcceptedGaps, Gaps};
 pub use gc::Collected;
 pub use journal::{Journal, Settings, Who, World};
+pub use loss::Lost;
 pub use migrate::{Migrated, RolledBack};
 pub use mutate::{Change, Committed, Receipt};
 pub use page::{Page, Summary};

@@ -26,6 +26,13 @@ pub enum Void {
     Incomplete,
 }
 
+impl Damage {
+    /// No damage at all: this build does not understand it.
+    pub(crate) fn is_newer(&self) -> bool {
+        self.why == Void::Line(LineFault::Newer)
+    }
+}
+
 /// What the scan of a piece of a segment reports, in file order.
 pub trait Sink<'a> {
     fn batch(&mut self, batch: &[Counted<'a>]);

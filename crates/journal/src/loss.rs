@@ -3,11 +3,86 @@
 //! Witnesses are the cache, which is written behind the records, and this store's own checkpoints. A checkpoint of
 //! another store, which git brought along, witnesses nothing of ours.
 
-use crate::checkpoint;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::{self, Rebuilt};
 use crate::error::JournalError;
+use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::meta::{self, MetaFound};
 use crate::segments;
+use crate::session::Session;
+
+/// Places that the cache holds. That there are any is what matters; `verify` has them all.
+const PLACES_MAX: usize = 64;
+
+/// What the last full comparison found to be lost, and nobody has accepted. In the cache: without it an index that was made
+/// anew could not tell "never recorded" from "lost".
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lost {
+    /// First and last seq, each.
+    pub(crate) seqs: Vec<[u64; 2]>,
+    /// The revision index was lost with them, so nothing remembers the revisions that they were.
+    #[serde(default)]
+    pub(crate) index: bool,
+}
+
+impl Lost {
+    pub fn is_empty(&self) -> bool {
+        self.seqs.is_empty()
+    }
+
+    /// How many records behind a seq are lost: at most so many revisions of an entity that was last seen there.
+    pub(crate) fn count_after(&self, seq: u64) -> u64 {
+        let behind = |[first, last]: &[u64; 2]| (last + 1).saturating_sub((seq + 1).max(*first));
+        self.seqs.iter().map(behind).sum()
+    }
+
+    /// Revisions of an entity that may have been, and that nothing remembers.
+    pub(crate) fn hidden_after(&self, seq: u64) -> u64 {
+        if self.index { self.count_after(seq) } else { 0 }
+    }
+
+    /// More of them, found by going on from what was known.
+    pub(crate) fn add(&mut self, gaps: &Gaps) {
+        let all: BTreeSet<[u64; 2]> = self.seqs.iter().copied().chain(gaps.open()).collect();
+        self.seqs = all.into_iter().take(PLACES_MAX).collect();
+    }
+
+    /// After everything was compared: what is missing now, and what was missing before the checkpoint that it began with.
+    fn renew(&mut self, rebuilt: &Rebuilt, has_index: bool) {
+        let covered = rebuilt.from.unwrap_or(0);
+        self.seqs.retain(|[_, last]| *last <= covered);
+        self.add(&rebuilt.replay.gaps);
+        self.index = !self.seqs.is_empty() && (self.index || !has_index);
+    }
+}
+
+/// For people: `the records of seq 2, 5 to 7 are`.
+pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
+    let place = |[first, last]: &[u64; 2]| {
+        if first == last {
+            first.to_string()
+        } else {
+            format!("{first} to {last}")
+        }
+    };
+    match seqs {
+        [[first, last]] if first == last => format!("the record of seq {first} is"),
+        all => {
+            let places: Vec<String> = all.iter().map(place).collect();
+            format!("the records of seq {} are", places.join(", "))
+        }
+    }
+}
+
+impl Session<'_> {
+    pub(crate) fn renew_lost(&mut self, rebuilt: &Rebuilt, has_index: bool) {
+        self.lost.renew(rebuilt, has_index);
+    }
+}
 
 impl Journal {
     /// The last seq that a witness has seen, above `head`; `head` where none has seen more.
@@ -46,11 +121,62 @@ impl Journal {
         let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
         let live = segments::live(self.disk(), &self.layout)?;
         let Some(active) = live.last() else {
-            return Ok(None);
+            // A new store and a clone have no cache. One that has it was written in, and its segments are gone.
+            return Ok(match meta.good() {
+                Some(_) => self.rebuild(0)?.replay.gaps.open().last().copied(),
+                None => None,
+            });
         };
         let tail = segments::tail(self.disk(), &self.layout, *active, None)?;
+        if tail.is_newer {
+            // It is there, and not for this build.
+            return Ok(None);
+        }
         let head = self.next_after(&live, &tail)? - 1;
         let last = self.witnessed(&meta, &checkpoints, head)?;
         Ok((last > head).then_some([head + 1, last]))
+    }
+
+    /// All that is known to be lost, and not accepted; without reading the journal.
+    pub fn losses(&self) -> Result<Vec<[u64; 2]>, JournalError> {
+        let tail = self.lost_tail()?;
+        let mut lost = self.cached_lost()?.seqs;
+        if let Some(tail) = tail.filter(|tail| !lost.contains(tail)) {
+            lost.push(tail);
+        }
+        Ok(lost)
+    }
+
+    pub(crate) fn cached_lost(&self) -> Result<Lost, JournalError> {
+        let meta = meta::read(self.disk(), &self.layout)?;
+        Ok(meta
+            .good()
+            .map(|meta| (*meta.lost).clone())
+            .unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_lost_behind_the_last_sight_of_an_entity_may_have_been_about_it() {
+        let lost = Lost {
+            seqs: vec![[2, 2], [5, 7]],
+            index: true,
+        };
+        for (seq, count) in [(0, 4), (1, 4), (2, 3), (4, 3), (5, 2), (7, 0), (9, 0)] {
+            assert_eq!(lost.count_after(seq), count, "{seq}");
+            assert_eq!(lost.hidden_after(seq), count, "{seq}");
+        }
+        let remembered = Lost {
+            index: false,
+            ..lost
+        };
+        assert_eq!(remembered.hidden_after(0), 0);
+        assert_eq!(lost_words(&[[3, 3]]), "the record of seq 3 is");
+        let words = lost_words(&[[2, 2], [5, 7]]);
+        assert_eq!(words, "the records of seq 2, 5 to 7 are");
     }
 }

@@ -6,6 +6,7 @@ use crate::action::Mode;
 use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::layout::Layout;
+use crate::loss::Lost;
 use crate::phases::Phases;
 
 const META_BYTES_MAX: u64 = 64 << 10;
@@ -42,6 +43,9 @@ pub struct Meta {
     /// Where the time of mutations went, for doctor.
     #[serde(default)]
     pub phases: Phases,
+    /// Records that are lost; none, as a rule.
+    #[serde(default, skip_serializing_if = "Lost::is_empty")]
+    pub lost: Box<Lost>,
 }
 
 /// What a start finds.
@@ -73,6 +77,7 @@ impl Meta {
             clean: false,
             unannotated: 0,
             phases: Phases::default(),
+            lost: Box::default(),
         }
     }
 

@@ -346,7 +346,7 @@ impl Plan {
         let kept = session.head(item_type, item_id)?;
         let rev = match ahead {
             Some(draft) => draft.entity_rev.unwrap_or(0),
-            None => kept.map_or(0, |kept| kept.head.rev),
+            None => session.last_rev(kept),
         };
         let is_live = match ahead {
             Some(draft) => draft.payload.is_some() || draft.blob.is_some(),
@@ -384,7 +384,20 @@ impl Plan {
         }
         // The draft that this becomes.
         self.ahead.entry(key).or_default().push(self.drafts.len());
-        Ok(Some((action, Some(rev + 1), text)))
+        let next = rev.checked_add(1).ok_or_else(|| JournalError::Entity {
+            item_type: change.item_type.clone(),
+            item_id: item_id.to_owned(),
+            reason: "it has the last revision that there can be, which nobody but a forger writes; redact that record, or take another id".to_owned(),
+        })?;
+        Ok(Some((action, Some(next), text)))
+    }
+}
+
+impl Session<'_> {
+    /// The highest revision that an entity may have had: a revision never begins again, also where its records and the index are lost.
+    fn last_rev(&self, kept: Option<Kept>) -> u64 {
+        let (rev, seq) = kept.map_or((0, 0), |kept| (kept.head.rev, kept.head.seq));
+        rev.saturating_add(self.lost.hidden_after(seq))
     }
 }
 

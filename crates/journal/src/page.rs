@@ -194,7 +194,11 @@ impl Journal {
         // The record that was seen last is looked at as well, where it can be told from another.
         let from = after.saturating_add(u64::from(wanted.seen.writer.is_none()));
         let begin = segments::holding(&live, from);
-        let oldest = live.first().copied().unwrap_or(1);
+        let oldest = match live.first() {
+            Some(oldest) => *oldest,
+            // All live segments are gone, or there never was one: behind what is archived.
+            None => self.archived_to()? + 1,
+        };
         let mut collector = Collector::new(self.mode, wanted, erased, oldest);
         for first in &live[begin.min(live.len())..] {
             let bytes = segments::read(self.disk(), &self.layout, *first)?;
@@ -208,13 +212,14 @@ impl Journal {
             }
         }
         let head = collector.head.seq;
-        // A store that was never written in has no end that could be lost.
-        let known = if live.is_empty() {
+        // A store that was never written in has no end that could be lost; one that was has a cache.
+        let is_new = live.is_empty() && meta.good().is_none();
+        let known = if is_new {
             after
         } else {
             self.witnessed(&meta, &checkpoints, head.max(oldest.saturating_sub(1)))?
         };
-        if !collector.page.more && known > collector.passed && !live.is_empty() {
+        if !collector.page.more && known > collector.passed && !is_new {
             let gap = [collector.passed + 1, known];
             collector.page.missing.push(gap);
         }
@@ -233,6 +238,18 @@ impl Journal {
             is_another,
         };
         Ok((collector.page, found))
+    }
+
+    /// The last seq of the archive; 0 where nothing is there.
+    fn archived_to(&self) -> Result<u64, JournalError> {
+        let archived = segments::archived(self.disk(), &self.layout)?;
+        let Some(last) = archived.last().copied() else {
+            return Ok(0);
+        };
+        let mut end = LastSeq(last.saturating_sub(1));
+        let bytes = segments::read(self.disk(), &self.layout, last)?;
+        scan(&bytes, 0, &mut end);
+        Ok(end.0)
     }
 
     fn summary(&self, oldest_seq: u64) -> Result<Option<Summary>, JournalError> {
@@ -372,6 +389,17 @@ impl<'a> Sink<'a> for Lines<'_, '_> {
             let line = &self.bytes[at(counted.place.start)..at(counted.place.end)];
             self.into.take(counted, line);
         }
+    }
+
+    fn damage(&mut self, _: Damage) {}
+}
+
+struct LastSeq(u64);
+
+impl<'a> Sink<'a> for LastSeq {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        let last = batch.iter().map(|counted| counted.record.seq).max();
+        self.0 = self.0.max(last.unwrap_or(0));
     }
 
     fn damage(&mut self, _: Damage) {}

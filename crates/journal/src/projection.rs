@@ -12,7 +12,7 @@ use crate::error::{At, JournalError};
 use crate::format::BLOB_BYTES_MAX;
 use crate::journal::Journal;
 use crate::layout::Layout;
-use crate::meta::Position;
+use crate::meta::Meta;
 use crate::reduce::Head;
 use crate::replay::{Body, Entity, Known, Replay};
 use crate::revisions::{Kept, Revisions};
@@ -299,9 +299,9 @@ impl<'j> Session<'j> {
         revisions.get(item_type, item_id)
     }
 
-    /// Brings the projections from `from` to the end; false where that is not possible.
-    pub(crate) fn reconcile_gap(&mut self, from: Position) -> Result<bool, JournalError> {
-        let journal = self.journal;
+    /// Brings the projections from where the cache knows them to be to the end; false where that is not possible.
+    pub(crate) fn reconcile_gap(&mut self, meta: &Meta) -> Result<bool, JournalError> {
+        let (journal, from) = (self.journal, meta.applied);
         let Some(mut revisions) = self.revisions() else {
             return Ok(false);
         };
@@ -310,6 +310,8 @@ impl<'j> Session<'j> {
             failed: std::cell::Cell::new(false),
         };
         let mut replay = Replay::new(known, journal.registry.clone(), journal.mode);
+        // A record that is missing right behind what the cache has seen is missing too.
+        replay.head_seq = meta.next_seq - 1;
         let live = segments::live(journal.disk(), &journal.layout)?;
         if live.binary_search(&from.segment).is_err() {
             return Ok(false);
@@ -322,11 +324,13 @@ impl<'j> Session<'j> {
             };
             replay.segment(first, &bytes, skip);
         }
+        let gaps = replay.gaps.clone();
         let changed = into_changed(replay);
         let Some(changed) = changed else {
             return Ok(false);
         };
         self.project_all(&mut revisions, &changed)?;
+        self.lost.add(&gaps);
         Ok(true)
     }
 

@@ -36,7 +36,9 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let mut places: BTreeMap<u64, Vec<Range<u64>>> = BTreeMap::new();
-        for (segment, damage) in self.rebuild(usize::MAX)?.replay.damage {
+        let damage = self.rebuild(usize::MAX)?.replay.damage.into_iter();
+        // What a newer build wrote is nobody's damage.
+        for (segment, damage) in damage.filter(|(_, damage)| !damage.is_newer()) {
             places.entry(segment).or_default().push(damage.place);
         }
         let mut told = Quarantined {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::action::Mode;
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
+use crate::level::Level;
 use crate::meta::{self, Meta, MetaFound};
 use crate::registry::TypeClass;
 use crate::replay::{Entity, Known, Replay};
@@ -30,7 +31,7 @@ pub struct Shown {
 }
 
 const EDITED: &str = "its file differs from the journal, which is shown here; `heddle journal rebuild` puts the file right and keeps what stood there";
-const LOST: &str = "records at the journal's end are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
+const LOST: &str = "records of the journal are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
 const OFF: &str =
     "the journal is off: shown as its file has it; `heddle journal migrate` turns it on";
 const NOT_RECORDED: &str =
@@ -109,25 +110,64 @@ impl Journal {
             return self.of_file(item_type, item_id);
         }
         // A full disk, a folder that cannot be written: no reason not to read.
-        if self.level_with(Files::Behind).unwrap_or(false) {
-            return self.served(item_type, item_id, false);
+        let level = self.level_with(Files::Behind).unwrap_or(Level::NotOurs);
+        if level == Level::Yes {
+            let shown = self.served(item_type, item_id, false);
+            return self.with_lost(shown, item_type, item_id);
         }
-        let shown = self.observe(item_type, item_id);
-        match (self.lost_tail()?, shown) {
-            (Some(_), Ok(shown)) => Ok(Shown {
-                stale: false,
+        let shown = match (self.lost_tail()?, level) {
+            (None, Level::NotOurs) => self.newest(item_type, item_id),
+            (None, _) => self.observe(item_type, item_id),
+            (Some(tail), _) => match self.observe(item_type, item_id) {
+                Ok(shown) => Ok(Shown {
+                    stale: false,
+                    note: Some(LOST),
+                    ..shown
+                }),
+                Err(JournalError::NotFound { .. }) => Err(lost(item_type, item_id, vec![tail])),
+                failed => failed,
+            },
+        };
+        self.with_lost(shown, item_type, item_id)
+    }
+
+    /// Where nobody is writing and the files cannot follow: what the journal says, and not a file that is behind it.
+    fn newest(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
+        match self.freshness()? {
+            Freshness::Behind(meta) if !self.is_unadopted()? => {
+                self.found_behind(meta.as_ref(), item_type, item_id)
+            }
+            _ => self.observe(item_type, item_id),
+        }
+    }
+
+    /// The same answer where records are lost: an index that was made anew after that knows nothing of what they said.
+    fn with_lost(
+        &self,
+        shown: Result<Shown, JournalError>,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Shown, JournalError> {
+        let all = self.cached_lost()?;
+        if all.is_empty() {
+            return shown;
+        }
+        let (may_be_newer, may_have_been) = match self.indexed(item_type, item_id) {
+            Indexed::Known(kept) => {
+                let is_hidden = all.hidden_after(kept.head.seq) > 0;
+                (is_hidden, is_hidden)
+            }
+            Indexed::Absent | Indexed::Damaged => (all.index, true),
+        };
+        match shown {
+            Ok(shown) if may_be_newer && shown.note.is_none() => Ok(Shown {
                 note: Some(LOST),
                 ..shown
             }),
-            (Some([first, last]), Err(JournalError::NotFound { item_type, item_id })) => {
-                Err(JournalError::Lost {
-                    item_type,
-                    item_id,
-                    first,
-                    last,
-                })
+            Err(JournalError::NotFound { .. }) if may_have_been => {
+                Err(lost(item_type, item_id, all.seqs))
             }
-            (_, shown) => shown,
+            shown => shown,
         }
     }
 
@@ -200,8 +240,7 @@ impl Journal {
                 return Ok(shown_as(item_type, item_id, &kept, payload, stale));
             }
         }
-        let rebuilt = self.rebuild(0)?;
-        let shown = self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id))?;
+        let shown = self.rebuilt(item_type, item_id)?;
         let is_level = match self.projection(item_type, item_id)? {
             Some(Ok(held)) => {
                 let registry = &self.registry;
@@ -211,9 +250,30 @@ impl Journal {
         };
         let is_edited = !is_level && !stale && self.freshness()? == Freshness::Fresh;
         Ok(Shown {
-            note: is_edited.then_some(EDITED),
+            note: shown.note.or(is_edited.then_some(EDITED)),
             ..shown
         })
+    }
+
+    /// From the journal alone, with what is missing in it.
+    fn rebuilt(&self, item_type: &str, item_id: &str) -> Result<Shown, JournalError> {
+        let rebuilt = self.rebuild(0)?;
+        let entity = rebuilt.replay.get(item_type, item_id);
+        let gaps = rebuilt.replay.gaps.open();
+        let seen = entity.map_or(0, |entity| entity.head.seq);
+        let is_lost = gaps.iter().any(|[_, last]| *last > seen);
+        let kept_rev = match self.indexed(item_type, item_id) {
+            Indexed::Known(kept) => kept.head.rev,
+            Indexed::Absent | Indexed::Damaged => 0,
+        };
+        match self.shown(item_type, item_id, entity) {
+            Err(JournalError::NotFound { .. }) if is_lost => Err(lost(item_type, item_id, gaps)),
+            Ok(shown) if is_lost && shown.entity_rev < kept_rev => Ok(Shown {
+                note: Some(LOST),
+                ..shown
+            }),
+            shown => shown,
+        }
     }
 
     /// Of a store without a journal: the file is all there is.
@@ -246,6 +306,11 @@ impl Journal {
             stale: false,
             note: (!is_recorded).then_some(NOT_RECORDED),
         })
+    }
+
+    /// A tombstone is the newest that the index has seen of it.
+    pub(crate) fn is_known_gone(&self, item_type: &str, item_id: &str) -> bool {
+        matches!(self.indexed(item_type, item_id), Indexed::Known(kept) if kept.head.is_deleted)
     }
 
     fn indexed(&self, item_type: &str, item_id: &str) -> Indexed {
@@ -301,8 +366,7 @@ impl Journal {
     ) -> Result<Shown, JournalError> {
         let revisions = Revisions::open(self.disk(), &self.layout.revisions());
         let (Some(meta), Some(revisions)) = (meta, revisions) else {
-            let rebuilt = self.rebuild(0)?;
-            return self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id));
+            return self.rebuilt(item_type, item_id);
         };
         let mut replay = Replay::new(&revisions, self.registry.clone(), self.mode);
         let live = segments::live(self.disk(), &self.layout)?;
@@ -314,10 +378,7 @@ impl Journal {
             let byte = if is_first { meta.applied.byte } else { 0 };
             match segments::read_from(self.disk(), &self.layout, first, byte)? {
                 Some(bytes) => replay.segment(first, &bytes, byte),
-                None => {
-                    let rebuilt = self.rebuild(0)?;
-                    return self.shown(item_type, item_id, rebuilt.replay.get(item_type, item_id));
-                }
+                None => return self.rebuilt(item_type, item_id),
             }
         }
         match replay.get(item_type, item_id) {
@@ -335,6 +396,14 @@ fn shown_as(item_type: &str, item_id: &str, kept: &Kept, payload: Value, stale: 
         payload,
         stale,
         note: None,
+    }
+}
+
+fn lost(item_type: &str, item_id: &str, seqs: Vec<[u64; 2]>) -> JournalError {
+    JournalError::Lost {
+        item_type: item_type.to_owned(),
+        item_id: item_id.to_owned(),
+        seqs,
     }
 }
 

@@ -196,6 +196,7 @@ impl Journal {
         before: Option<Kept>,
         strange: Strange,
         past: &mut Past<'_>,
+        aside: &mut Vec<String>,
     ) -> Result<Projected, JournalError> {
         let document = match self.document(item_type, &entity.body) {
             Ok(document) => Some(document),
@@ -206,7 +207,7 @@ impl Journal {
             (None, None) => return Ok(Projected::Level(0)),
             (None, Some(_)) => {}
             // A power cut may have emptied a file whose name it kept: evidence, but not in this place.
-            (Some(Err(_)), _) => drop(self.park(item_type, item_id)?),
+            (Some(Err(_)), _) => aside.push(self.park(item_type, item_id)?),
             (Some(Ok(held)), Some(document))
                 if self.registry.same_but_ephemeral(item_type, &held, document) =>
             {
@@ -220,7 +221,7 @@ impl Journal {
                 match strange {
                     _ if is_older => {}
                     Strange::Left => return Ok(Projected::Divergent),
-                    Strange::Parked => drop(self.park(item_type, item_id)?),
+                    Strange::Parked => aside.push(self.park(item_type, item_id)?),
                 }
             }
         }
@@ -256,7 +257,9 @@ impl Session<'_> {
         let all = rebuilt.replay.entities();
         let heads: Vec<_> = all.iter().map(|(t, id, e)| (*t, *id, e.head)).collect();
         let path = journal.layout.revisions();
-        Revisions::build_unproven(journal.disk(), &path, &heads, self.revisions().as_ref())?;
+        let old = self.revisions();
+        Revisions::build_unproven(journal.disk(), &path, &heads, old.as_ref())?;
+        self.renew_lost(&rebuilt, old.is_some_and(|old| old.is_readable()));
         self.is_unproven = true;
         self.write_meta(false)
     }
@@ -297,6 +300,7 @@ impl Session<'_> {
         });
         let written = journal.project_absent(&absent)?;
         let mut past = Past::of(journal);
+        let mut aside = Vec::new();
         let mut entries = Vec::new();
         for (item_type, item_id, entity) in all {
             if let Some(projected) = written.get(&(item_type, item_id)) {
@@ -320,14 +324,16 @@ impl Session<'_> {
                     Strange::Left
                 };
                 let key = (item_type, item_id);
-                let projected =
-                    journal.project_if_other(key, entity, before, strange, &mut past)?;
+                let projected = journal
+                    .project_if_other(key, entity, before, strange, &mut past, &mut aside)?;
                 projected.kept(entity.head)
             };
             entries.push((item_type, item_id, kept));
         }
         let path = journal.layout.revisions();
         Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
+        self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()));
+        self.kept_aside.append(&mut aside);
         self.is_unproven = false;
         self.write_meta(false)
     }

@@ -141,6 +141,9 @@ pub enum LineFault {
     NotARecord,
     #[error("of another envelope version")]
     Version,
+    /// Sound, and of a version or an action that this build does not know: no torn write, but somebody's answered record.
+    #[error("of a newer heddle")]
+    Newer,
     #[error("its place in the batch is impossible")]
     Batch,
 }
@@ -206,13 +209,36 @@ pub fn line_crc(line: &[u8]) -> Result<u32, LineFault> {
     }
 }
 
+/// What a line is that has a sound checksum and is no record of this build.
+fn stranger(text: &str) -> LineFault {
+    /// As much as every envelope has.
+    #[derive(Deserialize)]
+    struct Any<'a> {
+        v: u64,
+        #[serde(borrow)]
+        action: Option<Text<'a>>,
+    }
+    let Ok(any) = serde_json::from_str::<Any<'_>>(text) else {
+        return LineFault::NotARecord;
+    };
+    let own = u64::from(ENVELOPE_VERSION);
+    let is_unknown = |name: Text<'_>| Action::parse(name.as_str()).is_none();
+    if any.v > own || any.v == own && any.action.is_some_and(is_unknown) {
+        LineFault::Newer
+    } else if any.v < own {
+        LineFault::Version
+    } else {
+        LineFault::NotARecord
+    }
+}
+
 /// A line as a record, with its checksum.
 pub fn decode(line: &[u8]) -> Result<(Record<'_>, u32), LineFault> {
     let crc = line_crc(line)?;
     let text = std::str::from_utf8(line).map_err(|_| LineFault::NotARecord)?;
-    let record: Record<'_> = serde_json::from_str(text).map_err(|_| LineFault::NotARecord)?;
+    let record: Record<'_> = serde_json::from_str(text).map_err(|_| stranger(text))?;
     if record.v != ENVELOPE_VERSION {
-        return Err(LineFault::Version);
+        return Err(stranger(text));
     }
     let Batch { i, n, .. } = record.batch;
     if i >= n || n as usize > BATCH_RECORDS_MAX || record.seq == 0 {

@@ -100,11 +100,40 @@ fn impossible_places_and_other_versions_do_not_count() {
         change(&mut record);
         decode(&line_of(&record)).unwrap_err()
     };
-    assert_eq!(bad(&|r| r.v = 3), LineFault::Version);
+    assert_eq!(bad(&|r| r.v = 1), LineFault::Version);
+    assert_eq!(bad(&|r| r.v = 3), LineFault::Newer);
     assert_eq!(bad(&|r| r.batch.i = 1), LineFault::Batch);
     assert_eq!(bad(&|r| r.batch.n = 0), LineFault::Batch);
     assert_eq!(bad(&|r| r.batch.n = 5000), LineFault::Batch);
     assert_eq!(bad(&|r| r.seq = 0), LineFault::Batch);
+}
+
+#[test]
+fn a_sound_line_that_this_build_does_not_know_is_told_from_damage() {
+    let sealed = |text: &str| {
+        let open = text.strip_suffix('}').unwrap();
+        let crc = crc_of(open.as_bytes());
+        format!("{open},\"crc\":\"{crc:08x}\"}}").into_bytes()
+    };
+    let known = String::from_utf8(line_of(&sample(None))).unwrap();
+    let open = &known[..known.len() - CRC_SUFFIX_BYTES];
+    let name = format!("\"action\":\"{}\"", sample(None).action.as_str());
+    let unknown = format!("{open}}}").replace(&name, "\"action\":\"dream\"");
+    for (text, fault) in [
+        (unknown.as_str(), LineFault::Newer),
+        (r#"{"v":3,"seq":1,"other":[]}"#, LineFault::Newer),
+        (
+            r#"{"v":2,"seq":1,"action":"create"}"#,
+            LineFault::NotARecord,
+        ),
+        (r#"{"v":1,"seq":1,"action":"dream"}"#, LineFault::Version),
+        (r#"{"seq":1}"#, LineFault::NotARecord),
+    ] {
+        assert_eq!(decode(&sealed(text)).unwrap_err(), fault, "{text}");
+    }
+    let mut torn = sealed(&unknown);
+    torn[20] ^= 1;
+    assert_eq!(decode(&torn).unwrap_err(), LineFault::CrcMismatch);
 }
 
 /// Every action, every combination of the three parts, every mode: as the table says.

@@ -84,7 +84,7 @@ pub fn reduce(
     let is_same = current.is_some_and(|h| (h.rev, h.seq, h.crc) == (rev, record.seq, crc));
     let (effect, oddity) = if is_same {
         (None, Some(Oddity::SameAgain))
-    } else if rev == before + 1 {
+    } else if rev.checked_sub(1) == Some(before) {
         (Some(effect), None)
     } else if rev > before {
         (Some(effect), Some(Oddity::RevGap))

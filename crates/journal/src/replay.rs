@@ -73,6 +73,8 @@ pub struct Counters {
     pub singleton_tombstones: u64,
     pub unparseable_kept: u64,
     pub checkpoints_rejected: u64,
+    /// Sound records of a newer build: not applied, and no damage.
+    pub newer_records: u64,
     /// Redacted content that came back, from an old copy of a file; never applied (RD-06).
     pub redacted_again: u64,
 }
@@ -219,12 +221,14 @@ impl<K: Known> Replay<K> {
         if let Some((segment, from)) = torn {
             let before = self.damage.len();
             self.damage
-                .retain(|(at, d)| *at != segment || d.place.start < from);
+                .retain(|(at, d)| *at != segment || d.place.start < from || d.is_newer());
             if self.damage.len() < before {
                 self.counters.torn_tail += 1;
             }
         }
-        self.counters.damaged_lines = self.damage.len() as u64;
+        let newer = self.damage.iter().filter(|(_, damage)| damage.is_newer());
+        self.counters.newer_records = newer.count() as u64;
+        self.counters.damaged_lines = self.damage.len() as u64 - self.counters.newer_records;
     }
 
     fn record(&mut self, counted: &Counted<'_>) {

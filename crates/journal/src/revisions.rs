@@ -249,6 +249,11 @@ impl<'d> Revisions<'d> {
         Self::lay_out(disk, path, keyed, false)
     }
 
+    /// Every slot is sound: what it does not know was never projected.
+    pub fn is_readable(&self) -> bool {
+        self.count == 0 || self.all().is_ok()
+    }
+
     /// Heads alone, their files not looked at; what the old index knows of these stays with them.
     pub fn build_unproven(
         disk: &'d dyn Disk,

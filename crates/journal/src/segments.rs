@@ -124,6 +124,7 @@ fn cached_tail(
         last_seq: Some(last.seq),
         torn: None,
         repaired: None,
+        is_newer: false,
     }))
 }
 
@@ -154,6 +155,8 @@ pub struct Tail {
     pub torn: Option<Range<u64>>,
     /// The last record is a `seq_repair`: the next seq of the cache that it found stale.
     pub repaired: Option<u64>,
+    /// Behind it there are sound records of a newer build.
+    pub is_newer: bool,
 }
 
 /// Reads the last few KB of a segment, more only where a batch is longer than that.
@@ -204,6 +207,7 @@ pub fn tail(
                 last_seq: end.last_seq,
                 torn: first.map(|at| start + (from + at) as u64..bytes),
                 repaired: end.repaired,
+                is_newer: end.is_newer,
             });
         }
         window = window.saturating_mul(2);
@@ -215,6 +219,7 @@ struct End {
     last_seq: Option<u64>,
     counted_to: u64,
     repaired: Option<u64>,
+    is_newer: bool,
 }
 
 impl<'a> Sink<'a> for End {
@@ -223,6 +228,7 @@ impl<'a> Sink<'a> for End {
             // The largest of the batch: a record that was appended again carries its old seq.
             self.last_seq = self.last_seq.max(Some(last.record.seq));
             self.counted_to = last.place.end;
+            self.is_newer = false;
             let text = last.record.payload.map(RawValue::get);
             self.repaired = match text.and_then(|text| MetaPayload::parse(last.record.action, text))
             {
@@ -232,7 +238,9 @@ impl<'a> Sink<'a> for End {
         }
     }
 
-    fn damage(&mut self, _: Damage) {}
+    fn damage(&mut self, damage: Damage) {
+        self.is_newer |= damage.is_newer();
+    }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use crate::disk::LockGuard;
 use crate::error::{At, JournalError};
 use crate::format::segment_name;
 use crate::journal::Journal;
+use crate::loss::Lost;
 use crate::meta::{self, Meta, MetaFound, Position};
 use crate::notes::{MetaPayload, Note, SeqRepair};
 use crate::phases::Phases;
@@ -46,6 +47,8 @@ pub(crate) struct Session<'j> {
     pub(crate) kept_aside: Vec<String>,
     /// The index is level and the files were not compared: [`Session::reconcile_full`] does that.
     pub(crate) is_unproven: bool,
+    /// Records that are lost and not accepted.
+    pub(crate) lost: Lost,
     _guard: Box<dyn LockGuard>,
 }
 
@@ -145,6 +148,10 @@ impl Journal {
             segments.push(first);
         }
         let (mut session, tail, tail_next) = self.at_end(guard, &segments, &meta)?;
+        if tail.is_newer {
+            // IMPORTANT: before anything is noted. These were answered, and whoever goes on here would write over their seqs.
+            return Err(JournalError::Newer(self.layout.segment(session.active)));
+        }
         session.files = files;
         session.recover(&meta, &tail, tail_next)?;
         session.resume_redaction()?;
@@ -191,6 +198,7 @@ impl Journal {
             files: Files::First,
             kept_aside: Vec::new(),
             is_unproven: meta.good().is_some_and(Meta::is_unproven),
+            lost: meta.good().map(|m| (*m.lost).clone()).unwrap_or_default(),
             _guard: guard,
         };
         Ok((session, tail, tail_next))
@@ -286,8 +294,8 @@ impl Session<'_> {
     ) -> Result<(), JournalError> {
         match how {
             Reconcile::Nothing => Ok(()),
-            Reconcile::Gap => match meta.good().map(|meta| meta.applied) {
-                Some(from) if self.reconcile_gap(from)? => self.write_meta(false),
+            Reconcile::Gap => match meta.good() {
+                Some(meta) if self.reconcile_gap(meta)? => self.write_meta(false),
                 _ => self.reconcile_due(),
             },
             Reconcile::Files if self.files == Files::Behind => Ok(()),
@@ -381,6 +389,7 @@ impl Session<'_> {
         fresh.reach = Some(self.reach);
         fresh.unannotated = self.unannotated;
         fresh.phases = self.phases.clone();
+        self.lost.clone_into(&mut fresh.lost);
         meta::write(journal.disk(), &journal.layout, &fresh)
     }
 

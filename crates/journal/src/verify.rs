@@ -6,6 +6,7 @@ use crate::action::Mode;
 use crate::checkpoint::{self, Trust};
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
+use crate::meta;
 use crate::replay::{Counters, Entity};
 use crate::revisions::Revisions;
 
@@ -28,6 +29,9 @@ pub struct Verified {
     pub records: u64,
     pub entities: u64,
     pub divergent: Vec<Divergence>,
+    /// Recorded behind what the cache has seen, and not yet in their files: no drift.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub behind: Vec<Divergence>,
     pub counters: Counters,
     /// What else a person should know.
     pub warnings: Vec<String>,
@@ -39,6 +43,7 @@ impl Verified {
             && self.counters.errors() == 0
             && self.counters.seq_gaps == 0
             && self.counters.checkpoints_rejected == 0
+            && self.counters.newer_records == 0
     }
 }
 
@@ -78,17 +83,20 @@ impl Journal {
                 records: 0,
                 entities: 0,
                 divergent: Vec::new(),
+                behind: Vec::new(),
                 counters: Counters::default(),
                 warnings: vec![OFF.to_owned()],
             });
         }
+        // IMPORTANT: before the segments. What is recorded meanwhile is not expected in its file.
+        let projected_to = self.projected_to()?;
         // From the first record where it is still here: a checkpoint must not hide what it replaced.
         let newest = self.rebuild(0)?;
         let all = self.rebuild(usize::MAX)?;
         let oldest = self.all_segments()?.first().copied();
         let is_whole = oldest.map_or(newest.from.is_none(), |first| first == 1);
         let mut warnings = Vec::new();
-        let mut divergent = Vec::new();
+        let (mut divergent, mut behind) = (Vec::new(), Vec::new());
         let rejected = self.rejected(&mut warnings)?;
         if is_whole {
             self.compare_rebuilds(&newest.replay.entities(), &all.replay, &mut divergent);
@@ -102,15 +110,9 @@ impl Journal {
         if self.is_unadopted()? {
             self.not_taken_in(&newest.replay, &mut warnings)?;
         } else {
-            for (item_type, item_id, entity) in newest.replay.entities() {
-                let reason = self.difference(item_type, item_id, entity, &mut counters)?;
-                divergent.extend(reason.map(|reason| divergence(item_type, item_id, reason)));
-            }
-            for (folder, name) in self.strangers(&newest.replay)? {
-                let id = name.strip_suffix(".json").unwrap_or(&name);
-                let reason = "the journal knows nothing of this file".to_owned();
-                divergent.push(divergence(&folder, id, reason));
-            }
+            let told = self.compare_files(&newest.replay, projected_to, &mut counters)?;
+            divergent.extend(told.0);
+            behind = told.1;
         }
         for (item_type, item_id) in &newest.replay.flagged {
             divergent.push(divergence(
@@ -119,12 +121,19 @@ impl Journal {
                 "its records contradict each other".into(),
             ));
         }
+        if !behind.is_empty() {
+            warnings.push(format!(
+                "{} entities are recorded, and their files are not level yet: somebody is writing, or was killed behind the answer; whoever reads or writes next brings them level",
+                behind.len()
+            ));
+        }
         self.remarks(&counters, &mut warnings);
         let mut report = Verified {
             ok: false,
             records: counters.records,
             entities: newest.replay.live_count(),
             divergent,
+            behind,
             counters,
             warnings,
         };
@@ -132,11 +141,51 @@ impl Journal {
         Ok(report)
     }
 
+    /// Drift, and what is only not yet in its file.
+    fn compare_files(
+        &self,
+        replay: &crate::replay::Replay<crate::replay::Unknown>,
+        projected_to: u64,
+        counters: &mut Counters,
+    ) -> Result<(Vec<Divergence>, Vec<Divergence>), JournalError> {
+        let (mut divergent, mut behind) = (Vec::new(), Vec::new());
+        for (item_type, item_id, entity) in replay.entities() {
+            let reason = self.difference(item_type, item_id, entity, counters)?;
+            let told = reason.map(|reason| divergence(item_type, item_id, reason));
+            // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
+            if entity.head.seq > projected_to {
+                behind.extend(told);
+            } else {
+                divergent.extend(told);
+            }
+        }
+        for (folder, name) in self.strangers(replay)? {
+            let id = name.strip_suffix(".json").unwrap_or(&name);
+            let reason = "the journal knows nothing of this file".to_owned();
+            divergent.push(divergence(&folder, id, reason));
+        }
+        Ok((divergent, behind))
+    }
+
+    /// The last seq that the cache knows to be in the files; without a cache of this boot all of them should be.
+    fn projected_to(&self) -> Result<u64, JournalError> {
+        let meta = meta::read(self.disk(), &self.layout)?;
+        let boot = self.boot();
+        let meta = meta.good().filter(|meta| meta.survives(boot.as_deref()));
+        Ok(meta.map_or(u64::MAX, |meta| meta.next_seq - 1))
+    }
+
     /// What else a person should know.
     fn remarks(&self, counters: &Counters, warnings: &mut Vec<String>) {
         for (name, reason) in self.registry.broken() {
             warnings.push(format!(
                 "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
+            ));
+        }
+        if counters.newer_records > 0 {
+            warnings.push(format!(
+                "{} records are of a newer heddle and are not understood here; use that one",
+                counters.newer_records
             ));
         }
         if counters.seq_gaps > 0 {

@@ -194,3 +194,142 @@ fn a_file_that_the_journal_never_saw_is_kept_aside_when_its_entity_is_created() 
     assert_eq!(aside.len(), 1, "{aside:?}");
     assert!(journal.verify().unwrap().ok);
 }
+
+/// The line of the `nth` record loses a bit: it counts no more, and nothing else changes.
+fn flip(disk: &MemDisk, nth: usize) {
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        let begins = |at: &usize| bytes[*at..].starts_with(b"{\"v\":2");
+        let at = (0..bytes.len()).filter(begins).nth(nth - 1).unwrap();
+        bytes[at + 30] ^= 1;
+    });
+}
+
+fn forget(disk: &MemDisk, names: &[&str]) {
+    for name in names {
+        disk.remove(&cache(name)).unwrap();
+    }
+}
+
+#[test]
+fn a_record_lost_in_the_middle_with_the_caches_is_told_by_show_and_its_revision_never_begins_again()
+{
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for id in ["a", "b", "c"] {
+        commit(&journal, vec![plan(id, 1)]);
+    }
+    commit(&journal, vec![plan("a", 2)]);
+    flip(&disk, 2);
+    forget(&disk, &["meta.json", "revisions.idx"]);
+    for path in [None, Some(Path::new(ROOT).join("entities/plan/b.json"))] {
+        let image = disk.fork();
+        if let Some(path) = path {
+            image.remove(&path).unwrap();
+        }
+        // Twice: the second look is at caches that were made anew.
+        for seed in [80, 81] {
+            let told = open(&image, 1, seed).unwrap().show("plan", "b");
+            let told = told.unwrap_err().to_string();
+            assert!(told.contains("the record of seq 2 is lost"), "{told}");
+        }
+        // What was recorded behind the loss is not in doubt; what was last seen before it may have been newer.
+        let reader = open(&image, 1, 82).unwrap();
+        assert_eq!(reader.show("plan", "c").unwrap().note, None);
+        assert_eq!(reader.show("plan", "a").unwrap().note, None);
+        let writer = open(&image, 1, 83).unwrap();
+        assert_eq!(commit(&writer, vec![plan("b", 9)])[0].entity_rev, Some(2));
+        assert_eq!(commit(&writer, vec![plan("b", 10)])[0].entity_rev, Some(3));
+        assert_eq!(commit(&writer, vec![plan("a", 3)])[0].entity_rev, Some(3));
+        assert!(
+            writer
+                .show("plan", "nobody")
+                .is_err_and(|e| e.to_string().contains("lost"))
+        );
+        writer.accept_gaps("the disk").unwrap();
+        let told = writer.show("plan", "nobody").unwrap_err().to_string();
+        assert_eq!(told, "plan nobody is not here");
+        let report = writer.verify().unwrap();
+        assert_eq!((report.counters.seq_gaps, report.divergent), (0, vec![]));
+    }
+}
+
+#[test]
+fn a_newer_revision_that_only_the_index_remembers_is_never_passed_over_in_silence() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for n in 1..=2 {
+        commit(&journal, vec![plan("a", n)]);
+    }
+    commit(&journal, vec![plan("b", 1)]);
+    flip(&disk, 2);
+    disk.remove(&Path::new(ROOT).join("entities/plan/a.json"))
+        .unwrap();
+    let shown = open(&disk, 1, 84).unwrap().show("plan", "a").unwrap();
+    assert_eq!(shown.entity_rev, 1);
+    assert!(shown.note.is_some_and(|note| note.contains("lost")));
+    // The only record of an entity, its file gone too: the index still knows that there was one.
+    flip(&disk, 3);
+    disk.remove(&Path::new(ROOT).join("entities/plan/b.json"))
+        .unwrap();
+    let told = open(&disk, 1, 85).unwrap().show("plan", "b");
+    assert!(told.is_err_and(|error| error.to_string().contains("lost")));
+}
+
+#[test]
+fn a_lost_beginning_is_told_by_show_also_after_the_caches_were_made_anew() {
+    let disk = MemDisk::new();
+    let journal = init(&disk).with_settings(heddle_journal::Settings {
+        roll_bytes: 1500,
+        ..quick()
+    });
+    for n in 0..12 {
+        commit(&journal, vec![plan(&format!("p{n}"), 1)]);
+    }
+    // The first segment, everything that was made of it, and whatever could stand in for it.
+    let is_gone = |path: &PathBuf| {
+        let name = path.to_string_lossy().into_owned();
+        path == Path::new(SEGMENT)
+            || name.contains("/ckpt-")
+            || name.ends_with("p0.json")
+            || name.ends_with("meta.json")
+            || name.ends_with("revisions.idx")
+    };
+    for path in disk.files().keys().filter(|path| is_gone(path)) {
+        disk.remove(path).unwrap();
+    }
+    for seed in [86, 87] {
+        let told = open(&disk, 1, seed).unwrap().show("plan", "p0");
+        let told = told.unwrap_err().to_string();
+        assert!(told.contains("the records of seq 1 to"), "{told}");
+    }
+}
+
+#[test]
+fn the_only_segment_is_lost_and_show_events_and_log_say_so() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("p", 1)]);
+    commit(
+        &journal,
+        vec![put("claim", "c", serde_json::json!({"status": "claimed"}))],
+    );
+    disk.remove(Path::new(SEGMENT)).unwrap();
+    let before = disk.files();
+    let reader = open(&disk, 1, 90).unwrap();
+    let told = reader.show("claim", "c").unwrap_err().to_string();
+    assert!(told.contains("seq 1 to 2 are lost"), "{told}");
+    let shown = reader.show("plan", "p").unwrap();
+    assert!(!shown.stale && shown.note.is_some_and(|note| note.contains("lost")));
+    let page = reader.events("n", 10, true).unwrap();
+    assert!(page.gap && page.events.is_empty());
+    assert_eq!(page.missing, [[1, 2]]);
+    assert_eq!(reader.history(0, 10).unwrap().missing, [[1, 2]]);
+    assert_eq!(disk.files(), before, "a reader wrote");
+    // The next writer goes on behind it, and it is still told.
+    commit(&open(&disk, 1, 91).unwrap(), vec![plan("q", 1)]);
+    let page = open(&disk, 1, 92).unwrap().events("n", 10, true).unwrap();
+    assert!(page.gap);
+    // A store that nobody has written in has lost nothing.
+    let page = init(&MemDisk::new()).events("n", 10, true).unwrap();
+    assert!(!page.gap);
+}

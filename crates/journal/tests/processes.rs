@@ -356,6 +356,9 @@ fn a_request_of_a_dead_process_is_swept_and_never_committed() {
     std::fs::write(queue.join("01A.req"), request.to_string()).unwrap();
     std::fs::write(queue.join("01B.req"), request.to_string()).unwrap();
     std::fs::write(queue.join("01B.own"), "").unwrap();
+    // An answer to one that gave up before it came.
+    std::fs::write(queue.join("01C.ans"), "{}").unwrap();
+    std::fs::write(queue.join("01C.taken"), request.to_string()).unwrap();
     journal.mutate_whole(vec![plan("a", 1)]).unwrap();
     journal.mutate_whole(vec![plan("a", 2)]).unwrap();
     assert!(matches!(
@@ -363,6 +366,7 @@ fn a_request_of_a_dead_process_is_swept_and_never_committed() {
         Err(JournalError::NotFound { .. })
     ));
     assert!(!queue.join("01B.req").exists());
+    assert!(!queue.join("01C.ans").exists() && !queue.join("01C.taken").exists());
 }
 
 #[test]

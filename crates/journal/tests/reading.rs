@@ -349,3 +349,22 @@ fn c29_jn_13_what_has_no_file_yet_is_shown_and_a_stale_cache_is_noted_once_howev
     assert_eq!(report.counters.seq_repairs, 1, "{report:#?}");
     assert_eq!(journal.show("plan", "a").unwrap().entity_rev, 2);
 }
+
+/// Nobody is writing: what cannot follow is the file, and the journal itself is shown.
+#[test]
+fn on_a_full_disk_the_newest_is_shown_from_the_journal_and_nobody_is_blamed_for_writing() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let full = || heddle_journal::disk::Fault::Error(std::io::ErrorKind::StorageFull);
+    let half = journal.mutate(vec![plan("a", 2)]).unwrap();
+    disk.fault_at(disk.ops() + 1, full());
+    assert!(half.finish().is_err());
+    let reader = open(&disk, 1, 70).unwrap();
+    disk.fault_at(disk.ops() + 1, full());
+    let shown = reader.show("plan", "a").unwrap();
+    assert_eq!(
+        (shown.entity_rev, shown.stale, shown.note),
+        (2, false, None)
+    );
+}

@@ -380,3 +380,38 @@ fn refusals_say_why_and_change_nothing() {
     };
     assert_eq!(kept(&disk.files()), kept(&before));
 }
+
+/// The second run knows nothing of the text any more: it says so, and names what the first one found.
+#[test]
+fn rd_01_a_second_redaction_does_not_call_searched_what_nobody_can_search_for() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let secret = "the launch code is 4711-8822-9933, and nobody else may ever hear of it";
+    commit(&journal, vec![put("plan", "p", json!({"title": secret}))]);
+    commit(&journal, vec![plan("q", 1)]);
+    let kept = Path::new(ROOT).join("x/copy.txt");
+    disk.create_dir(kept.parent().unwrap()).unwrap();
+    disk.write(&kept, secret.as_bytes()).unwrap();
+    let target = |id: &str| Target::Item {
+        item_type: Some("plan".to_owned()),
+        item_id: id.to_owned(),
+    };
+    let first = journal.redact(&target("p"), "asked for").unwrap();
+    let named = [kept.display().to_string()];
+    assert_eq!((first.searched, &first.leftovers[..]), (true, &named[..]));
+    for seed in [70, 71] {
+        let again = open(&disk, 1, seed).unwrap();
+        let told = again.redact(&target("p"), "asked for").unwrap();
+        assert_eq!((told.searched, &told.leftovers[..]), (false, &named[..]));
+    }
+    let list = disk.files()[&Path::new(ROOT).join("events/leftovers.json")].clone();
+    assert!(!String::from_utf8(list).unwrap().contains("4711"));
+    // Changed: nobody can look any more, and it is said once. Gone: nothing is left to say.
+    disk.write(&kept, b"something else").unwrap();
+    let told = journal.redact(&target("p"), "asked for").unwrap();
+    assert_eq!((told.leftovers.len(), told.changed.len()), (0, 1));
+    disk.remove(&kept).unwrap();
+    let told = journal.redact(&target("p"), "asked for").unwrap();
+    assert_eq!((told.leftovers.len(), told.changed.len()), (0, 0));
+    assert!(!told.searched);
+}

@@ -115,3 +115,103 @@ fn a_longer_reservation_is_in_the_journal_and_no_checkout_takes_it_away() {
     assert!(ann.release(&glob("src")).unwrap().is_some());
     assert!(eve.blocked(&paths).unwrap().is_empty());
 }
+
+const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
+
+fn below(name: &str) -> std::path::PathBuf {
+    Path::new(ROOT).join(name)
+}
+
+fn claim_file(disk: &MemDisk) -> std::path::PathBuf {
+    let files = disk.files();
+    let mut claims = files.keys().filter(|path| {
+        let name = path.to_string_lossy();
+        name.contains("entities/claim/rsv_")
+    });
+    claims.next().unwrap().clone()
+}
+
+/// Bob's reservation is there, or everybody is told that it may be: nobody is told that the path is free.
+#[track_caller]
+fn is_not_free(disk: &MemDisk, clock: &Arc<ManualClock>, what: &str) {
+    let carl = agent(disk, clock, "carl", 9);
+    let paths = ["lib/a".to_owned()];
+    for look in ["before a writer", "after it"] {
+        let held = carl.reservations();
+        let is_told = held.as_ref().map_or(true, |held| held.len() == 1);
+        assert!(is_told, "{what}, {look}: {held:?}");
+        let blocked = carl.blocked(&paths);
+        let is_told = blocked.as_ref().map_or(true, |paths| paths.len() == 1);
+        assert!(is_told, "{what}, {look}: {blocked:?}");
+        let asked = carl.reserve(&glob("lib/q"), HOUR);
+        let is_granted = asked.as_ref().is_ok_and(is_granted);
+        assert!(!is_granted, "{what}, {look}: {asked:?}");
+    }
+}
+
+#[test]
+fn a_reservation_whose_record_is_lost_holds_or_nobody_is_told_that_the_path_is_free() {
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let whole = MemDisk::new();
+    commit(&init(&whole), vec![plan("p", 1)]);
+    let bob = agent(&whole, &clock, "bob", 4);
+    assert!(is_granted(&bob.reserve(&glob("lib/**"), HOUR).unwrap()));
+    let segment = Path::new(SEGMENT);
+    let length = whole.files()[segment].len();
+    let file = claim_file(&whole);
+    // Cut at every byte before the reservation counts; all of it gone; the file gone as well.
+    for cut in 0..=length - 3 {
+        let disk = whole.fork();
+        disk.tamper(segment, |bytes| bytes.truncate(cut));
+        is_not_free(&disk, &clock, &format!("cut at {cut}"));
+    }
+    for also in [None, Some(&file)] {
+        let disk = whole.fork();
+        disk.remove(segment).unwrap();
+        if let Some(file) = also {
+            disk.remove(file).unwrap();
+        }
+        is_not_free(&disk, &clock, &format!("no segment, no {also:?}"));
+    }
+    // A bit in the record, and what else remembers it.
+    let caches = [below("events/meta.json"), below("events/revisions.idx")];
+    for gone in [&caches[..], &[file.clone()][..]] {
+        let disk = whole.fork();
+        disk.tamper(segment, |bytes| bytes[length - 40] ^= 1);
+        commit(&open(&disk, 1, 5).unwrap(), vec![plan("p", 2)]);
+        for path in gone {
+            disk.remove(path).unwrap();
+        }
+        is_not_free(&disk, &clock, &format!("a bit, no {gone:?}"));
+    }
+    // Without any cache that would have seen it: the list and the file are enough.
+    let disk = whole.fork();
+    disk.tamper(segment, Vec::clear);
+    for path in &caches {
+        disk.remove(path).unwrap();
+    }
+    is_not_free(&disk, &clock, "no cache");
+    // The way on is a person's word.
+    let disk = whole.fork();
+    disk.remove(segment).unwrap();
+    disk.remove(&file).unwrap();
+    let carl = agent(&disk, &clock, "carl", 9);
+    carl.accept_gaps("the disk").unwrap();
+    assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
+}
+
+#[test]
+fn a_reservation_that_ended_and_a_lost_plan_block_nobody() {
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let bob = agent(&disk, &clock, "bob", 4);
+    assert!(is_granted(&bob.reserve(&glob("lib/**"), HOUR).unwrap()));
+    bob.release(&glob("lib/**")).unwrap().unwrap();
+    let before = disk.files()[Path::new(SEGMENT)].clone();
+    commit(&journal, vec![plan("p", 1)]);
+    disk.tamper(Path::new(SEGMENT), |bytes| *bytes = before);
+    let carl = agent(&disk, &clock, "carl", 9);
+    assert!(carl.blocked(&["lib/a".to_owned()]).unwrap().is_empty());
+    assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
+}

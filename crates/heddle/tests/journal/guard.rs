@@ -209,3 +209,48 @@ fn absolute_paths_inside_are_understood_and_others_and_choices_are_refused_with_
         assert!(refused.stderr.contains(word), "{refused:?}");
     }
 }
+
+#[test]
+fn a_lost_record_of_a_reservation_stops_a_commit_and_is_never_called_free() {
+    let repository = Repository::new();
+    repository
+        .heddle("bob", &["reserve", "lib/**", "--agent", "bob"])
+        .ok();
+    repository.stage("lib/a", "1");
+    let segment = repository
+        .path()
+        .join(".heddle/events/seg-00000000000000000001.jsonl");
+    std::fs::write(&segment, "").unwrap();
+    let told = repository.heddle("carl", &["guard", "check"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("lib/** by bob"), "{told:?}");
+    let listed = repository.heddle("carl", &["reserve"]).ok();
+    assert!(listed.stdout.contains("bob"), "{listed:?}");
+    assert!(
+        listed.stderr.contains("heddle journal verify"),
+        "{listed:?}"
+    );
+    // Its file is gone as well: nobody knows what is reserved, and that is what everybody hears.
+    std::fs::remove_dir_all(repository.path().join(".heddle/entities/claim")).unwrap();
+    let asks: [&[&str]; 3] = [&["guard", "check"], &["reserve"], &["reserve", "lib/q"]];
+    for ask in asks {
+        let told = repository.heddle("carl", ask);
+        assert_eq!(told.code, 1, "{ask:?}: {told:?}");
+        assert!(told.stderr.contains("heddle journal verify"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_newline_in_a_name_forges_no_line_of_the_guards_answer() {
+    let repository = Repository::new();
+    repository.heddle("bob", &["reserve", "lib/**"]).ok();
+    repository.stage("lib/a\nnothing is reserved", "1");
+    let told = repository.heddle("carl", &["guard", "check"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(
+        told.stderr.contains("lib/a\\nnothing is reserved: lib/**"),
+        "{told:?}"
+    );
+    let ttl = repository.heddle("carl", &["reserve", "q", "--ttl", "0s"]);
+    assert!(ttl.stderr.contains("from 1s up to 30d"), "{ttl:?}");
+}

@@ -11,3 +11,4 @@ mod journal_doors;
 mod journal_drift;
 mod journal_mends;
 mod journal_slices;
+mod journal_words;

@@ -6,8 +6,17 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// Fields of documents that say who or what ran here, at any depth.
-const PRIVATE_KEYS: [&str; 5] = ["pid", "ppid", "user", "username", "hostname"];
+/// Fields of documents that say who or what ran here, at any depth; as they are without case, `_` and `-`.
+const PRIVATE_KEYS: [&str; 8] = [
+    "pid",
+    "ppid",
+    "processid",
+    "user",
+    "userid",
+    "username",
+    "hostname",
+    "agentid",
+];
 /// What stands in place of a path outside of the repository.
 const PATH: &str = "<path>";
 /// Where absolute paths begin on one machine or another; the caller adds what its own `/` holds.
@@ -108,7 +117,7 @@ impl Privacy {
     fn fields(&mut self, fields: Map<String, Value>) -> Map<String, Value> {
         let mut kept = Map::new();
         for (name, value) in fields {
-            if PRIVATE_KEYS.contains(&name.as_str()) {
+            if is_private(&name) {
                 self.stripped += 1;
                 continue;
             }
@@ -176,7 +185,7 @@ impl Privacy {
             && bytes.get(2).is_some_and(u8::is_ascii_alphanumeric)
             && rest[2..].contains('\\');
         if is_drive || is_share {
-            return Some(at + end_of(rest, 2));
+            return Some(at + whole_end(rest, 2, '\\'));
         }
         if let Some(end) = home_of_somebody(rest, before) {
             return Some(at + end);
@@ -193,8 +202,16 @@ impl Privacy {
         let names = &rest[slashes..];
         let first = names.split(['/', ' ', '\t', '\n', '"', '\'']).next()?;
         let is_deep = names[first.len()..].starts_with('/');
-        (is_deep && self.roots.contains(first)).then(|| at + end_of(rest, slashes))
+        // `//net/share/x` names a machine.
+        let is_net = slashes == 2 && first.starts_with(|c: char| c.is_ascii_alphanumeric());
+        let is_path = is_deep && (is_net || self.roots.contains(first));
+        is_path.then(|| at + whole_end(rest, slashes, '/'))
     }
+}
+
+fn is_private(name: &str) -> bool {
+    let plain: String = name.chars().filter(|c| !matches!(c, '_' | '-')).collect();
+    PRIVATE_KEYS.contains(&plain.to_ascii_lowercase().as_str())
 }
 
 /// `~alice`, with or without a path behind it: a name of a person. `~/x` names nobody.
@@ -212,14 +229,42 @@ fn may_begin(before: &str, rest: &str) -> bool {
         && before.ends_with(|c: char| c.is_ascii_alphabetic())
         && before[..before.len() - 1].ends_with('-')
         && !before[..before.len() - 2].ends_with(|c: char| c.is_alphanumeric());
-    let is_middle =
-        before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '~'));
+    // `_/home/ann/x_` is a path that somebody wants to be seen.
+    let is_emphasis = before.strip_suffix('_').is_some_and(|before| {
+        !before.ends_with(|c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-'))
+    });
+    let is_middle = !is_emphasis
+        && before
+            .ends_with(|c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '~'));
+    // `vscode://file/home/ann/x`: no host stands there.
+    let is_file = before.ends_with("://file");
     // Behind a scheme stands a host, not a path.
     let is_url = rest.starts_with("//")
         && before.ends_with(':')
         && before[..before.len() - 1].ends_with(|c: char| c.is_ascii_alphanumeric())
         && !before.ends_with("file:");
-    is_flag || before.ends_with("file://") || !(is_middle || is_url)
+    is_flag || is_file || before.ends_with("file://") || !(is_middle || is_url)
+}
+
+/// The same where names may have blanks in them: a path goes on behind one if its last name has no ending yet and the next
+/// word goes deeper. Rather a word too many than a piece of a path.
+fn whole_end(rest: &str, from: usize, slash: char) -> usize {
+    let mut end = end_of(rest, from);
+    loop {
+        let last = rest[..end].rsplit(slash).next().unwrap_or_default();
+        let Some(behind) = rest[end..].strip_prefix(' ') else {
+            return end;
+        };
+        let word = &behind[..end_of(behind, 0)];
+        let begins = word.starts_with(|c: char| c.is_alphanumeric());
+        let is_drive = word.as_bytes().get(1) == Some(&b':');
+        let is_url = behind[word.len()..].starts_with("://");
+        let is_done = last.is_empty() || last.contains('.');
+        if is_done || !begins || is_drive || is_url || !word.contains(slash) {
+            return end;
+        }
+        end += 1 + word.len();
+    }
 }
 
 fn end_of(rest: &str, from: usize) -> usize {
@@ -294,6 +339,13 @@ mod tests {
             ("either/or and/or 1/2 /", "either/or and/or 1/2 /"),
             ("ünï /home/ü/ö ende", "ünï <path> ende"),
             ("~/notes", "~/notes"),
+            ("/home/ann/My Documents/tax 2025/x.pdf, ok", "<path>, ok"),
+            ("D:\\a b\\c is it", "<path> is it"),
+            ("see /home/ann/x.txt and/or y", "see <path> and/or y"),
+            ("//net/share/x and // net/share", "<path> and // net/share"),
+            ("vscode://file/home/ann/x:3", "vscode://file<path>:3"),
+            ("_/home/ann/x_ and a_/home/b", "_<path> and a_/home/b"),
+            ("run /opt/tool https://a.b/c", "run <path> https://a.b/c"),
         ] {
             assert_eq!(privacy().text(text), expected, "{text}");
         }
@@ -303,7 +355,7 @@ mod tests {
     fn documents_lose_users_pids_and_paths_at_every_depth_and_nothing_else() {
         let mut privacy = privacy();
         let told = privacy.document(json!({
-            "title": "t", "pid": 4711, "n": 3,
+            "title": "t", "pid": 4711, "n": 3, "PID": 1, "userName": "a", "process-id": 2, "agent_id": "x",
             "run": {"user": "alice", "log": "/home/alice/log", "ppid": "1", "user_story": "as a user"},
             "files": {"/home/a/x": 1, "/home/b/x": 2, "src/y": 3},
         }));
@@ -315,7 +367,7 @@ mod tests {
                 "files": {"<path>": 1, "<path>'": 2, "src/y": 3},
             })
         );
-        assert_eq!(privacy.stripped, 6);
+        assert_eq!(privacy.stripped, 10);
     }
 
     #[test]

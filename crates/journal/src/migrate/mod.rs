@@ -130,15 +130,22 @@ impl Journal {
         migrated: &mut Migrated,
     ) -> Result<Option<source::Source>, JournalError> {
         let is_off = self.mode == Mode::Off;
-        if !is_off && (source.is_none() || has_genesis(self)?) {
-            return Ok(None);
+        let began_with = genesis_of(self)?;
+        match (source, &began_with) {
+            (None, _) if !is_off => return Ok(None),
+            // The same again changes nothing.
+            (Some(folder), Some(began)) if !is_off && began.0 == folder.display().to_string() => {
+                return Ok(None);
+            }
+            (Some(folder), Some(began)) if !is_off => return Err(began_already(folder, began)),
+            _ => {}
         }
         if !is_off && !self.is_unbegun()? {
             return Err(JournalError::refused(
                 "the journal has records already, and takes a folder in only before its first one; `heddle journal append` records a file as it is",
             ));
         }
-        if has_genesis(self)? {
+        if began_with.is_some() {
             // It was whole when a crash came: nothing is read again, and nothing can be refused.
             return Ok(Some(source::Source::default()));
         }
@@ -350,7 +357,12 @@ impl Session<'_> {
 
 /// Whether a genesis has come to its end here.
 fn has_genesis(journal: &Journal) -> Result<bool, JournalError> {
-    let mut finder = Genesis(false);
+    Ok(genesis_of(journal)?.is_some())
+}
+
+/// What the journal began with, and how many entities that were.
+fn genesis_of(journal: &Journal) -> Result<Option<(String, u64)>, JournalError> {
+    let mut finder = Genesis(None);
     for first in segments::live(journal.disk(), &journal.layout)? {
         let bytes = segments::read(journal.disk(), &journal.layout, first)?;
         scan(&bytes, 0, &mut finder);
@@ -358,14 +370,30 @@ fn has_genesis(journal: &Journal) -> Result<bool, JournalError> {
     Ok(finder.0)
 }
 
-struct Genesis(bool);
+/// Said, and not passed over: whoever names a folder wants what is in it.
+fn began_already(folder: &Path, (began, count): &(String, u64)) -> JournalError {
+    JournalError::Refused(format!(
+        "nothing was taken in from {}: the journal began with {count} entities of {began}, and takes a folder in only before its first record; `heddle journal rollback`, then this again, begins anew with its own files and what {} has beside; `heddle journal append` records a single file",
+        folder.display(),
+        folder.display()
+    ))
+}
+
+struct Genesis(Option<(String, u64)>);
 
 impl<'a> Sink<'a> for Genesis {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         for record in batch.iter().map(|counted| &counted.record) {
             let payload = record.payload.map(serde_json::value::RawValue::get);
             let parsed = payload.and_then(|text| MetaPayload::parse(record.action, text));
-            self.0 |= matches!(parsed, Some(MetaPayload::Note(Note::Genesis { .. })));
+            if let Some(MetaPayload::Note(Note::Genesis {
+                migrated_from,
+                backfill_count,
+                ..
+            })) = parsed
+            {
+                self.0 = Some((migrated_from, backfill_count));
+            }
         }
     }
 

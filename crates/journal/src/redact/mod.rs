@@ -6,6 +6,7 @@
 
 mod inflate;
 mod job;
+mod left;
 mod line;
 mod needles;
 mod places;
@@ -94,8 +95,13 @@ pub struct Redacted {
     pub blobs: u64,
     /// Records of others that hold some of the same texts; these were left as they are.
     pub also_in: Vec<String>,
-    /// Files that still hold some of the bytes, in whatever encoding.
+    /// Files that still hold some of the bytes, in whatever encoding; those that an earlier redaction named included.
     pub leftovers: Vec<String>,
+    /// False where nothing was left to search for: what was erased before is not known any more.
+    pub searched: bool,
+    /// Files that an earlier redaction named and that are other ones now: they cannot be searched any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
     /// What no tool of ours reaches.
     pub warnings: Vec<String>,
 }
@@ -177,6 +183,8 @@ impl Session<'_> {
             blobs: job.blobs.len() as u64,
             also_in: survey.also_in.into_iter().take(ALSO_IN_MAX).collect(),
             leftovers: Vec::new(),
+            searched: !survey.needles.is_empty(),
+            changed: Vec::new(),
             warnings: Vec::new(),
         };
         let is_news = !(job.records.is_empty() && job.checkpoints.is_empty());
@@ -184,7 +192,8 @@ impl Session<'_> {
             self.note(job, &told)?;
         }
         self.drop_job()?;
-        told.leftovers = journal.leftovers(&matcher)?;
+        let left = journal.all_leftovers(&matcher)?;
+        (told.leftovers, told.changed) = (left.files, left.changed);
         Ok(told)
     }
 

@@ -73,6 +73,10 @@ impl Needles {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Without those that others hold as well.
     pub(crate) fn without(&self, held: &BTreeSet<String>) -> Self {
         Self(self.0.difference(held).cloned().collect())

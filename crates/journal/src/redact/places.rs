@@ -164,7 +164,11 @@ impl Journal {
     }
 
     /// RD-01: reads every file of the store and looks for the texts in all encodings.
-    pub(crate) fn leftovers(&self, matcher: &Matcher) -> Result<Vec<String>, JournalError> {
+    /// Each with why it could not be read, where that is so.
+    pub(crate) fn leftovers(
+        &self,
+        matcher: &Matcher,
+    ) -> Result<Vec<(PathBuf, Option<String>)>, JournalError> {
         let mut left = Vec::new();
         for path in self.files_below(self.layout.root())? {
             let bytes = match self.disk().read(&path, PARKED_LOG_BYTES_MAX) {
@@ -172,12 +176,12 @@ impl Journal {
                 // A request that its owner took back meanwhile.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => {
-                    left.push(format!("{} (not readable: {error})", path.display()));
+                    left.push((path, Some(error.to_string())));
                     continue;
                 }
             };
             if matcher.is_anywhere_in(&bytes) {
-                left.push(path.display().to_string());
+                left.push((path, None));
             }
         }
         Ok(left)

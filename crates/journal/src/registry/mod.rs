@@ -314,6 +314,10 @@ mod tests {
         assert!(registry.add("Bad", schema).is_err());
         assert!(registry.add("odd", br#"{"x-class":"other"}"#).is_err());
         assert!(registry.add("odd", b"not json").is_err());
+        // Read at the top alone: elsewhere it would say something that nobody hears.
+        let nested = br#"{"type":"object","properties":{"seen_at":{"x-ephemeral":true}}}"#;
+        let told = registry.add("odd", nested).unwrap_err().to_string();
+        assert!(told.contains("$.seen_at") && told.contains("top"), "{told}");
     }
 
     #[test]

@@ -12,6 +12,10 @@ pub struct Schema(Value);
 pub enum SchemaError {
     #[error("{at}: keyword {keyword:?} is not supported")]
     Keyword { at: String, keyword: String },
+    #[error(
+        "{at}: {keyword} stands at the top of the schema; x-ephemeral is there a list of field names"
+    )]
+    Nested { at: String, keyword: String },
     #[error("{at}: {keyword} has a value that it cannot have")]
     Value { at: String, keyword: String },
 }
@@ -32,6 +36,7 @@ const KEYWORDS: &[&str] = &[
     "$schema",
     "$id",
 ];
+const REGISTRY_KEYS: &[&str] = &["x-class", "x-schema-version", "x-ephemeral"];
 const TYPES: &[&str] = &[
     "object", "array", "string", "number", "integer", "boolean", "null",
 ];
@@ -64,6 +69,13 @@ fn check_schema(at: &str, schema: &Value, depth: usize) -> Result<(), SchemaErro
     }
     for (keyword, value) in object {
         if keyword.starts_with("x-") {
+            // The registry reads its own at the top alone: one that stands elsewhere would be passed over in silence.
+            if depth > 0 && REGISTRY_KEYS.contains(&keyword.as_str()) {
+                return Err(SchemaError::Nested {
+                    at: at.to_owned(),
+                    keyword: keyword.clone(),
+                });
+            }
             continue;
         }
         if !KEYWORDS.contains(&keyword.as_str()) {

@@ -1,6 +1,7 @@
 //! Reservations: an agent says which paths it works on; a claim in the journal, decided under its lock.
 
 mod glob;
+mod held;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -48,17 +49,20 @@ impl Journal {
     /// The same glob again by its owner is a longer time.
     pub fn reserve(&self, glob: &Glob, ttl: Duration) -> Result<Reserved, JournalError> {
         if ttl.is_zero() || ttl > TTL_MAX {
-            return Err(JournalError::refused("a reservation lasts up to 30d"));
+            return Err(JournalError::refused(
+                "a reservation lasts from 1s up to 30d",
+            ));
         }
         self.must_be_on()?;
         let mut session = self.session()?;
         let owner = self.who.agent.clone();
-        let claims = self.claims()?;
-        for (_, held) in &claims {
+        let found = self.held()?;
+        for (_, held) in &found.claims {
             if held.owner != owner && Glob::parse(&held.glob).is_ok_and(|g| g.overlaps(glob)) {
                 return Ok(Reserved::Held(held.clone()));
             }
         }
+        let claims = found.sure()?;
         let until = self.now().0 + i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX);
         let reservation = Reservation {
             glob: glob.as_str().to_owned(),
@@ -94,13 +98,11 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let owner = &self.who.agent;
-        let held = self
-            .claims()?
-            .into_iter()
-            .map(|(_, held)| held)
-            .find(|held| held.owner == *owner && held.glob == glob.as_str());
-        let Some(held) = held else {
-            return Ok(None);
+        let found = self.held()?;
+        let is_it = |held: &&Reservation| held.owner == *owner && held.glob == glob.as_str();
+        let mut all = found.claims.iter().map(|(_, held)| held);
+        let Some(held) = all.find(is_it).cloned() else {
+            return found.sure().map(|_| None);
         };
         let document = json!({
             "status": "released",
@@ -114,16 +116,27 @@ impl Journal {
 
     /// What is reserved now, by whomever.
     pub fn reservations(&self) -> Result<Vec<Reservation>, JournalError> {
-        // Every claim is read through to the newest durable state: not being level is no failure.
-        let _ = self.level();
-        Ok(self.claims()?.into_iter().map(|(_, held)| held).collect())
+        let (held, doubt) = self.known_reservations()?;
+        doubt.map_or(Ok(held), Err)
     }
 
-    /// The paths that others have reserved, with who.
+    /// The same as far as it is known, and why there may be more.
+    pub fn known_reservations(
+        &self,
+    ) -> Result<(Vec<Reservation>, Option<JournalError>), JournalError> {
+        // Every claim is read through to the newest durable state: not being level is no failure.
+        let _ = self.level();
+        let found = self.held()?;
+        let held = found.claims.into_iter().map(|(_, held)| held).collect();
+        Ok((held, found.unsure.map(JournalError::ReservationsLost)))
+    }
+
+    /// The paths that others have reserved, with who. Fails where none is known and there may be some.
     pub fn blocked(&self, paths: &[String]) -> Result<Vec<(String, Reservation)>, JournalError> {
         let mut blocked = Vec::new();
-        let others = self.reservations()?.into_iter();
-        let others: Vec<(Glob, Reservation)> = others
+        let (held, doubt) = self.known_reservations()?;
+        let others: Vec<(Glob, Reservation)> = held
+            .into_iter()
             .filter(|held| held.owner != self.who.agent)
             .filter_map(|held| Some((Glob::parse(&held.glob).ok()?, held)))
             .collect();
@@ -132,40 +145,36 @@ impl Journal {
                 blocked.push((path.clone(), held.clone()));
             }
         }
-        Ok(blocked)
+        match doubt.filter(|_| blocked.is_empty() && !paths.is_empty()) {
+            Some(doubt) => Err(doubt),
+            None => Ok(blocked),
+        }
     }
 
     fn now(&self) -> WallMs {
         self.world.clock.wall()
     }
 
-    /// With their ids.
-    fn claims(&self) -> Result<Vec<(String, Reservation)>, JournalError> {
-        let now = self.now();
-        let mut all = Vec::new();
-        for id in self.claim_ids()? {
-            // Through to the newest durable state, also while somebody writes (J3).
-            let document = match self.observe(CLAIM, &id) {
-                Ok(shown) => shown.payload,
-                Err(JournalError::NotFound { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            all.extend(live(&document, now).map(|held| (id, held)));
-        }
-        Ok(all)
+    /// The ids of all that hold, and of some that do not; None where the list is not to be had.
+    fn listed_claims(&self) -> Result<Option<BTreeSet<String>>, JournalError> {
+        let path = self.layout.reserved();
+        let list = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
+        let list = list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
+        Ok(list.map(|list| list.ids))
     }
 
     /// Of the list, and of files: git may have taken some away. Without a list the journal is asked.
-    fn claim_ids(&self) -> Result<BTreeSet<String>, JournalError> {
+    fn claim_ids(
+        &self,
+        listed: Option<&BTreeSet<String>>,
+    ) -> Result<BTreeSet<String>, JournalError> {
         let folder = self.layout.family(CLAIM);
         let entries = self.disk().list(&folder).at(&folder)?;
         let files = entries.iter().filter(|entry| !entry.is_dir);
         let files = files.filter_map(|entry| entry.name.strip_suffix(".json"));
         let mut ids: BTreeSet<String> = files.map(str::to_owned).collect();
-        let path = self.layout.reserved();
-        let list = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
-        match list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok()) {
-            Some(list) => ids.extend(list.ids),
+        match listed {
+            Some(listed) => ids.extend(listed.iter().cloned()),
             None => {
                 let rebuilt = self.rebuild(0)?;
                 let all = rebuilt.replay.entities().into_iter();

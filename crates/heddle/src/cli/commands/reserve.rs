@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use heddle_journal::Reserved;
+use heddle_journal::{Journal, Reservation, Reserved};
 use serde_json::json;
 
 use super::journal::store;
@@ -23,17 +23,7 @@ pub struct Args {
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     let Some(glob) = args.glob else {
-        let held = journal.reservations().map_err(store::told)?;
-        return context.print(&json!({ "reservations": held }), |_| {
-            let line = |r: &heddle_journal::Reservation| {
-                format!("{}  {} until {}\n", r.glob, r.owner, r.expires_at)
-            };
-            if held.is_empty() {
-                "nothing is reserved\n".to_owned()
-            } else {
-                printable(&held.iter().map(line).collect::<String>())
-            }
-        });
+        return list(context, &journal);
     };
     let glob = store::glob(&journal, &glob)?;
     let ttl = Duration::from_secs(args.ttl);
@@ -56,4 +46,30 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             Err(error.next(printable(&next)).answer(answer))
         }
     }
+}
+
+fn list(context: &Context, journal: &Journal) -> Result<(), CliError> {
+    let (held, doubt) = journal.known_reservations().map_err(store::told)?;
+    let answer = json!({ "reservations": held });
+    let line = |r: &Reservation| format!("{}  {} until {}\n", r.glob, r.owner, r.expires_at);
+    let text = printable(&held.iter().map(line).collect::<String>());
+    if let Some(doubt) = doubt {
+        let error = store::told(doubt);
+        let known = if held.is_empty() {
+            String::new()
+        } else {
+            format!("; known are\n{}", text.trim_end())
+        };
+        let message = format!("{}{known}", error.message);
+        return Err(CliError { message, ..error }.answer(answer));
+    }
+    store::note_aside(journal);
+    store::note_losses(journal);
+    context.print(&answer, |_| {
+        if text.is_empty() {
+            "nothing is reserved\n".to_owned()
+        } else {
+            text
+        }
+    })
 }

@@ -37,15 +37,22 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
         );
         return Ok(());
     }
-    let blocked = journal.blocked(&paths).map_err(store::told)?;
+    let blocked = journal.blocked(&paths);
+    store::note_aside(&journal);
+    let blocked = blocked.map_err(store::told)?;
     if blocked.is_empty() {
+        store::note_losses(&journal);
         return Ok(());
     }
     let mut sentence = String::from("this commit touches paths that others have reserved:");
     for (path, held) in blocked.iter().take(SHOWN_MAX) {
         sentence.push_str(&format!(
-            "\n  {path}: {} by {} until {}",
-            held.glob, held.owner, held.expires_at
+            "\n  {}: {} by {} until {}",
+            // One path, one line: a newline in a name must not forge another.
+            path.replace('\n', "\\n"),
+            held.glob,
+            held.owner,
+            held.expires_at
         ));
     }
     let all: Vec<_> = blocked

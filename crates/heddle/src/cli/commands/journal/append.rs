@@ -58,6 +58,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let answer = store::answer(&receipt);
     // The record is on the disk: answer first, projections then.
     let printed = context.print(&answer, |_| text(&args, &receipt));
+    let is_delete = args.action == Action::Delete && receipt.seq.is_some();
     match committed.finish_told() {
         Ok(aside) => {
             for name in aside {
@@ -68,7 +69,27 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             "note: the record is safe; its projection follows with the next call ({error})"
         )),
     }
-    printed
+    if is_delete && journal.has_checkpoint().unwrap_or(false) {
+        ui::note(
+            "note: a git clone brings checkpoints and no history: it learns of this delete with the next `heddle journal checkpoint`, and shows the item until then",
+        );
+    }
+    printed.map_err(|error| unprinted(error, &receipt))
+}
+
+/// The answer is lost, the record is not: whoever asked must not take it for refused.
+fn unprinted(error: CliError, receipt: &Receipt) -> CliError {
+    let what = match receipt.seq {
+        Some(seq) if receipt.duplicate => format!("it was recorded as seq {seq} before"),
+        Some(seq) => format!("it is recorded as seq {seq}"),
+        None => "there was nothing to record".to_owned(),
+    };
+    let message = format!(
+        "{what}, but the answer could not be printed: {}",
+        error.message
+    );
+    let next = "Do not record it again; `heddle journal log` shows it.";
+    CliError { message, ..error }.next(next)
 }
 
 fn text(args: &Args, receipt: &Receipt) -> String {

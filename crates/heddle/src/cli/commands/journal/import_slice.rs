@@ -116,5 +116,10 @@ fn text(told: &Imported) -> String {
             "changed in two places: heddle journal show candidate {id}\n"
         ));
     }
+    if !told.conflicts.is_empty() {
+        text.push_str(
+            "the winner is in place. To take the other image, append its `document` to item_type and item_id of the candidate (`heddle journal append --action update --payload @FILE`); to close a candidate: heddle journal append --type candidate --id ID --action delete\n",
+        );
+    }
     printable(&text)
 }

@@ -76,8 +76,16 @@ pub(super) fn line(record: &str) -> String {
     let summary = record["summary"]
         .as_str()
         .map_or(String::new(), |s| format!(": {s}"));
+    let kind = record["payload"]["kind"].as_str();
+    let kind = kind.filter(|_| record["item_type"] == "journal");
+    let kind = kind.map_or(String::new(), |kind| format!(" {kind}"));
+    let redacted = if record["redacted"].is_null() {
+        ""
+    } else {
+        " [redacted]"
+    };
     let line = format!(
-        "{:>8}  {}  {:<16} {} {}{rev}{summary}  ({})",
+        "{:>8}  {}  {:<16} {} {}{kind}{rev}{redacted}{summary}  ({})",
         record["seq"].as_u64().unwrap_or_default(),
         word("ts"),
         word("action"),

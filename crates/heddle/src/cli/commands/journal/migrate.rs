@@ -17,7 +17,7 @@ pub struct Args {
     /// The folder of entity files to begin with; a .brainclaw store beside .heddle is found by itself
     #[arg(value_name = "FOLDER")]
     source: Option<PathBuf>,
-    /// dual, primary or registryPrimary [default: dual where there is no journal yet; one that is on stays as it is]
+    /// dual (recorded, and the older store is still in use), primary (the journal is the truth) or registryPrimary (records of the registry must carry their document as well) [default: dual where there is no journal yet; one that is on stays as it is]
     #[arg(long, value_parser = parse_mode)]
     mode: Option<Mode>,
     /// Leave out files that are no entities of their type, and say which

@@ -32,7 +32,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Begin a journal in this repository; one that is there stays as it is
+    /// Begin a journal in this repository, mode primary; one that is there stays as it is
     Init(init::Args),
     /// Record a change; answers when it is on the disk
     Append(append::Args),

@@ -47,12 +47,17 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         return context.print(&told, text);
     }
     let answer = serde_json::to_value(&told).unwrap_or_default();
+    let holds = if told.searched {
+        "these files of the store still hold some of the bytes"
+    } else {
+        "these files, which an earlier run found to hold some of the bytes, are still there"
+    };
     let sentence = format!(
-        "erased from the journal, but these files of the store still hold some of the bytes:\n  {}",
+        "erased from the journal, but {holds}:\n  {}",
         printable(&told.leftovers.join("\n  "))
     );
     let error = CliError::new(exit::FAILED, sentence).next(
-        "They are not the journal's own: look at them, remove what must go, and run this again.",
+        "They are not the journal's own: look at them, remove the files that must go, and run this again; nobody can search for erased content a second time.",
     );
     Err(error.answer(answer))
 }
@@ -65,6 +70,12 @@ fn warnings(told: &Redacted) -> Vec<String> {
             .to_owned(),
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
     ];
+    if !told.changed.is_empty() {
+        all.push(format!(
+            "these files held some of the bytes, were changed since, and cannot be searched any more; look at them: {}",
+            told.changed.join(", ")
+        ));
+    }
     if !told.also_in.is_empty() {
         all.push(format!(
             "others hold some of the same texts and were left as they are: {}",
@@ -75,8 +86,13 @@ fn warnings(told: &Redacted) -> Vec<String> {
 }
 
 fn text(told: &Redacted) -> String {
+    let search = if told.searched {
+        "every file of the store was searched"
+    } else {
+        "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
+    };
     let mut text = format!(
-        "erased: {} records, {} blobs; written anew: {} segments, {} checkpoints; every file of the store was searched\n",
+        "erased: {} records, {} blobs; written anew: {} segments, {} checkpoints; {search}\n",
         told.redacted.len(),
         told.blobs,
         told.segments.len(),

@@ -15,9 +15,9 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
-    let shown = journal
-        .show(&args.item_type, &args.id)
-        .map_err(store::told)?;
+    let shown = journal.show(&args.item_type, &args.id);
+    store::note_aside(&journal);
+    let shown = shown.map_err(store::told)?;
     context.print(&shown, |shown| {
         let stale = if shown.stale {
             " (stale: somebody is writing)"

@@ -12,7 +12,7 @@ use heddle_journal::{Glob, Journal, JournalError, Migrated, Receipt, Who, World}
 use serde_json::{Value, json};
 
 use super::repository;
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, ui};
 use crate::system::{SystemClock, SystemIds};
 
 const FOLDER: &str = ".heddle";
@@ -182,8 +182,26 @@ pub fn answer(receipt: &Receipt) -> Value {
 /// A file that was no longer what had been written there.
 pub fn edited(name: &str) -> String {
     format!(
-        "a file had been edited and was written anew; what stood there is .heddle/events/quarantine/{name}"
+        "a file was not what the journal had written there (edited by hand, or its record is lost) and was written anew; what stood there is .heddle/events/quarantine/{name}"
     )
+}
+
+/// What a reader moved aside on its way.
+pub fn note_aside(journal: &Journal) {
+    for name in journal.take_kept_aside() {
+        ui::note(&format!("note: {}", edited(&name)));
+    }
+}
+
+/// Beside an answer that is right as far as anybody knows.
+pub fn note_losses(journal: &Journal) {
+    // What cannot be looked at now was looked at for the answer itself.
+    let lost = journal.losses().unwrap_or_default();
+    if let (Some([first, _]), Some([_, last])) = (lost.first(), lost.last()) {
+        ui::note(&format!(
+            "warning: records between seq {first} and {last} are lost from the journal; reservations are told from the list and the files as well; `heddle journal verify` says what is missing"
+        ));
+    }
 }
 
 /// A sentence, the next step, an exit code.
@@ -207,6 +225,9 @@ pub fn told(error: JournalError) -> CliError {
         JournalError::Lost { .. } => CliError::new(exit::FAILED, message).next(
             "Keep a copy of .heddle/ first; `heddle journal verify` says what is missing, and its file may still hold it.",
         ),
+        JournalError::ReservationsLost(_) => CliError::new(exit::FAILED, message).next(
+            "Nothing is taken for free. `heddle journal verify` says what is missing: put a copy of .heddle/events back, or, when it is lost for good, `heddle journal verify --accept-gaps REASON`.",
+        ),
         JournalError::Entity { .. } => CliError::new(exit::FAILED, message)
             .next("Only this entity is affected; `heddle journal verify` shows all that is wrong."),
         JournalError::ShortWrite { .. } => CliError::new(exit::FAILED, message)
@@ -214,6 +235,14 @@ pub fn told(error: JournalError) -> CliError {
         JournalError::SyncFailed { .. } => CliError::new(exit::FAILED, message).next(
             "Check the disk; then look with `heddle journal log` whether the record is there before you write it again.",
         ),
+        JournalError::Config { path, .. } => {
+            let file = path.display();
+            CliError::new(exit::FAILED, message).next(format!(
+                "Nothing else is affected. Keep it aside and begin over what is there: `mv '{file}' '{file}.damaged' && heddle journal init`; no record and no file changes. Where the mode was not primary, `heddle journal migrate --mode MODE` or `rollback --to MODE` sets it again."
+            ))
+        }
+        JournalError::Newer(_) => CliError::new(exit::CONFLICT, message)
+            .next("Nothing was written. Use the newer heddle in this repository; `heddle --version` says which one this is."),
         JournalError::Io { .. } | JournalError::Damaged { .. } => {
             CliError::new(exit::FAILED, message)
                 .next("Check the file and the disk; `heddle journal verify` says what else is affected.")

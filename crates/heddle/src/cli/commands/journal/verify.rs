@@ -56,7 +56,9 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 /// What a crash left behind is brought level first; that is no drift. A busy store, or one that cannot be
 /// written, is only looked at.
 pub(super) fn level(journal: &Journal) {
-    if let Err(error) = journal.level() {
+    let level = journal.level();
+    store::note_aside(journal);
+    if let Err(error) = level {
         ui::note(&format!(
             "warning: the files could not be brought level with the journal: {error}"
         ));

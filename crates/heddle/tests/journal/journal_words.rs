@@ -1,0 +1,148 @@
+//! What `heddle journal` tells a person where something is not as it was: what happened, and the command that goes on.
+
+use crate::support;
+
+use serde_json::json;
+use support::Ran;
+use support::repository::Repository;
+
+const META: &str = ".heddle/events/meta.json";
+
+fn begun() -> Repository {
+    let repository = Repository::new();
+    repository.run(&["journal", "init"]).ok();
+    repository
+}
+
+#[track_caller]
+fn says(told: &Ran, words: &[&str]) {
+    for word in words {
+        assert!(told.stderr.contains(word), "{word}: {told:?}");
+    }
+}
+
+#[test]
+fn a_damaged_journal_json_is_no_dead_end() {
+    let repository = begun();
+    repository.append("a", &json!({"n": 1}));
+    repository.write(".heddle/journal.json", "");
+    let asks: [&[&str]; 4] = [
+        &["journal", "verify"],
+        &["journal", "init"],
+        &["journal", "migrate"],
+        &["doctor", "--verify-journal"],
+    ];
+    for ask in asks {
+        let told = repository.run(ask);
+        assert_eq!(told.code, 1, "{ask:?}: {told:?}");
+        says(&told, &["journal.json.damaged", "heddle journal init"]);
+    }
+    // As it was said.
+    let file = repository.at(".heddle/journal.json");
+    std::fs::rename(&file, repository.at(".heddle/journal.json.damaged")).unwrap();
+    repository.run(&["journal", "init"]).ok();
+    repository.run(&["journal", "verify"]).ok();
+    let shown = repository.json(&["journal", "show", "plan", "a"]);
+    assert_eq!(shown["entity_rev"], 1);
+}
+
+#[test]
+fn a_second_folder_is_never_passed_over_in_silence() {
+    let repository = Repository::new();
+    std::fs::create_dir(repository.at(".brainclaw")).unwrap();
+    repository.run(&["journal", "migrate"]).ok();
+    repository.write("other/plans/p.json", r#"{"title":"of the other"}"#);
+    let told = repository.run(&["journal", "migrate", "other"]);
+    assert_ne!(told.code, 0, "{told:?}");
+    says(&told, &["nothing was taken in", "heddle journal rollback"]);
+    repository.run(&["journal", "rollback"]).ok();
+    let taken = repository.json(&["journal", "migrate", "other"]);
+    assert_eq!(taken["backfilled"], 1, "{taken}");
+    // The same once more changes nothing and is no fault.
+    repository.run(&["journal", "migrate", "other"]).ok();
+}
+
+#[test]
+fn who_moves_an_edited_file_aside_says_where_it_is() {
+    for ask in [
+        &["journal", "show", "plan", "p"][..],
+        &["journal", "verify"][..],
+        &["reserve"][..],
+    ] {
+        let repository = begun();
+        repository.append("p", &json!({"n": 1}));
+        repository.write(".heddle/entities/plan/p.json", r#"{"n":"by hand"}"#);
+        std::fs::remove_file(repository.at(META)).unwrap();
+        says(&repository.run(ask), &["quarantine/plan.p."]);
+        assert!(!repository.run(ask).stderr.contains("quarantine"));
+    }
+    let repository = begun();
+    repository.append("p", &json!({"n": 1}));
+    repository.write(".heddle/entities/plan/p.json", r#"{"n":"by hand"}"#);
+    std::fs::remove_file(repository.at(META)).unwrap();
+    let words = ["journal", "append", "--type", "plan", "--id", "q"];
+    let more = ["--action", "create", "--payload", "{}"];
+    let told = repository.run(&[&words[..], &more[..]].concat());
+    says(&told, &["quarantine/plan.p."]);
+}
+
+#[test]
+fn a_receipt_that_cannot_be_printed_says_that_it_was_recorded() {
+    let repository = begun();
+    let words = ["journal", "append", "--type", "plan", "--id", "p"];
+    let more = ["--action", "create", "--payload", r#"{"n":1}"#];
+    let mut command = repository.home.command(&[&words[..], &more[..]].concat());
+    let full = std::fs::File::options().write(true).open("/dev/full");
+    command.current_dir(repository.path()).stdout(full.unwrap());
+    let told = Ran::from(command.output().unwrap());
+    assert_eq!(told.code, 1, "{told:?}");
+    says(&told, &["recorded as seq 1", "Do not record it again"]);
+    let shown = repository.json(&["journal", "show", "plan", "p"]);
+    assert_eq!(shown["entity_rev"], 1);
+}
+
+#[test]
+fn a_second_redaction_names_again_what_the_first_one_found() {
+    let repository = begun();
+    let secret = "the launch code is 4711-8822-9933 and stays among us for ever";
+    repository.append("p", &json!({"title": secret}));
+    let copy = repository.write(".heddle/x/copy.txt", secret);
+    let ask = ["doctor", "redact", "--item", "plan/p", "--reason", "asked"];
+    for _ in 0..3 {
+        let told = repository.run(&ask);
+        assert_eq!(told.code, 1, "{told:?}");
+        says(&told, &["x/copy.txt"]);
+        assert!(!told.stdout.contains("was searched"), "{told:?}");
+    }
+    std::fs::remove_file(copy).unwrap();
+    let told = repository.run(&ask).ok();
+    assert!(told.stdout.contains("no file was searched"), "{told:?}");
+    let log = repository.run(&["journal", "log"]).ok().stdout;
+    assert!(
+        log.contains("[redacted]") && log.contains("journal  redaction"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_rollback_says_that_keys_are_free_again() {
+    let repository = begun();
+    let told = repository.run(&["journal", "rollback"]).ok();
+    assert!(told.stdout.contains("--idempotency-key"), "{told:?}");
+}
+
+#[test]
+fn a_delete_that_a_clone_would_undo_says_so() {
+    let repository = begun();
+    repository.append("p", &json!({"n": 1}));
+    repository.append("q", &json!({"n": 1}));
+    let delete = |id: &str| {
+        let words = ["journal", "append", "--type", "plan", "--id", id];
+        repository
+            .run(&[&words[..], &["--action", "delete"][..]].concat())
+            .ok()
+    };
+    assert!(!delete("p").stderr.contains("clone"));
+    repository.run(&["journal", "checkpoint"]).ok();
+    says(&delete("q"), &["clone", "heddle journal checkpoint"]);
+}

@@ -1,0 +1,101 @@
+//! Files that a redaction found and may not touch: named again by every later one for as long as they are there.
+//!
+//! After a redaction nobody knows any more what was erased, so nobody can search for it. The list holds names and lengths,
+//! and none of the content, nor a hash that would let a guess be proven.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::disk::{read_if_there, replace};
+use crate::error::{At, JournalError};
+use crate::journal::Journal;
+
+use super::needles::Matcher;
+
+const LIST_BYTES_MAX: u64 = 16 << 20;
+const LIST_VERSION: u8 = 1;
+
+/// `events/leftovers.json`.
+#[derive(Debug, Serialize, Deserialize)]
+struct List {
+    v: u8,
+    files: Vec<Left>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Left {
+    /// From the store's root on.
+    path: PathBuf,
+    bytes: u64,
+}
+
+/// What is to be told of them.
+#[derive(Debug, Default)]
+pub(super) struct Leftovers {
+    pub(super) files: Vec<String>,
+    /// Named before, changed since, and not to be searched any more.
+    pub(super) changed: Vec<String>,
+}
+
+impl Journal {
+    /// Those of this search and those that an earlier one named; the list says so to the next.
+    pub(super) fn all_leftovers(&self, matcher: &Matcher) -> Result<Leftovers, JournalError> {
+        let root = self.layout.root();
+        let found = self.leftovers(matcher)?;
+        let mut files: Vec<Left> = Vec::new();
+        let mut told = Leftovers::default();
+        for (path, why) in found {
+            let reason = why.map_or(String::new(), |why| format!(" (not readable: {why})"));
+            told.files.push(format!("{}{reason}", path.display()));
+            // A name that itself says what was erased is not written down once more. What cannot be read is found again anyway.
+            let is_silent = !matcher.is_in(path.as_os_str().as_encoded_bytes());
+            if let (Ok(inside), Ok(Some(bytes)), true) =
+                (path.strip_prefix(root), self.disk().len(&path), is_silent)
+            {
+                let path = inside.to_owned();
+                files.push(Left { path, bytes });
+            }
+        }
+        for before in self.named_before()? {
+            let path = root.join(&before.path);
+            let is_found = files.iter().any(|left| left.path == before.path);
+            match self.disk().len(&path).unwrap_or(None) {
+                Some(bytes) if bytes == before.bytes && !is_found => {
+                    told.files.push(path.display().to_string());
+                    files.push(before);
+                }
+                Some(_) if !is_found => told.changed.push(path.display().to_string()),
+                _ => {}
+            }
+        }
+        self.put_left(&self.layout.leftovers(), files)?;
+        Ok(told)
+    }
+
+    /// A list that cannot be read names nothing; it is no reason not to erase.
+    fn named_before(&self) -> Result<Vec<Left>, JournalError> {
+        let path = self.layout.leftovers();
+        let bytes = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
+        let list = bytes.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
+        let list = list.filter(|list| list.v == LIST_VERSION);
+        Ok(list.map(|list| list.files).unwrap_or_default())
+    }
+
+    fn put_left(&self, path: &Path, files: Vec<Left>) -> Result<(), JournalError> {
+        let is_there = self.disk().len(path).at(path)?.is_some();
+        if files.is_empty() {
+            return if is_there {
+                self.erase_file(path)
+            } else {
+                Ok(())
+            };
+        }
+        let list = List {
+            v: LIST_VERSION,
+            files,
+        };
+        let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
+        replace(self.disk(), path, &bytes, true).at(path)
+    }
+}

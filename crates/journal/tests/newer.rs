@@ -1,0 +1,129 @@
+//! Beside a newer build, and beside a writer that was stopped behind its answer: nothing is called damaged or lost that is not.
+#![cfg(test)]
+
+mod support;
+
+use std::path::Path;
+
+use heddle_journal::JournalError;
+use heddle_journal::disk::MemDisk;
+use serde_json::json;
+use support::*;
+
+const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
+
+/// A sound line in which one text is another.
+fn resealed(line: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let text = String::from_utf8(line.to_vec()).unwrap();
+    let text = text.trim_matches('\n').replace(from, to);
+    let open = &text[..text.rfind(",\"crc\":\"").unwrap()];
+    let crc = crc32c::crc32c_append(crc32c::crc32c(open.as_bytes()), b"}");
+    format!("\n{open},\"crc\":\"{crc:08x}\"}}\n").into_bytes()
+}
+
+#[test]
+fn behind_records_of_a_newer_build_nobody_writes_and_none_of_them_is_called_torn() {
+    for (from, to) in [
+        ("\"v\":2", "\"v\":3"),
+        ("\"action\":\"update\"", "\"action\":\"dream\""),
+    ] {
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        commit(&journal, vec![plan("a", 1)]);
+        let line = resealed(&forged(2, "w_new", "b", 1, &json!({"n": 1})), from, to);
+        disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+        let before = disk.files();
+        let reader = open(&disk, 1, 20).unwrap();
+        assert_eq!(reader.show("plan", "a").unwrap().entity_rev, 1);
+        let report = reader.verify().unwrap();
+        assert!(!report.ok, "{report:#?}");
+        let counters = &report.counters;
+        let counted = (
+            counters.newer_records,
+            counters.damaged_lines,
+            counters.torn_tail,
+        );
+        assert_eq!(counted, (1, 0, 0));
+        assert!(
+            report
+                .warnings
+                .iter()
+                .any(|told| told.contains("newer heddle"))
+        );
+        for refused in [
+            reader.mutate_whole(vec![plan("a", 2)]).map(drop),
+            reader.quarantine().map(drop),
+            reader.restore().map(drop),
+        ] {
+            assert!(
+                matches!(refused, Err(JournalError::Newer(_))),
+                "{refused:?}"
+            );
+        }
+        let segment = Path::new(SEGMENT);
+        assert_eq!(disk.files()[segment], before[segment]);
+        // The newer build has gone on, with a record that this one knows: nothing of it is moved aside here.
+        let known = forged(3, "w_new", "c", 1, &json!({"n": 1}));
+        disk.tamper(segment, |bytes| bytes.extend(&known));
+        let before = disk.files()[segment].clone();
+        assert!(
+            open(&disk, 1, 21)
+                .unwrap()
+                .quarantine()
+                .unwrap()
+                .parked
+                .is_empty()
+        );
+        assert!(disk.files()[segment].starts_with(&before));
+    }
+}
+
+#[test]
+fn what_is_answered_and_not_yet_in_its_file_is_no_drift_while_somebody_holds_the_lock() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1), plan("b", 1)]);
+    // Killed behind its answer, and the lock is held by one that stands still.
+    std::mem::forget(
+        journal
+            .mutate(vec![plan("a", 2), delete("plan", "b")])
+            .unwrap(),
+    );
+    let reader = open(&disk, 1, 22).unwrap();
+    let report = reader.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    let behind: Vec<&str> = report
+        .behind
+        .iter()
+        .map(|one| one.item_id.as_str())
+        .collect();
+    assert_eq!(behind, ["a", "b"]);
+    assert!(
+        report
+            .warnings
+            .iter()
+            .any(|told| told.contains("not level yet"))
+    );
+    // What was in its file before that, and is no more, is drift all the same.
+    let file = Path::new(ROOT).join("entities/plan/a.json");
+    let other = MemDisk::new();
+    let journal = init(&other);
+    commit(&journal, vec![plan("a", 1)]);
+    other.tamper(&file, |bytes| *bytes = b"{\"n\":9}".to_vec());
+    std::mem::forget(journal.mutate(vec![plan("c", 1)]).unwrap());
+    let report = open(&other, 1, 23).unwrap().verify().unwrap();
+    assert!(!report.ok && report.divergent.len() == 1, "{report:#?}");
+}
+
+#[test]
+fn a_forged_last_revision_is_told_as_what_it_is() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let line = forged(2, "w_forger", "a", u64::MAX, &json!({"n": 1}));
+    disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+    let refused = open(&disk, 1, 24).unwrap().mutate_whole(vec![plan("a", 2)]);
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("plan a") && told.contains("forger"), "{told}");
+    commit(&open(&disk, 1, 25).unwrap(), vec![plan("b", 1)]);
+}
