@@ -1,5 +1,7 @@
 //! A mesh in a running daemon: its rows, its roster, its live link.
 
+mod mailboxes;
+
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
@@ -9,7 +11,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::Address;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, HistoryId, MemberId, Party};
-use heddle_core::limits::{AGENTS_MAX, REPLY_TIMEOUT};
+use heddle_core::limits::REPLY_TIMEOUT;
 use heddle_core::membership::MemberKey;
 use heddle_core::names::AgentName;
 use heddle_store::{Mesh, Store};
@@ -25,7 +27,7 @@ use crate::outbox::lost::Forgotten;
 use crate::outbox::window::Window;
 use crate::refusals::Refusals;
 use crate::roster::{Known, Stale};
-use crate::shared::{Shared, lock, read, store_problem, write};
+use crate::shared::{Shared, lock, read, write};
 use crate::sync::Sync;
 
 /// A broker that was heard so long ago is asked again before something is said to be of now.
@@ -462,49 +464,5 @@ impl MeshState {
         // It may have been heard again since a question to it ran out of time.
         let why = self.out_of_reach().unwrap_or_else(|| self.unanswered());
         Problem::new(ErrorCode::NotConnected, why)
-    }
-
-    fn no_more_agents(&self, agent: &AgentName) -> Problem {
-        let detail = format!(
-            "this home has {AGENTS_MAX} agents in mesh {} already, which is the most that it can have; @{agent} would be one more",
-            self.mesh.name
-        );
-        Problem::new(ErrorCode::InvalidRequest, detail).next(
-            "Use a name that is here (`heddle agent list`): an agent may come back under its name in every session.",
-        )
-    }
-
-    /// Makes sure that this home has the mailbox; true when it is new.
-    ///
-    /// It is kept here first; the broker hears of it now, or in the next hello.
-    pub(crate) async fn register(
-        &self,
-        shared: &Shared,
-        agent: &AgentName,
-    ) -> Result<bool, Problem> {
-        if self.is_own(agent) {
-            return Ok(false);
-        }
-        if read(&self.agents).len() >= AGENTS_MAX {
-            return Err(self.no_more_agents(agent));
-        }
-        let fresh = shared
-            .store
-            .register_agent(self.mesh.mesh, agent.clone(), shared.clock.wall())
-            .await
-            .map_err(|error| store_problem(&error))?;
-        write(&self.agents).insert(agent.clone());
-        if self.is_connected() {
-            let request = Request::RegisterAgent {
-                agent: agent.clone(),
-            };
-            // A link that breaks right now says hello again, and the hello names every mailbox.
-            if let Err(problem) = self.ask(request).await
-                && problem.known_code() != Some(ErrorCode::NotConnected)
-            {
-                return Err(problem);
-            }
-        }
-        Ok(fresh)
     }
 }

@@ -25,7 +25,9 @@ pub(super) trait Lock {
 }
 
 /// Each lock with whoever asked for it.
-pub(super) struct JobLocks<L>(Arc<Mutex<HashMap<(MeshId, Job), Held<L>>>>);
+pub(super) struct JobLocks<L>(Arc<Mutex<Locks<L>>>);
+
+type Locks<L> = HashMap<(MeshId, Job), Held<L>>;
 
 struct Held<L> {
     lock: L,
@@ -53,7 +55,7 @@ impl<L> Default for JobLocks<L> {
 
 impl<L: Lock> JobLocks<L> {
     /// Nothing that can panic half way runs under this lock.
-    fn lock(&self) -> MutexGuard<'_, HashMap<(MeshId, Job), Held<L>>> {
+    fn lock(&self) -> MutexGuard<'_, Locks<L>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

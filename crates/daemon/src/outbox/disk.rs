@@ -21,14 +21,13 @@ use heddle_core::limits::{DISK_FREE_ENOUGH, PRUNE_ROWS_MAX, PRUNE_ROWS_MIN};
 use heddle_core::outbox_status::OutboxStatus;
 use heddle_core::pressure::{FileSystem, Measured, Pressure, limit_bytes, pressure};
 use heddle_store::{PruneFilter, StoreError};
-use heddle_wire::ipc::{DiskView, PressureEvent};
+use heddle_wire::ipc::DiskView;
 use heddle_wire::problem::Problem;
 use tokio::sync::Notify;
 
 use super::count::{Count, Reserved};
 use super::owed::{self, Owes};
-use super::prune;
-use crate::events::Event;
+use super::{prune, steps};
 use crate::shared::{Shared, lock};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -385,7 +384,7 @@ pub(crate) async fn refresh(shared: &Shared) {
     metrics::gauge!("heddle_outbox_disk_used_bytes").set(used as f64);
     metrics::gauge!("heddle_outbox_disk_pressure").set(f64::from(level.index()));
     if level != before {
-        say(shared, (before, level), used, limit);
+        steps::say(shared, (before, level), used, limit);
     }
 }
 
@@ -408,36 +407,6 @@ async fn held_by_outbox(shared: &Shared) -> Result<BTreeMap<MeshId, u64>, StoreE
     }
     *lock(&disk.counted) = (through, held.clone());
     Ok(held)
-}
-
-/// Every step is an event, up and down, so that whoever was told of the trouble is told of its end. A burst takes
-/// several steps upwards between two looks: each is told.
-fn say(shared: &Shared, (before, level): (Pressure, Pressure), used: u64, limit: u64) {
-    if before == Pressure::Fine {
-        metrics::counter!("heddle_outbox_pressure_high_total").increment(1);
-    }
-    let passed = Pressure::ALL.into_iter();
-    for step in passed.filter(|step| *step > before && *step < level) {
-        say_step(shared, (before, step), used, limit);
-    }
-    say_step(shared, (before, level), used, limit);
-}
-
-fn say_step(shared: &Shared, (before, level): (Pressure, Pressure), used: u64, limit: u64) {
-    let event = PressureEvent {
-        level: level.as_str().to_owned(),
-        used_bytes: used,
-        limit_bytes: limit,
-        detail: shared.disk.degraded().unwrap_or_default(),
-    };
-    let event = if level > before {
-        Event::OutboxPressureHigh(event)
-    } else {
-        Event::OutboxPressureEased(event)
-    };
-    let name = event.name();
-    tracing::warn!(level = level.as_str(), used, limit, "{name}");
-    shared.events.publish(event);
 }
 
 /// Empties payloads of delivered rows, as many as one look may.

@@ -11,6 +11,7 @@ pub(crate) mod prune;
 pub(crate) mod requeue;
 pub(crate) mod second_look;
 mod shares;
+mod steps;
 #[cfg(test)]
 mod tests;
 pub(crate) mod window;

@@ -80,16 +80,7 @@ pub(crate) async fn requeue(
         aborted_by: "operator".to_owned(),
         now: shared.clock.wall(),
     };
-    // IMPORTANT: counted before it is written, as a send is: a burst of them would pass the budget between two looks.
-    let bytes = requeue.new.payload.len();
-    let reserved = shared.disk.reserve_rest(mesh.mesh.mesh, bytes)?;
-    let requeued = shared.store.requeue(requeue).await;
-    if !matches!(requeued, Ok(Requeued::Done { .. })) {
-        reserved.give_back();
-    } else {
-        drop(reserved);
-    }
-    match requeued.map_err(|error| store_problem(&error))? {
+    match put(shared, mesh, requeue).await? {
         Requeued::Done { old, new } => {
             mesh.drain.notify_one();
             Ok(Outcome {
@@ -104,6 +95,19 @@ pub(crate) async fn requeue(
         )),
         Requeued::Unknown => Err(Problem::new(ErrorCode::NotFound, "the row is gone")),
     }
+}
+
+/// IMPORTANT: counted before it is written, as a send is: a burst of them would pass the budget between two looks.
+async fn put(shared: &Shared, mesh: &MeshState, requeue: Requeue) -> Result<Requeued, Problem> {
+    let bytes = requeue.new.payload.len();
+    let reserved = shared.disk.reserve_rest(mesh.mesh.mesh, bytes)?;
+    let requeued = shared.store.requeue(requeue).await;
+    if matches!(requeued, Ok(Requeued::Done { .. })) {
+        drop(reserved);
+    } else {
+        reserved.give_back();
+    }
+    requeued.map_err(|error| store_problem(&error))
 }
 
 /// The answer to a requeue whose answer was lost: who names the new id gets the same again, and moves nothing.

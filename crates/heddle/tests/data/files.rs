@@ -363,21 +363,6 @@ fn the_cli_shares_gets_lists_and_deletes() {
     assert_eq!(std::fs::read(folder.join("copy")).unwrap(), b"mine");
     run(&["file", "get", id, "-o", "copy", "--force"]).ok();
     assert_eq!(std::fs::read(folder.join("copy")).unwrap(), bytes);
-    // What bytes go through stays what it is, with --force as without: a file in the place of /dev/null is everybody's.
-    let pipe = folder.join("pipe");
-    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-    assert!(made.unwrap().success());
-    for force in [&["--force"][..], &[]] {
-        let reading = std::thread::spawn({
-            let pipe = pipe.clone();
-            move || std::fs::read(pipe).unwrap()
-        });
-        run(&[&["file", "get", id, "-o", "pipe"], force].concat()).ok();
-        assert_eq!(reading.join().unwrap(), bytes);
-        let kind = std::fs::metadata(&pipe).unwrap().file_type();
-        assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
-    }
-    std::fs::remove_file(&pipe).unwrap();
     let left: Vec<_> = std::fs::read_dir(&folder)
         .unwrap()
         .map(|e| e.unwrap().file_name())
@@ -458,4 +443,29 @@ fn the_cli_tells_owners_apart_and_refuses_with_the_right_code() {
             .contains("heddle file share FILE")
     );
     drop(daemon);
+}
+
+/// With --force as without: a file in the place of /dev/null is everybody's.
+#[test]
+fn what_bytes_go_through_stays_what_it_is() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let folder = home.path().parent().unwrap().to_owned();
+    let bytes = noise(6, 300_000);
+    std::fs::write(folder.join("plan.bin"), &bytes).unwrap();
+    let run = |args: &[&str]| Ran::from(home.command(args).current_dir(&folder).output().unwrap());
+    run(&["file", "share", "plan.bin"]).ok();
+    let pipe = folder.join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.unwrap().success());
+    for force in [&["--force"][..], &[]] {
+        let reading = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::read(pipe).unwrap()
+        });
+        run(&[&["file", "get", "plan.bin", "-o", "pipe"], force].concat()).ok();
+        assert_eq!(reading.join().unwrap(), bytes);
+        let kind = std::fs::metadata(&pipe).unwrap().file_type();
+        assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
+    }
 }

@@ -344,7 +344,7 @@ INSERT INTO delivery_queue SELECT mesh_id, sender_member, seq = 1, epoch, seq, '
 async fn br_12_a_job_whose_holder_dies_is_free_at_once_and_one_that_takes_long_keeps_it() {
     let first = on_disk();
     let gate = with_messages(&first.storage).await;
-    let second = SqliteStorage::open(Options::new(&first.path())).unwrap();
+    let second = SqliteStorage::open(Options::new(first.path())).unwrap();
     let claim = async |storage: &SqliteStorage, who: &'static str, now: i64| {
         let claimed =
             storage.claim_job(mesh(1), Job::Sweep, who, WallMs(now), WallMs(now + 600_000));

@@ -226,14 +226,19 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         damaged,
         reached: None,
     };
-    view.damaged |= view.deliveries.iter().any(|one| one.damaged);
     if at_broker && is_damaged(&row) && view.outbox.waits_for.is_some() {
         view.outbox.waits_for = Some(only_to_be_marked(&row));
     }
     view.data = of_op(ipc, &row).await?;
+    Ok(concluded(mesh, &row, view))
+}
+
+/// What follows from the rest of a story.
+fn concluded(mesh: Option<&MeshState>, row: &Row, mut view: ExplainView) -> ExplainView {
+    view.damaged |= view.deliveries.iter().any(|one| one.damaged);
     view.receipts = view.receipts();
-    view.mentions = mentions::of_row(mesh, &row, &view);
-    Ok(view)
+    view.mentions = mentions::of_row(mesh, row, &view);
+    view
 }
 
 fn is_open(queue: &QueueState) -> bool {
