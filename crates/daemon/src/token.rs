@@ -19,30 +19,69 @@ impl std::fmt::Debug for LocalToken {
 
 const TOKEN_BYTES: usize = 32;
 
+/// What lies where a token is looked for.
+enum Found {
+    Token(LocalToken),
+    Other,
+    Nothing,
+}
+
 impl LocalToken {
     /// The token of the folder, minted on the first start.
     pub fn load_or_mint(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
-        match std::fs::symlink_metadata(path) {
-            Ok(_) => {
-                use std::io::Read as _;
-                let mut bytes = Vec::new();
-                crate::home::open_private(path)?
-                    .take(1024)
-                    .read_to_end(&mut bytes)?;
-                // Bytes that are no text are no token either; they must not keep the daemon down.
-                let text = String::from_utf8_lossy(&bytes);
-                let text = text.trim();
-                if URL_SAFE_NO_PAD
-                    .decode(text)
-                    .is_ok_and(|bytes| bytes.len() == TOKEN_BYTES)
-                {
-                    return Ok(Self(text.to_owned()));
-                }
+        match Self::load(path)? {
+            Found::Token(token) => return Ok(token),
+            // They must not keep the daemon down.
+            Found::Other => {
                 tracing::warn!(path = %path.display(), "a token was damaged; minted a new one, which callers must read again");
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Found::Nothing => {}
+        }
+        Self::mint(path, ids)
+    }
+
+    /// The same of a file that a person has named: what is in it is theirs, and is never replaced.
+    pub fn load_named(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
+        match Self::load(path)? {
+            Found::Token(token) => Ok(token),
+            Found::Nothing => Self::mint(path, ids),
+            Found::Other => {
+                let why = format!(
+                    "{}: it holds no token (32 bytes in base64url, 43 letters), and was left as it is",
+                    path.display()
+                );
+                Err(std::io::Error::new(std::io::ErrorKind::InvalidData, why))
+            }
+        }
+    }
+
+    fn load(path: &Path) -> std::io::Result<Found> {
+        use std::io::Read as _;
+        match std::fs::symlink_metadata(path) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Found::Nothing);
+            }
             Err(error) => return Err(error),
         }
+        let mut bytes = Vec::new();
+        crate::home::open_private(path)?
+            .take(1024)
+            .read_to_end(&mut bytes)?;
+        // Bytes that are no text are no token either.
+        let text = String::from_utf8_lossy(&bytes);
+        let text = text.trim();
+        let is_token = URL_SAFE_NO_PAD
+            .decode(text)
+            .is_ok_and(|bytes| bytes.len() == TOKEN_BYTES);
+        Ok(if is_token {
+            Found::Token(Self(text.to_owned()))
+        } else {
+            Found::Other
+        })
+    }
+
+    fn mint(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
         let mut bytes = [0; TOKEN_BYTES];
         ids.fill(&mut bytes);
         let text = URL_SAFE_NO_PAD.encode(bytes);
@@ -85,5 +124,21 @@ mod tests {
         }
         let minted = LocalToken::load_or_mint(&path, &ids).unwrap();
         assert_eq!(format!("{minted:?}"), "LocalToken(…)");
+    }
+
+    #[test]
+    fn a_file_that_a_person_has_named_is_never_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let ids = ManualIds::seeded(4);
+        let minted = LocalToken::load_named(&path, &ids).unwrap();
+        let again = LocalToken::load_named(&path, &ids).unwrap();
+        assert!(again.matches(&minted.0));
+        for theirs in [&b"s3cret of mine"[..], b"", b"\xff\xfe\0\x80"] {
+            std::fs::write(&path, theirs).unwrap();
+            let refused = LocalToken::load_named(&path, &ids).unwrap_err();
+            assert!(refused.to_string().contains("left as it is"), "{refused}");
+            assert_eq!(std::fs::read(&path).unwrap(), theirs);
+        }
     }
 }

@@ -252,6 +252,18 @@ impl Facts {
             .find(|envelope| envelope.row.envelope_id == id)
     }
 
+    /// The envelope that says how the key stands before anything is registered: an approval that is good, then one that
+    /// waits for a word, and the newest of either; where nothing is live any more the newest of all.
+    pub fn foremost(&self, now: WallMs) -> Option<&Envelope> {
+        let newest = |status: &str| {
+            let mut all = self.envelopes.iter().rev();
+            all.find(|envelope| envelope.status(now) == status)
+        };
+        newest("approved")
+            .or_else(|| newest("awaiting_approval"))
+            .or_else(|| self.envelopes.last())
+    }
+
     /// The newest envelope that can still lead to a registration.
     pub fn live_envelope(&self, now: WallMs) -> Option<&Envelope> {
         self.envelopes

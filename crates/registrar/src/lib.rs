@@ -23,5 +23,6 @@ pub mod rows;
 pub mod step;
 pub mod storage;
 pub mod surface_check;
+mod tally;
 
 pub use registrar::{Registrar, RegistrarError};

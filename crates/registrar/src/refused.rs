@@ -56,10 +56,24 @@ pub fn why(
     match code {
         Code::NonceUnbound => Some(unbound(key, facts, asked, (by, now))),
         Code::ReplayBindingMismatch => Some(mismatch(facts, asked)),
-        Code::ReplayNonceConsumed => Some("the nonce was used for another effect".to_owned()),
+        Code::ReplayNonceConsumed => Some(used(facts).to_owned()),
         Code::ReplayStaleRequest => Some("the request for approval is too old".to_owned()),
         _ => None,
     }
+}
+
+/// What a nonce was used for that is good for nothing any more.
+fn used(facts: &Facts) -> &'static str {
+    let hash = facts.nonce.as_ref().map(|nonce| nonce.grant.nonce);
+    let registered = facts.consumed.as_ref().map(|row| row.nonce);
+    if hash.is_some() && hash == registered {
+        return "the nonce has registered this effect, and makes up for nothing: that takes one of its own";
+    }
+    let mut steps = facts.steps.iter();
+    if hash.is_some() && steps.any(|row| row.nonce == hash) {
+        return "the nonce was used for an earlier compensation of this effect";
+    }
+    "the nonce was used for another effect"
 }
 
 /// Of a key that belongs to something else.

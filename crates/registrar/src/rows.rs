@@ -233,6 +233,20 @@ pub enum Row {
     Call(CallRow),
 }
 
+impl Row {
+    /// The key that it is about; a decision knows its envelope only.
+    pub(crate) fn key(&self) -> Result<&LogicalKey, &str> {
+        match self {
+            Self::Envelope(row) => Ok(&row.effect.key),
+            Self::Decision(row) => Err(&row.envelope_id),
+            Self::Consume(row) => Ok(&row.effect.key),
+            Self::Registration(row) => Ok(&row.key),
+            Self::Step(row) => Ok(&row.key),
+            Self::Call(row) => Ok(&row.key),
+        }
+    }
+}
+
 /// A caller's own id for one request (`Idempotency-Key`): consumed with what the request wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -5,7 +5,7 @@ use heddle_registrar::binding::Effect;
 use heddle_registrar::facts::Facts;
 use heddle_registrar::life::Stage;
 use heddle_registrar::policy::{Approval, Ruled};
-use heddle_registrar::refused::standing;
+use heddle_registrar::registrar::Caller;
 use heddle_registrar::storage::Storage;
 use heddle_wire::broker::EffectAnswer;
 
@@ -14,8 +14,8 @@ use super::desk::Desk;
 use crate::mesh::MeshState;
 
 /// Mailboxes of the asker's own home as they are, everybody else with their member. `person` is the member whose home
-/// decides, and nobody at a broker without one.
-fn named(ruled: &Ruled, person: &str, asker: &str) -> Vec<String> {
+/// decides, and nobody at a broker without one: there the `deciders` are, as they are called everywhere.
+fn named(ruled: &Ruled, (person, deciders): (&str, &[String]), asker: &str) -> Vec<String> {
     let is_guest = asker.starts_with('@');
     let at_home = |mailbox: &str| match (is_guest, mailbox == person) {
         (false, _) => mailbox.to_owned(),
@@ -35,15 +35,24 @@ fn named(ruled: &Ruled, person: &str, asker: &str) -> Vec<String> {
     match (ruled.approval, ruled.approvers()) {
         // Nobody is asked, or nobody can say yes.
         (Approval::Auto | Approval::Never, _) => Vec::new(),
-        (_, []) if person.is_empty() => Vec::new(),
+        (_, []) if person.is_empty() => deciders.to_vec(),
         (_, []) => vec![at_home(person)],
         (_, approvers) => approvers.iter().map(one).collect(),
     }
 }
 
 impl<S: Storage> Desk<S> {
-    pub(super) fn approvers(&self, asker: &str, effect: &Effect) -> Vec<String> {
-        named(&self.registrar.ruled(effect), &self.person, asker)
+    /// At a broker without a home, where the policy names nobody, those who may decide in the mesh.
+    pub(super) fn approvers(&self, by: &Caller, effect: &Effect) -> Vec<String> {
+        let ruled = self.registrar.ruled(effect);
+        named(&ruled, (&self.person, &by.deciders), &by.agent)
+    }
+
+    /// The effect that is shown for a key: what was registered, or what its foremost request asks for.
+    pub(super) fn shown<'a>(&self, facts: &'a Facts) -> Option<&'a Effect> {
+        let consumed = facts.consumed.as_ref().map(|row| &row.effect);
+        let now = self.registrar.now();
+        consumed.or_else(|| facts.foremost(now).map(|it| &it.row.effect))
     }
 
     /// From now on it is the policy of now, also for who only looks. What is wrong with it, where it cannot be read.
@@ -59,7 +68,7 @@ impl<S: Storage> Desk<S> {
 
     /// Why nothing of this effect would begin now, whatever was approved before. A policy in trouble allows nothing.
     pub(super) fn blocked(&self, trouble: Option<&str>, facts: &Facts) -> Option<String> {
-        let effect = standing(facts)?;
+        let effect = self.shown(facts)?;
         let what = match facts.stage() {
             Stage::Issued => "nothing is approved or registered any more, whatever was before",
             Stage::Registered => "nothing is begun any more, also what is registered",
@@ -111,7 +120,9 @@ mod tests {
 
     fn names(policy: &str, person: &str, asker: &str) -> String {
         let policy = Policy::parse(policy).unwrap();
-        named(&policy.ruled("deploy", "prod"), person, asker).join(" ")
+        let deciders = ["@owner".to_owned()];
+        let ruled = policy.ruled("deploy", "prod");
+        named(&ruled, (person, &deciders), asker).join(" ")
     }
 
     #[test]
@@ -122,7 +133,7 @@ approval = "person"
 approvers = ["carol", "@bob", "@alice/ops", "@alice"]"#;
         assert_eq!(names("", "alice", "planner"), "alice");
         assert_eq!(names("", "alice", "@bob/planner"), "@alice");
-        assert_eq!(names("", "", "@bob/planner"), "");
+        assert_eq!(names("", "", "@bob/planner"), "@owner");
         assert_eq!(names(rule, "alice", "planner"), "carol @bob ops alice");
         assert_eq!(
             names(rule, "alice", "@bob/planner"),

@@ -168,7 +168,7 @@ impl Effects {
                 } else {
                     undecided.remove(&mesh.mesh.mesh);
                 }
-                Err(*problem)
+                Err(of_broker(*problem))
             }
             _ => Err(unexpected()),
         }
@@ -283,6 +283,19 @@ fn is_ours(mesh: &MeshState, is_own_mesh: bool, view: &EffectView) -> bool {
     at.starts_with(&own)
 }
 
+/// A store that fails there is not mended here: whose it is is said, and that who decides could not be asked.
+fn of_broker(mut problem: Problem) -> Problem {
+    if problem.known_code() != Some(ErrorCode::StorageUnavailable) {
+        return problem;
+    }
+    if problem.next == ErrorCode::StorageUnavailable.next() {
+        "`heddle effect surface-check` says whether it is fit; what was acknowledged is safe, and the same call again is."
+            .clone_into(&mut problem.next);
+    }
+    problem.next += " The store is the broker's: whoever keeps the broker mends it.";
+    problem.with("decides", "broker")
+}
+
 fn unexpected() -> Problem {
     Problem::new(ErrorCode::Internal, "the authority answered something else")
 }
@@ -291,4 +304,24 @@ fn unexpected() -> Problem {
 pub(crate) fn is_passing(problem: &Problem) -> bool {
     let code = problem.known_code();
     code.is_some_and(|code| code.kind() == ErrorKind::Busy || code == ErrorCode::StorageUnavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_that_fails_at_the_broker_is_not_mended_by_restarting_this_home() {
+        let unfit = Problem::new(ErrorCode::StorageUnavailable, "not fit");
+        assert!(unfit.next.contains("heddle down"));
+        let told = of_broker(unfit.clone());
+        assert!(!told.next.contains("heddle down"), "{}", told.next);
+        assert!(told.next.contains("whoever keeps the broker"));
+        assert_eq!(told.extra["decides"], "broker");
+        // Words of its own stay, and other refusals are left alone.
+        let own = of_broker(unfit.next("Start the home of @ann."));
+        assert!(own.next.starts_with("Start the home of @ann. The store"));
+        let other = Problem::new(ErrorCode::ApprovalNeeded, "ask");
+        assert_eq!(of_broker(other.clone()), other);
+    }
 }

@@ -16,7 +16,6 @@ use heddle_registrar::code::Code;
 use heddle_registrar::command::{Applied, Call, Kind};
 use heddle_registrar::life::Stage;
 use heddle_registrar::policy::Approval;
-use heddle_registrar::refused::standing;
 use heddle_registrar::registrar::{Caller, RegisterAsk};
 use heddle_registrar::storage::{Storage, StorageError};
 use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
@@ -299,7 +298,7 @@ impl<S: Storage> Desk<S> {
             name: &by.agent,
             may_approve: ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person)),
             is_forbidden: ruled.is_some_and(|ruled| ruled.approval == Approval::Never),
-            approvers: effect.map_or_else(Vec::new, |effect| self.approvers(&by.agent, effect)),
+            approvers: effect.map_or_else(Vec::new, |effect| self.approvers(by, effect)),
             asks: None,
         }
     }
@@ -319,7 +318,7 @@ impl<S: Storage> Desk<S> {
         let now = (by.agent.as_str(), self.registrar.now());
         let mut answer = requested(now, &effect.key, &applied)?;
         if answer.status == "awaiting_approval" {
-            answer.approvers = self.approvers(&by.agent, &effect);
+            answer.approvers = self.approvers(by, &effect);
         }
         Ok(EffectAnswer::Requested(answer))
     }
@@ -360,12 +359,12 @@ impl<S: Storage> Desk<S> {
         let facts = self.registrar.facts(&key).await.map_err(failed)?;
         let lines = self.registrar.log(Some(&key), attempts::LINES_MAX).await;
         let lines = lines.map_err(failed)?;
-        if let Some(effect) = standing(&facts) {
+        if let Some(effect) = self.shown(&facts) {
             let mut view = view(self.registrar.now(), &key, &facts)?;
             view.attempts = attempts::attempts(&facts, &lines);
             view.retries = attempts::retries(&self.registrar, &key);
             view.blocked = self.blocked(self.policy_of_now().as_deref(), &facts);
-            view.approvers = self.approvers(&by.agent, effect);
+            view.approvers = self.approvers(by, effect);
             return Ok(viewed(view));
         }
         let detail = format!("{key}: nothing was registered under it, and nobody asked for it");

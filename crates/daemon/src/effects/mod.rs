@@ -326,7 +326,9 @@ fn storage_problem(error: &StorageError) -> Problem {
         | StorageError::Open(_)
         | StorageError::Newer { .. }
         | StorageError::WentBack => ErrorCode::StorageUnavailable,
-        StorageError::Changed { .. } => return changed_problem(error),
+        StorageError::Changed { .. } | StorageError::Gone { .. } => {
+            return changed_problem(error);
+        }
         StorageError::Corrupt(_) => ErrorCode::Internal,
     };
     Problem::new(code, error.to_string()).next(

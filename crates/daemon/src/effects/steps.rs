@@ -251,7 +251,7 @@ impl<S: Storage> Desk<S> {
         for one in self.registrar.list(limit).await.map_err(failed)? {
             let facts = match self.registrar.facts(&one.key).await {
                 // The others are to be seen all the same.
-                Err(StorageError::Changed { key, .. }) => {
+                Err(StorageError::Changed { key, .. } | StorageError::Gone { key, .. }) => {
                     effects.push(view::changed(key));
                     continue;
                 }

@@ -38,7 +38,7 @@ pub struct TeamCaller<'a> {
     pub agent: &'a AgentName,
     /// Its person may say yes where the policy names nobody.
     pub may_decide: bool,
-    /// Whose persons may, as `@member`; of a call that changes something.
+    /// Whose persons may, as `@member`; of a call whose answer names them.
     pub deciders: Vec<String>,
     /// The member whose home the mesh has moved from, where it has; and whether that is who calls.
     pub founder: Option<(&'a MemberName, bool)>,
@@ -55,7 +55,10 @@ impl TeamCaller<'_> {
         } else {
             String::new()
         };
-        Caller::new(name, person)
+        Caller {
+            deciders: self.deciders.clone(),
+            ..Caller::new(name, person)
+        }
     }
 }
 
@@ -239,18 +242,7 @@ impl<S: Storage + Clone> TeamDesk<S> {
             return refused_reply(problem);
         }
         match self.desk(who.mesh).await {
-            Ok(desk) => {
-                let mut reply = desk.answer(who.caller(), said, call).await;
-                if let ReplyResult::Effect { answer, .. } = &mut reply
-                    && let EffectAnswer::Requested(asked) = answer.as_mut()
-                    && asked.status == "awaiting_approval"
-                    && asked.approvers.is_empty()
-                {
-                    // The policy names nobody: those who may decide in the mesh are asked.
-                    asked.approvers = who.deciders;
-                }
-                reply
-            }
+            Ok(desk) => desk.answer(who.caller(), said, call).await,
             Err(error) => refused_reply(error.problem()),
         }
     }

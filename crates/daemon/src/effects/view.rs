@@ -13,7 +13,9 @@ use heddle_registrar::life::Stage;
 use heddle_registrar::refused;
 use heddle_registrar::rows::{Outcome, RegistrationRow, Step, StepRow};
 use heddle_registrar::storage::sqlite::Waiting;
-use heddle_wire::ipc::{EffectDecision, EffectRequestBody, EffectStep, EffectView};
+use heddle_wire::ipc::{
+    EffectDecision, EffectOpenRequest, EffectRequestBody, EffectStep, EffectView,
+};
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
@@ -74,6 +76,12 @@ fn refusal_of(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_
     if let Some(next) = differs::next(code, facts, asker.asks) {
         return problem.next(next);
     }
+    if code == Code::ReplayStaleRequest && facts.consumed.is_none() {
+        return problem.next(format!(
+            "Ask again with `{}`; nothing was registered, and the key is still free.",
+            request_command(asker.asks)
+        ));
+    }
     let is_about_nonce = matches!(
         code,
         Code::ApprovalNeeded | Code::NonceUnbound | Code::ReplayNonceConsumed
@@ -84,6 +92,11 @@ fn refusal_of(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_
     if let Some(consumed) = &facts.consumed {
         return needs_compensation(problem, key, (facts, &consumed.approval), asker);
     }
+    needs_word(problem, (now, facts), asker)
+}
+
+/// What was not registered needs somebody's word, or has one that was not shown.
+fn needs_word(problem: Problem, (now, facts): (WallMs, &Facts), asker: &Asker<'_>) -> Problem {
     let who = approvers::in_words(&asker.approvers);
     let approve = |id: &str| {
         let command = format!("heddle effect approve {id}");
@@ -215,13 +228,14 @@ fn sentence(now: WallMs, code: Code, key: &LogicalKey, facts: &Facts, asker: &As
 /// What the rows say.
 pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<EffectView, Problem> {
     let consumed = facts.consumed.as_ref();
-    let newest = facts.envelopes.last().map(|envelope| &envelope.row);
+    let foremost = facts.foremost(now);
+    let shown = foremost.map(|envelope| &envelope.row);
     let effect = consumed
         .map(|row| &row.effect)
-        .or_else(|| newest.map(|row| &row.effect));
+        .or_else(|| shown.map(|row| &row.effect));
     let asked = consumed
         .and_then(|row| facts.envelope(&row.approval))
-        .map_or(newest, |envelope| Some(&envelope.row));
+        .map_or(shown, |envelope| Some(&envelope.row));
     let receipt = facts.registration.as_ref().map(|row| row.receipt.as_str());
     let outcome = facts.outcome();
     let word = facts.persons_word();
@@ -230,7 +244,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         logical_request_key: key.to_string(),
         state: facts.stage().state().to_owned(),
         state_means: facts.stage().means().to_owned(),
-        status: match (facts.stage(), facts.envelopes.last()) {
+        status: match (facts.stage(), foremost) {
             (Stage::Issued, Some(envelope)) => envelope.status(now).to_owned(),
             (stage, _) => stage.as_str().to_owned(),
         },
@@ -240,10 +254,10 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         run: effect.map(|e| e.run_id.clone()).unwrap_or_default(),
         request_id: consumed
             .map(|row| row.approval.clone())
-            .or_else(|| newest.map(|row| row.envelope_id.clone())),
+            .or_else(|| shown.map(|row| row.envelope_id.clone())),
         replay_key: consumed
             .map(|row| row.replay_key)
-            .or_else(|| newest.map(|row| row.replay_key))
+            .or_else(|| shown.map(|row| row.replay_key))
             .map(ReplayKey::to_hex),
         requested_by: asked.map(|row| row.requested_by.clone()),
         requested_at: asked.map(|row| row.requested_at.to_rfc3339()),
@@ -277,8 +291,27 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         verify_detail: verdict.map(|(_, detail)| detail),
         compensation: compensation(facts),
         steps: facts.steps.iter().map(|row| step(facts, row)).collect(),
+        requests: open_requests(now, facts),
+        request_over: consumed.is_none() && shown.is_some_and(|row| now >= row.expires_at),
         ..EffectView::default()
     })
+}
+
+/// Those that wait for a word or have one, where that is more than the one that is shown.
+fn open_requests(now: WallMs, facts: &Facts) -> Vec<EffectOpenRequest> {
+    let open = facts.envelopes.iter().filter(|it| it.is_live(now));
+    let open: Vec<_> = open
+        .map(|envelope| EffectOpenRequest {
+            request_id: envelope.row.envelope_id.clone(),
+            requested_by: envelope.row.requested_by.clone(),
+            requested_at: envelope.row.requested_at.to_rfc3339(),
+            status: envelope.status(now).to_owned(),
+        })
+        .collect();
+    if facts.consumed.is_some() || open.len() < 2 {
+        return Vec::new();
+    }
+    open
 }
 
 /// An effect of which nothing can be told for certain but its key.
@@ -365,16 +398,18 @@ pub(super) fn step(facts: &Facts, row: &StepRow) -> EffectStep {
         None => "no exit code".to_owned(),
     };
     EffectStep {
-        step: row.step.kind().to_owned(),
+        step: match &row.step {
+            // Its end is told as what it was.
+            Step::Compensated { outcome } if !outcome.is_good() => "compensation_failed",
+            step => step.kind(),
+        }
+        .to_owned(),
         attempt_id: row.attempt_id.clone(),
         by: row.by.clone(),
         at: row.at.to_rfc3339(),
         detail: match &row.step {
             Step::Started { .. } | Step::Compensating => String::new(),
             Step::NotStarted { why } => format!("nothing ran: {why}"),
-            Step::Compensated { outcome } if outcome.exit_code != Some(0) => {
-                format!("it failed: {}", ended(outcome))
-            }
             Step::Finished { outcome } | Step::Compensated { outcome } => ended(outcome),
             Step::Resolved {
                 again: true, note, ..

@@ -14,6 +14,7 @@ use heddle_wire::ipc::{EffectApproveAnswer, EffectApproveBody};
 use heddle_wire::problem::Problem;
 
 use super::desk::{Desk, failed, viewed};
+use super::view::request_command;
 use super::{count, refusal, with_key};
 
 const WINDOW_MINUTES_MAX: u32 = 7 * 24 * 60;
@@ -125,7 +126,18 @@ impl<S: Storage> Desk<S> {
             _ => self.why_not(id, purpose).await,
         };
         let key = self.registrar.key_of(id).await.ok().flatten();
-        let problem = refusal(code, format!("{id}: {words}"));
+        let mut problem = refusal(code, format!("{id}: {words}"));
+        if code == Code::ReplayStaleRequest
+            && let Some(key) = &key
+            && let Ok(facts) = self.registrar.facts(key).await
+            && let Some(asked) = facts.envelope(id)
+        {
+            problem.next = format!(
+                "{} asks again with `{}`; nothing was approved, and the key is still free.",
+                asked.row.requested_by,
+                request_command(Some(&asked.row.effect))
+            );
+        }
         with_key(problem, key.as_ref().map(LogicalKey::as_str))
     }
 

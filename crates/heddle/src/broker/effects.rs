@@ -15,7 +15,7 @@ use heddle_core::ids::MemberId;
 
 use heddle_core::names::MemberName;
 use heddle_daemon::{EffectStorage, EffectsError, TeamCaller, TeamDesk};
-use heddle_wire::broker::ReplyResult;
+use heddle_wire::broker::{EffectCall, ReplyResult};
 use heddle_wire::problem::Problem;
 
 use crate::cli::{CliError, exit};
@@ -117,22 +117,28 @@ impl<D: EffectStorage + Clone, S: Storage> Team<D, S> {
             seen,
             call,
         } = asked;
-        // Who reads in a mesh that has long been here needs no right.
+        // Who reads in a mesh that has long been here needs no right; a status names those who may decide.
         let needs_none = !call.is_change() && self.desk.is_settled(principal.mesh).await;
-        let standings = if needs_none {
-            Vec::new()
+        let is_status = matches!(call, EffectCall::Status { .. });
+        let standings = if needs_none && !is_status {
+            None
         } else {
             match self.members.standings(principal.mesh).await {
-                Ok(standings) => standings,
+                Ok(standings) => Some(standings),
+                Err(_) if needs_none => None,
                 Err(error) => return not_now(&error.to_string()),
             }
         };
+        let deciders = standings
+            .as_ref()
+            .map(|all| deciders(all, &principal.member_name));
+        let standings = standings.unwrap_or_default();
         let who = TeamCaller {
             mesh: principal.mesh,
             member: &principal.member_name,
             agent: &agent,
             may_decide: call.is_change() && decides(&standings, principal.member),
-            deciders: deciders(&standings, &principal.member_name),
+            deciders: deciders.unwrap_or_default(),
             founder: founder(&standings, principal.member),
         };
         self.desk.call(who, (id, seen), call).await

@@ -203,7 +203,13 @@ impl Serving<'_> {
         let token = |file: PathBuf| {
             LocalToken::load_or_mint(&file, minting).map_err(|error| failed(&error))
         };
-        let bearer = token(self.token_file())?;
+        let bearer = match options.token_file {
+            None => token(self.token_file())?,
+            Some(_) => {
+                let named = LocalToken::load_named(&self.token_file(), minting);
+                named.map_err(|error| no_token(&error))?
+            }
+        };
         let admin = token(self.home.path().join("admin_token"))?;
         let written = &self.home.config.broker;
         let mut config = broker_config(written);
@@ -235,6 +241,12 @@ impl Serving<'_> {
             stopping,
         }))
     }
+}
+
+fn no_token(error: &std::io::Error) -> CliError {
+    CliError::new(exit::FAILED, format!("--token-file: {error}")).next(
+        "Name a file that holds the token of a broker, or one that is not there yet: then a token is made. Nothing was changed.",
+    )
 }
 
 /// Those that end a broker in order.

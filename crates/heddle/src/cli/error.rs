@@ -92,9 +92,15 @@ impl From<ClientError> for CliError {
             ClientError::Protocol(_) => Self::new(exit::FAILED, message)
                 .next("Restart the daemon with this version: `heddle down`, then `heddle up`."),
             ClientError::Problem(problem) => Self {
-                code: problem
-                    .known_code()
-                    .map_or(exit::FAILED, ErrorCode::exit_code),
+                code: match problem.known_code() {
+                    // The store of who decides elsewhere, who could not be asked.
+                    Some(ErrorCode::StorageUnavailable)
+                        if problem.extra.get("decides").is_some_and(|it| it == "broker") =>
+                    {
+                        exit::UNREACHABLE
+                    }
+                    known => known.map_or(exit::FAILED, ErrorCode::exit_code),
+                },
                 message,
                 next: Some(with_candidates(&problem)),
                 problem: Some(problem),
@@ -115,5 +121,18 @@ fn with_candidates(problem: &Problem) -> String {
         problem.next.clone()
     } else {
         format!("{} Candidates: {}.", problem.next, names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_of_who_decides_elsewhere_is_out_of_reach_and_our_own_has_failed() {
+        let code = |problem: Problem| CliError::from(ClientError::Problem(Box::new(problem))).code;
+        let own = Problem::new(ErrorCode::StorageUnavailable, "gone");
+        assert_eq!(code(own.clone()), exit::FAILED);
+        assert_eq!(code(own.with("decides", "broker")), exit::UNREACHABLE);
     }
 }

@@ -148,11 +148,13 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
     for (message, next) in error.warnings().iter().filter(|_| !json_wanted) {
         note(&format!("warning: {message}\n  next: {next}"));
     }
+    // Of what was to make up for something its own words, and not those of the command before it.
+    let printed = error.answer.as_ref().and_then(|answer| {
+        let made_up = answer.get("compensation").filter(|it| it.is_object());
+        made_up.unwrap_or(answer)["stdout"].as_str()
+    });
     if !json_wanted
-        && let Some(printed) = error
-            .answer
-            .as_ref()
-            .and_then(|answer| answer["stdout"].as_str())
+        && let Some(printed) = printed
         && !printed.is_empty()
     {
         // What a command printed is what its caller came for, however it ended.

@@ -62,6 +62,9 @@ pub struct Caller {
     pub person: String,
     /// The caller's own id for this one request (`Idempotency-Key`).
     pub call: Option<Call>,
+    /// Whose persons may approve where the policy names nobody and no home decides, as they are called everywhere. Words
+    /// only: whether this one may is said by `person`.
+    pub deciders: Vec<String>,
 }
 
 impl Caller {
@@ -70,6 +73,7 @@ impl Caller {
             agent: agent.into(),
             person: person.into(),
             call: None,
+            deciders: Vec::new(),
         }
     }
 

@@ -65,8 +65,10 @@ impl<S: Storage> Registrar<S> {
             command_hash: ask.command_hash,
         };
         let applied = self.apply(key.clone(), by, Ask::Register(register)).await?;
+        // Who finds it registered and not begun may be about to begin it: of that one nobody says that nothing was run.
         if let Some(code @ (Code::ReplayDuplicate | Code::ReplayAttemptNoBypass)) = applied.code
             && applied.kind == Kind::Prior
+            && applied.facts.stage() != Stage::Registered
         {
             let whose = (by.agent.as_str(), attempt_id.as_str());
             self.retries.note(&key, whose, (code, self.now()));

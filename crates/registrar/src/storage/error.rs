@@ -29,6 +29,11 @@ pub enum StorageError {
         "{key}: {what} was changed in the store after it was written; it is not shown, because nobody can say what it was"
     )]
     Changed { key: String, what: &'static str },
+    /// The same of rows that are not there any more.
+    #[error(
+        "{key}: {count} of the rows that were written of it are gone from the store, or are under another key now; nothing of it is shown, because nobody can say what it was"
+    )]
+    Gone { key: String, count: i64 },
     #[error(
         "a newer Heddle has written it (schema {found}, this one knows {known}); nothing was changed"
     )]

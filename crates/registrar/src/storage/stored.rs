@@ -12,6 +12,7 @@ use crate::kept::{self, Bound, StepCells};
 use crate::rows::{
     DecisionRow, EnvelopeRow, Grant, Purpose, RegistrationRow, Ruling, Step, StepRow,
 };
+use crate::tally;
 
 fn bad(what: &'static str) -> StorageError {
     StorageError::Corrupt(format!("{what} cannot be read"))
@@ -107,6 +108,14 @@ pub(super) const ORPHANS: &str = "
         SELECT 1 FROM effect_envelope e WHERE e.mesh_id = d.mesh_id AND e.envelope_id = d.envelope_id)
     ORDER BY 1, 2";
 
+/// Links that are not there, though later ones are.
+pub(super) const LINKS_GONE: &str = "SELECT coalesce(max(seq), 0) - count(*) FROM effect_chain";
+
+/// The same, in words; none where none is gone.
+pub(super) fn links_gone(count: i64) -> Option<String> {
+    (count > 0).then(|| format!("the chain: {count} of its links are gone from the store"))
+}
+
 /// One of them, in words.
 pub(super) fn orphan(key: &str, table: &str) -> String {
     format!(
@@ -114,13 +123,20 @@ pub(super) fn orphan(key: &str, table: &str) -> String {
     )
 }
 
-/// Whether nothing is missing from the middle of what is known of a key.
-pub(super) fn whole(key: &LogicalKey, facts: Facts) -> Result<Facts, StorageError> {
-    match facts.lost() {
-        None => Ok(facts),
-        Some(what) => Err(StorageError::Changed {
+/// Whether nothing is missing of what is known of a key: neither by what came after it, nor by the number of the rows that
+/// were `written` of it when the rest was read, or before.
+pub(super) fn whole(key: &LogicalKey, facts: Facts, written: i64) -> Result<Facts, StorageError> {
+    if let Some(what) = facts.lost() {
+        return Err(StorageError::Changed {
             key: key.to_string(),
             what,
+        });
+    }
+    match tally::gone(&facts, written) {
+        0 => Ok(facts),
+        count => Err(StorageError::Gone {
+            key: key.to_string(),
+            count,
         }),
     }
 }

@@ -1,5 +1,7 @@
 //! Who may ask, who may approve, and what the policy says.
 
+use std::time::Duration;
+
 use heddle_registrar::binding::Effect;
 use heddle_registrar::code::Code;
 use heddle_registrar::command::Kind;
@@ -276,7 +278,36 @@ async fn never_stops_what_was_approved_or_registered_before<S: Storage>(w: World
     assert_eq!(started.unwrap().kind, Kind::Fresh);
 }
 
+/// How a key stands is said by what could be run now, whoever asked last.
+async fn a_good_approval_stands_before_what_waits_and_that_before_what_is_over<S: Storage>(
+    w: World<S>,
+) {
+    let foremost = async || {
+        let facts = w.facts("k").await;
+        let now = w.registrar.now();
+        let it = facts.foremost(now).expect("somebody asked");
+        (it.row.envelope_id.clone(), it.status(now))
+    };
+    let first = w.request(&effect("k")).await;
+    w.approve(&first).await;
+    let asked = w.registrar.request(effect("k"), &worker()).await.unwrap();
+    let other = asked.facts.live_envelope_of("worker", w.registrar.now());
+    let other = other.expect("its own").row.envelope_id.clone();
+    assert_eq!(foremost().await, (first.clone(), "approved"));
+    let denied = w.registrar.turn_down(&other, &person()).await.unwrap();
+    denied.unwrap();
+    assert_eq!(foremost().await, (first.clone(), "approved"));
+    w.pass(Duration::from_secs(16 * 60));
+    assert_eq!(foremost().await, (other, "denied"));
+    // Asked again, and then the old one granted once more.
+    let second = w.request(&effect("k")).await;
+    assert_eq!(foremost().await, (second, "awaiting_approval"));
+    w.approve(&first).await;
+    assert_eq!(foremost().await, (first, "approved"));
+}
+
 on_every_store!(
+    a_good_approval_stands_before_what_waits_and_that_before_what_is_over,
     rp_04_rg_07_a_nonce_is_bound_to_its_owner,
     rp_04_rg_13_a_nonce_to_compensate_is_bound_to_its_owner,
     rp_04_rg_13_what_was_granted_to_compensate_can_be_revoked_and_granted_anew,

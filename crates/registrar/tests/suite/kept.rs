@@ -6,7 +6,7 @@ use heddle_registrar::storage::memory::Memory;
 use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
 use heddle_registrar::storage::{Storage, StorageError};
 
-use crate::world::{Raw, World, agent, effect, ended, key, mesh, raw_client, sqlite};
+use crate::world::{Raw, World, agent, effect, ended, key, mesh, sqlite, without_references};
 
 async fn done<S: Storage>(w: &World<S>, of: &str) {
     w.registered(of).await;
@@ -131,31 +131,6 @@ async fn a_row_that_has_lost_its_key_is_found<S: Storage>(w: World<S>) {
         w.facts("k").await;
         let kept = w.registrar.kept().await.unwrap();
         assert!(kept.changed.is_empty(), "{kept:?}");
-    }
-}
-
-/// As a disk changes it, which knows of no triggers and no references.
-async fn without_references<S>(w: &World<S>, table: &str, statement: &str) {
-    match &w.raw {
-        Raw::None => panic!("memory has no disk"),
-        Raw::Sqlite { file, .. } => {
-            let connection = rusqlite::Connection::open(file).unwrap();
-            let name = format!("{table}_hold");
-            let sql = "SELECT sql FROM sqlite_schema WHERE name = ?1";
-            let made: String = connection
-                .query_row(sql, [&name], |row| row.get(0))
-                .unwrap();
-            connection
-                .execute_batch(&format!(
-                    "PRAGMA foreign_keys = OFF; DROP TRIGGER {name}; {statement}; {made};"
-                ))
-                .unwrap();
-        }
-        Raw::Postgres { url, schema } => {
-            let client = raw_client(url, schema).await;
-            let sql = format!("SET session_replication_role = replica; {statement}");
-            client.batch_execute(&sql).await.unwrap();
-        }
     }
 }
 

@@ -13,6 +13,7 @@ mod carried;
 mod chain;
 mod faults;
 mod given_back;
+mod gone;
 mod guards;
 mod kept;
 mod life;

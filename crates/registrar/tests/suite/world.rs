@@ -175,6 +175,44 @@ pub(crate) async fn raw_client(url: &str, schema: &str) -> tokio_postgres::Clien
     client
 }
 
+/// As a disk changes it, which knows of no triggers and no references.
+pub(crate) async fn without_references<S>(w: &World<S>, table: &str, statement: &str) {
+    match &w.raw {
+        Raw::None => panic!("memory has no disk"),
+        Raw::Sqlite { file, .. } => {
+            let connection = rusqlite::Connection::open(file).unwrap();
+            let sql =
+                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = ?1";
+            let mut all = connection.prepare(sql).unwrap();
+            let made = all.query_map([table], |row| Ok((row.get(0)?, row.get(1)?)));
+            let made: Vec<(String, String)> = made.unwrap().map(Result::unwrap).collect();
+            connection
+                .execute_batch("PRAGMA foreign_keys = OFF")
+                .unwrap();
+            for (name, _) in &made {
+                let drop = format!("DROP TRIGGER {name}");
+                connection.execute_batch(&drop).unwrap();
+            }
+            assert!(
+                connection.execute(statement, []).unwrap() > 0,
+                "{statement}"
+            );
+            for (_, sql) in &made {
+                connection.execute_batch(sql).unwrap();
+            }
+        }
+        Raw::Postgres { url, schema } => {
+            let client = raw_client(url, schema).await;
+            let bare = "SET session_replication_role = replica";
+            client.batch_execute(bare).await.unwrap();
+            assert!(
+                client.execute(statement, &[]).await.unwrap() > 0,
+                "{statement}"
+            );
+        }
+    }
+}
+
 pub(crate) fn person() -> Caller {
     Caller::new("alice", "alice")
 }

@@ -276,6 +276,16 @@ pub struct EffectDecision {
     pub expires_at: Option<String>,
 }
 
+/// One of several requests for the same key, each of its own owner.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EffectOpenRequest {
+    pub request_id: String,
+    pub requested_by: String,
+    pub requested_at: String,
+    /// `awaiting_approval` or `approved`.
+    pub status: String,
+}
+
 /// An effect as it stands.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct EffectView {
@@ -349,6 +359,12 @@ pub struct EffectView {
     /// Why nothing would begin now, whatever was approved before: what the policy says since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
+    /// Before the registration, where more than one request is live: all of them, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requests: Vec<EffectOpenRequest>,
+    /// The request itself is too old: nobody can grant it once more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub request_over: bool,
     /// What the authority said to a request that waited here for it, where that was a refusal.
     #[serde(default)]
     pub waited: Option<String>,

@@ -29,9 +29,9 @@ pub use data::{
 pub use effect::{
     EffectApproveAnswer, EffectApproveBody, EffectAttempt, EffectBody, EffectCompensateBody,
     EffectCriterion, EffectDecision, EffectEndBody, EffectEvent, EffectList, EffectLog,
-    EffectLogLine, EffectRegisterBody, EffectRequestAnswer, EffectRequestBody, EffectResolveBody,
-    EffectRetries, EffectStartBody, EffectStep, EffectStory, EffectSurface, EffectVerifyBody,
-    EffectVerifyPlan, EffectView,
+    EffectLogLine, EffectOpenRequest, EffectRegisterBody, EffectRequestAnswer, EffectRequestBody,
+    EffectResolveBody, EffectRetries, EffectStartBody, EffectStep, EffectStory, EffectSurface,
+    EffectVerifyBody, EffectVerifyPlan, EffectView,
 };
 pub use explain::{
     BrokerView, DeliveryView, ExplainView, Level, LimiterView, LostView, MentionView,

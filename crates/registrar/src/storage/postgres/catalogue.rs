@@ -49,6 +49,10 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "effect_taken",
         "mesh_id bytea!, through bigint!, is_whole boolean!, noted_at bigint!",
     ),
+    (
+        "effect_tally",
+        "mesh_id bytea!, logical_request_key text!, seq bigint!, row_count bigint!",
+    ),
 ];
 
 const COLUMNS: &str = "

@@ -1,12 +1,14 @@
 //! The chain in this schema: its end, its links, its seal. Whoever writes stands in line for its end.
 
 use heddle_core::ids::MeshId;
+use tokio_postgres::types::ToSql;
 use tokio_postgres::{Row as SqlRow, Transaction};
 
 use crate::chain::{Link, Seal};
 use crate::rows::Row;
 use crate::storage::error::StorageError;
 use crate::storage::stored;
+use crate::tally::Tally;
 
 type Answer<T> = Result<T, StorageError>;
 
@@ -17,6 +19,8 @@ const HEAD: &str = "SELECT seq, digest FROM effect_chain ORDER BY seq DESC LIMIT
 const AT: &str = "SELECT seq, digest FROM effect_chain WHERE seq = $1";
 const SEAL: &str = "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
 const APPEND: &str = "INSERT INTO effect_chain (seq, digest, seal) VALUES ($1, $2, $3)";
+const TALLY: &str = "
+    INSERT INTO effect_tally (mesh_id, logical_request_key, seq, row_count) VALUES ($1, $2, $3, $4)";
 
 fn link(row: &SqlRow) -> Answer<Link> {
     stored::link((row.try_get(0)?, row.try_get(1)?))
@@ -48,9 +52,10 @@ pub(super) struct Linked<'a> {
     pub(super) rows: &'a [Row],
     pub(super) more: &'a [u8],
     pub(super) seal: Option<Seal>,
+    pub(super) tally: Tally,
 }
 
-/// IMPORTANT: in the transaction of what it stands for, and as its last statement.
+/// IMPORTANT: in the transaction of what it stands for, and as its last statements.
 pub(super) async fn append(
     transaction: &Transaction<'_>,
     expected: Option<Link>,
@@ -66,5 +71,10 @@ pub(super) async fn append(
     let seal = linked.seal.map(|seal| seal.0.to_vec());
     let digest = next.digest.to_vec();
     transaction.execute(APPEND, &[&seq, &digest, &seal]).await?;
+    let mesh = linked.mesh.map(|mesh| mesh.0.to_bytes().to_vec());
+    for (key, count) in linked.tally.counts() {
+        let row: [&(dyn ToSql + Sync); 4] = [&mesh, &key, &seq, &count];
+        transaction.execute(TALLY, &row).await?;
+    }
     Ok(next)
 }

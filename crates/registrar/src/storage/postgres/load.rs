@@ -60,13 +60,18 @@ const STEPS: &str = "
     SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest
     FROM effect_step WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
 
+/// As a number that this program reads; a sum of numbers is a longer one.
+const WRITTEN: &str = "
+    SELECT coalesce(sum(row_count), 0)::bigint FROM effect_tally WHERE mesh_id = $1 AND logical_request_key = $2";
+
 const WITHOUT: &str = "
     SELECT (SELECT count(*) FROM effect_step WHERE digest IS NULL)
          + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)";
 
 const KEYS: &str = "
     SELECT mesh_id, logical_request_key FROM effect_envelope
-    UNION SELECT mesh_id, logical_request_key FROM effect_consume";
+    UNION SELECT mesh_id, logical_request_key FROM effect_consume
+    UNION SELECT mesh_id, logical_request_key FROM effect_tally";
 
 /// Effects are rare: to count them is cheap. A number of the sequence would leave holes.
 const REACHED: &str = "
@@ -106,6 +111,11 @@ pub(super) async fn facts(
     nonce: Option<NonceHash>,
 ) -> Answer<Facts> {
     let id = mesh.0.to_bytes().to_vec();
+    // IMPORTANT: first, for the same reason: what was written until now is found by every later statement.
+    let written = transaction
+        .query_one(WRITTEN, &[&id, &key.as_str()])
+        .await?
+        .try_get(0)?;
     let nonce = match nonce {
         None => None,
         Some(nonce) => nonce_facts(transaction, &id, nonce).await?,
@@ -131,7 +141,7 @@ pub(super) async fn facts(
         steps,
         call: None,
     };
-    stored::whole(key, facts)
+    stored::whole(key, facts, written)
 }
 
 /// What was written with the consumption, and after it.
@@ -251,7 +261,11 @@ pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
         };
         found.effects += 1;
         match read {
-            Err(error @ (StorageError::Changed { .. } | StorageError::Corrupt(_))) => {
+            Err(
+                error @ (StorageError::Changed { .. }
+                | StorageError::Gone { .. }
+                | StorageError::Corrupt(_)),
+            ) => {
                 found.changed.push(error.to_string());
             }
             read => read?,
@@ -261,6 +275,8 @@ pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
         let (key, table): (String, String) = (row.try_get(0)?, row.try_get(1)?);
         found.changed.push(stored::orphan(&key, &table));
     }
+    let links = transaction.query_one(stored::LINKS_GONE, &[]).await?;
+    found.changed.extend(stored::links_gone(links.try_get(0)?));
     Ok(found)
 }
 
@@ -317,6 +333,17 @@ pub(super) async fn key_of(
 ) -> Answer<Option<LogicalKey>> {
     let id = mesh.0.to_bytes().to_vec();
     let found = transaction.query_opt(KEY_OF, &[&id, &of]).await?;
+    found.map(|row| key(row.try_get(0)?)).transpose()
+}
+
+/// The key that an envelope is about.
+pub(super) async fn key_of_envelope(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    id: &str,
+) -> Answer<Option<LogicalKey>> {
+    let mesh = mesh.0.to_bytes().to_vec();
+    let found = transaction.query_opt(ENVELOPE, &[&mesh, &id]).await?;
     found.map(|row| key(row.try_get(0)?)).transpose()
 }
 

@@ -13,6 +13,7 @@ const STEPS: &[(i64, &str)] = &[
     (4, include_str!("schema_v4.sql")),
     (5, include_str!("schema_v5.sql")),
     (6, include_str!("schema_v6.sql")),
+    (7, include_str!("schema_v7.sql")),
 ];
 
 /// May read and append, and nothing else.

@@ -29,6 +29,7 @@ use crate::kept::{Bound, Kept};
 use crate::rows::{AuditRow, CallRow};
 use crate::step::step;
 use crate::surface_check::Surface;
+use crate::tally::Tally;
 
 use links::Linked;
 
@@ -149,6 +150,7 @@ impl Postgres {
                 rows: &stepped.rows,
                 more: b"",
                 seal: None,
+                tally: Tally::of(&command.key, &stepped.rows),
             };
             let link = links::append(&transaction, self.expected.get(), &linked).await?;
             self.committed(transaction, Some(link)).await?;
@@ -242,6 +244,7 @@ impl Storage for Postgres {
             rows: &[],
             more: &seal.0,
             seal: Some(seal),
+            tally: Tally::default(),
         };
         let link = links::append(&transaction, self.expected.get(), &linked).await?;
         self.committed(transaction, Some(link)).await

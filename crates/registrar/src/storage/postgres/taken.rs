@@ -4,11 +4,13 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::Transaction;
 
 use super::links::{self, Linked};
-use super::write;
+use super::{load, write};
 use crate::carry::{Part, Taken, Unit};
 use crate::chain::Link;
+use crate::kept::Bound;
 use crate::rows::Row;
 use crate::storage::error::StorageError;
+use crate::tally::Tally;
 
 type Answer<T> = Result<T, StorageError>;
 
@@ -45,9 +47,9 @@ pub(super) async fn take(
     if !part.is_next(&before) {
         return Ok((before, None));
     }
-    let (mut rows, mut skipped) = (Vec::new(), 0);
+    let (mut rows, mut skipped, mut tally) = (Vec::new(), 0, Tally::default());
     for unit in &part.units {
-        let is_written = write_unit(transaction, mesh, unit).await?;
+        let is_written = write_unit(transaction, mesh, unit, &mut tally).await?;
         skipped += u64::from(!is_written);
         rows.extend(unit.rows().into_iter().filter(|_| is_written));
     }
@@ -62,6 +64,7 @@ pub(super) async fn take(
         rows: &rows,
         more: said.as_bytes(),
         seal: None,
+        tally,
     };
     let link = links::append(transaction, expected, &linked).await?;
     let taken = Taken {
@@ -73,7 +76,12 @@ pub(super) async fn take(
 }
 
 /// False where something else stands in its place.
-async fn write_unit(transaction: &Transaction<'_>, mesh: MeshId, unit: &Unit) -> Answer<bool> {
+async fn write_unit(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    unit: &Unit,
+    tally: &mut Tally,
+) -> Answer<bool> {
     match unit {
         Unit::Audit(row) => write::audit(transaction, mesh, row).await.map(|()| true),
         Unit::Step { of, row, .. } => {
@@ -85,15 +93,36 @@ async fn write_unit(transaction: &Transaction<'_>, mesh: MeshId, unit: &Unit) ->
             if bound.as_deref() != Some(&of.0[..]) {
                 return Ok(false);
             }
-            write::insert(transaction, mesh, &Row::Step(row.clone()), unit.bound()).await
+            let row = Row::Step(row.clone());
+            insert(transaction, mesh, (&row, unit.bound()), tally).await
         }
         unit => {
             for row in unit.rows() {
-                if !write::insert(transaction, mesh, &row, unit.bound()).await? {
+                if !insert(transaction, mesh, (&row, unit.bound()), tally).await? {
                     return Ok(false);
                 }
             }
             Ok(true)
         }
     }
+}
+
+async fn insert(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    (row, bound): (&Row, Bound),
+    tally: &mut Tally,
+) -> Answer<bool> {
+    if !write::insert(transaction, mesh, row, bound).await? {
+        return Ok(false);
+    }
+    // A decision knows its envelope only, which came before it.
+    let key = match row.key() {
+        Ok(key) => Some(key.clone()),
+        Err(envelope) => load::key_of_envelope(transaction, mesh, envelope).await?,
+    };
+    if let Some(key) = key {
+        tally.add(&key, row);
+    }
+    Ok(true)
 }

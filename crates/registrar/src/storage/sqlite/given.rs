@@ -38,7 +38,15 @@ const SHELVES: [Shelf; 6] = [
         select: "
             SELECT c.logical_request_key, c.canonical_operation, c.canonical_target, c.deployed_artifact_hash,
                    c.run_id, c.owner_or_approval_binding, c.replay_key, c.authorization_nonce_hash, c.attempt_id,
-                   c.consumed_at, c.horizon_until, r.registration_id, r.receipt, r.registered_at, r.digest, c.mesh_id
+                   c.consumed_at, c.horizon_until, r.registration_id, r.receipt, r.registered_at, r.digest, c.mesh_id,
+                   (SELECT coalesce(sum(row_count), 0) FROM effect_tally t
+                    WHERE t.mesh_id = c.mesh_id AND t.logical_request_key = c.logical_request_key)
+                   > 2 + (SELECT count(*) FROM effect_step s
+                          WHERE s.mesh_id = c.mesh_id AND s.logical_request_key = c.logical_request_key)
+                       + (SELECT count(*) FROM effect_envelope e
+                          WHERE e.mesh_id = c.mesh_id AND e.logical_request_key = c.logical_request_key)
+                       + (SELECT count(*) FROM effect_decision d JOIN effect_envelope e USING (mesh_id, envelope_id)
+                          WHERE e.mesh_id = c.mesh_id AND e.logical_request_key = c.logical_request_key)
             FROM effect_consume c JOIN effect_registration r USING (mesh_id, logical_request_key)
             WHERE c.mesh_id = ?1 ORDER BY c.rowid LIMIT 1 OFFSET ?2",
         read: consumed,
@@ -93,10 +101,14 @@ fn consumed(row: &Row<'_>) -> Answer<Unit> {
     let digest: Option<Vec<u8>> = row.get(14)?;
     let whose = (mesh(row, 15)?, Some(&consume.replay_key));
     let compared = stored::compare_registration(whose, &registration, digest.as_deref());
+    let digest = carried_digest(compared, digest)?;
+    // Of rows that are gone nothing can be carried. The registration goes with a digest that no row has.
+    let is_gone: bool = row.get(16)?;
+    let digest = digest.or(is_gone.then_some(KeptDigest([0; 32])));
     Ok(Unit::Consumed {
         consume,
         registration,
-        digest: carried_digest(compared, digest)?,
+        digest,
     })
 }
 

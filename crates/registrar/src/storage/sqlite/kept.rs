@@ -14,10 +14,14 @@ use crate::storage::stored;
 
 const KEYS: &str = "
     SELECT mesh_id, logical_request_key FROM effect_envelope
-    UNION SELECT mesh_id, logical_request_key FROM effect_consume";
+    UNION SELECT mesh_id, logical_request_key FROM effect_consume
+    UNION SELECT mesh_id, logical_request_key FROM effect_tally";
 const WITHOUT: &str = "
     SELECT (SELECT count(*) FROM effect_step WHERE digest IS NULL)
          + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)";
+
+const NO_COUNTS: &str = "
+    CREATE TEMP TABLE effect_tally (mesh_id BLOB, logical_request_key TEXT, row_count INTEGER)";
 
 pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
     let mut statement = connection.prepare_cached(KEYS)?;
@@ -34,7 +38,11 @@ pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
             .map_err(|error| StorageError::Corrupt(error.to_string()))
             .and_then(|key| load::facts(connection, MeshId(Ulid::from_bytes(mesh)), &key, None));
         match read {
-            Err(error @ (StorageError::Changed { .. } | StorageError::Corrupt(_))) => {
+            Err(
+                error @ (StorageError::Changed { .. }
+                | StorageError::Gone { .. }
+                | StorageError::Corrupt(_)),
+            ) => {
                 kept.changed.push(error.to_string());
             }
             Err(error) => return Err(error),
@@ -47,6 +55,8 @@ pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
         let (key, table): (String, String) = orphan?;
         kept.changed.push(stored::orphan(&key, &table));
     }
+    let links = connection.query_row(stored::LINKS_GONE, [], |row| row.get(0))?;
+    kept.changed.extend(stored::links_gone(links));
     Ok(kept)
 }
 
@@ -57,5 +67,14 @@ pub fn kept_in(file: &Path) -> Result<Option<Kept>, StorageError> {
     let connection = Connection::open_with_flags(file, flags)?;
     let has = "SELECT count(*) FROM pragma_table_info('effect_step') WHERE name = 'digest'";
     let has: i64 = connection.query_row(has, [], |row| row.get(0))?;
-    (has > 0).then(|| kept(&connection)).transpose()
+    if has == 0 {
+        return Ok(None);
+    }
+    let counts = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'effect_tally')";
+    let counts: bool = connection.query_row(counts, [], |row| row.get(0))?;
+    if !counts {
+        // Nobody has opened it since there are counts: of such a file nothing was counted.
+        connection.execute_batch(NO_COUNTS)?;
+    }
+    kept(&connection).map(Some)
 }

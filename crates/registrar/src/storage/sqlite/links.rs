@@ -7,6 +7,7 @@ use crate::chain::{Link, Seal};
 use crate::rows::Row;
 use crate::storage::error::StorageError;
 use crate::storage::stored;
+use crate::tally::Tally;
 
 type Answer<T> = Result<T, StorageError>;
 
@@ -16,6 +17,8 @@ const HEAD: &str = "SELECT seq, digest FROM effect_chain ORDER BY seq DESC LIMIT
 const AT: &str = "SELECT seq, digest FROM effect_chain WHERE seq = ?1";
 const SEAL: &str = "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
 const APPEND: &str = "INSERT INTO effect_chain (seq, digest, seal) VALUES (?1, ?2, ?3)";
+const TALLY: &str = "
+    INSERT INTO effect_tally (mesh_id, logical_request_key, seq, row_count) VALUES (?1, ?2, ?3, ?4)";
 
 fn link(row: &SqlRow<'_>) -> rusqlite::Result<(i64, Vec<u8>)> {
     Ok((row.get(0)?, row.get(1)?))
@@ -52,6 +55,7 @@ pub(super) struct Linked<'a> {
     pub(super) rows: &'a [Row],
     pub(super) more: &'a [u8],
     pub(super) seal: Option<Seal>,
+    pub(super) tally: Tally,
 }
 
 /// IMPORTANT: in the transaction of what it stands for.
@@ -70,5 +74,11 @@ pub(super) fn append(
     connection
         .prepare_cached(APPEND)?
         .execute(params![seq, next.digest, seal])?;
+    let mesh = linked.mesh.map(|mesh| mesh.0.to_bytes());
+    for (key, count) in linked.tally.counts() {
+        connection
+            .prepare_cached(TALLY)?
+            .execute(params![mesh, key, seq, count])?;
+    }
     Ok(next)
 }

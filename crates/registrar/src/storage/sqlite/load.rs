@@ -52,6 +52,9 @@ const STEPS: &str = "
     SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest
     FROM effect_step WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
 
+const WRITTEN: &str = "
+    SELECT coalesce(sum(row_count), 0) FROM effect_tally WHERE mesh_id = ?1 AND logical_request_key = ?2";
+
 const KEY_OF: &str = "
     SELECT logical_request_key FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2
     UNION SELECT logical_request_key FROM effect_registration WHERE mesh_id = ?1 AND registration_id = ?2
@@ -110,7 +113,10 @@ pub(super) fn facts(
         steps,
         call: None,
     };
-    stored::whole(key, facts)
+    let written = connection
+        .prepare_cached(WRITTEN)?
+        .query_row(params![id, key.as_str()], |row| row.get(0))?;
+    stored::whole(key, facts, written)
 }
 
 fn collect<T>(
@@ -282,6 +288,19 @@ pub(super) fn key_of(
         .query_row(params![id, of], |row| row.get(0))
         .optional()?;
     found.as_deref().map(key).transpose()
+}
+
+/// The key that an envelope is about.
+pub(super) fn key_of_envelope(
+    connection: &Connection,
+    mesh: MeshId,
+    id: &str,
+) -> Answer<Option<LogicalKey>> {
+    let with = params![mesh.0.to_bytes(), id];
+    let found = collect(connection, ENVELOPE, with, |row| {
+        key(&row.get::<_, String>(0)?)
+    })?;
+    Ok(found.into_iter().next())
 }
 
 pub(super) fn list(

@@ -32,6 +32,7 @@ use crate::kept::{Bound, Kept};
 use crate::rows::{AuditRow, CallRow, Row};
 use crate::step::step;
 use crate::surface_check::Surface;
+use crate::tally::Tally;
 
 pub use kept::kept_in;
 use links::Linked;
@@ -64,6 +65,11 @@ const MIGRATIONS: &[Migration] = &[
         version: 5,
         name: "digests",
         sql: include_str!("schema_v5.sql"),
+    },
+    Migration {
+        version: 6,
+        name: "tally",
+        sql: include_str!("schema_v6.sql"),
     },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
@@ -145,7 +151,8 @@ impl Storage for Sqlite {
             let stepped = step(&facts, &command);
             let facts = facts.with(&stepped.rows);
             let of = facts.consumed.as_ref().map(|row| row.replay_key);
-            let link = written(connection, (mesh, of), &stepped.rows, expected)?;
+            let whose = (mesh, &command.key, of);
+            let link = written(connection, whose, &stepped.rows, expected)?;
             let applied = Applied {
                 kind: stepped.kind,
                 code: stepped.code,
@@ -238,6 +245,7 @@ impl Storage for Sqlite {
                 rows: &[],
                 more: &seal.0,
                 seal: Some(seal),
+                tally: Tally::default(),
             };
             links::append(connection, expected, &linked)
         });
@@ -285,7 +293,7 @@ impl Storage for Sqlite {
 /// The rows of a decision, with their link; none where there are no rows.
 fn written(
     connection: &Connection,
-    (mesh, of): (MeshId, Option<ReplayKey>),
+    (mesh, key, of): (MeshId, &LogicalKey, Option<ReplayKey>),
     rows: &[Row],
     expected: Option<Link>,
 ) -> Result<Option<Link>, StorageError> {
@@ -303,6 +311,7 @@ fn written(
         rows,
         more: b"",
         seal: None,
+        tally: Tally::of(key, rows),
     };
     links::append(connection, expected, &linked).map(Some)
 }

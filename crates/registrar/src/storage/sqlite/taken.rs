@@ -4,12 +4,14 @@ use heddle_core::ids::MeshId;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::links::{self, Linked};
-use super::write;
+use super::{load, write};
+use crate::binding::LogicalKey;
 use crate::carry::{Part, Taken, Unit};
 use crate::chain::Link;
 use crate::kept::Bound;
 use crate::rows::Row;
 use crate::storage::error::StorageError;
+use crate::tally::Tally;
 
 type Answer<T> = Result<T, StorageError>;
 
@@ -43,9 +45,9 @@ pub(super) fn take(
     if !part.is_next(&before) {
         return Ok((before, None));
     }
-    let (mut rows, mut skipped) = (Vec::new(), 0);
+    let (mut rows, mut skipped, mut tally) = (Vec::new(), 0, Tally::default());
     for unit in &part.units {
-        let is_written = write_unit(connection, mesh, unit)?;
+        let is_written = write_unit(connection, mesh, unit, &mut tally)?;
         skipped += u64::from(!is_written);
         rows.extend(unit.rows().into_iter().filter(|_| is_written));
     }
@@ -62,6 +64,7 @@ pub(super) fn take(
         rows: &rows,
         more: said.as_bytes(),
         seal: None,
+        tally,
     };
     let link = links::append(connection, expected, &linked)?;
     let is_whole = part.is_last;
@@ -76,7 +79,12 @@ pub(super) fn take(
 }
 
 /// False where something else stands in its place.
-fn write_unit(connection: &Connection, mesh: MeshId, unit: &Unit) -> Answer<bool> {
+fn write_unit(
+    connection: &Connection,
+    mesh: MeshId,
+    unit: &Unit,
+    tally: &mut Tally,
+) -> Answer<bool> {
     match unit {
         Unit::Audit(row) => write::audit(connection, mesh, row).map(|()| true),
         Unit::Step { of, row, .. } => {
@@ -88,11 +96,16 @@ fn write_unit(connection: &Connection, mesh: MeshId, unit: &Unit) -> Answer<bool
             if bound.as_deref() != Some(&of.0[..]) {
                 return Ok(false);
             }
-            insert(connection, mesh, &Row::Step(row.clone()), unit.bound())
+            insert(
+                connection,
+                mesh,
+                (&Row::Step(row.clone()), unit.bound()),
+                tally,
+            )
         }
         unit => {
             for row in unit.rows() {
-                if !insert(connection, mesh, &row, unit.bound())? {
+                if !insert(connection, mesh, (&row, unit.bound()), tally)? {
                     return Ok(false);
                 }
             }
@@ -102,10 +115,27 @@ fn write_unit(connection: &Connection, mesh: MeshId, unit: &Unit) -> Answer<bool
 }
 
 /// The triggers say what is there: a statement that they refuse leaves nothing behind.
-fn insert(connection: &Connection, mesh: MeshId, row: &Row, bound: Bound) -> Answer<bool> {
+fn insert(
+    connection: &Connection,
+    mesh: MeshId,
+    (row, bound): (&Row, Bound),
+    tally: &mut Tally,
+) -> Answer<bool> {
     match write::insert(connection, mesh, row, bound) {
-        Err(StorageError::Refused(why)) if is_there(&why) => Ok(false),
-        written => written.map(|()| true),
+        Err(StorageError::Refused(why)) if is_there(&why) => return Ok(false),
+        written => written?,
+    }
+    if let Some(key) = key_of(connection, mesh, row)? {
+        tally.add(&key, row);
+    }
+    Ok(true)
+}
+
+/// The key that a row is about; a decision knows its envelope only, which came before it.
+fn key_of(connection: &Connection, mesh: MeshId, row: &Row) -> Answer<Option<LogicalKey>> {
+    match row.key() {
+        Ok(key) => Ok(Some(key.clone())),
+        Err(envelope) => load::key_of_envelope(connection, mesh, envelope),
     }
 }
 

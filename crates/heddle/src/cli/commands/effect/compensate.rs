@@ -6,6 +6,7 @@ use heddle_wire::ipc::{EffectCompensateBody, EffectEndBody, EffectResolveBody, E
 use serde_json::json;
 
 use super::record::Record;
+use super::signals::Signals;
 use super::{Resolve, lock, process, report, text};
 use crate::cli::error::exit;
 use crate::cli::spelled::quoted;
@@ -73,6 +74,8 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
         );
         return Err(CliError::new(exit::CONFLICT, sentence).next(next));
     };
+    let signals = Signals::catch(&args.key);
+    signals.taking();
     let begun = context.client().compensate_effect(&asked(context, args))?;
     match (begun.duplicate, begun.status.as_str()) {
         (false, _) => {}
@@ -91,7 +94,7 @@ pub(super) fn compensate(context: &Context, args: &CompensateArgs) -> Result<(),
     let attempt_id = attempt.unwrap_or_default().to_owned();
     let details = json!({"attempt_id": attempt_id, "agent": context.agent});
     record.step(&args.key, "compensating", details);
-    make_up(context, args, (&record, &held), attempt_id)
+    make_up(context, args, (&record, &held, &signals), attempt_id)
 }
 
 fn no_command(key: &str) -> CliError {
@@ -167,11 +170,14 @@ fn resolve(
 fn make_up(
     context: &Context,
     args: &CompensateArgs,
-    (record, held): (&Record, &lock::Held),
+    (record, held, signals): (&Record, &lock::Held, &Signals),
     attempt_id: String,
 ) -> Result<(), CliError> {
     let whose = (args.key.as_str(), attempt_id.as_str());
-    let ended = process::run(&args.command, whose, !context.json, |pid| held.begun(pid));
+    let ended = process::run(&args.command, whose, !context.json, |pid| {
+        signals.begun(pid);
+        held.begun(pid);
+    });
     let (exit_code, why) = (ended.exit_code, ended.not_started.clone());
     let body = EffectEndBody {
         key: args.key.clone(),
@@ -185,6 +191,7 @@ fn make_up(
         agent: context.agent.clone(),
     };
     held.ended(&EffectCall::Compensated(body.clone()));
+    signals.kept();
     let done = report::compensated(context, held, &body)?;
     let details = json!({"attempt_id": attempt_id, "exit_code": exit_code, "detail": why});
     if let Some(why) = why {
@@ -195,7 +202,14 @@ fn make_up(
     if exit_code == Some(0) {
         return context.print(&done, |view| text::status(context, view));
     }
-    Err(failed(&done, "the command that makes up for it failed"))
+    let words = format!("the command that makes up for it {}", ended_with(exit_code));
+    Err(failed(&done, &words))
+}
+
+fn ended_with(exit_code: Option<i32>) -> String {
+    exit_code.map_or("was ended by a signal".to_owned(), |code| {
+        format!("failed with exit code {code}")
+    })
 }
 
 /// It is not made up for, and nothing more happens without a person's word.

@@ -11,6 +11,7 @@ mod process;
 pub mod record;
 mod report;
 mod run;
+mod signals;
 mod text;
 mod verify;
 
@@ -40,6 +41,7 @@ enum Verb {
     /// Approve a request; the nonce is shown once
     Approve(approve::ApproveArgs),
     /// Deny a request that waits, or revoke an approval that was not used
+    #[command(alias = "revoke")]
     Deny(approve::DenyArgs),
     /// Register an effect, run its command once, verify it; a retry prints the stored result
     Run(run::RunArgs),

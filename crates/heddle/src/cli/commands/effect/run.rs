@@ -23,6 +23,7 @@ use super::check_url::{self, Url};
 use super::patience::{ASKS_MAX, Pace, is_unanswered, until_back, until_heard};
 use super::record::Record;
 use super::report::{self, Untold};
+use super::signals::Signals;
 use super::verify::{self, Verdict};
 use super::{EffectArgs, Resolve, command_hash, lock, process};
 use crate::cli::error::exit;
@@ -81,6 +82,7 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         record: Record::open(context),
         judges_not: Cell::new(false),
         starts_lost: Cell::new(0),
+        signals: Signals::catch(&args.effect.key),
     };
     match run.to_the_end() {
         Ok(view) => {
@@ -100,6 +102,7 @@ struct Run<'a> {
     judges_not: Cell<bool>,
     /// How often the answer to a start was lost.
     starts_lost: Cell<u32>,
+    signals: Signals,
 }
 
 /// Between two looks whether what waits here was heard.
@@ -284,20 +287,30 @@ impl Run<'_> {
             mesh: self.context.mesh.clone(),
             agent: self.context.agent.clone(),
         };
+        self.signals.taking();
         let started = match self.client.start_effect(&body) {
             Ok(started) => started,
-            Err(error) => return self.start_not_heard(&attempt_id, error),
+            Err(error) => {
+                let given_back = self.start_not_heard(&attempt_id, error);
+                self.signals.idle();
+                return given_back;
+            }
         };
         if started.duplicate {
+            self.signals.idle();
             return Ok(Taken::BySomebody);
         }
         self.note("started", json!({"attempt_id": attempt_id}));
         let echo = !self.context.json;
         let whose = (body.key.as_str(), attempt_id.as_str());
-        let ended = process::run(&self.args.command, whose, echo, |pid| held.begun(pid));
+        let ended = process::run(&self.args.command, whose, echo, |pid| {
+            self.signals.begun(pid);
+            held.begun(pid);
+        });
         let why = ended.not_started.clone();
         let end = self.end(&attempt_id, ended);
         held.ended(&EffectCall::Finish(end.clone()));
+        self.signals.kept();
         let finished = match report::finished(self.context, &held, &end) {
             Ok(finished) => finished,
             Err(untold) => match self.heard_at_last(&untold, &end) {

@@ -3,7 +3,8 @@
 use heddle_core::approvers;
 use heddle_core::shell::options;
 use heddle_wire::ipc::{
-    EffectAttempt, EffectDecision, EffectList, EffectLog, EffectSurface, EffectView,
+    EffectAttempt, EffectDecision, EffectList, EffectLog, EffectOpenRequest, EffectSurface,
+    EffectView,
 };
 
 use super::process::OUTPUT_BYTES_MAX;
@@ -94,7 +95,8 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
 /// Who has tried to register or to begin it, and who came when it was done.
 fn tries(view: &EffectView) -> String {
     let mut text = String::new();
-    for attempt in &view.attempts {
+    // Oldest first, as everything else here.
+    for attempt in view.attempts.iter().rev() {
         text += &tried(attempt, &how(&attempt.state, &attempt.code));
     }
     if let Some(retries) = &view.retries {
@@ -165,6 +167,12 @@ fn asked(view: &EffectView) -> String {
     if let (Some(by), Some(at)) = (&view.requested_by, &view.requested_at) {
         text += &format!("  {at}  requested by {by}\n");
     }
+    for request in others(view) {
+        text += &format!(
+            "  {}  requested by {} (another request, {}): {}\n",
+            request.requested_at, request.requested_by, request.request_id, request.status
+        );
+    }
     for decision in &view.decisions {
         // Others may have asked for the same, before or beside this one.
         let other = if view.request_id.as_ref() == Some(&decision.request_id) {
@@ -180,6 +188,13 @@ fn asked(view: &EffectView) -> String {
         );
     }
     text
+}
+
+/// Requests that are live beside the one that is shown.
+fn others(view: &EffectView) -> impl Iterator<Item = &EffectOpenRequest> {
+    let shown = view.request_id.as_deref();
+    let all = view.requests.iter();
+    all.filter(move |request| shown != Some(request.request_id.as_str()))
 }
 
 fn decided(decision: &EffectDecision) -> String {
@@ -233,11 +248,23 @@ fn next(view: &EffectView) -> String {
         _ if view.blocked.is_some() => {
             "nothing can be run; whoever keeps effects.toml of who decides can allow it".to_owned()
         }
-        "awaiting_approval" => format!("a person{who} runs `{approve}`"),
+        "awaiting_approval" => {
+            let more = others(view).map(|other| {
+                let command = format!("heddle effect approve {}", other.request_id);
+                let command = persons(view, &command);
+                format!(", or `{command}` for {}", other.requested_by)
+            });
+            let more: String = more.collect();
+            format!("a person{who} runs `{approve}`{more}")
+        }
         "approved" => format!(
             "`heddle effect run{}{} -- COMMAND`, with the nonce of the approval",
             asked_words(view),
             options(&[("--nonce", "NONCE")])
+        ),
+        "expired" if view.request_over => format!(
+            "ask again with `heddle effect request{}`; the request itself is too old to be granted once more",
+            asked_words(view)
         ),
         "expired" => format!(
             "ask again with `heddle effect request{}`, or a person{who} grants it once more with `{approve}`",
@@ -288,7 +315,10 @@ pub(super) fn list(list: &EffectList) -> String {
             of_request(view).map_or_else(String::new, |decision| {
                 format!("{} {}", decided(decision), decision.at)
             }),
-            view.request_id.clone().unwrap_or_default(),
+            {
+                let more = others(view).map(|other| format!(" {}", other.request_id));
+                view.request_id.clone().unwrap_or_default() + &more.collect::<String>()
+            },
         ]);
     }
     table(&rows)
