@@ -310,12 +310,14 @@ impl<'j> Session<'j> {
             failed: std::cell::Cell::new(false),
         };
         let mut replay = Replay::new(known, journal.registry.clone(), journal.mode);
-        // A record that is missing right behind what the cache has seen is missing too.
-        replay.head_seq = meta.next_seq - 1;
         let live = segments::live(journal.disk(), &journal.layout)?;
         if live.binary_search(&from.segment).is_err() {
             return Ok(false);
         }
+        // A record that is missing right behind what the cache has seen is missing too.
+        // IMPORTANT: behind what is projected. A reader brings files level and leaves the cache's own seq as it was.
+        let projected = segments::seq_before(journal.disk(), &journal.layout, from)?;
+        replay.head_seq = projected.unwrap_or(0).max(meta.next_seq - 1);
         for first in live.into_iter().filter(|first| *first >= from.segment) {
             let skip = if first == from.segment { from.byte } else { 0 };
             let Some(bytes) = segments::read_from(journal.disk(), &journal.layout, first, skip)?

@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
-use crate::format::{SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
+use crate::format::{LINE_BYTES_MAX, SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, filled_len, is_blank, scan};
-use crate::meta::Meta;
+use crate::meta::{Meta, Position};
 use crate::notes::MetaPayload;
 use crate::record::decode;
 
@@ -64,6 +64,25 @@ pub fn read_from(
     }
     let wanted = usize::try_from(length - byte).unwrap_or(0);
     disk.read_at(&path, byte, wanted).at(&path).map(Some)
+}
+
+/// The seq of the last record before a place; none where that is no whole record.
+pub fn seq_before(
+    disk: &dyn Disk,
+    layout: &Layout,
+    at: Position,
+) -> Result<Option<u64>, JournalError> {
+    if at.byte == 0 {
+        return Ok(at.segment.checked_sub(1));
+    }
+    let start = at.byte.saturating_sub(LINE_BYTES_MAX as u64 + 2);
+    let path = layout.segment(at.segment);
+    let wanted = usize::try_from(at.byte - start).unwrap_or(0);
+    let piece = disk.read_at(&path, start, wanted).at(&path)?;
+    let filled = &piece[..filled_len(&piece)];
+    let from = memchr::memrchr(b'\n', filled).map_or(0, |at| at + 1);
+    let last = decode(&filled[from..]).ok();
+    Ok(last.map(|(record, _)| record.seq))
 }
 
 /// How much is looked at behind the place that the cache calls the end. A writer fills room from its first byte on.

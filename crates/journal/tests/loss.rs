@@ -333,3 +333,32 @@ fn the_only_segment_is_lost_and_show_events_and_log_say_so() {
     let page = init(&MemDisk::new()).events("n", 10, true).unwrap();
     assert!(!page.gap);
 }
+
+/// A writer was killed behind its record, a reader brought the files level, the next writer goes on: nothing is lost.
+#[test]
+fn jn_01_a_kill_and_a_reader_that_levels_make_no_loss() {
+    for (before, behind) in [(1, 1), (2, 3), (1, 4)] {
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        for number in 0..before {
+            commit(&journal, vec![plan("a", number)]);
+        }
+        let caches = ["meta.json", "revisions.idx"].map(cache);
+        let kept = caches.clone().map(|path| disk.files()[&path].clone());
+        for number in 0..behind {
+            commit(&journal, vec![plan(&format!("b{number}"), 1)]);
+        }
+        drop(journal);
+        for (path, bytes) in caches.iter().zip(kept) {
+            disk.tamper(path, |now| *now = bytes);
+        }
+        let reader = open(&disk, 1, 60).unwrap();
+        reader.show("plan", "b0").unwrap();
+        assert_eq!(reader.losses().unwrap(), Vec::<[u64; 2]>::new());
+        drop(reader);
+        let writer = open(&disk, 1, 61).unwrap();
+        commit(&writer, vec![plan("c", 1)]);
+        assert_eq!(writer.losses().unwrap(), Vec::<[u64; 2]>::new());
+        assert!(writer.verify().unwrap().ok);
+    }
+}
