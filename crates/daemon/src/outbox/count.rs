@@ -113,8 +113,8 @@ impl Count {
 
     /// The same for what an operator sends again: it may use what is left of the budget when new sends are refused, and no more.
     pub(super) fn reserve_rest(&self, mesh: MeshId, bytes: u64) -> (Option<Reserved<'_>>, bool) {
-        self.reserve_where(mesh, bytes, |held, _, budget| {
-            held.saturating_add(bytes) <= budget
+        self.reserve_where(mesh, bytes, |held, kept, budget| {
+            held.saturating_add(kept).saturating_add(bytes) <= budget
         })
     }
 

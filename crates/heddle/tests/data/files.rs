@@ -468,4 +468,9 @@ fn what_bytes_go_through_stays_what_it_is() {
         let kind = std::fs::metadata(&pipe).unwrap().file_type();
         assert!(std::os::unix::fs::FileTypeExt::is_fifo(&kind));
     }
+    // Neither is a link's place taken: `/dev/stdout` is one.
+    std::os::unix::fs::symlink("plan.bin", folder.join("link")).unwrap();
+    let refused = run(&["file", "get", "plan.bin", "-o", "link", "--force"]);
+    assert_eq!(refused.code, 3, "{refused:?}");
+    assert!(folder.join("link").symlink_metadata().unwrap().is_symlink());
 }

@@ -163,4 +163,10 @@ fn br_12_a_sweep_that_was_killed_keeps_nobody_from_the_next_and_one_at_work_does
     let swept = home.cli(&["broker", "sweep", "--json"]).ok().json();
     assert_eq!(swept["meshes"][0]["held_by"], Value::Null, "{swept}");
     assert_eq!(listed(), [""; 0]);
+    // A pipe in its place is waited for by nobody.
+    let made = std::process::Command::new("mkfifo").arg(&lock).status();
+    assert!(made.unwrap().success());
+    let refused = home.cli(&["broker", "sweep"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("it is no file"), "{refused:?}");
 }

@@ -61,6 +61,11 @@ impl JobFile {
     /// `None` where another process has it.
     fn take(path: &Path) -> std::io::Result<Option<Self>> {
         for _ in 0..LOOKS_MAX {
+            // Whatever else lies there is no lock: a pipe would be waited for, a link leads out of the folder.
+            if std::fs::symlink_metadata(path).is_ok_and(|there| !there.is_file()) {
+                let why = "it is no file; move it away";
+                return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
+            }
             let file = File::options()
                 .create(true)
                 .truncate(false)

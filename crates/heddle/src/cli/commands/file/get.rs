@@ -135,7 +135,17 @@ fn show(bytes: Download, view: &FileView) -> Result<(), CliError> {
 }
 
 fn refuse_existing(output: &Path, force: bool) -> Result<(), CliError> {
-    if force || output.symlink_metadata().is_err() || takes_bytes(output) {
+    if takes_bytes(output) {
+        return Ok(());
+    }
+    let there = output.symlink_metadata();
+    // A rename would put a file in the link's place: in that of /dev/stdout, say.
+    if there.as_ref().is_ok_and(|there| !there.is_file()) {
+        let message = format!("{} is no file, and stays as it is", output.display());
+        return Err(CliError::new(exit::CONFLICT, message)
+            .next("Name the file itself; without -o it goes to standard output."));
+    }
+    if force || there.is_err() {
         return Ok(());
     }
     let message = format!("{} is there already; nothing was written", output.display());
