@@ -58,6 +58,14 @@ pub trait Storage:
         name: &MeshName,
     ) -> impl Future<Output = Answer<bool>> + Send;
 
+    /// The mesh of that name, and whether it was made now, under this id. However many ask at once, at whichever broker,
+    /// there is one of that name, and one of them made it.
+    fn mesh_named(
+        &self,
+        name: &MeshName,
+        fresh: MeshId,
+    ) -> impl Future<Output = Answer<(MeshId, bool)>> + Send;
+
     /// What the mesh is called here.
     fn mesh_name(&self, mesh: MeshId) -> impl Future<Output = Answer<MeshName>> + Send;
 

@@ -92,6 +92,10 @@ impl<S: Storage> Storage for Flaky<S> {
         self.inner.ensure_mesh(mesh, name).await
     }
 
+    async fn mesh_named(&self, name: &MeshName, fresh: MeshId) -> Answer<(MeshId, bool)> {
+        self.inner.mesh_named(name, fresh).await
+    }
+
     async fn mesh_name(&self, mesh: MeshId) -> Answer<MeshName> {
         self.inner.mesh_name(mesh).await
     }

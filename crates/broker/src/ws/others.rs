@@ -114,14 +114,17 @@ impl<S: Storage, L> Shared<S, L> {
 }
 
 /// For ever; dropped when the broker stops. Does nothing for a store that this process has to itself.
+///
+/// Hearing and comparing go on side by side: a comparison writes to each mesh in turn, and a row that somebody holds must
+/// not keep the hints of all others waiting.
 pub(super) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
     if !shared.storage().is_shared() {
         return std::future::pending().await;
     }
-    let mut together = interval(TOGETHER);
-    together.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // After an outage everybody has the length of a lease to renew, before anybody counts as gone.
-    let mut patient_until = Duration::ZERO;
+    tokio::join!(hear(&shared), keep_all_together(&shared));
+}
+
+async fn hear<S: Storage, L: Limiter>(shared: &Shared<S, L>) {
     // As many as there are open questions here, which are bounded.
     let mut fetching = FuturesUnordered::new();
     loop {
@@ -131,15 +134,23 @@ pub(super) async fn run<S: Storage, L: Limiter>(shared: Arc<Shared<S, L>>) {
                 Hint::PartGiven { ask, outcome } => fetching.push(shared.fetch(ask, outcome)),
                 hint => shared.take(hint),
             },
-            _ = together.tick() => {
-                let now = shared.accept.clock.mono();
-                for mesh in shared.hub.meshes() {
-                    let kept = keep_together(&shared, mesh, now >= patient_until).await;
-                    if let Err(error) = kept {
-                        tracing::warn!(%error, %mesh, "lease time could not be compared");
-                        patient_until = now + SESSION_LEASE;
-                    }
-                }
+        }
+    }
+}
+
+async fn keep_all_together<S: Storage, L: Limiter>(shared: &Shared<S, L>) {
+    let mut together = interval(TOGETHER);
+    together.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // After an outage everybody has the length of a lease to renew, before anybody counts as gone.
+    let mut patient_until = Duration::ZERO;
+    loop {
+        together.tick().await;
+        let now = shared.accept.clock.mono();
+        for mesh in shared.hub.meshes() {
+            let kept = keep_together(shared, mesh, now >= patient_until).await;
+            if let Err(error) = kept {
+                tracing::warn!(%error, %mesh, "lease time could not be compared");
+                patient_until = now + SESSION_LEASE;
             }
         }
     }

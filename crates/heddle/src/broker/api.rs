@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::door::{Door, Entry, Page, is_bearer, page};
-use super::invites::{InviteError, InviteSpec, Source, make, mesh_named, refuse_keyless};
+use super::invites::{InviteError, InviteSpec, Source, make, refuse_keyless};
 use super::pages::Pages;
 use super::snapshot;
 use crate::cli::parse_seconds;
@@ -208,7 +208,8 @@ async fn invite<S: Storage, L: Limiter>(
         Some(seconds) => std::time::Duration::from_secs(seconds.map_err(invalid)?),
         None => INVITE_LIFE_DEFAULT,
     };
-    let scheme = if door.tls.is_some() { "wss" } else { "ws" };
+    let is_encrypted = door.tls.is_some() || door.is_behind_proxy;
+    let scheme = if is_encrypted { "wss" } else { "ws" };
     let url = body
         .url
         .or_else(|| host.map(|host| format!("{scheme}://{host}/")));
@@ -251,7 +252,10 @@ async fn register<S: Storage, L: Limiter>(
     let (tables, ids) = (accept.storage.as_ref(), accept.ids.as_ref());
     let (mesh, fresh) = match (&body.owner, caller) {
         (Some(owner), _) => (owner.mesh_id, own(door, &body.slug, owner).await?),
-        (None, Caller::Operator) => mesh_named(tables, ids, &body.slug).await?,
+        (None, Caller::Operator) => {
+            let named = tables.mesh_named(&body.slug, MeshId(ids.ulid())).await;
+            named.map_err(broken)?
+        }
         (None, Caller::Daemon) => {
             let why = "a mesh without an owner is made by the operator, with the admin token";
             return Err(no(ErrorCode::Unauthorized, why));

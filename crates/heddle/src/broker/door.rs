@@ -53,6 +53,8 @@ pub struct Door<S, L> {
     pub broker: Broker<S, L>,
     pub entry: Entry,
     pub tls: Option<TlsAcceptor>,
+    /// Something in front of it does TLS, and is what others reach.
+    pub is_behind_proxy: bool,
     /// For those who watch the broker; none where it is part of a daemon, which has its own.
     pub pages: Option<Arc<Pages>>,
     pub connections: TaskTracker,

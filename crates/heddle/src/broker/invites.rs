@@ -68,21 +68,6 @@ fn refused(code: ErrorCode, why: impl Into<String>) -> InviteError {
     InviteError::Refused(code, why.into())
 }
 
-/// The mesh of that name, made if there is none. True if it is new.
-pub async fn mesh_named<S: Storage>(
-    storage: &S,
-    ids: &dyn Ids,
-    name: &MeshName,
-) -> Result<(MeshId, bool), InviteError> {
-    let meshes = storage.meshes().await?;
-    if let Some((mesh, _)) = meshes.iter().find(|(_, one)| one == name) {
-        return Ok((*mesh, false));
-    }
-    let mesh = MeshId(ids.ulid());
-    storage.ensure_mesh(mesh, name).await?;
-    Ok((mesh, true))
-}
-
 /// Once one member has a key all need one: a mesh whose members come with the token is not closed to them in passing.
 pub async fn refuse_keyless<S: Storage>(storage: &S, mesh: MeshId) -> Result<(), InviteError> {
     let has_keys = !storage.standings(mesh).await?.is_empty();
@@ -103,7 +88,7 @@ pub async fn make<S: Storage>(
     source: Source<'_>,
 ) -> Result<MadeInvite, InviteError> {
     check(spec)?;
-    let (mesh, created) = mesh_named(storage, ids, &spec.mesh).await?;
+    let (mesh, created) = storage.mesh_named(&spec.mesh, MeshId(ids.ulid())).await?;
     refuse_keyless(storage, mesh).await?;
     let broker = storage.broker_id(BrokerId(ids.ulid())).await?;
     let bytes = |purpose: &str| random(ids, mesh, source, purpose);

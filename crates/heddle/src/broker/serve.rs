@@ -47,6 +47,8 @@ pub struct ServeOptions {
     pub behind_proxy: bool,
     /// The token that daemons present, instead of the one in the folder.
     pub token_file: Option<PathBuf>,
+    /// The same for the operator's: brokers behind one address share it.
+    pub admin_token_file: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -200,17 +202,20 @@ impl Serving<'_> {
         ids: &Arc<dyn Ids>,
     ) -> Result<Arc<Door<E, AnyLimiter>>, CliError> {
         let options = self.options;
-        let token = |file: PathBuf| {
-            LocalToken::load_or_mint(&file, minting).map_err(|error| failed(&error))
-        };
-        let bearer = match options.token_file {
-            None => token(self.token_file())?,
-            Some(_) => {
-                let named = LocalToken::load_named(&self.token_file(), minting);
-                named.map_err(|error| no_token(&error))?
-            }
-        };
-        let admin = token(self.home.path().join("admin_token"))?;
+        let own = |name: &str| self.home.path().join(name);
+        let bearer = token(
+            "--token-file",
+            options.token_file.as_deref(),
+            own("broker_token"),
+            minting,
+        )?;
+        let admin_file = options.admin_token_file.as_deref();
+        let admin = token(
+            "--admin-token-file",
+            admin_file,
+            own("admin_token"),
+            minting,
+        )?;
         let written = &self.home.config.broker;
         let mut config = broker_config(written);
         config.policy = options.policy.unwrap_or(config.policy);
@@ -236,6 +241,7 @@ impl Serving<'_> {
             broker: Broker::new(storage, limiter, clock, Arc::clone(ids), config),
             entry,
             tls: self.tls.take(),
+            is_behind_proxy: options.behind_proxy,
             pages: Some(Arc::new(pages)),
             connections: TaskTracker::new(),
             stopping,
@@ -243,8 +249,24 @@ impl Serving<'_> {
     }
 }
 
-fn no_token(error: &std::io::Error) -> CliError {
-    CliError::new(exit::FAILED, format!("--token-file: {error}")).next(
+/// The token of the file that a person named, or of the folder's own, which is made if it is not there.
+fn token(
+    option: &str,
+    named: Option<&Path>,
+    own: PathBuf,
+    minting: &dyn Ids,
+) -> Result<LocalToken, CliError> {
+    match named {
+        None => LocalToken::load_or_mint(&own, minting).map_err(|error| failed(&error)),
+        Some(file) => {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+            LocalToken::load_named(&file, minting).map_err(|error| no_token(option, &error))
+        }
+    }
+}
+
+fn no_token(option: &str, error: &std::io::Error) -> CliError {
+    CliError::new(exit::FAILED, format!("{option}: {error}")).next(
         "Name a file that holds the token of a broker, or one that is not there yet: then a token is made. Nothing was changed.",
     )
 }

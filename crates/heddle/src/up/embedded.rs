@@ -98,6 +98,7 @@ impl Embedded {
             broker: broker.clone(),
             entry: Entry::Strangers,
             tls: None,
+            is_behind_proxy: false,
             pages: None,
             connections: connections.clone(),
             stopping: stopping.clone(),

@@ -120,6 +120,22 @@ impl Postgres {
         self.run();
     }
 
+    /// Up again as a replica: it can be read, and never written.
+    pub fn restart_as_standby(&mut self) {
+        let signal = self.data().join("standby.signal");
+        let mut touch = self.as_its_user("psql");
+        touch.args([
+            "-X",
+            "-q",
+            "-c",
+            &format!("COPY (SELECT) TO '{}'", signal.display()),
+            &self.url(),
+        ]);
+        let touched = touch.output().unwrap();
+        assert!(touched.status.success(), "{touched:?}");
+        self.restart_immediate();
+    }
+
     /// Runs one statement and returns the first column of its rows.
     pub fn sql(&self, statement: &str) -> Vec<String> {
         let ran = Command::new(self.bin.join("psql"))

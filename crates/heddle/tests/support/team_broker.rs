@@ -62,20 +62,7 @@ impl Team {
 
     /// A POST to the broker's own door: status and body.
     pub fn post(&self, path: &str, head: &[(&str, &str)], body: &Value) -> (u16, Value) {
-        let mut stream = TcpStream::connect(self.broker.listen()).unwrap();
-        let body = body.to_string();
-        let head: String = head.iter().map(|(k, v)| format!("{k}: {v}\r\n")).collect();
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{head}\r\n{body}",
-            self.broker.listen(),
-            body.len()
-        );
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (code, serde_json::from_str(body).unwrap_or(Value::Null))
+        post_to(&self.broker, path, head, body)
     }
 
     /// Killed, and up again on the same address and tables.
@@ -96,6 +83,29 @@ impl Team {
             broker,
         }
     }
+}
+
+/// A POST to a broker's own door: status and body.
+pub fn post_to(
+    broker: &BrokerProcess,
+    path: &str,
+    head: &[(&str, &str)],
+    body: &Value,
+) -> (u16, Value) {
+    let mut stream = TcpStream::connect(broker.listen()).unwrap();
+    let body = body.to_string();
+    let head: String = head.iter().map(|(k, v)| format!("{k}: {v}\r\n")).collect();
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Length: {}\r\n{head}\r\n{body}",
+        broker.listen(),
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, serde_json::from_str(body).unwrap_or(Value::Null))
 }
 
 pub fn link_of(answer: &Value) -> &str {

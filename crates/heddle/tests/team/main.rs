@@ -4,8 +4,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod one_address;
 mod ops_files;
 mod team;
 mod team_members;
 mod team_storm;
 mod team_tls;
+mod unfit_database;

@@ -107,6 +107,20 @@ impl Storage for MemoryStorage {
         }
     }
 
+    async fn mesh_named(
+        &self,
+        name: &MeshName,
+        fresh: MeshId,
+    ) -> Result<(MeshId, bool), StorageError> {
+        let mut meshes = self.lock();
+        let found = meshes.iter().find(|(_, tables)| tables.name == *name);
+        if let Some((mesh, _)) = found {
+            return Ok((*mesh, false));
+        }
+        meshes.insert(fresh, Tables::new(name.clone()));
+        Ok((fresh, true))
+    }
+
     async fn mesh_name(&self, mesh: MeshId) -> Result<MeshName, StorageError> {
         self.on(mesh, |tables| Ok(tables.name.clone()))
     }

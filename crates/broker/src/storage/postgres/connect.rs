@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use deadpool_postgres::{ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{Hook, ManagerConfig, Pool, QueueMode, RecyclingMethod, Runtime, Timeouts};
 use tokio_postgres::Config;
-use tokio_postgres::config::Host;
+use tokio_postgres::config::{Host, TargetSessionAttrs};
 
 use super::OpenError;
+use super::settings;
 use super::tls::Tls;
 
 /// How long anybody waits for a connection before being told to come back.
@@ -73,6 +74,10 @@ pub(super) fn config(options: &PostgresOptions) -> Result<Config, OpenError> {
     if !config.get_hosts().iter().any(is_local_socket) {
         config.tcp_user_timeout(SILENT_MAX);
     }
+    // Of several the one that can be written is asked for; a single one that cannot is told by its name (`settings`).
+    if config.get_hosts().len().max(config.get_hostaddrs().len()) > 1 {
+        config.target_session_attrs(TargetSessionAttrs::ReadWrite);
+    }
     Ok(config)
 }
 
@@ -110,6 +115,10 @@ fn pool(config: Config, tls: &Tls, connections_max: usize) -> Result<Pool, OpenE
         // The one that was used last has its plans and the tables' pages at hand.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
+        // Not only the first one: the server may become a replica, or its settings change, while brokers run.
+        .post_create(Hook::async_fn(|client, _| {
+            Box::pin(async move { Ok(settings::check(client).await?) })
+        }))
         .build()
         .map_err(|error| OpenError::Address(error.to_string()))
 }

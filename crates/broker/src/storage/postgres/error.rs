@@ -1,6 +1,6 @@
 //! Errors of the database, sorted into the contract's.
 
-use deadpool_postgres::PoolError;
+use deadpool_postgres::{HookError, PoolError};
 use tokio_postgres::error::SqlState;
 
 use super::super::error::StorageError;
@@ -59,7 +59,12 @@ fn is_full(error: &tokio_postgres::Error) -> bool {
 
 pub(super) fn pool_words(error: &PoolError) -> String {
     match error {
-        PoolError::Backend(error) => words(error),
+        PoolError::Backend(error) | PoolError::PostCreateHook(HookError::Backend(error)) => {
+            words(error)
+        }
+        PoolError::PostCreateHook(HookError::Message(problem)) => {
+            format!("the database is not fit: {problem}")
+        }
         other => other.to_string(),
     }
 }

@@ -46,7 +46,7 @@ mod wires;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{ClientWrapper, Object, Pool, Transaction};
+use deadpool_postgres::{ClientWrapper, HookError, Object, Pool, PoolError, Transaction};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
 use heddle_core::names::{MemberName, MeshName, TopicName};
@@ -111,10 +111,7 @@ impl PostgresStorage {
         let mut config = connect::config(options)?;
         let tls = Tls::choose(&mut config, options.ca_file.as_deref())?;
         let pools = connect::pools(&config, &tls)?;
-        let client = pools.writers.get().await;
-        let mut client =
-            client.map_err(|error| OpenError::Unreachable(error::pool_words(&error)))?;
-        settings::check(&client).await?;
+        let mut client = pools.writers.get().await.map_err(not_opened)?;
         let migrated = migrate::run(&mut client, schema).await?;
         drop(client);
         Ok(Self {
@@ -194,6 +191,26 @@ impl PostgresStorage {
         }
     }
 
+    /// A write about the names of meshes. Not in a mesh's line: there may be no mesh yet. A lock of its own keeps names apart.
+    /// It runs whether or not anybody waits.
+    async fn write_names<D, F, T>(&self, input: D, run: F) -> Result<T, StorageError>
+    where
+        D: Send + Sync + 'static,
+        T: Send + 'static,
+        F: for<'t> Fn(&'t Transaction<'t>, &'t D) -> Running<'t, T> + Send + Sync + 'static,
+    {
+        let this = self.clone();
+        let written = tokio::spawn(async move {
+            let mut client = this.writer().await?;
+            let transaction = client.transaction().await.map_err(JobError::from)?;
+            let answer = run(&transaction, &input).await?;
+            transaction.commit().await.map_err(JobError::from)?;
+            Ok(answer)
+        });
+        let lost = |_| StorageError::Unavailable("the write was given up".to_owned());
+        written.await.map_err(lost)?
+    }
+
     /// Several statements that see the same rows. Changes nothing.
     async fn snapshot<D, F, T>(&self, input: D, run: F) -> Result<T, StorageError>
     where
@@ -222,6 +239,16 @@ impl PostgresStorage {
     }
 }
 
+/// A server that answers and is not fit is another matter than one that does not answer.
+fn not_opened(error: PoolError) -> OpenError {
+    match error {
+        PoolError::PostCreateHook(HookError::Message(problem)) => {
+            OpenError::Unfit(problem.into_owned())
+        }
+        other => OpenError::Unreachable(error::pool_words(&other)),
+    }
+}
+
 async fn in_snapshot<D, F, T>(
     client: &mut Object,
     input: &D,
@@ -247,17 +274,23 @@ where
 
 impl Storage for PostgresStorage {
     async fn ensure_mesh(&self, mesh: MeshId, name: &MeshName) -> Result<bool, StorageError> {
-        // Not in the mesh's line: there may be no mesh yet. Its own lock keeps the names apart.
-        let (this, name) = (self.clone(), name.clone());
-        let ensured = tokio::spawn(async move {
-            let mut client = this.writer().await?;
-            let transaction = client.transaction().await.map_err(JobError::from)?;
-            let changed = roster::ensure_mesh(&transaction, mesh, &name).await?;
-            transaction.commit().await.map_err(JobError::from)?;
-            Ok(changed)
-        });
-        let lost = |_| StorageError::Unavailable("the write was given up".to_owned());
-        ensured.await.map_err(lost)?
+        let name = name.clone();
+        self.write_names((mesh, name), |transaction, (mesh, name)| {
+            Box::pin(roster::ensure_mesh(transaction, *mesh, name))
+        })
+        .await
+    }
+
+    async fn mesh_named(
+        &self,
+        name: &MeshName,
+        fresh: MeshId,
+    ) -> Result<(MeshId, bool), StorageError> {
+        let name = name.clone();
+        self.write_names((name, fresh), |transaction, (name, fresh)| {
+            Box::pin(roster::mesh_named(transaction, name, *fresh))
+        })
+        .await
     }
 
     async fn mesh_name(&self, mesh: MeshId) -> Result<MeshName, StorageError> {

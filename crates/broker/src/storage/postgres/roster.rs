@@ -22,6 +22,8 @@ const MESH_NAME: &str = "SELECT name FROM mesh WHERE mesh_id = $1";
 
 const MESH_NAMES: &str = "SELECT mesh_id = $1, name FROM mesh";
 
+const NAMED: &str = "SELECT mesh_id FROM mesh WHERE name = $1 ORDER BY mesh_id LIMIT 1";
+
 const ENSURE_MESH: &str = "
 INSERT INTO mesh (mesh_id, name, epoch, next_seq) VALUES ($1, $2, 1, 1)
 ON CONFLICT (mesh_id) DO UPDATE SET name = excluded.name WHERE mesh.name <> excluded.name";
@@ -99,6 +101,20 @@ pub(super) async fn ensure_mesh(
         names.iter().any(|(is_own, name)| !is_own && name == wish)
     });
     change(transaction, ENSURE_MESH, &[&key, &name.as_str()]).await
+}
+
+/// IMPORTANT: the lock comes before the look, or two who look at once would both make one.
+pub(super) async fn mesh_named(
+    transaction: &Transaction<'_>,
+    name: &MeshName,
+    fresh: MeshId,
+) -> Result<(MeshId, bool), JobError> {
+    execute(transaction, NAMES_LOCK, &[]).await?;
+    if let Some(row) = query_opt(transaction, NAMED, &[&name.as_str()]).await? {
+        return Ok((Columns::of(&row).mesh()?, false));
+    }
+    ensure_mesh(transaction, fresh, name).await?;
+    Ok((fresh, true))
 }
 
 pub(super) async fn mesh_name<C: GenericClient>(

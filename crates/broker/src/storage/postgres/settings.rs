@@ -1,9 +1,7 @@
-//! What the server must be before it is trusted with an accept (C37, BR-18).
+//! What the server must be before it is trusted with an accept (C37, BR-18). Asked of every connection, when it is made.
 
+use deadpool_postgres::HookError;
 use tokio_postgres::Client;
-
-use super::OpenError;
-use super::error::words;
 
 /// Each is a question, and what it means where the answer is no.
 #[rustfmt::skip]
@@ -17,16 +15,31 @@ const DEMANDS: [(&str, &str); 7] = [
     ("current_setting('server_encoding') = 'UTF8'", "its encoding is not UTF8; create the database with ENCODING 'UTF8'"),
 ];
 
+/// Why a connection is not used.
+pub(super) enum Misfit {
+    /// What the server is not, and what to do about it.
+    Unfit(&'static str),
+    Sql(tokio_postgres::Error),
+}
+
+impl From<Misfit> for HookError {
+    fn from(misfit: Misfit) -> Self {
+        match misfit {
+            Misfit::Unfit(problem) => Self::message(problem),
+            Misfit::Sql(error) => Self::Backend(error),
+        }
+    }
+}
+
 /// Refuses a server that could forget a commit, or that decides races otherwise than we rely on.
-pub(super) async fn check(client: &Client) -> Result<(), OpenError> {
-    let failed = |error: tokio_postgres::Error| OpenError::Unreachable(words(&error));
+pub(super) async fn check(client: &Client) -> Result<(), Misfit> {
     let questions: Vec<&str> = DEMANDS.iter().map(|(question, _)| *question).collect();
     let sql = format!("SELECT ARRAY[{}]", questions.join(", "));
-    let row = client.query_one(&sql, &[]).await.map_err(failed)?;
-    let answers: Vec<bool> = row.try_get(0).map_err(failed)?;
+    let row = client.query_one(&sql, &[]).await.map_err(Misfit::Sql)?;
+    let answers: Vec<bool> = row.try_get(0).map_err(Misfit::Sql)?;
     for ((_, problem), is_so) in DEMANDS.iter().zip(answers) {
         if !is_so {
-            return Err(OpenError::Unfit((*problem).to_owned()));
+            return Err(Misfit::Unfit(problem));
         }
     }
     Ok(())

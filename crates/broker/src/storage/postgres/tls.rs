@@ -28,7 +28,7 @@ pub(super) enum Tls {
 impl Tls {
     /// As the address asks for; `ca` is a file of certificates to trust instead of the machine's.
     pub(super) fn choose(config: &mut Config, ca: Option<&Path>) -> Result<Self, OpenError> {
-        let is_here = config.get_hosts().iter().all(is_here);
+        let is_here = stays_here(config);
         let is_plain = match config.get_ssl_mode() {
             SslMode::Disable => true,
             SslMode::Prefer => is_here && ca.is_none(),
@@ -71,6 +71,11 @@ impl Tls {
             }
         })
     }
+}
+
+/// Whether every address that is dialled is this machine's. `hostaddr` is dialled where it is given, whatever `host` says.
+fn stays_here(config: &Config) -> bool {
+    config.get_hosts().iter().all(is_here) && config.get_hostaddrs().iter().all(IpAddr::is_loopback)
 }
 
 fn is_here(host: &Host) -> bool {
@@ -118,5 +123,12 @@ mod tests {
         assert!(!is_plain("postgres://u@192.0.2.7/d"));
         assert!(!is_plain("postgres://u@db.example/d?sslmode=require"));
         assert!(!is_plain("postgres://u@127.0.0.1/d?sslmode=require"));
+        // What is dialled is the address, and not the name beside it.
+        assert!(is_plain("hostaddr=127.0.0.1 user=u"));
+        assert!(!is_plain("hostaddr=192.0.2.7 user=u"));
+        assert!(!is_plain("host=localhost hostaddr=192.0.2.7 user=u"));
+        assert!(!is_plain(
+            "host=localhost,db hostaddr=127.0.0.1,192.0.2.7 user=u"
+        ));
     }
 }

@@ -169,6 +169,18 @@ impl Storage for SqliteStorage {
         Ok(written.await?)
     }
 
+    async fn mesh_named(
+        &self,
+        name: &MeshName,
+        fresh: MeshId,
+    ) -> Result<(MeshId, bool), StorageError> {
+        let name = name.clone();
+        let written = self
+            .database
+            .write(move |connection| roster::mesh_named(connection, &name, fresh));
+        Ok(written.await?)
+    }
+
     async fn mesh_name(&self, mesh: MeshId) -> Result<MeshName, StorageError> {
         self.read(mesh, move |c| roster::mesh_name(c, mesh)).await
     }

@@ -70,6 +70,20 @@ pub(super) fn ensure_mesh(
     )
 }
 
+pub(super) fn mesh_named(
+    connection: &Connection,
+    name: &MeshName,
+    fresh: MeshId,
+) -> Result<(MeshId, bool), JobError> {
+    let mut statement = connection.prepare_cached("SELECT mesh_id FROM mesh WHERE name = ?1")?;
+    let found = statement.query_row([name.as_str()], |row| Columns::of(row).mesh());
+    if let Some(mesh) = found.optional()? {
+        return Ok((mesh, false));
+    }
+    ensure_mesh(connection, fresh, name)?;
+    Ok((fresh, true))
+}
+
 pub(super) fn mesh_name(connection: &Connection, mesh: MeshId) -> Result<MeshName, JobError> {
     let mut statement = connection.prepare_cached("SELECT name FROM mesh WHERE mesh_id = ?1")?;
     let name = statement.query_row([mesh_key(mesh)], |row| Columns::of(row).mesh_name());

@@ -101,9 +101,35 @@ async fn history_is_paged_in_order() {
 
 on_every_storage!(
     br_17_meshes_are_apart,
+    however_many_ask_for_a_name_at_once_there_is_one_mesh_of_it,
     a_mesh_that_was_never_ensured_is_unknown_to_every_operation,
     lf_16_a_history_that_fell_back_begins_a_new_epoch_and_never_falls,
 );
+
+async fn however_many_ask_for_a_name_at_once_there_is_one_mesh_of_it<S: TestStorage>(
+    storage: std::sync::Arc<S>,
+) {
+    let asked = (1..=16).map(|number| {
+        let storage = std::sync::Arc::clone(&storage);
+        tokio::spawn(async move {
+            let name = mesh_name("team");
+            storage.mesh_named(&name, mesh(number)).await.unwrap()
+        })
+    });
+    let mut answers = Vec::new();
+    for answer in asked.collect::<Vec<_>>() {
+        answers.push(answer.await.unwrap());
+    }
+    let made: Vec<_> = answers.iter().filter(|(_, is_new)| *is_new).collect();
+    assert_eq!(made.len(), 1, "{answers:?}");
+    assert!(answers.iter().all(|(mesh, _)| *mesh == made[0].0));
+    assert_eq!(storage.meshes().await.unwrap().len(), 1);
+    assert_eq!(storage.epoch(made[0].0).await, Ok(1));
+    // Another name is another mesh, and the first one keeps its own.
+    let other = storage.mesh_named(&mesh_name("other"), mesh(99)).await;
+    assert_eq!(other, Ok((mesh(99), true)));
+    assert_eq!(storage.mesh_name(made[0].0).await, Ok(mesh_name("team")));
+}
 
 async fn br_17_meshes_are_apart<S: TestStorage>(storage: std::sync::Arc<S>) {
     for number in [1, 2] {

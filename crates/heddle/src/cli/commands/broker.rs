@@ -98,6 +98,9 @@ struct Serve {
     /// The token that daemons present, shared by brokers [default: broker_token in the data folder]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The operator's token, shared by brokers behind one address [default: admin_token in the data folder]
+    #[arg(long, value_name = "FILE")]
+    admin_token_file: Option<PathBuf>,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -243,6 +246,7 @@ fn serve_options(context: &Context, serve: Serve) -> Result<broker::ServeOptions
             .map(|(cert, key)| TlsFiles { cert, key }),
         behind_proxy: serve.behind_proxy,
         token_file: serve.token_file,
+        admin_token_file: serve.admin_token_file,
     })
 }
 

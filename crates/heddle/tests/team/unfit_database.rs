@@ -1,0 +1,84 @@
+//! BR-18 and C37 over the binary: a database that could forget what it was given serves nobody, not at the start and not later.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::support::broker_process::BrokerProcess;
+use crate::support::ledger::status;
+use crate::support::servers::Postgres;
+use crate::support::{Home, Ran, wait_until};
+
+fn refused(house: &Home, listen: &str, url: &str) -> Ran {
+    let data = house.path().parent().unwrap().join("broker");
+    let started = BrokerProcess::try_start(house, &data, listen, &["--database", url]);
+    started.err().expect("it should not have started")
+}
+
+fn set(database: &Postgres, setting: &str, value: &str) {
+    database.sql(&format!("ALTER SYSTEM SET {setting} = {value}"));
+    database.sql("SELECT pg_reload_conf()");
+    wait_until(setting, || {
+        database.sql(&format!("SHOW {setting}")) == [value]
+    });
+}
+
+#[test]
+fn br_18_each_setting_of_a_server_that_could_forget_is_refused_before_the_port_is_bound() {
+    let (house, mut database) = (Home::new(), Postgres::start());
+    let url = database.url();
+    // Somebody has the port: whoever bound it first, and looked at the database later, would end with that.
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    for setting in ["fsync", "full_page_writes"] {
+        set(&database, setting, "off");
+        let ran = refused(&house, &listen, &url);
+        assert_eq!(ran.code, 6, "{ran:?}");
+        assert!(ran.stderr.contains(&format!("{setting} is off")), "{ran:?}");
+        set(&database, setting, "on");
+    }
+    database.sql("CREATE DATABASE ascii TEMPLATE template0 ENCODING 'SQL_ASCII'");
+    let ascii = url.replace("/postgres", "/ascii");
+    let ran = refused(&house, &listen, &ascii);
+    assert_eq!(ran.code, 6, "{ran:?}");
+    assert!(ran.stderr.contains("UTF8"), "{ran:?}");
+    database.restart_as_standby();
+    let ran = refused(&house, &listen, &url);
+    assert_eq!(ran.code, 6, "{ran:?}");
+    assert!(ran.stderr.contains("it is a replica"), "{ran:?}");
+}
+
+/// A broker that runs makes new connections, too: what they find is looked at like what the first one found.
+#[test]
+fn br_18_a_server_that_becomes_unfit_while_a_broker_runs_gets_nothing_more() {
+    let (house, database) = (Home::new(), Postgres::start());
+    let (url, data) = (
+        database.url(),
+        house.path().parent().unwrap().join("broker"),
+    );
+    let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &["--database", &url]);
+    let home = Home::new();
+    home.config(&broker.config());
+    let up = home.up();
+    home.cli(&["topic", "create", "ops"]).ok();
+    set(&database, "fsync", "off");
+    let cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'heddle-broker'";
+    database.sql(cut);
+    wait_until("the broker to say so", || {
+        broker.page("/readyz", None).0 == 503
+    });
+    let body = json!({"to": "#ops", "message": "m", "client_message_id": "m"});
+    up.http.post("/v1/send", &body).expect(202);
+    let written = "SELECT count(*) FROM mesh.client_message_dedupe";
+    // Long enough for several tries of its own.
+    std::thread::sleep(std::time::Duration::from_secs(5));
+    assert_eq!(
+        database.sql(written),
+        ["0"],
+        "nothing is given to a server that could forget it"
+    );
+    assert_eq!(status(&up)["outbox"]["dead"], 0);
+    set(&database, "fsync", "on");
+    wait_until("the message", || database.sql(written) == ["1"]);
+    wait_until("the answer", || status(&up)["outbox"]["done"] == 1);
+}
