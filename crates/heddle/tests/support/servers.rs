@@ -1,6 +1,7 @@
 //! A PostgreSQL and a Redis of a test's own, which it may stop, restart and slow down.
 
-use std::net::TcpListener;
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -326,6 +327,15 @@ impl Redis {
         ask.args(["-p", &self.port.to_string()]).args(words);
         let ran = ask.output().unwrap();
         String::from_utf8_lossy(&ran.stdout).trim().to_owned()
+    }
+
+    /// Whether it takes longer to answer than anything but sleep explains.
+    pub fn is_silent(&self) -> bool {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        let patience = Some(Duration::from_millis(500));
+        stream.set_read_timeout(patience).unwrap();
+        stream.write_all(b"PING\r\n").unwrap();
+        stream.read(&mut [0; 16]).is_err()
     }
 
     /// Answers nobody for so long; returns at once.

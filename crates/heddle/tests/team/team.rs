@@ -238,15 +238,15 @@ fn rl_06_l_24_a_limiter_that_is_gone_slow_or_empty_refuses_for_now_and_no_row_di
     redis.kill();
     wait_until("not ready", || broker.page("/readyz", None).0 == 503);
     post(&ann, "@ann/tester", "while-gone");
-    wait_until("the refusal", || {
-        let row = ann.http.get("/v1/outbox/while-gone").expect(200);
+    let is_refused = |id: &str| {
+        let row = ann.http.get(&format!("/v1/outbox/{id}")).expect(200);
         row.to_string().contains("limiter_unavailable")
-    });
+    };
+    wait_until("the refusal", || is_refused("while-gone"));
     let dead = |daemon: &Daemon| status(daemon)["outbox"]["dead"].clone();
     assert_eq!(dead(&ann), 0);
     let rows = "SELECT client_message_id FROM mesh.client_message_dedupe";
     assert_eq!(team.database.sql(rows), ["before"], "nothing unmetered");
-    // A retry of a committed id needs no limiter (B0): the row is answered though Redis is gone.
     redis.run();
     settled("while-gone");
     wait_until("ready", || broker.page("/readyz", None).0 == 200);
@@ -256,10 +256,18 @@ fn rl_06_l_24_a_limiter_that_is_gone_slow_or_empty_refuses_for_now_and_no_row_di
     post(&ann, "@ann/tester", "after-a-flush");
     settled("after-a-flush");
 
-    let mut asleep = redis.sleep(2);
+    let mut asleep = redis.sleep(10);
+    wait_until("silence", || redis.is_silent());
     post(&ann, "@ann/tester", "while-slow");
-    settled("while-slow");
+    wait_until("the refusal", || is_refused("while-slow"));
+    let is_there = team.database.sql(rows).contains(&"while-slow".to_owned());
+    assert!(
+        asleep.try_wait().unwrap().is_none(),
+        "it woke before it was waited for"
+    );
+    assert!(!is_there, "accepted by a limiter that has said nothing");
     asleep.wait().unwrap();
+    settled("while-slow");
     assert_eq!(dead(&ann), 0);
     for key in redis.ask(&["keys", "*"]).lines() {
         let life: i64 = redis.ask(&["pttl", key]).parse().unwrap();
