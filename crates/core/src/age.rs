@@ -156,8 +156,29 @@ pub const MAX_AGE_UNKNOWN: &str = "max_age_outcome_unknown";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LastLook {
     Committed,
+    /// The broker does not have it, and would know it if it ever had.
     Absent,
+    /// The broker does not have it, but it was sent so long ago that its id may be forgotten by now.
+    Forgotten,
     Unreachable,
+}
+
+/// What it means that the broker does not have a row that was sent `attempts` times. `is_beyond_memory` says that the age clock has
+/// certainly passed the time for which the broker remembers an id; the wall clock is asked as well, because a machine that was off
+/// is just the case. In doubt the outcome is unknown: nobody may hear "not delivered" of what was delivered.
+pub fn absent(
+    attempts: u32,
+    (enqueued_at, now): (WallMs, WallMs),
+    memory_hours: Option<u32>,
+    is_beyond_memory: bool,
+) -> LastLook {
+    if is_beyond_memory && attempts > 0
+        || may_be_forgotten(attempts, enqueued_at, now, memory_hours)
+    {
+        LastLook::Forgotten
+    } else {
+        LastLook::Absent
+    }
 }
 
 /// The words on a row that dies of age; `None` for one that the broker has, which is `done`.
@@ -166,6 +187,9 @@ pub fn death_by_age(look: LastLook, max_age_hours: u32) -> Option<String> {
         LastLook::Committed => None,
         LastLook::Absent => Some(format!(
             "{MAX_AGE}: not delivered within {max_age_hours} hours; the broker does not have it"
+        )),
+        LastLook::Forgotten => Some(format!(
+            "{MAX_AGE_UNKNOWN}: not confirmed within {max_age_hours} hours, and the broker may have had it: it remembers an id for a shorter time"
         )),
         LastLook::Unreachable => Some(format!(
             "{MAX_AGE_UNKNOWN}: not confirmed within {max_age_hours} hours, and the broker could not be asked whether it has it"
@@ -316,9 +340,30 @@ mod tests {
         assert_eq!(death_by_age(LastLook::Committed, 144), None);
         let absent = death_by_age(LastLook::Absent, 144);
         assert!(!is_outcome_unknown(absent.as_deref()));
-        let unknown = death_by_age(LastLook::Unreachable, 144);
-        assert!(is_outcome_unknown(unknown.as_deref()));
+        for look in [LastLook::Unreachable, LastLook::Forgotten] {
+            let unknown = death_by_age(look, 144);
+            assert!(is_outcome_unknown(unknown.as_deref()));
+        }
         assert!(!is_outcome_unknown(None));
+    }
+
+    /// Attempts, days by the wall, whether the age clock says so, and what the broker's word is worth.
+    #[test]
+    fn c32_the_absence_of_an_id_proves_something_only_while_the_broker_would_remember_it() {
+        for (attempts, days, is_beyond, look) in [
+            (0, 0, false, LastLook::Absent),
+            (0, 400, true, LastLook::Absent),
+            (1, 6, false, LastLook::Absent),
+            (1, 8, false, LastLook::Forgotten),
+            (1, -8, true, LastLook::Forgotten),
+            (1, -8, false, LastLook::Absent),
+        ] {
+            let times = (WallMs(0), WallMs(days * DAY_MS));
+            let found = absent(attempts, times, Some(168), is_beyond);
+            assert_eq!(found, look, "{attempts} tries, {days} days, {is_beyond}");
+        }
+        let forever = absent(1, (WallMs(0), WallMs(4000 * DAY_MS)), None, false);
+        assert_eq!(forever, LastLook::Absent, "a broker that never forgets");
     }
 
     #[test]

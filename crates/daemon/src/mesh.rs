@@ -14,6 +14,7 @@ use heddle_core::ids::{BrokerId, HistoryId, MemberId, Party};
 use heddle_core::limits::REPLY_TIMEOUT;
 use heddle_core::membership::MemberKey;
 use heddle_core::names::AgentName;
+use heddle_core::retention::DedupeMode;
 use heddle_store::{Mesh, Store};
 use heddle_wire::broker::{ReplyResult, Request, Roster, RosterAgent};
 use heddle_wire::problem::Problem;
@@ -77,6 +78,8 @@ pub(crate) struct MeshState {
     pub(crate) work: Notify,
     /// The age at which rows die, as it was last agreed with the broker; 0 while that is not known.
     max_age_hours: AtomicU32,
+    /// For how many hours the connected broker remembers an id; 0 for ever, or as long as none has said it.
+    memory_hours: AtomicU32,
     pub(crate) receipts: Receipts,
     /// Its data and the mesh's log.
     pub(crate) sync: Sync,
@@ -128,6 +131,7 @@ impl MeshState {
             drain: Notify::new(),
             work: Notify::new(),
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
+            memory_hours: AtomicU32::new(0),
             receipts: Receipts::default(),
             sync: Sync::default(),
             fetch: Fetch::default(),
@@ -333,6 +337,16 @@ impl MeshState {
 
     pub(crate) fn max_age_hours(&self) -> Option<u32> {
         Some(self.max_age_hours.load(Ordering::Relaxed)).filter(|hours| *hours > 0)
+    }
+
+    pub(crate) fn memory_hours(&self) -> Option<u32> {
+        Some(self.memory_hours.load(Ordering::Relaxed)).filter(|hours| *hours > 0)
+    }
+
+    /// As the broker has just said it; nobody needs it without a broker to ask.
+    pub(crate) fn set_memory(&self, dedupe: DedupeMode) {
+        let hours = dedupe.days().map_or(0, |days| days.saturating_mul(24));
+        self.memory_hours.store(hours, Ordering::Relaxed);
     }
 
     pub(crate) async fn set_max_age_hours(&self, shared: &Shared, hours: u32) {

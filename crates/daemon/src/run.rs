@@ -373,10 +373,10 @@ async fn start_keeping(
 ) -> Result<Vec<JoinHandle<()>>, StartError> {
     // Before anything is taken: a disk that is full already must be known.
     disk::refresh(shared).await;
-    let clock = age::resume(shared).await?;
+    age::resume(shared).await?;
     hooks::prepare(shared, hooks).await?;
     let mut keeping = vec![
-        tokio::spawn(age::run(Arc::clone(shared), clock)),
+        tokio::spawn(age::run(Arc::clone(shared))),
         tokio::spawn(disk::run(Arc::clone(shared))),
     ];
     for mesh in &shared.meshes {

@@ -62,6 +62,7 @@ pub(crate) async fn share(
         links: Mutex::default(),
         joining: tokio::sync::Mutex::default(),
         max_age_hours_override: outbox.max_age_hours_override,
+        age: Mutex::default(),
         left: home.config.left.clone(),
         snapshot_rows: home.config.daemon.snapshot_rows(),
         cold_start_ms: std::sync::OnceLock::new(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use heddle_core::age::AgeClock;
 use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::names::{AgentName, MeshName, nfc};
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     /// One mesh is joined at a time.
     pub(crate) joining: tokio::sync::Mutex<()>,
     pub(crate) max_age_hours_override: Option<u32>,
+    /// How old everything here truly is; set at the start, before anything is sent.
+    pub(crate) age: Mutex<Option<AgeClock>>,
     /// Meshes of the store that are not served on purpose.
     pub(crate) left: Vec<MeshName>,
     /// A mesh with more rows is published as one snapshot.

@@ -94,6 +94,7 @@ async fn greet(
             let hours = max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
                 .map_err(|error| SessionEnd::Unfit(error.to_string()))?;
             mesh.set_max_age_hours(shared, hours).await;
+            mesh.set_memory(negotiated.dedupe);
             Ok(Welcomed {
                 roster,
                 offers: offers(&features),

@@ -21,6 +21,7 @@ use heddle_wire::broker::{Envelope, SendItem, Verdict};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use super::age;
 use super::requeue::look_for;
 use crate::link::Live;
 use crate::mesh::MeshState;
@@ -58,8 +59,8 @@ pub(crate) async fn run(
         let has_room = !stopping && !pause.is_on() && batches.len() < batches_max;
         if has_room {
             match take(&shared, &mesh).await {
-                Ok(Taken::Rows(rows)) => {
-                    batches.push(transmit(&shared, &mesh, &live, rows));
+                Ok(Taken::Rows(batch)) => {
+                    batches.push(transmit(&shared, &mesh, &live, batch));
                     continue;
                 }
                 Ok(Taken::Nothing { next }) => {
@@ -124,8 +125,16 @@ impl Pause {
     }
 }
 
+/// Rows that were taken together.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) due: Vec<DueRow>,
+    /// Of these nothing is sent: the broker is asked for them, and they end.
+    pub(crate) over_age: Vec<DueRow>,
+}
+
 pub(crate) enum Taken {
-    Rows(Vec<DueRow>),
+    Rows(Batch),
     /// And when something is due again; `None` where nothing waits.
     Nothing {
         next: Option<Duration>,
@@ -155,7 +164,15 @@ pub(crate) async fn take(
         taken => taken?,
     };
     if !rows.is_empty() {
-        return Ok(Taken::Rows(rows));
+        // IMPORTANT: after they were taken. A row that is over age by now is never sent, also right after a start or a sleep,
+        // when no tick has looked yet: a broker that has forgotten its id would take it for a new one (C32).
+        let over_age_by = age::over_age_by(shared, mesh).await;
+        let over_age_by = over_age_by.unwrap_or_else(|error| {
+            tracing::warn!(%error, "ages could not be looked at");
+            0
+        });
+        let (over_age, due) = rows.into_iter().partition(|row| row.arrival <= over_age_by);
+        return Ok(Taken::Rows(Batch { due, over_age }));
     }
     let next = shared.store.next_due(id).await?;
     Ok(Taken::Nothing {
@@ -168,13 +185,17 @@ pub(crate) async fn transmit(
     shared: &Shared,
     mesh: &MeshState,
     live: &Live,
-    rows: Vec<DueRow>,
+    batch: Batch,
 ) -> BatchEnd {
     let started = shared.clock.mono();
-    let mut items = Vec::with_capacity(rows.len());
-    let mut sent = Vec::with_capacity(rows.len());
+    let mut items = Vec::with_capacity(batch.due.len());
+    let mut sent = Vec::with_capacity(batch.due.len());
     let mut damaged = Vec::new();
-    for mut row in rows {
+    end_over_age(shared, mesh, batch.over_age).await;
+    if batch.due.is_empty() {
+        return BatchEnd::Answered;
+    }
+    for mut row in batch.due {
         match item(&mut row) {
             Ok(item) => {
                 note_late(shared, mesh, &row);
@@ -231,6 +252,18 @@ pub(crate) async fn transmit(
     metrics::histogram!("heddle_drain_batch_seconds").record(elapsed.as_secs_f64());
     settle_until_done(shared, moves).await;
     end
+}
+
+/// Asks for each and settles it at once: what waits behind them is not kept waiting for all of them.
+async fn end_over_age(shared: &Shared, mesh: &MeshState, rows: Vec<DueRow>) {
+    for row in rows {
+        let end = age::end_of(shared, mesh, &row).await;
+        let end = end.unwrap_or_else(|error| {
+            let (error, waits) = (error.to_string(), Waits::Row);
+            settle(shared, &row, RowMove::Retry { error, waits })
+        });
+        settle_until_done(shared, vec![end]).await;
+    }
 }
 
 /// Rows whose own frozen bytes have changed since they were accepted. Nothing is sent of them, so nothing is refused, and

@@ -3,6 +3,7 @@
 //! The broker is asked first whether it holds the old id (C5): a message whose ack was lost must
 //! not be sent twice. The old id is never free again.
 
+use heddle_core::age::LastLook;
 use heddle_core::drain::RowMove;
 use heddle_core::envelope::EnvelopeKind;
 use heddle_core::error_code::ErrorCode;
@@ -20,6 +21,7 @@ use heddle_wire::problem::Problem;
 use serde_json::Value;
 
 use super::accept::{new_row, seal};
+use super::age::absence;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
@@ -271,12 +273,34 @@ async fn last_look(
 ) -> Result<Option<OutboxRow>, Problem> {
     match look(mesh, old).await {
         Ok(Some(done)) => settle_as_done(shared, old, done).await.map(Some),
-        Ok(None) => Ok(None),
-        Err(_) if force => Ok(None),
+        Ok(None) | Err(_) if force => Ok(None),
+        Ok(None) => refuse_forgotten(shared, mesh, old).await.map(|()| None),
         Err(problem) => Err(problem.next(
             "Try again when the broker is back, or use --force: the message may then arrive twice.",
         )),
     }
+}
+
+/// That the broker does not have it proves nothing once it may have forgotten it.
+async fn refuse_forgotten(
+    shared: &Shared,
+    mesh: &MeshState,
+    old: &OutboxRow,
+) -> Result<(), Problem> {
+    let known = (old.arrival, old.attempts, old.enqueued_at);
+    let worth = absence(shared, mesh, known).await;
+    if worth.map_err(|error| store_problem(&error))? != LastLook::Forgotten {
+        return Ok(());
+    }
+    Err(Problem::new(
+        ErrorCode::IdempotencyKeyReused,
+        format!(
+            "whether {} arrived cannot be known any more: it was sent longer ago than the broker remembers ids; nothing was changed",
+            old.client_message_id
+        ),
+    )
+    .with("conflict", "outbox_outcome_unknown")
+    .next("Ask whoever should have got it, or look into that inbox; then use --force: the message may arrive twice."))
 }
 
 /// A row that somebody else has moved since it was looked at, and whose message the broker holds.

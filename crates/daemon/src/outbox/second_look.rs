@@ -1,14 +1,15 @@
 //! Rows that died of age while the broker could not be asked: when it is back it is asked once more (C32, DR-05).
 //!
-//! One that it has was delivered after all and is `done`; of one that it does not have that is known from now on. Nothing
-//! is sent.
+//! One that it has was delivered after all and is `done`; of one that it does not have that is known from now on, unless it may
+//! have forgotten it. Nothing is sent.
 
 use std::time::Duration;
 
-use heddle_core::age::{LastLook, death_by_age};
+use heddle_core::age::death_by_age;
 use heddle_core::drain::RowMove;
 use heddle_store::StoreError;
 
+use super::age::absence;
 use super::requeue::look;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -57,7 +58,9 @@ pub(crate) async fn once(shared: &Shared, mesh: &MeshState) -> Result<(), StoreE
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     let hours = mesh.max_age_hours().unwrap_or(0);
-                    let reason = death_by_age(LastLook::Absent, hours).unwrap_or_default();
+                    let known = (row.arrival, row.attempts, row.enqueued_at);
+                    let worth = absence(shared, mesh, known).await?;
+                    let reason = death_by_age(worth, hours).unwrap_or_default();
                     shared.store.set_dead_reason(row.row, reason).await?;
                 }
                 // The next connection asks again.

@@ -53,6 +53,14 @@ pub(crate) const OVER_AGE: &str = "
         LIMIT ?3)
     ORDER BY arrival";
 
+fn born_by(connection: &Connection, born: Duration) -> Result<i64, StoreError> {
+    let arrival: Option<i64> = connection
+        .prepare_cached(BORN_BY)?
+        .query_row([whole_ms(born)], |row| row.get(0))
+        .optional()?;
+    Ok(arrival.unwrap_or(0))
+}
+
 impl Store {
     /// What the last process knew; `None` for a new home.
     pub async fn age_mark(&self) -> Result<Option<AgeMark>, StoreError> {
@@ -105,13 +113,15 @@ impl Store {
             let Some(born) = now.and_then(|now| ms(now).checked_sub(age)) else {
                 return Ok(0);
             };
-            let arrival: Option<i64> = connection
-                .prepare_cached(BORN_BY)?
-                .query_row([whole_ms(born)], |row| row.get(0))
-                .optional()?;
-            Ok(arrival.unwrap_or(0))
+            born_by(connection, born)
         })
         .await
+    }
+
+    /// The last row that was born when the age clock showed `born`, or before; 0 if none was.
+    pub async fn born_by(&self, born: Duration) -> Result<i64, StoreError> {
+        self.read_few(move |connection| born_by(connection, born))
+            .await
     }
 
     /// Drops the marks that no waiting row needs. To be called now and then.
@@ -138,13 +148,10 @@ impl Store {
         limit: usize,
     ) -> Result<Vec<RowId>, StoreError> {
         self.read(move |connection| {
-            let mut statement = connection.prepare_cached(BORN_BY)?;
-            let born_by: Option<i64> = statement
-                .query_row([whole_ms(born)], |row| row.get(0))
-                .optional()?;
-            let Some(arrival_max) = born_by else {
+            let arrival_max = born_by(connection, born)?;
+            if arrival_max == 0 {
                 return Ok(Vec::new());
-            };
+            }
             let limit = i64::try_from(limit).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(OVER_AGE)?;
             let mut rows = statement.query(params![mesh.0.to_bytes(), arrival_max, limit])?;

@@ -27,6 +27,8 @@ use crate::store::Store;
 /// A row that was taken: whoever took it owes it a `settle`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueRow {
+    /// Its number in order of arrival.
+    pub arrival: i64,
     pub row: RowId,
     pub agent: AgentName,
     pub client_message_id: ClientMessageId,
@@ -310,9 +312,11 @@ impl Look<'_> {
 
 fn read_due_row(row: &Row<'_>) -> Result<(i64, DueRow), StoreError> {
     let mut cells = Cells::of("outbox", row);
+    let arrival = cells.get()?;
     Ok((
-        cells.get()?,
+        arrival,
         DueRow {
+            arrival,
             row: RowId(cells.ulid()?),
             agent: cells.parsed(AgentName::parse)?,
             client_message_id: cells.parsed(ClientMessageId::parse)?,

@@ -237,12 +237,19 @@ impl Client {
 
     /// It reads all of the home's files, which takes its time.
     pub fn doctor(&self) -> Result<DoctorView, ClientError> {
+        self.knock()?;
         let patient = self.clone().waiting(FILES_READ_MAX);
         patient.get("/v1/doctor", &[])
     }
 
+    /// Whether anybody answers at all, before an answer is waited for that may take minutes.
+    fn knock(&self) -> Result<(), ClientError> {
+        self.clone().hasty().version().map(drop)
+    }
+
     /// A copy of the store, made by the daemon.
     pub fn back_up(&self, body: &BackupBody) -> Result<BackupView, ClientError> {
+        self.knock()?;
         let patient = self.clone().waiting(FILES_READ_MAX);
         patient.post("/v1/doctor/backup", None, body)
     }

@@ -8,13 +8,14 @@ use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::HistoryId;
 use heddle_core::outbox_status::OutboxStatus::{Dead, Done, Pending};
+use heddle_core::retention::DedupeMode;
 use metrics_exporter_prometheus::PrometheusBuilder;
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use crate::link::Live;
 
-use super::super::age;
+use super::super::{age, second_look};
 use super::{DAY_MS, FakeBroker, HOUR, Mood, START, boot, start};
 
 /// 10 days of memory leave 216 hours: eight days are within them, and a jump of eight more is not.
@@ -83,7 +84,7 @@ async fn dr_10_c18_eight_days_without_a_broker_and_a_clock_that_jumps_kill_nothi
 async fn c32_dr_05_a_row_that_is_too_old_ends_by_what_the_broker_says() {
     let folder = TempDir::new().unwrap();
     let broker = FakeBroker::new();
-    let mut world = start(folder.path(), START, None, 1).await;
+    let world = start(folder.path(), START, None, 1).await;
     world.mesh().set_max_age_hours(&world.shared, 144).await;
     let committed = world.accept("committed", Priority::Next).await;
     let absent = world.accept("absent", Priority::Next).await;
@@ -129,7 +130,7 @@ async fn c32_dr_05_a_row_that_is_too_old_ends_by_what_the_broker_says() {
 #[tokio::test]
 async fn dr_10_a_broker_that_is_there_but_does_not_say_kills_nothing() {
     let folder = TempDir::new().unwrap();
-    let mut world = start(folder.path(), START, None, 1).await;
+    let world = start(folder.path(), START, None, 1).await;
     world.mesh().set_max_age_hours(&world.shared, 144).await;
     let row = world.accept("a", Priority::Next).await;
     world.pass(1).await;
@@ -143,7 +144,7 @@ async fn dr_10_a_broker_that_is_there_but_does_not_say_kills_nothing() {
         live.hang_up();
         frames
     });
-    age::tick(&world.shared, &mut world.age).await;
+    age::tick(&world.shared).await;
     let _frames = hang_up.await.unwrap();
     assert_eq!(world.row(row).await.status, Pending);
 }
@@ -151,7 +152,7 @@ async fn dr_10_a_broker_that_is_there_but_does_not_say_kills_nothing() {
 #[tokio::test]
 async fn dr_10_what_was_never_agreed_with_a_broker_has_no_end() {
     let folder = TempDir::new().unwrap();
-    let mut world = start(folder.path(), START, None, 1).await;
+    let world = start(folder.path(), START, None, 1).await;
     let row = world.accept("a", Priority::Next).await;
     world.pass(24 * 400).await;
     assert_eq!(world.row(row).await.status, Pending);
@@ -170,16 +171,103 @@ async fn dr_10_time_between_two_processes_counts_where_it_is_certain() {
         ("no clock since boot", None, 30, false),
     ] {
         let folder = TempDir::new().unwrap();
-        let mut world = start(folder.path(), START, boot(1, 100), 1).await;
+        let world = start(folder.path(), START, boot(1, 100), 1).await;
         world.mesh().set_max_age_hours(&world.shared, 144).await;
         let row = world.accept("a", Priority::Next).await;
         world.pass(1).await;
         let wall = world.stop().await;
         let wall = WallMs(wall.0 + wall_days * DAY_MS);
-        let mut world = start(folder.path(), wall, after, 2).await;
+        let world = start(folder.path(), wall, after, 2).await;
         world.pass(1).await;
         let expected = if dies { Dead } else { Pending };
         assert_eq!(world.row(row).await.status, expected, "{name}");
+    }
+}
+
+/// C32: no tick has looked yet, the broker is there, and it has forgotten. It is asked, and never sent to.
+#[tokio::test]
+async fn c32_a_row_that_is_over_age_is_not_sent_in_the_moments_after_a_start() {
+    for (days, reason) in [
+        // It would still know it.
+        (7, "max_age: "),
+        (9, "max_age_outcome_unknown: "),
+    ] {
+        let folder = TempDir::new().unwrap();
+        let broker = FakeBroker::new();
+        let world = start(folder.path(), START, boot(1, 100), 1).await;
+        world.mesh().set_max_age_hours(&world.shared, 144).await;
+        let sent = world.accept("sent", Priority::Next).await;
+        broker.mood(Mood::HangUp);
+        world.drain(&broker.connect()).await;
+        assert_eq!(broker.sent(), ["sent"]);
+        let never = world.accept("never", Priority::Next).await;
+        world.pass(1).await;
+        let wall = world.stop().await;
+        let away = WallMs(wall.0 + i64::from(days) * DAY_MS);
+        let world = start(folder.path(), away, boot(1, 101 + days * 24), 2).await;
+        world
+            .mesh()
+            .set_memory(DedupeMode::RetentionScoped { days: 8 });
+        let young = world.accept("young", Priority::Next).await;
+        broker.mood(Mood::Commit);
+        let live = broker.connect();
+        world.mesh().set_live(Some(Arc::clone(&live)));
+        world.clock.manual.advance(HOUR);
+        world.drain(&live).await;
+        assert_eq!(broker.sent(), ["young"], "{days} days");
+        let statuses = world.statuses(&[sent, never, young]).await;
+        assert_eq!(statuses, [Dead, Dead, Done], "{days} days");
+        let said = world.row(sent).await.last_error.unwrap();
+        assert!(said.starts_with(reason), "{days} days: {said}");
+        let said = world.row(never).await.last_error.unwrap();
+        assert!(
+            said.starts_with("max_age: "),
+            "what was never sent is nowhere: {said}"
+        );
+    }
+}
+
+/// C32: it died while nobody could be asked. A broker that has forgotten it by then proves nothing by not having it.
+#[tokio::test]
+async fn c32_a_second_look_at_a_broker_that_has_forgotten_leaves_the_outcome_unknown() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, boot(1, 1), 1).await;
+    world.mesh().set_max_age_hours(&world.shared, 144).await;
+    let row = world.accept("sent", Priority::Next).await;
+    broker.mood(Mood::HangUp);
+    world.drain(&broker.connect()).await;
+    world.pass(146).await;
+    let reason = |text: Option<String>| text.unwrap().split(':').next().unwrap().to_owned();
+    assert_eq!(world.row(row).await.status, Dead);
+    for (hours, memory, said) in [
+        (0, DedupeMode::RetentionScoped { days: 7 }, "max_age"),
+        (
+            40,
+            DedupeMode::RetentionScoped { days: 7 },
+            "max_age_outcome_unknown",
+        ),
+        (0, DedupeMode::Permanent, "max_age"),
+    ] {
+        let unknown = "max_age_outcome_unknown: nobody could be asked".to_owned();
+        world
+            .shared
+            .store
+            .set_dead_reason(row, unknown)
+            .await
+            .unwrap();
+        world.pass(hours).await;
+        world.mesh().set_memory(memory);
+        world.mesh().set_live(Some(broker.connect()));
+        second_look::once(&world.shared, world.mesh())
+            .await
+            .unwrap();
+        assert_eq!(
+            reason(world.row(row).await.last_error),
+            said,
+            "{hours} h, {memory:?}"
+        );
+        world.mesh().set_live(None);
     }
 }
 

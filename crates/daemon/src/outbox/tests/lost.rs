@@ -41,7 +41,7 @@ async fn lf_16_what_is_older_than_anybody_keeps_it_is_not_sent_again_and_is_coun
     ] {
         let folder = TempDir::new().unwrap();
         let broker = FakeBroker::new();
-        let mut world = start(folder.path(), START, None, 1).await;
+        let world = start(folder.path(), START, None, 1).await;
         world
             .mesh()
             .set_max_age_hours(&world.shared, max_age_hours)
@@ -78,7 +78,7 @@ async fn lf_16_what_is_older_than_anybody_keeps_it_is_not_sent_again_and_is_coun
 async fn lf_16_a_jump_of_the_wall_makes_no_message_old() {
     let folder = TempDir::new().unwrap();
     let broker = FakeBroker::new();
-    let mut world = start(folder.path(), START, None, 1).await;
+    let world = start(folder.path(), START, None, 1).await;
     commit(&world, &broker, &["a"]).await;
     world.jump(3650);
     world.pass(1).await;

@@ -12,7 +12,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use heddle_core::age::AgeClock;
 use heddle_core::clock::{BootTime, Clock, Ids, ManualClock, ManualIds, WallMs};
 use heddle_core::envelope::{Address, EnvelopeKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
@@ -244,7 +243,6 @@ struct World {
     shared: Arc<Shared>,
     clock: Arc<TestClock>,
     ids: Arc<TestIds>,
-    age: AgeClock,
 }
 
 fn only(mesh: Arc<MeshState>) -> Meshes {
@@ -304,6 +302,7 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         joining: tokio::sync::Mutex::default(),
         left: Vec::new(),
         max_age_hours_override: None,
+        age: Mutex::default(),
         snapshot_rows: 10_000,
         cold_start_ms: std::sync::OnceLock::new(),
         arrivals: watch::Sender::new(0),
@@ -320,13 +319,8 @@ async fn start(folder: &Path, wall: WallMs, boot: Option<BootTime>, seed: u64) -
         shutdown: CancellationToken::new(),
         fatal: Mutex::new(None),
     });
-    let age = age::resume(&shared).await.unwrap();
-    World {
-        shared,
-        clock,
-        ids,
-        age,
-    }
+    age::resume(&shared).await.unwrap();
+    World { shared, clock, ids }
 }
 
 impl World {
@@ -359,10 +353,10 @@ impl World {
     }
 
     /// Time passes, and the age clock ticks every hour.
-    async fn pass(&mut self, hours: u32) {
+    async fn pass(&self, hours: u32) {
         for _ in 0..hours {
             self.clock.manual.advance(HOUR);
-            age::tick(&self.shared, &mut self.age).await;
+            age::tick(&self.shared).await;
         }
     }
 
@@ -374,13 +368,13 @@ impl World {
     /// Sends what is due until nothing is, or the broker falls silent.
     async fn drain(&self, live: &Live) -> usize {
         let mut batches = 0;
-        while let Taken::Rows(rows) = take(&self.shared, self.mesh()).await.unwrap() {
+        while let Taken::Rows(batch) = take(&self.shared, self.mesh()).await.unwrap() {
             batches += 1;
             if transmit(
                 &self.shared,
                 self.shared.meshes.first().unwrap(),
                 live,
-                rows,
+                batch,
             )
             .await
                 == BatchEnd::Silent
@@ -405,8 +399,8 @@ impl World {
     }
 
     /// The end of the process; the wall clock goes on.
-    async fn stop(mut self) -> WallMs {
-        age::tick(&self.shared, &mut self.age).await;
+    async fn stop(self) -> WallMs {
+        age::tick(&self.shared).await;
         self.shared.store.stop();
         self.clock.wall()
     }

@@ -75,7 +75,7 @@ async fn c6_when_a_window_opens_what_is_urgent_goes_first_and_no_row_waits_by_it
     const WINDOW: Duration = Duration::from_secs(5);
     let folder = TempDir::new().unwrap();
     let broker = FakeBroker::new();
-    let mut world = start(folder.path(), START, None, 1).await;
+    let world = start(folder.path(), START, None, 1).await;
     let live = broker.connect();
     broker.mood(Mood::Budget(5, WINDOW));
     let mut rows = Vec::new();
@@ -175,15 +175,15 @@ async fn a_payload_that_cannot_be_read_is_parked_and_not_dead() {
     let world = start(folder.path(), START, None, 1).await;
     let good = world.accept("good", Priority::Next).await;
     let bad = world.accept("bad", Priority::Next).await;
-    let Taken::Rows(mut rows) = take(&world.shared, world.mesh()).await.unwrap() else {
+    let Taken::Rows(mut batch) = take(&world.shared, world.mesh()).await.unwrap() else {
         panic!()
     };
-    rows[1].payload = b"{ torn".to_vec();
+    batch.due[1].payload = b"{ torn".to_vec();
     transmit(
         &world.shared,
         world.shared.meshes.first().unwrap(),
         &broker.connect(),
-        rows,
+        batch,
     )
     .await;
     assert_eq!(broker.sent(), ["good"]);
