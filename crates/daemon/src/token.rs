@@ -40,10 +40,18 @@ impl LocalToken {
         Self::mint(path, ids)
     }
 
-    /// The same of a file that a person has named: what is in it is theirs, and is never replaced.
+    /// The same of a file that a person has named: what is in it is theirs, and is never replaced. One that is no token
+    /// keeps its mode, too; only a token is made private.
     pub fn load_named(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
-        match Self::load(path)? {
-            Found::Token(token) => Ok(token),
+        match Self::look(path)? {
+            Found::Token(_) => match Self::load(path)? {
+                Found::Token(token) => Ok(token),
+                // Somebody has changed it meanwhile.
+                _ => Err(std::io::Error::other(format!(
+                    "{}: it was changed while it was read",
+                    path.display()
+                ))),
+            },
             Found::Nothing => Self::mint(path, ids),
             Found::Other => {
                 let why = format!(
@@ -55,7 +63,26 @@ impl LocalToken {
         }
     }
 
+    /// What is there, and nothing is changed by looking.
+    fn look(path: &Path) -> std::io::Result<Found> {
+        Self::read(path, |path| {
+            // As it will be opened: never through a link (T-10).
+            if std::fs::symlink_metadata(path)?.is_symlink() {
+                return Err(std::io::Error::other("it is a link"));
+            }
+            crate::home::open_plain(path)
+        })
+    }
+
+    /// The same of a file that is made private by it.
     fn load(path: &Path) -> std::io::Result<Found> {
+        Self::read(path, crate::home::open_private)
+    }
+
+    fn read(
+        path: &Path,
+        open: impl FnOnce(&Path) -> std::io::Result<std::fs::File>,
+    ) -> std::io::Result<Found> {
         use std::io::Read as _;
         match std::fs::symlink_metadata(path) {
             Ok(_) => {}
@@ -65,9 +92,7 @@ impl LocalToken {
             Err(error) => return Err(error),
         }
         let mut bytes = Vec::new();
-        crate::home::open_private(path)?
-            .take(1024)
-            .read_to_end(&mut bytes)?;
+        open(path)?.take(1024).read_to_end(&mut bytes)?;
         // Bytes that are no text are no token either.
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
@@ -101,6 +126,8 @@ impl LocalToken {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use heddle_core::clock::ManualIds;
 
     use super::*;
@@ -134,11 +161,26 @@ mod tests {
         let minted = LocalToken::load_named(&path, &ids).unwrap();
         let again = LocalToken::load_named(&path, &ids).unwrap();
         assert!(again.matches(&minted.0));
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        let make = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&path, mode).unwrap();
+        };
+        // A token that others may read is one that is made private.
+        make(0o644);
+        assert!(
+            LocalToken::load_named(&path, &ids)
+                .unwrap()
+                .matches(&minted.0)
+        );
+        assert_eq!(mode(), 0o600);
+        make(0o644);
         for theirs in [&b"s3cret of mine"[..], b"", b"\xff\xfe\0\x80"] {
             std::fs::write(&path, theirs).unwrap();
             let refused = LocalToken::load_named(&path, &ids).unwrap_err();
             assert!(refused.to_string().contains("left as it is"), "{refused}");
             assert_eq!(std::fs::read(&path).unwrap(), theirs);
+            assert_eq!(mode(), 0o644, "what is refused is left as it is");
         }
     }
 }

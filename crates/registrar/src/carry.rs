@@ -8,7 +8,8 @@ use heddle_core::clock::WallMs;
 use heddle_core::fingerprint::hex;
 use serde::{Deserialize, Serialize};
 
-use crate::binding::ReplayKey;
+use crate::binding::{LogicalKey, ReplayKey};
+use crate::expiry::EXPIRED;
 use crate::kept::{Bound, KeptDigest};
 use crate::policy::AUTO;
 use crate::rows::{
@@ -22,7 +23,7 @@ pub enum Unit {
     Consumed {
         consume: ConsumeRow,
         registration: RegistrationRow,
-        /// Of a registration that was changed where it comes from: it stays one that was.
+        /// From a home of an earlier version: of a registration that was changed there, which stays one that was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         digest: Option<KeptDigest>,
     },
@@ -37,7 +38,16 @@ pub enum Unit {
     Decision(DecisionRow),
     Call(CallRow),
     Audit(AuditRow),
+    /// In the place of a row that is not as it was written, or whose key has one that is not: nothing of that key is told,
+    /// and it stays used. Without a key: the row belongs to none.
+    Damaged {
+        key: String,
+        why: String,
+    },
 }
+
+/// What the audit says of a key that came damaged.
+const CAME_DAMAGED: &str = "came damaged";
 
 /// A stretch of a mesh's units.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -103,8 +113,26 @@ impl Unit {
             Self::Envelope(row) => vec![Row::Envelope(row)],
             Self::Decision(row) => vec![Row::Decision(row)],
             Self::Call(row) => vec![Row::Call(row)],
-            Self::Audit(_) => Vec::new(),
+            Self::Audit(_) | Self::Damaged { .. } => Vec::new(),
         }
+    }
+
+    /// Of what stands in the place of something damaged: the key that is never whole from now on, and a line of the audit
+    /// that says why. None of a name that no key can have: nobody can ask for it.
+    pub(crate) fn lost(&self, at: WallMs) -> Option<(LogicalKey, AuditRow)> {
+        let Self::Damaged { key, why } = self else {
+            return None;
+        };
+        let line = AuditRow {
+            key: key.clone(),
+            attempt_id: String::new(),
+            event: CAME_DAMAGED.to_owned(),
+            code: String::new(),
+            detail: why.clone(),
+            by: String::new(),
+            at,
+        };
+        Some((LogicalKey::parse(key).ok()?, line))
     }
 
     /// What its rows are bound to.
@@ -126,14 +154,15 @@ impl Unit {
     #[must_use]
     pub fn of_member(mut self, member: &str) -> Self {
         let name = match &mut self {
-            Self::Consumed { .. } => return self,
+            Self::Consumed { .. } | Self::Damaged { .. } => return self,
             Self::Step { row, .. } => &mut row.by,
             Self::Envelope(row) => &mut row.requested_by,
             Self::Decision(row) => &mut row.by,
             Self::Call(row) => &mut row.caller,
             Self::Audit(row) => &mut row.by,
         };
-        let is_everybodys = name.starts_with('@') || name.is_empty() || name == AUTO;
+        let is_nobodys = name.is_empty() || name == AUTO || name == EXPIRED;
+        let is_everybodys = name.starts_with('@') || is_nobodys;
         if !is_everybodys {
             *name = format!("@{member}/{name}");
         }
@@ -236,6 +265,10 @@ mod tests {
                 key,
                 at,
             }),
+            Unit::Damaged {
+                key: "k".into(),
+                why: "k: 1 of the rows".into(),
+            },
         ]
     }
 
@@ -252,6 +285,24 @@ mod tests {
             let again = unit.clone().of_member("alice").of_member("eve");
             assert_eq!(again.to_text().unwrap(), named);
         }
+    }
+
+    #[test]
+    fn what_was_damaged_is_a_key_and_what_is_no_key_is_nobodys() {
+        let damaged = |key: &str| Unit::Damaged {
+            key: key.to_owned(),
+            why: "why".to_owned(),
+        };
+        let (key, line) = damaged("k").lost(WallMs(7)).unwrap();
+        assert_eq!((key.as_str(), line.detail.as_str()), ("k", "why"));
+        for none in ["", "k\0"] {
+            assert_eq!(damaged(none).lost(WallMs(7)), None);
+        }
+        assert!(
+            units()[..5]
+                .iter()
+                .all(|unit| unit.lost(WallMs(7)).is_none())
+        );
     }
 
     #[test]

@@ -170,7 +170,7 @@ pub enum Kind {
     Fresh,
     /// Written before; what stands is the answer.
     Prior,
-    /// Nothing was written, and nothing is told.
+    /// Nothing was written but that something is over ([`crate::expiry`]), and nothing is told.
     Refused,
 }
 

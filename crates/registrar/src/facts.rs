@@ -18,7 +18,7 @@ pub struct Envelope {
 
 impl Envelope {
     pub fn ruling(&self) -> Option<Ruling> {
-        self.decisions.last().map(|decision| decision.ruling)
+        self.said().last().map(|decision| decision.ruling)
     }
 
     /// Denied and revoked envelopes are over; so are those whose time, or whose last approval's window, is
@@ -30,18 +30,18 @@ impl Envelope {
     pub fn status(&self, now: WallMs) -> &'static str {
         match self.ruling() {
             Some(ruling @ (Ruling::Denied | Ruling::Revoked)) => ruling.as_str(),
-            _ if now >= self.row.expires_at => "expired",
-            Some(Ruling::Approved) if self.approved_until() <= Some(now) => "expired",
+            _ if self.is_over(now) => "expired",
+            Some(Ruling::Approved) if !self.is_granted(now) => "expired",
             Some(Ruling::Approved) => "approved",
             None => "awaiting_approval",
         }
     }
 
-    /// When the last nonce for the effect itself ends.
-    pub fn approved_until(&self) -> Option<WallMs> {
+    /// Whether a nonce for the effect itself is still in its window.
+    fn is_granted(&self, now: WallMs) -> bool {
         let grants = self.decisions.iter().filter_map(|decision| decision.grant);
-        let grants = grants.filter(|grant| grant.purpose == Purpose::Register);
-        grants.map(|grant| grant.expires_at).max()
+        let mut grants = grants.filter(|grant| grant.purpose == Purpose::Register);
+        grants.any(|grant| !self.has_ended(&grant, now))
     }
 }
 
@@ -56,7 +56,7 @@ pub struct NonceFacts {
 impl NonceFacts {
     /// Whether somebody has taken it back since it was granted; a later grant does not bring it back.
     pub fn is_taken_back(&self) -> bool {
-        let mut said = self.envelope.decisions.iter().rev();
+        let mut said = self.envelope.said().rev();
         let until = said.find(|decision| {
             let is_grant = decision
                 .grant
@@ -288,10 +288,10 @@ impl Facts {
                     decisions: Vec::new(),
                 }),
                 Row::Decision(row) => {
-                    let id = row.envelope_id.clone();
-                    let found = self.envelopes.iter_mut().find(|e| e.row.envelope_id == id);
-                    if let Some(envelope) = found {
-                        envelope.decisions.push(row);
+                    let nonce = self.nonce.iter_mut().map(|nonce| &mut nonce.envelope);
+                    let all = self.envelopes.iter_mut().chain(nonce);
+                    for envelope in all.filter(|it| it.row.envelope_id == row.envelope_id) {
+                        envelope.decisions.push(row.clone());
                     }
                 }
                 Row::Consume(row) => self.consumed = Some(row),

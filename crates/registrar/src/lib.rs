@@ -12,6 +12,7 @@ pub mod chain;
 pub mod code;
 pub mod command;
 pub mod decide;
+pub mod expiry;
 pub mod facts;
 pub mod kept;
 pub mod life;

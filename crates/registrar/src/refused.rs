@@ -105,9 +105,14 @@ fn unbound(
     if nonce.is_taken_back() {
         return "the approval was taken back".to_owned();
     }
-    if now >= grant.expires_at {
+    if nonce.envelope.has_ended(grant, now) {
         let until = grant.expires_at.to_rfc3339();
-        return format!("the approval was good until {until}");
+        let back = if now < grant.expires_at {
+            ", and was over once, though the clock says less now"
+        } else {
+            ""
+        };
+        return format!("the approval was good until {until}{back}");
     }
     if now < grant.not_before {
         let from = grant.not_before.to_rfc3339();

@@ -9,6 +9,10 @@ use crate::binding::LogicalKey;
 use crate::facts::Facts;
 use crate::rows::Row;
 
+/// More rows than anybody writes. A key of which that many are said to have been written is never whole: it was damaged in
+/// the store that its mesh has moved from, and stays so.
+pub(crate) const DAMAGED: i64 = 1 << 40;
+
 /// The rows of one transaction, by the key that they are about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally(BTreeMap<String, i64>);
@@ -27,6 +31,16 @@ impl Tally {
         if !matches!(row, Row::Call(_)) {
             *self.0.entry(key.to_string()).or_default() += 1;
         }
+    }
+
+    /// Nothing of this key can be told. False where that was said before.
+    pub(crate) fn lose(&mut self, key: &LogicalKey) -> bool {
+        let count = self.0.entry(key.to_string()).or_default();
+        let is_new = *count < DAMAGED;
+        if is_new {
+            *count += DAMAGED;
+        }
+        is_new
     }
 
     pub(crate) fn counts(&self) -> impl Iterator<Item = (&str, i64)> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heddle_core::limits::{
     BATCH_BYTES_MAX, DEDUPE_RETENTION_DAYS_DEFAULT, FRAME_BYTES_MAX, PING_DEADLINE, PING_INTERVAL,
-    PUSH_WINDOW_MAX, SEND_BUFFER_FRAMES_MAX,
+    PUSH_WINDOW_MAX, REQUESTS_IN_FLIGHT_MAX, SEND_BUFFER_FRAMES_MAX,
 };
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_core::retention::DedupeMode;
@@ -51,6 +51,8 @@ pub(super) const IDLE_WORDS_MAX: u32 = 500;
 pub(super) const WORK_QUEUED_MAX: usize = 4;
 /// Batches and acks of one connection in the store's line at once.
 pub(super) const WORK_IN_FLIGHT_MAX: usize = 8;
+/// Calls of one connection about effects that whoever decides has not answered: as many as a home makes at once.
+pub(super) const EFFECTS_IN_FLIGHT_MAX: usize = REQUESTS_IN_FLIGHT_MAX;
 /// How long a peer may take over what is written to it (C16).
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take to answer a close.

@@ -14,15 +14,16 @@ use heddle_core::ids::MemberId;
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_wire::broker::{AckItem, BlobPlace, ReplyResult, Request, SendItem, ServerFrame};
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Shared;
-use super::config::WORK_IN_FLIGHT_MAX;
+use super::config::{EFFECTS_IN_FLIGHT_MAX, WORK_IN_FLIGHT_MAX};
 use super::hub::Session;
 use super::reader::Work;
 use super::requests;
 use super::window::Window;
 use super::writer::Outbox;
-use crate::accept::Decided;
+use crate::accept::{Decided, Refusal, refused};
 use crate::limiter::Limiter;
 use crate::principal::Principal;
 use crate::storage::{Ack, Storage, StorageError};
@@ -35,6 +36,11 @@ enum Done {
         epoch: Option<u64>,
     },
     Acked(Result<usize, StorageError>),
+    /// What whoever decides about effects says.
+    Answered {
+        request: u64,
+        result: ReplyResult,
+    },
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Done> + Send>>;
@@ -51,19 +57,29 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
     /// Runs until `inbox` is closed and everything begun is done.
     pub(super) async fn run(self, mut inbox: mpsc::Receiver<Work>) {
         let mut in_flight: FuturesUnordered<Waiting> = FuturesUnordered::new();
+        let mut asked: FuturesUnordered<Waiting> = FuturesUnordered::new();
         loop {
-            let has_room = in_flight.len() < WORK_IN_FLIGHT_MAX;
+            let has_room =
+                in_flight.len() < WORK_IN_FLIGHT_MAX && asked.len() < EFFECTS_IN_FLIGHT_MAX;
             tokio::select! {
                 Some(done) = in_flight.next() => self.finish(done).await,
+                Some(done) = asked.next() => self.finish(done).await,
                 work = inbox.recv(), if has_room => match work {
                     None => break,
                     // A newer connection has taken over: what is not begun, it will send again.
                     Some(_) if self.session.replaced.is_cancelled() => {}
+                    Some(Work::Request {
+                        request,
+                        body: body @ Request::Effect { .. },
+                    }) => asked.push(self.ask(request, body)),
                     Some(work) => self.begin(work, &mut in_flight).await,
                 },
             }
         }
         while let Some(done) = in_flight.next().await {
+            self.finish(done).await;
+        }
+        while let Some(done) = asked.next().await {
             self.finish(done).await;
         }
     }
@@ -132,6 +148,21 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
         })
     }
 
+    /// About an effect. Who decides may take long, and holds rows of a database meanwhile: that goes on by itself, while this
+    /// lane does what comes next. A home that wants two of them in their order waits for the first answer.
+    fn ask(&self, request: u64, body: Request) -> Waiting {
+        let (shared, principal) = (Arc::clone(&self.shared), self.principal.clone());
+        let asked = async move { requests::answer(&shared, &principal, body).await };
+        let asked = AbortOnDropHandle::new(tokio::spawn(asked));
+        Box::pin(async move {
+            let result = asked.await.unwrap_or_else(|_| {
+                let detail = "the call was not answered".to_owned();
+                ReplyResult::Refused(refused(Refusal::from(StorageError::Unavailable(detail))))
+            });
+            Done::Answered { request, result }
+        })
+    }
+
     /// Bytes of a file from another member. The answer is not waited for: it comes when it comes.
     async fn relay(&self, request: u64, member: MemberId, part: BlobPlace) {
         let shared = &self.shared;
@@ -194,6 +225,9 @@ impl<S: Storage, L: Limiter> Lane<S, L> {
                     epoch,
                 })
                 .await;
+            }
+            Done::Answered { request, result } => {
+                self.say(&ServerFrame::Reply { request, result }).await;
             }
             Done::Acked(Ok(_)) => {}
             // The rows still wait, and are pushed again to the next connection.

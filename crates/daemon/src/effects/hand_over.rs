@@ -5,8 +5,11 @@
 //! that the mesh came from somewhere, decides nothing. Then the home gives the mesh away, in the transaction that ends
 //! its own right; then it tells what it has, in parts that can be told again. With the last one the broker decides.
 
+use std::collections::BTreeSet;
+
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MeshId;
+use heddle_registrar::carry::Unit;
 use heddle_store::MeshKind;
 use heddle_wire::broker::{EffectAnswer, EffectCall};
 use heddle_wire::problem::Problem;
@@ -83,6 +86,9 @@ impl Effects {
         loop {
             let read = self.storage().carried(id, from, PART_BYTES_MAX);
             let (units, is_last) = read.await.map_err(failed)?;
+            for why in damaged(&units) {
+                tracing::error!(mesh = %mesh.mesh.name, "handed over as damaged, and stays used: {why}");
+            }
             let member = mesh.mesh.member_name.to_string();
             let texts = units
                 .into_iter()
@@ -127,6 +133,15 @@ impl Effects {
         let id: MeshId = mesh.mesh.mesh;
         Ok(lock(&self.handed).contains(&id) || self.has_moved(shared, mesh).await?)
     }
+}
+
+/// Why keys of these units are not told, each once.
+pub(super) fn damaged(units: &[Unit]) -> BTreeSet<&str> {
+    let why = units.iter().filter_map(|unit| match unit {
+        Unit::Damaged { key, why } if !key.is_empty() => Some(why.as_str()),
+        _ => None,
+    });
+    why.collect()
 }
 
 fn hand_over(from: u64, units: Vec<String>, is_last: bool) -> EffectCall {

@@ -61,7 +61,7 @@ impl HighWater {
         let remembered = Remembered::new(folder, known);
         let mut reached = Vec::new();
         for mark in &remembered.marks {
-            reached.push(storage.reached(mark.seen()).await?);
+            reached.push(storage.reached(remembered.seen(mark)).await?);
         }
         let is_broken = reached.first().is_some_and(Reached::is_broken);
         let trouble = remembered.trouble(what, &reached);
@@ -200,8 +200,8 @@ impl HighWater {
             Some(Proven::Later) => false,
             Some(Proven::Link(link)) => {
                 let seen = Seen {
-                    last: None,
                     link: Some(link),
+                    ..Seen::default()
                 };
                 storage.reached(seen).await.map_err(failed)?.has_seen
             }
@@ -274,6 +274,7 @@ mod tests {
             link: None,
             seal: None,
             has_seen: true,
+            gone: 0,
         }
     }
 

@@ -47,8 +47,18 @@ impl Mark {
     pub(super) fn seen(&self) -> Seen {
         let last = self.last.as_deref().and_then(unhex);
         Seen {
+            rows: self.rows_to_have(),
             last: last.map(ReplayKey),
             link: self.link,
+        }
+    }
+
+    /// A link says more than any number of rows: whoever has it has all that came before it, and a row that is gone since is
+    /// missed by its own key.
+    fn rows_to_have(&self) -> u64 {
+        match self.link {
+            Some(_) => 0,
+            None => self.rows,
         }
     }
 
@@ -63,7 +73,7 @@ impl Mark {
         let decides = "used keys would be free again, so no effect is decided about";
         let seq = |link: Option<Link>| link.map_or(0, |link| link.seq);
         let (was, is) = (seq(self.link), seq(reached.link));
-        if reached.rows < self.rows {
+        if reached.rows + reached.gone < self.rows_to_have() {
             return Some(format!(
                 "{what} is an earlier copy of itself: {} decisions and steps were recorded here, and it knows of {}; {decides}",
                 self.rows, reached.rows
@@ -107,6 +117,15 @@ impl Remembered {
             all.marks.push(Mark::default());
         }
         all
+    }
+
+    /// What the store is asked for, for this mark and for the home's own store.
+    pub(super) fn seen(&self, mark: &Mark) -> Seen {
+        let seen = mark.seen();
+        Seen {
+            rows: seen.rows.max(self.store.unwrap_or(0)),
+            ..seen
+        }
     }
 
     /// The one that has seen the most: what it has seen must be there in any case.
@@ -169,7 +188,8 @@ pub(super) fn write(folder: &Path, mark: &Mark) -> std::io::Result<()> {
 pub(crate) fn older(home: &Path) -> Option<String> {
     let remembered = Remembered::new(home, had_effects(&home.join("data.db")));
     let file = home.join("effects.db");
-    let reached = remembered.marks.iter().map(|mark| look(&file, mark.seen()));
+    let marks = remembered.marks.iter();
+    let reached = marks.map(|mark| look(&file, remembered.seen(mark)));
     // A file that cannot be read is told of elsewhere.
     let reached: Vec<Reached> = reached.collect::<Result<_, _>>().ok()?;
     let is_broken = reached.first().is_some_and(Reached::is_broken);
@@ -188,6 +208,7 @@ mod tests {
             link: None,
             seal: None,
             has_seen,
+            gone: 0,
         }
     }
 
@@ -225,6 +246,13 @@ mod tests {
             let told = says(file, store, reached(rows, None, true)).unwrap();
             assert!(told.contains("earlier copy"), "{told}");
         }
+        // Rows that are missed by their keys were written here: it is no earlier copy.
+        let damaged = |gone| Reached {
+            gone,
+            ..reached(8, None, true)
+        };
+        assert_eq!(says(None, Some(9), damaged(1)), None);
+        assert!(says(None, Some(10), damaged(1)).is_some());
         let other = says(Some(&mark), None, reached(9, Some(1), false)).unwrap();
         assert!(other.contains("not the one"), "{other}");
     }
@@ -240,6 +268,13 @@ mod tests {
             let other = mark.trouble("it", &at(seq, false)).unwrap();
             assert!(other.contains("another way"), "{other}");
         }
+        // What has the link has all that came before it: a row that is gone since makes no earlier copy of it.
+        let fewer = Reached {
+            rows: 1,
+            ..at(7, true)
+        };
+        assert_eq!(mark.trouble("it", &fewer), None);
+        assert_eq!(mark.seen().rows, 0);
         // A request alone moves the mark: no row of those that are counted came with it.
         assert!(mark.is_behind(&at(8, true)) && !mark.is_behind(&at(7, true)));
     }

@@ -16,6 +16,7 @@ mod differs;
 mod ends;
 mod hand_over;
 mod high_water;
+mod looks;
 mod mark;
 mod policy_file;
 mod said;
@@ -55,6 +56,7 @@ pub use ends::END;
 use ends::Unread;
 use high_water::HighWater;
 pub(crate) use high_water::OLDER_NEXT;
+use looks::Looks;
 pub(crate) use mark::older;
 pub use policy_file::PolicyFile;
 pub use team::{TeamCaller, TeamDesk};
@@ -90,6 +92,8 @@ pub(crate) struct Effects {
     /// Meshes at a broker that does not know them as moved from here.
     not_ours: Mutex<HashSet<MeshId>>,
     witness: Witness,
+    /// Questions to brokers that many ask at once.
+    looks: Looks,
     /// What the brokers of other meshes said that decide about no effect now.
     undecided: Mutex<HashMap<MeshId, String>>,
     /// Effects of this home's store that are not as they were written, as the start has found.
@@ -230,6 +234,7 @@ impl Effects {
             desks: Arc::new(desks),
             mesh,
             witness: Witness::new(&locks),
+            looks: Looks::default(),
             locks,
             speaks,
             telling: tokio::sync::Mutex::default(),
@@ -326,7 +331,9 @@ fn storage_problem(error: &StorageError) -> Problem {
         | StorageError::Open(_)
         | StorageError::Newer { .. }
         | StorageError::WentBack => ErrorCode::StorageUnavailable,
-        StorageError::Changed { .. } | StorageError::Gone { .. } => {
+        StorageError::Changed { .. }
+        | StorageError::Gone { .. }
+        | StorageError::CameDamaged { .. } => {
             return changed_problem(error);
         }
         StorageError::Corrupt(_) => ErrorCode::Internal,
@@ -341,17 +348,24 @@ fn changed_problem(error: &StorageError) -> Problem {
     let mut problem = Problem::new(ErrorCode::Internal, error.to_string()).with("changed", true);
     "What is stored of an effect was changed after it was written".clone_into(&mut problem.title);
     "never".clone_into(&mut problem.retry);
+    if matches!(error, StorageError::CameDamaged { .. }) {
+        return problem.next(
+            "Nothing was run, and the key stays used: look at the target for what has happened, and take a new key for what is still to be done. What is left of it is in effects.db of the home that the mesh came from, where `heddle doctor` names it.",
+        );
+    }
     problem.next(
         "Nothing was run, and the key stays used: look at the target for what has happened. Put the store back from a copy that is as new and whole (effects.db, or the schema of a broker's PostgreSQL); `heddle effect surface-check` names everything that was changed.",
     )
 }
 
-/// With the key itself, as a shell takes it, wherever our words leave its place open.
+/// With the key itself, as a shell takes it, wherever our words leave its place open. Of a call that names none, the list
+/// has them all.
 fn with_key(mut problem: Problem, key: Option<&str>) -> Problem {
-    if let Some(key) = key {
-        let named = format!("heddle effect status {}", quoted(key));
-        problem.next = problem.next.replace("heddle effect status KEY", &named);
-    }
+    let named = match key {
+        Some(key) => format!("heddle effect status {}", quoted(key)),
+        None => "heddle effect list".to_owned(),
+    };
+    problem.next = problem.next.replace("heddle effect status KEY", &named);
     problem
 }
 
@@ -375,4 +389,67 @@ fn refusal(code: Code, detail: String) -> Problem {
         | Code::AttemptCollision => ErrorCode::EffectStepRefused,
     };
     Problem::new(known, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rg_20_a_store_that_fails_is_asked_again_under_the_same_id_and_one_that_was_changed_is_not() {
+        let passing = [
+            StorageError::Busy,
+            StorageError::DiskFull,
+            StorageError::Unavailable("x".into()),
+            StorageError::Refused("x".into()),
+            StorageError::WentBack,
+            StorageError::GivenAway,
+        ];
+        for error in &passing {
+            let problem = storage_problem(error);
+            assert_eq!(problem.retry, "same_id", "{error}");
+            assert!(problem.status >= 429, "{error}: {}", problem.status);
+        }
+        let key = || "k".to_owned();
+        let damaged = [
+            StorageError::Changed {
+                key: key(),
+                what: "its registration",
+            },
+            StorageError::Gone {
+                key: key(),
+                count: 1,
+            },
+            StorageError::CameDamaged { key: key() },
+        ];
+        for error in &damaged {
+            let problem = storage_problem(error);
+            assert_eq!(problem.retry, "never", "{error}");
+            assert!(problem.detail.starts_with("k: "), "{}", problem.detail);
+            assert!(
+                problem.next.contains("the key stays used"),
+                "{}",
+                problem.next
+            );
+        }
+    }
+
+    #[test]
+    fn no_next_step_names_the_word_key_instead_of_a_key() {
+        let busy = StorageError::Busy;
+        let problems = [
+            storage_problem(&busy),
+            refusal(Code::StepRefused, String::new()),
+            refusal(Code::ApprovalRefused, String::new()),
+            refusal(Code::ReplayBindingMismatch, String::new()),
+        ];
+        for problem in problems {
+            assert!(problem.next.contains("status KEY"), "{}", problem.next);
+            let named = with_key(problem.clone(), Some("it's"));
+            assert!(named.next.contains(r"status 'it'\''s'`"), "{}", named.next);
+            let of_none = with_key(problem, None);
+            assert!(of_none.next.contains("effect list`"), "{}", of_none.next);
+            assert!(!of_none.next.contains("KEY"), "{}", of_none.next);
+        }
+    }
 }

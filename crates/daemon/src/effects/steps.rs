@@ -251,8 +251,8 @@ impl<S: Storage> Desk<S> {
         for one in self.registrar.list(limit).await.map_err(failed)? {
             let facts = match self.registrar.facts(&one.key).await {
                 // The others are to be seen all the same.
-                Err(StorageError::Changed { key, .. } | StorageError::Gone { key, .. }) => {
-                    effects.push(view::changed(key));
+                Err(error) if error.is_damage() => {
+                    effects.push(view::changed(one.key.to_string()));
                     continue;
                 }
                 facts => facts.map_err(failed)?,

@@ -195,8 +195,7 @@ fn of_envelope(envelope: &Envelope) -> Vec<(WallMs, EffectEvent)> {
             ),
             _ => row.envelope_id.clone(),
         };
-        let what = decision.ruling.as_str();
-        events.push(event(decision.at, what, &decision.by, detail));
+        events.push(event(decision.at, decision.word(), &decision.by, detail));
     }
     events
 }

@@ -22,9 +22,10 @@ use heddle_registrar::{Registrar, RegistrarError};
 use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult};
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, Semaphore};
 
 use super::desk::{Desk, refused_reply};
+use super::hand_over::damaged;
 use super::{
     ANEW, EffectsError, HighWater, NAME, PolicyFile, begun_anew, open_file, storage_problem,
 };
@@ -74,7 +75,13 @@ pub struct TeamDesk<S> {
     settled: Mutex<HashSet<MeshId>>,
     /// By a person's word: what has not come by now is not waited for.
     waits_for_nobody: bool,
+    /// Who decides about many at once decides about none of them sooner.
+    turns: Semaphore,
 }
+
+/// Calls that are decided at once: no more than there are connections to the database, so that nobody waits for one of
+/// these in the middle of a call.
+const CALLS_AT_ONCE: usize = 4;
 
 impl TeamDesk<Sqlite> {
     /// On `effects.db` in the broker's folder. One that was there and is gone ends the start: used keys
@@ -154,6 +161,7 @@ impl<S: Storage + Clone> TeamDesk<S> {
             desks: Mutex::default(),
             settled: Mutex::default(),
             waits_for_nobody,
+            turns: Semaphore::new(CALLS_AT_ONCE),
         };
         // For no mesh that anybody has: to open it is to check it.
         let nobodys = MeshId(team.ids.ulid());
@@ -218,6 +226,8 @@ impl<S: Storage + Clone> TeamDesk<S> {
         said: (Option<String>, Option<String>),
         call: EffectCall,
     ) -> ReplyResult {
+        // In the order in which they came; it is never closed.
+        let _turn = self.turns.acquire().await;
         if let EffectCall::HandOver {
             from,
             units,
@@ -285,6 +295,9 @@ impl<S: Storage + Clone> TeamDesk<S> {
         let units: Result<Vec<Unit>, _> = units.collect();
         let units = units.map_err(|error| from_wire::invalid(error.to_string()))?;
         self.high.look(&self.storage).await?;
+        for why in damaged(&units) {
+            tracing::error!(mesh = %who.mesh, from = %who.member, "came damaged, and stays used: {why}");
+        }
         let part = Part {
             from,
             units,

@@ -292,7 +292,7 @@ pub(super) fn view(now: WallMs, key: &LogicalKey, facts: &Facts) -> Result<Effec
         compensation: compensation(facts),
         steps: facts.steps.iter().map(|row| step(facts, row)).collect(),
         requests: open_requests(now, facts),
-        request_over: consumed.is_none() && shown.is_some_and(|row| now >= row.expires_at),
+        request_over: consumed.is_none() && foremost.is_some_and(|it| it.is_over(now)),
         ..EffectView::default()
     })
 }
@@ -375,7 +375,7 @@ fn compensation(facts: &Facts) -> Option<Value> {
 fn decisions(envelope: &Envelope) -> Vec<EffectDecision> {
     let said = envelope.decisions.iter().map(|decision| EffectDecision {
         request_id: decision.envelope_id.clone(),
-        ruling: decision.ruling.as_str().to_owned(),
+        ruling: decision.word().to_owned(),
         by: decision.by.clone(),
         at: decision.at.to_rfc3339(),
         purpose: decision

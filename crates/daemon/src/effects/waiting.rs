@@ -77,8 +77,14 @@ impl Effects {
         };
         let (asked, is_lost) = match self.tell(shared, mesh).await {
             Ok(()) => {
-                let said = (id.clone(), call.clone());
-                let asked = self.through_broker(mesh, scope.agent, said.0, said.1).await;
+                let ask = || self.through_broker(mesh, scope.agent, id.clone(), call.clone());
+                let asked = match &call {
+                    EffectCall::Status { key } => {
+                        let question = (mesh.mesh.mesh, scope.agent.clone(), key.clone());
+                        self.looks.told(question, ask).await
+                    }
+                    _ => ask().await,
+                };
                 let is_lost = asked.as_ref().is_err_and(was_sent);
                 (asked, is_lost)
             }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
+use support::effect_file::change;
 use support::effect_pair::{home_of, request, run};
 use support::team_broker::{Team, link_of};
 use support::{Daemon, Home, Ran, wait_until};
@@ -180,6 +181,62 @@ fn rg_01_a_move_that_is_killed_half_way_frees_no_key() {
         });
         assert_eq!(moved.lines(), 1);
         up.stop();
+    }
+}
+
+/// What a disk has done to one key keeps no mesh at home: that key is refused where it has moved, by its name, and every
+/// other one is there.
+#[test]
+fn rg_01_a_damaged_key_moves_as_damaged_and_all_others_move() {
+    for team in Team::both() {
+        let (moved, up) = Move::new(team);
+        for key in ["asked", "gone"] {
+            moved.alice.cli(&run(key, &[], &moved.script())).ok();
+        }
+        assert_eq!(moved.lines(), 3);
+        up.stop();
+        let asked = "UPDATE effect_envelope SET canonical_target = 'other' WHERE logical_request_key = 'asked'";
+        change(&moved.alice, asked);
+        for table in [
+            "effect_step",
+            "effect_registration",
+            "effect_consume",
+            "effect_envelope",
+        ] {
+            let sql = format!("DELETE FROM {table} WHERE logical_request_key = 'gone'");
+            change(&moved.alice, &sql);
+        }
+        let _up = moved.alice.up();
+        moved.publish().ok();
+        let (bob, _bob_up) = moved.guest("bob");
+        wait_until("what was decided to be there", || {
+            bob.cli(&in_team(&run("k", &[], &moved.script()))).code == 0
+        });
+        for key in ["asked", "gone"] {
+            for home in [&bob, &moved.alice] {
+                let words = run(key, &[], &moved.script());
+                let words = if std::ptr::eq(home, &bob) {
+                    in_team(&words)
+                } else {
+                    words
+                };
+                let told = home.cli(&words);
+                assert_eq!(told.code, 1, "{told:?}");
+                let said = format!("{key}: it was damaged in the store of the home");
+                assert!(told.stderr.contains(&said), "{told:?}");
+                assert!(told.stderr.contains("take a new key"), "{told:?}");
+                assert_eq!(told.json()["changed"], true, "{told:?}");
+            }
+        }
+        assert_eq!(moved.lines(), 3);
+        let list = bob.cli(&in_team(&["effect", "list"])).ok().stdout;
+        assert!(list.contains("gone") && list.contains("changed"), "{list}");
+        let log = bob.cli(&in_team(&["effect", "log", "gone"])).ok().stdout;
+        assert!(log.contains("came damaged"), "{log}");
+        let surface = bob.cli(&in_team(&["effect", "surface-check"]));
+        assert_eq!(surface.code, 1, "{surface:?}");
+        // Whoever comes with a new key goes on.
+        bob.cli(&in_team(&run("new", &[], "true"))).ok();
     }
 }
 

@@ -309,3 +309,42 @@ fn rg_01_a_copy_that_went_on_by_itself_is_noticed_though_it_has_as_many_rows() {
         assert_eq!(doctor.code, 1, "{doctor:?}");
     }
 }
+
+/// A row that is gone is not a database of before: the key that it was written of stops, and no other one, at every broker.
+#[test]
+fn rg_01_one_row_that_is_gone_from_the_database_stops_its_key_and_no_other() {
+    let house = Home::new();
+    let database = Postgres::start();
+    let url = database.url();
+    let folder = |name: &str| house.path().parent().unwrap().join(name);
+    let one = broker(&house, &folder("one"), "127.0.0.1:0", &url);
+    let two = broker(&house, &folder("two"), "127.0.0.1:0", &url);
+    let (ann, bob) = (member(&[&one], "ann"), member(&[&two], "bob"));
+    let _up = [ann.up(), bob.up()];
+    [&ann, &bob].into_iter().for_each(connected);
+    let side = folder("side");
+    ann.cli(&in_team(&run("first", &[], "true"))).ok();
+    ann.cli(&in_team(&run("k", &[], &script(&side)))).ok();
+    database.sql("SET session_replication_role = replica; DELETE FROM mesh_effects.effect_step WHERE logical_request_key = 'k' AND step = 'verified'");
+    let is_stopped = |home: &Home| {
+        let again = home.cli(&in_team(&run("k", &[], &script(&side))));
+        assert_eq!(again.code, 1, "{again:?}");
+        assert_eq!(again.json()["changed"], true, "{again:?}");
+        assert!(again.stderr.contains("k: 1 of the rows"), "{again:?}");
+        assert!(!again.stderr.contains("earlier copy"), "{again:?}");
+        assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+        let first = home.cli(&in_team(&run("first", &[], "true"))).ok();
+        assert_eq!(first.json()["duplicate"], true);
+    };
+    [&ann, &bob].into_iter().for_each(is_stopped);
+    bob.cli(&in_team(&run("new", &[], "true"))).ok();
+    // Also by a broker that has looked at it before and starts again.
+    let listen = one.listen();
+    one.kill();
+    let _again = broker(&house, &folder("one"), &listen, &url);
+    connected(&ann);
+    wait_until("ann to be answered", || {
+        ann.cli(&in_team(&run("newer", &[], "true"))).code == 0
+    });
+    is_stopped(&ann);
+}

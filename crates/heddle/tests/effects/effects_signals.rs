@@ -5,10 +5,14 @@ use crate::support;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::json;
 use support::{Home, Ran, wait_until};
+
+/// Of which two at once would be told as one by the kernel, and one after the other would not.
+const ROUNDS: usize = 24;
 
 struct Running {
     home: Home,
@@ -81,6 +85,44 @@ fn an_interrupt_of_the_group_leaves_the_runner_to_keep_the_end() {
     is_kept(&home, &ran);
 }
 
+/// As `timeout` does it, which tells the process and then its group: one word, however far apart the two arrive.
+#[test]
+fn two_signals_at_once_are_one_word_and_the_end_is_kept() {
+    let home = Home::new();
+    let _daemon = home.up();
+    for round in 0..ROUNDS {
+        let (key, ready) = (format!("k{round}"), ready_of(&home));
+        let _ = std::fs::remove_file(&ready);
+        // It takes its time to end, so that the second one always finds it there.
+        let script = format!(
+            "trap 'trap \"\" TERM HUP; sleep 0.1; echo cleaned; exit 4' TERM HUP; touch {}; while :; do sleep 0.02; done",
+            ready.display()
+        );
+        let args = support::effect_pair::run(&key, &[], &script);
+        let child = home
+            .command(&args)
+            .process_group(0)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        wait_until("the command", || ready.exists());
+        let second = [Signal::TERM, Signal::HUP][round % 2];
+        kill_process(pid, Signal::TERM).unwrap();
+        std::thread::sleep(Duration::from_micros(400 * (round as u64 % 8)));
+        kill_process(pid, second).unwrap();
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, 1, "round {round}: {ran:?}");
+        let told = home.cli(&["effect", "status", &key, "--json"]).ok().json();
+        assert_eq!(
+            (&told["status"], &told["exit_code"], &told["stdout"]),
+            (&json!("verify_failed"), &json!(4), &json!("cleaned\n")),
+            "round {round}"
+        );
+    }
+}
+
 #[test]
 fn a_second_signal_ends_the_runner_and_says_that_nobody_will_know() {
     let home = Home::new();
@@ -92,7 +134,7 @@ fn a_second_signal_ends_the_runner_and_says_that_nobody_will_know() {
         .parse()
         .unwrap();
     let mut it = it;
-    // Until it has heard both: two that come at once may be told as one.
+    // Until it has heard both: two that come within a second are one.
     wait_until("the runner to end", || {
         let _ = kill_process(it.pid, Signal::TERM);
         it.child.try_wait().unwrap().is_some()

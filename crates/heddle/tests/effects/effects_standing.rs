@@ -4,30 +4,9 @@ use crate::support;
 
 use serde_json::json;
 use support::Home;
+use support::effect_file::change;
 use support::effect_pair::{request, run};
 use support::effect_side::Side;
-
-/// The file as a disk changes it: past the triggers, which are the same again afterwards.
-fn change(home: &Home, sql: &str) {
-    let file = home.path().join("effects.db");
-    let connection = rusqlite::Connection::open(file).unwrap();
-    let triggers = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'";
-    let mut all = connection.prepare(triggers).unwrap();
-    let made = all.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
-    let made: Vec<(String, String)> = made.unwrap().map(Result::unwrap).collect();
-    drop(all);
-    connection
-        .execute_batch("PRAGMA foreign_keys = OFF")
-        .unwrap();
-    for (name, _) in &made {
-        let drop = format!("DROP TRIGGER {name}");
-        connection.execute_batch(&drop).unwrap();
-    }
-    assert!(connection.execute(sql, []).unwrap() > 0, "{sql}");
-    for (_, text) in &made {
-        connection.execute_batch(text).unwrap();
-    }
-}
 
 /// Nothing else says that it has happened: what is gone must not free the key.
 #[test]
@@ -59,6 +38,42 @@ fn rg_01_what_has_lost_its_rows_or_their_key_does_not_run_again() {
         assert_eq!(later.json()["duplicate"], true);
         side.home.cli(&run("new", &[], "true")).ok();
         daemon.stop();
+    }
+}
+
+/// One row less, and the last one at that, makes no earlier copy of the file: its key stops, and no other one.
+#[test]
+fn rg_01_the_newest_row_that_is_gone_stops_its_key_and_no_other() {
+    for sql in [
+        "DELETE FROM effect_step WHERE logical_request_key = 'k' AND step = 'verified'",
+        "DELETE FROM effect_consume WHERE logical_request_key = 'k'",
+        "DELETE FROM effect_decision WHERE envelope_id IN (SELECT envelope_id FROM effect_envelope WHERE logical_request_key = 'k')",
+    ] {
+        let home = Home::new();
+        let daemon = home.up();
+        let side = home.path().with_file_name("side");
+        let script = format!("echo x >> {}", side.display());
+        home.cli(&run("first", &[], "true")).ok();
+        home.cli(&run("k", &[], &script)).ok();
+        daemon.stop();
+        change(&home, sql);
+        let doctor = home.cli(&["doctor"]);
+        assert_eq!(doctor.code, 1, "{doctor:?}");
+        assert!(!doctor.stdout.contains("earlier copy"), "{doctor:?}");
+        let daemon = home.up();
+        let again = home.cli(&run("k", &[], &script));
+        assert_eq!(again.code, 1, "{again:?}");
+        assert_eq!(again.json()["changed"], true, "{again:?}");
+        assert!(!again.stderr.contains("earlier copy"), "{again:?}");
+        assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+        let first = home.cli(&run("first", &[], "true")).ok();
+        assert_eq!(first.json()["duplicate"], true);
+        home.cli(&run("new", &[], "true")).ok();
+        // Also after the marks were written anew.
+        daemon.stop();
+        let _daemon = home.up();
+        home.cli(&run("newer", &[], "true")).ok();
+        assert_eq!(home.cli(&run("k", &[], &script)).code, 1);
     }
 }
 

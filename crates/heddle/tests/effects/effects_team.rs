@@ -189,7 +189,7 @@ fn rg_14_two_brokers_on_one_postgres_are_one_authority() {
     let side = folder("race");
     let script = format!("echo x >> {}; echo $HEDDLE_EFFECT_ATTEMPT", side.display());
     let ran: Vec<Ran> = std::thread::scope(|scope| {
-        let racing: Vec<_> = (0..16)
+        let racing: Vec<_> = (0..64)
             .map(|nth| {
                 let home = &homes[nth % 2];
                 let script = script.as_str();

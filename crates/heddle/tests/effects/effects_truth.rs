@@ -37,6 +37,21 @@ fn rg_13_a_compensation_that_failed_is_not_done_and_waits_for_a_persons_word() {
     let again = make_up("");
     assert_eq!(again.code, 1, "{again:?}");
     assert!(again.stderr.contains("--resolve=again"), "{again:?}");
+    // Whoever asks for the effect itself is told the same: a command that the registrar takes, and no other one.
+    for words in [run("k", &[], "true"), plain(run("k", &[], "true"))] {
+        let retry = home.cli(&words);
+        assert_eq!(retry.code, 1, "{retry:?}");
+        assert!(retry.stderr.contains("not made up for"), "{retry:?}");
+        for word in ["--resolve=done`", "--resolve=again -- COMMAND`"] {
+            assert!(retry.stderr.contains(word), "{retry:?}");
+        }
+        assert!(
+            !retry.stderr.contains("compensate k -- COMMAND"),
+            "{retry:?}"
+        );
+    }
+    let shown = home.cli(&["effect", "status", "k"]).ok().stdout;
+    assert!(shown.contains("--resolve=again -- COMMAND`"), "{shown}");
     let agent = home.cli_as("planner", &["effect", "compensate", "k", "--resolve=done"]);
     assert_eq!(agent.code, 6, "{agent:?}");
     assert_eq!(make_up("--resolve=again").code, 1);

@@ -11,6 +11,7 @@ pub mod broker_process;
 pub mod cut_proxy;
 pub mod data;
 pub mod door;
+pub mod effect_file;
 pub mod effect_pair;
 pub mod effect_proxy;
 pub mod effect_side;

@@ -96,7 +96,7 @@ impl<S: Storage> Registrar<S> {
             .await?;
         // As it was written: a window ends no later than its request.
         let granted = applied.facts.envelope(envelope_id);
-        let granted = granted.and_then(|envelope| envelope.decisions.last()?.grant);
+        let granted = granted.and_then(|envelope| envelope.said().last()?.grant);
         let expires_at = granted.unwrap_or(grant).expires_at;
         match (applied.kind, applied.code) {
             (Kind::Fresh, _) => Ok(Ok(Approved {

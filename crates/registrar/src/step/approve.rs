@@ -85,7 +85,7 @@ pub(super) fn decide(
         .is_some_and(|consumed| consumed.approval == envelope_id);
     let is_to_make_up = has_happened && facts.stage() == Stage::VerifyFailed;
     let purpose = grant.map(|grant| grant.purpose);
-    let last = envelope.decisions.last().and_then(|last| last.grant);
+    let last = envelope.said().last().and_then(|last| last.grant);
     let takes_back = ruling == Ruling::Revoked
         && is_to_make_up
         && last.is_some_and(|grant| grant.purpose == Purpose::Compensate);
@@ -96,7 +96,7 @@ pub(super) fn decide(
         Ruling::Approved => match purpose {
             None => Some(Code::StepRefused),
             Some(Purpose::Register) if facts.consumed.is_some() => Some(Code::StepRefused),
-            Some(Purpose::Register) if command.now >= envelope.row.expires_at => {
+            Some(Purpose::Register) if envelope.is_over(command.now) => {
                 Some(Code::ReplayStaleRequest)
             }
             Some(Purpose::Compensate) if !is_to_make_up => Some(Code::StepRefused),

@@ -6,6 +6,7 @@ mod run;
 
 use crate::code::Code;
 use crate::command::{Ask, Command, Kind, Stepped};
+use crate::expiry;
 use crate::facts::Facts;
 use crate::rows::{CallRow, Row};
 
@@ -14,7 +15,20 @@ use crate::rows::{CallRow, Row};
 ///
 /// A request under an id of the caller's own goes through the gate first: known and the same is answered
 /// with what stands, known and another is refused, and a new id is consumed with what the request does.
+///
+/// What is over is written down first, whatever comes of the rest: it stays over when the clock goes back ([`expiry`]).
 pub fn step(facts: &Facts, command: &Command) -> Stepped {
+    let mut marks = expiry::marks(facts, command);
+    if marks.is_empty() {
+        return called(facts, command);
+    }
+    let mut stepped = called(&facts.clone().with(&marks), command);
+    marks.append(&mut stepped.rows);
+    stepped.rows = marks;
+    stepped
+}
+
+fn called(facts: &Facts, command: &Command) -> Stepped {
     let Some(call) = &command.call else {
         return decide(facts, command);
     };

@@ -41,13 +41,13 @@ fn case_of(facts: &Facts, command: &Command, ask: &Register) -> Case {
         (Some(_), Some(_)) => Attempt::Other,
         _ => Attempt::Unsaid,
     };
-    let envelope = facts.nonce.as_ref().map(|nonce| &nonce.envelope.row);
+    let envelope = facts.nonce.as_ref().map(|nonce| &nonce.envelope);
     Case {
         is_fit: ask.is_fit,
         key,
         looked_free: ask.looked_free,
         attempt,
-        is_fresh: envelope.is_none_or(|envelope| now < envelope.expires_at),
+        is_fresh: envelope.is_none_or(|envelope| !envelope.is_over(now)),
         nonce: worth(
             facts.nonce.as_ref(),
             Purpose::Register,
@@ -78,7 +78,7 @@ pub(super) fn worth(
         && (nonce.is_held_by(by) || purpose == Purpose::Compensate)
         && approval.is_none_or(|approval| approval == envelope.row.envelope_id)
         && !nonce.is_taken_back();
-    let in_window = nonce.grant.not_before <= now && now < nonce.grant.expires_at;
+    let in_window = nonce.grant.not_before <= now && !envelope.has_ended(&nonce.grant, now);
     if is_bound && in_window {
         Nonce::Good
     } else {

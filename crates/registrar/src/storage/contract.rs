@@ -68,6 +68,9 @@ pub struct Reached {
     pub seal: Option<Seal>,
     /// Whether everything that was asked for is there; true where nothing was.
     pub has_seen: bool,
+    /// Rows that were written and are not there, as the counts of their keys say. Counted only where there are fewer than
+    /// were seen: what is missing of a key makes no earlier copy of the store.
+    pub gone: u64,
 }
 
 impl Reached {
@@ -80,6 +83,9 @@ impl Reached {
 /// What somebody remembers of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seen {
+    /// How many rows; 0 where a link says more than any number.
+    pub rows: u64,
+    /// Asked for only without a link: whoever has that has all that came before it.
     pub last: Option<ReplayKey>,
     pub link: Option<Link>,
 }

@@ -34,10 +34,33 @@ pub enum StorageError {
         "{key}: {count} of the rows that were written of it are gone from the store, or are under another key now; nothing of it is shown, because nobody can say what it was"
     )]
     Gone { key: String, count: i64 },
+    /// The same of a key that came so from the store that its mesh was decided about in before.
+    #[error(
+        "{key}: it was damaged in the store of the home that its mesh has moved from, and came here as such; nothing of it is shown, because nobody can say what it was"
+    )]
+    CameDamaged { key: String },
     #[error(
         "a newer Heddle has written it (schema {found}, this one knows {known}); nothing was changed"
     )]
     Newer { found: u32, known: u32 },
     #[error("the store cannot be opened: {0}")]
     Open(String),
+}
+
+impl StorageError {
+    /// What is stored of one key is not what was written. The other keys go on.
+    pub fn is_damage(&self) -> bool {
+        matches!(
+            self,
+            Self::Changed { .. } | Self::Gone { .. } | Self::CameDamaged { .. } | Self::Corrupt(_)
+        )
+    }
+
+    /// In words that name the key.
+    pub(crate) fn about(&self, key: &str) -> String {
+        match self {
+            Self::Corrupt(_) => format!("{key}: {self}"),
+            error => error.to_string(),
+        }
+    }
 }

@@ -108,6 +108,20 @@ pub(super) const ORPHANS: &str = "
         SELECT 1 FROM effect_envelope e WHERE e.mesh_id = d.mesh_id AND e.envelope_id = d.envelope_id)
     ORDER BY 1, 2";
 
+/// Rows that were written and are not there, of all keys. One that came damaged never had them.
+pub(super) const GONE: &str = "
+    SELECT CAST(coalesce(sum(written - found), 0) AS BIGINT) FROM (
+        SELECT sum(written) AS written, sum(found) AS found FROM (
+            SELECT mesh_id, logical_request_key, row_count AS written, 0 AS found FROM effect_tally
+            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_envelope
+            UNION ALL SELECT mesh_id, logical_request_key, 0, 1
+                FROM effect_decision JOIN effect_envelope USING (mesh_id, envelope_id)
+            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_consume
+            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_registration
+            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_step
+        ) AS every GROUP BY mesh_id, logical_request_key
+    ) AS counted WHERE written > found AND written < 1099511627776";
+
 /// Links that are not there, though later ones are.
 pub(super) const LINKS_GONE: &str = "SELECT coalesce(max(seq), 0) - count(*) FROM effect_chain";
 
@@ -126,6 +140,11 @@ pub(super) fn orphan(key: &str, table: &str) -> String {
 /// Whether nothing is missing of what is known of a key: neither by what came after it, nor by the number of the rows that
 /// were `written` of it when the rest was read, or before.
 pub(super) fn whole(key: &LogicalKey, facts: Facts, written: i64) -> Result<Facts, StorageError> {
+    if written >= tally::DAMAGED {
+        return Err(StorageError::CameDamaged {
+            key: key.to_string(),
+        });
+    }
     if let Some(what) = facts.lost() {
         return Err(StorageError::Changed {
             key: key.to_string(),
@@ -153,10 +172,6 @@ pub(super) fn compare_binding(
         key: effect.key.to_string(),
         what: "what it was asked for",
     })
-}
-
-pub(super) fn digest(bytes: &[u8]) -> Result<[u8; 32], StorageError> {
-    bytes.try_into().map_err(|_| bad("a digest"))
 }
 
 /// What is written beside a step, and its text.

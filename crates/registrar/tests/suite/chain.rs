@@ -6,7 +6,10 @@ use heddle_registrar::storage::{Reached, Seen, Storage, StorageError};
 use crate::world::{World, agent, effect, key, memory, sqlite};
 
 async fn seen<S: Storage>(w: &World<S>, link: Option<Link>) -> Reached {
-    let seen = Seen { last: None, link };
+    let seen = Seen {
+        link,
+        ..Seen::default()
+    };
     w.registrar.storage().reached(seen).await.unwrap()
 }
 

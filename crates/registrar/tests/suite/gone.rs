@@ -3,9 +3,10 @@
 
 use heddle_core::clock::WallMs;
 use heddle_registrar::carry::{Part, Unit};
+use heddle_registrar::chain::Link;
 use heddle_registrar::storage::postgres::Postgres;
 use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
-use heddle_registrar::storage::{Storage, StorageError};
+use heddle_registrar::storage::{Seen, Storage, StorageError};
 
 use crate::world::{
     Raw, World, agent, effect, ended, key, mesh, postgres, sqlite, without_references,
@@ -31,7 +32,11 @@ async fn closed<S: Storage>(w: &World<S>, of: &str) {
 #[track_caller]
 fn is_gone<T: std::fmt::Debug>(read: Result<T, StorageError>, of: &str) {
     match read {
-        Err(StorageError::Gone { key, .. } | StorageError::Changed { key, .. }) => {
+        Err(
+            StorageError::Gone { key, .. }
+            | StorageError::Changed { key, .. }
+            | StorageError::CameDamaged { key },
+        ) => {
             assert_eq!(key, of);
         }
         other => panic!("{other:?}"),
@@ -132,6 +137,7 @@ on_both_databases!(
     rg_01_a_beginning_under_another_key_or_mesh_is_no_second_run,
     rg_01_deleted_rows_are_missed_and_free_no_key,
     links_that_are_gone_are_named,
+    rg_01_a_row_that_is_gone_is_missed_by_its_key_and_not_by_the_store,
 );
 
 /// A store of the step before: what is in it is counted when it is opened, and missed from then on.
@@ -182,32 +188,210 @@ async fn a_schema_of_before_there_were_counts_is_counted_when_it_is_opened() {
     again.facts(mesh(), &key("later"), None).await.unwrap();
 }
 
-/// What nobody can carry is not free where the mesh moves to.
-#[tokio::test]
-async fn rg_01_a_mesh_that_moves_takes_along_that_rows_are_gone() {
-    let w = sqlite().await;
-    begun(&w, "k").await;
+/// One row less of one key makes no earlier copy of a store, whichever row it is; what does not have the link is one.
+async fn rg_01_a_row_that_is_gone_is_missed_by_its_key_and_not_by_the_store<S: Storage>(
+    w: World<S>,
+) {
+    for of in ["step", "used", "word"] {
+        closed(&w, of).await;
+    }
     closed(&w, "later").await;
-    let sql = "DELETE FROM effect_step WHERE logical_request_key = 'k'";
-    without_references(&w, "effect_step", sql).await;
-    let home = w.registrar.storage();
-    home.give_away(mesh(), WallMs(1)).await.unwrap();
-    let (units, is_last) = home.carried(mesh(), 0, usize::MAX).await.unwrap();
-    let texts: Vec<String> = units.iter().map(|unit| unit.to_text().unwrap()).collect();
-    let units = texts.iter().map(|text| Unit::parse(text).unwrap());
-    let part = Part {
-        from: 0,
-        units: units.map(|unit| unit.of_member("alice")).collect(),
-        is_last,
-        at: WallMs(2),
+    let storage = w.registrar.storage();
+    let full = storage.reached(Seen::default()).await.unwrap();
+    let seen = Seen {
+        rows: 0,
+        last: full.last,
+        link: full.link,
     };
-    let folder = tempfile::tempdir().unwrap();
-    let there = Sqlite::open(folder.path().join("effects.db")).unwrap();
-    there.take_over(mesh(), part).await.unwrap();
-    is_gone(there.facts(mesh(), &key("k"), None).await, "k");
-    let kept = there.kept().await.unwrap();
-    assert_eq!(kept.changed.len(), 1, "{kept:?}");
-    // What was taken over is counted as well.
-    let later = there.facts(mesh(), &key("later"), None).await.unwrap();
-    assert_eq!(later.verdict(), Some(true));
+    // As a home's own store remembers it, by its number of rows alone.
+    let counted = Seen {
+        rows: full.rows,
+        ..Seen::default()
+    };
+    let gone = [
+        (
+            "step",
+            "effect_step",
+            "logical_request_key = 'step' AND step = 'verified'",
+        ),
+        ("used", "effect_consume", "logical_request_key = 'used'"),
+        (
+            "word",
+            "effect_decision",
+            "envelope_id IN (SELECT envelope_id FROM effect_envelope WHERE logical_request_key = 'word')",
+        ),
+    ];
+    for (of, table, which) in gone {
+        let sql = format!("DELETE FROM {table} WHERE {which}");
+        without_references(&w, table, &sql).await;
+        assert!(storage.reached(seen).await.unwrap().has_seen, "{of}");
+        let by_number = storage.reached(counted).await.unwrap();
+        assert!(
+            by_number.rows + by_number.gone >= full.rows,
+            "{by_number:?}"
+        );
+        nothing_runs_again(&w, of).await;
+    }
+    // The others go on, and what is written now is written.
+    closed(&w, "more").await;
+    // The newest registration, of which a link says more than its row.
+    let last = "DELETE FROM effect_consume WHERE logical_request_key = 'later'";
+    without_references(&w, "effect_consume", last).await;
+    assert!(storage.reached(seen).await.unwrap().has_seen);
+    // A store of before all this is noticed by what it does not have.
+    let later = Link {
+        seq: full.link.unwrap().seq + 1000,
+        digest: [1; 32],
+    };
+    let later = Seen {
+        link: Some(later),
+        ..seen
+    };
+    assert!(!storage.reached(later).await.unwrap().has_seen);
+}
+
+/// The ways in which a home's file can be damaged, each with the key that it is damaged for.
+const DAMAGES: [(&str, &str, &str); 8] = [
+    (
+        "printed",
+        "effect_step",
+        "UPDATE effect_step SET body = replace(body, 'done', 'dune') WHERE logical_request_key = 'printed'",
+    ),
+    (
+        "body",
+        "effect_step",
+        "UPDATE effect_step SET body = 'x', digest = NULL WHERE logical_request_key = 'body'",
+    ),
+    (
+        "target",
+        "effect_consume",
+        "UPDATE effect_consume SET canonical_target = 'other' WHERE logical_request_key = 'target'",
+    ),
+    (
+        "asked",
+        "effect_envelope",
+        "UPDATE effect_envelope SET canonical_target = 'other' WHERE logical_request_key = 'asked'",
+    ),
+    (
+        "moved",
+        "effect_step",
+        "UPDATE effect_step SET logical_request_key = 'q' WHERE logical_request_key = 'moved'",
+    ),
+    (
+        "half",
+        "effect_registration",
+        "DELETE FROM effect_registration WHERE logical_request_key = 'half'",
+    ),
+    (
+        "used",
+        "effect_consume",
+        "DELETE FROM effect_consume WHERE logical_request_key = 'used'",
+    ),
+    (
+        "word",
+        "effect_decision",
+        "DELETE FROM effect_decision WHERE envelope_id IN (SELECT envelope_id FROM effect_envelope WHERE logical_request_key = 'word')",
+    ),
+];
+
+/// What nobody can carry is not free where the mesh moves to: each such key is refused there, by its name, and every other
+/// one goes over.
+async fn rg_01_a_mesh_moves_with_its_damaged_keys_and_none_of_them_is_free<S: Storage>(
+    w: World<S>,
+) {
+    let home = crate::world::sqlite_of(77).await;
+    for (of, ..) in DAMAGES {
+        if of == "asked" {
+            home.request(&effect(of)).await;
+        } else {
+            closed(&home, of).await;
+        }
+    }
+    closed(&home, "none").await;
+    closed(&home, "later").await;
+    for (_, table, sql) in DAMAGES {
+        without_references(&home, table, sql).await;
+    }
+    for table in [
+        "effect_step",
+        "effect_registration",
+        "effect_consume",
+        "effect_envelope",
+    ] {
+        let sql = format!("DELETE FROM {table} WHERE logical_request_key = 'none'");
+        without_references(&home, table, &sql).await;
+    }
+    let from = home.registrar.storage();
+    from.give_away(mesh(), WallMs(1)).await.unwrap();
+    // A row at a time: what is damaged keeps its place.
+    let (mut place, there) = (0, w.registrar.storage());
+    loop {
+        let (units, is_last) = from.carried(mesh(), place, 1).await.unwrap();
+        let texts: Vec<String> = units.iter().map(|unit| unit.to_text().unwrap()).collect();
+        let units = texts.iter().map(|text| Unit::parse(text).unwrap());
+        let part = Part {
+            from: place,
+            units: units.map(|unit| unit.of_member("alice")).collect(),
+            is_last,
+            at: WallMs(2),
+        };
+        let taken = there.take_over(mesh(), part).await.unwrap();
+        assert_eq!(taken.skipped, 0);
+        place = taken.through;
+        if is_last {
+            break;
+        }
+    }
+    let damaged = DAMAGES.map(|(of, ..)| of);
+    let listed = w.registrar.list(100).await.unwrap();
+    for of in damaged.into_iter().chain(["none", "q"]) {
+        let told = w.registrar.facts(&key(of)).await;
+        assert!(
+            matches!(told, Err(StorageError::CameDamaged { .. })),
+            "{of}: {told:?}"
+        );
+        is_gone(w.registrar.request(effect(of), &agent()).await, of);
+        is_gone(w.try_register(&effect(of), None, None).await, of);
+        let begun = w.registrar.start(key(of), "b".into(), None, &agent()).await;
+        is_gone(begun, of);
+        let log = w.registrar.log(Some(&key(of)), 1000).await.unwrap();
+        let mut told = log.iter().filter(|line| line.row.event == "came damaged");
+        let words = &told.next().unwrap().row.detail;
+        assert!(words.starts_with(&format!("{of}: ")), "{words}");
+        assert!(
+            listed.iter().any(|one| one.key == key(of)),
+            "{of} {listed:?}"
+        );
+    }
+    assert_eq!(w.facts("later").await.verdict(), Some(true));
+    assert_eq!(w.facts("later").await.outcome(), Some(&ended(0)));
+    closed(&w, "more").await;
+}
+
+mod moved {
+    use crate::world;
+
+    #[tokio::test]
+    async fn memory() {
+        super::rg_01_a_mesh_moves_with_its_damaged_keys_and_none_of_them_is_free(
+            world::memory().await,
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn sqlite() {
+        super::rg_01_a_mesh_moves_with_its_damaged_keys_and_none_of_them_is_free(
+            world::sqlite().await,
+        )
+        .await;
+    }
+
+    #[tokio::test]
+    async fn postgres() {
+        super::rg_01_a_mesh_moves_with_its_damaged_keys_and_none_of_them_is_free(
+            world::postgres().await,
+        )
+        .await;
+    }
 }

@@ -2,6 +2,7 @@
 
 use heddle_core::clock::WallMs;
 use heddle_registrar::carry::{Part, Unit};
+use heddle_registrar::kept::KeptDigest;
 use heddle_registrar::storage::memory::Memory;
 use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
 use heddle_registrar::storage::{Storage, StorageError};
@@ -151,25 +152,29 @@ on_both_databases!(
     a_row_that_has_lost_its_key_is_found,
 );
 
-/// A mesh that moves must not make a true result of one that was changed.
+/// A home of an earlier version tells what was changed there with its digest: it must not become a true result.
 #[tokio::test]
-async fn what_was_changed_stays_changed_where_the_mesh_moves_to() {
+async fn what_an_earlier_home_tells_as_changed_stays_changed() {
     let w = sqlite().await;
     done(&w, "k").await;
     done(&w, "other").await;
-    change(&w, "effect_step", PRINTED).await;
     let Raw::Sqlite { file, .. } = &w.raw else {
         panic!("a file");
     };
-    assert_eq!(kept_in(file).unwrap().unwrap().changed.len(), 1);
+    assert_eq!(kept_in(file).unwrap().unwrap().changed.len(), 0);
     let home = w.registrar.storage();
     home.give_away(mesh(), WallMs(1)).await.unwrap();
-    let (units, is_last) = home.carried(mesh(), 0, usize::MAX).await.unwrap();
+    let (mut units, is_last) = home.carried(mesh(), 0, usize::MAX).await.unwrap();
     assert!(is_last);
+    for unit in &mut units {
+        if let Unit::Step { row, digest, .. } = unit
+            && row.key == key("k")
+        {
+            *digest = Some(KeptDigest([5; 32]));
+        }
+    }
     // On its way it is text.
     let texts: Vec<String> = units.iter().map(|unit| unit.to_text().unwrap()).collect();
-    let with_digest = texts.iter().filter(|text| text.contains("\"digest\""));
-    assert_eq!(with_digest.count(), 1, "{texts:?}");
     let units = texts.iter().map(|text| Unit::parse(text).unwrap());
     let part = Part {
         from: 0,

@@ -11,6 +11,7 @@ mod approval;
 mod calls;
 mod carried;
 mod chain;
+mod expiry;
 mod faults;
 mod given_back;
 mod gone;

@@ -10,7 +10,7 @@ use heddle_registrar::command::Kind;
 use heddle_registrar::life::Stage;
 use heddle_registrar::registrar::RegisterAsk;
 use heddle_registrar::rows::Purpose;
-use heddle_registrar::storage::Storage;
+use heddle_registrar::storage::{Seen, Storage};
 
 use crate::world::{World, agent, effect, ended, key, person, prior, refused};
 
@@ -107,12 +107,8 @@ async fn rp_04_rg_07_a_nonce_outside_envelope_or_window_is_unbound<S: Storage>(w
     );
     // Before its window (somebody set the clock back), and after it.
     let now = w.registrar.now();
+    let late = w.nonce(&effect("late")).await;
     w.clock.set_wall(WallMs(now.0 - 1));
-    refused(
-        &w.register(&effect("k"), Some(&nonce)).await,
-        Code::NonceUnbound,
-    );
-    w.clock.set_wall(WallMs(now.0 + 15 * 60 * 1000));
     refused(
         &w.register(&effect("k"), Some(&nonce)).await,
         Code::NonceUnbound,
@@ -123,6 +119,12 @@ async fn rp_04_rg_07_a_nonce_outside_envelope_or_window_is_unbound<S: Storage>(w
         w.register(&effect("k"), Some(&nonce)).await.kind,
         Kind::Fresh
     );
+    w.clock.set_wall(WallMs(now.0 + 15 * 60 * 1000));
+    refused(
+        &w.register(&effect("late"), Some(&late)).await,
+        Code::NonceUnbound,
+    );
+    assert_eq!(w.facts("late").await.consumed, None);
 }
 
 async fn rp_04_a_nonce_of_another_purpose_or_a_revoked_one_is_unbound<S: Storage>(w: World<S>) {
@@ -253,10 +255,17 @@ async fn rg_12_asking_for_the_status_writes_nothing<S: Storage>(w: World<S>) {
     assert_eq!(w.facts("never").await.consumed, None);
     w.registered("k").await;
     let facts = w.facts("k").await;
-    for _ in 0..3 {
+    let storage = w.registrar.storage();
+    let reached = storage.reached(Seen::default()).await.unwrap();
+    // Also when what it would be decided by is over.
+    for later in [DAY, 8 * DAY, 20 * 365 * DAY] {
+        w.pass(later);
         assert_eq!(w.facts("k").await, facts);
+        assert_eq!(w.facts("never").await.consumed, None);
+        w.registrar.list(10).await.unwrap();
+        w.registrar.kept().await.unwrap();
     }
-    assert_eq!(w.facts("never").await.consumed, None);
+    assert_eq!(storage.reached(Seen::default()).await.unwrap(), reached);
     // One line more: the attempt of `registered`.
     assert_eq!(w.registrar.log(None, 100).await.unwrap().len(), log + 1);
 }

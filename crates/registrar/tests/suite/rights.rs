@@ -111,7 +111,15 @@ async fn only_who_ran_it_or_may_approve_gives_the_verdict<S: Storage>(w: World<S
 
 async fn how_far_a_store_has_come_only_grows<S: Storage>(w: World<S>) {
     let storage = w.registrar.storage();
-    let reached = async |last| storage.reached(Seen { last, link: None }).await.unwrap();
+    let reached = async |last| {
+        storage
+            .reached(Seen {
+                last,
+                ..Seen::default()
+            })
+            .await
+            .unwrap()
+    };
     let first = reached(None).await;
     assert_eq!((first.rows, first.last, first.has_seen), (0, None, true));
     let mut rows = 0;

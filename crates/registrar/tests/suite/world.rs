@@ -95,6 +95,11 @@ pub(crate) async fn memory() -> World<Memory> {
 }
 
 pub(crate) async fn sqlite() -> World<Sqlite> {
+    sqlite_of(2).await
+}
+
+/// With other ids than those of the stores that are compared with it.
+pub(crate) async fn sqlite_of(seed: u64) -> World<Sqlite> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("effects.db");
     let storage = Sqlite::open(file.clone()).unwrap();
@@ -102,7 +107,7 @@ pub(crate) async fn sqlite() -> World<Sqlite> {
         file,
         _folder: folder,
     };
-    with_policy(storage, raw, 2, "").await.unwrap()
+    with_policy(storage, raw, seed, "").await.unwrap()
 }
 
 pub(crate) fn postgres_url() -> String {

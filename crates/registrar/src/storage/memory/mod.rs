@@ -68,7 +68,7 @@ impl Storage for Memory {
     async fn apply(&self, mesh: MeshId, command: Command) -> Result<Applied, StorageError> {
         let mut state = self.lock();
         let tables = state.meshes.entry(mesh).or_default();
-        let mut facts = tables.facts(&command.key, command.ask.nonce());
+        let mut facts = tables.whole(&command.key, command.ask.nonce())?;
         facts.call = (command.call.as_ref()).and_then(|call| tables.call(&command.by, &call.id));
         let stepped = step(&facts, &command);
         let mut written = tables.clone();
@@ -97,7 +97,7 @@ impl Storage for Memory {
     ) -> Result<Facts, StorageError> {
         let state = self.lock();
         let found = state.meshes.get(&mesh);
-        Ok(found.map_or_else(Facts::default, |tables| tables.facts(key, nonce)))
+        found.map_or_else(|| Ok(Facts::default()), |tables| tables.whole(key, nonce))
     }
 
     async fn call(
@@ -173,7 +173,11 @@ impl Storage for Memory {
             last: last.map(|row| row.replay_key),
             link: state.chain.last().copied(),
             seal: state.seal,
-            has_seen: seen.last.is_none_or(is_there) && state.has(seen.link),
+            has_seen: match seen.link {
+                Some(_) => state.has(seen.link),
+                None => seen.last.is_none_or(is_there),
+            },
+            gone: 0,
         })
     }
 
@@ -199,6 +203,10 @@ impl Storage for Memory {
         for unit in &part.units {
             if let Unit::Audit(row) = unit {
                 lines.push((mesh, row.clone()));
+            } else if let Unit::Damaged { .. } = unit {
+                let lost = unit.lost(part.at);
+                let lost = lost.filter(|(key, _)| tables.damaged.insert(key.clone()));
+                lines.extend(lost.map(|(_, line)| (mesh, line)));
             } else if tables.take(unit) {
                 rows.extend(unit.rows());
             } else {

@@ -7,6 +7,7 @@ use crate::binding::LogicalKey;
 use crate::carry::Unit;
 use crate::facts::{Envelope, Facts, NonceFacts};
 use crate::rows::{CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow};
+use crate::storage::error::StorageError;
 use crate::storage::stored;
 
 /// A unique key is taken; nothing was written.
@@ -21,9 +22,24 @@ pub struct Tables {
     pub registrations: Vec<RegistrationRow>,
     pub steps: Vec<StepRow>,
     pub calls: Vec<CallRow>,
+    /// Keys that came damaged from elsewhere.
+    pub damaged: std::collections::BTreeSet<LogicalKey>,
 }
 
 impl Tables {
+    /// The facts of a key that did not come damaged.
+    pub(super) fn whole(
+        &self,
+        key: &LogicalKey,
+        nonce: Option<NonceHash>,
+    ) -> Result<Facts, StorageError> {
+        if self.damaged.contains(key) {
+            let key = key.to_string();
+            return Err(StorageError::CameDamaged { key });
+        }
+        Ok(self.facts(key, nonce))
+    }
+
     pub fn facts(&self, key: &LogicalKey, nonce: Option<NonceHash>) -> Facts {
         let envelopes = self.envelopes.iter().filter(|row| row.effect.key == *key);
         Facts {
@@ -98,7 +114,8 @@ impl Tables {
 
     /// Every key with the time of its newest envelope.
     pub fn keys(&self) -> Vec<(LogicalKey, WallMs)> {
-        let mut keys = std::collections::BTreeMap::new();
+        let damaged = self.damaged.iter().map(|key| (key.clone(), WallMs(0)));
+        let mut keys: std::collections::BTreeMap<_, _> = damaged.collect();
         for row in &self.envelopes {
             let last = keys
                 .entry(row.effect.key.clone())

@@ -1,8 +1,9 @@
 //! The chain in this schema: its end, its links, its seal. Whoever writes stands in line for its end.
 
+use super::tx::Tx;
 use heddle_core::ids::MeshId;
+use tokio_postgres::Row as SqlRow;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Row as SqlRow, Transaction};
 
 use crate::chain::{Link, Seal};
 use crate::rows::Row;
@@ -17,7 +18,6 @@ const LINE_UP: &str =
     "SELECT pg_advisory_xact_lock(hashtextextended('chain of ' || current_schema(), 7264517))";
 const HEAD: &str = "SELECT seq, digest FROM effect_chain ORDER BY seq DESC LIMIT 1";
 const AT: &str = "SELECT seq, digest FROM effect_chain WHERE seq = $1";
-const SEAL: &str = "SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1";
 const APPEND: &str = "INSERT INTO effect_chain (seq, digest, seal) VALUES ($1, $2, $3)";
 const TALLY: &str = "
     INSERT INTO effect_tally (mesh_id, logical_request_key, seq, row_count) VALUES ($1, $2, $3, $4)";
@@ -26,24 +26,18 @@ fn link(row: &SqlRow) -> Answer<Link> {
     stored::link((row.try_get(0)?, row.try_get(1)?))
 }
 
-pub(super) async fn head(transaction: &Transaction<'_>) -> Answer<Option<Link>> {
+async fn head(transaction: &Tx<'_>) -> Answer<Option<Link>> {
     let found = transaction.query_opt(HEAD, &[]).await?;
     found.as_ref().map(link).transpose()
 }
 
-pub(super) async fn has(transaction: &Transaction<'_>, seen: Option<Link>) -> Answer<bool> {
+async fn has(transaction: &Tx<'_>, seen: Option<Link>) -> Answer<bool> {
     let Some(seen) = seen else {
         return Ok(true);
     };
     let seq = i64::try_from(seen.seq).unwrap_or(i64::MAX);
     let found = transaction.query_opt(AT, &[&seq]).await?;
     Ok(found.as_ref().map(link).transpose()? == Some(seen))
-}
-
-pub(super) async fn seal(transaction: &Transaction<'_>) -> Answer<Option<Seal>> {
-    let found = transaction.query_opt(SEAL, &[]).await?;
-    let seal = found.map(|row| stored::seal(row.try_get(0)?));
-    seal.transpose()
 }
 
 /// What a link stands for.
@@ -57,7 +51,7 @@ pub(super) struct Linked<'a> {
 
 /// IMPORTANT: in the transaction of what it stands for, and as its last statements.
 pub(super) async fn append(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     expected: Option<Link>,
     linked: &Linked<'_>,
 ) -> Answer<Link> {

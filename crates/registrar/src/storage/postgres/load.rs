@@ -2,10 +2,10 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
-use tokio_postgres::{Row, Transaction};
+use tokio_postgres::Row;
 use ulid::Ulid;
 
-use super::links;
+use super::tx::Tx;
 use crate::authority::NonceHash;
 use crate::binding::{LogicalKey, ReplayKey};
 use crate::facts::{Facts, NonceFacts};
@@ -78,7 +78,11 @@ const REACHED: &str = "
     SELECT (SELECT count(*) FROM effect_consume) + (SELECT count(*) FROM effect_step)
          + (SELECT count(*) FROM effect_decision),
            (SELECT replay_key FROM effect_consume ORDER BY consumed_at DESC LIMIT 1),
-           $1::bytea IS NULL OR EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = $1)";
+           $1::bytea IS NULL OR EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = $1),
+           (SELECT seq FROM effect_chain ORDER BY seq DESC LIMIT 1),
+           (SELECT digest FROM effect_chain ORDER BY seq DESC LIMIT 1),
+           (SELECT seal FROM effect_chain WHERE seal IS NOT NULL ORDER BY seq DESC LIMIT 1),
+           (SELECT digest FROM effect_chain WHERE seq = $2)";
 
 const KEY_OF: &str = "
     SELECT logical_request_key FROM effect_envelope WHERE mesh_id = $1 AND envelope_id = $2
@@ -92,10 +96,12 @@ const CALL: &str = "
     SELECT fingerprint, logical_request_key, called_at
     FROM effect_call WHERE mesh_id = $1 AND caller = $2 AND call_id = $3";
 
+/// Those of which nothing is left but their number come last.
 const LIST: &str = "
-    SELECT logical_request_key, max(requested_at) AS last_at FROM effect_envelope
-    WHERE mesh_id = $1 GROUP BY logical_request_key
-    ORDER BY last_at DESC, logical_request_key COLLATE \"C\" LIMIT $2";
+    SELECT logical_request_key, max(asked_at) AS last_at FROM (
+        SELECT logical_request_key, requested_at AS asked_at FROM effect_envelope WHERE mesh_id = $1
+        UNION ALL SELECT logical_request_key, 0 FROM effect_tally WHERE mesh_id = $1) AS asked
+    GROUP BY logical_request_key ORDER BY last_at DESC, logical_request_key COLLATE \"C\" LIMIT $2";
 
 const LOG: &str = "
     SELECT seq, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at
@@ -105,7 +111,7 @@ const LOG: &str = "
 /// IMPORTANT: the nonce's use is read before the consumption. Each statement sees its own moment, and both
 /// are one row: read the other way round, a key consumed in between would look free with a used nonce.
 pub(super) async fn facts(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     key: &LogicalKey,
     nonce: Option<NonceHash>,
@@ -146,7 +152,7 @@ pub(super) async fn facts(
 
 /// What was written with the consumption, and after it.
 async fn registered(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     whose: Whose<'_>,
 ) -> Answer<(Option<RegistrationRow>, Vec<StepRow>)> {
     let (id, key) = (whose.0.0.to_bytes().to_vec(), whose.1.as_str());
@@ -245,7 +251,7 @@ fn step_row(whose: Whose<'_>, row: &Row) -> Answer<StepRow> {
 }
 
 /// Whether every effect is as it was written. One after another: what a command has printed may be long.
-pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
+pub(super) async fn kept(transaction: &Tx<'_>) -> Answer<Kept> {
     let mut found = Kept::default();
     let without: i64 = transaction.query_one(WITHOUT, &[]).await?.try_get(0)?;
     found.without = u64::try_from(without).unwrap_or(0);
@@ -255,19 +261,14 @@ pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
             .try_into()
             .map_err(|_| StorageError::Corrupt("a mesh's id".into()))?;
         let mesh = MeshId(Ulid::from_bytes(bytes));
-        let read = match key(row.try_get(1)?) {
+        let text: &str = row.try_get(1)?;
+        let read = match key(text) {
             Ok(key) => facts(transaction, mesh, &key, None).await.map(drop),
             Err(error) => Err(error),
         };
         found.effects += 1;
         match read {
-            Err(
-                error @ (StorageError::Changed { .. }
-                | StorageError::Gone { .. }
-                | StorageError::Corrupt(_)),
-            ) => {
-                found.changed.push(error.to_string());
-            }
+            Err(error) if error.is_damage() => found.changed.push(error.about(text)),
             read => read?,
         }
     }
@@ -281,7 +282,7 @@ pub(super) async fn kept(transaction: &Transaction<'_>) -> Answer<Kept> {
 }
 
 async fn nonce_facts(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: &Vec<u8>,
     nonce: NonceHash,
 ) -> Answer<Option<NonceFacts>> {
@@ -303,7 +304,7 @@ async fn nonce_facts(
 }
 
 pub(super) async fn call(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     caller: &str,
     id: &str,
@@ -327,7 +328,7 @@ fn key(text: &str) -> Answer<LogicalKey> {
 }
 
 pub(super) async fn key_of(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     of: &str,
 ) -> Answer<Option<LogicalKey>> {
@@ -338,7 +339,7 @@ pub(super) async fn key_of(
 
 /// The key that an envelope is about.
 pub(super) async fn key_of_envelope(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     id: &str,
 ) -> Answer<Option<LogicalKey>> {
@@ -348,24 +349,25 @@ pub(super) async fn key_of_envelope(
 }
 
 pub(super) async fn list(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     limit: usize,
 ) -> Answer<Vec<ListedEffect>> {
     let id = mesh.0.to_bytes().to_vec();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows = transaction.query(LIST, &[&id, &limit]).await?;
-    let listed = rows.iter().map(|row| {
-        Ok(ListedEffect {
-            key: key(row.try_get(0)?)?,
-            last_at: WallMs(row.try_get(1)?),
-        })
-    });
-    listed.collect()
+    let mut listed = Vec::new();
+    for row in rows {
+        let last_at = WallMs(row.try_get(1)?);
+        // What is no key any more does not hide the others.
+        let key = key(row.try_get(0)?).ok();
+        listed.extend(key.map(|key| ListedEffect { key, last_at }));
+    }
+    Ok(listed)
 }
 
 pub(super) async fn log(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     key: Option<&LogicalKey>,
     limit: usize,
@@ -391,17 +393,32 @@ pub(super) async fn log(
     lines.collect()
 }
 
-pub(super) async fn reached(transaction: &Transaction<'_>, seen: Seen) -> Answer<Reached> {
-    let last = seen.last.map(|key| key.0.to_vec());
-    let row = transaction.query_one(REACHED, &[&last]).await?;
+pub(super) async fn reached(transaction: &Tx<'_>, seen: Seen) -> Answer<Reached> {
+    let last = seen.last.filter(|_| seen.link.is_none());
+    let last = last.map(|key| key.0.to_vec());
+    let seq = seen
+        .link
+        .map(|link| i64::try_from(link.seq).unwrap_or(i64::MAX));
+    // One statement sees one moment: the link is of no other one than the rows.
+    let row = transaction.query_one(REACHED, &[&last, &seq]).await?;
     let has_last: bool = row.try_get(2)?;
     let (rows, last): (i64, Option<Vec<u8>>) = (row.try_get(0)?, row.try_get(1)?);
+    let head: (Option<i64>, Option<Vec<u8>>) = (row.try_get(3)?, row.try_get(4)?);
+    let head = head.0.zip(head.1);
+    let (seal, at): (Option<&[u8]>, Option<&[u8]>) = (row.try_get(5)?, row.try_get(6)?);
+    let has_link = seen.link.is_none_or(|link| at == Some(&link.digest));
+    let rows = u64::try_from(rows).unwrap_or(0);
+    let gone: i64 = if rows < seen.rows {
+        transaction.query_one(stored::GONE, &[]).await?.try_get(0)?
+    } else {
+        0
+    };
     Ok(Reached {
-        rows: u64::try_from(rows).unwrap_or(0),
+        rows,
+        gone: u64::try_from(gone).unwrap_or(0),
         last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
-        // IMPORTANT: after the rows. A link that is behind them would be one of before.
-        link: links::head(transaction).await?,
-        seal: links::seal(transaction).await?,
-        has_seen: has_last && links::has(transaction, seen.link).await?,
+        link: head.map(stored::link).transpose()?,
+        seal: seal.map(stored::seal).transpose()?,
+        has_seen: has_last && has_link,
     })
 }

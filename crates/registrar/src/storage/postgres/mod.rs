@@ -6,15 +6,18 @@ mod load;
 mod migrate;
 mod surface;
 mod taken;
+mod tx;
 mod write;
 
 use std::time::Duration;
 
 pub use deadpool_postgres::Pool;
-use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod, Runtime, Timeouts};
+use deadpool_postgres::{
+    Manager, ManagerConfig, PoolError, RecyclingMethod, Runtime, TimeoutType, Timeouts,
+};
 use heddle_core::ids::MeshId;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{IsolationLevel, NoTls, Transaction};
+use tokio_postgres::{IsolationLevel, NoTls};
 
 use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
@@ -32,6 +35,7 @@ use crate::surface_check::Surface;
 use crate::tally::Tally;
 
 use links::Linked;
+use tx::Tx;
 
 /// Each lost race means that somebody else's command went through, so there is an end to them.
 const RACES_MAX: usize = 8;
@@ -85,32 +89,28 @@ impl Postgres {
     }
 
     async fn connection(&self) -> Result<deadpool_postgres::Object, StorageError> {
-        self.pool
-            .get()
-            .await
-            .map_err(|error| StorageError::Refused(format!("no connection: {error}")))
+        self.pool.get().await.map_err(|error| match error {
+            // Others have them all, and give them back.
+            PoolError::Timeout(TimeoutType::Wait) => StorageError::Busy,
+            error => StorageError::Refused(format!("no connection: {error}")),
+        })
     }
 
     async fn begin<'c>(
         &self,
         client: &'c mut deadpool_postgres::Object,
-    ) -> Result<Transaction<'c>, StorageError> {
-        let client: &mut tokio_postgres::Client = client;
+    ) -> Result<Tx<'c>, StorageError> {
         let transaction = client
             .build_transaction()
             .isolation_level(IsolationLevel::ReadCommitted)
             .start()
             .await?;
         transaction.batch_execute(&self.prologue).await?;
-        Ok(transaction)
+        Ok(Tx::new(transaction))
     }
 
     /// Whether a commit whose answer was lost took place, only a look-up tells.
-    async fn committed(
-        &self,
-        transaction: Transaction<'_>,
-        link: Option<Link>,
-    ) -> Result<(), StorageError> {
+    async fn committed(&self, transaction: Tx<'_>, link: Option<Link>) -> Result<(), StorageError> {
         let committed = transaction.commit().await;
         committed.map_err(|error| StorageError::Unavailable(error.to_string()))?;
         self.expected.raise(link);
@@ -274,7 +274,7 @@ impl Storage for Postgres {
     async fn surface(&self) -> Result<Surface, StorageError> {
         let mut client = self.connection().await?;
         let mut transaction = self.begin(&mut client).await?;
-        let surface = surface::look(&mut transaction, self.role).await?;
+        let surface = surface::look(transaction.bare(), self.role).await?;
         transaction.rollback().await?;
         Ok(surface)
     }

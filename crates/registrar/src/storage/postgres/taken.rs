@@ -1,9 +1,9 @@
 //! Taking over what another authority has written about a mesh.
 
 use heddle_core::ids::MeshId;
-use tokio_postgres::Transaction;
 
 use super::links::{self, Linked};
+use super::tx::Tx;
 use super::{load, write};
 use crate::carry::{Part, Taken, Unit};
 use crate::chain::Link;
@@ -23,7 +23,7 @@ const TAKE: &str = "
 const BOUND: &str =
     "SELECT replay_key FROM effect_consume WHERE mesh_id = $1 AND logical_request_key = $2";
 
-pub(super) async fn taken(transaction: &Transaction<'_>, mesh: MeshId) -> Answer<Taken> {
+pub(super) async fn taken(transaction: &Tx<'_>, mesh: MeshId) -> Answer<Taken> {
     let id = mesh.0.to_bytes().to_vec();
     let row = transaction.query_one(TAKEN, &[&id]).await?;
     let through: i64 = row.try_get(0)?;
@@ -36,7 +36,7 @@ pub(super) async fn taken(transaction: &Transaction<'_>, mesh: MeshId) -> Answer
 
 /// With the link that stands for it, where it was the next one.
 pub(super) async fn take(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     part: &Part,
     expected: Option<Link>,
@@ -49,6 +49,14 @@ pub(super) async fn take(
     }
     let (mut rows, mut skipped, mut tally) = (Vec::new(), 0, Tally::default());
     for unit in &part.units {
+        if let Unit::Damaged { .. } = unit {
+            if let Some((key, line)) = unit.lost(part.at)
+                && tally.lose(&key)
+            {
+                write::audit(transaction, mesh, &line).await?;
+            }
+            continue;
+        }
         let is_written = write_unit(transaction, mesh, unit, &mut tally).await?;
         skipped += u64::from(!is_written);
         rows.extend(unit.rows().into_iter().filter(|_| is_written));
@@ -77,7 +85,7 @@ pub(super) async fn take(
 
 /// False where something else stands in its place.
 async fn write_unit(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     unit: &Unit,
     tally: &mut Tally,
@@ -108,7 +116,7 @@ async fn write_unit(
 }
 
 async fn insert(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     mesh: MeshId,
     (row, bound): (&Row, Bound),
     tally: &mut Tally,

@@ -1,8 +1,8 @@
 //! New rows into tables. False means that a unique key is taken: somebody else was faster.
 
 use heddle_core::ids::MeshId;
-use tokio_postgres::Transaction;
 
+use super::tx::Tx;
 use crate::binding::LogicalKey;
 use crate::kept::Bound;
 use crate::rows::{
@@ -50,18 +50,14 @@ const AUDIT: &str = "
 const LINE_UP: &str = "SELECT pg_advisory_xact_lock(hashtextextended($1, 7264517))";
 
 /// Waits until no other transaction decides about the approval of this key.
-pub(super) async fn line_up(
-    transaction: &Transaction<'_>,
-    mesh: MeshId,
-    key: &LogicalKey,
-) -> Answer<()> {
+pub(super) async fn line_up(transaction: &Tx<'_>, mesh: MeshId, key: &LogicalKey) -> Answer<()> {
     let line = format!("{mesh}/{key}");
     transaction.execute(LINE_UP, &[&line]).await?;
     Ok(())
 }
 
 pub(super) async fn insert(
-    transaction: &Transaction<'_>,
+    transaction: &Tx<'_>,
     of: MeshId,
     row: &Row,
     bound: Bound,
@@ -77,7 +73,7 @@ pub(super) async fn insert(
     }
 }
 
-async fn call(tx: &Transaction<'_>, mesh: Vec<u8>, row: &CallRow) -> Answer<bool> {
+async fn call(tx: &Tx<'_>, mesh: Vec<u8>, row: &CallRow) -> Answer<bool> {
     let written = tx
         .execute(
             CALL,
@@ -94,7 +90,7 @@ async fn call(tx: &Transaction<'_>, mesh: Vec<u8>, row: &CallRow) -> Answer<bool
     Ok(written == 1)
 }
 
-async fn envelope(tx: &Transaction<'_>, mesh: Vec<u8>, row: &EnvelopeRow) -> Answer<bool> {
+async fn envelope(tx: &Tx<'_>, mesh: Vec<u8>, row: &EnvelopeRow) -> Answer<bool> {
     let written = tx
         .execute(
             ENVELOPE,
@@ -116,7 +112,7 @@ async fn envelope(tx: &Transaction<'_>, mesh: Vec<u8>, row: &EnvelopeRow) -> Ans
     Ok(written == 1)
 }
 
-async fn decision(tx: &Transaction<'_>, mesh: Vec<u8>, row: &DecisionRow) -> Answer<bool> {
+async fn decision(tx: &Tx<'_>, mesh: Vec<u8>, row: &DecisionRow) -> Answer<bool> {
     let nonce = row.grant.map(|grant| grant.nonce.0.to_vec());
     let purpose = row.grant.map(|grant| grant.purpose.as_str());
     let from = row.grant.map(|grant| grant.not_before.0);
@@ -141,7 +137,7 @@ async fn decision(tx: &Transaction<'_>, mesh: Vec<u8>, row: &DecisionRow) -> Ans
     Ok(written == 1)
 }
 
-async fn consume(tx: &Transaction<'_>, mesh: Vec<u8>, row: &ConsumeRow) -> Answer<bool> {
+async fn consume(tx: &Tx<'_>, mesh: Vec<u8>, row: &ConsumeRow) -> Answer<bool> {
     let written = tx
         .execute(
             CONSUME,
@@ -165,7 +161,7 @@ async fn consume(tx: &Transaction<'_>, mesh: Vec<u8>, row: &ConsumeRow) -> Answe
 }
 
 async fn registration(
-    tx: &Transaction<'_>,
+    tx: &Tx<'_>,
     mesh: MeshId,
     row: &RegistrationRow,
     bound: Bound,
@@ -188,7 +184,7 @@ async fn registration(
     Ok(written == 1)
 }
 
-async fn step(tx: &Transaction<'_>, mesh: MeshId, row: &StepRow, bound: Bound) -> Answer<bool> {
+async fn step(tx: &Tx<'_>, mesh: MeshId, row: &StepRow, bound: Bound) -> Answer<bool> {
     let (body, digest) = stored::written_step(mesh, row, bound)?;
     let digest = digest.map(|digest| digest.to_vec());
     let mesh = mesh.0.to_bytes().to_vec();
@@ -213,11 +209,7 @@ async fn step(tx: &Transaction<'_>, mesh: MeshId, row: &StepRow, bound: Bound) -
     Ok(written == 1)
 }
 
-pub(super) async fn audit(
-    transaction: &Transaction<'_>,
-    mesh: MeshId,
-    row: &AuditRow,
-) -> Answer<()> {
+pub(super) async fn audit(transaction: &Tx<'_>, mesh: MeshId, row: &AuditRow) -> Answer<()> {
     let mesh = mesh.0.to_bytes().to_vec();
     transaction
         .execute(

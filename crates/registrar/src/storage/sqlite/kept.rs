@@ -38,13 +38,7 @@ pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
             .map_err(|error| StorageError::Corrupt(error.to_string()))
             .and_then(|key| load::facts(connection, MeshId(Ulid::from_bytes(mesh)), &key, None));
         match read {
-            Err(
-                error @ (StorageError::Changed { .. }
-                | StorageError::Gone { .. }
-                | StorageError::Corrupt(_)),
-            ) => {
-                kept.changed.push(error.to_string());
-            }
+            Err(error) if error.is_damage() => kept.changed.push(error.about(&text)),
             Err(error) => return Err(error),
             Ok(_) => {}
         }

@@ -67,9 +67,12 @@ const CALL: &str = "
     SELECT fingerprint, logical_request_key, called_at
     FROM effect_call WHERE mesh_id = ?1 AND caller = ?2 AND call_id = ?3";
 
+/// Those of which nothing is left but their number come last.
 const LIST: &str = "
-    SELECT logical_request_key, max(requested_at) AS last_at FROM effect_envelope
-    WHERE mesh_id = ?1 GROUP BY logical_request_key ORDER BY last_at DESC, logical_request_key LIMIT ?2";
+    SELECT logical_request_key, max(asked_at) AS last_at FROM (
+        SELECT logical_request_key, requested_at AS asked_at FROM effect_envelope WHERE mesh_id = ?1
+        UNION ALL SELECT logical_request_key, 0 FROM effect_tally WHERE mesh_id = ?1)
+    GROUP BY logical_request_key ORDER BY last_at DESC, logical_request_key LIMIT ?2";
 
 const LOG: &str = "
     SELECT seq, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at
@@ -309,12 +312,15 @@ pub(super) fn list(
     limit: usize,
 ) -> Answer<Vec<ListedEffect>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    collect(connection, LIST, params![mesh.0.to_bytes(), limit], |row| {
-        Ok(ListedEffect {
-            key: key(&row.get::<_, String>(0)?)?,
-            last_at: WallMs(row.get(1)?),
-        })
-    })
+    let with = params![mesh.0.to_bytes(), limit];
+    let listed = collect(connection, LIST, with, |row| {
+        let text: Option<String> = row.get(0).ok();
+        let last_at = WallMs(row.get(1)?);
+        // What is no key any more does not hide the others.
+        let key = text.and_then(|text| key(&text).ok());
+        Ok(key.map(|key| ListedEffect { key, last_at }))
+    })?;
+    Ok(listed.into_iter().flatten().collect())
 }
 
 pub(super) fn log(

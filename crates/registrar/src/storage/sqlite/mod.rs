@@ -316,9 +316,19 @@ fn written(
     links::append(connection, expected, &linked).map(Some)
 }
 
+/// A cell that is not what its column holds was not written so.
 impl From<rusqlite::Error> for StorageError {
     fn from(error: rusqlite::Error) -> Self {
-        Self::Refused(error.to_string())
+        use rusqlite::Error::{
+            FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error,
+        };
+        match error {
+            FromSqlConversionFailure(..)
+            | IntegralValueOutOfRange(..)
+            | InvalidColumnType(..)
+            | Utf8Error(..) => Self::Corrupt(error.to_string()),
+            error => Self::Refused(error.to_string()),
+        }
     }
 }
 

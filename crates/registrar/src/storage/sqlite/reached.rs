@@ -16,6 +16,9 @@ const ROWS: &str = "
          + (SELECT coalesce(max(seq), 0) FROM effect_step)
          + (SELECT count(*) FROM effect_decision)";
 const LAST: &str = "SELECT replay_key FROM effect_consume ORDER BY rowid DESC LIMIT 1";
+/// Not in a file of before there were counts, that nobody has opened since.
+const COUNTS: &str =
+    "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'effect_tally')";
 const SEEN: &str = "SELECT EXISTS (SELECT 1 FROM effect_consume WHERE replay_key = ?1)";
 
 pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, StorageError> {
@@ -23,7 +26,7 @@ pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, St
     let last: Option<Vec<u8>> = connection
         .query_row(LAST, [], |row| row.get(0))
         .optional()?;
-    let has_last = match seen.last {
+    let has_last = match seen.last.filter(|_| seen.link.is_none()) {
         None => true,
         Some(key) => connection.query_row(SEEN, [key.0], |row| row.get(0))?,
     };
@@ -36,8 +39,15 @@ pub(super) fn reached(connection: &Connection, seen: Seen) -> Result<Reached, St
             Ok(seen.is_none())
         }
     };
+    let rows = u64::try_from(rows).unwrap_or(0);
+    let gone: i64 = if rows < seen.rows && connection.query_row(COUNTS, [], |row| row.get(0))? {
+        connection.query_row(stored::GONE, [], |row| row.get(0))?
+    } else {
+        0
+    };
     Ok(Reached {
-        rows: u64::try_from(rows).unwrap_or(0),
+        rows,
+        gone: u64::try_from(gone).unwrap_or(0),
         last: last.map(|bytes| stored::replay_key(&bytes)).transpose()?,
         // IMPORTANT: after the rows. A link that is behind them would be one of before.
         link: if has_chain {

@@ -47,6 +47,14 @@ pub(super) fn take(
     }
     let (mut rows, mut skipped, mut tally) = (Vec::new(), 0, Tally::default());
     for unit in &part.units {
+        if let Unit::Damaged { .. } = unit {
+            if let Some((key, line)) = unit.lost(part.at)
+                && tally.lose(&key)
+            {
+                write::audit(connection, mesh, &line)?;
+            }
+            continue;
+        }
         let is_written = write_unit(connection, mesh, unit, &mut tally)?;
         skipped += u64::from(!is_written);
         rows.extend(unit.rows().into_iter().filter(|_| is_written));

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::process::OUTPUT_BYTES_MAX;
 use super::record::Record;
-use super::text;
+use super::{compensate, text};
 use crate::cli::error::exit;
 use crate::cli::spelled::quoted;
 use crate::cli::text::printable;
@@ -226,10 +226,18 @@ pub(super) fn finish(
             format!("{key}: it failed its verification, and was made up for"),
             format!("It is not run again; `heddle effect status {named}` tells the rest. A new key makes a new effect."),
         ),
+        "compensating" => failed(
+            exit::CONFLICT,
+            format!("{key}: it failed its verification, and a command is making up for it now; nothing was run"),
+            format!("`heddle effect status {named}` says when that has ended."),
+        ),
+        // As the verb says it that makes up for things; the same answer as of every other run.
+        "compensation_failed" => Err(compensate::failed_before(view).answer(answer)),
+        "compensation_unknown" => Err(compensate::unknown(view).answer(answer)),
         status => failed(
             exit::FAILED,
             format!("{key}: {status}: {}", view.verify_detail.as_deref().unwrap_or_default()),
-            format!("It is not run again. `heddle effect status {named}` shows what it printed; a person who may approve makes up for it with `{}`.", text::persons(view, &format!("heddle effect compensate {named} -- COMMAND"))),
+            format!("It is not run again. `heddle effect status {named}` shows what it printed; a person who may approve makes up for it with `{}`.", text::make_up(view)),
         ),
     }
 }

@@ -216,11 +216,8 @@ fn ended_with(exit_code: Option<i32>) -> String {
 fn failed(view: &EffectView, words: &str) -> CliError {
     let key = &view.logical_request_key;
     let next = format!(
-        "Look at the target. When it is mended by hand, a person who may approve says `{}`; to try once more, `--resolve=again` with a command behind --.",
-        text::persons(
-            view,
-            &format!("heddle effect compensate {} --resolve=done", quoted(key))
-        )
+        "Look at the target. Then a person who may approve says {}.",
+        text::resolve_make_up(view)
     );
     CliError::new(
         exit::FAILED,
@@ -230,7 +227,7 @@ fn failed(view: &EffectView, words: &str) -> CliError {
     .answer(serde_json::to_value(view).unwrap_or_default())
 }
 
-fn failed_before(view: &EffectView) -> CliError {
+pub(super) fn failed_before(view: &EffectView) -> CliError {
     let made = view.compensation.as_ref();
     let code = made.and_then(|made| made["exit_code"].as_i64());
     let ended = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
@@ -247,16 +244,13 @@ fn not_started(key: &str, why: &str) -> CliError {
         .answer(json!({"logical_request_key": key, "status": "not_started", "detail": why}))
 }
 
-fn unknown(view: &EffectView) -> CliError {
+pub(super) fn unknown(view: &EffectView) -> CliError {
     let key = &view.logical_request_key;
     let sentence =
         format!("{key}: a compensation began, and nobody knows how it ended; it was not run again");
     let next = format!(
-        "Look at the target. Then a person who may approve says `{}` or `--resolve=again`, with the command.",
-        text::persons(
-            view,
-            &format!("heddle effect compensate {} --resolve=done", quoted(key))
-        )
+        "Look at the target. Then a person who may approve says {}.",
+        text::resolve_make_up(view)
     );
     CliError::new(exit::CONFLICT, sentence)
         .next(next)

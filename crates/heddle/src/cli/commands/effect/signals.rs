@@ -1,11 +1,14 @@
 //! Signals to `heddle effect run` and `compensate`: the command is given its end, and what it comes to is kept.
 //!
 //! Whoever runs an effect must be there when it ends, or nobody knows how. TERM and HUP are passed on to the command; INT
-//! comes to it from the terminal, by the group. The runner waits, keeps and tells. A second signal ends it at once.
+//! comes to it from the terminal, by the group. The runner waits, keeps and tells. A second signal ends it at once, unless it
+//! comes with the first one, or the command has ended: whoever ends a process often says so to its group as well
+//! (`timeout`), and means one word.
 
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::cli::spelled::quoted;
@@ -17,6 +20,9 @@ const KINDS: [(SignalKind, Signal, &str); 3] = [
     (SignalKind::hangup(), Signal::HUP, "SIGHUP"),
 ];
 
+/// What comes so soon after the first signal is the same word, and no second one.
+const ONE_WORD: Duration = Duration::from_secs(1);
+
 /// How far this process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -25,6 +31,8 @@ enum Phase {
     /// The run is being taken; no command is there yet.
     Taking,
     Running(Pid),
+    /// The command has ended; what it printed is read to its end, and how it ended is about to be kept.
+    Ended,
     /// How the command ended lies on the disk.
     Kept,
 }
@@ -44,6 +52,8 @@ fn act(phase: Phase, signal: Signal, is_first: bool) -> Act {
     match phase {
         Phase::Idle => Act::End(""),
         Phase::Kept => Act::End(KEPT),
+        // Seconds, at most: nothing is gained by not waiting for what is known already.
+        Phase::Ended => Act::Wait { pass_to: None },
         Phase::Taking | Phase::Running(_) if !is_first => Act::End(UNKNOWN),
         Phase::Taking => Act::Wait { pass_to: None },
         // Who presses ^C has told the whole group; twice would be a second word to the command.
@@ -139,6 +149,19 @@ async fn heed(state: &Mutex<State>, key: &str, ready: mpsc::Sender<()>) {
             () = next(&mut hang_up.0) => (hang_up.1, hang_up.2),
         };
         on_signal(state, key, (number, name));
+        tokio::time::sleep(ONE_WORD).await;
+        for (stream, ..) in [&mut interrupt, &mut terminate, &mut hang_up] {
+            passed_over(stream).await;
+        }
+    }
+}
+
+/// What has come by now is not looked at.
+async fn passed_over(stream: &mut Option<tokio::signal::unix::Signal>) {
+    tokio::select! {
+        biased;
+        () = next(stream) => {}
+        () = std::future::ready(()) => {}
     }
 }
 
@@ -161,7 +184,11 @@ fn on_signal(state: &Mutex<State>, key: &str, (number, name): (Signal, &str)) {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = state.first.is_none();
         state.first.get_or_insert(number);
-        act(state.phase, number, is_first)
+        let phase = match state.phase {
+            Phase::Running(pid) if has_ended(pid) => Phase::Ended,
+            phase => phase,
+        };
+        act(phase, number, is_first)
     };
     match act {
         Act::Wait { pass_to } => {
@@ -172,7 +199,7 @@ fn on_signal(state: &Mutex<State>, key: &str, (number, name): (Signal, &str)) {
                 ""
             };
             ui::note(&format!(
-                "note: {name}{told}; how the command ends is waited for and kept. A second signal ends this at once, and the outcome will be `unknown`."
+                "note: {name}{told}; how the command ends is waited for and kept. A further signal, later than a second from now, ends this at once, and the outcome will be `unknown`."
             ));
         }
         Act::End(words) => {
@@ -185,6 +212,18 @@ fn on_signal(state: &Mutex<State>, key: &str, (number, name): (Signal, &str)) {
             std::process::exit(128 + number.as_raw());
         }
     }
+}
+
+/// Whether the command is gone, or waits only for somebody to ask how it ended. Where the kernel does not say it, it lives.
+fn has_ended(pid: Pid) -> bool {
+    if test_kill_process(pid).is_err() {
+        return true;
+    }
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // Its name, in parentheses, may hold anything.
+    let stat = stat.unwrap_or_default();
+    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+    matches!(after.split_whitespace().next(), Some("Z" | "X"))
 }
 
 /// Those that this process ignores, a bit for each. Where the kernel does not say it, HUP is left as it was: it is what
@@ -210,6 +249,7 @@ mod tests {
             (Phase::Idle, Act::End(""), Act::End("")),
             (Phase::Taking, wait(None), Act::End(UNKNOWN)),
             (Phase::Running(pid), wait(Some(pid)), Act::End(UNKNOWN)),
+            (Phase::Ended, wait(None), wait(None)),
             (Phase::Kept, Act::End(KEPT), Act::End(KEPT)),
         ] {
             for signal in [Signal::TERM, Signal::HUP] {
@@ -223,5 +263,22 @@ mod tests {
             act(Phase::Running(pid), Signal::INT, false),
             Act::End(UNKNOWN)
         );
+    }
+
+    #[test]
+    fn a_command_that_nobody_has_asked_for_its_end_has_ended_all_the_same() {
+        let mut child = std::process::Command::new("/bin/sh")
+            .args(["-c", "read x"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        assert!(!has_ended(pid));
+        drop(child.stdin.take());
+        while !has_ended(pid) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.wait().unwrap();
+        assert!(has_ended(pid));
     }
 }

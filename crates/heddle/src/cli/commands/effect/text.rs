@@ -221,6 +221,23 @@ pub(super) fn persons(view: &EffectView, command: &str) -> String {
     approvers::run_by(&view.approvers, command)
 }
 
+/// How what failed its verification is made up for.
+pub(super) fn make_up(view: &EffectView) -> String {
+    let key = quoted(&view.logical_request_key);
+    persons(view, &format!("heddle effect compensate {key} -- COMMAND"))
+}
+
+/// The words about a compensation that failed, or of which nobody knows how it ended: without one nothing more is run.
+pub(super) fn resolve_make_up(view: &EffectView) -> String {
+    let key = quoted(&view.logical_request_key);
+    let says = |rest: &str| persons(view, &format!("heddle effect compensate {key} {rest}"));
+    format!(
+        "`{}` (it is mended by now), or `{}` (to try once more)",
+        says("--resolve=done"),
+        says("--resolve=again -- COMMAND")
+    )
+}
+
 /// The options that name this effect and no other.
 fn asked_words(view: &EffectView) -> String {
     let artifact = match view.artifact_hash.as_str() {
@@ -238,10 +255,7 @@ fn asked_words(view: &EffectView) -> String {
 
 /// What comes next for what was not registered yet, or waits for a word.
 fn next(view: &EffectView) -> String {
-    let (key, id) = (
-        quoted(&view.logical_request_key),
-        view.request_id.as_deref().unwrap_or("REQUEST_ID"),
-    );
+    let id = view.request_id.as_deref().unwrap_or("REQUEST_ID");
     let who = approvers::in_words(&view.approvers);
     let approve = persons(view, &format!("heddle effect approve {id}"));
     let words = match view.status.as_str() {
@@ -278,13 +292,16 @@ fn next(view: &EffectView) -> String {
         }
         "waiting_for_broker" => "nothing: it is asked for when the broker is back".to_owned(),
         "finished" => verdict(&view.logical_request_key),
-        "compensation_failed" => format!(
-            "look at the target; then a person{who} says `{}`, or `--resolve=again` with a command",
-            persons(
-                view,
-                &format!("heddle effect compensate {key} --resolve=done")
-            )
+        "verify_failed" => format!(
+            "it is not run again; a person{who} makes up for it with `{}`",
+            make_up(view)
         ),
+        "compensation_failed" | "compensation_unknown" => {
+            format!(
+                "look at the target; then a person{who} says {}",
+                resolve_make_up(view)
+            )
+        }
         _ => return String::new(),
     };
     format!("  next: {words}\n")

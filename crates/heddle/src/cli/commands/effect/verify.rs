@@ -201,10 +201,7 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
         CliError::new(exit::FAILED, format!("{key}: the verification failed"))
             .next(format!(
                 "The key stays used; a person who may approve makes up for it with `{}`.",
-                text::persons(
-                    &view,
-                    &format!("heddle effect compensate {} -- COMMAND", quoted(key))
-                )
+                text::make_up(&view)
             ))
             .answer(answer),
     )
