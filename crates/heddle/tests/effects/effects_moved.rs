@@ -213,13 +213,9 @@ fn rg_01_a_damaged_key_moves_as_damaged_and_all_others_move() {
             bob.cli(&in_team(&run("k", &[], &moved.script()))).code == 0
         });
         for key in ["asked", "gone"] {
-            for home in [&bob, &moved.alice] {
-                let words = run(key, &[], &moved.script());
-                let words = if std::ptr::eq(home, &bob) {
-                    in_team(&words)
-                } else {
-                    words
-                };
+            let script = moved.script();
+            let own = run(key, &[], &script);
+            for (home, words) in [(&bob, in_team(&own)), (&moved.alice, own)] {
                 let told = home.cli(&words);
                 assert_eq!(told.code, 1, "{told:?}");
                 let said = format!("{key}: it was damaged in the store of the home");

@@ -63,7 +63,8 @@ fn an_end_that_nobody_has_is_not_said_to_be_kept() {
         run(&home, "k", &script)
     };
     let block = format!(
-        "for f in {}/*.lock; do mkdir \"${{f%.lock}}.new\"; done;",
+        // The runner notes the process in the same way, a moment after it began.
+        "for f in {}/*.lock; do while [ ! -e \"${{f%.lock}}.run\" ]; do sleep 0.01; done; mkdir \"${{f%.lock}}.new\"; done;",
         locks.display()
     );
     let lost = kept(&block);

@@ -52,13 +52,11 @@ fn act(phase: Phase, signal: Signal, is_first: bool) -> Act {
     match phase {
         Phase::Idle => Act::End(""),
         Phase::Kept => Act::End(KEPT),
-        // Seconds, at most: nothing is gained by not waiting for what is known already.
-        Phase::Ended => Act::Wait { pass_to: None },
         Phase::Taking | Phase::Running(_) if !is_first => Act::End(UNKNOWN),
-        Phase::Taking => Act::Wait { pass_to: None },
         // Who presses ^C has told the whole group; twice would be a second word to the command.
-        Phase::Running(_) if signal == Signal::INT => Act::Wait { pass_to: None },
-        Phase::Running(pid) => Act::Wait { pass_to: Some(pid) },
+        Phase::Running(pid) if signal != Signal::INT => Act::Wait { pass_to: Some(pid) },
+        // Of a command that has ended: seconds, at most, and nothing is gained by not waiting for what is known already.
+        Phase::Taking | Phase::Running(_) | Phase::Ended => Act::Wait { pass_to: None },
     }
 }
 

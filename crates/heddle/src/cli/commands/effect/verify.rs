@@ -11,7 +11,6 @@ use super::record::Record;
 use super::{process, text};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
-use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context};
 use crate::system::SystemClock;
 
