@@ -477,7 +477,7 @@ fn c47_a_taken_id_is_a_conflict_whatever_else_the_request_names() {
         (
             "file/share",
             json!({"path": "a", "from": "/nowhere/at/all"}),
-            404,
+            400,
         ),
         ("vector/delete", json!({"key": "k"}), 404),
         ("vector/delete", json!({"key": "k", "model": "nobody"}), 404),

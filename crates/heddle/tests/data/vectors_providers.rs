@@ -63,7 +63,7 @@ fn a_command_is_bounded_in_every_way_and_its_failures_consume_nothing() {
             "nothing else; it said: red",
         ),
         (
-            "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo; echo the end >&2; exit 5",
+            "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the end >&2; exit 5",
             "/ the end",
         ),
     ] {

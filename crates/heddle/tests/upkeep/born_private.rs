@@ -82,7 +82,7 @@ fn lf_37_nothing_in_a_home_is_ever_born_open_to_others() {
     for (path, mode) in &all {
         assert_eq!(mode & 0o077, 0, "{path} is made with {mode:o}");
     }
-    for name in ["data.db", "broker.db", "local_token", "data.db-wal"] {
+    for name in ["data.db", "broker.db", "data.db-wal", "blobs"] {
         assert!(all.iter().any(|(path, _)| path.ends_with(name)), "{name}");
     }
     assert!(all.len() > 15, "{all:?}");
