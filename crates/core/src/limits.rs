@@ -304,6 +304,8 @@ pub const COLD_START_BUDGET: Duration = Duration::from_millis(400);
 pub const OP_REFUSALS_MAX: u32 = 10;
 /// Ops that one read of the log gives.
 pub const LOG_PAGE_MAX: usize = 256;
+/// Holes of a log that are told apart.
+pub const LOG_HOLES_MAX: usize = 1000;
 /// Rows that one transaction of a publish makes ops of.
 pub const PUBLISH_ROWS_AT_ONCE: usize = 200;
 /// And so many bytes of their ops, but at least one row: the transaction stays short.

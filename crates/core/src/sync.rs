@@ -3,6 +3,8 @@
 //! Ops differ from messages in what their failures mean: an op never dies of age, the network's faults
 //! are nobody's, and only a refusal of the op itself counts against it (C40).
 
+use serde::{Deserialize, Serialize};
+
 use crate::drain::{BrokerAnswer, RowMove, Waits, drain};
 use crate::error_code::ErrorCode;
 use crate::ids::{BrokerMessageId, HistoryId};
@@ -106,6 +108,19 @@ pub fn is_gap(received_through: HistoryId, previous: HistoryId) -> bool {
     previous > received_through
 }
 
+/// A stretch of a log whose ops its broker has lost: behind the first place, through the second one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct LogHole {
+    pub after: HistoryId,
+    pub through: HistoryId,
+}
+
+impl LogHole {
+    pub fn has(&self, place: HistoryId) -> bool {
+        self.after < place && place <= self.through
+    }
+}
+
 /// Whether the broker has lost this place: its epoch ended before it, or is not there at all. `ends`
 /// holds the last place of every epoch of the history, the running one included.
 pub fn is_lost(place: HistoryId, current_epoch: u64, ends: &[HistoryId]) -> bool {
@@ -114,6 +129,16 @@ pub fn is_lost(place: HistoryId, current_epoch: u64, ends: &[HistoryId]) -> bool
     }
     let end = ends.iter().find(|end| end.epoch == place.epoch);
     end.is_none_or(|end| place.seq > end.seq)
+}
+
+/// The same for ops, which a log may have lost in its middle as well.
+pub fn is_lost_op(
+    place: HistoryId,
+    current_epoch: u64,
+    ends: &[HistoryId],
+    holes: &[LogHole],
+) -> bool {
+    is_lost(place, current_epoch, ends) || holes.iter().any(|hole| hole.has(place))
 }
 
 /// The same for messages, which go on being committed while it is looked for. Only a place of an earlier epoch can be
@@ -292,6 +317,28 @@ mod tests {
             (at(4, 1), true),
         ] {
             assert_eq!(is_lost(place, 3, &ends), lost, "{place}");
+        }
+    }
+
+    #[test]
+    fn lf_15_ops_in_a_hole_of_the_log_are_lost_and_those_around_it_are_not() {
+        let at = |epoch, seq| HistoryId { epoch, seq };
+        let (ends, hole) = ([at(1, 80), at(2, 9)], |after, through| LogHole {
+            after,
+            through,
+        });
+        let holes = [hole(at(1, 10), at(1, 12)), hole(at(1, 70), at(2, 3))];
+        for (place, lost) in [
+            (at(1, 10), false),
+            (at(1, 11), true),
+            (at(1, 12), true),
+            (at(1, 13), false),
+            (at(1, 71), true),
+            (at(2, 3), true),
+            (at(2, 4), false),
+            (at(2, 10), true),
+        ] {
+            assert_eq!(is_lost_op(place, 2, &ends, &holes), lost, "{place}");
         }
     }
 

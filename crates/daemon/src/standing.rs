@@ -93,7 +93,7 @@ impl Shared {
         }
         if view.needs_resync {
             let says = format!(
-                "the broker's log of mesh {name} has a gap; some data of the others may be missing here"
+                "the broker's log of mesh {name} has a gap; some data of the others may be missing here. `heddle doctor --resume-sync {name}` reads it again"
             );
             found.push(Wrong::new(sync.as_str(), says, ""));
         }

@@ -136,6 +136,7 @@ const STRAIGHT: &[&str] = &[
     sync::BYTES_OF,
     sync::EPOCHS_READ,
     sync::LET_BE,
+    sync::LET_BE_HOLE,
     sync::PLACES_OF,
     sync::OPEN,
     sync::APPLIED,

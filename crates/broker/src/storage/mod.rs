@@ -25,7 +25,7 @@ mod wakes;
 
 pub use contract::Storage;
 pub use error::StorageError;
-pub use log::{Epochs, Log, LogPage, LogRow};
+pub use log::{Epochs, Log, LogPage, LogRow, MendedLog};
 pub use memory::MemoryStorage;
 pub use parts::{PartAsk, PartOutcome, PartPlace, Parts};
 pub use postgres::{PostgresOptions, PostgresStorage};

@@ -15,10 +15,10 @@ use crate::members::{
     Standing,
 };
 use crate::storage::{
-    Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, OpenSnapshot, Orphan, PageLimit,
-    Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots, Storage,
-    StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict, Uploads,
-    Wakes,
+    Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, MendedLog, OpenSnapshot, Orphan,
+    PageLimit, Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots,
+    Storage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict,
+    Uploads, Wakes,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -34,6 +34,10 @@ impl<S: Storage> Log for Flaky<S> {
 
     async fn bump_epoch(&self, mesh: MeshId) -> Answer<u64> {
         self.inner.bump_epoch(mesh).await
+    }
+
+    async fn mend_log(&self, mesh: MeshId, at: HistoryId) -> Answer<Option<MendedLog>> {
+        self.inner.mend_log(mesh, at).await
     }
 }
 

@@ -143,8 +143,8 @@ async fn epochs<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     mesh: MeshId,
 ) -> Result<ReplyResult, StorageError> {
-    let Epochs { epoch, ends } = shared.storage().epochs(mesh).await?;
-    Ok(ReplyResult::Epochs { epoch, ends })
+    let Epochs { epoch, ends, holes } = shared.storage().epochs(mesh).await?;
+    Ok(ReplyResult::Epochs { epoch, ends, holes })
 }
 
 /// Who is in the mesh, and who may what.

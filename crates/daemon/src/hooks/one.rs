@@ -263,7 +263,7 @@ async fn start(
         input: input.bytes,
         timeout: rule.timeout(),
         output_bytes_max: HOOK_OUTPUT_BYTES_MAX,
-        hears_errors: true,
+        errors: process::Errors::Output,
     };
     let mut starts = 1;
     loop {

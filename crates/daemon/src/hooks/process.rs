@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 /// Reads after the end, for what is still in the pipe.
 const LAST_READS_MAX: usize = 32;
+/// Of words beside the output, the last so many are kept.
+const ERRORS_BYTES_MAX: usize = 4 << 10;
 
 pub(crate) struct Job {
     pub(crate) program: PathBuf,
@@ -31,8 +33,16 @@ pub(crate) struct Job {
     pub(crate) timeout: Duration,
     /// Of what it writes, so much is kept; the rest is read and dropped.
     pub(crate) output_bytes_max: usize,
-    /// Whether its standard error is output, too; else nobody hears it.
-    pub(crate) hears_errors: bool,
+    pub(crate) errors: Errors,
+}
+
+/// Where the words on its standard error go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Errors {
+    /// Among its output.
+    Output,
+    /// Beside it; only the last of them are kept.
+    Apart,
 }
 
 /// Why a process ended.
@@ -52,6 +62,8 @@ pub(crate) struct Ran {
     /// The beginning of what it wrote, on both outputs.
     pub(crate) output: Vec<u8>,
     pub(crate) output_bytes: u64,
+    /// The end of what it wrote beside its output.
+    pub(crate) errors: Vec<u8>,
 }
 
 /// Runs it to its end. An error means that it was not started.
@@ -88,16 +100,16 @@ pub(crate) async fn run(job: &Job, shutdown: &CancellationToken) -> io::Result<R
         signal: status.and_then(|status| status.signal()),
         output: talk.kept,
         output_bytes: talk.output_bytes,
+        errors: talk.errors_kept,
     })
 }
 
 fn start(job: &Job) -> io::Result<(Child, Talk)> {
     let (output, its_output) = io::pipe()?;
     let mut command = Command::new(&job.program);
-    let errors = if job.hears_errors {
-        Stdio::from(its_output.try_clone()?)
-    } else {
-        Stdio::null()
+    let (errors, its_errors) = match job.errors {
+        Errors::Output => (None, its_output.try_clone()?),
+        Errors::Apart => io::pipe().map(|(errors, its_errors)| (Some(errors), its_errors))?,
     };
     command
         .args(&job.arguments)
@@ -107,8 +119,10 @@ fn start(job: &Job) -> io::Result<(Child, Talk)> {
         .process_group(0)
         .stdin(Stdio::piped())
         .stdout(its_output)
-        .stderr(errors);
+        .stderr(its_errors);
     let output = Receiver::from_owned_fd(OwnedFd::from(output))?;
+    let errors = errors.map(|errors| Receiver::from_owned_fd(OwnedFd::from(errors)));
+    let errors = errors.transpose()?;
     let mut child = command.spawn()?;
     // The command holds the other ends of the pipes: with it they go.
     drop(command);
@@ -123,6 +137,8 @@ fn start(job: &Job) -> io::Result<(Child, Talk)> {
         output_bytes_max: job.output_bytes_max,
         kept: Vec::new(),
         output_bytes: 0,
+        errors,
+        errors_kept: Vec::new(),
     };
     Ok((child, talk))
 }
@@ -147,12 +163,15 @@ struct Talk {
     output_bytes_max: usize,
     kept: Vec<u8>,
     output_bytes: u64,
+    errors: Option<Receiver>,
+    errors_kept: Vec<u8>,
 }
 
 impl Talk {
     /// Never ends by itself, and can be dropped and called again at any time.
     async fn go(&mut self) -> Infallible {
         let mut buffer = vec![0; 16 << 10];
+        let mut errors = vec![0; 4 << 10];
         loop {
             let rest = &self.unwritten[self.written..];
             tokio::select! {
@@ -166,31 +185,45 @@ impl Talk {
                     0 => self.output = None,
                     read => self.keep(&buffer[..read]),
                 },
+                read = read_some(&mut self.errors, &mut errors) => match read {
+                    0 => self.errors = None,
+                    read => self.keep_errors(&errors[..read]),
+                },
             }
         }
     }
 
     /// What is in the pipe now; somebody who left the group may write on for ever.
     fn read_the_rest(&mut self) {
-        // Past the runtime, which may not have heard yet that there is something to read.
-        let output = self.output.take().map(Receiver::into_nonblocking_fd);
-        let Some(Ok(output)) = output else {
-            return;
-        };
-        let mut output = File::from(output);
-        let mut buffer = vec![0; 16 << 10];
-        for _ in 0..LAST_READS_MAX {
-            match output.read(&mut buffer) {
-                Ok(read) if read > 0 => self.keep(&buffer[..read]),
-                _ => return,
-            }
-        }
+        rest(self.output.take(), |words| self.keep(words));
+        rest(self.errors.take(), |words| self.keep_errors(words));
+    }
+
+    fn keep_errors(&mut self, words: &[u8]) {
+        self.errors_kept.extend_from_slice(words);
+        let over = self.errors_kept.len().saturating_sub(ERRORS_BYTES_MAX);
+        self.errors_kept.drain(..over);
     }
 
     fn keep(&mut self, words: &[u8]) {
         let room = self.output_bytes_max.saturating_sub(self.kept.len());
         self.kept.extend_from_slice(&words[..room.min(words.len())]);
         self.output_bytes += words.len() as u64;
+    }
+}
+
+fn rest(pipe: Option<Receiver>, mut keep: impl FnMut(&[u8])) {
+    // Past the runtime, which may not have heard yet that there is something to read.
+    let Some(Ok(pipe)) = pipe.map(Receiver::into_nonblocking_fd) else {
+        return;
+    };
+    let mut pipe = File::from(pipe);
+    let mut buffer = vec![0; 16 << 10];
+    for _ in 0..LAST_READS_MAX {
+        match pipe.read(&mut buffer) {
+            Ok(read) if read > 0 => keep(&buffer[..read]),
+            _ => return,
+        }
     }
 }
 

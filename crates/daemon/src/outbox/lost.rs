@@ -188,7 +188,8 @@ async fn look(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<bool, St
     if heard <= shared.store.lost_looked(id).await? {
         return Ok(true);
     }
-    let Some(ReplyResult::Epochs { epoch, ends }) = live.request(Request::Epochs).await else {
+    let asked = live.request(Request::Epochs).await;
+    let Some(ReplyResult::Epochs { epoch, ends, .. }) = asked else {
         return Ok(false);
     };
     let too_old = shared

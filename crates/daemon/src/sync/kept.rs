@@ -40,10 +40,10 @@ pub(super) async fn run(
     if look.epoch != head.broker_epoch && head.broker_epoch > 1 {
         // A broker that names no epochs was refused before; this is silence.
         let asked = live.request(Request::Epochs).await;
-        let Some(ReplyResult::Epochs { epoch, ends }) = asked else {
+        let Some(ReplyResult::Epochs { epoch, ends, holes }) = asked else {
             return Ok(Exchange::Later("no answer from the broker".to_owned()));
         };
-        let lost = shared.store.lost_places(id, epoch, ends).await?;
+        let lost = shared.store.lost_places(id, epoch, ends, holes).await?;
         if !lost.is_empty() {
             send_own(shared, mesh, &lost).await?;
         }

@@ -26,9 +26,13 @@ use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock};
 
-/// What helps where a place of the log is gone for good.
-pub(crate) const LOG_HOLE_NEXT: &str = "Whoever runs the broker sees the hole with `heddle broker orphan-check`; a copy of its \
-    broker.db from before heals it. What is missing here comes with the next write of its key.";
+/// What helps where the log of a mesh has a hole that its broker has not mended.
+pub(crate) fn log_hole_next(mesh: &str) -> String {
+    format!(
+        "`heddle doctor --resume-sync {mesh}` reads the log again: its broker mends the hole meanwhile, and the homes that made the \
+         lost changes send them again. Where the gap stays, the broker is an older Heddle: whoever runs it has to update it."
+    )
+}
 
 /// Between two looks at a mesh whose ops go nowhere; becoming shared wakes it.
 const LOCAL_TICK: Duration = Duration::from_secs(60);

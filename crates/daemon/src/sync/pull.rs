@@ -1,8 +1,9 @@
 //! Reading the log by cursor: pages into the inbox of ops, applied as they come.
 
 use heddle_core::envelope::EnvelopeKind;
+use heddle_core::ids::HistoryId;
 use heddle_core::limits::LOG_PAGE_MAX;
-use heddle_store::{NewOp, StoreError};
+use heddle_store::{NewOp, ReceivedOps, StoreError};
 use heddle_wire::broker::{Envelope, LogItem, ReplyResult, Request};
 
 use super::{Exchange, apply};
@@ -22,41 +23,24 @@ pub(super) async fn run(
 ) -> Result<Exchange, StoreError> {
     let id = mesh.mesh.mesh;
     let mut something = false;
-    for _ in 0..PAGES_MAX {
+    // A gap of an earlier run may have been mended since.
+    if !*has_reread && shared.store.sync_head(id).await?.needs_resync {
+        *has_reread = true;
+        shared.store.reread_log(id).await?;
+    }
+    let mut asked = None;
+    for number in 1..=PAGES_MAX {
         let head = shared.store.sync_head(id).await?;
-        let ask = Request::LogRead {
-            after: head.log,
-            limit: u32::try_from(LOG_PAGE_MAX).unwrap_or(u32::MAX),
+        let page = match asked.take() {
+            Some((after, page)) if after == head.log => page,
+            _ => page(live, head.log).await,
         };
-        let (epoch, items) = match live.request(ask).await {
-            Some(ReplyResult::Log { epoch, items }) => (epoch, items),
-            Some(ReplyResult::Refused(refused)) => {
-                return Ok(Exchange::Later(format!(
-                    "{}: {}",
-                    refused.code, refused.detail
-                )));
-            }
-            Some(_) => return Ok(Exchange::Later("the broker has no log".to_owned())),
-            None => return Ok(Exchange::Later("no answer from the broker".to_owned())),
+        let (epoch, items) = match page {
+            Ok(page) => page,
+            Err(why) => return Ok(Exchange::Later(why)),
         };
         let is_end = items.is_empty();
-        let ops: Vec<NewOp> = items.into_iter().map(new_op).collect();
-        let member = mesh.mesh.member;
-        let now = shared.clock.wall();
-        let received = shared
-            .store
-            .receive_ops(id, member, epoch, ops, now)
-            .await?;
-        for (outcome, count) in [
-            ("stored", received.stored),
-            ("duplicate", received.duplicates),
-            ("confirmed", received.confirmed),
-        ] {
-            metrics::counter!("heddle_sync_received_total", "outcome" => outcome).increment(count);
-        }
-        if received.forgotten > 0 {
-            restored::notice(&shared.home, now);
-        }
+        let received = receive(shared, mesh, epoch, items).await?;
         if received.gap {
             metrics::counter!("heddle_sync_gaps_total").increment(1);
             if !std::mem::replace(has_reread, true) {
@@ -66,13 +50,66 @@ pub(super) async fn run(
             }
             tracing::error!(mesh = %mesh.mesh.name, "the broker's log has a gap; the mesh needs a new copy of the data");
         }
+        if head.needs_resync && epoch > head.broker_epoch {
+            // A broker that has mended its log begins a new epoch.
+            shared.store.reread_log(id).await?;
+            continue;
+        }
         if is_end {
             return Ok(Exchange::Done(something));
         }
         something = true;
-        apply::run(shared, mesh).await?;
+        if number == PAGES_MAX {
+            apply::run(shared, mesh).await?;
+        } else {
+            // The next page is on its way while this one is applied.
+            let next = self::page(live, received.log);
+            let (applied, next) = tokio::join!(apply::run(shared, mesh), next);
+            applied?;
+            asked = Some((received.log, next));
+        }
     }
     Ok(Exchange::More)
+}
+
+/// One page behind a place, with the epoch of now; or why there is none.
+async fn page(live: &Live, after: HistoryId) -> Result<(u64, Vec<LogItem>), String> {
+    let limit = u32::try_from(LOG_PAGE_MAX).unwrap_or(u32::MAX);
+    match live.request(Request::LogRead { after, limit }).await {
+        Some(ReplyResult::Log { epoch, items }) => Ok((epoch, items)),
+        Some(ReplyResult::Refused(refused)) => Err(format!("{}: {}", refused.code, refused.detail)),
+        Some(_) => Err("the broker has no log".to_owned()),
+        None => Err("no answer from the broker".to_owned()),
+    }
+}
+
+async fn receive(
+    shared: &Shared,
+    mesh: &MeshState,
+    epoch: u64,
+    items: Vec<LogItem>,
+) -> Result<ReceivedOps, StoreError> {
+    let ops: Vec<NewOp> = items.into_iter().map(new_op).collect();
+    let (id, member) = (mesh.mesh.mesh, mesh.mesh.member);
+    let now = shared.clock.wall();
+    let received = shared
+        .store
+        .receive_ops(id, member, epoch, ops, now)
+        .await?;
+    for (outcome, count) in [
+        ("stored", received.stored),
+        ("duplicate", received.duplicates),
+        ("confirmed", received.confirmed),
+    ] {
+        metrics::counter!("heddle_sync_received_total", "outcome" => outcome).increment(count);
+    }
+    if let Some(incarnation) = received.incarnation {
+        tracing::warn!(incarnation, mesh = %mesh.mesh.name, "a new incarnation begins: this data.db does not know every stamp that this home has issued");
+    }
+    if received.forgotten > 0 {
+        restored::notice(&shared.home, now);
+    }
+    Ok(received)
 }
 
 /// What cannot be an op is kept with its reason, in its place.

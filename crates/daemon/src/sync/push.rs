@@ -44,7 +44,7 @@ pub(super) async fn run(
         }
         let head = shared.store.sync_head(id).await?;
         let Sent { moves, epoch } = send((shared, mesh), live, ops, head.broker_epoch).await;
-        if let Some(epoch) = epoch {
+        if let Some(epoch) = epoch.filter(|epoch| *epoch != head.broker_epoch) {
             shared.store.hear_epoch(id, epoch).await?;
         }
         let waits = moves.iter().find_map(|settle| match &settle.next {

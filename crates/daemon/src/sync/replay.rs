@@ -1,8 +1,8 @@
-//! A new epoch may mean that the broker was put back from an older copy: what it has lost of our own ops
-//! is sent again, under the same ids. Those who read them before know them by their ids (C9).
+//! A new epoch may mean that the broker was put back from an older copy, or has mended a log with holes: what it has lost
+//! of our own ops is sent again, under the same ids. Those who read them before know them by their ids (C9).
 
 use heddle_core::limits::BATCH_ITEMS_MAX;
-use heddle_core::sync::{OpMove, is_lost, op_move};
+use heddle_core::sync::{OpMove, is_lost_op, op_move};
 use heddle_store::{ReplayRow, StoreError};
 use heddle_wire::broker::{ReplyResult, Request};
 
@@ -23,18 +23,20 @@ pub(super) async fn run(
     if head.broker_epoch <= head.replayed_epoch {
         return Ok(Exchange::Done(false));
     }
-    let (epoch, ends) = match live.request(Request::Epochs).await {
-        Some(ReplyResult::Epochs { epoch, ends }) => (epoch, ends),
+    let (epoch, ends, holes) = match live.request(Request::Epochs).await {
+        Some(ReplyResult::Epochs { epoch, ends, holes }) => (epoch, ends, holes),
         Some(_) => return Ok(Exchange::Later("the broker names no epochs".to_owned())),
         None => return Ok(Exchange::Later("no answer from the broker".to_owned())),
     };
     let mut after = 0;
     let mut count = 0_u64;
     loop {
-        let known = ends.clone();
+        let known = (ends.clone(), holes.clone());
         let look = shared
             .store
-            .lost_ops(id, after, move |place| is_lost(place, epoch, &known))
+            .lost_ops(id, after, move |place| {
+                is_lost_op(place, epoch, &known.0, &known.1)
+            })
             .await?;
         for rows in look.rows.chunks(BATCH_ITEMS_MAX) {
             match again((shared, mesh), live, rows).await? {

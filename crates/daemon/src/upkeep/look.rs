@@ -14,7 +14,7 @@ use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadab
 use super::{cold_start, look_effects, misplaced, restored};
 use crate::config::{Config, HOME_MESH};
 use crate::inbox::damage::{in_words, is_readable};
-use crate::sync::LOG_HOLE_NEXT;
+use crate::sync::log_hole_next;
 
 /// Below this a start may fail for want of space.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -254,7 +254,8 @@ fn sync(mesh: &MeshCheck) -> Finding {
     }
     if mesh.needs_resync {
         let says = "the broker's log has a gap; data of others may be missing here".to_owned();
-        return wrong(&check, says, LOG_HOLE_NEXT);
+        let next = format!("Start with `heddle up`; then {}", log_hole_next(&mesh.name));
+        return wrong(&check, says, next);
     }
     if mesh.quarantined > 0 {
         let says = format!("{} ops from elsewhere were set aside", mesh.quarantined);

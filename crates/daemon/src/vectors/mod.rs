@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::vector_config::{Provider, VectorConfig};
-pub(crate) use model::ModelRef;
+pub(crate) use model::{ModelRef, check_length};
 
 /// A key of a provider. It is shown nowhere.
 #[derive(Clone, PartialEq, Eq)]

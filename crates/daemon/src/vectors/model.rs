@@ -57,10 +57,8 @@ impl ModelRef {
 
     /// The model of numbers that somebody brings along.
     pub(crate) fn identity(&self, dim: usize) -> Result<ModelIdentity, Problem> {
-        if self.dim.is_some_and(|said| said != dim) {
-            return Err(from_wire::invalid(
-                "the embedding is not of the length that its model says",
-            ));
+        if let Some(said) = self.dim.filter(|said| *said != dim) {
+            return Err(other_length(&self.text, &[said], dim));
         }
         let provider = self
             .provider
@@ -92,6 +90,31 @@ impl ModelRef {
             }
         }
     }
+}
+
+/// An embedding of a length of which its model has no vectors, where it has some of another: it is near to nothing because
+/// it is of another model, or was cut. A model without any vectors is no mistake.
+pub(crate) fn check_length(models: &[ModelRow], asked: &ModelIdentity) -> Result<(), Problem> {
+    let is_named_so = |model: &&ModelIdentity| {
+        (model.provider(), model.model(), model.version())
+            == (asked.provider(), asked.model(), asked.version())
+    };
+    let named = models.iter().map(|row| &row.identity).filter(is_named_so);
+    let lengths: Vec<usize> = named.map(ModelIdentity::dim).collect();
+    if lengths.is_empty() || lengths.contains(&asked.dim()) {
+        return Ok(());
+    }
+    let name = format!("{}:{}:{}", asked.provider(), asked.model(), asked.version());
+    Err(other_length(&name, &lengths, asked.dim()))
+}
+
+fn other_length(model: &str, lengths: &[usize], given: usize) -> Problem {
+    let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+    from_wire::invalid(format!(
+        "the embedding has {given} numbers, the vectors of model {model} have {}",
+        lengths.join(" or ")
+    ))
+    .next("Make the embedding with that model, or name the model that made it.")
 }
 
 #[cfg(test)]

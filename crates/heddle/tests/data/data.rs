@@ -445,3 +445,63 @@ fn state_verbs_share_and_a_value_may_come_from_standard_input() {
         "already deleted red (d)\n"
     );
 }
+
+/// The id is looked up before what the request is about: whoever uses a taken one again hears of that, and of nothing else.
+#[test]
+fn c47_a_taken_id_is_a_conflict_whatever_else_the_request_names() {
+    let home = Home::new();
+    let daemon = home.up();
+    let first = json!({"key": "k", "value": 1});
+    under(&daemon, "taken", "/v1/state/set", &first).expect(200);
+    let nobody = "01a1e2f1-7d15-7ce3-b30b-ab044dc8e078";
+    for (target, body, alone) in [
+        ("task/claim", json!({"id": "none"}), 404),
+        ("task/claim", json!({"id": nobody}), 404),
+        ("task/release", json!({"id": "none"}), 404),
+        ("task/complete", json!({"id": "none"}), 404),
+        ("task/complete", json!({"id": nobody}), 404),
+        ("task/cancel", json!({"id": "none"}), 404),
+        (
+            "task/create",
+            json!({"title": "t", "blocked_by": ["none"]}),
+            404,
+        ),
+        (
+            "task/create",
+            json!({"title": "t", "blocked_by": [nobody]}),
+            404,
+        ),
+        ("file/delete", json!({"id": "none"}), 400),
+        ("file/delete", json!({"id": nobody}), 404),
+        ("file/delete", json!({"path": "nothing"}), 404),
+        (
+            "file/share",
+            json!({"path": "a", "from": "/nowhere/at/all"}),
+            400,
+        ),
+        ("vector/delete", json!({"key": "k"}), 404),
+        ("vector/delete", json!({"key": "k", "model": "nobody"}), 404),
+        (
+            "vector/store",
+            json!({"key": "k", "content": "c", "model": "nobody"}),
+            400,
+        ),
+        (
+            "vector/store",
+            json!({"key": "k", "content": "c", "model": "p:m:1:3:float32", "embedding": [1, 2]}),
+            400,
+        ),
+        ("memory/forget", json!({"key": "nothing"}), 404),
+        ("state/delete", json!({"key": "nothing"}), 404),
+    ] {
+        let target = format!("/v1/{target}");
+        let problem = under(&daemon, "taken", &target, &body).expect(409);
+        assert_eq!(problem["code"], "idempotency_key_reused", "{target} {body}");
+        assert_eq!(problem["client_message_id"], "taken");
+        // Under an id that is free it is what it is, and the id stays free.
+        under(&daemon, "free", &target, &body).expect(alone);
+    }
+    let again = under(&daemon, "taken", "/v1/state/set", &first).expect(200);
+    assert_eq!(again["duplicate"], true);
+    under(&daemon, "free", "/v1/state/set", &first).expect(200);
+}

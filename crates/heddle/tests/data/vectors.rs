@@ -401,3 +401,47 @@ fn re_embedding_goes_on_after_a_kill_and_moves_every_vector_once() {
     daemon.stop();
     assert_paired(&home);
 }
+
+#[test]
+fn an_embedding_of_another_length_than_its_models_vectors_is_refused_with_both_lengths() {
+    let home = Home::new();
+    let daemon = home.up();
+    for (key, model) in [("a", Some("m")), ("b", None)] {
+        let body = json!({"key": key, "content": "c", "model": model, "embedding": [1, 0, 0]});
+        daemon.http.post("/v1/vector/store", &body).expect(200);
+    }
+    let ask = |model: Option<&str>, embedding: Value| {
+        let body = json!({"model": model, "embedding": embedding});
+        daemon.http.post("/v1/vector/search", &body)
+    };
+    for model in [
+        Some("m"),
+        Some("caller:m:unknown"),
+        Some("caller:m:unknown:3:float32"),
+        None,
+    ] {
+        let problem = ask(model, json!([1, 0])).expect(400);
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(
+            detail.contains("has 2 numbers") && detail.contains("have 3"),
+            "{detail}"
+        );
+        assert!(
+            problem["next"]
+                .as_str()
+                .unwrap()
+                .contains("with that model"),
+            "{problem}"
+        );
+        assert_eq!(
+            ask(model, json!([1, 0, 0])).expect(200)["items"]
+                .as_array()
+                .unwrap()
+                .len(),
+            1
+        );
+    }
+    // A model without any vectors is no mistake.
+    let none = ask(Some("nobody"), json!([1, 0])).expect(200);
+    assert_eq!(none["items"], json!([]));
+}

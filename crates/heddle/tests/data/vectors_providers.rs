@@ -54,6 +54,18 @@ fn a_command_is_bounded_in_every_way_and_its_failures_consume_nothing() {
         ("echo '[1e999,1]'", "JSON array"),
         ("head -c 3000000 /dev/zero", "bytes"),
         ("kill -9 $$", "signal 9"),
+        (
+            "echo early >&2; echo 'no such model: x' >&2; exit 4",
+            "exit code 4; it said: early / no such model: x",
+        ),
+        (
+            "printf '\\033[31mred\\033[0m\\007\\n' >&2; echo hello",
+            "nothing else; it said: red",
+        ),
+        (
+            "head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the end >&2; exit 5",
+            "/ the end",
+        ),
     ] {
         script(&home, text);
         failed(&daemon, why);

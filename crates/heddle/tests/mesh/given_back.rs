@@ -294,4 +294,8 @@ fn lf_16_an_older_data_db_that_was_copied_over_is_noticed_and_told() {
     let doctor = bob.cli(&["doctor"]);
     assert!(doctor.stdout.contains("does not know all"), "{doctor:?}");
     agree("all of it", &alice, &bob, "\"since3\"");
+    // LF-02: whatever it stamps from now on, it has not stamped before.
+    let anew = bob.cli(&["--mesh", THERE, "state", "set", "anew", "1", "--json"]);
+    assert_eq!(anew.ok().json()["stamp"]["incarnation"], 2);
+    agree("what is new", &alice, &bob, "\"anew\"");
 }

@@ -7,6 +7,7 @@ mod support;
 mod converge;
 mod given_back;
 mod invite_key;
+mod log_holes;
 mod lost_writes;
 mod mesh;
 mod mesh_attacks;

@@ -14,15 +14,15 @@ use support::{Daemon, Home, wait_until, wait_until_within};
 const AGREE: Duration = Duration::from_secs(90);
 
 /// A mesh with a broker of its own, which can go away and come back in its place.
-struct Team {
-    house: Home,
-    data: PathBuf,
+pub(crate) struct Team {
+    pub(crate) house: Home,
+    pub(crate) data: PathBuf,
     listen: String,
-    broker: Option<BrokerProcess>,
+    pub(crate) broker: Option<BrokerProcess>,
 }
 
 impl Team {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let house = Home::new();
         let data = house.path().parent().unwrap().join("broker");
         let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &["--mesh", "team"]);
@@ -34,17 +34,17 @@ impl Team {
         }
     }
 
-    fn cut(&mut self) {
+    pub(crate) fn cut(&mut self) {
         self.broker.take().unwrap().kill();
     }
 
-    fn mend(&mut self) {
+    pub(crate) fn mend(&mut self) {
         let more = ["--mesh", "team"];
         let broker = BrokerProcess::start(&self.house, &self.data, &self.listen, &more);
         self.broker = Some(broker);
     }
 
-    fn member(&self, name: &str) -> Home {
+    pub(crate) fn member(&self, name: &str) -> Home {
         let home = Home::new();
         home.config(&format!(
             "[[mesh]]\nname = \"team\"\nmember = {name:?}\nurl = \"ws://{}/\"\ntoken_file = {:?}\n",
@@ -55,35 +55,35 @@ impl Team {
     }
 }
 
-fn set(daemon: &Daemon, key: &str, value: &Value) -> Value {
+pub(crate) fn set(daemon: &Daemon, key: &str, value: &Value) -> Value {
     let body = json!({"key": key, "value": value, "mesh": "team"});
     daemon.http.post("/v1/state/set", &body).expect(200)
 }
 
-fn remember(daemon: &Daemon, key: &str, value: &Value) -> Value {
+pub(crate) fn remember(daemon: &Daemon, key: &str, value: &Value) -> Value {
     let body = json!({"key": key, "value": value, "mesh": "team"});
     daemon.http.post("/v1/memory/remember", &body).expect(200)
 }
 
-fn value(daemon: &Daemon, key: &str) -> Option<Value> {
+pub(crate) fn value(daemon: &Daemon, key: &str) -> Option<Value> {
     let answer = daemon
         .http
         .get(&format!("/v1/state/get?key={key}&mesh=team"));
     (answer.status == 200).then(|| answer.json()["value"].clone())
 }
 
-fn clock(daemon: &Daemon) -> Value {
+pub(crate) fn clock(daemon: &Daemon) -> Value {
     daemon.http.get("/v1/mesh/clock?mesh=team").expect(200)
 }
 
-fn dump(home: &Home) -> String {
+pub(crate) fn dump(home: &Home) -> String {
     home.cli(&["--mesh", "team", "advanced", "dump"])
         .ok()
         .stdout
 }
 
 /// Nothing waits on either side, and both print the same bytes.
-fn converge(homes: &[(&Home, &Daemon)]) -> String {
+pub(crate) fn converge(homes: &[(&Home, &Daemon)]) -> String {
     let mut first = String::new();
     wait_until_within(AGREE, "the replicas to agree", || {
         let quiet = homes.iter().all(|(_, daemon)| {

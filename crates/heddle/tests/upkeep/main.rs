@@ -4,6 +4,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod born_private;
 mod damage;
 mod damaged_cells;
 mod doctor_looks;
@@ -13,6 +14,7 @@ mod misplaced_files;
 mod misplaced_places;
 mod orphan_schedule;
 mod repair_schema;
+mod stop_in_time;
 mod upkeep;
 mod upkeep_room;
 mod whole_backup;

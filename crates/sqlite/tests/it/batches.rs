@@ -146,7 +146,7 @@ fn a_refusal_seen_in_a_batch_is_answered_after_the_commit_it_depends_on() {
 }
 
 #[test]
-fn one_transaction_never_grows_past_its_bounds() {
+fn lf_20_one_transaction_never_grows_past_its_bounds() {
     let home = Home::new();
     let mut options = home.options();
     options.batch_jobs_max = 10;
@@ -164,7 +164,7 @@ fn one_transaction_never_grows_past_its_bounds() {
 }
 
 #[test]
-fn a_write_of_many_rows_ends_its_transaction_before_it_gets_long() {
+fn lf_20_a_write_of_many_rows_ends_its_transaction_before_it_gets_long() {
     let home = Home::new();
     let mut options = home.options();
     options.batch_changes_max = 1000;
@@ -187,7 +187,7 @@ fn a_write_of_many_rows_ends_its_transaction_before_it_gets_long() {
 }
 
 #[test]
-fn a_slow_batch_takes_no_further_job_once_its_time_is_used_up() {
+fn lf_20_a_slow_batch_takes_no_further_job_once_its_time_is_used_up() {
     static NOW_MS: AtomicU64 = AtomicU64::new(0);
     let home = Home::new();
     let mut options = home.options();

@@ -15,6 +15,7 @@ use rusqlite::{Connection, params};
 
 use super::{BackupError, Named, copy, has_table, keep, named, not_here, problem_of};
 use crate::blobs::{BlobError, Blobs};
+use crate::data::begin_life_above;
 use crate::park::{self, BLOBS, Exchange, open_old, with_suffix};
 use crate::schema;
 
@@ -179,16 +180,7 @@ pub(crate) fn begin_new_life(draft: &Path, issued: Issued) -> Result<u64, Backup
 
 pub(crate) fn raise(connection: &Connection, issued: Issued) -> rusqlite::Result<u64> {
     let number = |sql: &str| connection.query_row(sql, [], |row| row.get::<_, Option<i64>>(0));
-    let own = number("SELECT max(incarnation) FROM lamport_clock")?.unwrap_or(1);
-    let since = issued.incarnation;
-    let next = own.max(i64::try_from(since).unwrap_or(0)).saturating_add(1);
-    connection.execute("UPDATE lamport_clock SET incarnation = ?1", [next])?;
-    // Also for meshes in which nothing has happened yet.
-    connection.execute(
-        "INSERT INTO lamport_clock (mesh_id, value, incarnation)
-         SELECT mesh_id, 0, ?1 FROM mesh WHERE true ON CONFLICT (mesh_id) DO NOTHING",
-        [next],
-    )?;
+    let next = begin_life_above(connection, issued.incarnation)?;
     let known = number("SELECT max(seq) FROM sqlite_sequence WHERE name = 'inbox'")?.unwrap_or(0);
     let arrival = match issued.arrival {
         arrival if arrival >= 0 => arrival.max(known),
@@ -201,7 +193,7 @@ pub(crate) fn raise(connection: &Connection, issued: Issued) -> rusqlite::Result
     }
     // The first start looks at all of it.
     connection.execute("UPDATE store_state SET clean = 0", [])?;
-    Ok(u64::try_from(next).unwrap_or(1))
+    Ok(next)
 }
 
 /// What only the file of before names would be swept away as nobody's: a second name keeps it.

@@ -50,6 +50,29 @@ pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, St
     Ok(row)
 }
 
+const NEWEST_LIFE: &str = "SELECT coalesce(max(incarnation), 1) FROM lamport_clock";
+
+const SET_LIFE: &str = "UPDATE lamport_clock SET incarnation = ?1";
+
+// Also for meshes in which nothing has happened yet.
+const SET_LIFE_OF_OTHERS: &str = "
+    INSERT INTO lamport_clock (mesh_id, value, incarnation)
+    SELECT mesh_id, 0, ?1 FROM mesh WHERE true ON CONFLICT (mesh_id) DO NOTHING";
+
+/// A new life of the file begins, above its own and above one that issued stamps which it may issue again (C39).
+pub(crate) fn begin_life_above(connection: &Connection, issued: u64) -> rusqlite::Result<u64> {
+    let own = connection
+        .prepare_cached(NEWEST_LIFE)?
+        .query_row([], |row| row.get::<_, i64>(0))?;
+    let issued = i64::try_from(issued).unwrap_or(0);
+    let next = own.max(issued).saturating_add(1);
+    connection.prepare_cached(SET_LIFE)?.execute([next])?;
+    connection
+        .prepare_cached(SET_LIFE_OF_OTHERS)?
+        .execute([next])?;
+    Ok(u64::try_from(next).unwrap_or(1))
+}
+
 impl ClockRow {
     /// The clock as an op of the log leaves the log's own part of it, or why the op may not.
     pub(crate) fn admitted(self, remote: u64) -> Result<Self, TooFarAhead> {

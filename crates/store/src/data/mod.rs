@@ -39,7 +39,7 @@ pub(crate) use {
 };
 
 pub(crate) use backfill::{TABLES as OLD_TABLES, Table as OldTable};
-pub(crate) use clock::{read as clock_of, set as set_clock};
+pub(crate) use clock::{begin_life_above, read as clock_of, set as set_clock};
 pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
 pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew};

@@ -2,12 +2,14 @@
 
 use heddle_core::clock::WallMs;
 use heddle_core::ids::{ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party};
+use heddle_core::op::DataOp;
 use heddle_core::sync::is_gap;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::head;
 use super::outgoing::confirm;
 use crate::cells::count_cell;
+use crate::data::{begin_life_above, clock_of};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -32,8 +34,12 @@ pub struct ReceivedOps {
     pub confirmed: u64,
     /// Own ops that this home does not remember to have made: its file is older than they are.
     pub forgotten: u64,
+    /// The life of the file that began, because forgotten ones carry stamps that it would have issued again.
+    pub incarnation: Option<u64>,
     /// An op was missed: the mesh is flagged (LF-15).
     pub gap: bool,
+    /// Received through this place.
+    pub log: HistoryId,
 }
 
 pub(crate) const INSERT: &str = "
@@ -52,6 +58,9 @@ const MOVE_CURSOR: &str = "
 
 pub(crate) const KNOWN_BY_ID: &str =
     "SELECT arrival, status = 'done' FROM outbox WHERE id_key = ?1 AND kind = 'op'";
+
+/// More lives than any home has: each takes a restore.
+const LIFE_MAX: u64 = 1 << 40;
 
 impl Store {
     /// Keeps a page of the log, in any order and however often it comes. `own` is who we are in the
@@ -81,7 +90,7 @@ fn receive(
 ) -> Result<ReceivedOps, StoreError> {
     let head = head::hear(connection, mesh, epoch)?;
     let mut received = ReceivedOps::default();
-    let mut cursor = head.log;
+    let (mut cursor, mut life) = (head.log, None);
     for op in ops {
         received.gap |= is_gap(cursor, op.previous);
         cursor = cursor.max(op.history_id);
@@ -94,8 +103,18 @@ fn receive(
         match came_back(connection, mesh, op, now)? {
             CameBack::Confirmed => received.confirmed += 1,
             CameBack::Known => {}
-            CameBack::Unknown => received.forgotten += u64::from(is_new),
+            CameBack::Unknown if is_new => {
+                received.forgotten += 1;
+                life = life.max(life_of(op));
+            }
+            CameBack::Unknown => {}
         }
+    }
+    // IMPORTANT: in the transaction that takes them. The next stamp of this home is of the new life (LF-02).
+    if let Some(issued) = life
+        && issued >= clock_of(connection, mesh)?.incarnation
+    {
+        received.incarnation = Some(begin_life_above(connection, issued)?);
     }
     connection.prepare_cached(MOVE_CURSOR)?.execute(params![
         mesh.0.to_bytes(),
@@ -104,6 +123,7 @@ fn receive(
         head.needs_resync || received.gap,
         now.0,
     ])?;
+    received.log = cursor;
     Ok(received)
 }
 
@@ -138,6 +158,12 @@ fn insert(
         ])?;
     }
     Ok(inserted == 1)
+}
+
+/// In which life of its home an op was made. One that no home lives long enough for is a lie.
+fn life_of(op: &NewOp) -> Option<u64> {
+    let op = DataOp::parse(op.op.as_deref().ok()?).ok()?;
+    Some(op.incarnation).filter(|life| *life <= LIFE_MAX)
 }
 
 /// What an own op that comes back meets.

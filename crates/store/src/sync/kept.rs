@@ -10,6 +10,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::{ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party};
 use heddle_core::limits::PUBLISH_ROWS_AT_ONCE;
 use heddle_core::op::DataOp;
+use heddle_core::sync::LogHole;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use crate::cells::{Cells, count_cell};
@@ -18,18 +19,24 @@ use crate::data::queue_published;
 use crate::error::StoreError;
 use crate::store::Store;
 
-/// Behind each of these places, up to the end of its epoch, the log has lost what it had.
+/// What the log has lost of what it had.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LostPlaces(pub Vec<HistoryId>);
+pub struct LostPlaces {
+    /// Behind each of these places, up to the end of its epoch.
+    pub ends: Vec<HistoryId>,
+    /// And in its middle.
+    pub holes: Vec<LogHole>,
+}
 
 impl LostPlaces {
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.ends.is_empty() && self.holes.is_empty()
     }
 
     fn has(&self, place: HistoryId) -> bool {
-        let mut ends = self.0.iter();
+        let mut ends = self.ends.iter();
         ends.any(|end| end.epoch == place.epoch && place.seq > end.seq)
+            || self.holes.iter().any(|hole| hole.has(place))
     }
 }
 
@@ -85,13 +92,19 @@ pub(crate) const LET_BE: &str = "
     UPDATE op_inbox SET reason = 'let be'
     WHERE mesh_id = ?1 AND epoch = ?2 AND seq > ?3 AND state = 'applied'";
 
+pub(crate) const LET_BE_HOLE: &str = "
+    UPDATE op_inbox SET reason = 'let be'
+    WHERE mesh_id = ?1 AND (epoch, seq) > (?2, ?3) AND (epoch, seq) <= (?4, ?5) AND state = 'applied'";
+
 impl Store {
-    /// What the log has lost of the places that this home has read: `ends` are the last places of all its epochs.
+    /// What the log has lost of the places that this home has read: `ends` are the last places of all its epochs,
+    /// `holes` are named by the broker.
     pub async fn lost_places(
         &self,
         mesh: MeshId,
         epoch: u64,
         ends: Vec<HistoryId>,
+        holes: Vec<LogHole>,
     ) -> Result<LostPlaces, StoreError> {
         self.read(move |connection| {
             let mut statement = connection.prepare_cached(EPOCHS_READ)?;
@@ -110,7 +123,7 @@ impl Store {
                     });
                 }
             }
-            Ok(LostPlaces(lost))
+            Ok(LostPlaces { ends: lost, holes })
         })
         .await
     }
@@ -160,10 +173,19 @@ impl Store {
     pub async fn let_be(&self, mesh: MeshId, lost: LostPlaces) -> Result<u64, StoreError> {
         self.write(move |connection| {
             let mut count = 0;
-            for end in &lost.0 {
+            for end in &lost.ends {
                 let (epoch, seq) = (count_cell(end.epoch)?, count_cell(end.seq)?);
                 let cells = params![mesh.0.to_bytes(), epoch, seq];
                 count += connection.prepare_cached(LET_BE)?.execute(cells)?;
+            }
+            for LogHole { after, through } in &lost.holes {
+                count += connection.prepare_cached(LET_BE_HOLE)?.execute(params![
+                    mesh.0.to_bytes(),
+                    count_cell(after.epoch)?,
+                    count_cell(after.seq)?,
+                    count_cell(through.epoch)?,
+                    count_cell(through.seq)?,
+                ])?;
             }
             Ok(u64::try_from(count).unwrap_or(u64::MAX))
         })

@@ -140,6 +140,10 @@ impl Store {
             for settle in &moves {
                 paused |= settle_one(connection, mesh, settle)?;
             }
+            // Once for all of them: they come with rising places.
+            if let Some(furthest) = moves.iter().filter_map(place_of).max() {
+                crate::outbox::reached(connection, mesh, furthest)?;
+            }
             Ok(paused)
         };
         if must_last {
@@ -205,6 +209,13 @@ fn read_op(row: &Row<'_>) -> Result<DueOp, StoreError> {
     })
 }
 
+fn place_of(settle: &OpSettle) -> Option<HistoryId> {
+    match settle.next {
+        OpMove::Done { history_id, .. } => Some(history_id),
+        OpMove::Refused { .. } | OpMove::Wait { .. } => None,
+    }
+}
+
 fn settle_one(
     connection: &Connection,
     mesh: MeshId,
@@ -216,7 +227,6 @@ fn settle_one(
             history_id,
         } => {
             let id = Some(broker_message_id.0.to_bytes());
-            crate::outbox::reached(connection, mesh, *history_id)?;
             confirm(connection, mesh, settle.arrival, settle.at, id, *history_id)?;
             Ok(false)
         }

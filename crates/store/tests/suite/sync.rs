@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use heddle_core::clock::Ids;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId};
-use heddle_core::lamport::Stamp;
+use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::limits::{LAMPORT_AHEAD_MAX, OP_REFUSALS_MAX};
 use heddle_core::op::DataOp;
 use heddle_core::outbox_status::OutboxStatus;
@@ -83,6 +83,50 @@ async fn lf_13_own_ops_that_come_back_confirm_their_rows_once() {
     };
     home.settle(&due, late).await;
     assert_eq!(home.status(&id).await.2, Some(at(1, 4)));
+}
+
+/// An older data.db was put in the place of the present one: the log brings what the present one had made.
+#[tokio::test]
+async fn lf_02_c39_stamps_that_the_file_forgot_are_never_issued_again() {
+    let home = Home::shared(3).await;
+    let own = |number: u8, incarnation: u64| {
+        let mut op = foreign(
+            at(1, number.into()),
+            at(1, u64::from(number) - 1),
+            5,
+            "k",
+            number,
+        );
+        let mut made = DataOp::parse(op.op.as_ref().unwrap()).unwrap();
+        op.sender = home.party();
+        made.stamp.peer = PeerId::new(&op.sender.to_string());
+        made.incarnation = incarnation;
+        op.op = Ok(made.to_bytes().unwrap());
+        op
+    };
+    assert_eq!(home.set("k", json!(0)).await.incarnation, 1);
+    let received = home.receive(vec![own(1, 1), own(2, 1)]).await;
+    assert_eq!((received.forgotten, received.incarnation), (2, Some(2)));
+    let next = home.set("k", json!(9)).await;
+    assert_eq!(
+        (next.incarnation, next.stamp.lamport),
+        (2, 2),
+        "before anything is applied"
+    );
+    // They are of the life before this one; nothing has to begin for them again.
+    assert_eq!(
+        home.receive(vec![own(1, 1), own(3, 1)]).await.incarnation,
+        None
+    );
+    assert_eq!(home.set("k", json!(9)).await.incarnation, 2);
+    // Another copy of this home lives on: above that one, too.
+    assert_eq!(home.receive(vec![own(4, 7)]).await.incarnation, Some(8));
+    assert_eq!(home.set("k", json!(9)).await.incarnation, 8);
+    // What nobody lives long enough for, and what others made, begins nothing.
+    let lie = vec![own(5, 1 << 60), foreign(at(1, 6), at(1, 5), 5, "l", 6)];
+    assert_eq!(home.receive(lie).await.incarnation, None);
+    home.apply().await;
+    assert_eq!(home.set("k", json!(9)).await.incarnation, 8);
 }
 
 #[tokio::test]

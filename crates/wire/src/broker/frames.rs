@@ -6,6 +6,7 @@ use heddle_core::ids::{
 };
 use heddle_core::membership::{PublicKey, Signature};
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
+use heddle_core::sync::LogHole;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -360,6 +361,9 @@ pub enum ReplyResult {
     Epochs {
         epoch: u64,
         ends: Vec<HistoryId>,
+        /// Stretches of the log whose ops are lost. Brokers of before name none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        holes: Vec<LogHole>,
     },
     Members {
         /// What the broker calls the mesh; absent at one that does not tell.

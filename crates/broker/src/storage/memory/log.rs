@@ -66,7 +66,11 @@ impl Log for MemoryStorage {
                 }
             }
             let epoch = tables.epoch;
-            Ok(Epochs { epoch, ends })
+            Ok(Epochs {
+                epoch,
+                ends,
+                holes: Vec::new(),
+            })
         })
     }
 

@@ -4,14 +4,14 @@ use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::ids::{HistoryId, MeshId};
 
 use super::super::error::StorageError;
-use super::super::log::{Epochs, Log, LogPage, LogRow};
+use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog};
 use super::super::rows::{HistoryRow, PageLimit};
 use super::PostgresStorage;
 use super::columns::{Columns, integer, mesh_key, rows};
 use super::error::JobError;
-use super::queues;
 use super::roster::require_mesh;
 use super::sql::{query, query_opt};
+use super::{mend, queues};
 
 const EPOCH: &str = "SELECT epoch FROM mesh WHERE mesh_id = $1";
 
@@ -140,6 +140,13 @@ async fn ends(transaction: &Transaction<'_>, mesh: MeshId) -> Result<Vec<History
     Ok(ends)
 }
 
+pub(super) async fn bump(transaction: &Transaction<'_>, mesh: MeshId) -> Result<u64, JobError> {
+    let row = query_opt(transaction, BUMP, &[&mesh_key(mesh)]).await?;
+    let row = row.ok_or(StorageError::UnknownMesh(mesh))?;
+    queues::end_leases(transaction, mesh).await?;
+    Columns::of(&row).number()
+}
+
 impl Log for PostgresStorage {
     async fn log_after(
         &self,
@@ -159,6 +166,7 @@ impl Log for PostgresStorage {
                 Ok(Epochs {
                     epoch: epoch(tx, *mesh).await?,
                     ends: ends(tx, *mesh).await?,
+                    holes: mend::holes(tx, *mesh).await?,
                 })
             })
         })
@@ -166,13 +174,17 @@ impl Log for PostgresStorage {
     }
 
     async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
-        self.write(mesh, mesh, |tx, mesh| {
-            Box::pin(async move {
-                let row = query_opt(tx, BUMP, &[&mesh_key(*mesh)]).await?;
-                let row = row.ok_or(StorageError::UnknownMesh(*mesh))?;
-                queues::end_leases(tx, *mesh).await?;
-                Columns::of(&row).number()
-            })
+        self.write(mesh, mesh, |tx, mesh| Box::pin(bump(tx, *mesh)))
+            .await
+    }
+
+    async fn mend_log(
+        &self,
+        mesh: MeshId,
+        at: HistoryId,
+    ) -> Result<Option<MendedLog>, StorageError> {
+        self.write(mesh, (mesh, at), |tx, (mesh, at)| {
+            Box::pin(mend::mend(tx, *mesh, *at))
         })
         .await
     }

@@ -24,6 +24,7 @@ mod line;
 mod look;
 mod looks;
 mod members;
+mod mend;
 mod migrate;
 mod orphans;
 mod parts;

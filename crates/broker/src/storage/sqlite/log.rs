@@ -4,13 +4,13 @@ use heddle_core::ids::{BrokerMessageId, HistoryId, MeshId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::error::StorageError;
-use super::super::log::{Epochs, Log, LogPage, LogRow};
+use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog};
 use super::super::rows::PageLimit;
 use super::SqliteStorage;
 use super::columns::{Columns, integer, mesh_key, message_key};
 use super::error::JobError;
 use super::history::Line;
-use super::queues;
+use super::{mend, queues};
 
 const LAST: &str = "
 SELECT epoch, seq FROM log_row WHERE mesh_id = ?1 ORDER BY epoch DESC, seq DESC LIMIT 1";
@@ -92,7 +92,7 @@ fn after(
 }
 
 /// The columns of [`AFTER`].
-fn read(row: &Row<'_>) -> rusqlite::Result<LogRow> {
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<LogRow> {
     let mut columns = Columns::of(row);
     Ok(LogRow {
         history_id: columns.history_id()?,
@@ -128,6 +128,12 @@ fn epoch(connection: &Connection, mesh: MeshId) -> Result<u64, JobError> {
     Ok(line.epoch)
 }
 
+pub(super) fn bump(connection: &Connection, mesh: MeshId) -> Result<u64, JobError> {
+    connection.prepare_cached(BUMP)?.execute([mesh_key(mesh)])?;
+    queues::end_leases(connection, mesh)?;
+    epoch(connection, mesh)
+}
+
 impl Log for SqliteStorage {
     async fn log_after(
         &self,
@@ -149,17 +155,21 @@ impl Log for SqliteStorage {
             Ok(Epochs {
                 epoch: epoch(c, mesh)?,
                 ends: ends(c, mesh)?,
+                holes: mend::holes(c, mesh)?,
             })
         })
         .await
     }
 
     async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
-        self.write(mesh, move |c| {
-            c.prepare_cached(BUMP)?.execute([mesh_key(mesh)])?;
-            queues::end_leases(c, mesh)?;
-            epoch(c, mesh)
-        })
-        .await
+        self.write(mesh, move |c| bump(c, mesh)).await
+    }
+
+    async fn mend_log(
+        &self,
+        mesh: MeshId,
+        at: HistoryId,
+    ) -> Result<Option<MendedLog>, StorageError> {
+        self.write(mesh, move |c| mend::mend(c, mesh, at)).await
     }
 }

@@ -20,6 +20,7 @@ mod history;
 mod log;
 mod look;
 mod members;
+mod mend;
 mod orphans;
 mod presence;
 mod queues;

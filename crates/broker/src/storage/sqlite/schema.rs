@@ -7,7 +7,7 @@
 
 use heddle_sqlite::Migration;
 
-pub(super) const MIGRATIONS: [Migration; 10] = [
+pub(super) const MIGRATIONS: [Migration; 11] = [
     Migration {
         version: 1,
         name: "broker",
@@ -57,6 +57,11 @@ pub(super) const MIGRATIONS: [Migration; 10] = [
         version: 10,
         name: "ages",
         sql: super::ages::SCHEMA,
+    },
+    Migration {
+        version: 11,
+        name: "log_hole",
+        sql: super::mend::SCHEMA,
     },
 ];
 

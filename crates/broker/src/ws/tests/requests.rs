@@ -27,7 +27,7 @@ async fn ask(client: &mut Client, body: Request) -> String {
             format!("held {}, gone {gone}, more {}", items.len(), next.is_some())
         }
         ReplyResult::Log { epoch, items } => format!("epoch {epoch}, {} ops", items.len()),
-        ReplyResult::Epochs { epoch, ends } => format!("epoch {epoch}, {ends:?}"),
+        ReplyResult::Epochs { epoch, ends, .. } => format!("epoch {epoch}, {ends:?}"),
         ReplyResult::Effect { answer, .. } => format!("{answer:?}"),
         ReplyResult::EffectRefused { problem } => problem.code,
         ReplyResult::Members { members, .. } => format!("{} members", members.len()),

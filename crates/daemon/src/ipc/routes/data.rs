@@ -3,8 +3,10 @@
 //! A new noun begins a [`Change`], makes its normalised fields, asks the store, and hands the outcome to
 //! [`Change::settle`]: what comes back is the receipt, from which it makes its answer.
 
+use heddle_core::clock::WallMs;
 use heddle_core::data::{DataError, DataKey, change_fingerprint};
 use heddle_core::error_code::ErrorCode;
+use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{ClientMessageId, MemberId, OpId};
 use heddle_core::lamport::Stamp;
 use heddle_core::limits::RESPONSE_BYTES_MAX;
@@ -95,6 +97,49 @@ impl<'i> Change<'i> {
         known.map_err(|error| store_problem(&error))
     }
 
+    /// What the gate says of a change that cannot be made now: its first answer, or that its id belongs to another one.
+    /// `None` where the id is free. The look-up goes before whatever else is wrong (C47).
+    pub(super) async fn before(
+        &self,
+        key: &ChangeKey,
+    ) -> Result<Option<Applied<Problem>>, Problem> {
+        let known = self.known().await?;
+        Ok(known.map(|known| {
+            if known.fingerprint == key.fingerprint {
+                Applied::Duplicate(known.receipt)
+            } else {
+                Applied::Conflict {
+                    stored: known.fingerprint,
+                    at: known.receipt.at,
+                }
+            }
+        }))
+    }
+
+    /// Why a request that names something impossible is refused. Nothing was ever accepted for it, so an id that is taken
+    /// belongs to another change.
+    pub(super) async fn refusal(&self, problem: Problem) -> Problem {
+        match self.known().await {
+            Ok(None) => problem,
+            Ok(Some(known)) => self.conflict(known.fingerprint, known.receipt.at),
+            Err(problem) => problem,
+        }
+    }
+
+    fn conflict(&self, stored: Fingerprint, at: WallMs) -> Problem {
+        Problem::new(
+            ErrorCode::IdempotencyKeyReused,
+            format!(
+                "id {} belongs to another change of {}",
+                self.id,
+                at.to_rfc3339()
+            ),
+        )
+        .with("conflict", "request_fingerprint_mismatch")
+        .with("client_message_id", self.id.to_string())
+        .with("daemon_fingerprint_prefix", stored.prefix())
+    }
+
     /// `new`, or why nothing new is kept now. To be handed to the store, which asks the gate first.
     pub(super) fn if_there_is_room<T>(&self, new: T) -> Result<T, Problem> {
         match self.ipc.shared.disk.refusal_for(Pressure::Refusing) {
@@ -116,20 +161,7 @@ impl<'i> Change<'i> {
                 ("fresh", Ok((false, receipt)))
             }
             Applied::Duplicate(receipt) => ("duplicate", Ok((true, receipt))),
-            Applied::Conflict { stored, at } => {
-                let problem = Problem::new(
-                    ErrorCode::IdempotencyKeyReused,
-                    format!(
-                        "id {} belongs to another change of {}",
-                        self.id,
-                        at.to_rfc3339()
-                    ),
-                )
-                .with("conflict", "request_fingerprint_mismatch")
-                .with("client_message_id", self.id.to_string())
-                .with("daemon_fingerprint_prefix", stored.prefix());
-                ("conflict", Err(problem))
-            }
+            Applied::Conflict { stored, at } => ("conflict", Err(self.conflict(stored, at))),
             Applied::Absent => ("absent", Err(absent())),
             Applied::Refused(refusal) => ("refused", Err(refusal.into())),
         };

@@ -60,7 +60,12 @@ pub(super) async fn share(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let read = match read {
         Ok(read) => read,
         // What was shared may be gone by the time of an honest retry.
-        Err(problem) => return ok(&known_share(&change, &path).await?.ok_or(problem)?),
+        Err(problem) => {
+            return match known_share(&change, &path).await? {
+                Some(known) => ok(&known),
+                None => Err(change.refusal(problem).await.into()),
+            };
+        }
     };
     let (hash, size) = (read.hash(), read.size());
     let fields = json!({"path": path.as_str(), "sha256": hash.to_string(), "size": size,
@@ -235,7 +240,10 @@ pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let own = PeerId::new(&change.mesh.party(change.agent.clone()).to_string());
     let (find, fields) = match (&body.id, &body.path) {
         (Some(id), None) => {
-            let id = file_id(id)?;
+            let id = match file_id(id) {
+                Ok(id) => id,
+                Err(problem) => return Err(change.refusal(problem).await.into()),
+            };
             (FileFind::Id(id), json!({"id": id.to_string()}))
         }
         (None, Some(path)) => {

@@ -21,7 +21,7 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
-use crate::sync::LOG_HOLE_NEXT;
+use crate::sync::log_hole_next;
 
 /// Ops that one look lists for a mesh.
 const OPS_LISTED_MAX: usize = 100;
@@ -141,7 +141,7 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
         (false, says, next)
     } else if sync.needs_resync {
         let says = "the broker's log has a gap; data of others may be missing here".to_owned();
-        (false, says, LOG_HOLE_NEXT.to_owned())
+        (false, says, log_hole_next(name.as_str()))
     } else if sync.in_quarantined > 0 {
         let says = format!("{} ops from elsewhere were set aside", sync.in_quarantined);
         let next = "Update Heddle if they are of a younger version; `heddle doctor --retry ID` looks again, `heddle doctor --drop ID` forgets one.".to_owned();
@@ -351,17 +351,30 @@ pub(super) async fn resume(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let (parts, incoming) = request.into_parts();
     let asked: ResumeBody = body::read(&parts, incoming).await?;
     let mesh = ipc.shared.mesh(Some(&asked.mesh))?;
-    let resumed = ipc.shared.store.resume_sync(mesh.mesh.mesh).await;
-    let changed = resumed.map_err(|error| store_problem(&error))?;
+    let (store, id) = (&ipc.shared.store, mesh.mesh.mesh);
+    let resumed = store.resume_sync(id).await;
+    let resumed = resumed.map_err(|error| store_problem(&error))?;
+    let head = store.sync_head(id).await;
+    let has_gap = head.map_err(|error| store_problem(&error))?.needs_resync;
+    if has_gap {
+        let reread = store.reread_log(id).await;
+        reread.map_err(|error| store_problem(&error))?;
+    }
     mesh.sync.wake();
+    let mut says = if resumed {
+        "the sync goes on; an op that is refused again pauses it again".to_owned()
+    } else {
+        "the sync was not paused; what waits is tried now".to_owned()
+    };
+    if has_gap {
+        says.push_str(
+            "; the log is read from its beginning, and told of again if it still has a gap",
+        );
+    }
     ok(&DoctorAnswer {
         mesh: mesh.mesh.name.to_string(),
-        changed,
-        says: if changed {
-            "the sync goes on; an op that is refused again pauses it again".to_owned()
-        } else {
-            "the sync was not paused; what waits is tried now".to_owned()
-        },
+        changed: resumed || has_gap,
+        says,
     })
 }
 

@@ -28,9 +28,6 @@ pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let body: TaskCreateBody = body::read(&parts, incoming).await?;
     let title = TaskTitle::parse(&body.title).map_err(|error| task_problem(&error))?;
     let description = TaskText::parse(&body.description).map_err(|error| task_problem(&error))?;
-    let blocked_by = body.blocked_by.iter().map(|text| task_id(text));
-    let blocked_by = blocked_by.collect::<Result<Vec<_>, _>>()?;
-    let blocked_by = Blockers::new(blocked_by).map_err(|error| task_problem(&error))?;
     let asked = Asked {
         verb: "task.create",
         id: body.client_message_id.as_deref(),
@@ -38,6 +35,11 @@ pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         agent: body.agent.as_deref(),
     };
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let blocked_by = body.blocked_by.iter().map(|text| task_id(text));
+    let blocked_by = match blocked_by.collect::<Result<Vec<_>, _>>() {
+        Ok(ids) => Blockers::new(ids).map_err(|error| task_problem(&error))?,
+        Err(problem) => return Err(change.refusal(problem).await.into()),
+    };
     let blockers = blocked_by.as_slice().iter().map(TaskId::to_string);
     let fields = json!({
         "title": title.as_str(),
@@ -76,9 +78,9 @@ pub(super) async fn claim(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
-    let id = task_id(&body.id)?;
-    let fields = json!({"id": id.to_string(), "lease_ms": lease.get()});
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let id = named(&change, &body.id).await?;
+    let fields = json!({"id": id.to_string(), "lease_ms": lease.get()});
     let answer = step(&ipc, &change, id, &fields, TaskWish::Claim { lease }).await?;
     ipc.shared.tasks.holds(&change.agent);
     ok(&answer)
@@ -112,9 +114,9 @@ async fn settle(
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
-    let id = task_id(&body.id)?;
-    let fields = json!({"id": id.to_string(), "fence": body.fence});
     let change = Change::begin(ipc, &parts.headers, asked).await?;
+    let id = named(&change, &body.id).await?;
+    let fields = json!({"id": id.to_string(), "fence": body.fence});
     ok(&step(ipc, &change, id, &fields, wish(body.fence)).await?)
 }
 
@@ -127,10 +129,18 @@ pub(super) async fn cancel(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         mesh: body.mesh.as_deref(),
         agent: body.agent.as_deref(),
     };
-    let id = task_id(&body.id)?;
-    let fields = json!({"id": id.to_string()});
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
+    let id = named(&change, &body.id).await?;
+    let fields = json!({"id": id.to_string()});
     ok(&step(&ipc, &change, id, &fields, TaskWish::Cancel).await?)
+}
+
+/// The task that a step names. What cannot be one is unknown, unless the step's id is known.
+async fn named(change: &Change<'_>, text: &str) -> Result<TaskId, Problem> {
+    match task_id(text) {
+        Ok(id) => Ok(id),
+        Err(problem) => Err(change.refusal(problem).await),
+    }
 }
 
 /// One step of a task through the gate. A claim of another whose lease has run out is ended first.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use heddle_core::data::{DataError, DataValue};
+use heddle_core::data::{DataError, DataKey, DataValue};
 use heddle_core::limits::{RESPONSE_BYTES_MAX, VECTOR_HITS_DEFAULT, VECTOR_HITS_MAX};
 use heddle_core::op::{NewVector, VectorContent};
 use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity, Scan};
@@ -23,7 +23,7 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::store_problem;
-use crate::vectors::ModelRef;
+use crate::vectors::{ModelRef, check_length};
 
 /// Of a page's bytes, what its contents may take; keys and stamps need the rest.
 const CONTENT_BYTES_MAX: usize = RESPONSE_BYTES_MAX / 8;
@@ -53,7 +53,13 @@ pub(super) async fn store(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     let embedder = &ipc.shared.embedder;
     let model = body.model.as_deref();
     let (identity, embedding) = match given {
-        Some(embedding) => (embedder.given(model, embedding.dim())?, embedding),
+        Some(embedding) => match embedder.given(model, embedding.dim()) {
+            Ok(identity) => (identity, embedding),
+            Err(problem) => {
+                let known = change.before(&id).await?.ok_or(problem)?;
+                return ok(&change.answer(&key, Ok(known))?);
+            }
+        },
         None => {
             // A known id is answered without asking a provider, which may be slow, dear, or gone.
             let known = store.store_vector(id.clone(), key.clone(), Err(())).await;
@@ -98,14 +104,21 @@ pub(super) async fn delete(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
     let id = change.key(&json!({"key": key.as_str(), "model": body.model}))?;
     let model = match &body.model {
-        None => None,
-        Some(model) => match ModelRef::parse(model)?.among(&models(&ipc).await?)? {
-            None => return Err(super::data::unknown_key(&key).into()),
-            model => model,
-        },
+        None => Ok(None),
+        Some(model) => meant(&ipc, model, &key).await,
     };
-    let applied = ipc.shared.store.delete_vector(id, key.clone(), model).await;
+    let applied = match model {
+        Ok(model) => ipc.shared.store.delete_vector(id, key.clone(), model).await,
+        // The model may have gone since the first time.
+        Err(problem) => Ok(change.before(&id).await?.ok_or(problem)?),
+    };
     ok(&change.answer(&key, applied)?)
+}
+
+/// The one model whose vector goes. Where no vector is of it, none is under this key.
+async fn meant(ipc: &Ipc, model: &str, key: &DataKey) -> Result<Option<ModelFingerprint>, Problem> {
+    let found = ModelRef::parse(model)?.among(&models(ipc).await?)?;
+    found.map(Some).ok_or_else(|| super::data::unknown_key(key))
 }
 
 pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
@@ -124,7 +137,9 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         (Some(text), None) => embedder.embed(embedder.maker(model)?, text).await?,
         (None, Some(numbers)) => {
             let embedding = embedding(numbers)?;
-            (embedder.given(model, embedding.dim())?, embedding)
+            let identity = embedder.given(model, embedding.dim())?;
+            check_length(&models(&ipc).await?, &identity)?;
+            (identity, embedding)
         }
         _ => {
             return Err(from_wire::invalid("ask with a query or with an embedding")

@@ -209,7 +209,8 @@ impl FakeBroker {
                 body: Request::Epochs,
             } => {
                 let (epoch, ends) = self.epochs.lock().unwrap().clone();
-                live.settle_reply(request, ReplyResult::Epochs { epoch, ends });
+                let holes = Vec::new();
+                live.settle_reply(request, ReplyResult::Epochs { epoch, ends, holes });
             }
             other => panic!("{other:?}"),
         }
