@@ -73,7 +73,7 @@ fn events_that_could_not_be_printed_are_shown_again() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     command.current_dir(repository.path()).stdout(writer);
-    Ran::from(command.output().unwrap());
+    let _ = Ran::from(command.output().unwrap());
     assert_eq!(count(&[&ask[..], &["--peek"]].concat()), 2);
     assert_eq!(count(&ask), 2);
     assert_eq!(count(&ask), 0);
