@@ -1,5 +1,7 @@
 //! State equals log, on demand: rebuild from the journal, compare with every projection. Changes nothing.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::action::Mode;
@@ -134,13 +136,7 @@ impl Journal {
             ));
         }
         self.remarks(&counters, &gaps, &mut warnings);
-        let back: Vec<[u64; 2]> = all.replay.back.iter().map(|seq| [*seq, *seq]).collect();
-        if !back.is_empty() {
-            warnings.push(format!(
-                "erased content came back with an old copy of a file, and is not used: seq {}; `heddle doctor redact --seq N --reason REASON` erases it again",
-                places(&back)
-            ));
-        }
+        came_back(&all.replay.back, &mut warnings);
         let mut report = Verified {
             ok: false,
             records: counters.records,
@@ -377,5 +373,16 @@ fn divergence(item_type: &str, item_id: &str, reason: String) -> Divergence {
         item_id: item_id.to_owned(),
         reason,
         is_of_file: false,
+    }
+}
+
+/// Seqs of what was erased, where an old copy of a file has brought the content back.
+fn came_back(seqs: &BTreeSet<u64>, warnings: &mut Vec<String>) {
+    let back: Vec<[u64; 2]> = seqs.iter().map(|seq| [*seq, *seq]).collect();
+    if !back.is_empty() {
+        warnings.push(format!(
+            "erased content came back with an old copy of a file, and is not used: seq {}; `heddle doctor redact --seq N --reason REASON` erases it again",
+            places(&back)
+        ));
     }
 }
