@@ -106,7 +106,7 @@ impl Journal {
             && found.entities.is_empty()
             && !leave_out_bad
         {
-            let is_json = |file: &&String| file.ends_with(".json");
+            let is_json = |file: &&String| Path::new(file).extension() == Some("json".as_ref());
             let documents: Vec<String> = found.ignored.iter().filter(is_json).cloned().collect();
             if !documents.is_empty() {
                 return Err(nothing_found(source, &documents));
