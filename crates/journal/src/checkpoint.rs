@@ -307,13 +307,19 @@ impl Journal {
         // Before the oldest segment there was something, and no checkpoint holds it.
         let wanted = from.map_or(1, |head| head + 1);
         if let Some(first) = segments.first().filter(|first| **first > wanted) {
-            replay.gaps.find(wanted, first - 1);
+            if skip == usize::MAX && self.lost_beginning()?.is_none() {
+                // Another store's: this one has no records before it, and a look at all of them misses none.
+                replay.begin_behind(first - 1);
+            } else {
+                replay.gaps.find(wanted, first - 1);
+            }
         }
         ahead::replay_all(self, &segments[begin.min(segments.len())..], &mut replay)?;
         let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
-        let ends_newer = replay.damage.iter().any(|(_, damage)| damage.is_newer());
-        if last > replay.head_seq && !ends_newer {
-            replay.gaps.find(replay.head_seq + 1, last);
+        let is_unclear =
+            |(_, damage): &(u64, Damage)| damage.is_newer() && damage.newer_seq().is_none();
+        if last > replay.head_seq && !replay.damage.iter().any(is_unclear) {
+            replay.miss(replay.head_seq + 1, last);
         }
         let active = segments::live(self.disk(), &self.layout)?.last().copied();
         let torn = match active {

@@ -29,12 +29,41 @@ struct Cursor {
     last_read: String,
 }
 
+fn check_reader(reader: &str) -> Result<(), JournalError> {
+    if reader.is_empty() || reader.len() > WHO_BYTES_MAX {
+        return Err(JournalError::Refused(format!(
+            "a reader's name has 1 to {WHO_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
 impl Cursor {
     fn mark(&self) -> Mark {
         Mark {
             seq: self.last_seq,
             writer: self.last_writer.clone(),
         }
+    }
+}
+
+/// A page that a reader has not been shown yet. Its watermark moves with [`Reading::shown`], and not before: who is killed while
+/// it prints, or cannot print, is shown the same again. Another process of this reader waits meanwhile.
+pub struct Reading<'j> {
+    journal: &'j Journal,
+    page: Page,
+    _guard: Box<dyn LockGuard>,
+}
+
+impl Reading<'_> {
+    pub fn page(&self) -> &Page {
+        &self.page
+    }
+
+    /// All of it was shown.
+    pub fn shown(self) -> Result<Page, JournalError> {
+        self.journal.put_mark(&self.page, self.page.events.len())?;
+        Ok(self.page)
     }
 }
 
@@ -53,16 +82,35 @@ impl Journal {
         limit: usize,
         peek: bool,
     ) -> Result<Page, JournalError> {
-        if reader.is_empty() || reader.len() > WHO_BYTES_MAX {
-            return Err(JournalError::Refused(format!(
-                "a reader's name has 1 to {WHO_BYTES_MAX} bytes"
-            )));
+        if peek {
+            return self.unseen(reader, item_type, limit);
         }
-        let _guard = if peek {
-            None
-        } else {
-            Some(self.hold_reader(reader)?)
-        };
+        self.reading(reader, item_type, limit)?.shown()
+    }
+
+    /// The same for who has yet to show it.
+    pub fn reading(
+        &self,
+        reader: &str,
+        item_type: Option<&str>,
+        limit: usize,
+    ) -> Result<Reading<'_>, JournalError> {
+        check_reader(reader)?;
+        let guard = self.hold_reader(reader)?;
+        Ok(Reading {
+            journal: self,
+            page: self.unseen(reader, item_type, limit)?,
+            _guard: guard,
+        })
+    }
+
+    fn unseen(
+        &self,
+        reader: &str,
+        item_type: Option<&str>,
+        limit: usize,
+    ) -> Result<Page, JournalError> {
+        check_reader(reader)?;
         let own = self.cursor(reader, item_type)?;
         // What was shown among everything was shown.
         let all = self.cursor(reader, None)?;
@@ -80,9 +128,6 @@ impl Journal {
             instance: self.who.agent_id.clone(),
         })?;
         page.began = own.mark();
-        if !peek {
-            self.put_mark(&page, page.events.len())?;
-        }
         Ok(page)
     }
 

@@ -70,7 +70,7 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
         (
             counters.redacted_again > 0,
             "erased content came back with an old copy of a file; it is not used".to_owned(),
-            "heddle journal log",
+            "heddle journal verify",
         ),
         (
             counters.newer_records > 0,
@@ -128,6 +128,7 @@ mod tests {
             item_type: "plan".into(),
             item_id: "a".into(),
             reason: "r".into(),
+            is_of_file: true,
         };
         Verified {
             ok,

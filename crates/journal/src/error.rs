@@ -45,6 +45,11 @@ pub enum JournalError {
         lost_words(.0)
     )]
     ReservationsLost(Vec<[u64; 2]>),
+    #[error(
+        "{} missing, and a checkpoint would be without what they said",
+        lost_words(.0)
+    )]
+    Incomplete(Vec<[u64; 2]>),
     #[error("the record of {item_type} {item_id}: {reason}")]
     Entity {
         item_type: String,

@@ -51,7 +51,7 @@ impl Journal {
         self.level_under(guard, files)
     }
 
-    fn tell_aside(&self, mut names: Vec<String>) {
+    pub(crate) fn tell_aside(&self, mut names: Vec<String>) {
         if let Ok(mut all) = self.aside.lock() {
             all.append(&mut names);
         }

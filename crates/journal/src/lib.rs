@@ -9,6 +9,7 @@
 pub mod action;
 mod ahead;
 mod batch;
+mod begin;
 mod blobs;
 pub mod checkpoint;
 mod cursor;
@@ -58,6 +59,8 @@ mod text;
 mod unsynced;
 mod verify;
 
+pub use begin::Earlier;
+pub use cursor::Reading;
 pub use doctor::{Examined, Times};
 pub use error::JournalError;
 pub use gaps::{AcceptedGaps, Gaps};

@@ -29,7 +29,15 @@ pub enum Void {
 impl Damage {
     /// No damage at all: this build does not understand it.
     pub(crate) fn is_newer(&self) -> bool {
-        self.why == Void::Line(LineFault::Newer)
+        matches!(self.why, Void::Line(LineFault::Newer(_)))
+    }
+
+    /// The seq of a record of a newer build, where it says one as ours do.
+    pub(crate) fn newer_seq(&self) -> Option<u64> {
+        match self.why {
+            Void::Line(LineFault::Newer(seq)) => seq,
+            _ => None,
+        }
     }
 }
 

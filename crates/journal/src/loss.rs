@@ -1,7 +1,7 @@
 //! What this store is known to have written and the journal no longer holds. Told by every reader, never papered over.
 //!
-//! Witnesses are the cache, which is written behind the records, and this store's own checkpoints. A checkpoint of
-//! another store, which git brought along, witnesses nothing of ours.
+//! Witnesses are the cache, or the revision index where that is gone, which are both written behind the records, and this
+//! store's own checkpoints. A checkpoint of another store, which git brought along, witnesses nothing of ours.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +12,7 @@ use crate::error::JournalError;
 use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::meta::{self, MetaFound};
+use crate::revisions::Revisions;
 use crate::segments;
 use crate::session::Session;
 
@@ -32,6 +33,15 @@ pub struct Lost {
 impl Lost {
     pub fn is_empty(&self) -> bool {
         self.seqs.is_empty()
+    }
+
+    /// What a start knows that finds no cache: nothing is called lost, and whatever is found to be may be unknown to the index
+    /// as well, for it may have been made while records were missing.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            seqs: Vec::new(),
+            index: true,
+        }
     }
 
     /// How many records behind a seq are lost: at most so many revisions of an entity that was last seen there.
@@ -60,8 +70,8 @@ impl Lost {
     }
 }
 
-/// For people: `the records of seq 2, 5 to 7 are`.
-pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
+/// For people: `2, 5 to 7`.
+pub(crate) fn places(seqs: &[[u64; 2]]) -> String {
     let place = |[first, last]: &[u64; 2]| {
         if first == last {
             first.to_string()
@@ -69,12 +79,15 @@ pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
             format!("{first} to {last}")
         }
     };
+    let places: Vec<String> = seqs.iter().map(place).collect();
+    places.join(", ")
+}
+
+/// For people: `the records of seq 2, 5 to 7 are`.
+pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
     match seqs {
         [[first, last]] if first == last => format!("the record of seq {first} is"),
-        all => {
-            let places: Vec<String> = all.iter().map(place).collect();
-            format!("the records of seq {} are", places.join(", "))
-        }
+        all => format!("the records of seq {} are", places(all)),
     }
 }
 
@@ -92,7 +105,10 @@ impl Journal {
         checkpoints: &[u64],
         head: u64,
     ) -> Result<u64, JournalError> {
-        let cached = meta.good().map_or(0, |meta| meta.next_seq - 1);
+        let cached = match meta.good() {
+            Some(meta) => meta.next_seq - 1,
+            None => self.indexed_to(),
+        };
         let mut last = cached.max(head);
         let above = checkpoints.iter().rev().take_while(|seq| **seq > last);
         // The newest that is ours decides.
@@ -103,6 +119,12 @@ impl Journal {
             }
         }
         Ok(last)
+    }
+
+    /// The newest record that the revision index knows; 0 without one. A clone has none.
+    pub(crate) fn indexed_to(&self) -> u64 {
+        let index = Revisions::open(self.disk(), &self.layout.revisions());
+        index.map_or(0, |index| index.seq_max())
     }
 
     /// Sealed, and written by this very store.
@@ -122,10 +144,11 @@ impl Journal {
         let live = segments::live(self.disk(), &self.layout)?;
         let Some(active) = live.last() else {
             // A new store and a clone have no cache. One that has it was written in, and its segments are gone.
-            return Ok(match meta.good() {
-                Some(_) => self.rebuild(0)?.replay.gaps.open().last().copied(),
-                None => None,
-            });
+            let is_new = meta.good().is_none() && self.indexed_to() == 0;
+            if is_new {
+                return Ok(None);
+            }
+            return Ok(self.rebuild(0)?.replay.gaps.open().last().copied());
         };
         let tail = segments::tail(self.disk(), &self.layout, *active, None)?;
         if tail.is_newer {

@@ -37,6 +37,9 @@ pub enum Note {
         v1_events_parked: u64,
         backfill_count: u64,
         tool_version: String,
+        /// Of a clone: where its own records begin. What came before is in the store that it was cloned from.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        first_seq: Option<u64>,
     },
     Redaction {
         segments: Vec<String>,

@@ -12,6 +12,7 @@ use crate::action::{ActionClass, Mode};
 use crate::checkpoint;
 use crate::erased::Ids;
 use crate::error::JournalError;
+use crate::gaps::missing_of;
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::meta;
@@ -50,17 +51,26 @@ impl Mark {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 #[derive(Debug, Serialize)]
 pub struct Page {
     /// The records, as they stand in the journal.
     pub events: Vec<Box<RawValue>>,
-    /// There were events that the reader was never shown: they are archived, lost, or of a journal that was put back.
+    /// There were events that the reader was never shown: they are archived, lost, of a newer build, or of a journal that was
+    /// put back.
     pub gap: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
     /// First and last seq, each, of records that are lost.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<[u64; 2]>,
+    /// Records of a newer build among these, which this one cannot show.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub newer: u64,
     /// The watermark that this reader had, which the journal does not know: an older copy was put back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewound_from: Option<u64>,
@@ -130,20 +140,6 @@ impl Journal {
         .map(|(page, _)| page)
     }
 
-    /// Where the log begins, if older records than that were asked for; and whether they are in the archive.
-    pub fn begins_at(&self, after: u64) -> Result<Option<(u64, bool)>, JournalError> {
-        let live = segments::live(self.disk(), &self.layout)?;
-        let Some(oldest) = live
-            .first()
-            .copied()
-            .filter(|oldest| after.saturating_add(1) < *oldest)
-        else {
-            return Ok(None);
-        };
-        let is_archived = !segments::archived(self.disk(), &self.layout)?.is_empty();
-        Ok(Some((oldest, is_archived)))
-    }
-
     /// What a reader was not shown, and what it can be shown no more.
     pub(crate) fn page(&self, wanted: Wanted) -> Result<Page, JournalError> {
         let had = wanted.seen.seq;
@@ -163,9 +159,14 @@ impl Journal {
         let oldest = segments::live(self.disk(), &self.layout)?.first().copied();
         let oldest = oldest.filter(|oldest| page.wanted.seen.seq.saturating_add(1) < *oldest);
         if let Some(oldest) = oldest {
-            page.summary = self.summary(oldest)?;
+            let seen = page.wanted.seen.seq;
+            match self.lost_beginning()?.filter(|[_, last]| *last > seen) {
+                Some([first, last]) => page.missing.insert(0, [first.max(seen + 1), last]),
+                None => page.summary = self.summary(oldest)?,
+            }
         }
-        page.gap = oldest.is_some() || page.rewound_from.is_some() || !page.missing.is_empty();
+        let is_whole = page.missing.is_empty() && page.newer == 0;
+        page.gap = oldest.is_some() || page.rewound_from.is_some() || !is_whole;
         Ok(page)
     }
 
@@ -213,16 +214,16 @@ impl Journal {
         }
         let head = collector.head.seq;
         // A store that was never written in has no end that could be lost; one that was has a cache.
-        let is_new = live.is_empty() && meta.good().is_none();
+        let is_new = live.is_empty() && meta.good().is_none() && self.indexed_to() == 0;
         let known = if is_new {
             after
         } else {
             self.witnessed(&meta, &checkpoints, head.max(oldest.saturating_sub(1)))?
         };
         if !collector.page.more && known > collector.passed && !is_new {
-            let gap = [collector.passed + 1, known];
-            collector.page.missing.push(gap);
+            collector.miss(known);
         }
+        collector.page.newer = collector.newer.range(after + 1..).count() as u64;
         let there = &collector.writers_there;
         let is_another = match &wanted.seen.writer {
             Some(writer) => !there.is_empty() && !there.contains(writer),
@@ -283,6 +284,8 @@ struct Collector {
     page: Page,
     seen: Seen,
     erased: Ids,
+    /// Of records of a newer build: here, and not to be shown.
+    newer: BTreeSet<u64>,
     /// Everything up to here was met, or is known to be missing.
     passed: u64,
     head: Mark,
@@ -299,6 +302,7 @@ impl Collector {
                 gap: false,
                 summary: None,
                 missing: Vec::new(),
+                newer: 0,
                 rewound_from: None,
                 last_seq: after,
                 more: false,
@@ -309,10 +313,17 @@ impl Collector {
             },
             seen: Seen::default(),
             erased,
+            newer: BTreeSet::new(),
             passed: after.max(oldest.saturating_sub(1)),
             head: Mark::default(),
             writers_there: Vec::new(),
         }
+    }
+
+    /// Nothing was met from what was passed up to here.
+    fn miss(&mut self, last: u64) {
+        let missing = missing_of(&self.newer, self.passed + 1, last);
+        self.page.missing.extend(missing);
     }
 
     fn wants(&self, record: &Record<'_>) -> bool {
@@ -352,7 +363,7 @@ impl Collector {
             return;
         }
         if seq > self.passed.saturating_add(1) {
-            self.page.missing.push([self.passed + 1, seq - 1]);
+            self.miss(seq - 1);
         }
         self.passed = self.passed.max(seq);
         if seq >= self.page.last_seq {
@@ -391,7 +402,9 @@ impl<'a> Sink<'a> for Lines<'_, '_> {
         }
     }
 
-    fn damage(&mut self, _: Damage) {}
+    fn damage(&mut self, damage: Damage) {
+        self.into.newer.extend(damage.newer_seq());
+    }
 }
 
 struct LastSeq(u64);

@@ -149,6 +149,15 @@ impl Journal {
         if self.is_astray(item_type)? {
             return Ok(Some(Err("its folder is a link, or no folder".to_owned())));
         }
+        self.held_in_place(item_type, item_id)
+    }
+
+    /// The same below a folder that was looked at.
+    fn held_in_place(
+        &self,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Option<Result<Value, String>>, JournalError> {
         let path = self.layout.entity(item_type, item_id);
         match read_if_there(self.disk(), &path, PROJECTION_BYTES_MAX) {
             // A link, a folder, a file of two names: no document of ours, and nobody else's affair.
@@ -166,6 +175,16 @@ impl Journal {
         document: &Value,
     ) -> Result<(), JournalError> {
         self.check_family(item_type)?;
+        self.put_in_place(item_type, item_id, document)
+    }
+
+    /// The same below a folder that was looked at.
+    fn put_in_place(
+        &self,
+        item_type: &str,
+        item_id: &str,
+        document: &Value,
+    ) -> Result<(), JournalError> {
         let path = self.layout.entity(item_type, item_id);
         let bytes = pretty(document)?;
         match replace(self.disk(), &path, &bytes, false) {
@@ -199,7 +218,7 @@ impl Journal {
         let Ok(document) = self.document(item_type, &entity.body) else {
             return Ok(Projected::Divergent);
         };
-        match self.projection(item_type, item_id)? {
+        match self.held_in_place(item_type, item_id)? {
             None => {}
             Some(Ok(held))
                 if self
@@ -208,7 +227,7 @@ impl Journal {
             Some(Ok(held)) if is_written(self, item_type, &held, before) => {}
             Some(_) => kept_aside.push(self.park(item_type, item_id)?),
         }
-        self.write_projection(item_type, item_id, &document)?;
+        self.put_in_place(item_type, item_id, &document)?;
         Ok(Projected::Level(self.mark(item_type, &document)))
     }
 
@@ -339,18 +358,18 @@ impl<'j> Session<'j> {
     /// Live apply: the bytes that were just written, through the same replay.
     pub(crate) fn apply(&mut self, written: &Written) -> Result<(), JournalError> {
         let journal = self.journal;
-        let changed = self.revisions().and_then(|revisions| {
-            let known = Indexed {
-                revisions: &revisions,
-                failed: std::cell::Cell::new(false),
-            };
-            let mut replay = Replay::new(known, journal.registry.clone(), journal.mode);
-            replay.segment(written.base.segment, &written.buffer, written.base.byte);
-            into_changed(replay)
-        });
-        match (changed, self.revisions()) {
-            (Some(changed), Some(mut revisions)) => self.project_all(&mut revisions, &changed),
-            _ => self.reconcile_full(),
+        let Some(mut revisions) = self.revisions() else {
+            return self.reconcile_full();
+        };
+        let known = Indexed {
+            revisions: &revisions,
+            failed: std::cell::Cell::new(false),
+        };
+        let mut replay = Replay::new(known, journal.registry.clone(), journal.mode);
+        replay.segment(written.base.segment, &written.buffer, written.base.byte);
+        match into_changed(replay) {
+            Some(changed) => self.project_all(&mut revisions, &changed),
+            None => self.reconcile_full(),
         }
     }
 

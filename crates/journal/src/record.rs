@@ -142,8 +142,9 @@ pub enum LineFault {
     #[error("of another envelope version")]
     Version,
     /// Sound, and of a version or an action that this build does not know: no torn write, but somebody's answered record.
+    /// With its seq.
     #[error("of a newer heddle")]
-    Newer,
+    Newer(Option<u64>),
     #[error("its place in the batch is impossible")]
     Batch,
 }
@@ -215,6 +216,8 @@ fn stranger(text: &str) -> LineFault {
     #[derive(Deserialize)]
     struct Any<'a> {
         v: u64,
+        #[serde(borrow, default)]
+        seq: Option<&'a RawValue>,
         #[serde(borrow)]
         action: Option<Text<'a>>,
     }
@@ -224,7 +227,7 @@ fn stranger(text: &str) -> LineFault {
     let own = u64::from(ENVELOPE_VERSION);
     let is_unknown = |name: Text<'_>| Action::parse(name.as_str()).is_none();
     if any.v > own || any.v == own && any.action.is_some_and(is_unknown) {
-        LineFault::Newer
+        LineFault::Newer(any.seq.and_then(|seq| seq.get().parse().ok()))
     } else if any.v < own {
         LineFault::Version
     } else {

@@ -101,7 +101,7 @@ fn impossible_places_and_other_versions_do_not_count() {
         decode(&line_of(&record)).unwrap_err()
     };
     assert_eq!(bad(&|r| r.v = 1), LineFault::Version);
-    assert_eq!(bad(&|r| r.v = 3), LineFault::Newer);
+    assert!(matches!(bad(&|r| r.v = 3), LineFault::Newer(Some(_))));
     assert_eq!(bad(&|r| r.batch.i = 1), LineFault::Batch);
     assert_eq!(bad(&|r| r.batch.n = 0), LineFault::Batch);
     assert_eq!(bad(&|r| r.batch.n = 5000), LineFault::Batch);
@@ -120,8 +120,9 @@ fn a_sound_line_that_this_build_does_not_know_is_told_from_damage() {
     let name = format!("\"action\":\"{}\"", sample(None).action.as_str());
     let unknown = format!("{open}}}").replace(&name, "\"action\":\"dream\"");
     for (text, fault) in [
-        (unknown.as_str(), LineFault::Newer),
-        (r#"{"v":3,"seq":1,"other":[]}"#, LineFault::Newer),
+        (unknown.as_str(), LineFault::Newer(Some(sample(None).seq))),
+        (r#"{"v":3,"seq":1,"other":[]}"#, LineFault::Newer(Some(1))),
+        (r#"{"v":3,"seq":"1-7"}"#, LineFault::Newer(None)),
         (
             r#"{"v":2,"seq":1,"action":"create"}"#,
             LineFault::NotARecord,

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::action::{ActionClass, Mode};
 use crate::federation::{Applied, Federated, Provenance, applied_in, provenance_of};
-use crate::gaps::Gaps;
+use crate::gaps::{Gaps, missing_of};
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::notes::{CheckpointRef, MetaPayload, Note};
 use crate::record::Record;
@@ -127,11 +127,15 @@ pub struct Replay<K> {
     pub head_seq: u64,
     pub gaps: Gaps,
     seen: Seen,
+    /// Of records of a newer build: they are here, and no gap.
+    newer: BTreeSet<u64>,
     segment: u64,
     /// Of records whose content was erased: no other content of theirs counts.
     redacted: BTreeSet<(u64, String)>,
     /// Those of them that a note names.
     noted: BTreeSet<(u64, String)>,
+    /// Their seqs, where the content is there again.
+    pub back: BTreeSet<u64>,
     /// What the slices of other origins brought.
     pub federated: Federated,
     /// The slice that the batch at hand takes in.
@@ -154,9 +158,11 @@ impl<K: Known> Replay<K> {
             head_seq: 0,
             gaps: Gaps::default(),
             seen: Seen::default(),
+            newer: BTreeSet::new(),
             segment: 0,
             redacted: BTreeSet::new(),
             noted: BTreeSet::new(),
+            back: BTreeSet::new(),
             federated: Federated::default(),
             applied: None,
         }
@@ -171,6 +177,11 @@ impl<K: Known> Replay<K> {
     /// Begins with the first record there ever was.
     pub fn begin_at_first(&mut self) {
         self.is_from_first = true;
+    }
+
+    /// Begins with the first record of this store, which is not the first of all: it is a clone.
+    pub fn begin_behind(&mut self, seq: u64) {
+        self.head_seq = seq;
     }
 
     pub fn insert(&mut self, item_type: &str, item_id: &str, entity: Entity) {
@@ -191,6 +202,13 @@ impl<K: Known> Replay<K> {
 
     pub fn get(&self, item_type: &str, item_id: &str) -> Option<&Entity> {
         self.families.get(item_type)?.get(item_id)
+    }
+
+    /// Nothing of these was met; what a newer build wrote of them is here all the same.
+    pub(crate) fn miss(&mut self, first: u64, last: u64) {
+        for [first, last] in missing_of(&self.newer, first, last) {
+            self.gaps.find(first, last);
+        }
     }
 
     /// All entities, in order of type and id.
@@ -326,7 +344,7 @@ impl<K: Known> Replay<K> {
     fn is_fresh(&mut self, record: &Record<'_>, crc: u32) -> bool {
         let is_begun = self.head_seq > 0 || self.is_from_first;
         if record.seq > self.head_seq + 1 && is_begun {
-            self.gaps.find(self.head_seq + 1, record.seq - 1);
+            self.miss(self.head_seq + 1, record.seq - 1);
         }
         self.head_seq = self.head_seq.max(record.seq);
         if record.redacted.is_some() {
@@ -334,6 +352,7 @@ impl<K: Known> Replay<K> {
             self.redacted.insert(id);
         } else if self.is_erased(record) {
             self.counters.redacted_again += 1;
+            self.back.insert(record.seq);
             return false;
         }
         match self.seen.note(record.seq, record.writer.as_str(), crc) {
@@ -367,11 +386,13 @@ impl<K: Known> Replay<K> {
     fn erase_noted(&mut self) {
         let (noted, seen) = (&self.noted, &self.seen);
         let back = noted.difference(&self.redacted);
-        let back = back.filter(|id| seen.has(id.0, &id.1)).count() as u64;
-        if back == 0 {
+        let back = back.filter(|id| seen.has(id.0, &id.1));
+        let back: Vec<u64> = back.map(|id| id.0).collect();
+        if back.is_empty() {
             return;
         }
-        self.counters.redacted_again += back;
+        self.counters.redacted_again += back.len() as u64;
+        self.back.extend(back);
         let is_erased = |head: &Head| {
             noted
                 .range((head.seq, String::new())..)
@@ -458,6 +479,7 @@ impl<'a, K: Known> Sink<'a> for Replay<K> {
     }
 
     fn damage(&mut self, damage: Damage) {
+        self.newer.extend(damage.newer_seq());
         self.damage.push((self.segment, damage));
     }
 }

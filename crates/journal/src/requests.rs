@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use heddle_core::canonical::canonicalize;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::action::ActionClass;
 use crate::batch::Written;
@@ -45,12 +46,6 @@ pub(crate) struct Key {
 impl Key {
     /// Who asks is not part of it: an agent that begins anew under another name must not record twice.
     pub(crate) fn of(id: &str, change: &Change) -> Result<Self, JournalError> {
-        let is_plain = !id.chars().any(char::is_control);
-        if !is_plain || !(1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) {
-            return Err(JournalError::Refused(format!(
-                "the id of a request has 1 to {REQUEST_ID_BYTES_MAX} bytes of text without control characters"
-            )));
-        }
         let request = json!([
             change.item_type,
             change.item_id,
@@ -58,7 +53,18 @@ impl Key {
             change.document,
             change.summary,
         ]);
-        let text = canonicalize(&request).map_err(JournalError::refused)?;
+        Self::of_request(id, &request)
+    }
+
+    /// The same of whatever a caller asked for.
+    pub(crate) fn of_request(id: &str, request: &Value) -> Result<Self, JournalError> {
+        let is_plain = !id.chars().any(char::is_control);
+        if !is_plain || !(1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) {
+            return Err(JournalError::Refused(format!(
+                "the id of a request has 1 to {REQUEST_ID_BYTES_MAX} bytes of text without control characters"
+            )));
+        }
+        let text = canonicalize(request).map_err(JournalError::refused)?;
         Ok(Self {
             id: id.to_owned(),
             sha256: sha256_hex(&text),
@@ -110,10 +116,12 @@ pub(crate) struct Keyed {
 }
 
 /// The record that answered a request.
-struct Answered {
+pub(crate) struct Answered {
     sha256: Option<String>,
     seq: u64,
     receipt: Receipt,
+    /// What it recorded, where that stands in its line.
+    pub(crate) document: Option<Value>,
 }
 
 impl Session<'_> {
@@ -134,7 +142,7 @@ impl Session<'_> {
                 });
             }
             if let Some(answered) = self.answered(key)? {
-                return Ok(Admitted::Answered(answered));
+                return Ok(Admitted::Answered(answered.receipt));
             }
         }
         let start = plan.slots.len();
@@ -154,8 +162,8 @@ impl Session<'_> {
         })
     }
 
-    /// The receipt of a request of before; an error where its id was another's.
-    fn answered(&self, key: &Key) -> Result<Option<Receipt>, JournalError> {
+    /// The answer to a request of before; an error where its id was another's.
+    pub(crate) fn answered(&self, key: &Key) -> Result<Option<Answered>, JournalError> {
         let table = self.level_requests()?;
         let found = match table.get(REQUEST, &key.id) {
             // A slot that cannot be believed: the segments are asked.
@@ -168,8 +176,8 @@ impl Session<'_> {
         let Some(answered) = self.journal.answer_in(kept.head.rev, &key.id)? else {
             return Ok(None);
         };
-        match answered.sha256 {
-            Some(sha256) if sha256 == key.sha256 => Ok(Some(answered.receipt)),
+        match &answered.sha256 {
+            Some(sha256) if *sha256 == key.sha256 => Ok(Some(answered)),
             Some(_) => Err(key.reused(format!(
                 "it was used for another request, recorded as seq {}",
                 answered.seq
@@ -416,9 +424,11 @@ impl<'a> Sink<'a> for Wanted<'_> {
             let is_recorded = record.action.class(self.mode) != ActionClass::JournalMeta;
             let request = record.request.as_ref();
             let sha256 = request.and_then(|request| request.sha256.as_ref());
+            let text = record.payload.filter(|_| is_recorded).map(RawValue::get);
             Answered {
                 sha256: sha256.map(|sha256| sha256.as_str().to_owned()),
                 seq: record.seq,
+                document: text.and_then(|text| serde_json::from_str(text).ok()),
                 receipt: Receipt {
                     seq: is_recorded.then_some(record.seq),
                     writer: record.writer.as_str().to_owned(),

@@ -254,6 +254,18 @@ impl<'d> Revisions<'d> {
         self.count == 0 || self.all().is_ok()
     }
 
+    /// The newest record that it knows: it is written behind them. 0 where that cannot be said.
+    pub fn seq_max(&self) -> u64 {
+        let limit = (CAPACITY_MAX + 1) * SLOT_BYTES_U64;
+        let bytes = self.disk.read(&self.path, limit).unwrap_or_default();
+        let slots = bytes[SLOT_BYTES.min(bytes.len())..].chunks(SLOT_BYTES);
+        let seqs = slots.filter_map(|slot| match decode(slot) {
+            Slot::Full(_, kept) => Some(kept.head.seq),
+            Slot::Empty | Slot::Bad => None,
+        });
+        seqs.max().unwrap_or(0)
+    }
+
     /// Heads alone, their files not looked at; what the old index knows of these stays with them.
     pub fn build_unproven(
         disk: &'d dyn Disk,

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
-use crate::format::{LINE_BYTES_MAX, SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
+use crate::format::{SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, filled_len, is_blank, scan};
 use crate::meta::{Meta, Position};
@@ -66,7 +66,7 @@ pub fn read_from(
     disk.read_at(&path, byte, wanted).at(&path).map(Some)
 }
 
-/// The seq of the last record before a place; none where that is no whole record.
+/// The seq of the last record that counts before a place; none where none does.
 pub fn seq_before(
     disk: &dyn Disk,
     layout: &Layout,
@@ -75,14 +75,8 @@ pub fn seq_before(
     if at.byte == 0 {
         return Ok(at.segment.checked_sub(1));
     }
-    let start = at.byte.saturating_sub(LINE_BYTES_MAX as u64 + 2);
-    let path = layout.segment(at.segment);
-    let wanted = usize::try_from(at.byte - start).unwrap_or(0);
-    let piece = disk.read_at(&path, start, wanted).at(&path)?;
-    let filled = &piece[..filled_len(&piece)];
-    let from = memchr::memrchr(b'\n', filled).map_or(0, |at| at + 1);
-    let last = decode(&filled[from..]).ok();
-    Ok(last.map(|(record, _)| record.seq))
+    let window = window_before(disk, &layout.segment(at.segment), at.byte)?;
+    Ok(window.end.last_seq)
 }
 
 /// How much is looked at behind the place that the cache calls the end. A writer fills room from its first byte on.
@@ -200,14 +194,36 @@ pub fn tail(
         return Ok(tail);
     }
     let bytes = end(disk, &path, reach)?;
-    let mut window = TAIL_WINDOW_BYTES;
+    let Window { start, piece, end } = window_before(disk, &path, bytes)?;
+    let from = usize::try_from(end.counted_to.saturating_sub(start)).unwrap_or(0);
+    let rest = &piece[from.min(piece.len())..];
+    let first = rest.iter().position(|b| *b != b'\n');
+    Ok(Tail {
+        bytes,
+        reach,
+        last_seq: end.last_seq,
+        torn: first.map(|at| start + (from + at) as u64..bytes),
+        repaired: end.repaired,
+        is_newer: end.is_newer,
+    })
+}
+
+/// The last bytes before a place, enough of them to hold a batch that counts where there is one, and what they end with.
+struct Window {
+    start: u64,
+    piece: Vec<u8>,
+    end: End,
+}
+
+fn window_before(disk: &dyn Disk, path: &Path, byte: u64) -> Result<Window, JournalError> {
+    let mut wanted = TAIL_WINDOW_BYTES;
     loop {
-        let start = bytes.saturating_sub(window);
-        let length = usize::try_from(bytes - start).unwrap_or(0);
-        let piece = disk.read_at(&path, start, length).at(&path)?;
-        let whole = start == 0;
+        let start = byte.saturating_sub(wanted);
+        let length = usize::try_from(byte - start).unwrap_or(0);
+        let piece = disk.read_at(path, start, length).at(path)?;
+        let is_whole = start == 0;
         // A window begins inside a line; that piece is no line.
-        let skip = if whole {
+        let skip = if is_whole {
             Some(0)
         } else {
             memchr::memchr(b'\n', &piece).map(|at| at + 1)
@@ -216,20 +232,10 @@ pub fn tail(
         if let Some(skip) = skip {
             scan(&piece[skip..], start + skip as u64, &mut end);
         }
-        if end.last_seq.is_some() || whole {
-            let from = usize::try_from(end.counted_to.saturating_sub(start)).unwrap_or(0);
-            let rest = &piece[from.min(piece.len())..];
-            let first = rest.iter().position(|b| *b != b'\n');
-            return Ok(Tail {
-                bytes,
-                reach,
-                last_seq: end.last_seq,
-                torn: first.map(|at| start + (from + at) as u64..bytes),
-                repaired: end.repaired,
-                is_newer: end.is_newer,
-            });
+        if end.last_seq.is_some() || is_whole {
+            return Ok(Window { start, piece, end });
         }
-        window = window.saturating_mul(2);
+        wanted = wanted.saturating_mul(2);
     }
 }
 

@@ -198,7 +198,9 @@ impl Journal {
             files: Files::First,
             kept_aside: Vec::new(),
             is_unproven: meta.good().is_some_and(Meta::is_unproven),
-            lost: meta.good().map(|m| (*m.lost).clone()).unwrap_or_default(),
+            lost: meta
+                .good()
+                .map_or_else(Lost::unknown, |meta| (*meta.lost).clone()),
             _guard: guard,
         };
         Ok((session, tail, tail_next))
@@ -211,7 +213,10 @@ impl Journal {
             .copied();
         let archived = segments::archived(self.disk(), &self.layout)?;
         let behind_archive = archived.last().copied().unwrap_or(0);
-        let known = meta.good().map_or(1, |meta| meta.next_seq);
+        let known = match meta.good() {
+            Some(meta) => meta.next_seq,
+            None => self.indexed_to() + 1,
+        };
         Ok(known.max(newest.unwrap_or(0) + 1).max(behind_archive + 1))
     }
 
@@ -396,7 +401,11 @@ impl Session<'_> {
     /// Seals the active segment, behind a checkpoint where one is due, and begins the next.
     pub(crate) fn roll(&mut self) -> Result<(), JournalError> {
         if self.is_checkpoint_due()? {
-            self.checkpoint()?;
+            match self.checkpoint() {
+                // One is due all the same when that is mended.
+                Err(JournalError::Incomplete(_)) => {}
+                written => drop(written?),
+            }
         }
         self.next_segment()?;
         self.write_meta(false)?;

@@ -117,6 +117,11 @@ impl Session<'_> {
             // Nothing but the reference itself came since.
             return Ok(reference);
         }
+        let missing = rebuilt.replay.gaps.open();
+        if !missing.is_empty() {
+            // IMPORTANT: whoever began with it would never look at those records again, not even where they are put back.
+            return Err(JournalError::Incomplete(missing));
+        }
         let origin = self.origin(Renew::No).ok();
         let (bytes, named) = journal.manifest(&rebuilt.replay, origin.as_ref())?;
         let path = journal.layout.checkpoint(head_seq);

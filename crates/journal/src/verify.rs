@@ -1,11 +1,15 @@
 //! State equals log, on demand: rebuild from the journal, compare with every projection. Changes nothing.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::action::Mode;
 use crate::checkpoint::{self, Trust};
 use crate::error::{At, JournalError};
+use crate::gaps::Gaps;
 use crate::journal::Journal;
+use crate::loss::places;
 use crate::meta;
 use crate::replay::{Counters, Entity};
 use crate::revisions::Revisions;
@@ -21,6 +25,9 @@ pub struct Divergence {
     pub item_type: String,
     pub item_id: String,
     pub reason: String,
+    /// Of its file, or the index: the journal itself is sound, and a rebuild puts it right.
+    #[serde(skip)]
+    pub is_of_file: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -101,11 +108,15 @@ impl Journal {
         if is_whole {
             self.compare_rebuilds(&newest.replay.entities(), &all.replay, &mut divergent);
         }
-        let mut counters = if is_whole {
-            all.replay.counters.clone()
-        } else {
-            newest.replay.counters.clone()
-        };
+        let mut counters = all.replay.counters.clone();
+        if !is_whole {
+            // Of an entity whose first records are not here the first that is seems to skip some.
+            counters.rev_gaps = newest.replay.counters.rev_gaps;
+        }
+        // What a checkpoint covers is lost as history all the same; what no checkpoint holds, as state.
+        let gaps = newest.replay.gaps.with(&all.replay.gaps);
+        counters.seq_gaps = gaps.open().len() as u64;
+        counters.seq_gaps_accepted = gaps.accepted_count();
         counters.checkpoints_rejected = rejected;
         if self.is_unadopted()? {
             self.not_taken_in(&newest.replay, &mut warnings)?;
@@ -115,11 +126,8 @@ impl Journal {
             behind = told.1;
         }
         for (item_type, item_id) in &newest.replay.flagged {
-            divergent.push(divergence(
-                item_type,
-                item_id,
-                "its records contradict each other".into(),
-            ));
+            let reason = "its records contradict each other".to_owned();
+            divergent.push(divergence(item_type, item_id, reason));
         }
         if !behind.is_empty() {
             warnings.push(format!(
@@ -127,7 +135,8 @@ impl Journal {
                 behind.len()
             ));
         }
-        self.remarks(&counters, &mut warnings);
+        self.remarks(&counters, &gaps, &mut warnings);
+        came_back(&all.replay.back, &mut warnings);
         let mut report = Verified {
             ok: false,
             records: counters.records,
@@ -150,8 +159,12 @@ impl Journal {
     ) -> Result<(Vec<Divergence>, Vec<Divergence>), JournalError> {
         let (mut divergent, mut behind) = (Vec::new(), Vec::new());
         for (item_type, item_id, entity) in replay.entities() {
+            let invalid = counters.invalid_documents;
             let reason = self.difference(item_type, item_id, entity, counters)?;
-            let told = reason.map(|reason| divergence(item_type, item_id, reason));
+            let told = reason.map(|reason| Divergence {
+                is_of_file: counters.invalid_documents == invalid,
+                ..divergence(item_type, item_id, reason)
+            });
             // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
             if entity.head.seq > projected_to {
                 behind.extend(told);
@@ -162,7 +175,10 @@ impl Journal {
         for (folder, name) in self.strangers(replay)? {
             let id = name.strip_suffix(".json").unwrap_or(&name);
             let reason = "the journal knows nothing of this file".to_owned();
-            divergent.push(divergence(&folder, id, reason));
+            divergent.push(Divergence {
+                is_of_file: true,
+                ..divergence(&folder, id, reason)
+            });
         }
         Ok((divergent, behind))
     }
@@ -176,7 +192,7 @@ impl Journal {
     }
 
     /// What else a person should know.
-    fn remarks(&self, counters: &Counters, warnings: &mut Vec<String>) {
+    fn remarks(&self, counters: &Counters, gaps: &Gaps, warnings: &mut Vec<String>) {
         for (name, reason) in self.registry.broken() {
             warnings.push(format!(
                 "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
@@ -190,8 +206,9 @@ impl Journal {
         }
         if counters.seq_gaps > 0 {
             warnings.push(format!(
-                "seqs are missing in {} places: records were removed or lost",
-                counters.seq_gaps
+                "seqs are missing in {} places: records were removed or lost (seq {})",
+                counters.seq_gaps,
+                places(&gaps.open())
             ));
         } else if counters.seq_gaps_accepted > 0 {
             warnings.push(format!(
@@ -355,5 +372,17 @@ fn divergence(item_type: &str, item_id: &str, reason: String) -> Divergence {
         item_type: item_type.to_owned(),
         item_id: item_id.to_owned(),
         reason,
+        is_of_file: false,
+    }
+}
+
+/// Seqs of what was erased, where an old copy of a file has brought the content back.
+fn came_back(seqs: &BTreeSet<u64>, warnings: &mut Vec<String>) {
+    let back: Vec<[u64; 2]> = seqs.iter().map(|seq| [*seq, *seq]).collect();
+    if !back.is_empty() {
+        warnings.push(format!(
+            "erased content came back with an old copy of a file, and is not used: seq {}; `heddle doctor redact --seq N --reason REASON` erases it again",
+            places(&back)
+        ));
     }
 }

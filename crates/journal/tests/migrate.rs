@@ -124,7 +124,7 @@ fn a_store_whose_folders_of_types_lie_in_others_is_migrated_whole() {
         let id = name.rsplit('/').next().unwrap();
         plant(&disk, &format!(".brainclaw/{name}.json"), &doc(id));
     }
-    // Not of the present, not of a type, not an entity: none is taken for one, the latter two are told.
+    // Not of the present, not of a type, not an entity: none is taken for one, and all are told.
     for name in [
         "archive/plans/pln_9",
         "coordination/plans/archive/pln_8",
@@ -137,13 +137,30 @@ fn a_store_whose_folders_of_types_lie_in_others_is_migrated_whole() {
     }
     plant(&disk, ".brainclaw/config.json", "{}");
     plant(&disk, ".brainclaw/coordination/loops/lop_1/turn.json", "{}");
+    plant(&disk, ".brainclaw/project.md", "# words");
+    plant(
+        &disk,
+        ".brainclaw/coordination/handoffs/compacted.jsonl",
+        "{}\n",
+    );
     let told = migrate(&disk, 1, 1, Mode::Dual).unwrap();
     assert_eq!((told.backfilled, told.entities), (6, 6), "{told:?}");
     assert_eq!(
         told.ignored,
         [
             "/repo/.brainclaw/config.json",
-            "/repo/.brainclaw/coordination/loops/lop_1/turn.json"
+            "/repo/.brainclaw/coordination/handoffs/compacted.jsonl",
+            "/repo/.brainclaw/coordination/loops/lop_1/turn.json",
+            "/repo/.brainclaw/project.md",
+        ]
+    );
+    assert_eq!(
+        told.passed_over,
+        [
+            "/repo/.brainclaw/archive (1 files)",
+            "/repo/.brainclaw/coordination/plans/archive (1 files)",
+            "/repo/.brainclaw/events (1 files)",
+            "/repo/.brainclaw/sessions (1 files)",
         ]
     );
     let journal = open(&disk, 1, 2).unwrap();
@@ -158,6 +175,30 @@ fn a_store_whose_folders_of_types_lie_in_others_is_migrated_whole() {
         assert_eq!(journal.show(item_type, id).unwrap().payload["id"], id);
     }
     assert!(journal.verify().unwrap().ok);
+}
+
+/// Pending candidates lie in the inbox itself, those that were decided and the messages of agents below it.
+#[test]
+fn the_inbox_of_an_older_store_holds_candidates_and_the_rest_of_it_is_told() {
+    let disk = MemDisk::new();
+    for inbox in ["coordination/inbox", "inbox"] {
+        let disk = disk.fork();
+        let doc = |id: &str| json!({"id": id, "text": "t", "status": "pending"}).to_string();
+        for name in ["cnd_1", "accepted/cnd_2", "ada/msg_1", "ada/msg_2"] {
+            let id = name.rsplit('/').next().unwrap();
+            plant(&disk, &format!(".brainclaw/{inbox}/{name}.json"), &doc(id));
+        }
+        plant(&disk, &format!(".brainclaw/{inbox}/odd.json"), "{}");
+        let told = migrate(&disk, 1, 1, Mode::Dual).unwrap();
+        assert_eq!((told.backfilled, told.entities), (1, 1), "{told:?}");
+        let at = |name: &str| format!("/repo/.brainclaw/{inbox}/{name}");
+        assert_eq!(told.ignored, [at("odd.json")]);
+        let passed = [at("accepted (1 files)"), at("ada (2 files)")];
+        assert_eq!(told.passed_over, passed);
+        let journal = open(&disk, 1, 2).unwrap();
+        assert_eq!(journal.show("candidate", "cnd_1").unwrap().entity_rev, 1);
+        assert!(journal.verify().unwrap().ok);
+    }
 }
 
 #[test]

@@ -241,14 +241,21 @@ fn row_11_jn_16_short_write_and_errors_fail_the_mutation_and_nothing_else_moves(
 }
 
 #[test]
-fn a_failed_sync_poisons_and_is_never_taken_for_a_sync_later() {
+fn jn_16_a_failed_sync_poisons_and_is_never_taken_for_a_sync_later() {
     let disk = MemDisk::new();
     let journal = init(&disk);
     commit(&journal, vec![plan("a", 1)]);
+    let before = disk.files();
     disk.fault_at(disk.ops() + 2, Fault::Error(std::io::ErrorKind::Other));
     let failed = journal.mutate(vec![plan("a", 2)]);
     assert!(matches!(failed, Err(JournalError::SyncFailed { .. })));
     drop(failed);
+    for (path, bytes) in before
+        .iter()
+        .filter(|(path, _)| path.extension().is_none_or(|end| end != "jsonl"))
+    {
+        assert_eq!(disk.files().get(path), Some(bytes), "{}", path.display());
+    }
     // The record is readable although it is not on the disk; the next writer makes that true.
     commit(&journal, vec![plan("b", 1)]);
     let before = support::model::rebuilt(&journal, 0);

@@ -127,3 +127,35 @@ fn a_forged_last_revision_is_told_as_what_it_is() {
     assert!(told.contains("plan a") && told.contains("forger"), "{told}");
     commit(&open(&disk, 1, 25).unwrap(), vec![plan("b", 1)]);
 }
+
+/// A newer build wrote, then one that this build knows: what is not understood is here, and not lost.
+#[test]
+fn a_record_of_a_newer_build_in_the_middle_is_no_gap_and_nobody_is_asked_to_accept_it() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let forged_of = |seq: u64| forged(seq, "w_new", "b", 1, &json!({"n": 1}));
+    let newer = resealed(&forged_of(2), "\"v\":2", "\"v\":3");
+    let known = forged(3, "w_old", "c", 1, &json!({"n": 1}));
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        bytes.extend(&newer);
+        bytes.extend(&known);
+    });
+    let writer = open(&disk, 1, 26).unwrap();
+    commit(&writer, vec![plan("a", 2)]);
+    let report = writer.verify().unwrap();
+    let counters = &report.counters;
+    assert_eq!((counters.newer_records, counters.seq_gaps), (1, 0));
+    assert!(!report.ok);
+    assert_eq!(writer.losses().unwrap(), Vec::<[u64; 2]>::new());
+    assert_eq!(writer.accept_gaps("r").unwrap().accepted.len(), 0);
+    let page = writer.events("r", 10, true).unwrap();
+    assert_eq!((page.missing.len(), page.newer, page.gap), (0, 1, true));
+    // What is lost beside it is still told.
+    let cut = disk.files()[Path::new(SEGMENT)].clone();
+    commit(&writer, vec![plan("a", 3)]);
+    drop(writer);
+    disk.tamper(Path::new(SEGMENT), |bytes| *bytes = cut);
+    let report = open(&disk, 1, 27).unwrap().verify().unwrap();
+    assert_eq!(report.counters.seq_gaps, 1, "{report:#?}");
+}

@@ -444,3 +444,59 @@ fn jn_01_what_a_waiter_repairs_is_never_taken_for_its_request() {
     assert_eq!(mine.map(|(id, _)| id.as_str()), Some("mine"), "{found:?}");
     assert_eq!(journal.show("plan", "mine").unwrap().payload["n"], 7);
 }
+
+/// Two who each believe to hold the lock: its file was removed under the holder, and the next one has made another.
+#[test]
+fn jn_32_writers_whose_lock_was_taken_away_mix_no_bytes_and_lose_nothing_that_they_answered() {
+    const WRITERS: u64 = 4;
+    const EACH: u64 = 60;
+    let (_folder, root) = store();
+    let work = |worker: u64| {
+        let mut answered = Vec::new();
+        for n in 0..EACH {
+            let journal = own(&root);
+            let id = format!("w{worker}-{n}");
+            // Somebody tidies up, whoever is inside.
+            let _ = std::fs::remove_file(root.join("events/lock"));
+            let change = vec![plan("shared", worker * 1000 + n), plan(&id, n)];
+            // A failure is loud, and promises nothing.
+            if let Ok(committed) = journal.mutate(change) {
+                let seq = committed.receipts()[1].seq.unwrap();
+                answered.push((id, seq, journal.writer().to_owned()));
+                let _ = committed.finish();
+            }
+        }
+        answered
+    };
+    let answered: Vec<(String, u64, String)> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..WRITERS).map(|w| scope.spawn(move || work(w))).collect();
+        all.into_iter()
+            .flat_map(|one| one.join().unwrap())
+            .collect()
+    });
+    assert!(
+        answered.len() > 100,
+        "only {} were answered",
+        answered.len()
+    );
+    let journal = own(&root);
+    let log = journal.log(0, usize::MAX).unwrap();
+    let mut found: BTreeMap<(u64, String), String> = BTreeMap::new();
+    let mut twice = 0;
+    let mut seqs = BTreeSet::new();
+    for line in log {
+        let record: Value = serde_json::from_str(line.get()).unwrap();
+        let seq = record["seq"].as_u64().unwrap();
+        let text = |name: &str| record[name].as_str().unwrap_or_default().to_owned();
+        twice += u64::from(!seqs.insert(seq));
+        found.insert((seq, text("writer")), text("item_id"));
+    }
+    for (id, seq, writer) in answered {
+        assert_eq!(found.get(&(seq, writer)), Some(&id), "answered and lost");
+    }
+    let replay = journal.rebuild(usize::MAX).unwrap().replay;
+    assert_eq!(replay.counters.damaged_lines, 0, "bytes were mixed");
+    assert_eq!(replay.counters.duplicate_seq, twice, "told, and not more");
+    let seen = support::model::rebuilt(&journal, usize::MAX);
+    assert_eq!(seen, support::model::rebuilt(&own(&root), 0));
+}

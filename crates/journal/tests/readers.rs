@@ -328,3 +328,26 @@ fn a_reader_whose_name_another_process_holds_waits_and_is_told_so() {
     drop(guard);
     assert_eq!(waiting.join().unwrap(), [2]);
 }
+
+/// Printed first, marked then: who dies in between, or could not print, is shown the same again.
+#[test]
+fn jn_22_a_page_that_was_not_shown_moves_no_watermark() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    commit(&journal, vec![plan("b", 1)]);
+    let reader = open(&disk, 1, 91).unwrap();
+    let reading = reader.reading("r", None, 1).unwrap();
+    assert_eq!(reading.page().events.len(), 1);
+    // Another process of this reader waits: it would show the same.
+    let other = open(&disk, 1, 92).unwrap().events("r", 1, false);
+    assert!(matches!(other, Err(JournalError::ReaderBusy { .. })));
+    drop(reading);
+    let again = reader.reading("r", None, 1).unwrap();
+    let first = again.page().events[0].get().to_owned();
+    assert!(first.contains("\"seq\":1,"), "{first}");
+    again.shown().unwrap();
+    let next = reader.events("r", 9, false).unwrap();
+    assert_eq!(next.events.len(), 1);
+    assert!(next.events[0].get().contains("\"seq\":2,"));
+}

@@ -215,3 +215,71 @@ fn a_reservation_that_ended_and_a_lost_plan_block_nobody() {
     assert!(carl.blocked(&["lib/a".to_owned()]).unwrap().is_empty());
     assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
 }
+
+/// C47 and the gate: the answer of before, whatever holds by now; a late retry takes nothing and gives nothing back.
+#[test]
+fn a_retry_under_its_key_neither_takes_again_what_was_given_back_nor_gives_back_what_was_taken_since()
+ {
+    let disk = MemDisk::new();
+    init(&disk);
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let (ann, bob) = (
+        agent(&disk, &clock, "ann", 3),
+        agent(&disk, &clock, "bob", 4),
+    );
+    let lib = glob("lib/**");
+    let Reserved::Granted(first) = ann.reserve_once(&lib, HOUR, Some("k1")).unwrap() else {
+        panic!("refused");
+    };
+    assert!(!first.duplicate);
+    clock.advance(Duration::from_secs(10));
+    let again = |told: Reserved| match told {
+        Reserved::Granted(told) => (told.duplicate, told.expires_at),
+        Reserved::Held(held) => panic!("held: {held:?}"),
+    };
+    let retried = again(ann.reserve_once(&lib, HOUR, Some("k1")).unwrap());
+    assert_eq!(
+        retried,
+        (true, first.expires_at.clone()),
+        "not a longer time"
+    );
+    let released = ann.release_once(&lib, Some("k2")).unwrap().unwrap();
+    assert!(!released.duplicate);
+    // Given back: the same answer, and the paths stay free.
+    let retried = again(ann.reserve_once(&lib, HOUR, Some("k1")).unwrap());
+    assert_eq!(retried, (true, first.expires_at.clone()));
+    assert!(is_granted(&bob.reserve(&lib, HOUR).unwrap()));
+    // Another holds them: that is no reason to answer otherwise than before.
+    assert!(again(ann.reserve_once(&lib, HOUR, Some("k1")).unwrap()).0);
+    bob.release(&lib).unwrap().unwrap();
+    // Taken anew: a late retry of the release gives nothing back.
+    assert!(is_granted(&ann.reserve(&lib, HOUR).unwrap()));
+    let retried = ann.release_once(&lib, Some("k2")).unwrap().unwrap();
+    assert_eq!(
+        retried,
+        heddle_journal::Reservation {
+            duplicate: true,
+            ..released
+        }
+    );
+    assert_eq!(ann.reservations().unwrap().len(), 1);
+    // Another request under a taken key is refused; one that was refused takes none.
+    for refused in [
+        ann.reserve_once(&lib, 2 * HOUR, Some("k1")).map(drop),
+        ann.release_once(&lib, Some("k1")).map(drop),
+        bob.reserve_once(&lib, HOUR, Some("k1")).map(drop),
+    ] {
+        let is_reused = matches!(
+            refused,
+            Err(heddle_journal::JournalError::RequestReused { .. })
+        );
+        assert!(is_reused, "{refused:?}");
+    }
+    let held = bob.reserve_once(&lib, HOUR, Some("k3")).unwrap();
+    assert!(!is_granted(&held));
+    ann.release(&lib).unwrap().unwrap();
+    assert!(is_granted(
+        &bob.reserve_once(&lib, HOUR, Some("k3")).unwrap()
+    ));
+    assert!(ann.verify().unwrap().ok);
+}

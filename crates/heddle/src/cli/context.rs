@@ -99,6 +99,17 @@ impl Context {
         self.put(value, text, Self::tell_warned)
     }
 
+    /// The answer of a verb that has taken effect: where it cannot be printed, standard error has it, for whoever asked must not
+    /// take it for refused.
+    pub fn print_done<T: Serialize>(
+        &self,
+        value: &T,
+        text: impl Fn(&T) -> String,
+    ) -> Result<(), CliError> {
+        let printed = self.print(value, &text);
+        printed.map_err(|error| error.unprinted(&text(value)))
+    }
+
     fn put<T: Serialize>(
         &self,
         value: &T,

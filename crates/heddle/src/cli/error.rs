@@ -67,6 +67,20 @@ impl CliError {
         self
     }
 
+    /// The answer is lost, what it tells of is not.
+    #[must_use]
+    pub fn unprinted(self, answer: &str) -> Self {
+        if self.quiet {
+            return self;
+        }
+        let message = format!(
+            "it is done, but the answer could not be printed ({}):\n  {}",
+            self.message,
+            answer.trim_end().replace('\n', "\n  ")
+        );
+        Self { message, ..self }.next("Do not do it again: it has taken effect.")
+    }
+
     pub fn quiet() -> Self {
         Self {
             quiet: true,

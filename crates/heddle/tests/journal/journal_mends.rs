@@ -223,3 +223,86 @@ fn who_writes_is_the_person_of_the_home_and_never_a_tool() {
     write(&config, "[daemon]\nmember = \"ann\"\n");
     assert_eq!(by(Some("tester"), None), "ann");
 }
+
+#[test]
+fn a_lost_record_and_a_damaged_checkpoint_are_told_with_a_way_out() {
+    let repository = Repository::new();
+    repository.journal_json(&["init"]);
+    for n in 1..=4 {
+        repository.append("p", &json!({"title": "t", "n": n}));
+    }
+    let checkpoint = repository.journal_json(&["checkpoint"]);
+    repository.append("p", &json!({"title":"t","n":5}));
+    repository.journal_json(&["checkpoint"]);
+    let segment = repository
+        .path()
+        .join(".heddle/events/seg-00000000000000000001.jsonl");
+    let text = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, text.replace("\"n\":2", "\"n\":7")).unwrap();
+    let page = repository.journal_json(&["events", "--reader", "r", "--peek"]);
+    assert_eq!(
+        (&page["gap"], &page["missing"]),
+        (&json!(true), &json!([[2, 2]]))
+    );
+    let told = repository
+        .journal(&["events", "--reader", "r", "--peek"])
+        .ok();
+    assert!(told.stdout.contains("seq 2 is lost"), "{told:?}");
+    let log = repository.journal(&["log"]).ok();
+    assert!(log.stderr.contains("seq 2 is lost"), "{log:?}");
+    std::fs::write(&segment, text).unwrap();
+    // An older checkpoint is damaged: named, moved aside, and all is well again.
+    let file = checkpoint["file"].as_str().unwrap();
+    let file = repository
+        .path()
+        .join(".heddle/events/checkpoints")
+        .join(file);
+    let whole = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, whole.replace("\"n\":4", "\"n\":9")).unwrap();
+    let told = repository.journal(&["verify"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("heddle doctor quarantine"), "{told:?}");
+    let doctor = ["doctor", "quarantine"];
+    let mut doctor = repository.home.command(&doctor);
+    let parked = Ran::from(doctor.current_dir(repository.path()).output().unwrap()).ok();
+    assert!(parked.stdout.contains("nothing is lost"), "{parked:?}");
+    assert_eq!(repository.journal_json(&["verify"])["ok"], true);
+}
+
+#[test]
+fn a_file_that_was_edited_by_hand_is_kept_and_its_place_is_told() {
+    let repository = Repository::new();
+    repository.journal_json(&["init"]);
+    repository.append("p", &json!({"title":"one"}));
+    let file = repository.path().join(".heddle/entities/plan/p.json");
+    std::fs::write(&file, r#"{"title":"hours of work"}"#).unwrap();
+    let words = [
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "p",
+        "--action",
+        "update",
+        "--payload",
+        r#"{"title":"two"}"#,
+    ];
+    let told = repository.journal(&words).ok();
+    let at = told.stderr.find(".heddle/events/quarantine/plan.p.");
+    let kept = told.stderr[at.unwrap()..].lines().next().unwrap();
+    let text = std::fs::read_to_string(repository.path().join(kept)).unwrap();
+    assert_eq!(text, r#"{"title":"hours of work"}"#);
+    assert!(std::fs::read_to_string(&file).unwrap().contains("two"));
+    let quiet = repository.journal(&[
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "p",
+        "--action",
+        "update",
+        "--payload",
+        r#"{"title":"three"}"#,
+    ]);
+    assert_eq!(quiet.ok().stderr, "");
+}

@@ -91,14 +91,58 @@ fn a_receipt_that_cannot_be_printed_says_that_it_was_recorded() {
     let repository = begun();
     let words = ["journal", "append", "--type", "plan", "--id", "p"];
     let more = ["--action", "create", "--payload", r#"{"n":1}"#];
-    let mut command = repository.home.command(&[&words[..], &more[..]].concat());
-    let full = std::fs::File::options().write(true).open("/dev/full");
-    command.current_dir(repository.path()).stdout(full.unwrap());
-    let told = Ran::from(command.output().unwrap());
+    let told = repository.run_on_full(&[&words[..], &more[..]].concat());
     assert_eq!(told.code, 1, "{told:?}");
     says(&told, &["recorded as seq 1", "Do not record it again"]);
     let shown = repository.json(&["journal", "show", "plan", "p"]);
     assert_eq!(shown["entity_rev"], 1);
+}
+
+/// Whatever has taken effect says so where there is still somebody to tell.
+#[test]
+fn an_effect_whose_answer_cannot_be_printed_is_told_on_standard_error() {
+    let repository = begun();
+    repository.append("p", &json!({"title": "of nobody's concern"}));
+    let verbs: [(&[&str], &str); 8] = [
+        (&["reserve", "src/**"], "src/** is yours until"),
+        (&["release", "src/**"], "src/** is free again"),
+        (&["journal", "checkpoint"], "entities up to seq"),
+        (&["journal", "gc"], "nothing to move"),
+        (&["journal", "rebuild"], "as the journal has them"),
+        (&["doctor", "quarantine"], "nothing is damaged"),
+        (
+            &["doctor", "redact", "--item", "p", "--reason", "asked"],
+            "erased: 1 records",
+        ),
+        (&["journal", "rollback"], "the journal is off"),
+    ];
+    for (verb, word) in verbs {
+        let told = repository.run_on_full(verb);
+        assert_eq!(told.code, 1, "{verb:?}: {told:?}");
+        says(&told, &["it is done", word, "Do not do it again"]);
+    }
+    says(
+        &repository.run_on_full(&["journal", "migrate"]),
+        &["it is done", "the journal is dual"],
+    );
+}
+
+#[test]
+fn a_leftover_that_was_changed_is_named_beside_one_that_was_not() {
+    let repository = begun();
+    let secret = "the launch code is 4711-8822-9933 and stays among us for ever";
+    repository.append("p", &json!({"title": secret}));
+    repository.write(".heddle/x/same.txt", secret);
+    let changed = repository.write(".heddle/x/changed.txt", secret);
+    let ask = ["doctor", "redact", "--item", "plan/p", "--reason", "asked"];
+    says(&repository.run(&ask), &["x/same.txt", "x/changed.txt"]);
+    std::fs::write(&changed, "edited").unwrap();
+    let told = repository.run(&ask);
+    assert_eq!(told.code, 1, "{told:?}");
+    says(
+        &told,
+        &["x/same.txt", "x/changed.txt", "were changed since"],
+    );
 }
 
 #[test]
@@ -145,4 +189,19 @@ fn a_delete_that_a_clone_would_undo_says_so() {
     assert!(!delete("p").stderr.contains("clone"));
     repository.run(&["journal", "checkpoint"]).ok();
     says(&delete("q"), &["clone", "heddle journal checkpoint"]);
+}
+
+#[test]
+fn a_file_that_no_record_explains_is_named_where_its_entity_is_asked_for() {
+    let repository = begun();
+    repository.append("p", &json!({"n": 1}));
+    repository.write(".heddle/entities/plan/q.json", r#"{"n":1}"#);
+    let told = repository.journal(&["show", "plan", "q"]);
+    assert_eq!(told.code, 4, "{told:?}");
+    says(
+        &told,
+        &["entities/plan/q.json is there", "heddle journal verify"],
+    );
+    let none = repository.journal(&["show", "plan", "r"]);
+    assert!(!none.stderr.contains("is there"), "{none:?}");
 }

@@ -6,9 +6,13 @@ mod support;
 
 mod guard;
 mod journal;
+mod journal_advice;
 mod journal_doctor;
 mod journal_doors;
 mod journal_drift;
+mod journal_keys;
 mod journal_mends;
+mod journal_migrate;
+mod journal_readers;
 mod journal_slices;
 mod journal_words;

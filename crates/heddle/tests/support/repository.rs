@@ -40,12 +40,36 @@ impl Repository {
         self.run(&words).ok().json()
     }
 
+    /// A verb of `heddle journal`.
+    pub fn journal(&self, args: &[&str]) -> Ran {
+        self.journal_in(self.path(), args)
+    }
+
+    pub fn journal_in(&self, folder: &Path, args: &[&str]) -> Ran {
+        let words: Vec<&str> = ["journal"].iter().chain(args).copied().collect();
+        let mut command = self.home.command(&words);
+        Ran::from(command.current_dir(folder).output().unwrap())
+    }
+
+    pub fn journal_json(&self, args: &[&str]) -> Value {
+        let words: Vec<&str> = args.iter().chain(&["--json"]).copied().collect();
+        self.journal(&words).ok().json()
+    }
+
+    /// The same with nowhere to print to.
+    pub fn run_on_full(&self, args: &[&str]) -> Ran {
+        let full = std::fs::File::options().write(true).open("/dev/full");
+        let mut command = self.home.command(args);
+        command.current_dir(self.path()).stdout(full.unwrap());
+        Ran::from(command.output().unwrap())
+    }
+
     /// A plan of that id, as it is from now on.
     pub fn append(&self, id: &str, payload: &Value) {
         let payload = payload.to_string();
-        let words = ["journal", "append", "--type", "plan", "--id", id];
+        let words = ["append", "--type", "plan", "--id", id];
         let more = ["--action", "update", "--payload", &payload];
-        self.run(&[&words[..], &more[..]].concat()).ok();
+        self.journal(&[&words[..], &more[..]].concat()).ok();
     }
 
     pub fn write(&self, name: &str, text: &str) -> PathBuf {

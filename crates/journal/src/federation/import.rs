@@ -48,6 +48,9 @@ pub struct Imported {
     pub chunks: u64,
     /// Files of the store that still hold some of what was erased.
     pub leftovers: Vec<String>,
+    /// Those that an earlier redaction named and that were changed since: they cannot be searched any more.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changed: Vec<String>,
 }
 
 impl Journal {
@@ -242,6 +245,7 @@ impl Journal {
             let reason = format!("erased by its origin {}", header.origin_id);
             let redacted = self.redact(&target, &reason)?;
             told.leftovers.extend(redacted.leftovers);
+            told.changed.extend(redacted.changed);
         }
         told.leftovers.sort();
         told.leftovers.dedup();

@@ -22,12 +22,13 @@ use crate::segments;
 use crate::session::Session;
 
 const MARKER: &[u8] = b"{\"v\":1}\n";
-const FROM: &str = "the entity files of a clone";
+/// What the genesis note of a clone says that it began with.
+pub(crate) const OF_CLONE: &str = "the entity files of a clone";
 
 impl Journal {
     /// Before the first segment of a store that nothing was ever written in.
     pub(crate) fn announce_adoption(&self, meta: &MetaFound) -> Result<(), JournalError> {
-        let is_new = *meta == MetaFound::Absent && self.mode != Mode::Off;
+        let is_new = *meta == MetaFound::Absent && self.mode != Mode::Off && self.indexed_to() == 0;
         if !is_new || self.entity_files()?.is_empty() {
             return Ok(());
         }
@@ -50,7 +51,8 @@ impl Journal {
         }
         let is_new = self.mode != Mode::Off
             && segments::live(self.disk(), &self.layout)?.is_empty()
-            && meta::read(self.disk(), &self.layout)? == MetaFound::Absent;
+            && meta::read(self.disk(), &self.layout)? == MetaFound::Absent
+            && self.indexed_to() == 0;
         Ok(is_new && !self.entity_files()?.is_empty())
     }
 
@@ -143,9 +145,12 @@ impl Session<'_> {
                 bytes = 0;
             }
         }
-        if count > 0 {
+        let first_seq = journal.all_segments()?.first().copied();
+        // Also where nothing was taken in: what came before is not of this store, and is not lost.
+        if count > 0 || first_seq.is_some_and(|first| first > 1) {
             let marker = MetaPayload::Note(Note::Genesis {
-                migrated_from: FROM.to_owned(),
+                migrated_from: OF_CLONE.to_owned(),
+                first_seq,
                 v1_events_parked: 0,
                 backfill_count: count,
                 tool_version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -8,6 +8,8 @@ mod adopt;
 mod backup;
 mod source;
 
+pub(crate) use adopt::OF_CLONE;
+
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -41,8 +43,10 @@ pub struct Migrated {
     pub events_parked: u64,
     /// Files that were no entity and were left out, as asked.
     pub left_out: Vec<String>,
-    /// Files of JSON that lie in no folder of a type: nobody looked into them.
+    /// Files that lie in no folder of a type, or are no entity of theirs: nobody looked into them.
     pub ignored: Vec<String>,
+    /// Folders that are not of the present (an archive, sessions, messages), and how many files each has.
+    pub passed_over: Vec<String>,
     /// Entities of the folder that this store has in another form already: its own stay.
     pub kept: Vec<String>,
     /// The copy of the store as it was before.
@@ -88,6 +92,7 @@ impl Journal {
             events_parked: 0,
             left_out: Vec::new(),
             ignored: Vec::new(),
+            passed_over: Vec::new(),
             kept: Vec::new(),
             backup: None,
         };
@@ -99,10 +104,13 @@ impl Journal {
         }
         if let (Some(found), Some(source)) = (&found, source)
             && found.entities.is_empty()
-            && !found.ignored.is_empty()
             && !leave_out_bad
         {
-            return Err(nothing_found(source, &found.ignored));
+            let is_json = |file: &&String| Path::new(file).extension() == Some("json".as_ref());
+            let documents: Vec<String> = found.ignored.iter().filter(is_json).cloned().collect();
+            if !documents.is_empty() {
+                return Err(nothing_found(source, &documents));
+            }
         }
         if from != to || found.is_some() {
             let mut session = journal.session()?;
@@ -112,6 +120,7 @@ impl Journal {
                 session.genesis(&found, &named, &mut migrated)?;
                 migrated.left_out = found.refused;
                 migrated.ignored = found.ignored;
+                migrated.passed_over = found.passed_over;
             }
             // IMPORTANT: last. A store that is not off has its genesis whole on the disk.
             journal.put_mode(to)?;
@@ -296,6 +305,7 @@ impl Session<'_> {
         let count = found.entities.len() as u64;
         let marker = MetaPayload::Note(Note::Genesis {
             migrated_from: named.to_owned(),
+            first_seq: None,
             v1_events_parked: migrated.events_parked,
             backfill_count: count,
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),

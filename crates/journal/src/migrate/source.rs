@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::disk::{Disk, read_if_there};
 use crate::error::{At, JournalError};
+use crate::federation::CANDIDATE;
 use crate::format::{BLOB_BYTES_MAX, is_item_id};
 use crate::registry::{Registry, TypeClass};
 
@@ -27,6 +28,9 @@ const LEFT: [&str; 8] = [
     "trash",
 ];
 
+/// Candidates of an older store lie here, beside folders of messages.
+const INBOX: &str = "inbox";
+
 /// What lies in a folder of entity files.
 #[derive(Debug, Default)]
 pub(super) struct Source {
@@ -34,8 +38,10 @@ pub(super) struct Source {
     pub(super) entities: Vec<(String, String, Value)>,
     /// Files in a folder of a type that are no entity of it, and why.
     pub(super) refused: Vec<String>,
-    /// Other files of JSON, in no folder of a type.
+    /// Other files, in no folder of a type.
     pub(super) ignored: Vec<String>,
+    /// Folders that are not of the present, and how many files each has.
+    pub(super) passed_over: Vec<String>,
     pub(super) log: Option<Vec<u8>>,
 }
 
@@ -59,6 +65,7 @@ impl Source {
             .sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
         self.refused.extend(other.refused);
         self.ignored.extend(other.ignored);
+        self.passed_over.extend(other.passed_over);
         self.log = other.log.or(self.log);
         self
     }
@@ -119,7 +126,10 @@ impl<'w> Walk<'w> {
             }
             match type_of(self.registry, &entry.name) {
                 Some(item_type) => self.family(&inside, &item_type)?,
-                None if is_left(self.registry, &entry.name) || depth >= self.depth_max => {}
+                None if is_left(self.registry, &entry.name) || depth >= self.depth_max => {
+                    self.pass_over(&inside)?;
+                }
+                None if entry.name == INBOX => self.inbox(&inside)?,
                 None => self.groups(&inside, depth + 1)?,
             }
         }
@@ -134,13 +144,15 @@ impl<'w> Walk<'w> {
                 continue;
             }
             if file.is_dir {
-                let is_put_away = is_left(self.registry, &file.name);
-                if self.depth_max > 0 && !is_put_away {
+                if self.depth_max == 0 || is_left(self.registry, &file.name) {
+                    self.pass_over(&path)?;
+                } else {
                     self.below(&path, item_type, 1)?;
                 }
                 continue;
             }
             let Some(id) = file.name.strip_suffix(".json") else {
+                self.ignore(&path);
                 continue;
             };
             match entity(self.disk, self.registry, &path, item_type, id) {
@@ -155,11 +167,13 @@ impl<'w> Walk<'w> {
     fn below(&mut self, folder: &Path, item_type: &str, depth: usize) -> Result<(), JournalError> {
         for file in self.disk.list(folder).at(folder)? {
             let path = folder.join(&file.name);
-            if file.name.starts_with('.') || is_left(self.registry, &file.name) {
+            if file.name.starts_with('.') {
                 continue;
             }
             if file.is_dir {
-                if depth < self.depth_max {
+                if depth >= self.depth_max || is_left(self.registry, &file.name) {
+                    self.pass_over(&path)?;
+                } else {
                     self.below(&path, item_type, depth + 1)?;
                 }
                 continue;
@@ -194,10 +208,60 @@ impl<'w> Walk<'w> {
     }
 
     fn ignore(&mut self, path: &Path) {
-        let is_json = path.extension().is_some_and(|end| end == "json");
-        if is_json && self.depth_max > 0 {
+        // The log of the store is parked as it is.
+        let is_log = LOGS.iter().any(|log| path.ends_with(log));
+        if !is_log && self.depth_max > 0 {
             self.source.ignored.push(path.display().to_string());
         }
+    }
+
+    /// The inbox of an older store: candidates that nobody has decided on, and folders of messages and of those that were decided.
+    fn inbox(&mut self, folder: &Path) -> Result<(), JournalError> {
+        for file in self.disk.list(folder).at(folder)? {
+            let path = folder.join(&file.name);
+            if file.name.starts_with('.') {
+                continue;
+            }
+            if file.is_dir {
+                self.pass_over(&path)?;
+                continue;
+            }
+            let id = file.name.strip_suffix(".json").unwrap_or_default();
+            match entity(self.disk, self.registry, &path, CANDIDATE, id) {
+                Ok(document) if document["id"] == id => self.take(path, CANDIDATE, id, document),
+                _ => self.ignore(&path),
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of it is taken in, and that is said.
+    fn pass_over(&mut self, folder: &Path) -> Result<(), JournalError> {
+        let count = self.files_in(folder, 0)?;
+        if count > 0 && self.depth_max > 0 {
+            let told = format!("{} ({count} files)", folder.display());
+            self.source.passed_over.push(told);
+        }
+        Ok(())
+    }
+
+    fn files_in(&self, folder: &Path, depth: usize) -> Result<u64, JournalError> {
+        let mut count = 0;
+        for entry in self.disk.list(folder).at(folder)? {
+            if entry.name.starts_with('.') {
+                continue;
+            }
+            let inside = folder.join(&entry.name);
+            let is_log = LOGS.iter().any(|log| inside.ends_with(log));
+            count += if !entry.is_dir {
+                u64::from(!is_log)
+            } else if depth < DEPTH_MAX {
+                self.files_in(&inside, depth + 1)?
+            } else {
+                0
+            };
+        }
+        Ok(count)
     }
 
     fn end(mut self, folder: &Path) -> Result<Source, JournalError> {

@@ -39,8 +39,13 @@ pub(super) struct Leftovers {
 }
 
 impl Journal {
-    /// Those of this search and those that an earlier one named; the list says so to the next.
-    pub(super) fn all_leftovers(&self, matcher: &Matcher) -> Result<Leftovers, JournalError> {
+    /// Those of this search and those that an earlier one named; the list says so to the next. One that was changed since is named
+    /// once, to somebody who hears it.
+    pub(super) fn all_leftovers(
+        &self,
+        matcher: &Matcher,
+        is_heard: bool,
+    ) -> Result<Leftovers, JournalError> {
         let root = self.layout.root();
         let found = self.leftovers(matcher)?;
         let mut files: Vec<Left> = Vec::new();
@@ -65,7 +70,10 @@ impl Journal {
                     told.files.push(path.display().to_string());
                     files.push(before);
                 }
-                Some(_) if !is_found => told.changed.push(path.display().to_string()),
+                Some(_) if !is_found => {
+                    told.changed.push(path.display().to_string());
+                    files.extend((!is_heard).then_some(before));
+                }
                 _ => {}
             }
         }

@@ -142,7 +142,7 @@ impl Journal {
             ));
         }
         session.keep_job(&job)?;
-        session.carry_out(&job, survey)
+        session.carry_out(&job, survey, true)
     }
 }
 
@@ -156,12 +156,18 @@ impl Session<'_> {
         }
         if let Some(mut job) = self.journal.redact_job()? {
             let survey = self.journal.survey(&mut job)?;
-            self.carry_out(&job, survey)?;
+            // Nobody asked for it just now: what it finds is named by the next one.
+            self.carry_out(&job, survey, false)?;
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, job: &Job, survey: Survey) -> Result<Redacted, JournalError> {
+    fn carry_out(
+        &mut self,
+        job: &Job,
+        survey: Survey,
+        is_heard: bool,
+    ) -> Result<Redacted, JournalError> {
         let journal = self.journal;
         let matcher = survey.needles.matcher()?;
         let layouts = journal.layouts()?;
@@ -192,7 +198,7 @@ impl Session<'_> {
             self.note(job, &told)?;
         }
         self.drop_job()?;
-        let left = journal.all_leftovers(&matcher)?;
+        let left = journal.all_leftovers(&matcher, is_heard)?;
         (told.leftovers, told.changed) = (left.files, left.changed);
         Ok(told)
     }

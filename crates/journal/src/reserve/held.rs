@@ -111,17 +111,25 @@ impl Journal {
         now: WallMs,
     ) -> Result<(), JournalError> {
         let mut lost = self.losses()?;
-        if doubtful.iter().any(|(_, says)| *says == Says::Nothing) {
-            // Rare, and worth a look at all of it: a record may be lost of which no cache knows yet.
+        let is_unknown = |(_, says): &(String, Says)| *says == Says::Nothing;
+        if doubtful.iter().any(is_unknown) || !lost.is_empty() && !doubtful.is_empty() {
+            // Rare, and worth a look at all of it: a record may be lost of which no cache knows yet, or be here again.
             let rebuilt = self.rebuild(0)?;
             let gaps = rebuilt.replay.gaps.open().into_iter();
             let fresh: Vec<[u64; 2]> = gaps.filter(|gap| !lost.contains(gap)).collect();
             lost.extend(fresh);
-            for (id, says) in &mut doubtful {
-                if rebuilt.replay.get(CLAIM, id).is_some() {
-                    *says = Says::Over;
-                }
-            }
+            // A record that was put back is not in the index yet, and counts.
+            doubtful.retain_mut(|(id, says)| {
+                let Some(entity) = rebuilt.replay.get(CLAIM, id) else {
+                    return true;
+                };
+                *says = Says::Over;
+                let document = self.document(CLAIM, &entity.body).ok();
+                let found = document.and_then(|document| live(&document, now));
+                let is_over = found.is_none();
+                held.claims.extend(found.map(|held| (id.clone(), held)));
+                is_over
+            });
         }
         for (id, journal) in doubtful {
             let filed = self.projection(CLAIM, &id)?.and_then(Result::ok);

@@ -18,6 +18,7 @@ use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::mutate::{Change, Plan, Request};
+use crate::requests::Key;
 use crate::segments;
 use crate::session::Session;
 
@@ -34,6 +35,9 @@ pub struct Reservation {
     pub glob: String,
     pub owner: String,
     pub expires_at: String,
+    /// The answer of a request of this id before: nothing was done now, and by now it may be otherwise.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub duplicate: bool,
 }
 
 /// What came of asking for paths.
@@ -48,6 +52,16 @@ pub enum Reserved {
 impl Journal {
     /// The same glob again by its owner is a longer time.
     pub fn reserve(&self, glob: &Glob, ttl: Duration) -> Result<Reserved, JournalError> {
+        self.reserve_once(glob, ttl, None)
+    }
+
+    /// The same under an id of the caller's: a retry that comes late, when the paths were given back, takes nothing again.
+    pub fn reserve_once(
+        &self,
+        glob: &Glob,
+        ttl: Duration,
+        request_id: Option<&str>,
+    ) -> Result<Reserved, JournalError> {
         if ttl.is_zero() || ttl > TTL_MAX {
             return Err(JournalError::refused(
                 "a reservation lasts from 1s up to 30d",
@@ -56,6 +70,14 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let owner = self.who.agent.clone();
+        let asked = json!(["reserve", glob.as_str(), owner, ttl.as_millis().to_string()]);
+        let key = request_id
+            .map(|id| Key::of_request(id, &asked))
+            .transpose()?;
+        // IMPORTANT: first. What was answered is answered so, whoever holds the paths by now.
+        if let Some(before) = self.answered_before(&session, glob, key.as_ref())? {
+            return Ok(Reserved::Granted(before));
+        }
         let found = self.held()?;
         for (_, held) in &found.claims {
             if held.owner != owner && Glob::parse(&held.glob).is_ok_and(|g| g.overlaps(glob)) {
@@ -68,6 +90,7 @@ impl Journal {
             glob: glob.as_str().to_owned(),
             owner: owner.clone(),
             expires_at: WallMs(until).to_rfc3339(),
+            duplicate: false,
         };
         let document = json!({
             "status": "claimed",
@@ -89,15 +112,31 @@ impl Journal {
         // IMPORTANT: the list first. An id too many is looked at in vain, one too few is a hole.
         let ids = claims.into_iter().map(|(id, _)| id).chain([id.clone()]);
         self.put_reserved(ids.collect())?;
-        session.put_claim(&id, action, document)?;
+        session.put_claim(&id, action, document, key)?;
         Ok(Reserved::Granted(reservation))
     }
 
     /// Gives back what this agent reserved under this very glob; None where it holds none.
     pub fn release(&self, glob: &Glob) -> Result<Option<Reservation>, JournalError> {
+        self.release_once(glob, None)
+    }
+
+    /// The same under an id of the caller's: a retry that comes late gives nothing back that was taken since.
+    pub fn release_once(
+        &self,
+        glob: &Glob,
+        request_id: Option<&str>,
+    ) -> Result<Option<Reservation>, JournalError> {
         self.must_be_on()?;
         let mut session = self.session()?;
         let owner = &self.who.agent;
+        let asked = json!(["release", glob.as_str(), owner]);
+        let key = request_id
+            .map(|id| Key::of_request(id, &asked))
+            .transpose()?;
+        if let Some(before) = self.answered_before(&session, glob, key.as_ref())? {
+            return Ok(Some(before));
+        }
         let found = self.held()?;
         let is_it = |held: &&Reservation| held.owner == *owner && held.glob == glob.as_str();
         let mut all = found.claims.iter().map(|(_, held)| held);
@@ -109,9 +148,38 @@ impl Journal {
             "kind": "reservation",
             "scope": held.glob,
             "agent": owner,
+            "until": held.expires_at,
         });
-        session.put_claim(&id_of(glob, owner), Action::ReleaseClaim, document)?;
+        session.put_claim(&id_of(glob, owner), Action::ReleaseClaim, document, key)?;
         Ok(Some(held))
+    }
+
+    /// The reservation that a request of this very id was about.
+    fn answered_before(
+        &self,
+        session: &Session<'_>,
+        glob: &Glob,
+        key: Option<&Key>,
+    ) -> Result<Option<Reservation>, JournalError> {
+        let answered = match key {
+            Some(key) => session.answered(key)?,
+            None => None,
+        };
+        let Some(answered) = answered else {
+            return Ok(None);
+        };
+        // One that had nothing to record found it as it was.
+        let document = match answered.document {
+            Some(document) => document,
+            None => self.observe(CLAIM, &id_of(glob, &self.who.agent))?.payload,
+        };
+        let until = document["until"].as_str().unwrap_or_default();
+        Ok(Some(Reservation {
+            glob: glob.as_str().to_owned(),
+            owner: self.who.agent.clone(),
+            expires_at: until.to_owned(),
+            duplicate: true,
+        }))
     }
 
     /// What is reserved now, by whomever.
@@ -229,6 +297,7 @@ fn live(document: &Value, now: WallMs) -> Option<Reservation> {
         glob: word("scope")?,
         owner: word("agent")?,
         expires_at,
+        duplicate: false,
     })
 }
 
@@ -238,7 +307,13 @@ fn id_of(glob: &Glob, owner: &str) -> String {
 }
 
 impl Session<'_> {
-    fn put_claim(&mut self, id: &str, action: Action, document: Value) -> Result<(), JournalError> {
+    fn put_claim(
+        &mut self,
+        id: &str,
+        action: Action,
+        document: Value,
+        key: Option<Key>,
+    ) -> Result<(), JournalError> {
         let journal = self.journal;
         let request = Request {
             writer: journal.writer.clone(),
@@ -250,7 +325,7 @@ impl Session<'_> {
                 document: Some(document),
                 summary: None,
             }],
-            key: None,
+            key,
         };
         let mut plan = Plan::default();
         plan.add(self, &request)?;

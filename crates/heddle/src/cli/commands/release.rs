@@ -10,14 +10,23 @@ use crate::cli::{CliError, Context, exit};
 pub struct Args {
     /// The very glob that was reserved
     glob: String,
+    /// The same request under the same key again gives nothing back and gets the first answer; another one is refused
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     let glob = store::glob(&journal, &args.glob)?;
-    match journal.release(&glob).map_err(store::told)? {
-        Some(released) => context.print(&released, |r| {
-            printable(&format!("{} is free again\n", r.glob))
+    let key = args.idempotency_key.as_deref();
+    match journal.release_once(&glob, key).map_err(store::told)? {
+        Some(released) => context.print_done(&released, |r| {
+            let words = if r.duplicate {
+                "was given back before, and nothing was given back now"
+            } else {
+                "is free again"
+            };
+            printable(&format!("{} {words}\n", r.glob))
         }),
         None => {
             let sentence = format!("you hold no reservation of {}", glob.as_str());

@@ -18,6 +18,9 @@ pub struct Args {
     /// How long, as 30d, 12h, 90m or 45s
     #[arg(long, value_name = "TIME", default_value = "2h", value_parser = parse_seconds)]
     ttl: u64,
+    /// The same request under the same key again takes nothing and gets the first answer; another one is refused
+    #[arg(long, value_name = "KEY", requires = "glob")]
+    idempotency_key: Option<String>,
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
@@ -27,9 +30,17 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     };
     let glob = store::glob(&journal, &glob)?;
     let ttl = Duration::from_secs(args.ttl);
-    match journal.reserve(&glob, ttl).map_err(store::told)? {
-        Reserved::Granted(reservation) => context.print(&reservation, |r| {
-            printable(&format!("{} is yours until {}\n", r.glob, r.expires_at))
+    let key = args.idempotency_key.as_deref();
+    match journal.reserve_once(&glob, ttl, key).map_err(store::told)? {
+        Reserved::Granted(reservation) => context.print_done(&reservation, |r| {
+            let (glob, until) = (&r.glob, &r.expires_at);
+            printable(&if r.duplicate {
+                format!(
+                    "as before, and nothing was taken now: {glob} was yours until {until}; `heddle reserve` shows what holds\n"
+                )
+            } else {
+                format!("{glob} is yours until {until}\n")
+            })
         }),
         Reserved::Held(held) => {
             let sentence = format!(

@@ -43,7 +43,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if state != "already there" {
         write(&hook).map_err(|error| failed(&hook, &error))?;
     }
-    context.print(&json!({"hook": hook, "state": state}), |_| {
+    context.print_done(&json!({"hook": hook, "state": state}), |_| {
         format!("{}: {state}\n", hook.display())
     })
 }

@@ -16,7 +16,7 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
             "warning: blob {blob} is missing: what it holds cannot be read from this checkpoint; `heddle journal verify` names the entity"
         ));
     }
-    context.print(&reference, |reference| {
+    context.print_done(&reference, |reference| {
         format!(
             "{}: {} entities up to seq {}\n",
             reference.file, reference.entities, reference.head_seq

@@ -3,8 +3,8 @@
 use heddle_journal::Examined;
 use heddle_journal::phases::Spread;
 
+use super::{advice, store, verify};
 pub use super::{quarantine, redact};
-use super::{store, verify};
 use crate::cli::text::printable;
 use crate::cli::{CliError, Context, exit, ui};
 
@@ -21,14 +21,8 @@ pub fn examine(context: &Context) -> Result<(), CliError> {
     }
     let answer = serde_json::to_value(&told).unwrap_or_default();
     let sentence = format!("{}: {}", told.verdict, verify::sentence(&told.verified));
-    let mut next = format!("Nothing was changed. Run: {}", told.next);
-    if told.verified.counters.seq_gaps > 0 {
-        next.push_str("; when what is missing is lost for good, `heddle journal verify --accept-gaps REASON` notes that");
-    }
-    if !told.verified.divergent.is_empty() {
-        next.push_str("; then `heddle journal rebuild`, which keeps what stood in the files");
-    }
     let error = CliError::new(exit::FAILED, printable(&sentence));
+    let next = advice::next(&told.verified);
     Err(error.next(next).answer(answer))
 }
 

@@ -26,10 +26,22 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, Some(args.reader.clone()))?;
-    let page = journal
-        .events(&args.reader, args.limit, args.peek)
-        .map_err(store::told)?;
-    context.print(&page, text)
+    if args.peek {
+        let page = journal.events(&args.reader, args.limit, true);
+        return context.print(&page.map_err(store::told)?, text);
+    }
+    let reading = journal.reading(&args.reader, None, args.limit);
+    let reading = reading.map_err(store::told)?;
+    // IMPORTANT: printed first. Who could not be told, or was killed meanwhile, is told again.
+    context.print(reading.page(), text)?;
+    let moved = reading.shown().map_err(store::told);
+    moved.map(drop).map_err(|error| CliError {
+        message: format!(
+            "these events were shown, and the watermark could not be moved behind them: {}",
+            error.message
+        ),
+        ..error
+    }.next("They are shown again next time; `heddle journal verify` says whether the store can be written."))
 }
 
 fn text(page: &Page) -> String {
@@ -44,8 +56,15 @@ fn text(page: &Page) -> String {
             "some events were archived before they were read; the state up to seq {} has {} entities, events go on at seq {}\n",
             summary.head_seq, summary.entities, summary.oldest_seq
         ));
-    } else if page.gap && page.rewound_from.is_none() && page.missing.is_empty() {
+    } else if page.gap && page.rewound_from.is_none() && page.missing.is_empty() && page.newer == 0
+    {
         text.push_str("some events were archived before they were read\n");
+    }
+    if page.newer > 0 {
+        text.push_str(&format!(
+            "{} records of a newer heddle are not shown: this one does not understand them\n",
+            page.newer
+        ));
     }
     for lost in &page.missing {
         text.push_str(&log::lost(*lost));

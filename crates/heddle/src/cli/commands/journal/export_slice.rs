@@ -51,7 +51,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     };
     if let Some(name) = &args.to_mesh {
         let posted = mesh_slices::post(context, &journal, name, ask)?;
-        return context.print(&posted, posted_text);
+        return context.print_done(&posted, posted_text);
     }
     let out = args.out.unwrap_or_else(|| PathBuf::from("-"));
     let is_stream = out == Path::new("-");
@@ -69,7 +69,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         return ui::out().write_all(&told.slice).map_err(failed);
     }
     put(&out, &told.slice).map_err(failed)?;
-    context.print(&told, |told| text(told, &out))
+    context.print_done(&told, |told| text(told, &out))
 }
 
 fn posted_text(posted: &Posted) -> String {

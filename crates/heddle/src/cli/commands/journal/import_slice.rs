@@ -7,9 +7,9 @@ use clap::Args as ClapArgs;
 use heddle_journal::federation::{Imported, SLICE_BYTES_MAX};
 
 use super::mesh_slices::{self, Fetched};
-use super::store;
+use super::{redact, store};
 use crate::cli::text::printable;
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -28,13 +28,16 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if let Some(name) = &args.from_mesh {
         let journal = store::open(context, None)?;
         let fetched = mesh_slices::fetch(context, &journal, name, args.leave_out_bad)?;
+        for slice in &fetched.slices {
+            tell_changed(&slice.told);
+        }
         let leftovers: Vec<&str> = fetched
             .slices
             .iter()
             .flat_map(|slice| slice.told.leftovers.iter().map(String::as_str))
             .collect();
         return match left_over(&leftovers) {
-            None => context.print(&fetched, fetched_text),
+            None => context.print_done(&fetched, fetched_text),
             Some(error) => Err(error.answer(serde_json::to_value(&fetched).unwrap_or_default())),
         };
     }
@@ -47,10 +50,18 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let told = journal
         .import_slice(&bytes, args.leave_out_bad)
         .map_err(store::told)?;
+    tell_changed(&told);
     let leftovers: Vec<&str> = told.leftovers.iter().map(String::as_str).collect();
     match left_over(&leftovers) {
-        None => context.print(&told, text),
+        None => context.print_done(&told, text),
         Some(error) => Err(error.answer(serde_json::to_value(&told).unwrap_or_default())),
+    }
+}
+
+/// On standard error, whatever the answer is: nobody names them a second time.
+fn tell_changed(told: &Imported) {
+    if let Some(sentence) = redact::changed(&told.changed) {
+        ui::note(&format!("note: {sentence}"));
     }
 }
 

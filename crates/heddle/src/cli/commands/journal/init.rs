@@ -14,7 +14,7 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     let (journal, root) = store::init(context)?;
     let entities = journal.rebuild(0).map_err(store::told)?.replay.live_count();
     let answer = json!({"store": root, "mode": journal.mode(), "entities": entities});
-    context.print(&answer, |_| {
+    context.print_done(&answer, |_| {
         let place = root.display();
         match journal.mode() {
             Mode::Off => {

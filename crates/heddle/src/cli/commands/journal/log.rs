@@ -1,6 +1,7 @@
 //! `heddle journal log`: the records, one a line, in order.
 
 use clap::Args as ClapArgs;
+use heddle_journal::Earlier;
 use heddle_journal::action::Mode;
 use serde_json::Value;
 
@@ -27,11 +28,19 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     for place in &page.missing {
         ui::note(&format!("note: {}", lost(*place).trim_end()));
     }
-    if let Some((oldest, is_archived)) = journal.begins_at(args.since).map_err(store::told)? {
-        let place = if is_archived {
-            "are in .heddle/events/archive/"
-        } else {
-            "are not here: git brings checkpoints, not the history"
+    if page.newer > 0 {
+        ui::note(&format!(
+            "note: {} records of a newer heddle are not shown: this one does not understand them",
+            page.newer
+        ));
+    }
+    if let Some((oldest, earlier)) = journal.begins_at(args.since).map_err(store::told)? {
+        let place = match earlier {
+            Earlier::Archived => "are in .heddle/events/archive/",
+            Earlier::NotOurs => "are not here: git brings checkpoints, not the history",
+            Earlier::Lost => {
+                "are lost; checkpoints may hold what they led to, and `heddle journal verify` says more"
+            }
         };
         ui::note(&format!("note: records before seq {oldest} {place}"));
     }

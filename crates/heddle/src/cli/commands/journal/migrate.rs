@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use heddle_journal::Migrated;
 use heddle_journal::action::Mode;
 
 use super::store;
@@ -27,42 +28,48 @@ pub struct Args {
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let told = store::migrate(context, args.source, args.mode, args.leave_out_bad)?;
-    context.print_said(&told, |told| {
-        let before = if told.mode == told.from {
-            "as before".to_owned()
-        } else {
-            format!("it was {}", told.from.as_str())
-        };
-        let mut text = format!(
-            "the journal is {} ({before}): {} entities, {} of them from files, {} old events parked\n",
-            told.mode.as_str(),
-            told.entities,
-            told.backfilled,
-            told.events_parked
-        );
-        if let Some(backup) = &told.backup {
-            text.push_str(&format!("the store as it was: {}\n", backup.display()));
-        }
-        for entity in &told.kept {
-            text.push_str(&format!(
-                "kept as .heddle/ has it, not as the folder: {entity}\n"
-            ));
-        }
-        for file in &told.left_out {
-            text.push_str(&format!("left out: {file}\n"));
-        }
-        if !told.ignored.is_empty() {
-            let count = told.ignored.len();
-            text.push_str(&format!(
-                "{count} files lie in no folder of a type and were not taken in:\n"
-            ));
-        }
-        for file in told.ignored.iter().take(SHOWN_MAX) {
-            text.push_str(&format!("  {file}\n"));
-        }
-        text.push_str("next: heddle journal verify\n");
-        printable(&text)
-    })
+    let printed = context.print_said(&told, text);
+    printed.map_err(|error| error.unprinted(&text(&told)))
+}
+
+fn text(told: &Migrated) -> String {
+    let before = if told.mode == told.from {
+        "as before".to_owned()
+    } else {
+        format!("it was {}", told.from.as_str())
+    };
+    let mut text = format!(
+        "the journal is {} ({before}): {} entities, {} of them from files, {} old events parked\n",
+        told.mode.as_str(),
+        told.entities,
+        told.backfilled,
+        told.events_parked
+    );
+    if let Some(backup) = &told.backup {
+        text.push_str(&format!("the store as it was: {}\n", backup.display()));
+    }
+    for entity in &told.kept {
+        text.push_str(&format!(
+            "kept as .heddle/ has it, not as the folder: {entity}\n"
+        ));
+    }
+    for file in &told.left_out {
+        text.push_str(&format!("left out: {file}\n"));
+    }
+    if !told.ignored.is_empty() {
+        let count = told.ignored.len();
+        text.push_str(&format!(
+            "{count} files are no entities, or lie in no folder of a type, and were not taken in:\n"
+        ));
+    }
+    for file in told.ignored.iter().take(SHOWN_MAX) {
+        text.push_str(&format!("  {file}\n"));
+    }
+    for folder in &told.passed_over {
+        text.push_str(&format!("not of the present, and not taken in: {folder}\n"));
+    }
+    text.push_str("next: heddle journal verify\n");
+    printable(&text)
 }
 
 pub(super) fn parse_mode(text: &str) -> Result<Mode, String> {

@@ -1,5 +1,6 @@
 //! `heddle journal …`: the repository's history of plans, decisions, claims and runs. Needs no daemon.
 
+mod advice;
 mod append;
 mod checkpoint;
 pub mod doctor;

@@ -13,7 +13,7 @@ pub struct Args {}
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     let told = journal.quarantine().map_err(store::told)?;
-    context.print(&told, text)
+    context.print_done(&told, text)
 }
 
 fn text(told: &Quarantined) -> String {

@@ -11,7 +11,7 @@ pub struct Args {}
 pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     let restored = journal.restore().map_err(store::told)?;
-    context.print(&restored, |restored| {
+    context.print_done(&restored, |restored| {
         let mut text = format!(
             "{} entities are as the journal has them; {} were not\n",
             restored.entities, restored.mended

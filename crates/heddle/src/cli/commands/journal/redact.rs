@@ -5,7 +5,7 @@ use heddle_journal::{Redacted, Target};
 
 use super::store;
 use crate::cli::text::printable;
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -44,7 +44,11 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let mut told = journal.redact(&target, &args.reason).map_err(store::told)?;
     told.warnings = warnings(&told);
     if told.leftovers.is_empty() {
-        return context.print(&told, text);
+        return context.print_done(&told, text);
+    }
+    // What the sentence below does not say.
+    for warning in &told.warnings {
+        ui::note(&format!("note: {warning}"));
     }
     let answer = serde_json::to_value(&told).unwrap_or_default();
     let holds = if told.searched {
@@ -70,12 +74,7 @@ fn warnings(told: &Redacted) -> Vec<String> {
             .to_owned(),
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
     ];
-    if !told.changed.is_empty() {
-        all.push(format!(
-            "these files held some of the bytes, were changed since, and cannot be searched any more; look at them: {}",
-            told.changed.join(", ")
-        ));
-    }
+    all.extend(changed(&told.changed));
     if !told.also_in.is_empty() {
         all.push(format!(
             "others hold some of the same texts and were left as they are: {}",
@@ -83,6 +82,12 @@ fn warnings(told: &Redacted) -> Vec<String> {
         ));
     }
     all
+}
+
+/// Told once: after that nobody knows what to look for.
+pub(super) fn changed(files: &[String]) -> Option<String> {
+    let sentence = "these files held some of the bytes, were changed since, and cannot be searched any more; look at them";
+    (!files.is_empty()).then(|| format!("{sentence}: {}", files.join(", ")))
 }
 
 fn text(told: &Redacted) -> String {

@@ -17,7 +17,7 @@ pub struct Args {
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let mut journal = store::open(context, None)?;
     let told = journal.roll_back(args.to).map_err(store::told)?;
-    context.print(&told, |told| {
+    context.print_done(&told, |told| {
         let kept = told.backup.as_ref().map_or(String::new(), |backup| {
             format!("; the store as it was: {}", backup.display())
         });

@@ -1,6 +1,8 @@
 //! `heddle journal show`: an entity as it is now.
 
 use clap::Args as ClapArgs;
+use heddle_journal::format::{is_item_id, is_item_type};
+use heddle_journal::{Journal, JournalError};
 
 use super::store;
 use crate::cli::text::printable;
@@ -13,11 +15,26 @@ pub struct Args {
     id: String,
 }
 
+/// What the journal does not know may have a file all the same: then that is worth a look.
+fn untold(journal: &Journal, args: &Args, error: JournalError) -> CliError {
+    let is_absent = matches!(error, JournalError::NotFound { .. });
+    let told = store::told(error);
+    let is_name = is_item_type(&args.item_type) && is_item_id(&args.id);
+    let path = journal.layout().entity(&args.item_type, &args.id);
+    if !is_absent || !is_name || !path.is_file() {
+        return told;
+    }
+    told.next(format!(
+        "{} is there, and no record explains it: that one is lost, or somebody put the file there; `heddle journal verify` says what else is not as it should be.",
+        path.display()
+    ))
+}
+
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let journal = store::open(context, None)?;
     let shown = journal.show(&args.item_type, &args.id);
     store::note_aside(&journal);
-    let shown = shown.map_err(store::told)?;
+    let shown = shown.map_err(|error| untold(&journal, &args, error))?;
     context.print(&shown, |shown| {
         let stale = if shown.stale {
             " (stale: somebody is writing)"

@@ -228,6 +228,9 @@ pub fn told(error: JournalError) -> CliError {
         JournalError::ReservationsLost(_) => CliError::new(exit::FAILED, message).next(
             "Nothing is taken for free. `heddle journal verify` says what is missing: put a copy of .heddle/events back, or, when it is lost for good, `heddle journal verify --accept-gaps REASON`.",
         ),
+        JournalError::Incomplete(_) => CliError::new(exit::FAILED, message).next(
+            "Nothing was written. Put them back (a copy of .heddle/events), or, when they are lost for good, `heddle journal verify --accept-gaps REASON`; then this again.",
+        ),
         JournalError::Entity { .. } => CliError::new(exit::FAILED, message)
             .next("Only this entity is affected; `heddle journal verify` shows all that is wrong."),
         JournalError::ShortWrite { .. } => CliError::new(exit::FAILED, message)

@@ -4,7 +4,7 @@ use clap::Args as ClapArgs;
 use heddle_journal::action::Mode;
 use heddle_journal::{Journal, Verified};
 
-use super::store;
+use super::{advice, store};
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
@@ -19,8 +19,14 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     level(&journal);
     if let Some(reason) = &args.accept_gaps {
         let told = journal.accept_gaps(reason).map_err(store::told)?;
+        store::note_aside(&journal);
         for [first, last] in &told.accepted {
             ui::note(&format!("accepted: seq {first} to {last} are missing"));
+        }
+        for [first, last] in &told.back {
+            ui::note(&format!(
+                "seq {first} to {last} were missing and are here again: taken in as they are"
+            ));
         }
     }
     let report = journal.verify().map_err(store::told)?;
@@ -42,14 +48,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         });
     }
     let answer = serde_json::to_value(&report).unwrap_or_default();
-    let next = if report.counters.seq_gaps > 0 {
-        "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that."
-    } else if report.counters.checkpoints_rejected > 0 && report.divergent.is_empty() {
-        "Nothing was changed. Keep a copy of .heddle/; `heddle doctor quarantine` moves what is damaged aside, and `heddle journal checkpoint` writes a sound one."
-    } else {
-        "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there."
-    };
-    let error = CliError::new(exit::FAILED, sentence(&report)).next(next);
+    let error = CliError::new(exit::FAILED, sentence(&report)).next(advice::next(&report));
     Err(error.answer(answer))
 }
 
@@ -75,6 +74,7 @@ pub(super) fn sentence(report: &Verified) -> String {
             counters.checkpoints_rejected,
             "checkpoints that are not sound",
         ),
+        (counters.newer_records, "records of a newer heddle"),
         (
             counters.errors() - counters.damaged_lines,
             "records that contradict the rules",

@@ -1,0 +1,112 @@
+//! What to do about a journal that is not as it should be: the worst first, and each of it changes something for the better.
+
+use heddle_journal::Verified;
+
+const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
+const DAMAGED: &str = "Nothing was changed. Keep a copy (`cp -a .heddle .heddle.copy`); then `heddle doctor quarantine` moves the damaged lines aside and says how to go on.";
+const BACK: &str = "Nothing was changed. Erase it again with `heddle doctor redact --seq N --reason REASON`, for each seq that the warning names.";
+const DRIFT: &str = "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there.";
+const CHECKPOINT: &str = "Nothing was changed. Keep a copy of .heddle/; `heddle doctor quarantine` moves what is damaged aside, and `heddle journal checkpoint` writes a sound one.";
+const CONTRADICTION: &str = "Nothing was changed. The newest record of an entity counts: `heddle journal show TYPE ID` shows it, and `heddle journal append --type TYPE --id ID --action update --payload @FILE` records what it should be. That the history contradicts itself stays told until a sound copy of .heddle/events is put back.";
+
+pub(super) fn next(report: &Verified) -> String {
+    let counters = &report.counters;
+    if counters.newer_records > 0 {
+        return format!(
+            "Nothing was changed, and nothing here needs mending: use the newer heddle in this repository, which understands these records; this one is {}.",
+            env!("CARGO_PKG_VERSION")
+        );
+    }
+    let is_drift = report.divergent.iter().any(|one| one.is_of_file);
+    let rows = [
+        (counters.damaged_lines > 0, DAMAGED),
+        (counters.seq_gaps > 0, GAPS),
+        (counters.redacted_again > 0, BACK),
+        (is_drift, DRIFT),
+        (counters.checkpoints_rejected > 0, CHECKPOINT),
+    ];
+    let row = rows.into_iter().find(|(is_so, _)| *is_so);
+    row.map_or(CONTRADICTION, |(_, next)| next).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use heddle_journal::Divergence;
+    use heddle_journal::replay::Counters;
+
+    fn told(counters: Counters, is_of_file: Option<bool>) -> String {
+        let one = |is_of_file| Divergence {
+            item_type: "plan".to_owned(),
+            item_id: "a".to_owned(),
+            reason: "r".to_owned(),
+            is_of_file,
+        };
+        next(&Verified {
+            ok: false,
+            records: 1,
+            entities: 1,
+            divergent: is_of_file.map(one).into_iter().collect(),
+            behind: Vec::new(),
+            counters,
+            warnings: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_rebuild_is_named_for_files_alone_and_never_for_what_it_does_not_mend() {
+        let none = Counters::default;
+        assert!(told(none(), Some(true)).contains("heddle journal rebuild"));
+        let others: [(Counters, &str); 6] = [
+            (
+                Counters {
+                    newer_records: 1,
+                    seq_gaps: 1,
+                    ..none()
+                },
+                "newer heddle",
+            ),
+            (
+                Counters {
+                    damaged_lines: 1,
+                    seq_gaps: 1,
+                    ..none()
+                },
+                "heddle doctor quarantine",
+            ),
+            (
+                Counters {
+                    seq_gaps: 1,
+                    ..none()
+                },
+                "--accept-gaps",
+            ),
+            (
+                Counters {
+                    redacted_again: 1,
+                    ..none()
+                },
+                "heddle doctor redact --seq",
+            ),
+            (
+                Counters {
+                    checkpoints_rejected: 1,
+                    ..none()
+                },
+                "heddle journal checkpoint",
+            ),
+            (
+                Counters {
+                    duplicate_conflicting: 1,
+                    ..none()
+                },
+                "heddle journal append",
+            ),
+        ];
+        for (counters, word) in others {
+            let told = told(counters, Some(false));
+            assert!(told.contains(word), "{word}: {told}");
+            assert!(!told.contains("rebuild"), "{told}");
+        }
+    }
+}

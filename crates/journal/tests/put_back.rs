@@ -1,0 +1,294 @@
+//! Lost records that somebody puts back: they count again, and nothing that happened meanwhile is lost or comes twice.
+#![cfg(test)]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use heddle_journal::disk::{Disk, MemDisk};
+use heddle_journal::{Earlier, Glob, Journal, JournalError, Reserved, Settings};
+use support::*;
+
+const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
+
+/// The lines of these records lose a bit, or get it back: they count no more, or again.
+fn flip(disk: &MemDisk, nths: &[usize]) {
+    disk.tamper(Path::new(SEGMENT), |bytes| {
+        let begins = |at: &usize| bytes[*at..].starts_with(b"{\"v\":2");
+        let starts: Vec<usize> = (0..bytes.len()).filter(begins).collect();
+        for nth in nths {
+            bytes[starts[nth - 1] + 30] ^= 1;
+        }
+    });
+}
+
+fn forget(disk: &MemDisk, names: &[&str]) {
+    for name in names {
+        let path = Path::new(ROOT).join("events").join(name);
+        disk.remove(&path).unwrap();
+    }
+}
+
+#[track_caller]
+fn is_sound(disk: &MemDisk) {
+    let report = open(disk, 1, 900).unwrap().verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    let counters = &report.counters;
+    let odd = (counters.rev_ties, counters.rev_regressions);
+    assert_eq!(odd, (0, 0), "{report:#?}");
+}
+
+/// `a` at 3, `b` at 1; the records 2 to 4 are lost with the caches, and others were made without them.
+fn lossy(settings: Settings) -> (MemDisk, Journal) {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let changes = [plan("a", 1), plan("b", 1), plan("a", 2), plan("a", 3)];
+    for change in changes {
+        commit(&journal, vec![change]);
+    }
+    commit(&journal, vec![plan("c", 1)]);
+    flip(&disk, &[2, 3, 4]);
+    forget(&disk, &["meta.json", "revisions.idx"]);
+    let writer = open(&disk, 1, 30).unwrap().with_settings(settings);
+    commit(&writer, vec![plan("d", 1)]);
+    assert_eq!(writer.losses().unwrap(), [[2, 4]]);
+    (disk, writer)
+}
+
+#[test]
+fn jn_15_what_is_put_back_and_then_accepted_gives_no_revision_twice_and_loses_no_write() {
+    let (disk, writer) = lossy(quick());
+    flip(&disk, &[2, 3, 4]);
+    let told = writer.accept_gaps("put back from a copy").unwrap();
+    assert_eq!((told.accepted, told.back), (vec![], vec![[2, 4]]));
+    assert_eq!(writer.losses().unwrap(), Vec::<[u64; 2]>::new());
+    assert_eq!(writer.show("plan", "a").unwrap().payload["n"], 3);
+    assert_eq!(commit(&writer, vec![plan("b", 9)])[0].entity_rev, Some(2));
+    assert_eq!(commit(&writer, vec![plan("a", 9)])[0].entity_rev, Some(4));
+    is_sound(&disk);
+    for id in ["a", "b"] {
+        let shown = open(&disk, 2, 31).unwrap().show("plan", id).unwrap();
+        assert_eq!(shown.payload["n"], 9, "the write behind it is lost: {id}");
+    }
+}
+
+#[test]
+fn a_part_that_is_put_back_counts_and_the_rest_is_accepted() {
+    let (disk, writer) = lossy(quick());
+    flip(&disk, &[2, 3]);
+    let told = writer.accept_gaps("the rest is gone").unwrap();
+    assert_eq!((told.accepted, told.back), (vec![[4, 4]], vec![[2, 3]]));
+    assert_eq!(commit(&writer, vec![plan("a", 9)])[0].entity_rev, Some(3));
+    assert_eq!(commit(&writer, vec![plan("b", 9)])[0].entity_rev, Some(2));
+    // The damaged line stays a fault of its own.
+    let report = writer.verify().unwrap();
+    let counters = &report.counters;
+    let told = (counters.seq_gaps, counters.rev_ties, counters.damaged_lines);
+    assert_eq!(told, (0, 0, 1), "{report:#?}");
+}
+
+/// A checkpoint is where every later look begins: one without what is missing would hide it for ever.
+#[test]
+fn jn_20_no_checkpoint_is_written_over_a_gap_and_what_is_put_back_behind_a_roll_counts() {
+    let settings = Settings {
+        roll_bytes: 1200,
+        ..quick()
+    };
+    let (disk, writer) = lossy(settings);
+    let refused = writer.checkpoint();
+    assert!(
+        matches!(&refused, Err(JournalError::Incomplete(gaps)) if *gaps == [[2, 4]]),
+        "{refused:?}"
+    );
+    for n in 0..12 {
+        commit(&writer, vec![plan("e", n)]);
+    }
+    let is_segment = |path: &&PathBuf| path.extension().is_some_and(|end| end == "jsonl");
+    assert!(disk.files().keys().filter(is_segment).count() > 2, "rolled");
+    assert!(!writer.has_checkpoint().unwrap());
+    flip(&disk, &[2, 3, 4]);
+    writer.accept_gaps("put back").unwrap();
+    writer.checkpoint().unwrap();
+    assert_eq!(commit(&writer, vec![plan("b", 9)])[0].entity_rev, Some(2));
+    assert_eq!(commit(&writer, vec![plan("a", 9)])[0].entity_rev, Some(4));
+    is_sound(&disk);
+}
+
+#[test]
+fn a_reservation_that_is_put_back_holds_before_and_after_it_was_accepted() {
+    let disk = MemDisk::new();
+    let ann = init(&disk);
+    commit(&ann, vec![plan("a", 1)]);
+    let glob = Glob::parse("lib/**").unwrap();
+    ann.reserve(&glob, Duration::from_secs(3600)).unwrap();
+    commit(&ann, vec![plan("a", 2)]);
+    flip(&disk, &[2]);
+    forget(&disk, &["meta.json", "revisions.idx"]);
+    let claims = Path::new(ROOT).join("entities/claim");
+    for entry in disk.list(&claims).unwrap() {
+        disk.remove(&claims.join(entry.name)).unwrap();
+    }
+    commit(&open(&disk, 1, 40).unwrap(), vec![plan("a", 3)]);
+    let bob = as_agent(&disk, "bob");
+    let asked = bob.reserve(&glob, Duration::from_secs(60));
+    assert!(
+        matches!(asked, Err(JournalError::ReservationsLost(_))),
+        "{asked:?}"
+    );
+    flip(&disk, &[2]);
+    let is_held = |bob: &Journal| {
+        let asked = bob.reserve(&glob, Duration::from_secs(60)).unwrap();
+        matches!(asked, Reserved::Held(held) if held.owner == "tester")
+    };
+    assert!(is_held(&bob), "put back, and freed");
+    bob.accept_gaps("put back").unwrap();
+    assert!(is_held(&bob), "accepted, and freed");
+    let blocked = bob.blocked(&["lib/x".to_owned()]).unwrap();
+    assert_eq!(blocked.len(), 1);
+    is_sound(&disk);
+}
+
+fn as_agent(disk: &MemDisk, name: &str) -> Journal {
+    let world = world(std::sync::Arc::new(disk.clone()), 1, 77);
+    let who = heddle_journal::Who {
+        agent: name.to_owned(),
+        ..who()
+    };
+    let journal = Journal::open(world, Path::new(ROOT), who).unwrap();
+    journal.with_settings(quick())
+}
+
+/// A store of several segments with checkpoints between them.
+fn rolled() -> (MemDisk, Journal) {
+    let disk = MemDisk::new();
+    let journal = init(&disk).with_settings(Settings {
+        roll_bytes: 1500,
+        ..quick()
+    });
+    for n in 0..20 {
+        commit(&journal, vec![plan(&format!("p{n}"), 1)]);
+    }
+    (disk, journal)
+}
+
+#[test]
+fn jn_11_a_lost_first_segment_is_told_though_checkpoints_cover_its_state() {
+    let (disk, journal) = rolled();
+    assert!(journal.verify().unwrap().ok);
+    let oldest = Path::new(SEGMENT);
+    disk.remove(oldest).unwrap();
+    for names in [
+        &[][..],
+        &["meta.json"][..],
+        &["meta.json", "revisions.idx"][..],
+    ] {
+        let image = disk.fork();
+        forget(&image, names);
+        let reader = open(&image, 1, 50).unwrap();
+        reader.level().unwrap();
+        let report = reader.verify().unwrap();
+        assert!(!report.ok, "{names:?}: {report:#?}");
+        assert_eq!(report.counters.seq_gaps, 1, "{report:#?}");
+        assert_eq!(report.divergent, [], "the state is whole");
+        // Nothing is wrong with what is shown; the history is told to be lost by whoever reads it.
+        assert_eq!(reader.show("plan", "p0").unwrap().note, None);
+        let page = reader.events("r", 100, true).unwrap();
+        assert!(page.gap && page.missing[0][0] == 1, "{:?}", page.missing);
+        let (_, earlier) = reader.begins_at(0).unwrap().unwrap();
+        assert_eq!(earlier, Earlier::Lost);
+        // Accepted it stays accepted, also behind a newer checkpoint and without the caches.
+        let told = reader.accept_gaps("the disk").unwrap();
+        assert_eq!(told.accepted.len(), 1);
+        commit(&reader, vec![plan("later", 1)]);
+        reader.checkpoint().unwrap();
+        assert!(reader.verify().unwrap().ok);
+        forget(&image, &["meta.json", "revisions.idx"]);
+        let reader = open(&image, 1, 51).unwrap();
+        reader.level().unwrap();
+        let report = reader.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+        assert_eq!(report.counters.seq_gaps_accepted, 1);
+    }
+    // What gc moved is where it belongs; and without the archive it is lost.
+    let (disk, journal) = rolled();
+    assert!(journal.gc().unwrap().segments > 0);
+    assert!(journal.verify().unwrap().ok);
+    assert_eq!(journal.begins_at(0).unwrap().unwrap().1, Earlier::Archived);
+    let archive = journal.layout().archived_segment(1);
+    disk.remove(&archive).unwrap();
+    assert_eq!(journal.verify().unwrap().counters.seq_gaps, 1);
+}
+
+/// A clone has no records before its first, and lost none; also when git takes its checkpoint away later.
+#[test]
+fn the_beginning_of_a_clone_is_no_loss() {
+    let (first, journal) = rolled();
+    journal.checkpoint().unwrap();
+    for has_news in [false, true] {
+        let clone = MemDisk::new();
+        for (path, bytes) in first.files() {
+            let inside = path.strip_prefix(ROOT).unwrap();
+            if !inside.starts_with("events") || inside.starts_with("events/checkpoints") {
+                clone.create_dir(path.parent().unwrap()).unwrap();
+                clone.write(&path, &bytes).unwrap();
+            }
+        }
+        if has_news {
+            let path = Path::new(ROOT).join("entities/plan/p1.json");
+            clone.tamper(&path, |bytes| *bytes = br#"{"title":"news"}"#.to_vec());
+        }
+        let journal = open(&clone, 1, 60).unwrap();
+        commit(&journal, vec![plan("mine", 1)]);
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+        assert_eq!(journal.begins_at(0).unwrap().unwrap().1, Earlier::NotOurs);
+        assert_eq!(journal.accept_gaps("none").unwrap().accepted.len(), 0);
+        // A checkpoint of its own, and those of its origin go.
+        let own = journal.checkpoint().unwrap().file;
+        let folder = Path::new(ROOT).join("events/checkpoints");
+        for entry in clone.list(&folder).unwrap() {
+            if entry.name != own {
+                clone.remove(&folder.join(entry.name)).unwrap();
+            }
+        }
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "news {has_news}: {report:#?}");
+    }
+}
+
+/// The index is written behind the records as the cache is: it remembers what the cache is gone with.
+#[test]
+fn jn_11_without_meta_json_the_index_tells_every_reader_of_a_lost_end() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let bytes = disk.files()[Path::new(SEGMENT)].clone();
+    commit(&journal, vec![plan("late", 1)]);
+    drop(journal);
+    let whole = disk.fork();
+    disk.tamper(Path::new(SEGMENT), |now| *now = bytes);
+    whole.remove(Path::new(SEGMENT)).unwrap();
+    for (image, lost) in [(disk, [2, 2]), (whole, [1, 2])] {
+        forget(&image, &["meta.json"]);
+        let before = image.files();
+        let reader = open(&image, 1, 70).unwrap();
+        assert_eq!(reader.losses().unwrap(), [lost]);
+        let shown = reader.show("plan", "late");
+        let is_told = match &shown {
+            Ok(shown) => shown.note.is_some_and(|note| note.contains("lost")),
+            Err(error) => error.to_string().contains("lost"),
+        };
+        assert!(is_told, "{shown:?}");
+        assert_eq!(reader.history(0, 10).unwrap().missing, [lost]);
+        assert!(reader.events("r", 10, true).unwrap().gap);
+        assert!(!reader.verify().unwrap().ok);
+        assert_eq!(image.files(), before, "a reader wrote");
+        // No seq and no revision comes twice.
+        let writer = open(&image, 1, 71).unwrap();
+        let receipt = &commit(&writer, vec![plan("late", 2)])[0];
+        assert_eq!(receipt.seq, Some(3));
+        assert!(receipt.entity_rev >= Some(2), "{receipt:?}");
+        assert_eq!(writer.losses().unwrap(), [lost]);
+    }
+}
