@@ -279,6 +279,13 @@ impl Database {
         }
     }
 
+    /// Whether another process keeps this one from writing, as a transaction without a change finds out now. It
+    /// waits for the lock no longer than any write does, and costs no sync.
+    pub async fn is_held(&self) -> bool {
+        let asked = self.write(|_| Ok::<(), std::convert::Infallible>(()));
+        matches!(asked.await, Err(WriteError::Held))
+    }
+
     /// Takes nothing more, finishes what is queued, moves the log into the file and ends the threads.
     /// Blocks until that is done; any number of calls is one stop.
     pub fn stop(&self) {

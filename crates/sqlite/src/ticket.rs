@@ -16,6 +16,7 @@ pub(crate) enum Verdict {
     Stopped,
     Poisoned(Arc<str>),
     DiskFull,
+    Held,
     RolledBack(Arc<str>),
 }
 
@@ -110,6 +111,7 @@ where
             Verdict::Stopped => Err(WriteError::Stopped),
             Verdict::Poisoned(reason) => Err(WriteError::Poisoned(reason.to_string())),
             Verdict::DiskFull => Err(WriteError::DiskFull),
+            Verdict::Held => Err(WriteError::Held),
             Verdict::RolledBack(reason) => Err(WriteError::Commit(reason.to_string())),
         }
     }

@@ -151,6 +151,7 @@ impl Writer {
                 Verdict::Poisoned(self.poison.set("a transaction cannot be rolled back"))
             }
             Fault::DiskFull => Verdict::DiskFull,
+            Fault::Held => Verdict::Held,
             Fault::Passing(reason) => Verdict::RolledBack(reason.into()),
         }
     }
@@ -188,6 +189,7 @@ impl Writer {
                 );
             }
             Fault::DiskFull => tracing::warn!("checkpoint postponed: the disk is full"),
+            Fault::Held => tracing::warn!("checkpoint postponed: another program holds a lock"),
             Fault::Passing(reason) => tracing::warn!(reason, "checkpoint postponed"),
         }
     }

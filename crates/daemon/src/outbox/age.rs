@@ -114,6 +114,7 @@ async fn end_of(
     let Some(taken) = shared.store.take_one(row).await? else {
         return Ok(None);
     };
+    let begun = shared.clock.wall();
     let next = match last_look(shared, mesh, row).await {
         Ok(Some(done)) => done,
         Ok(None) => dead(LastLook::Absent, hours),
@@ -124,7 +125,7 @@ async fn end_of(
             waits: Waits::Row,
         },
     };
-    Ok(Some(settle(shared, &taken, next)))
+    Ok(Some(settle(shared, &taken, begun, next)))
 }
 
 async fn last_look(

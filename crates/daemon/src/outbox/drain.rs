@@ -12,6 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use heddle_core::age::may_be_forgotten;
 use heddle_core::backoff::backoff;
+use heddle_core::clock::WallMs;
 use heddle_core::drain::{BrokerAnswer, RowMove, Waits, drain};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
@@ -170,7 +171,7 @@ pub(crate) async fn transmit(
     live: &Live,
     rows: Vec<DueRow>,
 ) -> BatchEnd {
-    let started = shared.clock.mono();
+    let (started, begun) = (shared.clock.mono(), shared.clock.wall());
     let mut items = Vec::with_capacity(rows.len());
     let mut sent = Vec::with_capacity(rows.len());
     let mut damaged = Vec::new();
@@ -216,7 +217,7 @@ pub(crate) async fn transmit(
                 }
             }
         }
-        moves.push(settle(shared, row, next));
+        moves.push(settle(shared, row, begun, next));
     }
     // IMPORTANT: before the rows are settled, or they would be taken again at once.
     match limited {
@@ -240,6 +241,7 @@ async fn settle_damaged(
     mesh: &MeshState,
     damaged: Vec<(DueRow, &'static str)>,
 ) -> Vec<Settle> {
+    let begun = shared.clock.wall();
     let mut moves = Vec::with_capacity(damaged.len());
     let mut is_answering = true;
     for (row, why) in damaged {
@@ -254,7 +256,7 @@ async fn settle_damaged(
         let next = found.unwrap_or_else(|| RowMove::Park {
             reason: format!("{DAMAGED}{why}"),
         });
-        moves.push(settle(shared, &row, next));
+        moves.push(settle(shared, &row, begun, next));
     }
     moves
 }
@@ -323,7 +325,7 @@ fn item(row: &mut DueRow) -> Result<SendItem, &'static str> {
     })
 }
 
-pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
+pub(crate) fn settle(shared: &Shared, row: &DueRow, begun: WallMs, next: RowMove) -> Settle {
     let label = match &next {
         RowMove::Done { .. } => {
             let way = crate::metrics::seconds_between(row.enqueued_at, shared.clock.wall());
@@ -345,6 +347,7 @@ pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
         row: row.row,
         attempts: row.attempts,
         next,
+        begun,
         at: shared.clock.wall(),
         due: shared.clock.mono() + backoff(row.attempts, shared.ids.below(u64::MAX)),
     }

@@ -20,6 +20,7 @@ use heddle_wire::problem::Problem;
 use serde_json::Value;
 
 use super::accept::{new_row, seal};
+use super::count::Asks;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
@@ -100,7 +101,7 @@ pub(crate) async fn requeue(
 /// IMPORTANT: counted before it is written, as a send is: a burst of them would pass the budget between two looks.
 async fn put(shared: &Shared, mesh: &MeshState, requeue: Requeue) -> Result<Requeued, Problem> {
     let bytes = requeue.new.payload.len();
-    let reserved = shared.disk.reserve_rest(mesh.mesh.mesh, bytes)?;
+    let reserved = shared.disk.reserve(Asks::Requeue, mesh.mesh.mesh, bytes)?;
     let requeued = shared.store.requeue(requeue).await;
     if matches!(requeued, Ok(Requeued::Done { .. })) {
         drop(reserved);
@@ -353,6 +354,7 @@ async fn settle_inflight(shared: &Shared, row: &OutboxRow, done: &RowMove) -> Re
         row: row.row,
         attempts: row.attempts,
         next: done.clone(),
+        begun: shared.clock.wall(),
         at: shared.clock.wall(),
         due: shared.clock.mono(),
     };

@@ -1,6 +1,9 @@
 //! What a person reads when a verb fails: a sentence, the next step, an exit code.
 
+use std::path::Path;
+
 use heddle_core::error_code::ErrorCode;
+use heddle_core::shell::quoted;
 use heddle_wire::client::ClientError;
 use heddle_wire::problem::Problem;
 use serde_json::Value;
@@ -65,6 +68,17 @@ impl CliError {
     pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());
         self
+    }
+
+    /// Another program keeps us from writing to a file. Nothing is wrong with it, and trying again may help.
+    pub fn held(file: &Path) -> Self {
+        let file = file.display().to_string();
+        let message =
+            format!("another program holds a lock on {file}; nothing can be written there");
+        let who = format!("`fuser -v {}` names the program", quoted(&file));
+        Self::new(exit::UNREACHABLE, message).next(format!(
+            "{who}: end what it does, and run this again. Nothing is half done."
+        ))
     }
 
     pub fn quiet() -> Self {
