@@ -136,7 +136,7 @@ pub(crate) fn store_problem(error: &StoreError) -> Problem {
     let problem = Problem::new(code, error.to_string());
     match error {
         StoreError::Corrupt(_) => problem.next(SENSELESS_NEXT),
-        StoreError::Held => problem.next(held::REFUSED_NEXT),
+        StoreError::Held => problem.next(held::REFUSED_NEXT).with("held", "data.db"),
         _ => problem,
     }
 }

@@ -107,9 +107,10 @@ impl From<ClientError> for CliError {
                 .next("Restart the daemon with this version: `heddle down`, then `heddle up`."),
             ClientError::Problem(problem) => Self {
                 code: match problem.known_code() {
-                    // The store of who decides elsewhere, who could not be asked.
+                    // The store of who decides elsewhere, who could not be asked; or ours, which another program holds for now.
                     Some(ErrorCode::StorageUnavailable)
-                        if problem.extra.get("decides").is_some_and(|it| it == "broker") =>
+                        if problem.extra.get("decides").is_some_and(|it| it == "broker")
+                            || problem.extra.contains_key("held") =>
                     {
                         exit::UNREACHABLE
                     }
@@ -147,6 +148,8 @@ mod tests {
         let code = |problem: Problem| CliError::from(ClientError::Problem(Box::new(problem))).code;
         let own = Problem::new(ErrorCode::StorageUnavailable, "gone");
         assert_eq!(code(own.clone()), exit::FAILED);
-        assert_eq!(code(own.with("decides", "broker")), exit::UNREACHABLE);
+        let decides = own.clone().with("decides", "broker");
+        assert_eq!(code(decides), exit::UNREACHABLE);
+        assert_eq!(code(own.with("held", "data.db")), exit::UNREACHABLE);
     }
 }
