@@ -155,6 +155,7 @@ async fn drain(disk: &CrashDisk, store: &Store, world: &World, n: u32) {
                 waits: Waits::Row,
             },
         },
+        begun: NOW,
         at: NOW,
         due: Duration::from_secs(200),
     });

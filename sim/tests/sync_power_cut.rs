@@ -138,6 +138,7 @@ async fn run(disk: &CrashDisk, store: &Store, world: &World) {
                     broker_message_id: BrokerMessageId(world.ids.ulid()),
                     history_id: at(100 + number),
                 },
+                begun: NOW,
                 at: NOW,
                 due: Duration::ZERO,
             });

@@ -466,7 +466,7 @@ impl Daemon {
         close(&self.shared, &self.effects, &self.home).await;
         match lock(&self.shared.fatal).take() {
             None => Ending::Asked,
-            Some(why) => Ending::Failed(why),
+            Some(why) => Ending::Failed(why.to_string()),
         }
     }
 

@@ -16,12 +16,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::events::Events;
+use crate::held;
 use crate::hooks::Tokens;
 use crate::inbox::damage::Damage;
 use crate::link::Connector;
 use crate::mesh::MeshState;
 use crate::meshes::Meshes;
 use crate::outbox::disk::Disk;
+use crate::start_error::Fatal;
 use crate::tasks::Activity;
 use crate::upkeep::SENSELESS_NEXT;
 use crate::upkeep::unreadable::Suspect;
@@ -81,7 +83,7 @@ pub(crate) struct Shared {
     /// Cancelled when the daemon is to stop.
     pub(crate) shutdown: CancellationToken,
     /// Why the daemon cannot go on, once it cannot.
-    pub(crate) fatal: Mutex<Option<String>>,
+    pub(crate) fatal: Mutex<Option<Fatal>>,
 }
 
 impl Shared {
@@ -108,16 +110,16 @@ impl Shared {
     /// Stops the daemon for a reason that its operator must hear.
     pub(crate) fn fail(&self, why: String) {
         tracing::error!(%why, "stopping");
-        self.end(why);
+        self.end(Fatal::Broken(why));
     }
 
     /// The same for a reason that the next start would meet again: `heddle status` says so.
-    pub(crate) fn fail_until_changed(&self, why: String) {
+    pub(crate) fn fail_until_changed(&self, why: Fatal) {
         tracing::error!(%why, starts_again = false, "stopping");
         self.end(why);
     }
 
-    fn end(&self, why: String) {
+    fn end(&self, why: Fatal) {
         lock(&self.fatal).get_or_insert(why);
         self.shutdown.cancel();
     }
@@ -129,12 +131,15 @@ pub(crate) fn store_problem(error: &StoreError) -> Problem {
         StoreError::Busy => ErrorCode::DaemonBusy,
         StoreError::Stopped => ErrorCode::ShuttingDown,
         StoreError::DiskFull => ErrorCode::InsufficientStorage,
-        StoreError::Poisoned(_) | StoreError::Unavailable(_) => ErrorCode::StorageUnavailable,
+        StoreError::Poisoned(_) | StoreError::Held | StoreError::Unavailable(_) => {
+            ErrorCode::StorageUnavailable
+        }
         _ => ErrorCode::Internal,
     };
     let problem = Problem::new(code, error.to_string());
     match error {
         StoreError::Corrupt(_) => problem.next(SENSELESS_NEXT),
+        StoreError::Held => problem.next(held::REFUSED_NEXT).with("held", "data.db"),
         _ => problem,
     }
 }

@@ -42,5 +42,19 @@ pub enum StartError {
     #[error("config.toml names no mesh that is hosted elsewhere")]
     NoMesh,
     #[error("{0}")]
-    Refused(String),
+    Refused(Fatal),
+}
+
+/// Why a daemon cannot go on, told apart by who can change that.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fatal {
+    /// `max_age_hours_override` would let rows outlive the memory of the only broker there is.
+    #[error("{0}")]
+    Override(String),
+    /// The only broker there is cannot be worked with.
+    #[error("{0}")]
+    Broker(String),
+    /// Something of our own is broken.
+    #[error("{0}")]
+    Broken(String),
 }

@@ -1,5 +1,6 @@
 //! The handle: opens a file, queues writes and reads, and stops its threads.
 
+use std::convert::Infallible;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -277,6 +278,21 @@ impl Database {
                 None => Err(IntegrityError::Unavailable(error.to_string())),
             },
         }
+    }
+
+    /// Whether another process keeps this one from writing, as a transaction without a change finds out now: it is
+    /// begun once, waits for the lock as long as the options say, and costs no sync.
+    pub async fn is_held(&self) -> bool {
+        let (reply, answer) = Reply::new();
+        let nothing = |_: &Connection| Ok::<(), Infallible>(());
+        let ticket = Ticket::new(Promise::Durable, Undo::Nothing, nothing, reply).impatient();
+        if self.queue_write(Box::new(ticket)).is_err() {
+            return false;
+        }
+        // Where it is held somebody waits, and that is for the writer's own thread.
+        self.inner.writes.line.call();
+        let settled = answer.await;
+        settled.is_ok_and(|settled| settled.is_held())
     }
 
     /// Takes nothing more, finishes what is queued, moves the log into the file and ends the threads.

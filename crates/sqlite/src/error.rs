@@ -67,6 +67,9 @@ pub enum WriteError<E> {
     /// No space. Rolled back; the handle works again when there is space.
     #[error("the disk is full")]
     DiskFull,
+    /// Another process holds the file's lock for writes. Nothing was begun; it works again when that one lets go.
+    #[error("another program holds a lock on it; nothing was written")]
+    Held,
     /// The transaction was rolled back cleanly; the write may be tried again.
     #[error("the transaction was rolled back: {0}")]
     Commit(String),

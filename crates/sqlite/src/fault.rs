@@ -11,6 +11,8 @@ pub(crate) enum Fault {
     Device(String),
     /// The file's content is wrong: poison.
     Damage(String),
+    /// Another process holds the lock that writes need: nothing was begun, the caller may try again.
+    Held,
     /// Nothing happened and nothing is broken: roll back, the caller may try again.
     Passing(String),
 }
@@ -21,6 +23,10 @@ impl Fault {
         let code = error
             .sqlite_error()
             .map_or(ffi::SQLITE_ERROR, |inner| inner.extended_code);
+        // Not in the table: inside a transaction the same code is a job's own affair.
+        if code & 0xff == ffi::SQLITE_BUSY {
+            return Fault::Held;
+        }
         Fault::of_code(code, &error.to_string())
             .unwrap_or_else(|| Fault::Passing(error.to_string()))
     }
@@ -102,9 +108,18 @@ mod tests {
             (ffi::SQLITE_CONSTRAINT_UNIQUE, &None),
             (ffi::SQLITE_READONLY, &None),
             (ffi::SQLITE_TOOBIG, &None),
+            (ffi::SQLITE_BUSY, &None),
         ];
         for (code, expected) in table {
             assert_eq!(&Fault::of_code(code, "x"), expected, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_cannot_begin_because_another_has_the_lock_is_told_apart() {
+        for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_TIMEOUT] {
+            let busy = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(Fault::of(&busy), Fault::Held, "{code}");
         }
     }
 }

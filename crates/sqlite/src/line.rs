@@ -262,6 +262,10 @@ mod tests {
             Undo::Savepoint
         }
 
+        fn is_patient(&self) -> bool {
+            true
+        }
+
         fn run(&mut self, _: &Connection) -> Ran {
             Ran::Keep
         }

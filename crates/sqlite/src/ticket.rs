@@ -16,6 +16,7 @@ pub(crate) enum Verdict {
     Stopped,
     Poisoned(Arc<str>),
     DiskFull,
+    Held,
     RolledBack(Arc<str>),
 }
 
@@ -52,6 +53,8 @@ pub(crate) enum Undo {
 pub(crate) trait QueuedWrite: Any + Send {
     fn promise(&self) -> Promise;
     fn undo(&self) -> Undo;
+    /// Whether it waits for a lock that another process holds, up to a bound.
+    fn is_patient(&self) -> bool;
     /// Runs the job and keeps what it returned.
     fn run(&mut self, connection: &Connection) -> Ran;
     /// The way back to the caller. There is one, so a second answer is impossible (LF-21).
@@ -62,6 +65,12 @@ pub(crate) trait QueuedWrite: Any + Send {
 pub(crate) struct Settled {
     job: Box<dyn QueuedWrite>,
     verdict: Verdict,
+}
+
+impl Settled {
+    pub(crate) fn is_held(&self) -> bool {
+        self.verdict == Verdict::Held
+    }
 }
 
 /// Answers the caller, who takes the outcome out of the job.
@@ -75,6 +84,7 @@ pub(crate) fn answer(mut job: Box<dyn QueuedWrite>, verdict: &Verdict) {
 pub(crate) struct Ticket<T, E, F> {
     promise: Promise,
     undo: Undo,
+    is_patient: bool,
     job: Option<F>,
     outcome: Option<Result<T, WriteError<E>>>,
     reply: Option<Reply<Settled>>,
@@ -90,9 +100,18 @@ where
         Ticket {
             promise,
             undo,
+            is_patient: true,
             job: Some(job),
             outcome: None,
             reply: Some(reply),
+        }
+    }
+
+    /// The same for one that asks whether there is such a lock.
+    pub(crate) fn impatient(self) -> Self {
+        Ticket {
+            is_patient: false,
+            ..self
         }
     }
 
@@ -110,6 +129,7 @@ where
             Verdict::Stopped => Err(WriteError::Stopped),
             Verdict::Poisoned(reason) => Err(WriteError::Poisoned(reason.to_string())),
             Verdict::DiskFull => Err(WriteError::DiskFull),
+            Verdict::Held => Err(WriteError::Held),
             Verdict::RolledBack(reason) => Err(WriteError::Commit(reason.to_string())),
         }
     }
@@ -127,6 +147,10 @@ where
 
     fn undo(&self) -> Undo {
         self.undo
+    }
+
+    fn is_patient(&self) -> bool {
+        self.is_patient
     }
 
     fn run(&mut self, connection: &Connection) -> Ran {

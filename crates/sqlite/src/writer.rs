@@ -26,8 +26,14 @@ const SAVEPOINT: &str = "SAVEPOINT heddle_job";
 const RELEASE: &str = "RELEASE heddle_job";
 const UNDO: &str = "ROLLBACK TO heddle_job";
 
+/// How often in a row a transaction is begun in vain before those who wait are told that another process holds the
+/// file; each time the lock is waited for as long as the options say. Whoever holds it for a moment delays, and no more.
+const HELD_TRIES_MAX: u32 = 5;
+
 pub(crate) struct Writer {
     connection: Connection,
+    /// In a row, the last one included.
+    held_tries: u32,
     /// What a commit does to the disk right now.
     promise: Promise,
     checkpointer: Checkpointer,
@@ -45,6 +51,7 @@ impl Writer {
     ) -> Writer {
         Writer {
             connection,
+            held_tries: 0,
             promise: Promise::Durable,
             checkpointer: Checkpointer::new(&options),
             poison,
@@ -64,6 +71,16 @@ impl Writer {
         let started = self.now();
         let mut batch = Vec::with_capacity(waiting.len());
         let filled = self.fill(line, &mut waiting, &mut batch, started);
+        if filled == Err(Fault::Held) && batch.is_empty() {
+            self.counters.took(self.now().saturating_sub(started));
+            self.keep_waiting(line, waiting);
+            return;
+        }
+        self.held_tries = 0;
+        if filled.is_err() && batch.is_empty() {
+            // It could not be begun: whoever waits is told, or it would be tried without an end.
+            batch.extend(waiting.drain(..));
+        }
         line.give_back(waiting);
         let verdict = match filled {
             Ok(()) => Verdict::Committed,
@@ -77,6 +94,15 @@ impl Writer {
         }
         // IMPORTANT: only here, after COMMIT or rollback has returned, does a caller hear anything (OB-02).
         settle(batch, &verdict);
+    }
+
+    /// Another process has the lock, and nothing was begun: for a while those who wait go on waiting.
+    fn keep_waiting(&mut self, line: &Line, waiting: VecDeque<Job>) {
+        self.held_tries = self.held_tries.saturating_add(1);
+        let waits = |job: &Job| job.is_patient() && self.held_tries < HELD_TRIES_MAX;
+        let (patient, told): (VecDeque<Job>, VecDeque<Job>) = waiting.into_iter().partition(waits);
+        line.give_back(patient);
+        settle(told, &Verdict::Held);
     }
 
     fn fill(
@@ -151,6 +177,7 @@ impl Writer {
                 Verdict::Poisoned(self.poison.set("a transaction cannot be rolled back"))
             }
             Fault::DiskFull => Verdict::DiskFull,
+            Fault::Held => Verdict::Held,
             Fault::Passing(reason) => Verdict::RolledBack(reason.into()),
         }
     }
@@ -188,6 +215,7 @@ impl Writer {
                 );
             }
             Fault::DiskFull => tracing::warn!("checkpoint postponed: the disk is full"),
+            Fault::Held => tracing::warn!("checkpoint postponed: another program holds a lock"),
             Fault::Passing(reason) => tracing::warn!(reason, "checkpoint postponed"),
         }
     }

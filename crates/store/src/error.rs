@@ -14,6 +14,9 @@ pub enum StoreError {
     Poisoned(String),
     #[error("there is no room for it on the disk right now; nothing was written")]
     DiskFull,
+    /// Safe to retry; it works again when the other one lets go.
+    #[error("another program holds a lock on data.db; nothing was written")]
+    Held,
     /// Safe to retry.
     #[error("the store could not finish; nothing was written: {0}")]
     Unavailable(String),
@@ -51,6 +54,7 @@ impl From<WriteError<StoreError>> for StoreError {
             WriteError::Stopped => Self::Stopped,
             WriteError::Poisoned(reason) => Self::Poisoned(reason),
             WriteError::DiskFull => Self::DiskFull,
+            WriteError::Held => Self::Held,
             WriteError::Commit(reason) => Self::Unavailable(reason),
             WriteError::Panicked(what) => Self::Unavailable(format!("the write panicked: {what}")),
             WriteError::Job(error) => error,

@@ -133,6 +133,11 @@ impl Store {
         self.database.is_poisoned()
     }
 
+    /// Whether another process keeps this one from writing now.
+    pub async fn is_held(&self) -> bool {
+        self.database.is_held().await
+    }
+
     pub fn stats(&self) -> Stats {
         self.database.stats()
     }

@@ -55,6 +55,7 @@ impl World {
                 row: op.row,
                 attempts: op.attempts,
                 next: op_move(answer(verdict)),
+                begun: NOW,
                 at: NOW,
                 due: Duration::ZERO,
             });

@@ -59,7 +59,7 @@ impl From<StorageError> for Refusal {
             StorageError::UnknownMember(_) => ErrorCode::Internal,
             StorageError::UnknownAgent(_) => ErrorCode::UnknownAgent,
             StorageError::Full => ErrorCode::InsufficientStorage,
-            StorageError::Unavailable(_) => ErrorCode::StorageUnavailable,
+            StorageError::Held | StorageError::Unavailable(_) => ErrorCode::StorageUnavailable,
         };
         Self::new(code, error.to_string())
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use heddle_core::clock::WallMs;
 use tokio::time::sleep;
 
 use super::sweep::{Sweep, sweep};
-use super::{Ages, CLAIM_MS, orphan_check};
+use super::{Ages, orphan_check};
 use crate::limiter::Limiter;
 use crate::storage::{Job, Storage, StorageError};
 use crate::ws::Shared;
@@ -112,9 +111,8 @@ async fn claim_check<S: Storage, L: Limiter>(
         return Ok(false);
     };
     let now = shared.accept.clock.wall();
-    let until = WallMs(now.0.saturating_add(CLAIM_MS));
     let held = storage
-        .claim_job(mesh, Job::OrphanCheck, &how.holder, now, until)
+        .claim_job(how.claim(mesh, Job::OrphanCheck, now))
         .await?;
     Ok(held.is_none())
 }

@@ -6,7 +6,7 @@ use heddle_core::limits::UPLOAD_KEPT;
 use heddle_core::names::MeshName;
 
 use super::{Ages, CLAIM_MS, DAY};
-use crate::storage::{Job, Storage, StorageError};
+use crate::storage::{Job, JobClaim, Storage, StorageError};
 
 /// How a sweep is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +20,17 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// On a job that whoever sweeps is about to do.
+    pub(super) fn claim(&self, mesh: MeshId, job: Job, now: WallMs) -> JobClaim {
+        JobClaim {
+            mesh,
+            job,
+            holder: self.holder.clone(),
+            now,
+            until: WallMs(now.0.saturating_add(CLAIM_MS)),
+        }
+    }
+
     /// For how many days it must be known what existed by when.
     pub(super) fn births_days(&self) -> u32 {
         let days = self.message_retention_days.max(self.dedupe_retention_days);
@@ -64,10 +75,7 @@ async fn one<S: Storage>(
     (mesh, name): (MeshId, MeshName),
 ) -> Result<MeshSwept, StorageError> {
     let now = clock.wall();
-    let until = WallMs(now.0.saturating_add(CLAIM_MS));
-    let held_by = storage
-        .claim_job(mesh, Job::Sweep, &how.holder, now, until)
-        .await?;
+    let held_by = storage.claim_job(how.claim(mesh, Job::Sweep, now)).await?;
     let mut done = MeshSwept {
         mesh,
         name,

@@ -8,7 +8,7 @@ use heddle_wire::broker::SendItem;
 use serde_json::value::to_raw_value;
 
 use super::{Ages, Sweep, orphan_check, sweep};
-use crate::storage::{Job, Upkeep};
+use crate::storage::{Job, JobClaim, Upkeep};
 use crate::test_support::{
     Dump, Gate, TestStorage, envelope, mesh, on_every_storage, refused_code, send_item, sqlite,
 };
@@ -100,11 +100,14 @@ async fn a_sweep_that_somebody_else_does_is_passed_over_and_told<S: TestStorage>
     gate.subscribe_all(&["a/one"]).await;
     gate.send("a/one", "A", "#ops", "x").await;
     let now = gate.clock.wall();
-    let until = WallMs(now.0 + 60_000);
-    gate.storage()
-        .claim_job(mesh(1), Job::Sweep, "another", now, until)
-        .await
-        .unwrap();
+    let another = JobClaim {
+        mesh: mesh(1),
+        job: Job::Sweep,
+        holder: "another".to_owned(),
+        now,
+        until: WallMs(now.0 + 60_000),
+    };
+    gate.storage().claim_job(another).await.unwrap();
     let ages = Ages::default();
     let clock: (&dyn Clock, &Ages) = (gate.clock.as_ref(), &ages);
     let swept = sweep(gate.storage(), clock, &how(None)).await;

@@ -17,6 +17,9 @@ pub enum StorageError {
     /// Nothing was written; it works again when there is space.
     #[error("the disk is full")]
     Full,
+    /// Nothing was written; it works again when the other one lets go.
+    #[error("another program holds a lock on it; nothing was written")]
+    Held,
     /// Whether a write happened is unknown. A later look-up tells.
     #[error("the store does not answer: {0}")]
     Unavailable(String),

@@ -2,26 +2,21 @@
 //! once; the rows beside them are for people, and for claims that were made in one process.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
-use super::upkeep::Job;
-
-/// A claim that somebody wants.
-pub(super) struct Wanted {
-    pub(super) mesh: MeshId,
-    pub(super) job: Job,
-    pub(super) holder: String,
-    pub(super) now: WallMs,
-    pub(super) until: WallMs,
-}
+use super::error::StorageError;
+use super::upkeep::{Job, JobClaim};
 
 /// What keeps others away from a job for as long as it is there.
 pub(super) trait Lock {
     /// Whether it was taken from us.
     fn is_gone(&self) -> bool;
+
+    /// It is free when this is over.
+    fn give_back(self) -> impl Future<Output = ()> + Send;
 }
 
 /// Each lock with whoever asked for it.
@@ -59,7 +54,7 @@ impl<L: Lock> JobLocks<L> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn here(&self, wanted: &Wanted) -> Here {
+    pub(super) fn here(&self, wanted: &JobClaim) -> Here {
         let mut held = self.lock();
         let key = (wanted.mesh, wanted.job);
         match held.get(&key) {
@@ -73,19 +68,33 @@ impl<L: Lock> JobLocks<L> {
         }
     }
 
-    pub(super) fn keep(&self, wanted: &Wanted, lock: L) {
+    pub(super) fn keep(&self, wanted: &JobClaim, lock: L) {
         let holder = wanted.holder.clone();
         let held = Held { lock, holder };
         self.lock().insert((wanted.mesh, wanted.job), held);
     }
 
-    pub(super) fn pass_on(&self, wanted: &Wanted) {
+    pub(super) fn pass_on(&self, wanted: &JobClaim) {
         if let Some(held) = self.lock().get_mut(&(wanted.mesh, wanted.job)) {
             held.holder.clone_from(&wanted.holder);
         }
     }
 
-    pub(super) fn take(&self, mesh: MeshId, job: Job, holder: &str) -> Option<L> {
+    /// Gives a claim of this holder back, which `forgotten` takes out of the tables.
+    pub(super) async fn release(
+        &self,
+        (mesh, job, holder): (MeshId, Job, &str),
+        forgotten: impl Future<Output = Result<(), StorageError>>,
+    ) -> Result<(), StorageError> {
+        let forgotten = forgotten.await;
+        // IMPORTANT: behind the row, which would otherwise name somebody who has given it back.
+        if let Some(lock) = self.take(mesh, job, holder) {
+            lock.give_back().await;
+        }
+        forgotten
+    }
+
+    fn take(&self, mesh: MeshId, job: Job, holder: &str) -> Option<L> {
         let mut held = self.lock();
         let is_own = held
             .get(&(mesh, job))

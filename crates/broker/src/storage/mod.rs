@@ -41,6 +41,6 @@ pub use story::{
     Explanation, Held, HeldPage, Levels, LimiterNote, Receipt, ReceiptLevel, Recipient, Story,
     WorkStory,
 };
-pub use upkeep::{Checked, Job, Upkeep};
+pub use upkeep::{Checked, Job, JobClaim, Upkeep};
 pub use uploads::{Shown, UploadEnd, UploadPart, UploadVerdict, Uploads};
 pub use wakes::{Hint, Look as HintLook, Wakes};

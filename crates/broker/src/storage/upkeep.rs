@@ -32,6 +32,16 @@ impl Job {
     }
 }
 
+/// A claim that somebody wants.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobClaim {
+    pub mesh: MeshId,
+    pub job: Job,
+    pub holder: String,
+    pub now: WallMs,
+    pub until: WallMs,
+}
+
 /// What a check looked at, and what it found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checked {
@@ -48,11 +58,7 @@ pub trait Upkeep: Send + Sync + 'static {
     /// the same holder is renewed; one that ended, or that reaches absurdly far, counts for nothing.
     fn claim_job(
         &self,
-        mesh: MeshId,
-        job: Job,
-        holder: &str,
-        now: WallMs,
-        until: WallMs,
+        wanted: JobClaim,
     ) -> impl Future<Output = Answer<Option<(String, WallMs)>>> + Send;
 
     /// Gives a claim of this holder back.

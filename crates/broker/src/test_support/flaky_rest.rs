@@ -15,10 +15,10 @@ use crate::members::{
     Standing,
 };
 use crate::storage::{
-    Epochs, Explanation, Job, LeaseMs, Leased, Log, LogPage, MendedLog, OpenSnapshot, Orphan,
-    PageLimit, Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict, Snapshots,
-    Storage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict,
-    Uploads, Wakes,
+    Epochs, Explanation, Job, JobClaim, LeaseMs, Leased, Log, LogPage, MendedLog, OpenSnapshot,
+    Orphan, PageLimit, Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict,
+    Snapshots, Storage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart,
+    UploadVerdict, Uploads, Wakes,
 };
 
 type Answer<T> = Result<T, StorageError>;
@@ -323,15 +323,8 @@ impl<S: Storage> Upkeep for Flaky<S> {
         self.inner.meshes().await
     }
 
-    async fn claim_job(
-        &self,
-        mesh: MeshId,
-        job: Job,
-        holder: &str,
-        now: WallMs,
-        until: WallMs,
-    ) -> Answer<Option<(String, WallMs)>> {
-        self.inner.claim_job(mesh, job, holder, now, until).await
+    async fn claim_job(&self, wanted: JobClaim) -> Answer<Option<(String, WallMs)>> {
+        self.inner.claim_job(wanted).await
     }
 
     async fn release_job(&self, mesh: MeshId, job: Job, holder: &str) -> Answer<()> {

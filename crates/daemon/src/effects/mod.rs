@@ -300,6 +300,11 @@ impl Effects {
         all
     }
 
+    /// Whether another process keeps this home from deciding about effects.
+    pub(crate) async fn is_store_held(&self) -> bool {
+        self.storage().is_held().await
+    }
+
     /// Looks once whether every effect is as it was written; what is not is told until the next start.
     async fn look_kept(&self) {
         match self.storage().kept().await {

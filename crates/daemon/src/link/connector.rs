@@ -65,6 +65,8 @@ pub type Hosting<'a> =
 
 pub type Bounding<'a> = Pin<Box<dyn Future<Output = Result<(), ConnectError>> + Send + 'a>>;
 
+pub type Asking<'a> = Pin<Box<dyn Future<Output = bool> + Send + 'a>>;
+
 pub type Looking<'a> = Pin<Box<dyn Future<Output = Result<bool, ConnectError>> + Send + 'a>>;
 
 /// Makes a fresh connection each time it is asked. Must not hang: it bounds its own waits.
@@ -89,6 +91,11 @@ pub trait Connector: Send + Sync + 'static {
     /// How many rows of a broker of this home's own did not fit together when it last looked.
     fn orphans(&self) -> usize {
         0
+    }
+
+    /// Whether another process keeps a broker of this home's own from writing. `None` where that cannot be known.
+    fn is_held(&self) -> Option<Asking<'_>> {
+        None
     }
 
     /// Whether the broker is this home's own, and hosts what it is told to.

@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use super::LinkStream;
 use super::live::Offers;
 use super::session::SessionEnd;
-use crate::membership::Barred;
+use crate::membership::{Barred, Unfit};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
 
@@ -55,9 +55,9 @@ async fn greet(
             sign(mesh, broker, &nonce)?
         }
         ServerFrame::Challenge { protocol, .. } => {
-            return Err(SessionEnd::Unfit(format!(
+            return Err(SessionEnd::Unfit(Unfit::broker(format!(
                 "it speaks protocol {protocol}, this daemon speaks {BROKER_PROTOCOL}; update the older of the two"
-            )));
+            ))));
         }
         other => return Err(unexpected(ws, &other, "challenge").await),
     };
@@ -92,7 +92,7 @@ async fn greet(
         Ok((negotiated, features)) => {
             // The window handshake: an outbox that could outlive the broker's memory may not run.
             let hours = max_age_hours(negotiated.dedupe, shared.max_age_hours_override)
-                .map_err(|error| SessionEnd::Unfit(error.to_string()))?;
+                .map_err(|error| SessionEnd::Unfit(error.into()))?;
             mesh.set_max_age_hours(shared, hours).await;
             mesh.set_memory(negotiated.dedupe);
             Ok(Welcomed {
@@ -120,12 +120,12 @@ fn warn_unfit(mesh: &MeshState, features: &serde_json::Value, refusal: &Refusal)
 /// Closes with the code and its JSON reason, and says the same here.
 async fn refuse(ws: &mut LinkStream, refusal: &Refusal) -> SessionEnd {
     close(ws, refusal).await;
-    SessionEnd::Unfit(format!(
+    SessionEnd::Unfit(Unfit::broker(format!(
         "{} {} ({})",
         refusal.code.number(),
         refusal.close_reason(),
         refusal.detail
-    ))
+    )))
 }
 
 /// A frame of the greeting. One that cannot be read comes from a broker of another make, or from something that is

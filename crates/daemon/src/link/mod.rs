@@ -18,17 +18,18 @@ use heddle_core::limits::BACKOFF_MS_MAX;
 
 pub(crate) use connector::is_here;
 pub use connector::{
-    Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, UrlConnector,
-    ws_config,
+    Asking, Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking,
+    UrlConnector, ws_config,
 };
 pub(crate) use handshake::next_frame;
 pub(crate) use live::{Answered, Live};
 pub(crate) use register::Registration;
 pub(crate) use session::SessionEnd;
 
-use crate::membership::Barred;
+use crate::membership::{Barred, Unfit};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
+use crate::start_error::Fatal;
 
 /// Keeps one mesh connected until the daemon stops.
 pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
@@ -48,13 +49,13 @@ pub(crate) async fn keep(shared: Arc<Shared>, mesh: Arc<MeshState>) {
                     shared.fail(format!("mesh {}: {why}", mesh.mesh.name));
                     return;
                 }
-                SessionEnd::Unfit(why) => {
-                    if !goes_on_without(&shared, &mesh, &why) {
+                SessionEnd::Unfit(unfit) => {
+                    if !goes_on_without(&shared, &mesh, &unfit) {
                         return;
                     }
                     // Only its operator can change it, and may.
                     failures = u32::MAX;
-                    format!("the broker cannot be used: {why}")
+                    format!("the broker cannot be used: {}", unfit.why)
                 }
                 SessionEnd::NotLetIn(barred) => {
                     // Only a person can change that; asking often would not.
@@ -108,15 +109,20 @@ fn not_reached(mesh: &MeshState, error: &ConnectError) -> String {
 }
 
 /// The broker of this mesh cannot be worked with. The other meshes go on; where none is left, the daemon ends.
-fn goes_on_without(shared: &Shared, mesh: &MeshState, why: &str) -> bool {
-    mesh.set_error(why.to_owned());
-    mesh.standing.bar(Some(Barred::unfit(why)));
+fn goes_on_without(shared: &Shared, mesh: &MeshState, unfit: &Unfit) -> bool {
+    mesh.set_error(unfit.why.clone());
+    mesh.standing.bar(Some(Barred::unfit(unfit)));
     let is_alone = shared.meshes.iter().all(|one| one.standing.is_unfit());
     if is_alone {
-        shared.fail_until_changed(format!(
-            "the broker of mesh {} cannot be used: {why}",
-            mesh.mesh.name
-        ));
+        let why = format!(
+            "the broker of mesh {} cannot be used: {}",
+            mesh.mesh.name, unfit.why
+        );
+        shared.fail_until_changed(if unfit.is_ours {
+            Fatal::Override(why)
+        } else {
+            Fatal::Broker(why)
+        });
     }
     !is_alone
 }

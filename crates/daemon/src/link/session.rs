@@ -20,7 +20,7 @@ use super::{LinkStream, handshake};
 use crate::events::Event;
 use crate::files::serve::{self, Ask};
 use crate::inbox::{receipts, receive, recover};
-use crate::membership::Barred;
+use crate::membership::{Barred, Unfit};
 use crate::mesh::MeshState;
 use crate::outbox::lost::Forgotten;
 use crate::outbox::{drain, lost, second_look};
@@ -33,7 +33,7 @@ pub(crate) enum SessionEnd {
     /// The daemon stops.
     Stopped,
     /// The broker cannot be worked with; trying again soon would not help.
-    Unfit(String),
+    Unfit(Unfit),
     /// Something of our own is broken, and only a start mends it.
     Broken(String),
     /// Another process connected under this identity. Coming back at once would throw it out again.
@@ -272,7 +272,7 @@ async fn write_frames(
 pub(super) fn closed(frame: Option<&CloseFrame>) -> SessionEnd {
     let why = close_reason(frame);
     match frame.map(|frame| u16::from(frame.code)) {
-        Some(4010..=4012) => SessionEnd::Unfit(why),
+        Some(4010..=4012) => SessionEnd::Unfit(Unfit::broker(why)),
         // Tried again soon: the other may be an earlier connection of ours that the broker takes for alive.
         Some(code) if code == CloseCode::RefusedForOlder.number() => handshake::lost(&format!(
             "another process uses this home's identity and was there first ({why}); stop one of the two"

@@ -16,4 +16,4 @@ pub(crate) use join::{Joiner, join};
 pub(crate) use links::{Link, home_mesh, of_config};
 pub(crate) use names::refuse_another_name;
 pub(crate) use publish_to::{Destination, go_on, publish_to};
-pub(crate) use standing::{Barred, Missed, Remembered, Standing};
+pub(crate) use standing::{Barred, Missed, Remembered, Standing, Unfit};

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use heddle_core::ids::{BrokerId, MemberId};
 use heddle_core::names::MemberName;
+use heddle_core::retention::RetentionError;
 use heddle_wire::broker::{MemberEntry, Roster};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -12,6 +13,30 @@ use crate::shared::lock;
 
 /// Members that are missed at the same time; a mesh has fewer.
 const MISSED_MAX: usize = 1_000;
+
+/// Why a broker and this home cannot work together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unfit {
+    pub(crate) why: String,
+    /// A setting of this home stands in the way, not one of the broker.
+    pub(crate) is_ours: bool,
+}
+
+impl Unfit {
+    pub(crate) fn broker(why: String) -> Self {
+        let is_ours = false;
+        Self { why, is_ours }
+    }
+}
+
+impl From<RetentionError> for Unfit {
+    fn from(error: RetentionError) -> Self {
+        Self {
+            why: error.to_string(),
+            is_ours: matches!(error, RetentionError::AboveWindow { .. }),
+        }
+    }
+}
 
 /// Why the broker does not let this home in, and what a person can do about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,11 +57,10 @@ impl Barred {
     }
 
     /// Close codes 4010 to 4012, and protocols that do not meet.
-    pub(crate) fn unfit(why: &str) -> Self {
-        let is_ours = why.contains("max_age_hours_override");
+    pub(crate) fn unfit(unfit: &Unfit) -> Self {
         Self {
-            why: format!("its broker cannot be used: {why}"),
-            next: if is_ours {
+            why: format!("its broker cannot be used: {}", unfit.why),
+            next: if unfit.is_ours {
                 "This mesh stands still, the others go on; what was accepted for it waits. Lower max_age_hours_override in [outbox] of config.toml, or take the line out, then `heddle down` and `heddle up`."
             } else {
                 "This mesh stands still, the others go on; what was accepted for it waits. Its operator has to update or reconfigure that broker (dedupe_retention_days of at least 7, say); it is tried again every minute, and at once after `heddle down` and `heddle up`."

@@ -17,6 +17,7 @@ use heddle_wire::broker::{FrozenDestination, FrozenEnvelope};
 use heddle_wire::ipc::{LostView, SendAnswer, SendStatus};
 use heddle_wire::problem::Problem;
 
+use super::count::Asks;
 use super::requeue::{find_row, newest_of_chain, whole};
 use crate::mentions;
 use crate::mesh::MeshState;
@@ -51,7 +52,8 @@ pub(crate) async fn accept(
         Some(problem) => Err(Box::new(problem)),
         None => seal_with(mesh, &request, body)
             .and_then(|sealed| {
-                reserved = Some(shared.disk.reserve(mesh.mesh.mesh, sealed.payload.len())?);
+                let bytes = sealed.payload.len();
+                reserved = Some(shared.disk.reserve(Asks::Send, mesh.mesh.mesh, bytes)?);
                 Ok(new_row(shared, &request, sealed))
             })
             .map_err(Box::new),

@@ -154,6 +154,7 @@ pub(crate) async fn end_of(
     taken: &DueRow,
 ) -> Result<Settle, StoreError> {
     let hours = mesh.max_age_hours().unwrap_or(0);
+    let begun = shared.clock.wall();
     let next = match last_look(mesh, taken).await {
         Ok(Some(done)) => done,
         Ok(None) => {
@@ -167,7 +168,7 @@ pub(crate) async fn end_of(
             waits: Waits::Row,
         },
     };
-    Ok(settle(shared, taken, next))
+    Ok(settle(shared, taken, begun, next))
 }
 
 async fn last_look(mesh: &MeshState, row: &DueRow) -> Result<Option<RowMove>, String> {

@@ -49,6 +49,14 @@ pub(super) struct Count {
     too_large: AtomicU64,
 }
 
+/// Who asks for room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asks {
+    Send,
+    /// What an operator sends again may use what is left of the budget when new sends are refused, and no more.
+    Requeue,
+}
+
 /// Bytes that an accept is about to write.
 #[derive(Debug)]
 pub(crate) struct Reserved<'c> {
@@ -105,31 +113,22 @@ impl Count {
     }
 
     /// Counts a message before it is written, if it has room; and whether a look is due.
-    pub(super) fn reserve(&self, mesh: MeshId, bytes: u64) -> (Option<Reserved<'_>>, bool) {
-        self.reserve_where(mesh, bytes, |held, kept, budget| {
-            has_room(held.saturating_add(kept), bytes, budget)
-        })
-    }
-
-    /// The same for what an operator sends again: it may use what is left of the budget when new sends are refused, and no more.
-    pub(super) fn reserve_rest(&self, mesh: MeshId, bytes: u64) -> (Option<Reserved<'_>>, bool) {
-        self.reserve_where(mesh, bytes, |held, kept, budget| {
-            held.saturating_add(kept).saturating_add(bytes) <= budget
-        })
-    }
-
-    /// `is_within` gets what is held, what is kept for other meshes, and the budget.
-    fn reserve_where(
+    pub(super) fn reserve(
         &self,
+        asks: Asks,
         mesh: MeshId,
         bytes: u64,
-        is_within: impl FnOnce(u64, u64, u64) -> bool,
     ) -> (Option<Reserved<'_>>, bool) {
         let after = self.disk.add(on_disk(bytes)).saturating_add(on_disk(bytes));
         let is_within = self.budget.is_none_or(|budget| {
             let before = self.payloads.add(bytes);
             let kept = self.shares.add(mesh, bytes, budget);
-            is_within(self.held_with(before), kept, budget)
+            // What is kept for other meshes counts as held, whoever asks.
+            let held = self.held_with(before).saturating_add(kept);
+            match asks {
+                Asks::Send => has_room(held, bytes, budget),
+                Asks::Requeue => held.saturating_add(bytes) <= budget,
+            }
         });
         let reserved = Reserved {
             count: self,
@@ -188,6 +187,8 @@ impl Count {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
 
     const ROW: u64 = DISK_ROW_BYTES;
@@ -196,15 +197,18 @@ mod tests {
     #[test]
     fn what_was_asked_for_is_counted_until_a_look_has_seen_it() {
         let count = Count::new(None);
-        let (first, is_due) = count.reserve(MESH, 7);
+        let (first, is_due) = count.reserve(Asks::Send, MESH, 7);
         assert!(first.is_some() && !is_due, "nobody has looked yet");
         // It is not in the store yet, so this look did not see it.
         count.looked(count.settled(), 0, Some(100 + 4 * ROW));
-        assert!(matches!(count.reserve(MESH, 94 + 3 * ROW), (None, true)));
+        assert!(matches!(
+            count.reserve(Asks::Send, MESH, 94 + 3 * ROW),
+            (None, true)
+        ));
         assert_eq!(count.too_large(), Some(94 + 3 * ROW));
-        let (second, is_due) = count.reserve(MESH, 43);
+        let (second, is_due) = count.reserve(Asks::Send, MESH, 43);
         assert!(second.is_some() && !is_due);
-        let (third, is_due) = count.reserve(MESH, 1);
+        let (third, is_due) = count.reserve(Asks::Send, MESH, 1);
         assert!(third.is_some() && is_due, "half of it is gone");
         third.unwrap().give_back();
         drop((first, second));
@@ -212,23 +216,50 @@ mod tests {
         assert!(count.too_large().is_some());
         count.looked(count.settled(), 0, Some(94 + 4 * ROW));
         assert_eq!(count.too_large(), None);
-        assert!(count.reserve(MESH, 94 + 3 * ROW).0.is_some());
+        assert!(count.reserve(Asks::Send, MESH, 94 + 3 * ROW).0.is_some());
     }
 
     #[test]
     fn a_budget_and_the_disk_each_have_a_say() {
         let count = Count::new(Some(9));
         count.looked(count.settled(), 0, Some(10 + ROW));
-        assert!(count.reserve(MESH, 11).0.is_none());
+        assert!(count.reserve(Asks::Send, MESH, 11).0.is_none());
         assert_eq!(count.too_large(), Some(11));
-        assert!(count.reserve(MESH, 10).0.is_none(), "the budget");
+        assert!(
+            count.reserve(Asks::Send, MESH, 10).0.is_none(),
+            "the budget"
+        );
         assert_eq!(count.too_large(), Some(11), "it had room on the disk");
-        let (taken, _) = count.reserve(MESH, 5);
+        let (taken, _) = count.reserve(Asks::Send, MESH, 5);
         assert!(taken.is_some());
         assert_eq!(count.held(), 5);
         drop(taken);
         count.looked(count.settled(), 5, None);
         assert_eq!((count.held(), count.too_large()), (5, None));
-        assert!(count.reserve(MESH, 5).0.is_none() && count.reserve(MESH, 4).0.is_some());
+        assert!(
+            count.reserve(Asks::Send, MESH, 5).0.is_none()
+                && count.reserve(Asks::Send, MESH, 4).0.is_some()
+        );
+    }
+
+    #[test]
+    fn requeues_use_the_last_of_the_budget_and_nothing_of_what_is_kept_for_other_meshes() {
+        let other = MeshId(ulid::Ulid(8));
+        let count = Count::new(Some(1_000));
+        let names = [(MESH, "away".to_owned(), 0), (other, "home".to_owned(), 0)];
+        count.shares.looked(&BTreeMap::new(), names.into_iter());
+        count.looked(count.settled(), 0, None);
+        // A quarter is kept for each of the two.
+        let fill = |asks: Asks, mesh: MeshId| {
+            let taken = (0..1_000).map_while(|_| count.reserve(asks, mesh, 1).0);
+            taken.map(drop).count()
+        };
+        assert_eq!(fill(Asks::Send, MESH), 700);
+        assert_eq!(fill(Asks::Send, MESH), 0);
+        assert_eq!(fill(Asks::Requeue, MESH), 50);
+        assert_eq!(fill(Asks::Requeue, MESH), 0);
+        assert_eq!(fill(Asks::Send, other), 200);
+        assert_eq!(fill(Asks::Requeue, other), 50);
+        assert_eq!(count.held(), 1_000);
     }
 }

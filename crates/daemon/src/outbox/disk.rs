@@ -25,7 +25,7 @@ use heddle_wire::ipc::DiskView;
 use heddle_wire::problem::Problem;
 use tokio::sync::Notify;
 
-use super::count::{Count, Reserved};
+use super::count::{Asks, Count, Reserved};
 use super::owed::{self, Owes};
 use super::{prune, steps};
 use crate::shared::{Shared, lock};
@@ -116,19 +116,14 @@ impl Disk {
     }
 
     /// Counts a message and the copies that will be made of it before it is written.
-    pub(crate) fn reserve(&self, mesh: MeshId, bytes: usize) -> Result<Reserved<'_>, Problem> {
+    pub(crate) fn reserve(
+        &self,
+        asks: Asks,
+        mesh: MeshId,
+        bytes: usize,
+    ) -> Result<Reserved<'_>, Problem> {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let (reserved, is_look_due) = self.counted_new.reserve(mesh, bytes);
-        if is_look_due {
-            self.look.notify_one();
-        }
-        reserved.ok_or_else(|| self.refusal())
-    }
-
-    /// The same for a requeue, which may use the last of the budget.
-    pub(crate) fn reserve_rest(&self, mesh: MeshId, bytes: usize) -> Result<Reserved<'_>, Problem> {
-        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        let (reserved, is_look_due) = self.counted_new.reserve_rest(mesh, bytes);
+        let (reserved, is_look_due) = self.counted_new.reserve(asks, mesh, bytes);
         if is_look_due {
             self.look.notify_one();
         }

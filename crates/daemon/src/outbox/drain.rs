@@ -12,6 +12,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use heddle_core::age::may_be_forgotten;
 use heddle_core::backoff::backoff;
+use heddle_core::clock::WallMs;
 use heddle_core::drain::{BrokerAnswer, RowMove, Waits, drain};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
@@ -187,7 +188,7 @@ pub(crate) async fn transmit(
     live: &Live,
     batch: Batch,
 ) -> BatchEnd {
-    let started = shared.clock.mono();
+    let (started, begun) = (shared.clock.mono(), shared.clock.wall());
     let mut items = Vec::with_capacity(batch.due.len());
     let mut sent = Vec::with_capacity(batch.due.len());
     let mut damaged = Vec::new();
@@ -237,7 +238,7 @@ pub(crate) async fn transmit(
                 }
             }
         }
-        moves.push(settle(shared, row, next));
+        moves.push(settle(shared, row, begun, next));
     }
     // IMPORTANT: before the rows are settled, or they would be taken again at once.
     match limited {
@@ -260,7 +261,12 @@ async fn end_over_age(shared: &Shared, mesh: &MeshState, rows: Vec<DueRow>) {
         let end = age::end_of(shared, mesh, &row).await;
         let end = end.unwrap_or_else(|error| {
             let (error, waits) = (error.to_string(), Waits::Row);
-            settle(shared, &row, RowMove::Retry { error, waits })
+            settle(
+                shared,
+                &row,
+                shared.clock.wall(),
+                RowMove::Retry { error, waits },
+            )
         });
         settle_until_done(shared, vec![end]).await;
     }
@@ -273,6 +279,7 @@ async fn settle_damaged(
     mesh: &MeshState,
     damaged: Vec<(DueRow, &'static str)>,
 ) -> Vec<Settle> {
+    let begun = shared.clock.wall();
     let mut moves = Vec::with_capacity(damaged.len());
     let mut is_answering = true;
     for (row, why) in damaged {
@@ -287,7 +294,7 @@ async fn settle_damaged(
         let next = found.unwrap_or_else(|| RowMove::Park {
             reason: format!("{DAMAGED}{why}"),
         });
-        moves.push(settle(shared, &row, next));
+        moves.push(settle(shared, &row, begun, next));
     }
     moves
 }
@@ -356,7 +363,7 @@ fn item(row: &mut DueRow) -> Result<SendItem, &'static str> {
     })
 }
 
-pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
+pub(crate) fn settle(shared: &Shared, row: &DueRow, begun: WallMs, next: RowMove) -> Settle {
     let label = match &next {
         RowMove::Done { .. } => {
             let way = crate::metrics::seconds_between(row.enqueued_at, shared.clock.wall());
@@ -378,6 +385,7 @@ pub(crate) fn settle(shared: &Shared, row: &DueRow, next: RowMove) -> Settle {
         row: row.row,
         attempts: row.attempts,
         next,
+        begun,
         at: shared.clock.wall(),
         due: shared.clock.mono() + backoff(row.attempts, shared.ids.below(u64::MAX)),
     }

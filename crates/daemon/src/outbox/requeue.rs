@@ -22,6 +22,7 @@ use serde_json::Value;
 
 use super::accept::{new_row, seal};
 use super::age::absence;
+use super::count::Asks;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
 
@@ -102,7 +103,7 @@ pub(crate) async fn requeue(
 /// IMPORTANT: counted before it is written, as a send is: a burst of them would pass the budget between two looks.
 async fn put(shared: &Shared, mesh: &MeshState, requeue: Requeue) -> Result<Requeued, Problem> {
     let bytes = requeue.new.payload.len();
-    let reserved = shared.disk.reserve_rest(mesh.mesh.mesh, bytes)?;
+    let reserved = shared.disk.reserve(Asks::Requeue, mesh.mesh.mesh, bytes)?;
     let requeued = shared.store.requeue(requeue).await;
     if matches!(requeued, Ok(Requeued::Done { .. })) {
         drop(reserved);
@@ -377,6 +378,7 @@ async fn settle_inflight(shared: &Shared, row: &OutboxRow, done: &RowMove) -> Re
         row: row.row,
         attempts: row.attempts,
         next: done.clone(),
+        begun: shared.clock.wall(),
         at: shared.clock.wall(),
         due: shared.clock.mono(),
     };

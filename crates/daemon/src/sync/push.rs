@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use heddle_core::backoff::backoff;
+use heddle_core::clock::WallMs;
 use heddle_core::ids::ClientMessageId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_core::names::AgentName;
@@ -87,6 +88,7 @@ async fn send(
     epoch: u64,
 ) -> Sent {
     // Before the first answer no epoch is known; the broker's word is heard with it.
+    let begun = shared.clock.wall();
     let tag = Some(epoch).filter(|epoch| *epoch > 0);
     let (mut items, mut sent, mut moves) = (Vec::new(), Vec::new(), Vec::new());
     for mut op in ops {
@@ -100,6 +102,7 @@ async fn send(
             None => moves.push(settle(
                 shared,
                 &op,
+                begun,
                 OpMove::Refused {
                     error: "damaged: the stored op cannot be read".to_owned(),
                 },
@@ -121,7 +124,7 @@ async fn send(
         None => (vec![silence("no answer from the broker"); sent.len()], None),
     };
     for (op, answer) in sent.iter().zip(answers) {
-        moves.push(settle(shared, op, op_move(answer)));
+        moves.push(settle(shared, op, begun, op_move(answer)));
     }
     Sent { moves, epoch }
 }
@@ -141,7 +144,7 @@ pub(super) fn item(
     })
 }
 
-fn settle(shared: &Shared, op: &DueOp, next: OpMove) -> OpSettle {
+fn settle(shared: &Shared, op: &DueOp, begun: WallMs, next: OpMove) -> OpSettle {
     if let OpMove::Refused { error } = &next {
         tracing::warn!(id = %op.client_message_id, %error, "an op was refused");
     }
@@ -151,6 +154,7 @@ fn settle(shared: &Shared, op: &DueOp, next: OpMove) -> OpSettle {
         row: op.row,
         attempts: op.attempts,
         next,
+        begun,
         at: shared.clock.wall(),
         due: shared.clock.mono() + wait,
     }

@@ -21,7 +21,7 @@ pub trait Engine: Storage + Clone {
     fn close(self) -> impl Future<Output = ()> + Send;
 
     /// What of it may be away while the process lives. `data`: the broker's folder.
-    fn probe(&self, data: &Path) -> Box<dyn Probe>;
+    fn probes(&self, data: &Path) -> Vec<Box<dyn Probe>>;
 
     /// Who decides about effects, on tables beside these. An unfit store ends the start.
     fn decider(
@@ -41,8 +41,11 @@ impl Engine for SqliteStorage {
         let _ = tokio::task::spawn_blocking(move || self.stop()).await;
     }
 
-    fn probe(&self, data: &Path) -> Box<dyn Probe> {
-        Box::new(DiskProbe(data.to_owned()))
+    fn probes(&self, data: &Path) -> Vec<Box<dyn Probe>> {
+        vec![
+            Box::new(DiskProbe(data.to_owned())),
+            Box::new(LockProbe(self.clone())),
+        ]
     }
 
     async fn decider(
@@ -65,8 +68,8 @@ impl Engine for PostgresStorage {
         self.stop().await;
     }
 
-    fn probe(&self, _: &Path) -> Box<dyn Probe> {
-        Box::new(DatabaseProbe(self.clone()))
+    fn probes(&self, _: &Path) -> Vec<Box<dyn Probe>> {
+        vec![Box::new(DatabaseProbe(self.clone()))]
     }
 
     async fn decider(
@@ -95,6 +98,24 @@ impl Probe for DiskProbe {
                 Some(disk) => Err(disk.to_string()),
                 None => Ok(()),
             }
+        })
+    }
+}
+
+/// The same file: while another program holds a lock on it nothing is accepted.
+struct LockProbe(SqliteStorage);
+
+impl Probe for LockProbe {
+    fn name(&self) -> &'static str {
+        "lock"
+    }
+
+    fn ask(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            if self.0.is_held().await {
+                return Err("another program holds a lock on broker.db".to_owned());
+            }
+            Ok(())
         })
     }
 }

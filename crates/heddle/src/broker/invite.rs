@@ -21,6 +21,10 @@ struct Making {
 impl Errand for Making {
     type Answer = Result<MadeInvite, InviteError>;
 
+    fn writes(&self) -> bool {
+        true
+    }
+
     async fn run<S: Storage>(self, storage: &S) -> Result<Self::Answer, StorageError> {
         let sources: (&dyn Ids, WallMs) = (&self.ids, self.now);
         match make(storage, sources, &self.spec, Source::Fresh).await {

@@ -55,6 +55,10 @@ struct SweepAll(Sweep);
 impl Errand for SweepAll {
     type Answer = Vec<MeshSwept>;
 
+    fn writes(&self) -> bool {
+        true
+    }
+
     async fn run<S: Storage>(self, storage: &S) -> Result<Vec<MeshSwept>, StorageError> {
         let ages = jobs::Ages::default();
         jobs::sweep(storage, (&SystemClock::start(), &ages), &self.0).await
@@ -118,6 +122,10 @@ struct CheckAll;
 impl Errand for CheckAll {
     type Answer = Checked;
 
+    fn writes(&self) -> bool {
+        false
+    }
+
     async fn run<S: Storage>(self, storage: &S) -> Result<Checked, StorageError> {
         jobs::orphan_check(storage).await
     }
@@ -159,6 +167,10 @@ struct Epochs {
 
 impl Errand for Epochs {
     type Answer = EpochAnswer;
+
+    fn writes(&self) -> bool {
+        self.is_bump
+    }
 
     async fn run<S: Storage>(self, storage: &S) -> Result<EpochAnswer, StorageError> {
         let mut meshes = Vec::new();

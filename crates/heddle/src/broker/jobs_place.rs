@@ -8,7 +8,7 @@ use heddle_broker::storage::{PostgresOptions, SqliteStorage, Storage, StorageErr
 
 use super::engine::open_database;
 use super::jobs::{cannot_open, damaged};
-use crate::cli::{CliError, Context, exit};
+use crate::cli::{CliError, Context, exit, note};
 use crate::system::Runtime;
 
 /// `--data FOLDER` or `--database URL`.
@@ -20,6 +20,9 @@ pub enum Place {
 /// A piece of work on whatever the tables are in.
 pub trait Errand {
     type Answer;
+
+    /// Whether it changes the tables; one that reads stands in nobody's way, and nobody in its.
+    fn writes(&self) -> bool;
 
     fn run<S: Storage>(
         self,
@@ -33,13 +36,21 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
     match place {
         Place::Folder(data) => {
             let (storage, path) = open_file(context, data)?;
-            let done = runtime.run(errand.run(&storage));
+            let done = runtime.run(async {
+                if errand.writes() && !is_let_in(&storage, &path).await {
+                    return Err(StorageError::Held);
+                }
+                errand.run(&storage).await
+            });
             let damage = storage.is_poisoned();
             storage.stop();
-            done.map_err(|error| match damage {
-                Some(why) => damaged(&path, &why),
-                None => CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
-                    .next("If a daemon or a broker is busy there, try again in a moment."),
+            done.map_err(|error| match (damage, error) {
+                (Some(why), _) => damaged(&path, &why),
+                (None, StorageError::Held) => CliError::held(&path),
+                (None, error) => {
+                    CliError::new(exit::FAILED, format!("{}: {error}", path.display()))
+                        .next("If a daemon or a broker is busy there, try again in a moment.")
+                }
             })
         }
         Place::Database(options) => runtime.run(async {
@@ -52,6 +63,25 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
             })
         }),
     }
+}
+
+/// How often the lock of a file is asked for; each time it is waited for as long as a write does, which is a second.
+const LOOKS_MAX: u32 = 10;
+
+/// Waits for a lock that another program holds, and says so. False where it was not given back in time.
+async fn is_let_in(storage: &SqliteStorage, path: &Path) -> bool {
+    for look in 0..LOOKS_MAX {
+        if !storage.is_held().await {
+            return true;
+        }
+        if look == 0 {
+            note(&format!(
+                "another program holds a lock on {}; waiting up to {LOOKS_MAX} s for it",
+                path.display()
+            ));
+        }
+    }
+    false
 }
 
 fn open_file(context: &Context, data: &Path) -> Result<(SqliteStorage, PathBuf), CliError> {

@@ -39,6 +39,10 @@ pub fn members(context: &Context, place: &Place) -> Result<(), CliError> {
 impl Errand for ReadAll {
     type Answer = Vec<Row>;
 
+    fn writes(&self) -> bool {
+        false
+    }
+
     async fn run<S: Storage>(self, storage: &S) -> Result<Vec<Row>, StorageError> {
         let mut members = Vec::new();
         for (mesh, name) in storage.meshes().await? {

@@ -221,11 +221,11 @@ impl Serving<'_> {
         config.policy = options.policy.unwrap_or(config.policy);
         let url = options.limiter.as_deref();
         let limiter = Arc::new(limiter(url, written, Arc::clone(&self.clock))?);
-        let engine = storage.probe(self.home.path());
-        let probes = std::iter::once(engine).chain(limiter_probe(&limiter));
+        let mut probes = storage.probes(self.home.path());
+        probes.extend(limiter_probe(&limiter));
         let stopping = CancellationToken::new();
         let pages = Pages {
-            probes: probes.collect(),
+            probes,
             metrics: MetricsPage::install().map_err(|error| failed(&error))?,
             admin,
             stopping: stopping.clone(),

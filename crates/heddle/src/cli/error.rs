@@ -1,6 +1,9 @@
 //! What a person reads when a verb fails: a sentence, the next step, an exit code.
 
+use std::path::Path;
+
 use heddle_core::error_code::ErrorCode;
+use heddle_core::shell::quoted;
 use heddle_wire::client::ClientError;
 use heddle_wire::problem::Problem;
 use serde_json::Value;
@@ -81,6 +84,17 @@ impl CliError {
         Self { message, ..self }.next("Do not do it again: it has taken effect.")
     }
 
+    /// Another program keeps us from writing to a file. Nothing is wrong with it, and trying again may help.
+    pub fn held(file: &Path) -> Self {
+        let file = file.display().to_string();
+        let message =
+            format!("another program holds a lock on {file}; nothing can be written there");
+        let who = format!("`fuser -v {}` names the program", quoted(&file));
+        Self::new(exit::UNREACHABLE, message).next(format!(
+            "{who}: end what it does, and run this again. Nothing is half done."
+        ))
+    }
+
     pub fn quiet() -> Self {
         Self {
             quiet: true,
@@ -107,9 +121,10 @@ impl From<ClientError> for CliError {
                 .next("Restart the daemon with this version: `heddle down`, then `heddle up`."),
             ClientError::Problem(problem) => Self {
                 code: match problem.known_code() {
-                    // The store of who decides elsewhere, who could not be asked.
+                    // The store of who decides elsewhere, who could not be asked; or ours, which another program holds for now.
                     Some(ErrorCode::StorageUnavailable)
-                        if problem.extra.get("decides").is_some_and(|it| it == "broker") =>
+                        if problem.extra.get("decides").is_some_and(|it| it == "broker")
+                            || problem.extra.contains_key("held") =>
                     {
                         exit::UNREACHABLE
                     }
@@ -147,6 +162,8 @@ mod tests {
         let code = |problem: Problem| CliError::from(ClientError::Problem(Box::new(problem))).code;
         let own = Problem::new(ErrorCode::StorageUnavailable, "gone");
         assert_eq!(code(own.clone()), exit::FAILED);
-        assert_eq!(code(own.with("decides", "broker")), exit::UNREACHABLE);
+        let decides = own.clone().with("decides", "broker");
+        assert_eq!(code(decides), exit::UNREACHABLE);
+        assert_eq!(code(own.with("held", "data.db")), exit::UNREACHABLE);
     }
 }

@@ -25,7 +25,7 @@ pub use context::Context;
 pub use error::{CliError, exit};
 pub use span::parse_seconds;
 pub use text::{printable, table};
-pub use ui::log_bytes;
+pub use ui::{log_bytes, note};
 
 use crate::env::Environment;
 

@@ -2,7 +2,7 @@
 //! home, and through a loopback port by those who were invited.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ use heddle_broker::storage::{
 use heddle_broker::{Broker, EffectAsked, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_daemon::link::{
-    Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking, ws_config,
+    Asking, Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking,
+    ws_config,
 };
 use heddle_daemon::{Durability, HomeDesks, Prepared};
 use heddle_wire::broker::ReplyResult;
@@ -71,10 +72,10 @@ impl Embedded {
         // One that has moved goes on elsewhere; what is left of it here stays as it was.
         if !prepared.has_moved() {
             let owned = own(&storage, &hosted, clock.as_ref()).await;
-            owned.map_err(|e| failed(e.to_string()))?;
+            owned.map_err(|error| cannot_start(&file, &error))?;
         }
         let was_shared = was_shared(&storage).await;
-        let was_shared = was_shared.map_err(|e| failed(e.to_string()))?;
+        let was_shared = was_shared.map_err(|error| cannot_start(&file, &error))?;
         let config = &prepared.home().config.broker;
         let limiter = AnyLimiter::Local(LocalLimiter::new(Arc::clone(&clock), budget(config)));
         let broker = Broker::new(
@@ -87,7 +88,7 @@ impl Embedded {
         broker.decided_by(Arc::new(Authority(prepared.effects())));
         // The home's lock says that nobody else is here.
         let forgotten = broker.forget_sessions().await;
-        forgotten.map_err(|e| failed(e.to_string()))?;
+        forgotten.map_err(|error| cannot_start(&file, &error))?;
         let (connections, stopping) = (TaskTracker::new(), CancellationToken::new());
         connections.spawn({
             let (broker, stopping) = (broker.clone(), stopping.clone());
@@ -157,6 +158,13 @@ fn damaged(why: &str) -> CliError {
          new one is made, everything in data.db stays, guests have to join anew, and work that waited in a queue is only \
          in the damaged file.",
     )
+}
+
+fn cannot_start(file: &Path, error: &StorageError) -> CliError {
+    match error {
+        StorageError::Held => CliError::held(file),
+        error => failed(error.to_string()),
+    }
 }
 
 fn failed(error: String) -> CliError {
@@ -278,6 +286,10 @@ impl Connector for InProcess {
 
     fn orphans(&self) -> usize {
         self.broker.orphans()
+    }
+
+    fn is_held(&self) -> Option<Asking<'_>> {
+        Some(Box::pin(self.storage.is_held()))
     }
 
     fn hosts(&self) -> bool {

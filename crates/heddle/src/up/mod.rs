@@ -15,8 +15,8 @@ use heddle_core::clock::Clock;
 use heddle_daemon::link::{Connector, UrlConnector};
 use heddle_daemon::upkeep::FullDisk;
 use heddle_daemon::{
-    Claim, Daemon, Ending, Home, HomeError, OpenError, Prepared, Ready, StartError, StartOptions,
-    StoreError, is_damage, upkeep,
+    Claim, Daemon, Ending, Fatal, Home, HomeError, OpenError, Prepared, Ready, StartError,
+    StartOptions, StoreError, is_damage, upkeep,
 };
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -51,7 +51,7 @@ impl Flavour {
 pub fn refuse_misplaced(home: &Path) -> Result<(), CliError> {
     match upkeep::first_misplaced_in(home) {
         None => Ok(()),
-        Some(found) => Err(in_words(StartError::Misplaced(found))),
+        Some(found) => Err(in_words(home, StartError::Misplaced(found))),
     }
 }
 
@@ -266,10 +266,10 @@ fn start_error(home: &Path, error: heddle_daemon::StartError) -> CliError {
         }
         _ => 0,
     };
-    on_full_disk(home, more, in_words(error))
+    on_full_disk(home, more, in_words(home, error))
 }
 
-fn in_words(error: heddle_daemon::StartError) -> CliError {
+fn in_words(home: &Path, error: heddle_daemon::StartError) -> CliError {
     let message = error.to_string();
     match error {
         StartError::NoMesh => CliError::new(exit::USAGE, message).next(
@@ -289,6 +289,7 @@ fn in_words(error: heddle_daemon::StartError) -> CliError {
         StartError::Store(StoreError::Open(OpenError::NewerSchema { found, .. })) => {
             CliError::new(exit::REFUSED, message).next(upkeep::newer_next("data.db", found))
         }
+        StartError::Store(StoreError::Held) => CliError::held(&home.join("data.db")),
         StartError::Store(StoreError::Corrupt(_)) => CliError::new(exit::FAILED, message).next(
             "`heddle doctor --repair` mends it, names what is lost and keeps the file as it is now.",
         ),
@@ -309,20 +310,20 @@ fn in_words(error: heddle_daemon::StartError) -> CliError {
             "Nothing was changed. Mend what it names: effects.toml by hand, effects.db from a copy of the home; without it \
              nobody can say which effects have happened.",
         ),
-        StartError::Refused(_) if message.contains("max_age_hours_override") => {
+        StartError::Refused(Fatal::Override(_)) => {
             CliError::new(exit::FAILED, message).next(
                 "Lower max_age_hours_override in [outbox] of config.toml, or take the line out, and start again; \
                  what was accepted is on disk and waits.",
             )
         }
         // Nothing in this home can be mended then.
-        StartError::Refused(_) if message.starts_with("the broker of mesh") => {
+        StartError::Refused(Fatal::Broker(_)) => {
             CliError::new(exit::FAILED, message).next(
                 "Whoever runs that broker has to update or reconfigure it, or config.toml has to name another one; \
                  `heddle doctor` says more. What was accepted is on disk and waits.",
             )
         }
-        StartError::Refused(_) => CliError::new(exit::FAILED, message)
+        StartError::Refused(Fatal::Broken(_)) => CliError::new(exit::FAILED, message)
             .next("Mend that and start again; what was accepted is on disk."),
         _ => CliError::new(exit::FAILED, message)
             .next("Nothing was changed; `heddle logs` may say more."),

@@ -23,6 +23,7 @@ mod pages;
 mod queue;
 mod queue_leases;
 mod queue_verbs;
+mod receipt_times;
 mod same_identity;
 mod spec_broker;
 mod spec_failures;

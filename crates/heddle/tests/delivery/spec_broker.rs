@@ -247,6 +247,27 @@ fn v10_4_7_1_ws_push_is_outside_and_who_was_away_gets_the_row_when_it_is_back() 
     assert!(deliver.to_string().contains("\"a\""), "{deliver}");
 }
 
+/// A push follows from the commit: of a message whose last row is refused, a reader that is there hears nothing.
+#[test]
+fn v10_4_7_1_ws_push_never_comes_before_the_commit() {
+    let home = Home::new();
+    let broker = start(&home, "", "allow-concurrent");
+    let mut reader = enter(&broker, READER);
+    let mut link = enter(&broker, SENDER);
+    // The last table that an accept writes to.
+    change(
+        &broker,
+        "CREATE TRIGGER broken BEFORE INSERT ON mention_index BEGIN SELECT RAISE(ABORT, 'broken'); END",
+    );
+    assert_eq!(say(&mut link, "never", &envelope("ops", "x")), "internal");
+    change(&broker, "DROP TRIGGER broken");
+    assert_eq!(say(&mut link, "after", &envelope("ops", "x")), "created");
+    let deliver = reader.next_of("deliver");
+    let ids: Vec<&Value> = deliver["items"].as_array().unwrap().iter().collect();
+    let ids: Vec<&Value> = ids.iter().map(|one| &one["client_message_id"]).collect();
+    assert_eq!(ids, ["after"], "{deliver}");
+}
+
 fn send(daemon: &Daemon, id: &str) {
     let body =
         json!({"to": "@tester", "message": format!("text of {id}"), "client_message_id": id});

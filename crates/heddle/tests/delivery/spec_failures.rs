@@ -98,6 +98,8 @@ fn v6_4_5_case_1_a_first_insert_is_created_with_its_ids() {
     assert_eq!(created["verdict"], "created");
     assert_eq!(created["broker_message_id"].as_str().unwrap().len(), 26);
     assert_eq!(created["history_id"], "1.1");
+    assert_eq!(created["client_message_id"], "a");
+    assert_eq!(created["duplicate"], false);
 }
 
 #[test]
@@ -111,7 +113,11 @@ fn v6_4_5_case_2_a_duplicate_that_matches_names_the_first_one() {
     assert_eq!(again["broker_message_id"], created["broker_message_id"]);
     assert_eq!(again["history_id"], created["history_id"]);
     assert_eq!(again["history_available"], true);
-    assert!(again["first_seen_at"].as_i64().unwrap() > 0, "{again}");
+    assert_eq!(again["client_message_id"], "a");
+    assert_eq!(again["duplicate"], true);
+    let file = broker.data.join("broker.db");
+    let seen = count(&file, "SELECT first_seen_at FROM client_message_dedupe");
+    assert_eq!(again["first_seen_at"], seen, "{again}");
 }
 
 #[test]
@@ -123,8 +129,15 @@ fn v6_4_5_case_3_a_duplicate_that_differs_is_refused_with_the_brokers_prefix() {
     let refused = verdict(&mut link, "one", "a", "another text");
     assert_eq!(refused["verdict"], "conflict");
     let prefix = refused["broker_fingerprint_prefix"].as_str().unwrap();
-    assert_eq!(prefix.len(), 16, "8 bytes in hex: {prefix}");
+    assert_eq!(refused["client_message_id"], "a");
+    assert_eq!(refused["conflict"], "request_fingerprint_mismatch");
     let file = broker.data.join("broker.db");
+    let of_first = "SELECT lower(hex(substr(wire_fingerprint, 1, 8))) FROM client_message_dedupe";
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    let of_first: String = connection
+        .query_row(of_first, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(prefix, of_first, "the first 8 bytes of the one that stands");
     let stored = "SELECT count(*) FROM message";
     assert_eq!(count(&file, stored), 1, "a second message was made");
 }

@@ -7,6 +7,7 @@ mod support;
 mod cli;
 mod door;
 mod door_routes;
+mod held_files;
 mod hints;
 mod hooks;
 mod hooks_limits;

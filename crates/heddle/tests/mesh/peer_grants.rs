@@ -131,6 +131,31 @@ fn what_a_blocked_peer_sends_is_committed_and_reaches_everybody_but_the_home_tha
 }
 
 #[test]
+fn a_topic_whose_only_followers_block_the_sender_is_told_as_one_without_followers() {
+    let (alice, _alice_up) = home_of("alice");
+    alice.cli(&["agent", "register", "planner"]).ok();
+    let (bob, _bob_up) = join(&alice, "bob");
+    let args = ["topic", "subscribe", "ops", "--agent", "planner"];
+    alice.cli(&args).ok();
+    alice.cli(&["topic", "create", "void"]).ok();
+    alice.cli(&["block", "bob"]).ok();
+    let told = ["ops", "void"].map(|topic| {
+        let to = format!("#{topic}");
+        commit(&bob, MESH, &to, topic);
+        let args = ["--mesh", MESH, "send", &to, topic, "--id", topic];
+        let waits = ["--wait=delivered", "--timeout", "20"];
+        let ran = bob.cli(&[&args[..], &waits].concat());
+        assert_eq!(ran.code, 1, "{ran:?}");
+        assert!(ran.stderr.contains("nobody receives #"), "{ran:?}");
+        assert!(!ran.stderr.contains("topic list"), "{ran:?}");
+        let story = bob.cli(&["--mesh", MESH, "explain", topic]).ok();
+        let story = story.stdout.lines().next().unwrap_or_default().to_owned();
+        (ran.stderr + &story).replace(topic, "TOPIC")
+    });
+    assert_eq!(told[0], told[1]);
+}
+
+#[test]
 fn every_refusal_of_a_grant_says_what_to_do() {
     let (alice, _alice_up) = home_of("alice");
     let (bob, _bob_up) = join(&alice, "bob");

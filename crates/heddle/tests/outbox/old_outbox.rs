@@ -8,9 +8,9 @@ use std::path::Path;
 use rusqlite::Connection;
 use serde_json::{Value, json};
 use support::broker_process::{BrokerProcess, RawLink};
-use support::outbox::{row, send_to, wait_for};
-use support::stub_broker::StubBroker;
-use support::{Answer, Daemon, Home};
+use support::outbox::{metric, refuse, row, send_to, wait_for};
+use support::stub_broker::{Script, StubBroker};
+use support::{Answer, Daemon, Home, wait_until};
 
 /// The store of the first version; see its head.
 const OUTBOX_V1: &str = include_str!("../fixtures/outbox_v1.sql");
@@ -182,4 +182,42 @@ fn fp_07_a_request_that_shares_the_shown_prefix_only_is_another_one_at_the_broke
     let refused = send();
     assert_eq!(refused["verdict"], "conflict", "{refused}");
     assert_eq!(refused["broker_fingerprint_prefix"], hex(&alike[..8]));
+}
+
+/// v6 §4.12: what may be taken for a new message by a broker that has forgotten its id is counted and told, and goes out.
+#[test]
+fn v6_4_12_a_retry_after_the_brokers_memory_goes_out_is_counted_and_told() {
+    const LATE: &str = "heddle_daemon_retry_after_dedupe_expired_total";
+    let broker = StubBroker::start();
+    broker.script(refuse("storage_unavailable"));
+    let home = Home::new();
+    home.config(&broker.config());
+    let daemon = home.up();
+    send_to(&daemon, "@tester", "late", "x").expect(202);
+    wait_until("a try", || row(&daemon, "late")["attempts"] != 0);
+    daemon.stop();
+    // The machine was off for two months; the row itself must not be changed, so its guard steps aside.
+    let store = Connection::open(home.path().join("data.db")).unwrap();
+    let guard = "SELECT name, sql FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'outbox'
+        AND sql LIKE '%NEW.enqueued_at <> OLD.enqueued_at%'";
+    let (name, sql): (String, String) = store
+        .query_row(guard, [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .unwrap();
+    let days_ms = 60 * 86_400_000_i64;
+    store
+        .execute_batch(&format!(
+            "DROP TRIGGER {name}; UPDATE outbox SET enqueued_at = enqueued_at - {days_ms}; {sql}"
+        ))
+        .unwrap();
+    drop(store);
+    broker.script(Script::Commit);
+    let daemon = home.up();
+    wait_for(&daemon, "late", "done");
+    daemon.wait_log("after the time for which the broker promised to remember it");
+    send_to(&daemon, "@tester", "first", "x").expect(202);
+    wait_for(&daemon, "first", "done");
+    assert!(
+        (metric(&daemon, LATE) - 1.0).abs() < 0.5,
+        "the retry, and not the first try"
+    );
 }

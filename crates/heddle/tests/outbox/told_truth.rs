@@ -66,6 +66,39 @@ fn c47_a_mesh_whose_broker_is_away_does_not_use_up_the_budget_of_another() {
 }
 
 #[test]
+fn c47_requeues_of_a_mesh_whose_broker_is_away_leave_the_others_their_part() {
+    let home = Home::new();
+    home.config(
+        "[outbox]\ndisk_budget_mb = 1\n[[mesh]]\nname = \"away\"\nurl = \"ws://127.0.0.1:1/\"\n",
+    );
+    let daemon = home.up();
+    let large = "x".repeat(20_000);
+    let to_away = |id: &str| {
+        let body =
+            json!({"to": "@tester", "message": large, "client_message_id": id, "mesh": "away"});
+        daemon.http.post("/v1/send", &body)
+    };
+    let mut sent = 0;
+    wait_until("507", || {
+        sent += 1;
+        to_away(&format!("away{sent}")).status == 507
+    });
+    let mut again = 0;
+    for number in 1..sent {
+        let path = format!("/v1/outbox/away{number}/requeue?mesh=away");
+        let body = json!({"new_client_id": format!("again{number}"), "force": true});
+        let answer = daemon.http.post(&path, &body);
+        assert!([200, 507].contains(&answer.status), "{answer:?}");
+        again += usize::from(answer.status == 200);
+    }
+    // The last twentieth of the budget is theirs: two or three of these. The rest of it is kept.
+    assert!((1..=4).contains(&again), "{again} of {sent}");
+    for n in 0..4 {
+        send_to(&daemon, "@tester", &format!("home{n}"), &large).expect(202);
+    }
+}
+
+#[test]
 fn unread_mail_of_another_mesh_is_found_by_the_command_that_status_names() {
     let home = Home::new();
     let daemon = home.up();

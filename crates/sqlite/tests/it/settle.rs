@@ -123,3 +123,23 @@ fn lf_21_every_write_settles_once_and_truthfully_while_the_database_stops() {
         assert_eq!(stored, said_ok, "abort: {abort}");
     }
 }
+
+#[test]
+fn a_lock_of_another_connection_is_told_apart_and_ends_with_it() {
+    let home = Home::new();
+    let mut options = home.options();
+    options.busy_timeout = std::time::Duration::from_millis(20);
+    let path = options.path.clone();
+    let database = open(options);
+    assert!(!block_on(database.is_held()));
+    let other = rusqlite::Connection::open(path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    assert!(block_on(database.is_held()));
+    assert_eq!(database.write_blocking(insert("a")), Err(WriteError::Held));
+    assert_eq!(bodies(&database), [""; 0]);
+    other.execute_batch("ROLLBACK").unwrap();
+    assert!(!block_on(database.is_held()));
+    assert_eq!(database.write_blocking(insert("a")), Ok(()));
+    assert_eq!(bodies(&database), ["a"]);
+    assert_eq!(database.is_poisoned(), None);
+}

@@ -23,6 +23,9 @@ pub struct Settle {
     /// As they stood on the row when it was taken.
     pub attempts: u32,
     pub next: RowMove,
+    /// When this try began.
+    pub begun: WallMs,
+    /// When its outcome was known.
     pub at: WallMs,
     /// For a retry: when, on the monotonic clock of this process. One for the next window keeps the due time it had.
     pub due: Duration,
@@ -214,7 +217,7 @@ fn note_attempt(connection: &Connection, settle: &Settle) -> Result<(), StoreErr
     match &settle.next {
         RowMove::Park { .. } => Ok(()),
         RowMove::Done { .. } if number == 1 => Ok(()),
-        next => attempts::note(connection, settle.row, number, settle.at, next.outcome()),
+        next => attempts::note(connection, settle.row, number, settle.begun, next.outcome()),
     }
 }
 

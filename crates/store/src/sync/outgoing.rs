@@ -38,6 +38,9 @@ pub struct OpSettle {
     pub row: RowId,
     pub attempts: u32,
     pub next: OpMove,
+    /// When this try began.
+    pub begun: WallMs,
+    /// When its outcome was known.
     pub at: WallMs,
     /// After a refusal: when to try again.
     pub due: Duration,
@@ -242,7 +245,13 @@ fn settle_one(
             let words = RowMove::Dead {
                 reason: error.clone(),
             };
-            note_attempt(connection, settle.row, number, settle.at, words.outcome())?;
+            note_attempt(
+                connection,
+                settle.row,
+                number,
+                settle.begun,
+                words.outcome(),
+            )?;
             connection.prepare_cached(PUT_OFF)?.execute(params![
                 mesh.0.to_bytes(),
                 settle.arrival,

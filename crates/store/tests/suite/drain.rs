@@ -29,6 +29,7 @@ impl Fixture {
             row,
             attempts: taken.attempts,
             next: retry("broker away"),
+            begun: NOW,
             at: NOW,
             due,
         };
@@ -168,6 +169,7 @@ async fn a_verdict_that_comes_too_late_changes_nothing_and_takes_no_other_along(
         row,
         attempts: 0,
         next: fixture.done(),
+        begun: NOW,
         at: NOW,
         due: ms(0),
     });

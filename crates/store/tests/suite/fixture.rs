@@ -131,6 +131,7 @@ impl Fixture {
             row,
             attempts: self.find(row).await.attempts,
             next,
+            begun: NOW,
             at: NOW,
             due: Duration::ZERO,
         };

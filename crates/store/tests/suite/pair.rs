@@ -165,6 +165,7 @@ impl Pair {
             row: row.row,
             attempts: row.attempts,
             next,
+            begun: NOW,
             at: NOW,
             due: Duration::from_millis(due),
         };

@@ -101,6 +101,7 @@ impl Home {
             row: op.row,
             attempts: op.attempts,
             next,
+            begun: NOW,
             at: NOW,
             due: Duration::ZERO,
         };

@@ -174,7 +174,11 @@ pub struct BrokerView {
     pub broker_message_id: String,
     pub history_id: String,
     pub wire_fingerprint_prefix: Option<String>,
+    /// When the broker got it, by its own clock.
     pub first_seen_at: Option<String>,
+    /// From when on it is committed for sure, as far as this home knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed_at: Option<String>,
     /// When the broker may forget the id; null: never, or not known.
     pub expires_at: Option<String>,
     /// False once the body was pruned there.
@@ -435,10 +439,8 @@ impl ExplainView {
         };
         let mut receipts = vec![alone(Level::Local, &self.outbox.enqueued_at)];
         if let Some(broker) = &self.broker {
-            let at = broker.first_seen_at.as_ref();
-            if let Some(at) = at.or(self.outbox.delivered_at.as_ref()) {
-                receipts.push(alone(Level::Committed, at));
-            }
+            let at = broker.committed_at.as_ref();
+            receipts.extend(at.map(|at| alone(Level::Committed, at)));
             if let Some(queue) = &broker.queue {
                 receipts.extend(queue.receipts());
             }

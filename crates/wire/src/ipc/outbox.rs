@@ -51,6 +51,7 @@ pub struct OutboxRow {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptView {
     pub number: u32,
+    /// When it began; of one that succeeded at once, when the broker got the message.
     pub at: String,
     /// `committed`, `no_answer`, `interrupted`, or the code of the refusal.
     pub outcome: String,

@@ -87,6 +87,9 @@ pub struct StatusView {
     /// What has happened and needs nobody, in sentences.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Files of this home that another program holds a lock on: nothing can be written there until it lets go.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskView>,
     /// Rows of a broker of this home's own that did not fit together at its last check.
@@ -163,6 +166,7 @@ impl StatusView {
             // What does not mend itself has its own sentences.
             (
                 self.needs_doctor
+                    || !self.held.is_empty()
                     || !self.unserved.is_empty()
                     || self.meshes.iter().any(MeshStatus::needs_a_person),
                 Verdict::Degraded,
@@ -326,6 +330,11 @@ mod tests {
             degraded.judge(),
             (Verdict::Degraded, "heddle logs --level warn")
         );
+        let held = StatusView {
+            held: vec!["data.db".to_owned()],
+            ..degraded.clone()
+        };
+        assert_eq!(held.judge(), (Verdict::Degraded, "heddle doctor"));
         for (by, can_prune, gives_back, next) in [
             ("disk", false, false, "heddle doctor"),
             ("disk", false, true, "heddle doctor"),

@@ -12,7 +12,7 @@ use heddle_core::names::MeshName;
 use super::super::births::{self, Births};
 use super::super::error::StorageError;
 use super::super::rows::Orphan;
-use super::super::upkeep::{Job, Upkeep, is_claimed, traffic_hour};
+use super::super::upkeep::{Job, JobClaim, Upkeep, is_claimed, traffic_hour};
 use super::tables::Tables;
 use super::{MemoryStorage, orphans};
 
@@ -147,23 +147,16 @@ impl Upkeep for MemoryStorage {
         Ok(names.map(|(mesh, t)| (*mesh, t.name.clone())).collect())
     }
 
-    async fn claim_job(
-        &self,
-        mesh: MeshId,
-        job: Job,
-        holder: &str,
-        now: WallMs,
-        until: WallMs,
-    ) -> Result<Option<(String, WallMs)>, StorageError> {
-        self.on(mesh, |tables| {
+    async fn claim_job(&self, wanted: JobClaim) -> Result<Option<(String, WallMs)>, StorageError> {
+        self.on(wanted.mesh, |tables| {
             let claims = &mut tables.upkeep.claims;
-            if let Some((other, ends)) = claims.get(&job)
-                && other != holder
-                && is_claimed(*ends, now)
+            if let Some((other, ends)) = claims.get(&wanted.job)
+                && *other != wanted.holder
+                && is_claimed(*ends, wanted.now)
             {
                 return Ok(Some((other.clone(), *ends)));
             }
-            claims.insert(job, (holder.to_owned(), until));
+            claims.insert(wanted.job, (wanted.holder, wanted.until));
             Ok(None)
         })
     }

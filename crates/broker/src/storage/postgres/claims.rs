@@ -8,8 +8,8 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
 use super::super::error::StorageError;
-use super::super::job_locks::{Here, Lock, Wanted};
-use super::super::upkeep::{Job, is_claimed};
+use super::super::job_locks::{Here, Lock};
+use super::super::upkeep::{Job, JobClaim, is_claimed};
 use super::PostgresStorage;
 use super::columns::{Columns, mesh_key};
 use super::error::JobError;
@@ -35,6 +35,11 @@ impl Lock for ClientWrapper {
     fn is_gone(&self) -> bool {
         self.is_closed()
     }
+
+    async fn give_back(self) {
+        // Said, so that it is free when this returns; the end of the connection would do it as well.
+        let _ = self.simple_query(UNLOCK).await;
+    }
 }
 
 async fn row_of(
@@ -54,7 +59,7 @@ async fn row_of(
 impl PostgresStorage {
     pub(super) async fn claim(
         &self,
-        wanted: Wanted,
+        wanted: JobClaim,
     ) -> Result<Option<(String, WallMs)>, StorageError> {
         match self.claims.here(&wanted) {
             Here::Own => {}
@@ -81,7 +86,7 @@ impl PostgresStorage {
     }
 
     /// A connection that has the lock of the job.
-    async fn locked(&self, wanted: &Wanted) -> Result<Option<ClientWrapper>, StorageError> {
+    async fn locked(&self, wanted: &JobClaim) -> Result<Option<ClientWrapper>, StorageError> {
         let client = self.pools.effects.get().await.map_err(JobError::from)?;
         // It leaves the pool: whoever got it from there would have the lock with it.
         let client = Object::take(client);
@@ -93,7 +98,7 @@ impl PostgresStorage {
         Ok(is_ours.then_some(client))
     }
 
-    async fn noted(&self, wanted: &Wanted) -> Result<Option<(String, WallMs)>, StorageError> {
+    async fn noted(&self, wanted: &JobClaim) -> Result<Option<(String, WallMs)>, StorageError> {
         let (mesh, job) = (wanted.mesh, wanted.job);
         self.write(mesh, (mesh, job), |tx, &(mesh, job)| {
             Box::pin(row_of(tx, mesh, job))
@@ -101,7 +106,7 @@ impl PostgresStorage {
         .await
     }
 
-    async fn note(&self, wanted: Wanted) -> Result<(), StorageError> {
+    async fn note(&self, wanted: JobClaim) -> Result<(), StorageError> {
         let mesh = wanted.mesh;
         self.write(mesh, wanted, |tx, wanted| {
             Box::pin(async move {
@@ -126,19 +131,13 @@ impl PostgresStorage {
         holder: &str,
     ) -> Result<(), StorageError> {
         let input = (mesh, job, holder.to_owned());
-        let released = self.write(mesh, input, |tx, (mesh, job, holder)| {
+        let forgotten = self.write(mesh, input, |tx, (mesh, job, holder)| {
             Box::pin(async move {
                 let key = mesh_key(*mesh);
                 execute(tx, RELEASE, &[&key, &job.as_str(), holder]).await?;
                 Ok(())
             })
         });
-        let released = released.await;
-        // IMPORTANT: behind the row, which would otherwise name somebody who has given it back.
-        if let Some(connection) = self.claims.take(mesh, job, holder) {
-            // Said, so that it is free when this returns; the end of the connection would do it as well.
-            let _ = connection.simple_query(UNLOCK).await;
-        }
-        released
+        self.claims.release((mesh, job, holder), forgotten).await
     }
 }

@@ -8,9 +8,8 @@ use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::names::MeshName;
 
 use super::super::error::StorageError;
-use super::super::job_locks::Wanted;
 use super::super::rows::Orphan;
-use super::super::upkeep::{Job, Upkeep};
+use super::super::upkeep::{Job, JobClaim, Upkeep};
 use super::columns::{Columns, mesh_key};
 use super::error::JobError;
 use super::roster::require_mesh;
@@ -40,21 +39,7 @@ impl Upkeep for PostgresStorage {
         Ok(meshes?)
     }
 
-    async fn claim_job(
-        &self,
-        mesh: MeshId,
-        job: Job,
-        holder: &str,
-        now: WallMs,
-        until: WallMs,
-    ) -> Result<Option<(String, WallMs)>, StorageError> {
-        let wanted = Wanted {
-            mesh,
-            job,
-            holder: holder.to_owned(),
-            now,
-            until,
-        };
+    async fn claim_job(&self, wanted: JobClaim) -> Result<Option<(String, WallMs)>, StorageError> {
         self.claim(wanted).await
     }
 

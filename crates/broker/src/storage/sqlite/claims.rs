@@ -12,8 +12,8 @@ use heddle_core::ids::MeshId;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::super::error::StorageError;
-use super::super::job_locks::{Here, JobLocks, Lock, Wanted};
-use super::super::upkeep::{Job, is_claimed};
+use super::super::job_locks::{Here, JobLocks, Lock};
+use super::super::upkeep::{Job, JobClaim, is_claimed};
 use super::columns::{Columns, mesh_key};
 use super::error::JobError;
 use super::{Options, SqliteStorage};
@@ -46,6 +46,10 @@ struct JobFile(Option<(PathBuf, File)>);
 impl Lock for JobFile {
     fn is_gone(&self) -> bool {
         false
+    }
+
+    async fn give_back(self) {
+        drop(self);
     }
 }
 
@@ -102,7 +106,7 @@ impl Claims {
     }
 
     /// `None` where another process has it.
-    fn take(&self, wanted: &Wanted) -> Result<Option<JobFile>, JobError> {
+    fn take(&self, wanted: &JobClaim) -> Result<Option<JobFile>, JobError> {
         let Some(tables) = &self.tables else {
             return Ok(Some(JobFile(None)));
         };
@@ -116,7 +120,11 @@ impl Claims {
     }
 
     /// Whoever has the job, if it is not ours now.
-    fn claim(&self, connection: &Connection, wanted: &Wanted) -> Result<Option<Holder>, JobError> {
+    fn claim(
+        &self,
+        connection: &Connection,
+        wanted: &JobClaim,
+    ) -> Result<Option<Holder>, JobError> {
         match self.locks.here(wanted) {
             Here::Own => {}
             Here::Other => {
@@ -147,7 +155,7 @@ impl Claims {
     }
 }
 
-fn noted(connection: &Connection, wanted: &Wanted) -> Result<Option<Holder>, JobError> {
+fn noted(connection: &Connection, wanted: &JobClaim) -> Result<Option<Holder>, JobError> {
     let key = params![mesh_key(wanted.mesh), wanted.job.as_str()];
     let found = connection
         .prepare_cached(CLAIM)?
@@ -160,7 +168,7 @@ fn noted(connection: &Connection, wanted: &Wanted) -> Result<Option<Holder>, Job
 }
 
 impl SqliteStorage {
-    pub(super) async fn claim(&self, wanted: Wanted) -> Result<Option<Holder>, StorageError> {
+    pub(super) async fn claim(&self, wanted: JobClaim) -> Result<Option<Holder>, StorageError> {
         let claims = self.claims.clone();
         self.write(wanted.mesh, move |c| claims.claim(c, &wanted))
             .await
@@ -173,14 +181,12 @@ impl SqliteStorage {
         holder: &str,
     ) -> Result<(), StorageError> {
         let by = holder.to_owned();
-        let released = self.write(mesh, move |c| {
+        let forgotten = self.write(mesh, move |c| {
             let key = params![mesh_key(mesh), job.as_str(), by];
             c.prepare_cached(RELEASE)?.execute(key)?;
             Ok(())
         });
-        let released = released.await;
-        // IMPORTANT: behind the row, which would otherwise name somebody who has given it back.
-        drop(self.claims.locks.take(mesh, job, holder));
-        released
+        let locks = &self.claims.locks;
+        locks.release((mesh, job, holder), forgotten).await
     }
 }

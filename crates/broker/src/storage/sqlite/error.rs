@@ -31,6 +31,7 @@ impl From<WriteError<JobError>> for StorageError {
         match error {
             WriteError::Job(error) => error.into(),
             WriteError::DiskFull => Self::Full,
+            WriteError::Held => Self::Held,
             // After `Poisoned` the outcome is unknown; after the others nothing happened, but the
             // caller does the same about it: ask, or try again.
             other => Self::Unavailable(other.to_string()),

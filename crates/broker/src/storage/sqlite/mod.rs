@@ -98,6 +98,11 @@ impl SqliteStorage {
         self.database.is_poisoned()
     }
 
+    /// Whether another process keeps this one from writing now.
+    pub async fn is_held(&self) -> bool {
+        self.database.is_held().await
+    }
+
     pub fn stats(&self) -> Stats {
         self.database.stats()
     }

@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::*;
 use crate::storage::{
-    DeliveryCursor, Job, LeaseMs, Log, PageLimit, Presence, Queues, Taker, Upkeep,
+    DeliveryCursor, Job, JobClaim, LeaseMs, Log, PageLimit, Presence, Queues, Taker, Upkeep,
 };
 use crate::test_support::{Gate, member, mesh, on_disk, party, refused_code, send_item};
 
@@ -346,8 +346,13 @@ async fn br_12_a_job_whose_holder_dies_is_free_at_once_and_one_that_takes_long_k
     let gate = with_messages(&first.storage).await;
     let second = SqliteStorage::open(Options::new(first.path())).unwrap();
     let claim = async |storage: &SqliteStorage, who: &'static str, now: i64| {
-        let claimed =
-            storage.claim_job(mesh(1), Job::Sweep, who, WallMs(now), WallMs(now + 600_000));
+        let claimed = storage.claim_job(JobClaim {
+            mesh: mesh(1),
+            job: Job::Sweep,
+            holder: who.to_owned(),
+            now: WallMs(now),
+            until: WallMs(now + 600_000),
+        });
         claimed.await.unwrap().map(|(holder, _)| holder)
     };
     assert_eq!(claim(&first.storage, "first", 0).await, None);

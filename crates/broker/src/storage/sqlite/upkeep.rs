@@ -11,9 +11,8 @@ use heddle_core::names::MeshName;
 use rusqlite::Connection;
 
 use super::super::error::StorageError;
-use super::super::job_locks::Wanted;
 use super::super::rows::Orphan;
-use super::super::upkeep::{Job, Upkeep};
+use super::super::upkeep::{Job, JobClaim, Upkeep};
 use super::columns::{Columns, integer, mesh_key};
 use super::error::JobError;
 use super::{SqliteStorage, ages, expiry, orphans, retention, traffic};
@@ -45,21 +44,7 @@ impl Upkeep for SqliteStorage {
         Ok(self.database.read(meshes).await?)
     }
 
-    async fn claim_job(
-        &self,
-        mesh: MeshId,
-        job: Job,
-        holder: &str,
-        now: WallMs,
-        until: WallMs,
-    ) -> Result<Option<(String, WallMs)>, StorageError> {
-        let wanted = Wanted {
-            mesh,
-            job,
-            holder: holder.to_owned(),
-            now,
-            until,
-        };
+    async fn claim_job(&self, wanted: JobClaim) -> Result<Option<(String, WallMs)>, StorageError> {
         self.claim(wanted).await
     }
 

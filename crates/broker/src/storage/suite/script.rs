@@ -316,6 +316,7 @@ pub(super) fn refused(error: &StorageError) -> String {
         StorageError::UnknownMember(_) => "unknown_member",
         StorageError::UnknownAgent(_) => "unknown_agent",
         StorageError::Full => "full",
+        StorageError::Held => "held",
         StorageError::Unavailable(_) => "unavailable",
     }
     .to_owned()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use heddle_core::clock::WallMs;
 
 use super::check;
-use crate::storage::Job;
+use crate::storage::{Job, JobClaim};
 use crate::test_support::{TestStorage, mesh, mesh_name, on_every_storage};
 
 #[tokio::test]
@@ -162,7 +162,13 @@ async fn one_of_n_claims_a_job_and_a_claim_under_another_clock_counts_for_nothin
     let name = mesh_name("home");
     storage.ensure_mesh(mesh(1), &name).await.unwrap();
     let claim = async |who: &'static str, now: i64, until: i64| {
-        let claimed = storage.claim_job(mesh(1), Job::Sweep, who, WallMs(now), WallMs(until));
+        let claimed = storage.claim_job(JobClaim {
+            mesh: mesh(1),
+            job: Job::Sweep,
+            holder: who.to_owned(),
+            now: WallMs(now),
+            until: WallMs(until),
+        });
         claimed.await.unwrap().map(|(holder, _)| holder)
     };
     assert_eq!(claim("a", 0, 100).await, None);

@@ -26,6 +26,7 @@ use serde::Deserialize;
 use super::data_story;
 use super::effect;
 use super::explain_own::{deliveries, with_own};
+use super::explain_times;
 use super::message_story::{self, Found};
 use super::outbox::{FindQuery, find, told};
 use crate::effects::is_passing;
@@ -235,6 +236,7 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
 
 /// What follows from the rest of a story.
 fn concluded(mesh: Option<&MeshState>, row: &Row, mut view: ExplainView) -> ExplainView {
+    explain_times::set(&mut view);
     view.damaged |= view.deliveries.iter().any(|one| one.damaged);
     view.receipts = view.receipts();
     view.mentions = mentions::of_row(mesh, row, &view);
@@ -348,6 +350,7 @@ fn known_here(outbox: &OutboxRow) -> Option<BrokerView> {
         history_id: outbox.history_id.clone()?,
         wire_fingerprint_prefix: outbox.wire_fingerprint_prefix.clone(),
         first_seen_at: None,
+        committed_at: None,
         expires_at: None,
         history_available: None,
         destination: None,
@@ -363,6 +366,7 @@ pub(super) fn broker(mesh: Option<&MeshState>, explained: &Explained, now: WallM
         history_id: explained.history_id.to_string(),
         wire_fingerprint_prefix: explained.wire_fingerprint.get(..16).map(str::to_owned),
         first_seen_at: Some(time(explained.first_seen_at)),
+        committed_at: None,
         expires_at: explained.expires_at.map(time),
         history_available: Some(explained.history_available),
         destination: Some(format!("{kind} {}", explained.destination_ref)),

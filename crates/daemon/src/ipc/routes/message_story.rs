@@ -143,6 +143,7 @@ impl Search<'_> {
             history_id: first.history_id.to_string(),
             wire_fingerprint_prefix: first.fingerprint.map(Fingerprint::prefix),
             first_seen_at: None,
+            committed_at: None,
             expires_at: None,
             history_available: None,
             destination: None,

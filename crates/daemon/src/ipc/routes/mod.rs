@@ -9,6 +9,7 @@ mod effect_table;
 mod events;
 mod explain;
 mod explain_own;
+mod explain_times;
 mod file;
 mod file_get;
 pub(super) mod inbox;

@@ -10,6 +10,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use crate::config::HOME_MESH;
+use crate::held::{self, Held};
 use crate::inbox::recover;
 use crate::ipc::reply::{Answered, json, ok, with_body};
 use crate::ipc::{Ipc, body};
@@ -31,7 +32,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         meshes.push(mesh_status(&ipc, mesh).await?);
     }
     let unserved = unserved(&ipc).await?;
-    let wrong = wrong(&ipc, &meshes, &unserved).await?;
+    let held = held::look(&ipc.shared, &ipc.effects).await;
+    let wrong = wrong(&ipc, &meshes, &unserved, &held).await?;
     let view = StatusView {
         running: true,
         connected: meshes.iter().all(|mesh| mesh.connected),
@@ -49,6 +51,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         },
         durability: ipc.durability.to_owned(),
         degraded: wrong.into_iter().map(|one| one.says).collect(),
+        held: held.iter().map(|held| held.file.to_owned()).collect(),
         needs_doctor: ipc.shared.has_wrong_files(),
         notes: notes(&ipc).await?,
         disk: ipc.shared.disk.view(),
@@ -74,20 +77,23 @@ pub(super) async fn all_wrong(ipc: &Ipc) -> Result<Vec<Wrong>, Problem> {
         meshes.push(mesh_status(ipc, mesh).await?);
     }
     let unserved = unserved(ipc).await?;
-    wrong(ipc, &meshes, &unserved).await
+    let held = held::look(&ipc.shared, &ipc.effects).await;
+    wrong(ipc, &meshes, &unserved, &held).await
 }
 
 async fn wrong(
     ipc: &Ipc,
     meshes: &[MeshStatus],
     unserved: &[String],
+    held: &[Held],
 ) -> Result<Vec<Wrong>, Problem> {
     let figures = ipc.shared.store.figures().await;
     let figures = figures.map_err(|error| store_problem(&error))?;
     ipc.shared
         .disk
         .note_waiting(figures.pending + figures.inflight);
-    let mut wrong = ipc.shared.wrong();
+    let mut wrong: Vec<Wrong> = held.iter().map(|held| held.wrong(&ipc.shared)).collect();
+    wrong.extend(ipc.shared.wrong());
     wrong.extend(lost_inboxes(ipc).await?);
     let unreadable = unreadable::degraded(&ipc.shared).await;
     wrong.extend(unreadable.map(|says| Wrong::new("rows of data.db", says, "")));
@@ -273,7 +279,10 @@ async fn lost_inboxes(ipc: &Ipc) -> Result<Vec<Wrong>, Problem> {
 
 pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     body::no_query(&request.into_parts().0)?;
-    let wrong = ipc.shared.wrong().into_iter().chain(ipc.effects.wrong());
+    let held = held::look(&ipc.shared, &ipc.effects).await;
+    let is_without_store = held.iter().any(|held| held.stops_all());
+    let held = held.iter().map(|held| held.wrong(&ipc.shared));
+    let wrong = held.chain(ipc.shared.wrong()).chain(ipc.effects.wrong());
     let mut degraded: Vec<String> = wrong.map(|one| one.says).collect();
     degraded.extend(unreadable::degraded(&ipc.shared).await);
     let poisoned = ipc.shared.store.poisoned().is_some();
@@ -287,7 +296,7 @@ pub(super) async fn health(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         degraded,
     };
     // A daemon without its broker still does its work; one without its store does not.
-    let status = if poisoned {
+    let status = if poisoned || is_without_store {
         StatusCode::SERVICE_UNAVAILABLE
     } else {
         StatusCode::OK

@@ -8,6 +8,7 @@ use heddle_core::names::AgentName;
 use ulid::Ulid;
 
 use super::{START, start};
+use crate::outbox::count::Asks;
 use crate::outbox::disk::Disk;
 
 const MESH: MeshId = MeshId(Ulid(7));
@@ -15,7 +16,7 @@ const MESH: MeshId = MeshId(Ulid(7));
 #[test]
 fn a_budget_that_delivered_messages_hold_eases_by_itself_and_is_not_said_to_wait() {
     let disk = Disk::new(PathBuf::from("/"), Some(1));
-    let reserved = disk.reserve(MESH, 900_000).ok().unwrap();
+    let reserved = disk.reserve(Asks::Send, MESH, 900_000).ok().unwrap();
     for (waiting, says, not) in [
         (3, "that still wait", "by itself"),
         (0, "by itself", "wait"),

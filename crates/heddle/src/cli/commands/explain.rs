@@ -156,8 +156,7 @@ fn describe(context: &Context, story: &ExplainView) -> String {
         line("waits for", context.spelled_in(waits_for));
     }
     if let Some(broker) = &story.broker {
-        let at = broker.first_seen_at.clone();
-        let at = at.or(row.delivered_at.clone()).unwrap_or_default();
+        let at = broker.committed_at.as_deref().unwrap_or_default();
         line(
             "committed",
             format!(

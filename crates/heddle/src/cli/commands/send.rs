@@ -266,8 +266,10 @@ fn wait_for(
                 exit::FAILED,
                 format!("{id} is committed, but nobody receives {to}"),
             )
+            // The same whether nobody follows it, or those who do take nothing from this sender: that is theirs to say,
+            // and nobody is pointed at it.
             .next(
-                "It is not sent to those who subscribe later; `heddle topic list` shows who does.",
+                "Nobody who subscribes later gets it either: send it anew under another id then.",
             ));
         }
         if let Some(lost) = story.lost.as_ref().filter(|_| story.is_over()) {

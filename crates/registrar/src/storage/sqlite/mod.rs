@@ -111,6 +111,11 @@ impl Sqlite {
         self.database.stop();
     }
 
+    /// Whether another process keeps this one from writing now.
+    pub async fn is_held(&self) -> bool {
+        self.database.is_held().await
+    }
+
     /// Why no write is accepted any more, if that is so.
     pub fn poisoned(&self) -> Option<String> {
         self.database.is_poisoned()
@@ -339,6 +344,7 @@ impl From<WriteError<StorageError>> for StorageError {
             WriteError::DiskFull => Self::DiskFull,
             WriteError::Job(error) => error,
             WriteError::Commit(reason) => Self::Refused(reason),
+            WriteError::Held => Self::Refused(error.to_string()),
             WriteError::Panicked(what) => Self::Refused(format!("the write panicked: {what}")),
             WriteError::Stopped => Self::Refused("the store is stopped".into()),
             WriteError::Poisoned(reason) => Self::Unavailable(reason),

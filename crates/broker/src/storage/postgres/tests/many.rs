@@ -10,8 +10,8 @@ use super::super::line::GROUP_JOBS_MAX;
 use super::super::{PostgresOptions, PostgresStorage};
 use super::{furnish, message, two};
 use crate::storage::{
-    Accepted, Hint, HintLook, Job, LeaseMs, Presence as _, SendId, Storage as _, StorageError,
-    Upkeep as _, Wakes as _,
+    Accepted, Hint, HintLook, Job, JobClaim, LeaseMs, Presence as _, SendId, Storage as _,
+    StorageError, Upkeep as _, Wakes as _,
 };
 use crate::test_support::{member, mesh, postgres_options};
 
@@ -257,7 +257,13 @@ async fn a_job_of_many_brokers_is_done_by_one_and_free_when_that_one_dies() {
     let claim = |broker: &PostgresStorage, who: &'static str, now: i64, until: i64| {
         let broker = broker.clone();
         async move {
-            let claimed = broker.claim_job(mesh(1), Job::Sweep, who, WallMs(now), WallMs(until));
+            let claimed = broker.claim_job(JobClaim {
+                mesh: mesh(1),
+                job: Job::Sweep,
+                holder: who.to_owned(),
+                now: WallMs(now),
+                until: WallMs(until),
+            });
             claimed.await.unwrap().map(|(holder, _)| holder)
         }
     };
