@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::json;
 use support::{Home, wait_until};
@@ -61,11 +61,8 @@ fn lf_38_a_stop_ends_within_ten_seconds_whatever_hangs() {
         ),
     );
     wait_until("the provider to run", || home.path().join("runs").exists());
-    let began = Instant::now();
     daemon.terminate();
     assert_eq!(daemon.wait(STOP_MAX), Some(0), "{}", daemon.log());
-    let took = began.elapsed();
-    assert!(took < STOP_MAX, "{took:?}");
     home.config("");
     let daemon = home.up();
     let kept = daemon.http.get("/v1/state/get?key=kept").expect(200);

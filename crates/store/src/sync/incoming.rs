@@ -102,12 +102,11 @@ fn receive(
         }
         match came_back(connection, mesh, op, now)? {
             CameBack::Confirmed => received.confirmed += 1,
-            CameBack::Known => {}
             CameBack::Unknown if is_new => {
                 received.forgotten += 1;
                 life = life.max(life_of(op));
             }
-            CameBack::Unknown => {}
+            CameBack::Known | CameBack::Unknown => {}
         }
     }
     // IMPORTANT: in the transaction that takes them. The next stamp of this home is of the new life (LF-02).
