@@ -100,12 +100,13 @@ async fn a_sweep_that_somebody_else_does_is_passed_over_and_told<S: TestStorage>
     gate.subscribe_all(&["a/one"]).await;
     gate.send("a/one", "A", "#ops", "x").await;
     let now = gate.clock.wall();
+    let until = WallMs(now.0 + 60_000);
     let another = JobClaim {
         mesh: mesh(1),
         job: Job::Sweep,
         holder: "another".to_owned(),
         now,
-        until: WallMs(now.0 + 60_000),
+        until,
     };
     gate.storage().claim_job(another).await.unwrap();
     let ages = Ages::default();
