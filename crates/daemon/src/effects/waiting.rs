@@ -77,14 +77,7 @@ impl Effects {
         };
         let (asked, is_lost) = match self.tell(shared, mesh).await {
             Ok(()) => {
-                let ask = || self.through_broker(mesh, scope.agent, id.clone(), call.clone());
-                let asked = match &call {
-                    EffectCall::Status { key } => {
-                        let question = (mesh.mesh.mesh, scope.agent.clone(), key.clone());
-                        self.looks.told(question, ask).await
-                    }
-                    _ => ask().await,
-                };
+                let asked = self.asked(scope, id.clone(), &call).await;
                 let is_lost = asked.as_ref().is_err_and(was_sent);
                 (asked, is_lost)
             }
@@ -134,6 +127,24 @@ impl Effects {
                 Ok(EffectAnswer::Story(story))
             }
             (asked, _) => asked,
+        }
+    }
+
+    /// The broker's answer. How an effect stands is asked once for all who ask it at once.
+    async fn asked(
+        &self,
+        scope: &Scope<'_>,
+        id: Option<String>,
+        call: &EffectCall,
+    ) -> Result<EffectAnswer, Problem> {
+        let mesh = scope.mesh;
+        let ask = || self.through_broker(mesh, scope.agent, id, call.clone());
+        match call {
+            EffectCall::Status { key } => {
+                let question = (mesh.mesh.mesh, scope.agent.clone(), key.clone());
+                self.looks.told(question, ask).await
+            }
+            _ => ask().await,
         }
     }
 
