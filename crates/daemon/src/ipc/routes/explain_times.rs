@@ -15,7 +15,8 @@ pub(super) fn set(view: &mut ExplainView) {
     if let (Some(tried), Some(seen)) = (view.attempts.last_mut(), seen)
         && is_unnoted(tried, answered.as_deref())
     {
-        tried.at = within(seen, Some(&view.outbox.enqueued_at), answered.as_deref()).to_owned();
+        let began = within(seen, Some(&view.outbox.enqueued_at), answered.as_deref());
+        began.clone_into(&mut tried.at);
     }
     let taken = broker
         .queue
