@@ -181,22 +181,26 @@ pub(crate) async fn take(
     })
 }
 
-/// Sends one batch and settles each of its rows.
+/// Settles each row of a batch: what is due is sent, what is over age is asked for.
 pub(crate) async fn transmit(
     shared: &Shared,
     mesh: &MeshState,
     live: &Live,
     batch: Batch,
 ) -> BatchEnd {
-    let (started, begun) = (shared.clock.mono(), shared.clock.wall());
-    let mut items = Vec::with_capacity(batch.due.len());
-    let mut sent = Vec::with_capacity(batch.due.len());
-    let mut damaged = Vec::new();
     end_over_age(shared, mesh, batch.over_age).await;
     if batch.due.is_empty() {
         return BatchEnd::Answered;
     }
-    for mut row in batch.due {
+    send(shared, mesh, live, batch.due).await
+}
+
+async fn send(shared: &Shared, mesh: &MeshState, live: &Live, rows: Vec<DueRow>) -> BatchEnd {
+    let (started, begun) = (shared.clock.mono(), shared.clock.wall());
+    let mut items = Vec::with_capacity(rows.len());
+    let mut sent = Vec::with_capacity(rows.len());
+    let mut damaged = Vec::new();
+    for mut row in rows {
         match item(&mut row) {
             Ok(item) => {
                 note_late(shared, mesh, &row);
@@ -255,7 +259,7 @@ pub(crate) async fn transmit(
     end
 }
 
-/// Asks for each and settles it at once: what waits behind them is not kept waiting for all of them.
+/// Each is settled as soon as the broker has said what it knows of it.
 async fn end_over_age(shared: &Shared, mesh: &MeshState, rows: Vec<DueRow>) {
     for row in rows {
         let end = age::end_of(shared, mesh, &row).await;
