@@ -15,8 +15,8 @@ pub(super) fn set(view: &mut ExplainView) {
     if let (Some(tried), Some(seen)) = (view.attempts.last_mut(), seen)
         && is_unnoted(tried, answered.as_deref())
     {
-        let began = within(seen, Some(&view.outbox.enqueued_at), answered.as_deref());
-        began.clone_into(&mut tried.at);
+        let begun = within(seen, Some(&view.outbox.enqueued_at), answered.as_deref());
+        begun.clone_into(&mut tried.at);
     }
     let taken = broker
         .queue
@@ -76,16 +76,13 @@ mod tests {
         }
     }
 
+    /// Tries, as they began; the answer; when the broker got it; when the first had it; the commit.
+    type Case = (&'static [&'static str], At, At, At, At);
+    type At = Option<&'static str>;
+
     #[test]
     fn a_commit_lies_between_its_try_and_its_answer_and_before_anybody_had_it() {
-        // Tries, as they began; the answer; when the broker got it; when the first had it; the commit.
-        let table: &[(
-            &[&str],
-            Option<&str>,
-            Option<&str>,
-            Option<&str>,
-            Option<&str>,
-        )] = &[
+        let table: &[Case] = &[
             (&["1"], Some("3"), Some("2"), None, Some("3")),
             (&["1"], Some("3"), Some("2"), Some("4"), Some("3")),
             // The recipient was faster than the answer.
