@@ -7,7 +7,7 @@
 use heddle_broker::limiter::Limiter;
 use heddle_broker::storage::{Storage, StorageError};
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{BrokerId, Party};
+use heddle_core::ids::{BrokerId, MeshId, Party};
 use heddle_core::limits::{HELLO_TIMEOUT, INVITE_LIFE_DEFAULT, REQUEST_BYTES_MAX};
 use heddle_core::membership::Role;
 use heddle_core::names::MeshName;

