@@ -114,10 +114,11 @@ fn a_known_id_gets_the_first_answer_even_when_the_file_is_gone_and_other_content
     assert_eq!(share().expect(409)["code"], "idempotency_key_reused");
     std::fs::remove_file(&local).unwrap();
     assert_eq!(share().expect(200)["id"], first["id"]);
+    // The id is looked up before anything else that is wrong (C47).
     let other = json!({"path": "g", "from": local, "client_message_id": "k"});
     assert_eq!(
-        daemon.http.post("/v1/file/share", &other).expect(400)["code"],
-        "invalid_request"
+        daemon.http.post("/v1/file/share", &other).expect(409)["code"],
+        "idempotency_key_reused"
     );
     // The same content in the body is the same request.
     let same = json!({"path": "f", "content_base64": base64(&noise(1, 100_000)), "client_message_id": "k"});
