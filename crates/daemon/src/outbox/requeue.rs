@@ -3,7 +3,7 @@
 //! The broker is asked first whether it holds the old id (C5): a message whose ack was lost must
 //! not be sent twice. The old id is never free again.
 
-use heddle_core::age::LastLook;
+use heddle_core::age::{LastLook, is_outcome_unknown};
 use heddle_core::drain::RowMove;
 use heddle_core::envelope::EnvelopeKind;
 use heddle_core::error_code::ErrorCode;
@@ -283,11 +283,15 @@ async fn last_look(
 }
 
 /// That the broker does not have it proves nothing once it may have forgotten it.
-async fn refuse_forgotten(
+pub(super) async fn refuse_forgotten(
     shared: &Shared,
     mesh: &MeshState,
     old: &OutboxRow,
 ) -> Result<(), Problem> {
+    // What a row died of was known when it died: it was refused, or was never sent, and its last look is no try.
+    if old.status == OutboxStatus::Dead && !is_outcome_unknown(old.last_error.as_deref()) {
+        return Ok(());
+    }
     let known = (old.arrival, old.attempts, old.enqueued_at);
     let worth = absence(shared, mesh, known).await;
     if worth.map_err(|error| store_problem(&error))? != LastLook::Forgotten {

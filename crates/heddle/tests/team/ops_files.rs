@@ -126,11 +126,13 @@ fn what_the_compose_file_starts_runs_with_its_environment() {
         let (home, _) = folder(&scratch, "data/home");
         let (_, data) = folder(&scratch, "data");
         let (_, token) = folder(&scratch, "token/broker_token");
+        let (_, admin) = folder(&scratch, "token/admin_token");
         std::fs::create_dir(scratch.path().join("token")).unwrap();
         let places = [
             ("0.0.0.0:7433", "127.0.0.1:0"),
             ("/data", data.as_str()),
             ("/token/broker_token", token.as_str()),
+            ("/token/admin_token", admin.as_str()),
         ];
         starts(&words, &places, &home);
     }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::link::Live;
 
+use super::super::requeue::refuse_forgotten;
 use super::super::{age, second_look};
 use super::{DAY_MS, FakeBroker, HOUR, Mood, START, boot, start};
 
@@ -224,6 +225,12 @@ async fn c32_a_row_that_is_over_age_is_not_sent_in_the_moments_after_a_start() {
             said.starts_with("max_age: "),
             "what was never sent is nowhere: {said}"
         );
+        // Only of what may have arrived a person has to say that it is sent again.
+        for (row, is_free) in [(sent, days == 7), (never, true)] {
+            let row = world.row(row).await;
+            let refused = refuse_forgotten(&world.shared, world.mesh(), &row).await;
+            assert_eq!(refused.is_ok(), is_free, "{days} days: {refused:?}");
+        }
     }
 }
 

@@ -213,7 +213,7 @@ pub(super) fn finish(
         },
         "unknown" => failed(
             exit::CONFLICT,
-            format!("{key}: the command began, and nobody knows how it ended; it was not run again"),
+            format!("{key}: the command may have begun, and nobody knows how it ended; it was not run again"),
             "Look at the target. Then a person who may approve repeats this call with `--resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), without --agent.".to_owned(),
         ),
         "running" => failed(
