@@ -69,9 +69,9 @@ pub use invites::KeptInvite;
 pub use meaning::{Spoilt, spoilt_in};
 pub use meshes::{Mesh, NewMesh};
 pub use outbox::{
-    AcceptKey, Accepted, Attempt, DueRow, LostFigures, LostLook, LostMessage, LostRow, LostSettle,
-    LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow, PruneFilter,
-    PruneLook, Requeue, Requeued, Settle, Usage,
+    AcceptKey, Accepted, Attempt, DueMoment, DueRow, LostFigures, LostLook, LostMessage, LostRow,
+    LostSettle, LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow,
+    PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
 };
 pub use repair::{Kept, MeshHint, RepairHints, Repaired, RepairedTasks, mend_header, repair};
 pub use steps::{Steps, steps_of};

@@ -40,6 +40,7 @@ const STRAIGHT: &[&str] = &[
     outbox::INFLIGHT_BYTES,
     outbox::WRITE_MARK,
     outbox::MARK_BIRTH,
+    outbox::MOVE_BIRTH,
     outbox::NEWEST_ROW,
     outbox::OVER_AGE,
     outbox::FORGET_BIRTHS,
@@ -233,7 +234,7 @@ const WHOLE: &[(&str, &str)] = &[
     (outbox::SENDERS, "SCAN outbox_sender"),
     (outbox::COUNT, "SCAN outbox_sender"),
     (outbox::READ_MARK, "SCAN age_clock"),
-    (outbox::NEWEST_BIRTH, "SCAN outbox_birth"),
+    (outbox::NEWEST_BIRTHS, "SCAN outbox_birth"),
     (outbox::BORN_BY, "SCAN outbox_birth"),
     (
         outbox::PENDING,

@@ -6,14 +6,15 @@
 //! (`over_age_by`): a row that is over age is never sent again, also not in the moments between two ticks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use heddle_core::age::{
-    AGE_TICK, AgeClock, AgeMark, LastLook, Now, absent, death_by_age, over_age,
+    AGE_TICK, AgeClock, AgeMark, LastLook, Now, absent, death_by_age, is_outcome_unknown, over_age,
 };
 use heddle_core::clock::WallMs;
 use heddle_core::drain::{RowMove, Waits};
-use heddle_store::{DueRow, Settle, StoreError};
+use heddle_store::{DueRow, OutboxRow, Settle, StoreError};
 
 use super::drain::{settle, settle_until_done};
 use super::requeue::look_for;
@@ -83,10 +84,14 @@ fn advanced(shared: &Shared) -> Option<AgeMark> {
     lock(&shared.age).as_mut().map(|clock| clock.tick(now))
 }
 
+/// What the age clock shows.
+pub(crate) fn now(shared: &Shared) -> Option<Duration> {
+    advanced(shared).map(|mark| mark.age)
+}
+
 /// The last row that has waited for longer than so many hours; 0 if none has.
 async fn older_than(shared: &Shared, hours: u32) -> Result<i64, StoreError> {
-    let age = advanced(shared).map(|mark| mark.age);
-    match age.and_then(|age| over_age(age, hours)) {
+    match now(shared).and_then(|age| over_age(age, hours)) {
         Some(born) => shared.store.born_by(born).await,
         None => Ok(0),
     }
@@ -101,8 +106,20 @@ pub(crate) async fn over_age_by(shared: &Shared, mesh: &MeshState) -> Result<i64
     }
 }
 
-/// What it is worth that the broker does not have a row.
-pub(crate) async fn absence(
+/// What it is worth that the broker does not have a row of the outbox that is looked at once more.
+pub(crate) async fn absence_of(
+    shared: &Shared,
+    mesh: &MeshState,
+    row: &OutboxRow,
+) -> Result<LastLook, StoreError> {
+    // The last look was counted as a try, but it sends nothing: a row that died of age was sent once less.
+    let looks = u32::from(is_outcome_unknown(row.last_error.as_deref()));
+    let sent = row.attempts.saturating_sub(looks);
+    absence(shared, mesh, (row.arrival, sent, row.enqueued_at)).await
+}
+
+/// What it is worth that the broker does not have a row that was sent so often.
+async fn absence(
     shared: &Shared,
     mesh: &MeshState,
     (arrival, attempts, enqueued_at): (i64, u32, WallMs),
@@ -117,11 +134,10 @@ pub(crate) async fn absence(
 }
 
 async fn end_over_age(shared: &Shared, mesh: &MeshState) -> Result<(), StoreError> {
-    let age = advanced(shared).map(|mark| mark.age);
     let Some(hours) = mesh.max_age_hours() else {
         return Ok(());
     };
-    let Some(born) = age.and_then(|age| over_age(age, hours)) else {
+    let Some(born) = now(shared).and_then(|age| over_age(age, hours)) else {
         return Ok(());
     };
     loop {

@@ -17,7 +17,7 @@ use heddle_core::drain::{BrokerAnswer, RowMove, Waits, drain};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::ClientMessageId;
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
-use heddle_store::{DueRow, Settle};
+use heddle_store::{DueMoment, DueRow, Settle};
 use heddle_wire::broker::{Envelope, SendItem, Verdict};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -154,14 +154,14 @@ pub(crate) async fn take(
     // A row that moves is written anew, with its payload: all rows of a batch in one stretch of the log.
     let (items_max, bytes_max) = shared.disk.batch_max(BATCH_ITEMS_MAX, BATCH_BYTES_MAX);
     let store = &shared.store;
-    let taken = if mesh.window.is_tight() {
-        store.take_due_scarce(id, now, items_max, bytes_max).await
-    } else {
-        store.take_due(id, now, items_max, bytes_max).await
+    let moment = DueMoment {
+        now,
+        age: age::now(shared),
+        is_scarce: mesh.window.is_tight(),
     };
-    let rows = match taken {
+    let rows = match store.take_due(id, moment, items_max, bytes_max).await {
         // On a disk that is nearly full one row may find the room that several do not.
-        Err(_) if store.poisoned().is_none() => store.take_due(id, now, 1, 0).await?,
+        Err(_) if store.poisoned().is_none() => store.take_due(id, moment, 1, 0).await?,
         taken => taken?,
     };
     if !rows.is_empty() {

@@ -21,7 +21,7 @@ use heddle_wire::problem::Problem;
 use serde_json::Value;
 
 use super::accept::{new_row, seal};
-use super::age::absence;
+use super::age::absence_of;
 use super::count::Asks;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
@@ -292,20 +292,18 @@ pub(super) async fn refuse_forgotten(
     if old.status == OutboxStatus::Dead && !is_outcome_unknown(old.last_error.as_deref()) {
         return Ok(());
     }
-    let known = (old.arrival, old.attempts, old.enqueued_at);
-    let worth = absence(shared, mesh, known).await;
+    let worth = absence_of(shared, mesh, old).await;
     if worth.map_err(|error| store_problem(&error))? != LastLook::Forgotten {
         return Ok(());
     }
     Err(Problem::new(
-        ErrorCode::IdempotencyKeyReused,
+        ErrorCode::OutcomeUnknown,
         format!(
             "whether {} arrived cannot be known any more: it was sent longer ago than the broker remembers ids; nothing was changed",
             old.client_message_id
         ),
     )
-    .with("conflict", "outbox_outcome_unknown")
-    .next("Ask whoever should have got it, or look into that inbox; then use --force: the message may arrive twice."))
+    .with("conflict", "outbox_outcome_unknown"))
 }
 
 /// A row that somebody else has moved since it was looked at, and whose message the broker holds.

@@ -9,7 +9,7 @@ use heddle_core::age::death_by_age;
 use heddle_core::drain::RowMove;
 use heddle_store::StoreError;
 
-use super::age::absence;
+use super::age::absence_of;
 use super::requeue::look;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -58,8 +58,7 @@ pub(crate) async fn once(shared: &Shared, mesh: &MeshState) -> Result<(), StoreE
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     let hours = mesh.max_age_hours().unwrap_or(0);
-                    let known = (row.arrival, row.attempts, row.enqueued_at);
-                    let worth = absence(shared, mesh, known).await?;
+                    let worth = absence_of(shared, mesh, &row).await?;
                     let reason = death_by_age(worth, hours).unwrap_or_default();
                     shared.store.set_dead_reason(row.row, reason).await?;
                 }

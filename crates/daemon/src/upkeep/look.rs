@@ -218,10 +218,10 @@ fn dead(checkup: &Checkup) -> Option<Finding> {
     (checkup.dead > 0).then(|| {
         wrong(
             "outbox",
-            format!(
-                "{} messages are dead: they will not go out by themselves",
-                checkup.dead
-            ),
+            match checkup.dead {
+                1 => "1 message is dead: it will not go out by itself".to_owned(),
+                dead => format!("{dead} messages are dead: they will not go out by themselves"),
+            },
             "`heddle daemon outbox --failed` shows them and what to do.",
         )
     })

@@ -1,6 +1,7 @@
 //! The age clock as it is kept, and the rows that it says are over age.
 //!
-//! An accept writes nothing here: a row's birth is the first mark that was made after it.
+//! An accept writes nothing here: a row's birth is the first mark that was made after it. Whoever takes rows to send them
+//! makes one in the same transaction, so that what was sent is never younger to a next process than its sending.
 
 use std::time::Duration;
 
@@ -23,13 +24,16 @@ pub(crate) const WRITE_MARK: &str = "
     ON CONFLICT (only_row) DO UPDATE SET age_ms = excluded.age_ms, wall_ms = excluded.wall_ms,
         boot_id = excluded.boot_id, boot_ms = excluded.boot_ms";
 
-pub(crate) const NEWEST_BIRTH: &str =
-    "SELECT arrival_max, age_ms FROM outbox_birth ORDER BY arrival_max DESC LIMIT 1";
+pub(crate) const NEWEST_BIRTHS: &str =
+    "SELECT arrival_max, age_ms FROM outbox_birth ORDER BY arrival_max DESC LIMIT 2";
 
 pub(crate) const NEWEST_ROW: &str = "SELECT max(arrival) FROM outbox";
 
 pub(crate) const MARK_BIRTH: &str =
     "INSERT INTO outbox_birth (arrival_max, age_ms) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
+
+pub(crate) const MOVE_BIRTH: &str =
+    "UPDATE outbox_birth SET arrival_max = ?1, age_ms = ?2 WHERE arrival_max = ?3";
 
 // Marks that no waiting row needs any more, nor one that its broker may have lost: of those before ?1 the last one
 // stays. The first look goes over what waits, and nothing else.
@@ -189,26 +193,38 @@ impl Store {
     }
 }
 
-/// One mark for all that arrived since the last one, unless that was a moment ago: the rows wait for the
-/// next mark then, and look younger by as much.
-fn mark_birth(connection: &Connection, age: Duration) -> Result<(), StoreError> {
+/// All rows so far were born by now. One mark serves for all that arrives within [`BIRTH_GRAIN`] of the mark before it: it
+/// moves on, and they look younger by as much. A mark that is older than that stays, whatever comes: it may be all that is known of
+/// rows that a process left which was killed.
+pub(crate) fn mark_birth(connection: &Connection, age: Duration) -> Result<(), StoreError> {
     let newest: Option<i64> = connection
         .prepare_cached(NEWEST_ROW)?
         .query_row([], |row| row.get(0))?;
-    let last: Option<(i64, i64)> = connection
-        .prepare_cached(NEWEST_BIRTH)?
-        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
     let Some(newest) = newest else {
         return Ok(());
     };
-    let due = last.is_none_or(|(arrival, marked)| {
-        newest > arrival && age >= ms(marked).saturating_add(BIRTH_GRAIN)
-    });
-    if due {
-        connection
-            .prepare_cached(MARK_BIRTH)?
-            .execute(params![newest, whole_ms(age)])?;
+    let mut statement = connection.prepare_cached(NEWEST_BIRTHS)?;
+    let marks = statement.query_map([], |row| Ok((row.get(0)?, ms(row.get(1)?))))?;
+    let marks = marks.collect::<Result<Vec<(i64, Duration)>, _>>()?;
+    let last = marks.first().copied();
+    if last.is_some_and(|(arrival, _)| newest <= arrival) {
+        return Ok(());
+    }
+    // Ages rise with arrivals, also where a start knew less of the time than the process before it.
+    let age = last.map_or(age, |(_, marked)| age.max(marked));
+    match (last, marks.get(1)) {
+        (Some((arrival, _)), Some((_, before))) if age <= before.saturating_add(BIRTH_GRAIN) => {
+            connection.prepare_cached(MOVE_BIRTH)?.execute(params![
+                newest,
+                whole_ms(age),
+                arrival
+            ])?;
+        }
+        _ => {
+            connection
+                .prepare_cached(MARK_BIRTH)?
+                .execute(params![newest, whole_ms(age)])?;
+        }
     }
     Ok(())
 }

@@ -21,8 +21,8 @@ mod turns;
 #[cfg(test)]
 pub(crate) use {
     age::{
-        BORN_BY, FORGET_BIRTHS, MARK_BIRTH, NEWEST_BIRTH, NEWEST_ROW, OVER_AGE, READ_MARK,
-        WRITE_MARK,
+        BORN_BY, FORGET_BIRTHS, MARK_BIRTH, MOVE_BIRTH, NEWEST_BIRTHS, NEWEST_ROW, OVER_AGE,
+        READ_MARK, WRITE_MARK,
     },
     attempts::{NOTE, OF_ROW, TRIM},
     find::{BY_PREDECESSOR, BY_ROW_ID},
@@ -64,4 +64,4 @@ pub use prune::{PruneFilter, PruneLook, Usage};
 pub use requeue::{Requeue, Requeued};
 pub use row::OutboxRow;
 pub use settle::Settle;
-pub use take::DueRow;
+pub use take::{DueMoment, DueRow};

@@ -20,6 +20,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::cells::Cells;
 use crate::error::StoreError;
+use crate::outbox::age::mark_birth;
 use crate::outbox::parked::park;
 use crate::outbox::turns::{Turns, fair, urgent_first};
 use crate::store::Store;
@@ -38,6 +39,29 @@ pub struct DueRow {
     pub attempts: u32,
     pub enqueued_at: WallMs,
     pub priority: Priority,
+}
+
+/// When rows are taken.
+#[derive(Debug, Clone, Copy)]
+pub struct DueMoment {
+    /// On the monotonic clock of this process.
+    pub now: Duration,
+    /// What the age clock shows: no row is sent without a mark of its birth, because one that was sent must not look younger
+    /// to the next process than a broker's memory is long (C32).
+    pub age: Option<Duration>,
+    /// The broker lets in less than waits: the order decides who gets in, so nothing starves by it though one batch holds
+    /// everything.
+    pub is_scarce: bool,
+}
+
+impl From<Duration> for DueMoment {
+    fn from(now: Duration) -> Self {
+        Self {
+            now,
+            age: None,
+            is_scarce: false,
+        }
+    }
 }
 
 macro_rules! select_due {
@@ -87,47 +111,26 @@ pub(crate) const NEXT_DUE: &str = "
     LIMIT 1";
 
 impl Store {
-    /// The rows that are due at `now`, the more urgent first, then longest due first, then in order of
+    /// The rows that are due at that moment, the more urgent first, then longest due first, then in order of
     /// arrival. As many as both bounds allow, and at least one if there is one. Damaged rows are parked.
     pub async fn take_due(
         &self,
         mesh: MeshId,
-        now: Duration,
+        moment: impl Into<DueMoment>,
         items_max: usize,
         bytes_max: usize,
     ) -> Result<Vec<DueRow>, StoreError> {
-        self.take(mesh, now, (items_max, bytes_max), false).await
-    }
-
-    /// The same while the broker lets in less than waits: their order decides who gets in, so nothing starves by it
-    /// though one batch holds everything.
-    pub async fn take_due_scarce(
-        &self,
-        mesh: MeshId,
-        now: Duration,
-        items_max: usize,
-        bytes_max: usize,
-    ) -> Result<Vec<DueRow>, StoreError> {
-        self.take(mesh, now, (items_max, bytes_max), true).await
-    }
-
-    async fn take(
-        &self,
-        mesh: MeshId,
-        now: Duration,
-        (items_max, bytes_max): (usize, usize),
-        is_scarce: bool,
-    ) -> Result<Vec<DueRow>, StoreError> {
+        let moment = moment.into();
         let turns = Arc::clone(&self.turns);
         self.write_relaxed(move |connection| {
             let look = Look {
                 connection,
                 turns: &turns,
                 mesh,
-                now_ms: i64::try_from(now.as_millis()).unwrap_or(i64::MAX),
+                now_ms: i64::try_from(moment.now.as_millis()).unwrap_or(i64::MAX),
                 items_max: items_max.max(1),
                 bytes_max,
-                is_scarce,
+                is_scarce: moment.is_scarce,
                 damaged: RefCell::default(),
             };
             let (arrivals, taken): (Vec<i64>, Vec<DueRow>) = look.choose()?.into_iter().unzip();
@@ -135,6 +138,9 @@ impl Store {
                 park(connection, arrival, &why)?;
             }
             mark_inflight(connection, &arrivals)?;
+            if let (Some(age), false) = (moment.age, arrivals.is_empty()) {
+                mark_birth(connection, age)?;
+            }
             Ok(taken)
         })
         .await

@@ -234,6 +234,62 @@ async fn c32_a_row_that_is_over_age_is_not_sent_in_the_moments_after_a_start() {
     }
 }
 
+/// C32: the process was killed between two ticks, right after it had sent. What it sent does not look younger for it.
+#[tokio::test]
+async fn c32_a_row_that_was_sent_right_before_a_kill_is_not_sent_again_when_it_is_over_age() {
+    for waited in [Duration::ZERO, Duration::from_secs(59), HOUR] {
+        let folder = TempDir::new().unwrap();
+        let broker = FakeBroker::new();
+        let world = start(folder.path(), START, boot(1, 100), 1).await;
+        world.mesh().set_max_age_hours(&world.shared, 144).await;
+        let before = world.accept("before", Priority::Next).await;
+        broker.mood(Mood::Commit);
+        world.drain(&broker.connect()).await;
+        // Within the grain of that mark, and with no tick in between.
+        world.clock.manual.advance(waited);
+        let sent = world.accept("sent", Priority::Next).await;
+        broker.mood(Mood::HangUp);
+        world.drain(&broker.connect()).await;
+        assert_eq!(broker.sent(), ["before", "sent"]);
+        let wall = world.kill();
+        let away = WallMs(wall.0 + 8 * DAY_MS);
+        let world = start(folder.path(), away, boot(1, 101 + 8 * 24), 2).await;
+        let young = world.accept("young", Priority::Next).await;
+        broker.mood(Mood::Commit);
+        let live = broker.connect();
+        world.mesh().set_live(Some(Arc::clone(&live)));
+        world.clock.manual.advance(HOUR);
+        world.drain(&live).await;
+        assert_eq!(broker.sent(), ["young"], "{waited:?}");
+        let statuses = world.statuses(&[before, sent, young]).await;
+        assert_eq!(statuses, [Done, Dead, Done], "{waited:?}");
+    }
+}
+
+/// C32: nothing was ever sent of it, so a broker that has forgotten much proves enough by not having it.
+#[tokio::test]
+async fn c32_a_second_look_knows_what_was_never_sent() {
+    let folder = TempDir::new().unwrap();
+    let broker = FakeBroker::new();
+    let world = start(folder.path(), START, boot(1, 1), 1).await;
+    world.mesh().set_max_age_hours(&world.shared, 144).await;
+    let row = world.accept("never", Priority::Next).await;
+    world.pass(146).await;
+    let said = world.row(row).await.last_error.unwrap();
+    assert!(said.starts_with("max_age_outcome_unknown: "), "{said}");
+    world.pass(100).await;
+    let memory = DedupeMode::RetentionScoped { days: 7 };
+    world.mesh().set_memory(memory);
+    world.mesh().set_live(Some(broker.connect()));
+    let dead = world.row(row).await;
+    let refused = refuse_forgotten(&world.shared, world.mesh(), &dead).await;
+    assert!(refused.is_ok(), "{refused:?}");
+    let looked = second_look::once(&world.shared, world.mesh()).await;
+    looked.unwrap();
+    let said = world.row(row).await.last_error.unwrap();
+    assert!(said.starts_with("max_age: "), "{said}");
+}
+
 /// C32: it died while nobody could be asked. A broker that has forgotten it by then proves nothing by not having it.
 #[tokio::test]
 async fn c32_a_second_look_at_a_broker_that_has_forgotten_leaves_the_outcome_unknown() {

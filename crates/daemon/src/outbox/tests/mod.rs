@@ -402,6 +402,11 @@ impl World {
     /// The end of the process; the wall clock goes on.
     async fn stop(self) -> WallMs {
         age::tick(&self.shared).await;
+        self.kill()
+    }
+
+    /// Nothing is written any more.
+    fn kill(self) -> WallMs {
         self.shared.store.stop();
         self.clock.wall()
     }

@@ -349,6 +349,10 @@ fn next(story: &ExplainView) -> Option<(String, &OutboxRow)> {
         "dead" if row.pruned == Some(true) => Some(
             "its text was given back by a prune, so it cannot be requeued: send it anew under a new id, if it is still wanted".to_owned(),
         ),
+        "dead" if row.outcome.as_deref() == Some("unknown") => Some(format!(
+            "`heddle daemon outbox requeue --id {} --auto` asks its broker whether it arrived. Where nobody can know that any more, look into the inbox that it was for; `--force` then sends it again, and it may arrive twice",
+            quoted(&story.id)
+        )),
         "dead" => Some(format!(
             "`heddle daemon outbox requeue --id {} --auto` sends it again under a fresh id, unless its broker has it",
             quoted(&story.id)

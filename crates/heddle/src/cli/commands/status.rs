@@ -117,6 +117,7 @@ fn describe(status: &StatusView) -> String {
     let says = match status.judge().0 {
         Verdict::Ok => "all is well".to_owned(),
         _ if status.degraded.is_empty() => match outbox.dead {
+            0 => "it needs a person".to_owned(),
             1 => "1 message is dead".to_owned(),
             dead => format!("{dead} messages are dead"),
         },

@@ -67,6 +67,9 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
             let requeue = format!("heddle daemon outbox requeue --id {row} --auto");
             let requeue = context.spelled(&requeue);
             text.push_str(&format!("next: {inspect}\n      {requeue}\n"));
+            if dead.outcome.as_deref() == Some("unknown") {
+                text.push_str("      which asks its broker first whether it arrived, and wants --force where nobody can know\n");
+            }
         }
         text
     })
