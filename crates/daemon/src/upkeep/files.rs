@@ -248,6 +248,23 @@ fn of_condition(home: &Path, file: &str, condition: &Condition) -> Finding {
     }
 }
 
+macro_rules! broker_beyond {
+    () => {
+        "ut the last backup in its place: `heddle daemon restore FILE --only broker`, where FILE is what `heddle doctor --backup FILE` \
+         made; the damaged file is kept. Without one, move broker.db away and start again: a new one is made, everything in data.db \
+         stays, guests have to join anew, and work that waited in a queue is only in the damaged file."
+    };
+}
+
+/// What is left for a broker.db that a repair does not mend: also for a person without a backup there is a way.
+pub const BROKER_BEYOND: &str = concat!("P", broker_beyond!());
+
+/// The ways out of a damaged broker.db, for everybody who meets one.
+pub const BROKER_DAMAGED: &str = concat!(
+    "`heddle doctor --repair` mends it where only its header or the list of its free pages is damaged. Else p",
+    broker_beyond!()
+);
+
 fn integrity(file: &str, problem: Option<&str>) -> Finding {
     let Some(problem) = problem else {
         return fine(file, "every page of it was read and is whole");
@@ -257,7 +274,11 @@ fn integrity(file: &str, problem: Option<&str>) -> Finding {
             "Put the last backup back with `heddle daemon restore FILE`. Without one, `heddle down` and `heddle doctor --repair` save what can be read, and keep the damaged file."
         }
         "broker.db" => {
-            "Stop with `heddle down`; `heddle doctor --repair` mends it where only its header or the list of its free pages is damaged, and keeps the damaged file. Else put the last backup of broker.db in its place with `heddle daemon restore FILE --only broker`; nothing was changed."
+            return wrong(
+                file,
+                format!("it is damaged: {problem}"),
+                format!("Stop with `heddle down`. {BROKER_DAMAGED}"),
+            );
         }
         _ => {
             "Stop with `heddle down` and put a copy of effects.db from the last copy of the stopped home in its place; without it nobody can say which effects have happened, so nothing begins it anew by itself."

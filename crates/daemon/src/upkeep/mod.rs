@@ -26,7 +26,9 @@ use heddle_wire::ipc::{BackupView, KeptTable, RepairView, RestoreView};
 
 pub(crate) use brokers::SETTINGS_NEXT;
 pub use brokers::broker_findings;
-pub use files::{Beside, LookAtBroker, Trouble, newer_next, trouble};
+pub use files::{
+    BROKER_BEYOND, BROKER_DAMAGED, Beside, LookAtBroker, Trouble, newer_next, trouble,
+};
 pub use full_disk::FullDisk;
 pub use heddle_store::{Steps, Undone};
 pub(crate) use look::SENSELESS_NEXT;
@@ -124,23 +126,37 @@ pub fn repair(home: &Home, login: &str, now: WallMs) -> Result<RepairView, Backu
     Ok(repaired.map_or_else(RepairView::default, repair_view))
 }
 
-/// Mends the broker's file of a home where only its header is damaged, or the list of its free pages; where the damaged
-/// one lies then. `None` where it is fit, not used, or more of it is damaged.
+/// What a repair made of the broker's file.
+pub enum BrokerMend {
+    /// It is fit, or not used.
+    Nothing,
+    /// Where the damaged one lies now.
+    Mended(PathBuf),
+    /// More than a repair mends is damaged, and what that is.
+    Beyond(String),
+}
+
+/// Mends the broker's file of a home where only its header is damaged, or the list of its free pages.
 pub fn mend_broker(
     home: &Home,
     broker: LookAtBroker,
     now: WallMs,
-) -> Result<Option<PathBuf>, BackupError> {
+) -> Result<BrokerMend, BackupError> {
     let file = home.broker_data();
     let config = Config::load(&home.path().join("config.toml")).unwrap_or_default();
     let is_used = config.broker.url.is_none() && file.is_file();
-    if !is_used || broker(&file, Look::Wholly).damage().is_none() {
-        return Ok(None);
+    if !is_used {
+        return Ok(BrokerMend::Nothing);
     }
+    let condition = broker(&file, Look::Wholly);
+    let Some(why) = condition.damage() else {
+        return Ok(BrokerMend::Nothing);
+    };
     match heddle_store::mend_header(&file, broker, now) {
-        // A backup is the way then, as the doctor says.
-        Err(BackupError::Damaged { .. } | BackupError::Sqlite(_)) => Ok(None),
-        mended => mended,
+        Err(BackupError::Damaged { .. } | BackupError::Sqlite(_)) => {
+            Ok(BrokerMend::Beyond(why.to_owned()))
+        }
+        mended => Ok(mended?.map_or(BrokerMend::Nothing, BrokerMend::Mended)),
     }
 }
 
@@ -216,6 +232,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
         tasks_dropped_titles: repaired.tasks.dropped_titles,
         tasks_stuck: repaired.tasks.stuck,
         broker_damaged: None,
+        broker_beyond: None,
         mended: repaired
             .tables
             .iter()

@@ -1,5 +1,6 @@
 //! What a repair has done, in words: what was lost, what comes back by itself, and what to look at first.
 
+use heddle_daemon::upkeep::BROKER_BEYOND;
 use heddle_wire::ipc::{KeptTable, RepairView};
 
 use super::text;
@@ -56,7 +57,11 @@ pub(super) fn in_words(view: &RepairView) -> String {
         };
     }
     let broker = view.broker_damaged.as_deref().map(broker_words);
-    broker.unwrap_or_default() + &of_store(view)
+    let beyond = view.broker_beyond.as_deref().map(|why| {
+        let why = text::printable(why);
+        format!("  ! broker.db is damaged as well, and a repair cannot mend it: {why}\n    {BROKER_BEYOND}\n")
+    });
+    broker.unwrap_or_default() + &of_store(view) + &beyond.unwrap_or_default()
 }
 
 /// Of the broker's file, everything behind its header came along.

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use heddle_core::clock::Clock as _;
-use heddle_daemon::upkeep::{self, Trouble};
+use heddle_daemon::upkeep::{self, BROKER_BEYOND, BrokerMend, Trouble};
 use heddle_daemon::{BackupError, Home, HomeError};
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{BackupBody, BackupView, RestoreView};
@@ -61,11 +61,25 @@ pub fn repair(context: &Context) -> Result<(), CliError> {
     let mut made = upkeep::repair(&home, &login, now).map_err(refused)?;
     let broker = heddle_broker::storage::sqlite::condition;
     let mended = upkeep::mend_broker(&home, broker, now).map_err(refused)?;
-    made.broker_damaged = mended.map(|path| path.display().to_string());
+    match mended {
+        BrokerMend::Nothing => {}
+        BrokerMend::Mended(path) => made.broker_damaged = Some(path.display().to_string()),
+        BrokerMend::Beyond(why) if made.repaired => made.broker_beyond = Some(why),
+        BrokerMend::Beyond(why) => return Err(broker_beyond(&why)),
+    }
     if let Some(trouble) = upkeep::trouble(&context.home, broker).filter(|_| !made.repaired) {
         return Err(not_ours_to_mend(&trouble));
     }
     context.print(&made, repaired::in_words)
+}
+
+/// data.db is whole, and the broker's file is not.
+fn broker_beyond(why: &str) -> CliError {
+    let message = format!(
+        "a repair can mend nothing here: data.db is whole, but broker.db is damaged: {}",
+        why.replace('\n', " ")
+    );
+    CliError::new(exit::FAILED, message).next(BROKER_BEYOND)
 }
 
 /// data.db is whole, and something else keeps the home from starting.

@@ -152,12 +152,7 @@ impl Embedded {
 /// The broker's file of a home has a verb of its own that brings it back.
 fn damaged(why: &str) -> CliError {
     let message = format!("broker.db is damaged: {why}; nothing was changed");
-    CliError::new(exit::FAILED, message).next(
-        "`heddle doctor --repair` mends it where only its header or the list of its free pages is damaged. Else put the last backup in its place: `heddle daemon restore FILE --only broker`, where FILE is what \
-         `heddle doctor --backup FILE` made; the damaged file is kept. Without one, move broker.db away and start again: a \
-         new one is made, everything in data.db stays, guests have to join anew, and work that waited in a queue is only \
-         in the damaged file.",
-    )
+    CliError::new(exit::FAILED, message).next(heddle_daemon::upkeep::BROKER_DAMAGED)
 }
 
 fn cannot_start(file: &Path, error: &StorageError) -> CliError {

@@ -170,6 +170,17 @@ fn lf_39_a_damaged_broker_file_is_refused_by_every_start_and_by_the_jobs() {
     let ran = home.cli(&["broker", "orphan-check"]);
     assert_eq!(ran.code, 1, "{ran:?}");
     says_what_to_do_with_a_damaged_broker(&ran.stderr);
+    // No circle: each names a way out also for whoever has no backup.
+    for verb in [&["doctor"][..], &["doctor", "--repair"]] {
+        let ran = home.cli(verb);
+        assert_eq!(ran.code, 1, "{verb:?}: {ran:?}");
+        let said = format!("{}{}", ran.stdout, ran.stderr);
+        assert!(said.contains("broker.db"), "{verb:?}: {said}");
+        assert!(
+            said.contains("move broker.db away and start again"),
+            "{verb:?}: {said}"
+        );
+    }
     // Its own broker, in a folder of its own.
     let data: PathBuf = home.path().parent().unwrap().join("broker");
     std::fs::create_dir_all(&data).unwrap();

@@ -312,34 +312,43 @@ async fn dr_10_a_row_is_as_old_as_the_first_mark_behind_it_and_never_older() {
     let first = fixture.accept("first").await;
     fixture.store.mark_age(mark(hour * 10)).await.unwrap();
     let second = fixture.accept("second").await;
-    // Within the grain of the last mark: the row has no birth yet.
+    // Within the grain of a mark one more serves for all, and moves on with them.
     let soon = hour * 10 + BIRTH_GRAIN / 2;
     fixture.store.mark_age(mark(soon)).await.unwrap();
-    fixture.store.mark_age(mark(hour * 12)).await.unwrap();
     let born_by = |age| fixture.store.over_age(fixture.mesh, age, 10);
+    assert_eq!(born_by(soon).await.unwrap(), [first, second]);
+    let third = fixture.accept("third").await;
+    let later = hour * 10 + BIRTH_GRAIN;
+    fixture.store.mark_age(mark(later)).await.unwrap();
     assert!(born_by(hour * 9).await.unwrap().is_empty());
     assert_eq!(born_by(hour * 10).await.unwrap(), [first]);
-    assert_eq!(born_by(hour * 11).await.unwrap(), [first]);
-    assert_eq!(born_by(hour * 12).await.unwrap(), [first, second]);
+    assert_eq!(born_by(soon).await.unwrap(), [first]);
+    assert_eq!(born_by(later).await.unwrap(), [first, second, third]);
+    // What comes behind the grain moves it no more.
+    let fourth = fixture.accept("fourth").await;
+    fixture.store.mark_age(mark(hour * 12)).await.unwrap();
+    assert_eq!(born_by(hour * 11).await.unwrap(), [first, second, third]);
+    let all = [first, second, third, fourth];
+    assert_eq!(born_by(hour * 12).await.unwrap(), all);
     let other = MeshId(fixture.ids.ulid());
     let elsewhere = fixture.store.over_age(other, hour * 99, 10).await;
     assert!(elsewhere.unwrap().is_empty());
     // What does not wait has no age.
     fixture.store.take_one(first).await.unwrap();
     fixture.settle(first, dead("no")).await;
-    assert_eq!(born_by(hour * 12).await.unwrap(), [second]);
+    assert_eq!(born_by(hour * 12).await.unwrap(), all[1..]);
     // Marks of the last month say how old a message is that its broker turns out to have lost.
     fixture.store.forget_births().await.unwrap();
-    assert_eq!(fixture.dump("outbox_birth").len(), 2);
+    assert_eq!(fixture.dump("outbox_birth").len(), 3);
     let older_than = |hours| fixture.store.older_than(hour * hours);
-    assert_eq!(older_than(1).await.unwrap(), 1, "the second may be of now");
-    assert_eq!(older_than(0).await.unwrap(), 2);
+    assert_eq!(older_than(1).await.unwrap(), 3, "the fourth may be of now");
+    assert_eq!(older_than(0).await.unwrap(), 4);
     assert_eq!(older_than(3).await.unwrap(), 0);
     fixture.store.mark_age(mark(hour * 24 * 40)).await.unwrap();
     fixture.store.forget_births().await.unwrap();
-    assert_eq!(fixture.dump("outbox_birth").len(), 1);
-    assert_eq!(born_by(hour * 12).await.unwrap(), [second]);
-    assert_eq!(older_than(24 * 30).await.unwrap(), 2);
+    assert_eq!(fixture.dump("outbox_birth").len(), 2);
+    assert_eq!(born_by(hour * 12).await.unwrap(), all[1..]);
+    assert_eq!(older_than(24 * 30).await.unwrap(), 4);
 }
 
 #[tokio::test]

@@ -85,6 +85,9 @@ pub struct RepairView {
     /// Where the damaged broker.db lies, if that was mended: only its header or the list of its free pages was wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub broker_damaged: Option<String>,
+    /// What is wrong with broker.db, if that is damaged as well and more than a repair mends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub broker_beyond: Option<String>,
     /// Rows that came over with another cell in the place of one that could not be read, by name.
     #[serde(default)]
     pub mended: Vec<String>,
