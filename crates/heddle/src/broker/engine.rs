@@ -20,6 +20,9 @@ pub trait Engine: Storage + Clone {
     /// Finishes what is queued.
     fn close(self) -> impl Future<Output = ()> + Send;
 
+    /// What whoever starts it should know of who else can reach it.
+    fn exposed(&self) -> Vec<&'static str>;
+
     /// What of it may be away while the process lives. `data`: the broker's folder.
     fn probes(&self, data: &Path) -> Vec<Box<dyn Probe>>;
 
@@ -39,6 +42,10 @@ impl Engine for SqliteStorage {
 
     async fn close(self) {
         let _ = tokio::task::spawn_blocking(move || self.stop()).await;
+    }
+
+    fn exposed(&self) -> Vec<&'static str> {
+        Vec::new()
     }
 
     fn probes(&self, data: &Path) -> Vec<Box<dyn Probe>> {
@@ -66,6 +73,10 @@ impl Engine for PostgresStorage {
 
     async fn close(self) {
         self.stop().await;
+    }
+
+    fn exposed(&self) -> Vec<&'static str> {
+        PostgresStorage::exposed(self).to_vec()
     }
 
     fn probes(&self, _: &Path) -> Vec<Box<dyn Probe>> {

@@ -32,6 +32,17 @@ pub fn limiter(
     Ok(AnyLimiter::Redis(Box::new(opened)))
 }
 
+/// What to know of a Redis that asks nobody for a password (T-32).
+pub fn open_limiter(url: &str) -> Option<&'static str> {
+    let (scheme, rest) = url.split_once("://")?;
+    let is_socket = scheme.contains("unix");
+    let authority = rest.split(['/', '?']).next().unwrap_or_default();
+    (!is_socket && !authority.contains('@')).then_some(
+        "the limiter's Redis lets this broker in without a password, and so it does whoever reaches its port: set requirepass, or a user \
+         of its own, and write redis://USER:PASSWORD@HOST:PORT/",
+    )
+}
+
 struct LimiterProbe(Arc<AnyLimiter>);
 
 impl Probe for LimiterProbe {

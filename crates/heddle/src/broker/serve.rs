@@ -22,7 +22,7 @@ use tokio_util::task::TaskTracker;
 use super::door::{self, Door, Entry};
 use super::engine::{Engine, open_database};
 use super::jobs::{cannot_open, damaged};
-use super::limiter::{limiter, limiter_probe};
+use super::limiter::{limiter, limiter_probe, open_limiter};
 use super::pages::Pages;
 use super::settings::{broker_config, options};
 use super::tls::{TlsFiles, acceptor};
@@ -61,6 +61,9 @@ struct Ready {
     limiter: &'static str,
     tls: bool,
     pid: u32,
+    /// Who else can reach what it stands on (T-32).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<&'static str>,
     /// What homes are told to call the mesh: the name that was given.
     #[serde(skip)]
     mesh: String,
@@ -178,6 +181,7 @@ impl Serving<'_> {
             },
             tls: options.tls.is_some(),
             pid: std::process::id(),
+            warnings: warnings(&storage, options),
         };
         self.context.print(&ready, greeting)?;
         let stands_on = (&storage, self.home.broker_data());
@@ -398,11 +402,27 @@ fn failed(error: &dyn std::fmt::Display) -> CliError {
     CliError::new(exit::FAILED, error.to_string())
 }
 
+/// T-32: also in the log, because of a broker that a machine starts nobody reads the greeting.
+fn warnings<E: Engine>(storage: &E, options: &ServeOptions) -> Vec<&'static str> {
+    let mut warnings = storage.exposed();
+    warnings.extend(options.limiter.as_deref().and_then(open_limiter));
+    for warning in &warnings {
+        tracing::warn!("{warning}");
+    }
+    warnings
+}
+
 fn greeting(ready: &Ready) -> String {
+    let warned: Vec<String> = ready
+        .warnings
+        .iter()
+        .map(|w| format!("  ! {w}\n"))
+        .collect();
     format!(
         "the broker is up (process {pid})\n\
          \x20 listen  {scheme}://{listen}/\n\
          \x20 data    {data}\n\
+         {warned}\
          \n\
          To share a mesh, put into config.toml of each home, with a `member` of its own, then\n\
          `heddle up` there and `heddle --mesh {mesh} peers`:\n\
@@ -419,5 +439,6 @@ fn greeting(ready: &Ready) -> String {
         listen = ready.listen,
         data = ready.data.display(),
         token = ready.token_file.display(),
+        warned = warned.concat(),
     )
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::support::broker_process::BrokerProcess;
 use crate::support::ledger::status;
-use crate::support::servers::Postgres;
+use crate::support::servers::{Postgres, Redis};
 use crate::support::{Home, Ran, wait_until};
 
 fn refused(house: &Home, listen: &str, url: &str) -> Ran {
@@ -81,4 +81,36 @@ fn br_18_a_server_that_becomes_unfit_while_a_broker_runs_gets_nothing_more() {
     set(&database, "fsync", "on");
     wait_until("the message", || database.sql(written) == ["1"]);
     wait_until("the answer", || status(&up)["outbox"]["done"] == 1);
+}
+
+#[test]
+fn t_32_a_broker_says_who_else_can_reach_what_it_stands_on() {
+    let (house, database, redis) = (Home::new(), Postgres::start(), Redis::start());
+    let data = house.path().parent().unwrap().join("broker");
+    let limiter = redis.url();
+    let url = database.url();
+    let open = ["--database", &url, "--limiter", &limiter];
+    let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &open);
+    let warnings = broker.ready["warnings"].as_array().unwrap().clone();
+    let said = broker.ready["warnings"].to_string();
+    assert_eq!(warnings.len(), 3, "{said}");
+    for words in [
+        "a superuser of the database",
+        "database lets this broker in without",
+        "Redis lets this broker in without",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+        wait_until("the log", || !broker.logged(words).is_empty());
+    }
+    drop(broker);
+    // What it says helps.
+    database.sql("CREATE ROLE team LOGIN PASSWORD 'secret'");
+    database.sql("CREATE DATABASE team OWNER team ENCODING 'UTF8' TEMPLATE template0");
+    let url = format!(
+        "postgres://team:secret@{}/team",
+        url.split(['@', '/']).nth(3).unwrap()
+    );
+    let data = house.path().parent().unwrap().join("closed");
+    let broker = BrokerProcess::start(&house, &data, "127.0.0.1:0", &["--database", &url]);
+    assert_eq!(broker.ready.get("warnings"), None, "{}", broker.ready);
 }

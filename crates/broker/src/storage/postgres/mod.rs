@@ -15,6 +15,7 @@ mod deliveries;
 #[cfg(test)]
 mod dump;
 mod error;
+mod exposure;
 mod grants;
 mod held;
 mod hint_text;
@@ -103,6 +104,7 @@ pub struct PostgresStorage {
     wires: Arc<Wires>,
     claims: JobLocks<ClientWrapper>,
     migrated: Migrated,
+    exposed: Vec<&'static str>,
 }
 
 impl PostgresStorage {
@@ -114,6 +116,9 @@ impl PostgresStorage {
         let pools = connect::pools(&config, &tls)?;
         let mut client = pools.writers.get().await.map_err(not_opened)?;
         let migrated = migrate::run(&mut client, schema).await?;
+        let exposed = exposure::of(&client, &config)
+            .await
+            .map_err(|error| OpenError::Unreachable(error::words(&error)))?;
         drop(client);
         Ok(Self {
             lines: Lines::new(pools.writers.clone()),
@@ -122,7 +127,13 @@ impl PostgresStorage {
             pools: Arc::new(pools),
             claims: JobLocks::default(),
             migrated,
+            exposed,
         })
+    }
+
+    /// Who else could reach the tables, in sentences for whoever starts a broker (T-32); nothing where nobody can.
+    pub fn exposed(&self) -> &[&'static str] {
+        &self.exposed
     }
 
     /// What opening did to the tables.
