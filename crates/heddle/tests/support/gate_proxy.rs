@@ -76,7 +76,7 @@ impl GateProxy {
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, before: impl Fn(u64)) {
+pub(super) fn pump(mut from: TcpStream, mut to: TcpStream, before: impl Fn(u64)) {
     let mut buffer = vec![0; 16 << 10];
     while let Ok(read) = from.read(&mut buffer) {
         if read == 0 {

@@ -7,6 +7,7 @@
 )]
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
 
+pub mod balancer;
 pub mod broker_process;
 pub mod cut_proxy;
 pub mod data;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde_json::json;
+use support::balancer::Balancer;
 use support::broker_process::BrokerProcess;
 use support::ledger::{inbox_in, outbox, register, status};
 use support::servers::Postgres;
@@ -22,6 +23,8 @@ const MESSAGES: usize = 1_200;
 const CRASHES: usize = 5;
 /// Of the first broker.
 const KILLS: usize = 4;
+/// Of each broker.
+const RESTARTS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(600);
 /// So long do the clients send, that every death falls among their messages.
 const SENDING: Duration = Duration::from_secs(12);
@@ -31,22 +34,20 @@ fn size(variable: &str, default: usize) -> usize {
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-fn serve(house: &Home, data: &Path, listen: &str, url: &str) -> BrokerProcess {
+fn serve(house: &Home, data: &Path, listen: &str, args: &[&str]) -> BrokerProcess {
     // Somebody else's connection may have been given the port for a moment.
     let mut started = None;
     wait_until_within(PATIENCE, "a broker", || {
-        let tried = BrokerProcess::try_start(house, data, listen, &["--database", url]);
-        started = tried.ok();
+        started = BrokerProcess::try_start(house, data, listen, args).ok();
         started.is_some()
     });
     started.unwrap()
 }
 
-fn member(listen: &str, data: &Path, name: &str) -> Home {
+fn member(listen: &str, token: &Path, name: &str) -> Home {
     let home = Home::new();
     home.config(&format!(
-        "[[mesh]]\nname = \"team\"\nmember = {name:?}\nurl = \"ws://{listen}/\"\ntoken_file = {:?}\n",
-        data.join("broker_token"),
+        "[[mesh]]\nname = \"team\"\nmember = {name:?}\nurl = \"ws://{listen}/\"\ntoken_file = {token:?}\n",
     ));
     home
 }
@@ -118,20 +119,44 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
     let url = database.url();
     let folder = |name: &str| -> PathBuf { house.path().parent().unwrap().join(name) };
     let (first, second) = (folder("one"), folder("two"));
-    let mut one = serve(&house, &first, "127.0.0.1:0", &url);
-    let two = serve(&house, &second, "127.0.0.1:0", &url);
+    let args = ["--database", url.as_str()];
+    let mut one = serve(&house, &first, "127.0.0.1:0", &args);
+    let two = serve(&house, &second, "127.0.0.1:0", &args);
     let addresses = [(one.listen(), &first), (two.listen(), &second)];
     let homes: Vec<Home> = (0..count)
         .map(|n| {
             let (listen, data) = &addresses[n % 2];
-            member(listen, data, &format!("m{n}"))
+            member(listen, &data.join("broker_token"), &format!("m{n}"))
         })
         .collect();
     let daemons: Vec<Daemon> = homes.iter().map(Home::up).collect();
     join_the_ring(&daemons);
-    let stop = AtomicBool::new(false);
     // The last of them lives on until everything has arrived.
-    let (acknowledged, _one): (BTreeSet<String>, _) = std::thread::scope(|scope| {
+    let (acknowledged, _one) = under_load(&daemons, each, || {
+        for round in 0..KILLS.max(crashes) {
+            std::thread::sleep(Duration::from_millis(700));
+            if round < crashes {
+                database.restart_immediate();
+            }
+            if round < KILLS {
+                let listen = one.listen();
+                one.kill();
+                one = serve(&house, &first, &listen, &args);
+            }
+        }
+        one
+    });
+    judge((&house, &database), &daemons, &acknowledged);
+}
+
+/// Everybody sends so many while `trouble` happens; what was acknowledged, which is all of it, and what the trouble left.
+fn under_load<T>(
+    daemons: &[Daemon],
+    each: usize,
+    trouble: impl FnOnce() -> T,
+) -> (BTreeSet<String>, T) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
         let clients: Vec<_> = daemons
             .iter()
             .enumerate()
@@ -141,24 +166,47 @@ fn c4_br_14_brokers_and_database_die_under_load_and_what_was_acknowledged_arrive
             })
             .collect();
         let stopping = Stop(&stop);
-        for round in 0..KILLS.max(crashes) {
-            std::thread::sleep(Duration::from_millis(700));
-            if round < crashes {
-                database.restart_immediate();
-            }
-            if round < KILLS {
-                let listen = one.listen();
-                one.kill();
-                one = serve(&house, &first, &listen, &url);
-            }
-        }
+        let left = trouble();
         let clients = clients.into_iter();
-        let acknowledged = clients.flat_map(|client| client.join().unwrap()).collect();
+        let acknowledged: BTreeSet<String> =
+            clients.flat_map(|client| client.join().unwrap()).collect();
         drop(stopping);
-        (acknowledged, one)
+        assert_eq!(acknowledged.len(), each * daemons.len(), "all got through");
+        (acknowledged, left)
+    })
+}
+
+/// Behind one address, without stickiness: one broker after the other is stopped as an operator does it, and started again.
+#[test]
+fn a_rolling_restart_behind_a_load_balancer_loses_nothing() {
+    let house = Home::new();
+    let database = Postgres::start();
+    let url = database.url();
+    let folder = house.path().parent().unwrap().to_owned();
+    let token = folder.join("shared_token");
+    let args = ["--database", &url, "--token-file", token.to_str().unwrap()];
+    let start = |name: &str, listen: &str| serve(&house, &folder.join(name), listen, &args);
+    let mut brokers = ["one", "two"].map(|name| (name, start(name, "127.0.0.1:0")));
+    let balancer = Balancer::start(brokers.iter().map(|(_, broker)| broker.listen()).collect());
+    let homes: Vec<Home> = (0..DAEMONS)
+        .map(|n| member(&balancer.listen, &token, &format!("m{n}")))
+        .collect();
+    let daemons: Vec<Daemon> = homes.iter().map(Home::up).collect();
+    join_the_ring(&daemons);
+    let (acknowledged, _brokers) = under_load(&daemons, MESSAGES / DAEMONS, || {
+        for _ in 0..RESTARTS {
+            brokers = brokers.map(|(name, broker)| {
+                std::thread::sleep(Duration::from_millis(700));
+                let listen = broker.listen();
+                assert_eq!(broker.terminate(), 0, "{name} did not stop in order");
+                (name, start(name, &listen))
+            });
+        }
+        brokers
     });
-    assert_eq!(acknowledged.len(), each * count, "everybody got through");
     judge((&house, &database), &daemons, &acknowledged);
+    let given = balancer.given();
+    assert!(given.iter().all(|count| *count > DAEMONS / 2), "{given:?}");
 }
 
 /// Acknowledged is a subset of delivered, nothing came twice, and the tables are whole.
