@@ -1,11 +1,21 @@
 //! Membership at a team broker, over the binary: the operator's invitations, owners who invite, a mesh that moves there.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
+
 use crate::support;
 
+use std::time::Duration;
+
 use serde_json::json;
+use support::broker_process::BrokerProcess;
 use support::effect_pair::home_of;
+use support::servers::Postgres;
 use support::team_broker::{Team, link_of};
-use support::{Daemon, Home, text_of, wait_until};
+use support::{Daemon, Home, text_of, wait_until, wait_until_within};
+
+/// Within this much somebody who was shut out is cut, also on a machine that is busy: hints take milliseconds, the look without one
+/// five seconds.
+const CUT: Duration = Duration::from_secs(10);
 
 fn join(name: &str, link: &str) -> (Home, Daemon) {
     let home = home_of(name);
@@ -97,6 +107,48 @@ fn an_operator_makes_a_mesh_and_its_first_owner_who_invites_blocks_and_revokes()
         let bob = rows.iter().find(|row| row["member"] == "bob").unwrap();
         assert!(bob["revoked_at"].is_string());
     }
+}
+
+/// Whoever shuts somebody out does so everywhere: the member is connected to another broker than the owner.
+#[test]
+fn t_30_a_member_is_cut_though_it_is_at_another_broker_and_what_was_on_its_way_stops() {
+    let team = Team::on(Some(Postgres::start()));
+    let url = team.database.as_ref().unwrap().url();
+    let data = team.house.path().parent().unwrap().join("second");
+    let second = BrokerProcess::start(&team.house, &data, "127.0.0.1:0", &["--database", &url]);
+    let made = team.cli("team", &["invite", "--role", "owner"]).ok().json();
+    let (alice, _alice_up) = join("alice", link_of(&made));
+    let address = format!("ws://{}/", second.listen());
+    let mut invite = vec!["--json", "--mesh", "team", "broker", "invite"];
+    invite.extend(["--database", &url, "--url", &address]);
+    let invited = team.house.cli(&invite).ok().json();
+    let (bob, bob_up) = join("bob", link_of(&invited));
+    let list = bob.cli(&["mesh", "list", "--json"]).json();
+    assert!(list.to_string().contains(&second.listen()), "{list}");
+    send(&alice, "team", "@bob/coder", "first");
+    wait_until("the first", || has(&bob, "team", "coder", "first"));
+
+    alice.cli(&["mesh", "block", "bob", "--mesh", "team"]).ok();
+    wait_until_within(CUT, "bob to be cut", || !is_connected(&bob, "team"));
+    send(&alice, "team", "@bob/coder", "while he is out");
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!has(&bob, "team", "coder", "while he is out"));
+    let grant = ["mesh", "grant", "bob", "member", "--mesh", "team"];
+    alice.cli(&grant).ok();
+    wait_until("what waited", || {
+        has(&bob, "team", "coder", "while he is out")
+    });
+
+    alice.cli(&["mesh", "revoke", "bob", "--mesh", "team"]).ok();
+    wait_until_within(CUT, "bob to be out", || !is_connected(&bob, "team"));
+    bob_up.wait_log("member_revoked");
+    let late = alice.cli(&["send", "@bob/coder", "too late", "--mesh", "team"]);
+    assert_eq!(late.code, 4, "{late:?}");
+    bob_up.kill();
+    let _bob_up = bob.up();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(!is_connected(&bob, "team"));
+    assert!(!has(&bob, "team", "coder", "too late"));
 }
 
 #[test]
