@@ -15,6 +15,7 @@ mod reply;
 mod routes;
 mod stream;
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,8 +24,9 @@ use heddle_core::limits::{
     REQUESTS_IN_FLIGHT_MAX,
 };
 use heddle_core::names::AgentName;
+use heddle_store::SessionKey;
 use metrics_exporter_prometheus::PrometheusHandle;
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, MutexGuard, Semaphore};
 
 use crate::effects::Effects;
 use crate::hooks::Hooks;
@@ -54,6 +56,9 @@ pub(crate) struct Ipc {
     pub(crate) effects: Arc<Effects>,
 }
 
+/// Sessions share so many turns: two that meet wait for each other's read and for nothing more.
+const SESSION_TURNS: usize = 16;
+
 /// The places that are left, and the pace of TCP.
 pub(crate) struct Load {
     requests: Arc<Semaphore>,
@@ -64,6 +69,8 @@ pub(crate) struct Load {
     queue_waits: Semaphore,
     /// Files that are read in, looked through or streamed out.
     files: Arc<Semaphore>,
+    /// What a session is given and where it stands then are one step: of each session one reader at a time.
+    sessions: [Mutex<()>; SESSION_TURNS],
     bucket: Bucket,
 }
 
@@ -75,12 +82,21 @@ impl Default for Load {
             house: Arc::new(Semaphore::new(HOUSE_REQUESTS_MAX)),
             queue_waits: Semaphore::new(QUEUE_WAITS_MAX),
             files: Arc::new(Semaphore::new(FILE_STREAMS_MAX)),
+            sessions: std::array::from_fn(|_| Mutex::default()),
             bucket: Bucket::default(),
         }
     }
 }
 
 impl Load {
+    /// The turn of a session that reads and moves its cursor.
+    async fn turn_of(&self, session: &SessionKey) -> MutexGuard<'_, ()> {
+        let mut hasher = DefaultHasher::new();
+        session.hash(&mut hasher);
+        let turn = usize::try_from(hasher.finish() % SESSION_TURNS as u64).unwrap_or(0);
+        self.sessions[turn].lock().await
+    }
+
     pub(crate) fn requests_free(&self) -> usize {
         self.requests.available_permits()
     }

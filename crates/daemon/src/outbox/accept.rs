@@ -17,7 +17,8 @@ use heddle_wire::broker::{FrozenDestination, FrozenEnvelope};
 use heddle_wire::ipc::{LostView, SendAnswer, SendStatus};
 use heddle_wire::problem::Problem;
 
-use super::count::Asks;
+use super::count::{Asks, Reserved};
+use super::relief::LOOKS_MAX;
 use super::requeue::{find_row, newest_of_chain, whole};
 use crate::mentions;
 use crate::mesh::MeshState;
@@ -45,18 +46,17 @@ pub(crate) async fn accept(
     let fingerprint = request_fingerprint_with(&request, body);
     let unreached = mentions::unreached(mesh, &request);
     let id = client_message_id.unwrap_or_else(|| ClientMessageId::minted(shared.ids.ulid()));
-    // Room for it and its copies: held until the row is in the store.
-    let mut reserved = None;
-    // Resolved from memory, but not yet refused: a known id is answered whatever the roster says.
-    let fresh = match shared.disk.refusal_for(Pressure::Refusing) {
-        Some(problem) => Err(Box::new(problem)),
-        None => seal_with(mesh, &request, body)
-            .and_then(|sealed| {
-                let bytes = sealed.payload.len();
-                reserved = Some(shared.disk.reserve(Asks::Send, mesh.mesh.mesh, bytes)?);
-                Ok(new_row(shared, &request, sealed))
-            })
-            .map_err(Box::new),
+    let mut fresh = fresh_row(shared, mesh, &request, body);
+    for _ in 0..LOOKS_MAX {
+        let is_full = |problem: &Problem| problem.code == ErrorCode::InsufficientStorage.as_str();
+        if !fresh.as_ref().is_err_and(is_full) || !Box::pin(shared.disk.relieved()).await {
+            break;
+        }
+        fresh = fresh_row(shared, mesh, &request, body);
+    }
+    let (fresh, reserved) = match fresh {
+        Ok((row, reserved)) => (Ok(row), Some(reserved)),
+        Err(problem) => (Err(Box::new(problem)), None),
     };
     let key = AcceptKey {
         mesh: mesh.mesh.mesh,
@@ -98,6 +98,23 @@ pub(crate) async fn accept(
         }
         Accepted::Refused(problem) => Err(*problem),
     }
+}
+
+/// The row of a new message, and room for it and its copies, held until it is in the store. Resolved from memory, but not yet
+/// refused: a known id is answered whatever the roster says.
+fn fresh_row<'s>(
+    shared: &'s Shared,
+    mesh: &MeshState,
+    request: &SendRequest,
+    body: BodyDigest,
+) -> Result<(NewOutboxRow, Reserved<'s>), Problem> {
+    if let Some(problem) = shared.disk.refusal_for(Pressure::Refusing) {
+        return Err(problem);
+    }
+    let sealed = seal_with(mesh, request, body)?;
+    let bytes = sealed.payload.len();
+    let reserved = shared.disk.reserve(Asks::Send, mesh.mesh.mesh, bytes)?;
+    Ok((new_row(shared, request, sealed), reserved))
 }
 
 /// The envelope as it will be sent, every time (DR-06), and its fingerprint.

@@ -27,6 +27,7 @@ use tokio::sync::Notify;
 
 use super::count::{Asks, Count, Reserved};
 use super::owed::{self, Owes};
+use super::relief::Relief;
 use super::{prune, steps};
 use crate::shared::{Shared, lock};
 
@@ -68,6 +69,7 @@ pub(crate) struct Disk {
     owes: std::sync::Mutex<Owes>,
     /// Somebody was refused by count: a look is due.
     look: Notify,
+    pub(crate) relief: Relief,
 }
 
 impl Disk {
@@ -89,6 +91,7 @@ impl Disk {
             counted_new: Count::new(budget),
             owes: std::sync::Mutex::default(),
             look: Notify::new(),
+            relief: Relief::default(),
         }
     }
 
@@ -148,13 +151,13 @@ impl Disk {
         let problem = Problem::new(ErrorCode::InsufficientStorage, detail);
         let next = match (self.is_by_budget(), self.can_prune()) {
             (true, true) => {
-                "Give back what dead messages hold with `heddle daemon outbox prune --older-than 0s` (it says what it would do; they cannot be requeued afterwards), let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
+                "Give back what dead and aborted messages hold with `heddle daemon outbox prune --older-than 0s` (it says what it would do; they cannot be requeued afterwards), let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
             }
             (true, false) => {
                 "Let the outbox drain (`heddle daemon outbox list` says what it waits for), or raise disk_budget_mb in config.toml; known ids are still answered."
             }
             (false, true) => {
-                "Free some space on this disk, or give back what dead messages hold with `heddle daemon outbox prune --older-than 0s` (it says what it would do; they cannot be requeued afterwards); then send it again with the same id. Known ids are still answered."
+                "Free some space on this disk, or give back what dead and aborted messages hold with `heddle daemon outbox prune --older-than 0s` (it says what it would do; they cannot be requeued afterwards); then send it again with the same id. Known ids are still answered."
             }
             (false, false) => {
                 "Free some space on this disk (`heddle doctor` says what holds it); then send it again with the same id. Known ids are still answered."
@@ -178,6 +181,17 @@ impl Disk {
             return None;
         }
         Some(self.refusal())
+    }
+
+    /// The same for data that does not wait in the outbox: a budget is for what does.
+    pub(crate) fn refusal_by_disk(&self) -> Option<Problem> {
+        self.refusal_for(Pressure::Refusing)
+            .filter(|_| !self.is_by_budget())
+    }
+
+    /// After a refusal: whether to ask once more, because delivered messages have given something back meanwhile.
+    pub(crate) async fn relieved(&self) -> bool {
+        self.is_by_budget() && self.relief.comes(|| self.look.notify_one()).await
     }
 
     /// Whether so much more may come in that nobody here asked for: what people send goes first.
@@ -306,8 +320,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.shutdown.is_cancelled() {
         refresh(&shared).await;
         if shared.disk.level() >= Pressure::High {
+            shared.disk.relief.begins();
             give_back(&shared).await;
         }
+        shared.disk.relief.has_looked();
         tokio::select! {
             () = tokio::time::sleep(LOOK_EVERY) => {}
             () = shared.disk.asked_for() => {}

@@ -372,6 +372,7 @@ pub(crate) fn settle(shared: &Shared, row: &DueRow, begun: WallMs, next: RowMove
         RowMove::Done { .. } => {
             let way = crate::metrics::seconds_between(row.enqueued_at, shared.clock.wall());
             metrics::histogram!("heddle_drain_seconds").record(way);
+            shared.disk.relief.note_done();
             "done"
         }
         RowMove::Dead { .. } => "dead",

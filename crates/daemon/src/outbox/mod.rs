@@ -8,6 +8,7 @@ pub(crate) mod drain;
 pub(crate) mod lost;
 mod owed;
 pub(crate) mod prune;
+pub(crate) mod relief;
 pub(crate) mod requeue;
 pub(crate) mod second_look;
 mod shares;

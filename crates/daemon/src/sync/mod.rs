@@ -72,9 +72,14 @@ impl Sync {
 
     /// Something changed here; of interest to a mesh that has others.
     pub(crate) fn changed(&self) {
-        if lock(&self.view).head.kind.is_shared() {
+        if self.is_shared() {
             self.wake();
         }
+    }
+
+    /// Whether the mesh has others, as far as is known: then changes wait in the outbox.
+    pub(crate) fn is_shared(&self) -> bool {
+        lock(&self.view).head.kind.is_shared()
     }
 
     pub(crate) fn linked(&self) {

@@ -1,7 +1,7 @@
 //! One MCP client at work: whom it acts for, and the daemon that it reaches.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use heddle_core::names::AgentName;
 use heddle_wire::client::{Client, ClientError};
@@ -26,6 +26,7 @@ pub(super) struct Session {
     /// Whom it acts for, once the client has said who it is and the mailbox is there.
     agent: OnceLock<AgentName>,
     registering: Mutex<()>,
+    reading: Mutex<()>,
     /// Its own read cursor (DESIGN §5): two sessions of one agent do not read for each other.
     pub(super) name: String,
 }
@@ -48,8 +49,14 @@ impl Session {
             named: context.agent_name()?,
             agent: OnceLock::new(),
             registering: Mutex::new(()),
+            reading: Mutex::new(()),
             name: format!("mcp-{}", Context::mint_id()),
         })
+    }
+
+    /// For whoever reads and then moves the cursor: one at a time.
+    pub(super) fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The client, with the agent's mailbox in place. Starts the daemon when none runs.

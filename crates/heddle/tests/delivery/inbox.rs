@@ -257,6 +257,44 @@ fn two_sessions_of_an_agent_each_read_everything_once_also_across_a_kill() {
 }
 
 #[test]
+fn readers_of_one_session_at_once_are_given_each_message_once() {
+    let home = Home::new();
+    let daemon = home.up();
+    let count = 120;
+    for n in 0..count {
+        send(&daemon, &format!("m{n}"), &n.to_string());
+    }
+    wait_until("all of them", || {
+        items(&daemon, "/v1/inbox?limit=200").len() == count
+    });
+    let http = &daemon.http;
+    let mut given: Vec<String> = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..6)
+            .map(|_| {
+                scope.spawn(move || {
+                    let mut given = Vec::new();
+                    loop {
+                        let page = http.get("/v1/inbox?session=one&limit=7&advance=true");
+                        let page = page.expect(200);
+                        let items = page["items"].as_array().unwrap();
+                        given.extend(items.iter().map(|item| item["id"].to_string()));
+                        if items.is_empty() {
+                            return given;
+                        }
+                    }
+                })
+            })
+            .collect();
+        let readers = readers.into_iter();
+        readers.flat_map(|reader| reader.join().unwrap()).collect()
+    });
+    given.sort();
+    let all = given.len();
+    given.dedup();
+    assert_eq!((all, given.len()), (count, count));
+}
+
+#[test]
 fn receipts_reach_the_broker_once_they_can_and_never_cost_the_link() {
     let broker = PushingBroker::start();
     let home = Home::new();

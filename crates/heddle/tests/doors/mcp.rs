@@ -312,6 +312,53 @@ fn t_47_t_48_hostile_lines_are_answered_or_dropped_and_stdout_is_the_protocols()
     daemon.stop();
 }
 
+/// Agents call tools side by side.
+#[test]
+fn calls_at_once_are_given_each_message_once() {
+    let home = Home::new();
+    let daemon = home.up();
+    home.cli(&["agent", "register", "bob"]).ok();
+    for n in 0..12 {
+        home.cli(&["send", "@bob", &format!("text {n}")]).ok();
+    }
+    wait_until("all of them", || {
+        let inbox = home.cli(&["inbox", "--agent", "bob", "--json"]).json();
+        inbox["items"].as_array().unwrap().len() == 12
+    });
+    let mut server = raw(&home, &["--agent", "bob"]);
+    let mut stdin = server.stdin.take().unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    let mut line = String::new();
+    let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}"#;
+    writeln!(stdin, "{hello}").unwrap();
+    stdout.read_line(&mut line).unwrap();
+    let begun = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    let mut lines = format!("{begun}\n");
+    let params = json!({"name": "check_messages", "arguments": {}});
+    for id in 10..16 {
+        let call = json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params});
+        lines.push_str(&format!("{call}\n"));
+    }
+    stdin.write_all(lines.as_bytes()).unwrap();
+    let mut given = Vec::new();
+    for _ in 10..16 {
+        line.clear();
+        assert!(stdout.read_line(&mut line).unwrap() > 0, "it ended");
+        let answer: Value = serde_json::from_str(&line).unwrap();
+        let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+        let told: Value = serde_json::from_str(text).unwrap();
+        let messages = told["data"]["messages"].as_array().unwrap();
+        given.extend(messages.iter().map(|message| message["id"].to_string()));
+    }
+    given.sort();
+    let all = given.len();
+    given.dedup();
+    assert_eq!((all, given.len()), (12, 12));
+    drop(stdin);
+    assert!(server.wait().unwrap().success());
+    daemon.stop();
+}
+
 #[test]
 fn a_claim_of_a_task_that_waits_for_another_is_told_so() {
     let home = Home::new();

@@ -10,7 +10,7 @@ use crate::inbox::cursor::last_arrival;
 use crate::store::Store;
 
 /// Whose cursor.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     pub mesh: MeshId,
     pub agent: AgentName,

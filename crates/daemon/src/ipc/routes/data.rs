@@ -142,10 +142,14 @@ impl<'i> Change<'i> {
 
     /// `new`, or why nothing new is kept now. To be handed to the store, which asks the gate first.
     pub(super) fn if_there_is_room<T>(&self, new: T) -> Result<T, Problem> {
-        match self.ipc.shared.disk.refusal_for(Pressure::Refusing) {
-            Some(problem) => Err(problem),
-            None => Ok(new),
-        }
+        let disk = &self.ipc.shared.disk;
+        // Changes of a shared mesh wait in the outbox like messages; others never get there.
+        let refused = if self.mesh.sync.is_shared() {
+            disk.refusal_for(Pressure::Refusing)
+        } else {
+            disk.refusal_by_disk()
+        };
+        refused.map_or(Ok(new), Err)
     }
 
     /// `absent` is what to say where there is nothing to change.

@@ -53,6 +53,11 @@ pub(super) async fn page(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         ..filter(Some(mesh.mesh.mesh), &query)?
     };
     let store = &ipc.shared.store;
+    // IMPORTANT: held until the cursor has moved, or another reader of the session would be given the same.
+    let _turn = match &session {
+        Some(session) if query.advance => Some(ipc.load.turn_of(session).await),
+        _ => None,
+    };
     // Read before the rows: behind it, nothing can have been missed.
     let last_arrival = store.last_arrival().await.map_err(|e| store_problem(&e))?;
     if let Some(session) = &session {

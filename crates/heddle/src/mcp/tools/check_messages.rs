@@ -48,6 +48,8 @@ fn run(session: &Session, given: Value) -> Done {
             answer.insert("unknown".to_owned(), json!(acked.unknown));
         }
     }
+    // Agents call tools side by side; what one call was given is not given to the other.
+    let _turn = session.reading();
     let page = client.inbox(&session.query(&[("session", &session.name)]))?;
     let budget = given.budget.unwrap_or(BUDGET_DEFAULT).max(BUDGET_MIN);
     let chosen = choose(&page.items, budget - FRAME_TOKENS);

@@ -5,8 +5,9 @@
 //! the budget is a small share of it, and a log that finds nothing left writes nothing: the disk
 //! is for what people send.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use heddle_core::pressure::FileSystem;
@@ -28,6 +29,8 @@ pub struct LogFile {
     folder: PathBuf,
     budget: Budget,
     file: File,
+    /// Which file that is.
+    place: Place,
     bytes: u64,
     /// The last write ended within a line.
     is_torn: bool,
@@ -45,8 +48,9 @@ impl LogFile {
     pub fn open(folder: &Path, budget: Budget) -> io::Result<Self> {
         create_private_folder(folder)?;
         remove_beyond(folder, budget.files);
-        let (file, bytes) = open_last(folder)?;
+        let (file, place, bytes) = open_last(folder)?;
         Ok(Self {
+            place,
             share: None,
             unseen: 0,
             around: file_system,
@@ -84,13 +88,15 @@ impl LogFile {
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(b'\n');
         let length = bytes.len() as u64;
+        self.follow()?;
         let file_bytes_max = self.file_bytes_max()?;
         if self.bytes > 0 && self.bytes + length > file_bytes_max {
             // A rotation that fails costs the line, not the budget; the next line tries again.
             self.rotate()?;
         }
         let written = self.file.write_all(&bytes);
-        self.is_torn = written.is_err();
+        // Half a line helps nobody, and is in the way of whoever reads lines.
+        self.is_torn = written.is_err() && self.cut_back().is_err();
         // After an error the disk may be another: look first.
         self.unseen = written
             .as_ref()
@@ -101,6 +107,21 @@ impl LogFile {
             Err(_) => self.file.seek(SeekFrom::End(0)).unwrap_or(self.bytes),
         };
         written
+    }
+
+    /// Somebody has taken the file away, which is theirs to do: the log goes on in a new one.
+    fn follow(&mut self) -> io::Result<()> {
+        let here = std::fs::symlink_metadata(path(&self.folder, 0));
+        if here.is_ok_and(|here| place(&here) == self.place) {
+            return Ok(());
+        }
+        create_private_folder(&self.folder)?;
+        self.open_again()
+    }
+
+    fn cut_back(&mut self) -> io::Result<()> {
+        self.file.set_len(self.bytes)?;
+        self.file.seek(SeekFrom::End(0)).map(drop)
     }
 
     /// How long the file may become, on this disk, now.
@@ -145,7 +166,11 @@ impl LogFile {
         } else {
             std::fs::remove_file(path(&self.folder, 0))?;
         }
-        (self.file, self.bytes) = open_last(&self.folder)?;
+        self.open_again()
+    }
+
+    fn open_again(&mut self) -> io::Result<()> {
+        (self.file, self.place, self.bytes) = open_last(&self.folder)?;
         self.is_torn = self.bytes > 0;
         Ok(())
     }
@@ -159,10 +184,18 @@ pub fn path(folder: &Path, number: u32) -> PathBuf {
     }
 }
 
-fn open_last(folder: &Path) -> io::Result<(File, u64)> {
+/// What tells a file from another one under the same name.
+type Place = (u64, u64);
+
+fn place(of: &Metadata) -> Place {
+    (of.dev(), of.ino())
+}
+
+fn open_last(folder: &Path) -> io::Result<(File, Place, u64)> {
     let mut file = open_private(&path(folder, 0))?;
+    let place = place(&file.metadata()?);
     let bytes = file.seek(SeekFrom::End(0))?;
-    Ok((file, bytes))
+    Ok((file, place, bytes))
 }
 
 fn rename_if_there(from: &Path, to: &Path) -> io::Result<()> {
@@ -194,7 +227,7 @@ fn remove_beyond(folder: &Path, files: u32) {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -275,6 +308,46 @@ mod tests {
         assert_eq!(log.write("after"), Some(5));
         assert_eq!(log.write("more"), None);
         assert_eq!(lines(folder.path()), ["before", "", "after", "more"]);
+    }
+
+    #[test]
+    fn a_log_that_was_taken_away_goes_on_in_a_new_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        let mut log = LogFile::open(&logs, SMALL).unwrap();
+        log.write("one");
+        std::fs::remove_file(path(&logs, 0)).unwrap();
+        log.write("two");
+        assert_eq!(lines(&logs), ["two"]);
+        let kept = folder.path().join("kept");
+        std::fs::rename(path(&logs, 0), &kept).unwrap();
+        log.write("three");
+        assert_eq!(std::fs::read_to_string(kept).unwrap(), "two\n");
+        assert_eq!(lines(&logs), ["three"]);
+        std::fs::remove_dir_all(&logs).unwrap();
+        log.write("four");
+        assert_eq!(lines(&logs), ["four"]);
+        // Never through a link (T-10).
+        std::fs::remove_file(path(&logs, 0)).unwrap();
+        let target = folder.path().join("target");
+        std::fs::write(&target, "precious").unwrap();
+        symlink(&target, path(&logs, 0)).unwrap();
+        log.write("five");
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "precious");
+        std::fs::remove_file(path(&logs, 0)).unwrap();
+        assert_eq!(log.write("six"), Some(1));
+    }
+
+    #[test]
+    fn l_27_no_half_line_stays_behind_on_a_disk_that_fills() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut log = LogFile::open(folder.path(), SMALL).unwrap();
+        log.write("before");
+        // As far as the kernel gets when the disk fills within a line.
+        log.file.write_all(b"{\"at\":\"2026-11-").unwrap();
+        log.cut_back().unwrap();
+        log.write("after");
+        assert_eq!(lines(folder.path()), ["before", "after"]);
     }
 
     /// A disk of which this much is free.
