@@ -316,7 +316,12 @@ fn c47_a_burst_of_requeues_stays_within_the_budget_as_sends_do() {
     for number in 1..40 {
         let path = format!("/v1/outbox/m{number}/requeue");
         let body = json!({"new_client_id": format!("again-{number}"), "force": true});
-        answers.push(daemon.http.post(&path, &body).status);
+        // One that is just on its way to the broker is asked for again.
+        wait_until("a row that rests", || {
+            let answer = daemon.http.post(&path, &body).status;
+            answers.extend((answer != 409).then_some(answer));
+            answer != 409
+        });
     }
     let refused = answers.iter().filter(|status| **status == 507).count();
     assert!(refused >= 30, "{answers:?}");
