@@ -250,7 +250,8 @@ pub(super) async fn find(ipc: &Ipc, id: &str, query: &FindQuery) -> Result<Row, 
         (None, _) => Err(Problem::new(
             ErrorCode::NotFound,
             format!("no outbox row has the id {id}"),
-        )),
+        )
+        .next("`heddle daemon outbox list` shows what this home has sent; a message of another home is told there.")),
         (Some(row), true) => Ok(row),
         (Some(row), false) => {
             rows.push(row);
