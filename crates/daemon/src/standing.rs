@@ -7,6 +7,7 @@ use heddle_wire::ipc::Finding;
 
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock};
+use crate::sync::split;
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +85,12 @@ impl Shared {
     fn wrong_with(&self, mesh: &MeshState, found: &mut Vec<Wrong>) {
         let name = &mesh.mesh.name;
         let sync = format!("sync of mesh {name}");
-        let view = mesh.sync.view().head;
+        let view = mesh.sync.view();
+        if view.split {
+            let (says, next) = (split::says(name.as_str()), split::next(name.as_str()));
+            found.push(Wrong::new(sync.as_str(), says, next));
+        }
+        let view = view.head;
         if view.paused {
             let says = format!(
                 "the data of mesh {name} is not sent to the others since one op was refused too often; everything goes on here. `heddle doctor` lists it, `heddle doctor --resume-sync {name}` goes on"

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::binding::ReplayKey;
 use crate::carry::in_hex;
+use crate::rows::DecisionRow;
 
 const DOMAIN: &[u8] = b"heddle.effects.kept.v1\0";
 
@@ -86,6 +87,32 @@ pub(crate) fn of_registration(
     over(mesh, of, &parts)
 }
 
+/// A word about a request. Its envelope's id is bound to the effect by the replay key of the envelope; who said it is in it,
+/// because it is made anew wherever the row is written.
+pub(crate) fn of_decision(mesh: MeshId, row: &DecisionRow) -> [u8; 32] {
+    let (nonce, purpose, window) = match &row.grant {
+        None => ([0; 32], "", [0; 16]),
+        Some(grant) => {
+            let mut window = [0; 16];
+            window[..8].copy_from_slice(&grant.not_before.0.to_be_bytes());
+            window[8..].copy_from_slice(&grant.expires_at.0.to_be_bytes());
+            (grant.nonce.0, grant.purpose.as_str(), window)
+        }
+    };
+    let parts: [&[u8]; 9] = [
+        b"decision",
+        row.envelope_id.as_bytes(),
+        &row.seq.to_be_bytes(),
+        row.ruling.as_str().as_bytes(),
+        &nonce,
+        purpose.as_bytes(),
+        &window,
+        row.by.as_bytes(),
+        &row.at.0.to_be_bytes(),
+    ];
+    over(mesh, &ReplayKey([0; 32]), &parts)
+}
+
 /// What a look through a store has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
@@ -102,6 +129,80 @@ mod tests {
     use heddle_core::clock::{Ids as _, ManualIds};
 
     use super::*;
+    use crate::authority::NonceHash;
+    use crate::rows::{Grant, Purpose, Ruling};
+
+    #[test]
+    fn every_part_of_a_word_counts() {
+        let ids = ManualIds::seeded(2);
+        let [mesh, other] = [0; 2].map(|_| MeshId(ids.ulid()));
+        let grant = Grant {
+            nonce: NonceHash([3; 32]),
+            purpose: Purpose::Register,
+            not_before: WallMs(1),
+            expires_at: WallMs(2),
+        };
+        let word = DecisionRow {
+            envelope_id: "env_1".into(),
+            seq: 1,
+            ruling: Ruling::Approved,
+            grant: Some(grant),
+            by: "alice".into(),
+            at: WallMs(7),
+        };
+        let good = of_decision(mesh, &word);
+        assert_eq!(good, of_decision(mesh, &word.clone()));
+        let granted = |grant: Grant| DecisionRow {
+            grant: Some(grant),
+            ..word.clone()
+        };
+        let changed = [
+            DecisionRow {
+                envelope_id: "env_2".into(),
+                ..word.clone()
+            },
+            DecisionRow {
+                seq: 2,
+                ..word.clone()
+            },
+            DecisionRow {
+                ruling: Ruling::Revoked,
+                ..word.clone()
+            },
+            DecisionRow {
+                grant: None,
+                ..word.clone()
+            },
+            granted(Grant {
+                nonce: NonceHash([4; 32]),
+                ..grant
+            }),
+            granted(Grant {
+                purpose: Purpose::Compensate,
+                ..grant
+            }),
+            granted(Grant {
+                not_before: WallMs(0),
+                ..grant
+            }),
+            granted(Grant {
+                expires_at: WallMs(9),
+                ..grant
+            }),
+            DecisionRow {
+                by: "mallory".into(),
+                ..word.clone()
+            },
+            DecisionRow {
+                at: WallMs(8),
+                ..word.clone()
+            },
+        ];
+        for row in &changed {
+            assert_ne!(of_decision(mesh, row), good, "{row:?}");
+        }
+        assert_ne!(of_decision(other, &word), good);
+    }
 
     #[test]
     fn every_part_counts_and_none_can_pass_for_another() {

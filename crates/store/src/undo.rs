@@ -34,6 +34,12 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "vector_digest",
+        // The Heddle of before compares nothing, and loses nothing by it.
+        needed: "SELECT 0",
+        sql: "DROP TABLE vector_digest",
+    },
+    WayBack {
         name: "inbox_fingerprint",
         // The Heddle of before compares nothing, and loses nothing by it.
         needed: "SELECT 0",

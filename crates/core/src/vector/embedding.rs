@@ -2,10 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest as _, Sha256};
 
 use crate::limits::VECTOR_DIM_MAX;
 
 const NUMBER_BYTES: usize = size_of::<f32>();
+/// As much of a SHA-256 as tells numbers apart that a disk has changed.
+const DIGEST_BYTES: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EmbeddingError {
@@ -71,6 +74,15 @@ impl Embedding {
             .iter()
             .flat_map(|number| number.to_le_bytes())
             .collect()
+    }
+
+    /// What is kept beside the bytes of [`Embedding::to_bytes`]: any bits are some numbers, so only this says whether
+    /// they are those that were stored.
+    pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
+        let whole: [u8; 32] = Sha256::digest(bytes).into();
+        let mut digest = [0; DIGEST_BYTES];
+        digest.copy_from_slice(&whole[..DIGEST_BYTES]);
+        digest
     }
 
     pub fn from_base64(text: &str) -> Result<Self, EmbeddingError> {

@@ -65,9 +65,17 @@ impl Effects {
             }
             let now = shared.clock.wall();
             self.storage().all_told(id, now).await.map_err(failed)?;
+            // What was damaged is told there from now on.
+            self.look_kept().await;
         }
         lock(&self.handed).insert(id);
         Ok(())
+    }
+
+    /// Effects that go as damaged when this mesh moves, each with why; none of one that has moved.
+    pub(crate) async fn damaged_of(&self, mesh: &MeshState) -> Result<Vec<String>, Problem> {
+        let found = self.storage().changed_of(mesh.mesh.mesh).await;
+        found.map_err(|error| storage_problem(&error))
     }
 
     /// False where the broker knows nothing of a home that the mesh came from.

@@ -11,6 +11,7 @@ mod publish;
 mod pull;
 mod push;
 mod replay;
+pub(crate) mod split;
 mod upload;
 
 use std::sync::{Arc, Mutex};
@@ -60,6 +61,8 @@ pub(crate) struct Kept {
 pub(crate) struct View {
     pub(crate) state: SyncState,
     pub(crate) head: SyncHead,
+    /// It is personal here, and others share it at its broker.
+    pub(crate) split: bool,
     /// Why nothing got through last time.
     pub(crate) last_error: Option<String>,
 }
@@ -176,6 +179,7 @@ impl Loop {
         let live = mesh.live();
         let published = publish::run(shared, mesh, live.as_deref()).await?;
         let mut head = shared.store.sync_head(mesh.mesh.mesh).await?;
+        let split = split::look(mesh, live.as_deref(), head.kind).await;
         let live = live.filter(|_| head.kind.is_shared());
         let mut last_error = None;
         // Rows of before wait to become ops: the next ones at once, after those that are ops got their turn.
@@ -222,6 +226,7 @@ impl Loop {
         mesh.sync.set_view(View {
             state: self.state,
             head,
+            split,
             last_error,
         });
         Ok(wait.unwrap_or(match self.state {

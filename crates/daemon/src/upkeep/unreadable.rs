@@ -51,32 +51,61 @@ pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
     if !shared.unreadable.0.load(Ordering::Relaxed) {
         return None;
     }
-    let found = match found(shared).await {
-        Ok(found) => found,
-        Err(error) => vec![error.to_string()],
-    };
+    let found = found(shared).await.unwrap_or_else(|error| Found {
+        models: Vec::new(),
+        rows: vec![error.to_string()],
+    });
     if found.is_empty() {
         shared.unreadable.0.store(false, Ordering::Relaxed);
         return None;
     }
-    let shown = found.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
-    let more = if found.len() > NAMED_MAX {
-        " and more"
-    } else {
-        ""
-    };
-    Some(format!(
-        "data.db holds what cannot be read: {}{more}; lists and searches go on without it. Writing or deleting that key mends it, and `heddle doctor` says more",
-        shown.join(", ")
-    ))
+    Some(found.in_words())
 }
 
-async fn found(shared: &Shared) -> Result<Vec<String>, StoreError> {
-    let mut found = shared.store.model_problems().await?;
-    found.extend(shared.store.spoilt(ROWS_MAX).await?);
-    for mesh in &shared.meshes {
-        let rows = shared.store.unreadable(mesh.mesh.mesh, ROWS_MAX).await?;
-        found.extend(rows.iter().map(ToString::to_string));
+/// What cannot be read, by what helps against it.
+struct Found {
+    /// Models whose row or table is not theirs: no vector of theirs is read or written before a repair.
+    models: Vec<String>,
+    rows: Vec<String>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.models.is_empty() && self.rows.is_empty()
     }
-    Ok(found)
+
+    fn in_words(&self) -> String {
+        let (all, what_helps) = if self.models.is_empty() {
+            (
+                &self.rows,
+                "lists and searches go on without it. Writing or deleting that key mends it, and `heddle doctor` says more",
+            )
+        } else {
+            // Its vectors cannot be read either; they are as whole as before when it is mended.
+            (
+                &self.models,
+                "vectors of that model are neither found nor stored, everything else goes on. `heddle down`, then `heddle doctor --repair` mends it",
+            )
+        };
+        let shown = all.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>();
+        let more = if all.len() > NAMED_MAX {
+            " and more"
+        } else {
+            ""
+        };
+        format!(
+            "data.db holds what cannot be read: {}{more}; {what_helps}",
+            shown.join(", ")
+        )
+    }
+}
+
+async fn found(shared: &Shared) -> Result<Found, StoreError> {
+    let models = shared.store.model_problems().await?;
+    let mut rows = shared.store.spoilt(ROWS_MAX).await?;
+    for mesh in &shared.meshes {
+        let unread = shared.store.unreadable(mesh.mesh.mesh, ROWS_MAX).await?;
+        rows.extend(unread.iter().map(ToString::to_string));
+    }
+    Ok(Found { models, rows })
 }

@@ -13,6 +13,7 @@ mod files;
 mod files_cost;
 mod files_storm;
 mod files_synced;
+mod known_ids;
 mod spellings;
 mod tasks;
 mod values;

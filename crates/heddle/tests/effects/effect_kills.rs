@@ -65,6 +65,21 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
     let third = side.run(&[]);
     assert_eq!((third.code, said(&third).as_str()), (3, "unknown"));
     assert_eq!(side.lines(), 1);
+    // Whoever looks is told the command; a verdict says nothing about how it ended, and is not one of a run that is on.
+    let told = side.home.cli(&["effect", "status", "k"]).ok();
+    assert!(
+        told.stdout.contains("heddle effect run --key k"),
+        "{told:?}"
+    );
+    assert!(told.stdout.contains("--resolve=done"), "{told:?}");
+    assert!(!told.stdout.contains("--force"), "{told:?}");
+    let verdict = side.home.cli(&["effect", "verify", "k", "--pass"]);
+    assert_eq!(verdict.code, 3, "{verdict:?}");
+    assert!(
+        verdict.stderr.contains("nobody knows how it ended"),
+        "{verdict:?}"
+    );
+    assert!(verdict.stderr.contains("--resolve=done"), "{verdict:?}");
     // A person's word about another effect is a slip: it is refused, and records nothing.
     for word in ["--resolve=again", "--resolve=done", "--resolve=failed"] {
         let mut slip = side.args(&[word]);

@@ -259,7 +259,16 @@ fn a_runner_that_died_in_another_home_is_unknown_there_and_resolved_by_the_host(
         said(&pair.alice.cli(&["effect", "status", "k", "--json"]).ok()),
         "running"
     );
-    assert_eq!(pair.bob(&run("k", &[], &script)).code, 3);
+    // Whoever looks at it there is told the one command that helps, which is the host's.
+    for told in [
+        pair.bob(&run("k", &[], &script)),
+        pair.bob(&["effect", "verify", "k", "--pass"]),
+    ] {
+        assert_eq!(told.code, 3, "{told:?}");
+        assert!(told.stderr.contains("--resolve=done --force"), "{told:?}");
+    }
+    let told = pair.bob(&["effect", "status", "k"]).ok();
+    assert!(told.stdout.contains("--resolve=done --force"), "{told:?}");
     let not_sure = pair.alice.cli(&run("k", &["--resolve=done"], &script));
     assert_eq!(not_sure.code, 3, "{not_sure:?}");
     let word = pair

@@ -207,11 +207,21 @@ fn rg_01_a_damaged_key_moves_as_damaged_and_all_others_move() {
             change(&moved.alice, &sql);
         }
         let _up = moved.alice.up();
-        moved.publish().ok();
+        let published = moved.publish().ok();
+        for key in ["asked: ", "gone: "] {
+            assert!(published.stdout.contains(key), "{published:?}");
+        }
+        assert!(published.stdout.contains("as damaged"), "{published:?}");
         let (bob, _bob_up) = moved.guest("bob");
         wait_until("what was decided to be there", || {
             bob.cli(&in_team(&run("k", &[], &moved.script()))).code == 0
         });
+        // Whoever decides tells of it from now on; the home that it came from is well.
+        wait_until("the home to be well", || {
+            moved.alice.cli(&["status", "--json"]).json()["degraded"] == json!([])
+        });
+        let doctor = moved.alice.cli(&["doctor"]).stdout;
+        assert!(doctor.contains("are as they were written"), "{doctor}");
         for key in ["asked", "gone"] {
             let script = moved.script();
             let own = run(key, &[], &script);

@@ -19,4 +19,5 @@ mod published_names;
 mod rejoin;
 mod snapshot;
 mod snapshot_upload;
+mod split;
 mod sync;

@@ -17,4 +17,5 @@ mod repair_schema;
 mod stop_in_time;
 mod upkeep;
 mod upkeep_room;
+mod vector_numbers;
 mod whole_backup;

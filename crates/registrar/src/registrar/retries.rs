@@ -52,6 +52,17 @@ impl Retries {
         }
     }
 
+    /// One of those who came began it.
+    pub(super) fn take_back(&self, key: &LogicalKey) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(retried) = all.get_mut(key) {
+            retried.count -= 1;
+            if retried.count == 0 {
+                all.remove(key);
+            }
+        }
+    }
+
     /// Of one key or of all, newest first.
     pub(super) fn of(&self, key: Option<&LogicalKey>) -> Vec<(LogicalKey, Retried)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -81,6 +92,12 @@ mod tests {
         let told = &retries.of(Some(&key(0)))[0].1;
         assert_eq!((told.count, told.since.0, told.at.0), (2, 1, 5));
         assert_eq!(told.by, "worker");
+        retries.take_back(&key(0));
+        retries.take_back(&key(7));
+        assert_eq!(retries.of(Some(&key(0)))[0].1.count, 1);
+        retries.take_back(&key(0));
+        assert!(retries.of(None).is_empty(), "the last of them began it");
+        note(0, "planner", 1);
         assert!(retries.of(Some(&key(1))).is_empty());
         for nth in 1..=KEYS_MAX {
             note(nth, "planner", 10);

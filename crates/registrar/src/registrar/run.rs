@@ -65,10 +65,9 @@ impl<S: Storage> Registrar<S> {
             command_hash: ask.command_hash,
         };
         let applied = self.apply(key.clone(), by, Ask::Register(register)).await?;
-        // Who finds it registered and not begun may be about to begin it: of that one nobody says that nothing was run.
+        // Who finds it registered and not begun may be about to begin it: that one is taken back when it does.
         if let Some(code @ (Code::ReplayDuplicate | Code::ReplayAttemptNoBypass)) = applied.code
             && applied.kind == Kind::Prior
-            && applied.facts.stage() != Stage::Registered
         {
             let whose = (by.agent.as_str(), attempt_id.as_str());
             self.retries.note(&key, whose, (code, self.now()));
@@ -150,7 +149,15 @@ impl<S: Storage> Registrar<S> {
             command_hash,
             by_right: is(Approval::Auto) || may_approve(ruled.as_ref(), by),
         };
-        self.apply(key, by, ask).await
+        let applied = self.apply(key.clone(), by, ask).await?;
+        let facts = &applied.facts;
+        let registered = facts.consumed.as_ref().map(|row| &row.attempt_id);
+        let begun = facts.runner().map(|row| &row.attempt_id);
+        // Of who begins what somebody else has registered nobody says that nothing was run.
+        if applied.kind == Kind::Fresh && facts.round() == 1 && registered != begun {
+            self.retries.take_back(&key);
+        }
+        Ok(applied)
     }
 
     pub async fn finish(

@@ -96,15 +96,31 @@ pub(super) fn compare_registration(
     Ok(())
 }
 
-/// Rows that belong to nothing any more, each with the table that it is in and the key that it has now.
+/// The same of a word about a request: one that was taken back must not be the last again, nor that of one request be
+/// another one's.
+pub(super) fn compare_decision(
+    (mesh, key): (MeshId, &LogicalKey),
+    row: DecisionRow,
+    digest: Option<&[u8]>,
+) -> Result<DecisionRow, StorageError> {
+    if digest.is_some_and(|digest| kept::of_decision(mesh, &row).as_slice() != digest) {
+        return Err(StorageError::Changed {
+            key: key.to_string(),
+            what: "what was said about its approval",
+        });
+    }
+    Ok(row)
+}
+
+/// Rows that belong to nothing any more, each with the table that it is in, the key that it has now and its mesh.
 pub(super) const ORPHANS: &str = "
-    SELECT s.logical_request_key, 'effect_step' FROM effect_step s WHERE NOT EXISTS (
+    SELECT s.logical_request_key, 'effect_step', s.mesh_id FROM effect_step s WHERE NOT EXISTS (
         SELECT 1 FROM effect_registration r
         WHERE r.mesh_id = s.mesh_id AND r.logical_request_key = s.logical_request_key)
-    UNION SELECT r.logical_request_key, 'effect_registration' FROM effect_registration r WHERE NOT EXISTS (
+    UNION SELECT r.logical_request_key, 'effect_registration', r.mesh_id FROM effect_registration r WHERE NOT EXISTS (
         SELECT 1 FROM effect_consume c
         WHERE c.mesh_id = r.mesh_id AND c.logical_request_key = r.logical_request_key)
-    UNION SELECT d.envelope_id, 'effect_decision' FROM effect_decision d WHERE NOT EXISTS (
+    UNION SELECT d.envelope_id, 'effect_decision', d.mesh_id FROM effect_decision d WHERE NOT EXISTS (
         SELECT 1 FROM effect_envelope e WHERE e.mesh_id = d.mesh_id AND e.envelope_id = d.envelope_id)
     ORDER BY 1, 2";
 

@@ -151,8 +151,8 @@ async fn a_file_of_before_there_were_counts_is_counted_when_it_is_opened() {
     };
     w.registrar.storage().stop();
     let connection = rusqlite::Connection::open(file).unwrap();
-    let before = "DROP TRIGGER effect_migration_keep; DELETE FROM _migrations WHERE version = 6;
-        DROP TABLE effect_tally; PRAGMA user_version = 5;
+    let before = "DROP TRIGGER effect_migration_keep; DELETE FROM _migrations WHERE version >= 6;
+        DROP TABLE effect_tally; ALTER TABLE effect_decision DROP COLUMN digest; PRAGMA user_version = 5;
         CREATE TRIGGER effect_migration_keep BEFORE DELETE ON _migrations
     BEGIN SELECT RAISE(ABORT, '_migrations is append-only'); END";
     connection.execute_batch(before).unwrap();
@@ -177,9 +177,14 @@ async fn a_schema_of_before_there_were_counts_is_counted_when_it_is_opened() {
     let Raw::Postgres { url, schema } = &w.raw else {
         panic!("a schema");
     };
-    let version = "DELETE FROM effect_migration WHERE version = 7";
+    let version = "DELETE FROM effect_migration WHERE version >= 7";
     without_references(&w, "effect_migration", version).await;
-    w.raw.run("DROP TABLE effect_tally").await.unwrap();
+    for later in [
+        "DROP TABLE effect_tally",
+        "ALTER TABLE effect_decision DROP COLUMN digest",
+    ] {
+        w.raw.run(later).await.unwrap();
+    }
     let again = Postgres::connect(url, schema).await.unwrap();
     assert_eq!(again.kept().await.unwrap().changed.len(), 0);
     let sql = "DELETE FROM effect_step WHERE logical_request_key = 'k'";

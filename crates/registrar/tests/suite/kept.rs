@@ -7,7 +7,9 @@ use heddle_registrar::storage::memory::Memory;
 use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
 use heddle_registrar::storage::{Storage, StorageError};
 
-use crate::world::{Raw, World, agent, effect, ended, key, mesh, sqlite, without_references};
+use crate::world::{
+    Raw, World, agent, effect, ended, key, mesh, person, sqlite, without_references,
+};
 
 async fn done<S: Storage>(w: &World<S>, of: &str) {
     w.registered(of).await;
@@ -135,14 +137,49 @@ async fn a_row_that_has_lost_its_key_is_found<S: Storage>(w: World<S>) {
     }
 }
 
+/// An approval that was taken back is not the last word again because its place was changed, and the one of another request
+/// is not this one's.
+async fn rg_05_a_changed_word_about_a_request_is_nobodys_approval<S: Storage>(w: World<S>) {
+    done(&w, "other").await;
+    let envelope = w.request(&effect("k")).await;
+    let nonce = w.approve(&envelope).await;
+    let revoked = w.registrar.turn_down(&envelope, &person()).await;
+    revoked.unwrap().unwrap();
+    let moved = |by: &str, ruling: &str| {
+        format!(
+            "UPDATE effect_decision SET seq = seq {by} WHERE envelope_id = '{envelope}' AND ruling = '{ruling}'"
+        )
+    };
+    change(&w, "effect_decision", &moved("+ 10", "approved")).await;
+    is_changed(w.try_register(&effect("k"), Some(&nonce), None).await);
+    is_changed(w.registrar.facts(&key("k")).await);
+    let kept = w.registrar.kept().await.unwrap();
+    assert_eq!(kept.changed.len(), 1, "{kept:?}");
+    assert!(kept.changed[0].starts_with("k: "), "{kept:?}");
+    change(&w, "effect_decision", &moved("- 10", "approved")).await;
+    let refused = w.register(&effect("k"), Some(&nonce)).await;
+    assert!(refused.facts.consumed.is_none(), "it was taken back");
+    // Of another request, under this one.
+    let asked = w.request(&effect("foreign")).await;
+    let nonce = w.approve(&asked).await;
+    let foreign = format!(
+        "UPDATE effect_decision SET envelope_id = '{envelope}', seq = seq + 20 WHERE envelope_id = '{asked}'"
+    );
+    without_references(&w, "effect_decision", &foreign).await;
+    is_changed(w.try_register(&effect("k"), Some(&nonce), None).await);
+    assert!(w.facts("other").await.outcome().is_some());
+}
+
 async fn rows_of_before_there_were_digests_are_read_and_counted<S: Storage>(w: World<S>) {
     done(&w, "k").await;
     change(&w, "effect_step", "UPDATE effect_step SET digest = NULL").await;
     let gone = "UPDATE effect_registration SET digest = NULL";
     change(&w, "effect_registration", gone).await;
+    let gone = "UPDATE effect_decision SET digest = NULL";
+    change(&w, "effect_decision", gone).await;
     assert_eq!(w.facts("k").await.outcome(), Some(&ended(0)));
     let kept = w.registrar.kept().await.unwrap();
-    assert_eq!((kept.effects, kept.without, kept.changed.len()), (1, 3, 0));
+    assert_eq!((kept.effects, kept.without, kept.changed.len()), (1, 4, 0));
 }
 
 on_both_databases!(
@@ -150,6 +187,7 @@ on_both_databases!(
     a_changed_receipt_or_another_effects_row_is_found,
     rows_of_before_there_were_digests_are_read_and_counted,
     a_row_that_has_lost_its_key_is_found,
+    rg_05_a_changed_word_about_a_request_is_nobodys_approval,
 );
 
 /// A home of an earlier version tells what was changed there with its digest: it must not become a true result.

@@ -341,7 +341,35 @@ async fn rp_07_rg_13_s3_after_a_failed_verify_there_is_compensation_only<S: Stor
     );
 }
 
+/// Whoever finds it registered while the winner has not begun came again as well; only who begins it did not.
+async fn rg_03_those_who_come_before_it_is_begun_are_counted<S: Storage>(w: World<S>) {
+    let first = w.registered("k").await;
+    let first = first.facts.consumed.unwrap().attempt_id;
+    let count = || {
+        w.registrar
+            .retried(Some(&key("k")))
+            .first()
+            .map(|(_, it)| it.count)
+    };
+    assert_eq!(count(), None);
+    for nth in 1..=3 {
+        prior(&w.register(&effect("k"), None).await, Code::ReplayDuplicate);
+        assert_eq!(count(), Some(nth));
+    }
+    let begun = w.registrar.start(key("k"), first, None, &agent()).await;
+    assert_eq!(begun.unwrap().kind, Kind::Fresh);
+    assert_eq!(count(), Some(3));
+    // Of another key the one who came begins it.
+    w.registered("j").await;
+    w.register(&effect("j"), None).await;
+    let late = "late".to_owned();
+    let begun = w.registrar.start(key("j"), late, None, &agent()).await;
+    assert_eq!(begun.unwrap().kind, Kind::Fresh);
+    assert!(w.registrar.retried(Some(&key("j"))).is_empty());
+}
+
 on_every_store!(
+    rg_03_those_who_come_before_it_is_begun_are_counted,
     s0_s2_the_key_and_its_registration_are_durable_together,
     rp_01_rg_05_another_attempt_is_no_other_effect,
     rp_02_rg_08_a_fresh_nonce_makes_no_second_effect,

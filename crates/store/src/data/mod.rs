@@ -62,6 +62,6 @@ pub use vectors::{
     VectorRow,
 };
 pub(crate) use vectors::{
-    VectorCache, problems as vector_model_problems, rename as rename_vector_table,
+    VectorCache, are_kept, problems as vector_model_problems, rename as rename_vector_table,
 };
 pub use warnings::{Loss, LossAbout, LossKind, LossSide, LostValue};

@@ -6,9 +6,10 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::Kept;
 use crate::backup::has_table;
-use crate::data::rename_vector_table;
+use crate::data::{are_kept, rename_vector_table};
 
 const PLACES: &str = "SELECT place FROM vector_metadata WHERE model_id = ?1 AND tombstone = 0";
+const DIGEST: &str = "SELECT digest FROM vector_digest WHERE place = ?1";
 const FORGET: &str = "DELETE FROM vector_metadata WHERE place = ?1";
 
 pub(super) fn carry(old: &Connection, new: &Connection) -> rusqlite::Result<Vec<Kept>> {
@@ -84,8 +85,13 @@ fn copy(old: &Connection, new: &Connection, table: &str, place: i64) -> bool {
         .prepare_cached(&read)
         .and_then(|mut read| read.query_row([place], |row| row.get::<_, Vec<u8>>(0)));
     let Ok(cell) = cell else { return false };
-    // The table takes any bits; numbers that are none would stop whoever searches it.
-    if Embedding::from_bytes(&cell).is_err() {
+    let digest = new.prepare_cached(DIGEST).and_then(|mut read| {
+        read.query_row([place], |row| row.get::<_, Vec<u8>>(0))
+            .optional()
+    });
+    // The table takes any bits; numbers that are none would stop whoever searches it, and others than were stored
+    // would lead them astray. A file of before there were digests has no table of them.
+    if Embedding::from_bytes(&cell).is_err() || !are_kept(&cell, digest.ok().flatten().as_deref()) {
         return false;
     }
     let written = new

@@ -29,6 +29,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         "inbox_fingerprint",
         include_str!("v22_inbox_fingerprint.sql"),
     ),
+    step(23, "vector_digest", include_str!("v23_vector_digest.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

@@ -71,6 +71,10 @@ pub struct MeshPublishView {
     /// Rows that cannot be read, by name: they stay in this home, and are not at the broker. Told once everything else is.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
+    /// Effects whose rows are not as they were written, each with why: they go to the broker as damaged, and stay used. Told
+    /// by the call that moved the mesh.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects_damaged: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]

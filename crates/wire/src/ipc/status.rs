@@ -153,6 +153,8 @@ impl MeshStatus {
     }
 }
 
+/// Shares a mesh again that others share already.
+const PUBLISH: &str = "heddle mesh publish";
 /// Lists the mailboxes of a mesh, with what is unread in each.
 const UNREAD: &str = "heddle agent list";
 /// Says of each message what it waits for.
@@ -172,6 +174,7 @@ impl StatusView {
                 Verdict::Degraded,
                 "heddle doctor",
             ),
+            (self.split().is_some(), Verdict::Degraded, PUBLISH),
             (
                 disk(|disk| disk.can_prune),
                 Verdict::Degraded,
@@ -239,12 +242,26 @@ impl StatusView {
         let (verdict, next) = self.judge();
         verdict.as_str().clone_into(&mut self.verdict);
         next.clone_into(&mut self.next);
+        if next == PUBLISH
+            && let Some(mesh) = self.split()
+        {
+            self.next = format!("{PUBLISH} {mesh}");
+        }
         if next == UNREAD
             && let Some(mesh) = self.unread_elsewhere(meant)
         {
             self.next = format!("{UNREAD} --mesh {mesh}");
         }
         self
+    }
+
+    /// A mesh that others share and that is personal in this home's file.
+    fn split(&self) -> Option<&str> {
+        let is_split = |mesh: &&MeshStatus| mesh.sync.as_ref().is_some_and(|sync| sync.split);
+        self.meshes
+            .iter()
+            .find(is_split)
+            .map(|mesh| mesh.mesh.as_str())
     }
 
     /// The mesh that must be named, because the one that is meant has nothing unread and another has.

@@ -9,6 +9,10 @@ pub struct SyncView {
     pub state: String,
     /// `personal`, `shared_owner` or `shared_guest`.
     pub kind: String,
+    /// The mesh is shared at its broker, and personal in this home's file, which is from before it was published: what is
+    /// written here reaches nobody, and what others write does not come here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub split: bool,
     pub paused: bool,
     /// An op of the log was missed and could not be read again.
     pub needs_resync: bool,

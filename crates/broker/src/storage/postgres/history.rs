@@ -2,6 +2,7 @@
 
 use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::ids::{HistoryId, MeshId};
+use tokio_postgres::types::ToSql;
 
 use super::super::error::StorageError;
 use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog};
@@ -41,6 +42,12 @@ FROM (
     WINDOW place AS (ORDER BY l.epoch, l.seq)
 ) page
 WHERE number = 1 OR bytes <= $5 ORDER BY epoch, seq";
+
+// Where the rows end that such a page looks at.
+const LOG_LAST: &str = "
+SELECT epoch, seq FROM (SELECT epoch, seq FROM log_row WHERE mesh_id = $1 AND (epoch, seq) > ($2, $3)
+    ORDER BY epoch, seq LIMIT $4) page
+ORDER BY epoch DESC, seq DESC LIMIT 1";
 
 // One step of a walk from epoch to epoch: two look-ups each, however long the history is.
 const END_BEFORE: &str = "
@@ -101,15 +108,22 @@ async fn log_after(
     limit: PageLimit,
 ) -> Result<LogPage, JobError> {
     let running = epoch(transaction, mesh).await?;
-    let (epoch, seq) = (integer(after.epoch), integer(after.seq));
+    let (mut epoch, mut seq) = (integer(after.epoch), integer(after.seq));
     let (rows_max, bytes_max) = (rows(limit.rows_max), rows(limit.bytes_max));
     let key = mesh_key(mesh);
-    let found = query(
-        transaction,
-        LOG_AFTER,
-        &[&key, &epoch, &seq, &rows_max, &bytes_max],
-    )
-    .await?;
+    let found = loop {
+        let with: [&(dyn ToSql + Sync); 5] = [&key, &epoch, &seq, &rows_max, &bytes_max];
+        let found = query(transaction, LOG_AFTER, &with).await?;
+        if !found.is_empty() {
+            break found;
+        }
+        // An empty page is the end to whoever reads; one of lost ops only is not.
+        let Some(last) = query_opt(transaction, LOG_LAST, &with[..4]).await? else {
+            break found;
+        };
+        let last = Columns::of(&last).history_id()?;
+        (epoch, seq) = (integer(last.epoch), integer(last.seq));
+    };
     let mut page = LogPage {
         epoch: running,
         rows: Vec::with_capacity(found.len()),

@@ -3,6 +3,7 @@
 mod cases;
 mod grants;
 mod log;
+mod mend;
 mod priorities;
 mod queues;
 mod random;

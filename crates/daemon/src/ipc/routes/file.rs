@@ -42,10 +42,7 @@ use crate::shared::store_problem;
 pub(super) async fn share(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let body: FileShareBody = body::read(&parts, incoming).await?;
-    let path = file_path(&body.path)?;
-    let mime = body.mime.as_deref().map(MediaType::parse).transpose();
-    let mime = mime.map_err(|error| from_wire::invalid(error.to_string()))?;
-    let content = Given::of(&body)?;
+    let asked_for = ToShare::of(&body);
     let asked = Asked {
         verb: "file.share",
         id: body.client_message_id.as_deref(),
@@ -53,15 +50,26 @@ pub(super) async fn share(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         agent: body.agent.as_deref(),
     };
     let change = Change::begin(&ipc, &parts.headers, asked).await?;
-    let place = Arc::clone(&ipc.load.files).try_acquire_owned();
-    let _place = place.map_err(|_| stream::no_place())?;
+    let ToShare {
+        path,
+        mime,
+        content,
+    } = match asked_for {
+        Ok(asked_for) => asked_for,
+        Err(problem) => return Err(change.refusal(problem).await.into()),
+    };
+    let given = content.hash();
     let room = change.if_there_is_room(());
-    let read = read_in(&ipc, content, room.is_ok()).await;
+    let place = Arc::clone(&ipc.load.files).try_acquire_owned();
+    let read = match &place {
+        Ok(_) => read_in(&ipc, content, room.is_ok()).await,
+        Err(_) => Err(stream::no_place()),
+    };
     let read = match read {
         Ok(read) => read,
-        // What was shared may be gone by the time of an honest retry.
+        // What was shared may be gone by the time of an honest retry, and nobody is too busy for a known id.
         Err(problem) => {
-            return match known_share(&change, &path).await? {
+            return match known_share(&change, (&path, given)).await? {
                 Some(known) => ok(&known),
                 None => Err(change.refusal(problem).await.into()),
             };
@@ -102,6 +110,24 @@ pub(super) async fn share(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     ok(&answer)
 }
 
+/// What is to be shared.
+struct ToShare {
+    path: FilePath,
+    mime: Option<MediaType>,
+    content: Given,
+}
+
+impl ToShare {
+    fn of(body: &FileShareBody) -> Result<Self, Problem> {
+        let mime = body.mime.as_deref().map(MediaType::parse).transpose();
+        Ok(Self {
+            path: file_path(&body.path)?,
+            mime: mime.map_err(|error| from_wire::invalid(error.to_string()))?,
+            content: Given::of(body)?,
+        })
+    }
+}
+
 /// Where the content of a share is to be found.
 enum Given {
     Bytes(Vec<u8>),
@@ -122,6 +148,16 @@ impl Given {
             _ => Err(from_wire::invalid(
                 "a share has either content_base64 or from, an absolute path on this machine",
             )),
+        }
+    }
+}
+
+impl Given {
+    /// Of bytes that are here; a file must be read for it.
+    fn hash(&self) -> Option<ContentHash> {
+        match self {
+            Self::Bytes(bytes) => Some(ContentHash::of(bytes)),
+            Self::From(_) => None,
         }
     }
 }
@@ -188,13 +224,14 @@ async fn landed(read: ReadIn) -> Result<NewContent, Problem> {
 /// The first answer to a share under this id of this path, if there was one.
 async fn known_share(
     change: &Change<'_>,
-    path: &FilePath,
+    (path, hash): (&FilePath, Option<ContentHash>),
 ) -> Result<Option<FileShareAnswer>, Problem> {
     let Some(known) = change.known().await? else {
         return Ok(None);
     };
     let note = &known.receipt.note;
-    if note["path"] != path.as_str() || note["sha256"].is_null() {
+    let is_other = hash.is_some_and(|hash| note["sha256"] != hash.to_string());
+    if note["path"] != path.as_str() || note["sha256"].is_null() || is_other {
         return Ok(None);
     }
     let settled = Settled {

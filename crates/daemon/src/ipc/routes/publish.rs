@@ -27,8 +27,10 @@ pub(super) async fn publish(State(ipc): State<Arc<Ipc>>, request: Request) -> An
         return Err(invalid(format!("wait_seconds is at most {WAIT_SECONDS_MAX}")).into());
     }
     let mesh = ipc.shared.mesh(asked.mesh.as_deref())?;
-    let mut name_at_broker = None;
+    let (mut name_at_broker, mut effects_damaged) = (None, Vec::new());
     if let Some(url) = asked.to {
+        // Before it moves: then they are the broker's.
+        effects_damaged = ipc.effects.damaged_of(mesh).await?;
         let to = Destination {
             url,
             token_file: asked.token_file.map(Into::into),
@@ -43,6 +45,7 @@ pub(super) async fn publish(State(ipc): State<Arc<Ipc>>, request: Request) -> An
         let mut view = view(&ipc, mesh, fresh).await?;
         if view.done || ipc.shared.clock.mono() >= end || ipc.shared.shutdown.is_cancelled() {
             view.name_at_broker = name_at_broker;
+            view.effects_damaged = effects_damaged;
             return ok(&view);
         }
         tokio::time::sleep(LOOK_AGAIN).await;
@@ -97,5 +100,6 @@ async fn view(ipc: &Ipc, mesh: &MeshState, fresh: bool) -> Result<MeshPublishVie
         out_waiting: figures.out_waiting,
         done: is_done,
         left_out,
+        effects_damaged: Vec::new(),
     })
 }

@@ -22,6 +22,8 @@ use crate::upkeep::{restored, unreadable};
 
 /// The version of the `/v1` routes.
 pub(super) const IPC_VERSION: u32 = 1;
+/// What the doctor calls rows that nobody can read.
+const ROWS: &str = "rows of data.db";
 
 pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     body::no_query(&request.into_parts().0)?;
@@ -34,6 +36,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let unserved = unserved(&ipc).await?;
     let held = held::look(&ipc.shared, &ipc.effects).await;
     let wrong = wrong(&ipc, &meshes, &unserved, &held).await?;
+    let has_unreadable = wrong.iter().any(|one| one.check == ROWS);
     let view = StatusView {
         running: true,
         connected: meshes.iter().all(|mesh| mesh.connected),
@@ -52,7 +55,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
         durability: ipc.durability.to_owned(),
         degraded: wrong.into_iter().map(|one| one.says).collect(),
         held: held.iter().map(|held| held.file.to_owned()).collect(),
-        needs_doctor: ipc.shared.has_wrong_files(),
+        needs_doctor: ipc.shared.has_wrong_files() || has_unreadable,
         notes: notes(&ipc).await?,
         disk: ipc.shared.disk.view(),
         orphans: orphans(&ipc),
@@ -96,7 +99,7 @@ async fn wrong(
     wrong.extend(ipc.shared.wrong());
     wrong.extend(lost_inboxes(ipc).await?);
     let unreadable = unreadable::degraded(&ipc.shared).await;
-    wrong.extend(unreadable.map(|says| Wrong::new("rows of data.db", says, "")));
+    wrong.extend(unreadable.map(|says| Wrong::new(ROWS, says, "")));
     wrong.extend(ipc.effects.wrong());
     wrong.extend(orphans_said(orphans(ipc)));
     for mesh in meshes {

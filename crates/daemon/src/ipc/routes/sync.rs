@@ -21,7 +21,7 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
-use crate::sync::log_hole_next;
+use crate::sync::{log_hole_next, split};
 
 /// Ops that one look lists for a mesh.
 const OPS_LISTED_MAX: usize = 100;
@@ -71,6 +71,7 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
     Ok(SyncView {
         state: state.as_str().to_owned(),
         kind: head.kind.as_str().to_owned(),
+        split: seen.split && !head.kind.is_shared(),
         paused: head.paused,
         needs_resync: head.needs_resync,
         broker_epoch: head.broker_epoch,
@@ -126,6 +127,12 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
             barred.why, sync.out_waiting
         );
         (false, says, barred.next.to_owned())
+    } else if sync.split {
+        (
+            false,
+            split::says(name.as_str()),
+            split::next(name.as_str()),
+        )
     } else if sync.kind == "personal" {
         (
             true,

@@ -18,7 +18,7 @@ pub(super) const TABLES: &[(&str, &str)] = &[
     ),
     (
         "effect_decision",
-        "mesh_id bytea!, envelope_id text!, seq bigint!, ruling text!, nonce_hash bytea, purpose text, not_before bigint, expires_at bigint, decided_by text!, decided_at bigint!",
+        "mesh_id bytea!, envelope_id text!, seq bigint!, ruling text!, nonce_hash bytea, purpose text, not_before bigint, expires_at bigint, decided_by text!, decided_at bigint!, digest bytea",
     ),
     (
         "effect_consume",

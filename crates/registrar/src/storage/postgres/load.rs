@@ -31,12 +31,13 @@ const ENVELOPE: &str = "
 
 const DECISIONS: &str = "
     SELECT d.envelope_id, d.seq, d.ruling, d.nonce_hash, d.purpose, d.not_before, d.expires_at,
-           d.decided_by, d.decided_at
+           d.decided_by, d.decided_at, d.digest
     FROM effect_decision d JOIN effect_envelope e USING (mesh_id, envelope_id)
     WHERE d.mesh_id = $1 AND e.logical_request_key = $2 ORDER BY d.envelope_id, d.seq";
 
 const DECISIONS_OF: &str = "
-    SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at
+    SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at,
+           digest
     FROM effect_decision WHERE mesh_id = $1 AND envelope_id = $2 ORDER BY seq";
 
 const GRANTED: &str = "
@@ -66,7 +67,8 @@ const WRITTEN: &str = "
 
 const WITHOUT: &str = "
     SELECT (SELECT count(*) FROM effect_step WHERE digest IS NULL)
-         + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)";
+         + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)
+         + (SELECT count(*) FROM effect_decision WHERE digest IS NULL)";
 
 const KEYS: &str = "
     SELECT mesh_id, logical_request_key FROM effect_envelope
@@ -124,12 +126,12 @@ pub(super) async fn facts(
         .try_get(0)?;
     let nonce = match nonce {
         None => None,
-        Some(nonce) => nonce_facts(transaction, &id, nonce).await?,
+        Some(nonce) => nonce_facts(transaction, (mesh, key), nonce).await?,
     };
     let rows = transaction.query(ENVELOPES, &[&id, &key.as_str()]).await?;
     let envelopes: Answer<Vec<_>> = rows.iter().map(envelope).collect();
     let rows = transaction.query(DECISIONS, &[&id, &key.as_str()]).await?;
-    let decisions: Answer<Vec<_>> = rows.iter().map(decision).collect();
+    let decisions: Answer<Vec<_>> = rows.iter().map(|row| decision((mesh, key), row)).collect();
     let consumed_row = transaction
         .query_opt(CONSUMED, &[&id, &key.as_str()])
         .await?;
@@ -186,21 +188,22 @@ fn envelope(row: &Row) -> Answer<EnvelopeRow> {
     Ok(found)
 }
 
-fn decision(row: &Row) -> Answer<DecisionRow> {
+fn decision(whose: (MeshId, &LogicalKey), row: &Row) -> Answer<DecisionRow> {
     let cells = (
         row.try_get(3)?,
         row.try_get(4)?,
         row.try_get(5)?,
         row.try_get(6)?,
     );
-    Ok(DecisionRow {
+    let found = DecisionRow {
         envelope_id: row.try_get(0)?,
         seq: row.try_get(1)?,
         ruling: stored::ruling(row.try_get(2)?)?,
         grant: stored::grant(cells)?,
         by: row.try_get(7)?,
         at: WallMs(row.try_get(8)?),
-    })
+    };
+    stored::compare_decision(whose, found, row.try_get(9)?)
 }
 
 fn consumed(row: &Row) -> Answer<ConsumeRow> {
@@ -283,23 +286,27 @@ pub(super) async fn kept(transaction: &Tx<'_>) -> Answer<Kept> {
 
 async fn nonce_facts(
     transaction: &Tx<'_>,
-    mesh: &Vec<u8>,
+    (of, key): (MeshId, &LogicalKey),
     nonce: NonceHash,
 ) -> Answer<Option<NonceFacts>> {
+    let mesh = &of.0.to_bytes().to_vec();
     let hash = nonce.0.to_vec();
     let Some(granted) = transaction.query_opt(GRANTED, &[mesh, &hash]).await? else {
         return Ok(None);
     };
     let id: String = granted.try_get(0)?;
     let rows = transaction.query(ENVELOPE, &[mesh, &id]).await?;
-    let envelopes: Answer<Vec<_>> = rows.iter().map(envelope).collect();
+    let envelopes: Vec<_> = rows.iter().map(envelope).collect::<Answer<_>>()?;
+    // The nonce may have been granted for another key.
+    let key = envelopes.first().map_or(key, |row| &row.effect.key);
     let rows = transaction.query(DECISIONS_OF, &[mesh, &id]).await?;
-    let decisions: Answer<Vec<_>> = rows.iter().map(decision).collect();
+    let decisions: Answer<Vec<_>> = rows.iter().map(|row| decision((of, key), row)).collect();
     let is_used = transaction
         .query_one(USED, &[mesh, &hash])
         .await?
         .try_get(0)?;
-    let found = stored::envelopes(envelopes?, decisions?).into_iter().next();
+    let decisions = decisions?;
+    let found = stored::envelopes(envelopes, decisions).into_iter().next();
     Ok(found.and_then(|envelope| stored::nonce_facts(envelope, nonce, is_used)))
 }
 

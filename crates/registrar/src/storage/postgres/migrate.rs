@@ -14,6 +14,7 @@ const STEPS: &[(i64, &str)] = &[
     (5, include_str!("schema_v5.sql")),
     (6, include_str!("schema_v6.sql")),
     (7, include_str!("schema_v7.sql")),
+    (8, include_str!("schema_v8.sql")),
 ];
 
 /// May read and append, and nothing else.

@@ -4,7 +4,7 @@ use heddle_core::ids::MeshId;
 
 use super::tx::Tx;
 use crate::binding::LogicalKey;
-use crate::kept::Bound;
+use crate::kept::{self, Bound};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
 };
@@ -20,8 +20,8 @@ const ENVELOPE: &str = "
 
 const DECISION: &str = "
     INSERT INTO effect_decision (mesh_id, envelope_id, seq, ruling, nonce_hash, purpose, not_before,
-        expires_at, decided_by, decided_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING";
+        expires_at, decided_by, decided_at, digest)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING";
 
 pub(super) const CONSUME: &str = "
     INSERT INTO effect_consume (mesh_id, logical_request_key, replay_key, canonical_operation,
@@ -65,7 +65,7 @@ pub(super) async fn insert(
     let mesh = of.0.to_bytes().to_vec();
     match row {
         Row::Envelope(row) => envelope(transaction, mesh, row).await,
-        Row::Decision(row) => decision(transaction, mesh, row).await,
+        Row::Decision(row) => decision(transaction, of, row).await,
         Row::Consume(row) => consume(transaction, mesh, row).await,
         Row::Registration(row) => registration(transaction, of, row, bound).await,
         Row::Step(row) => step(transaction, of, row, bound).await,
@@ -112,7 +112,9 @@ async fn envelope(tx: &Tx<'_>, mesh: Vec<u8>, row: &EnvelopeRow) -> Answer<bool>
     Ok(written == 1)
 }
 
-async fn decision(tx: &Tx<'_>, mesh: Vec<u8>, row: &DecisionRow) -> Answer<bool> {
+async fn decision(tx: &Tx<'_>, of: MeshId, row: &DecisionRow) -> Answer<bool> {
+    let mesh = of.0.to_bytes().to_vec();
+    let digest = kept::of_decision(of, row).to_vec();
     let nonce = row.grant.map(|grant| grant.nonce.0.to_vec());
     let purpose = row.grant.map(|grant| grant.purpose.as_str());
     let from = row.grant.map(|grant| grant.not_before.0);
@@ -131,6 +133,7 @@ async fn decision(tx: &Tx<'_>, mesh: Vec<u8>, row: &DecisionRow) -> Answer<bool>
                 &until,
                 &row.by,
                 &row.at.0,
+                &digest,
             ],
         )
         .await?;

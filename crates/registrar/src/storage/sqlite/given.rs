@@ -12,7 +12,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, Row, params};
 
-use super::{Sqlite, load};
+use super::{Sqlite, kept, load};
 use crate::binding::LogicalKey;
 use crate::carry::Unit;
 use crate::rows::{AuditRow, CallRow};
@@ -227,6 +227,14 @@ impl Sqlite {
     /// From the moment that this is answered nothing more is decided about the mesh in this file, ever.
     pub async fn give_away(&self, mesh: MeshId, at: WallMs) -> Answer<()> {
         self.note_given(mesh, "given", at).await
+    }
+
+    /// The keys of a mesh that would go as damaged, each with why.
+    pub async fn changed_of(&self, mesh: MeshId) -> Answer<Vec<String>> {
+        let found = self
+            .database
+            .read(move |connection| kept::changed_of(connection, mesh));
+        Ok(found.await?)
     }
 
     /// Whoever it was given to has all of it.

@@ -28,7 +28,8 @@ const ENVELOPE: &str = "
     FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2";
 
 const DECISIONS: &str = "
-    SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at
+    SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at,
+           digest
     FROM effect_decision WHERE mesh_id = ?1 AND envelope_id = ?2 ORDER BY seq";
 
 const GRANTED: &str = "
@@ -89,11 +90,11 @@ pub(super) fn facts(
     let rows = collect(connection, ENVELOPES, params![id, key.as_str()], envelope)?;
     let mut decisions = Vec::new();
     for row in &rows {
-        decisions.extend(decisions_of(connection, mesh, &row.envelope_id)?);
+        decisions.extend(decisions_of(connection, (mesh, key), &row.envelope_id)?);
     }
     let nonce = match nonce {
         None => None,
-        Some(nonce) => nonce_facts(connection, mesh, nonce)?,
+        Some(nonce) => nonce_facts(connection, (mesh, key), nonce)?,
     };
     let consumed = collect(connection, CONSUMED, params![id, key.as_str()], consumed)?;
     let consumed = consumed.into_iter().next();
@@ -217,13 +218,17 @@ pub(super) fn step_row(
 
 fn decisions_of(
     connection: &Connection,
-    mesh: MeshId,
+    (mesh, key): (MeshId, &LogicalKey),
     envelope_id: &str,
 ) -> Answer<Vec<DecisionRow>> {
     let id = mesh.0.to_bytes();
-    collect(connection, DECISIONS, params![id, envelope_id], decision)
+    collect(connection, DECISIONS, params![id, envelope_id], |row| {
+        let digest: Option<Vec<u8>> = row.get(9)?;
+        stored::compare_decision((mesh, key), decision(row)?, digest.as_deref())
+    })
 }
 
+/// Nothing is compared.
 pub(super) fn decision(row: &Row<'_>) -> Answer<DecisionRow> {
     Ok(DecisionRow {
         envelope_id: row.get(0)?,
@@ -237,7 +242,7 @@ pub(super) fn decision(row: &Row<'_>) -> Answer<DecisionRow> {
 
 fn nonce_facts(
     connection: &Connection,
-    mesh: MeshId,
+    (mesh, key): (MeshId, &LogicalKey),
     nonce: NonceHash,
 ) -> Answer<Option<NonceFacts>> {
     let id = mesh.0.to_bytes();
@@ -249,7 +254,9 @@ fn nonce_facts(
         return Ok(None);
     };
     let rows = collect(connection, ENVELOPE, params![id, envelope_id], envelope)?;
-    let decisions = decisions_of(connection, mesh, &envelope_id)?;
+    // The nonce may have been granted for another key.
+    let key = rows.first().map_or(key, |row| &row.effect.key);
+    let decisions = decisions_of(connection, (mesh, key), &envelope_id)?;
     let is_used = connection
         .prepare_cached(USED)?
         .query_row(params![nonce.0], |row| row.get(0))?;

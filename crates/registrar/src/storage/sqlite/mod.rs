@@ -71,6 +71,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "tally",
         sql: include_str!("schema_v6.sql"),
     },
+    Migration {
+        version: 7,
+        name: "decision_digests",
+        sql: include_str!("schema_v7.sql"),
+    },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
 const WRITE_QUEUE_MAX: usize = 1024;

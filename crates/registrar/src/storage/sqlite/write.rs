@@ -3,7 +3,7 @@
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, params};
 
-use crate::kept::Bound;
+use crate::kept::{self, Bound};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, Row, StepRow,
 };
@@ -19,8 +19,8 @@ const ENVELOPE: &str = "
 
 const DECISION: &str = "
     INSERT INTO effect_decision (mesh_id, envelope_id, seq, ruling, nonce_hash, purpose, not_before,
-        expires_at, decided_by, decided_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        expires_at, decided_by, decided_at, digest)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 pub(super) const CONSUME: &str = "
     INSERT INTO effect_consume (mesh_id, logical_request_key, replay_key, canonical_operation,
@@ -50,7 +50,7 @@ pub(super) fn insert(connection: &Connection, of: MeshId, row: &Row, bound: Boun
     let mesh = of.0.to_bytes();
     match row {
         Row::Envelope(row) => envelope(connection, mesh, row),
-        Row::Decision(row) => decision(connection, mesh, row),
+        Row::Decision(row) => decision(connection, of, row),
         Row::Consume(row) => consume(connection, mesh, row),
         Row::Registration(row) => registration(connection, of, row, bound),
         Row::Step(row) => step(connection, of, row, bound),
@@ -87,9 +87,9 @@ fn envelope(connection: &Connection, mesh: [u8; 16], row: &EnvelopeRow) -> Answe
     Ok(())
 }
 
-fn decision(connection: &Connection, mesh: [u8; 16], row: &DecisionRow) -> Answer {
+fn decision(connection: &Connection, mesh: MeshId, row: &DecisionRow) -> Answer {
     connection.prepare_cached(DECISION)?.execute(params![
-        mesh,
+        mesh.0.to_bytes(),
         row.envelope_id,
         row.seq,
         row.ruling.as_str(),
@@ -99,6 +99,7 @@ fn decision(connection: &Connection, mesh: [u8; 16], row: &DecisionRow) -> Answe
         row.grant.map(|grant| grant.expires_at.0),
         row.by,
         row.at.0,
+        kept::of_decision(mesh, row),
     ])?;
     Ok(())
 }

@@ -5,7 +5,7 @@ use heddle_core::op::{NewVector, OpBody, VectorChange, VectorContent};
 use heddle_core::vector::ModelFingerprint;
 use rusqlite::Connection;
 
-use super::{dump, models};
+use super::{models, numbers};
 use crate::cells::Cells;
 use crate::error::StoreError;
 
@@ -29,7 +29,7 @@ pub(crate) fn backfill(
     let content = VectorContent::new(cells.get()?).map_err(|error| cells.bad(error))?;
     let known = models::known(connection, model)?;
     let known = known.ok_or_else(|| cells.bad("its model is missing"))?;
-    let embedding = dump::numbers(connection, place, model)?;
+    let embedding = numbers::of(connection, place, model)?;
     let new = NewVector::new(known.identity, embedding, content, metadata);
     let new = Box::new(new.map_err(|error| cells.bad(error))?);
     Ok(OpBody::Vector(VectorChange::Store {

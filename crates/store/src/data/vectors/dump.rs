@@ -1,11 +1,11 @@
 //! The vectors as every replica must hold them: all columns that are not this home's own, and the numbers.
 
 use heddle_core::ids::MeshId;
-use heddle_core::vector::{Embedding, ModelFingerprint};
+use heddle_core::vector::ModelFingerprint;
 use rusqlite::{Connection, Row};
 use serde_json::{Value, json};
 
-use super::models;
+use super::numbers;
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -64,7 +64,7 @@ fn dumped(connection: &Connection, row: &Row<'_>) -> Result<Value, StoreError> {
     let numbers = if is_tombstone {
         None
     } else {
-        Some(numbers(connection, place, model)?.to_base64())
+        Some(numbers::of(connection, place, model)?.to_base64())
     };
     Ok(json!({
         "table": "vector", "key": key, "peer": peer, "model": model.to_string(),
@@ -72,28 +72,4 @@ fn dumped(connection: &Connection, row: &Row<'_>) -> Result<Value, StoreError> {
         "op_id": op.to_string(), "tombstone": is_tombstone, "metadata": metadata,
         "content": content, "embedding": numbers,
     }))
-}
-
-pub(super) fn numbers(
-    connection: &Connection,
-    place: i64,
-    model: ModelFingerprint,
-) -> Result<Embedding, StoreError> {
-    let corrupt = |why: String| StoreError::Corrupt(format!("vector {place}: {why}"));
-    let known = models::known(connection, model)?;
-    let known = known.ok_or_else(|| corrupt(format!("model {model} is missing")))?;
-    let sql = format!("SELECT embedding FROM {} WHERE rowid = ?1", known.table());
-    let mut statement = connection.prepare_cached(&sql)?;
-    let bytes: Vec<u8> = match statement.query_row([place], |row| row.get(0)) {
-        Ok(bytes) => bytes,
-        Err(rusqlite::Error::QueryReturnedNoRows) => {
-            return Err(corrupt("it is missing".to_owned()));
-        }
-        // The table's own pages do not fit together; anything else is no row's fault.
-        Err(error) if error.sqlite_error_code() == Some(rusqlite::ErrorCode::Unknown) => {
-            return Err(corrupt(error.to_string()));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    Embedding::from_bytes(&bytes).map_err(|error| corrupt(error.to_string()))
 }

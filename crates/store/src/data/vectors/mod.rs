@@ -11,6 +11,7 @@ pub(crate) mod dump;
 mod labels;
 mod list;
 mod models;
+mod numbers;
 mod rows;
 mod search;
 
@@ -21,6 +22,7 @@ pub(crate) use change::take;
 pub use list::{VectorCount, VectorCursor, VectorFilter};
 pub use models::ModelRow;
 pub(crate) use models::{problems, rename};
+pub(crate) use numbers::are_kept;
 pub use search::{VectorHit, VectorQuery, VectorRow};
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use heddle_core::limits::VECTOR_GRACE;
 use heddle_core::vector::{ModelFingerprint, ModelIdentity, QUANTIZATION};
 use rusqlite::{Connection, params};
 
+use crate::backup::has_table;
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
 use crate::store::Store;
@@ -125,6 +126,10 @@ pub(crate) fn problems(connection: &Connection) -> rusqlite::Result<Vec<String>>
     let mut found = Vec::new();
     for id in ids {
         match by_id(connection, &id?) {
+            Ok(Some(model)) if !has_table(connection, &model.table())? => found.push(format!(
+                "vector_models: {}, the table of a model, is missing",
+                model.table()
+            )),
             Ok(_) => {}
             Err(StoreError::Corrupt(why)) => found.push(why),
             Err(StoreError::Sqlite(error)) => return Err(error),

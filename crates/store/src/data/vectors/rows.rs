@@ -8,7 +8,7 @@ use heddle_core::lww::{Merge, merge};
 use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity};
 use rusqlite::{Connection, params};
 
-use super::models;
+use super::{models, numbers};
 use crate::cells::{Cells, count_cell};
 use crate::data::floor::{Noun, floor};
 use crate::error::StoreError;
@@ -127,6 +127,7 @@ pub(super) fn put(
             .execute(params![place, bytes])?,
         &table,
     )?;
+    numbers::keep(connection, place, &bytes)?;
     Ok(verdict)
 }
 
@@ -154,6 +155,7 @@ pub(super) fn take_away(
             connection.prepare_cached(&sql)?.execute([row.place])?,
             &table,
         )?;
+        numbers::forget(connection, row.place)?;
     }
     Ok(verdict)
 }

@@ -9,11 +9,12 @@ use heddle_core::limits::VECTOR_MEMORY_BYTES_MAX;
 use heddle_core::vector::{
     Embedding, Hit, Label, Matrix, ModelFingerprint, ModelIdentity, Scan, Top,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::cache::{Held, VectorCache};
 use super::labels::{self, Changed, Labels, Unreadable};
 use super::models::{self, ModelRow};
+use super::numbers;
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -212,11 +213,8 @@ impl<'q> Asked<'q> {
         through: u64,
         held: &mut Held,
     ) -> Result<(), StoreError> {
-        let sql = format!(
-            "SELECT embedding FROM {} WHERE rowid = ?1",
-            self.model.table()
-        );
-        let mut numbers = connection.prepare_cached(&sql)?;
+        let sql = numbers::select(&self.model.table(), true);
+        let mut of_one = connection.prepare_cached(&sql)?;
         for changed in labels::changed(connection, self.of(), through)? {
             let place = changed.place();
             held.unreadable.retain(|(known, _)| *known != place);
@@ -232,16 +230,19 @@ impl<'q> Asked<'q> {
                     continue;
                 }
             };
-            let bytes = numbers.query_row([place], |row| row.get::<_, Vec<u8>>(0));
-            match bytes.optional()?.map(|bytes| self.embedding(&bytes)) {
-                Some(Ok(embedding)) => {
+            let mut rows = of_one.query([place])?;
+            let embedding = match rows.next()? {
+                Some(row) => self.embedding(row)?,
+                None => None,
+            };
+            match embedding {
+                Some(embedding) => {
                     held.matrix.put(label, &embedding);
                 }
-                Some(Err(StoreError::Corrupt(_))) | None => {
+                None => {
                     held.matrix.remove(place);
                     held.unreadable.push((place, label.key.to_string()));
                 }
-                Some(Err(error)) => return Err(error),
             }
         }
         Ok(())
@@ -269,19 +270,15 @@ impl<'q> Asked<'q> {
         }: Labels,
         mut take: impl FnMut(Label, &Embedding),
     ) -> Result<Vec<Unreadable>, StoreError> {
-        let sql = format!("SELECT rowid, embedding FROM {}", self.model.table());
+        let sql = numbers::select(&self.model.table(), false);
         let mut statement = connection.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             // Vectors of other meshes stand in the same table.
             if let Some(label) = live.remove(&row.get(0)?) {
-                let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-                match self.embedding(bytes) {
-                    Ok(embedding) => take(label, &embedding),
-                    Err(StoreError::Corrupt(_)) => {
-                        unreadable.push((label.place, label.key.to_string()));
-                    }
-                    Err(error) => return Err(error),
+                match self.embedding(row)? {
+                    Some(embedding) => take(label, &embedding),
+                    None => unreadable.push((label.place, label.key.to_string())),
                 }
             }
         }
@@ -308,13 +305,13 @@ impl<'q> Asked<'q> {
         self.with_rows(connection, top)
     }
 
-    fn embedding(&self, bytes: &[u8]) -> Result<Embedding, StoreError> {
-        let corrupt = |why: String| StoreError::Corrupt(format!("{}: {why}", self.model.table()));
-        let embedding = Embedding::from_bytes(bytes).map_err(|error| corrupt(error.to_string()))?;
-        if embedding.dim() != self.query.model.dim() {
-            return Err(corrupt("a vector of another length".to_owned()));
-        }
-        Ok(embedding)
+    /// `None` for numbers that cannot be right: not those that were stored, or none of this model.
+    fn embedding(&self, row: &Row<'_>) -> Result<Option<Embedding>, StoreError> {
+        let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
+        let digest = row.get_ref(2)?.as_blob_or_null();
+        let read = numbers::read(bytes, digest.map_err(rusqlite::Error::from)?);
+        let is_of_model = |one: &Embedding| one.dim() == self.query.model.dim();
+        Ok(read.ok().filter(is_of_model))
     }
 
     fn of(&self) -> (MeshId, ModelFingerprint) {

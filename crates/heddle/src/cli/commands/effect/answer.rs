@@ -1,5 +1,6 @@
 //! What `heddle effect run` says at its end: the contract's shape, a sentence, the next step.
 
+use heddle_core::approvers;
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{EffectVerifyPlan, EffectView};
 use serde::Deserialize as _;
@@ -180,6 +181,17 @@ fn show(context: &Context, view: &EffectView, answer: &serde_json::Value) -> Res
     )
 }
 
+/// What helps where nobody knows how it ended. Whoever may say so in this home repeats the call; in another one it is a
+/// command of theirs.
+fn resolve(context: &Context, view: &EffectView) -> String {
+    if !text::is_decided_elsewhere(view) {
+        return "Look at the target. Then a person who may approve repeats this call with `--resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), without --agent.".to_owned();
+    }
+    let who = approvers::in_words(&view.approvers);
+    let says = context.spelled_in(&text::resolve_run(view));
+    format!("Look at the target. Then a person{who} says {says}.")
+}
+
 /// `later` is what the caller said of its verdict, `own` the digest of its command.
 pub(super) fn finish(
     context: &Context,
@@ -199,22 +211,16 @@ pub(super) fn finish(
     match view.status.as_str() {
         "closed" | "registered" => show(context, view, &answer),
         "finished" if later || is_left(view) => show(context, view, &answer),
-        "finished" => match verifier(view) {
-            Some(verifier) => failed(
-                exit::CONFLICT,
-                format!("{key}: its command ended, and it was registered with {verifier}, and this call names another one or none; it is not verified"),
-                format!("Say the same with its verifier; or {}.", text::verdict(key)),
-            ),
-            None => failed(
-                exit::CONFLICT,
-                format!("{key}: its command ended, and its verdict is not there yet"),
-                format!("{} gives it, or who may approve it: {}. `heddle effect status {named}` says what came of it.", runner(view), text::verdict(key)),
-            ),
-        },
+        "finished" => {
+            let (sentence, next) = unverified(view, &named);
+            failed(exit::CONFLICT, sentence, next)
+        }
         "unknown" => failed(
             exit::CONFLICT,
-            format!("{key}: the command may have begun, and nobody knows how it ended; it was not run again"),
-            "Look at the target. Then a person who may approve repeats this call with `--resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), without --agent.".to_owned(),
+            format!(
+                "{key}: the command may have begun, and nobody knows how it ended; it was not run again"
+            ),
+            resolve(context, view),
         ),
         "running" => failed(
             exit::CONFLICT,
@@ -224,11 +230,15 @@ pub(super) fn finish(
         "compensated" => failed(
             exit::FAILED,
             format!("{key}: it failed its verification, and was made up for"),
-            format!("It is not run again; `heddle effect status {named}` tells the rest. A new key makes a new effect."),
+            format!(
+                "It is not run again; `heddle effect status {named}` tells the rest. A new key makes a new effect."
+            ),
         ),
         "compensating" => failed(
             exit::CONFLICT,
-            format!("{key}: it failed its verification, and a command is making up for it now; nothing was run"),
+            format!(
+                "{key}: it failed its verification, and a command is making up for it now; nothing was run"
+            ),
             format!("`heddle effect status {named}` says when that has ended."),
         ),
         // As the verb says it that makes up for things; the same answer as of every other run.
@@ -236,8 +246,35 @@ pub(super) fn finish(
         "compensation_unknown" => Err(compensate::unknown(view).answer(answer)),
         status => failed(
             exit::FAILED,
-            format!("{key}: {status}: {}", view.verify_detail.as_deref().unwrap_or_default()),
-            format!("It is not run again. `heddle effect status {named}` shows what it printed; a person who may approve makes up for it with `{}`.", text::make_up(view)),
+            format!(
+                "{key}: {status}: {}",
+                view.verify_detail.as_deref().unwrap_or_default()
+            ),
+            format!(
+                "It is not run again. `heddle effect status {named}` shows what it printed; a person who may approve makes up for it with `{}`.",
+                text::make_up(view)
+            ),
+        ),
+    }
+}
+
+/// Why what has ended has no verdict, and who gives it.
+fn unverified(view: &EffectView, named: &str) -> (String, String) {
+    let key = &view.logical_request_key;
+    match verifier(view) {
+        Some(verifier) => (
+            format!(
+                "{key}: its command ended, and it was registered with {verifier}, and this call names another one or none; it is not verified"
+            ),
+            format!("Say the same with its verifier; or {}.", text::verdict(key)),
+        ),
+        None => (
+            format!("{key}: its command ended, and its verdict is not there yet"),
+            format!(
+                "{} gives it, or who may approve it: {}. `heddle effect status {named}` says what came of it.",
+                runner(view),
+                text::verdict(key)
+            ),
         ),
     }
 }

@@ -59,7 +59,7 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
     text += &asked(view);
     text += &tries(view);
     if matches!(view.status.as_str(), "unknown" | "compensation_unknown") {
-        text += "  nobody knows how its command ended; a person who has looked says so with --resolve\n";
+        text += "  nobody knows how its command ended, and it is not run again before a person who has looked says so\n";
     }
     for step in &view.steps {
         let detail = step.detail.trim_end_matches("; ");
@@ -227,6 +227,39 @@ pub(super) fn make_up(view: &EffectView) -> String {
     persons(view, &format!("heddle effect compensate {key} -- COMMAND"))
 }
 
+/// Whether it is decided about in another home than the one that has run it: whoever may say something about it is there, and
+/// is known by a name of that home only.
+pub(super) fn is_decided_elsewhere(view: &EffectView) -> bool {
+    let is_of_guest = view
+        .runs_at
+        .as_deref()
+        .is_some_and(|at| at.starts_with('@'));
+    is_of_guest && approvers::here(&view.approvers).is_none()
+}
+
+/// The words about a run of which nobody knows how it ended: without one it is never run again. Who is in another home than
+/// the run has to say as well that nothing can be running there.
+pub(super) fn resolve_run(view: &EffectView) -> String {
+    let force = if is_decided_elsewhere(view) {
+        " --force"
+    } else {
+        ""
+    };
+    let says = |word: &str| {
+        let command = format!(
+            "heddle effect run{} --resolve={word}{force}",
+            asked_words(view)
+        );
+        persons(view, &command)
+    };
+    format!(
+        "`{}` (it went well), `{}` (it did not), or `{}` (it did not happen, and may be run again)",
+        says("done"),
+        says("failed --exit-code CODE"),
+        says("again")
+    )
+}
+
 /// The words about a compensation that failed, or of which nobody knows how it ended: without one nothing more is run.
 pub(super) fn resolve_make_up(view: &EffectView) -> String {
     let key = quoted(&view.logical_request_key);
@@ -292,6 +325,10 @@ fn next(view: &EffectView) -> String {
         }
         "waiting_for_broker" => "nothing: it is asked for when the broker is back".to_owned(),
         "finished" => verdict(&view.logical_request_key),
+        "unknown" => format!(
+            "look at the target; then a person{who} says {}",
+            resolve_run(view)
+        ),
         "verify_failed" => format!(
             "it is not run again; a person{who} makes up for it with `{}`",
             make_up(view)

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use heddle_core::approvers;
 use heddle_wire::ipc::{EffectVerifyBody, EffectView};
 use serde_json::json;
 
@@ -168,6 +169,19 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
         );
         return Err(CliError::new(exit::NOT_FOUND, sentence)
             .next("There is nothing to verify before it was run; no verifier was asked.")
+            .answer(serde_json::to_value(&view).unwrap_or_default()));
+    }
+    if view.status == "unknown" {
+        let sentence = format!(
+            "{}: its command may have begun, and nobody knows how it ended; there is no verdict before somebody has said that",
+            args.key
+        );
+        let who = approvers::in_words(&view.approvers);
+        let resolve = context.spelled_in(&text::resolve_run(&view));
+        return Err(CliError::new(exit::CONFLICT, sentence)
+            .next(format!(
+                "Look at the target. Then a person{who} says {resolve}; nothing was recorded."
+            ))
             .answer(serde_json::to_value(&view).unwrap_or_default()));
     }
     let verdict = if args.command.is_some() || args.url.is_some() {

@@ -44,6 +44,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if let Some(begun) = begun {
         view.fresh |= begun.fresh;
         view.name_at_broker = begun.name_at_broker;
+        view.effects_damaged = begun.effects_damaged;
     }
     context.print(&view, text)
 }
@@ -144,7 +145,17 @@ fn text(view: &MeshPublishView) -> String {
             "\n  its broker has another mesh {mesh}, and calls this one {name}: whoever runs the broker names it so; here, and for those who join, it is what they call it\n  if you meant that other mesh, ask its owner for an invitation (`heddle mesh join LINK`)"
         )
     });
-    format!("{began}: {rest}{renamed}\n\nTry next:\n  heddle --mesh {mesh} mesh invite\n")
+    let damaged = match view.effects_damaged.as_slice() {
+        [] => String::new(),
+        all => {
+            let all: Vec<String> = all.iter().map(|one| printable(one)).collect();
+            format!(
+                "\n  effects that go there as damaged, and stay used: {}",
+                all.join("; ")
+            )
+        }
+    };
+    format!("{began}: {rest}{renamed}{damaged}\n\nTry next:\n  heddle --mesh {mesh} mesh invite\n")
 }
 
 #[cfg(test)]
@@ -163,6 +174,7 @@ mod tests {
             out_waiting,
             done: false,
             left_out: Vec::new(),
+            effects_damaged: Vec::new(),
         }
     }
 
