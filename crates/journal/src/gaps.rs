@@ -143,6 +143,7 @@ impl Journal {
         let back = without(&session.lost.seqs, &accepted);
         if let Some([_, last]) = accepted.last() {
             // Behind the gap, so that it is the same one from then on, and no seq comes twice.
+            session.is_sealed |= *last >= session.next_seq;
             session.next_seq = session.next_seq.max(last + 1);
             let note = Note::GapsAccepted {
                 gaps: accepted.clone(),

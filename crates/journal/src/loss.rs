@@ -1,7 +1,7 @@
 //! What this store is known to have written and the journal no longer holds. Told by every reader, never papered over.
 //!
-//! Witnesses are the cache, or the revision index where that is gone, which are both written behind the records, and this
-//! store's own checkpoints. A checkpoint of another store, which git brought along, witnesses nothing of ours.
+//! Witnesses are the cache, or the revision index where that is gone, which are both written behind the records, the list of
+//! reservations, which says how far the journal was, and this store's own checkpoints. A checkpoint of another store, which git brought along, witnesses nothing of ours.
 
 use std::collections::BTreeSet;
 
@@ -107,7 +107,7 @@ impl Journal {
     ) -> Result<u64, JournalError> {
         let cached = match meta.good() {
             Some(meta) => meta.next_seq - 1,
-            None => self.indexed_to(),
+            None => self.remembered_to(),
         };
         let mut last = cached.max(head);
         let above = checkpoints.iter().rev().take_while(|seq| **seq > last);
@@ -121,10 +121,11 @@ impl Journal {
         Ok(last)
     }
 
-    /// The newest record that the revision index knows; 0 without one. A clone has none.
-    pub(crate) fn indexed_to(&self) -> u64 {
+    /// The newest record that the revision index knows, or the list of reservations; 0 without them. A clone has neither.
+    pub(crate) fn remembered_to(&self) -> u64 {
         let index = Revisions::open(self.disk(), &self.layout.revisions());
-        index.map_or(0, |index| index.seq_max())
+        let indexed = index.map_or(0, |index| index.seq_max());
+        indexed.max(self.reserved_to())
     }
 
     /// Sealed, and written by this very store.
@@ -144,7 +145,7 @@ impl Journal {
         let live = segments::live(self.disk(), &self.layout)?;
         let Some(active) = live.last() else {
             // A new store and a clone have no cache. One that has it was written in, and its segments are gone.
-            let is_new = meta.good().is_none() && self.indexed_to() == 0;
+            let is_new = meta.good().is_none() && self.remembered_to() == 0;
             if is_new {
                 return Ok(None);
             }

@@ -4,6 +4,7 @@
 //! newest record it was is gone. The order is: job on the disk, everything around the segments, segments, index,
 //! note, job away. A crash anywhere is finished by whoever takes the lock next; each step may be done twice.
 
+mod holders;
 mod inflate;
 mod job;
 mod left;
