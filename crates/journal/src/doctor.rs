@@ -7,7 +7,7 @@ use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::meta;
 use crate::phases::Spread;
-use crate::verify::Verified;
+use crate::verify::{Cause, Verified};
 
 /// Above this the lock is contended more than one journal can bear (seed 2.9).
 const WAIT_P95_US_MAX: u64 = 200_000;
@@ -61,7 +61,13 @@ impl Journal {
 /// The worst first; a look or a copy always comes before a change.
 fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str) {
     let counters = &told.counters;
-    let rows: [(bool, String, &'static str); 9] = [
+    let of = |cause: Cause| {
+        told.divergent
+            .iter()
+            .filter(|one| one.cause == cause)
+            .count()
+    };
+    let rows: [(bool, String, &'static str); 12] = [
         (
             mode == Mode::Off,
             "the journal is off: changes are not recorded".to_owned(),
@@ -89,6 +95,27 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             counters.seq_gaps > 0,
             "records are missing from the journal".to_owned(),
             "cp -a .heddle .heddle.copy",
+        ),
+        (
+            of(Cause::Type) > 0,
+            format!(
+                "{} entities are of a type that is not here",
+                of(Cause::Type)
+            ),
+            "git log --oneline -- .heddle/schemas",
+        ),
+        (
+            of(Cause::Blob) > 0,
+            format!(
+                "the blobs of {} entities are lost or damaged",
+                of(Cause::Blob)
+            ),
+            "cp -a .heddle .heddle.copy && heddle journal rebuild",
+        ),
+        (
+            of(Cause::Checkpoint) > 0,
+            "records were put back behind a checkpoint that was written without them".to_owned(),
+            "cp -a .heddle .heddle.copy && heddle doctor quarantine && heddle journal rebuild",
         ),
         (
             !told.divergent.is_empty(),
@@ -121,14 +148,14 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
 mod tests {
     use super::*;
     use crate::replay::Counters;
-    use crate::verify::Divergence;
+    use crate::verify::{Cause, Divergence};
 
     fn told(counters: Counters, divergent: usize, ok: bool) -> Verified {
         let one = Divergence {
             item_type: "plan".into(),
             item_id: "a".into(),
             reason: "r".into(),
-            is_of_file: true,
+            cause: Cause::File,
         };
         Verified {
             ok,

@@ -92,6 +92,19 @@ pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
 }
 
 impl Session<'_> {
+    /// Records that were put back are taken in by the first writer, before it gives a revision.
+    pub(crate) fn take_back(&mut self) -> Result<(), JournalError> {
+        let mut lost = self.lost.seqs.clone();
+        if !self.journal.without_back(&mut lost)? {
+            return Ok(());
+        }
+        // IMPORTANT: first. The index does not know them, and would give their revisions a second time.
+        self.reconcile_full()?;
+        self.lost.seqs = lost;
+        self.lost.index &= !self.lost.seqs.is_empty();
+        self.write_meta(false)
+    }
+
     pub(crate) fn renew_lost(&mut self, rebuilt: &Rebuilt, has_index: bool) {
         self.lost.renew(rebuilt, has_index);
     }
@@ -165,10 +178,23 @@ impl Journal {
     pub fn losses(&self) -> Result<Vec<[u64; 2]>, JournalError> {
         let tail = self.lost_tail()?;
         let mut lost = self.cached_lost()?.seqs;
+        self.without_back(&mut lost)?;
         if let Some(tail) = tail.filter(|tail| !lost.contains(tail)) {
             lost.push(tail);
         }
         Ok(lost)
+    }
+
+    /// What the cache calls lost may have been put back since: a look at its first records is cheap, and a sign of that is worth a
+    /// look at everything. Whether any was back.
+    pub(crate) fn without_back(&self, lost: &mut Vec<[u64; 2]>) -> Result<bool, JournalError> {
+        if !lost.iter().any(|[first, _]| self.has_line(*first)) {
+            return Ok(false);
+        }
+        let open = self.open_gaps()?;
+        let count = lost.len();
+        lost.retain(|[first, last]| open.iter().any(|[from, to]| from <= last && first <= to));
+        Ok(lost.len() < count)
     }
 
     pub(crate) fn cached_lost(&self) -> Result<Lost, JournalError> {

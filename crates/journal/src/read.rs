@@ -150,7 +150,8 @@ impl Journal {
         item_type: &str,
         item_id: &str,
     ) -> Result<Shown, JournalError> {
-        let all = self.cached_lost()?;
+        let mut all = self.cached_lost()?;
+        self.without_back(&mut all.seqs)?;
         if all.is_empty() {
             return shown;
         }

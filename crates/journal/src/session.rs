@@ -156,6 +156,7 @@ impl Journal {
         }
         session.files = files;
         session.recover(&meta, &tail, tail_next)?;
+        session.take_back()?;
         session.resume_redaction()?;
         Ok(session)
     }

@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use heddle_journal::Cause;
 use heddle_journal::disk::MemDisk;
 use support::*;
 
@@ -49,7 +50,7 @@ fn jn_11_jn_15_a_page_of_zeros_in_the_index_hides_no_entity_and_gives_no_revisio
             // What nobody asked for stays told, and there is a way out.
             let report = journal.verify().unwrap();
             assert!(
-                report.divergent.iter().all(|one| one.is_of_file),
+                report.divergent.iter().all(|one| one.cause == Cause::File),
                 "{report:#?}"
             );
             journal.restore().unwrap();

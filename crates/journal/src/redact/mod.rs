@@ -100,6 +100,9 @@ pub struct Redacted {
     pub leftovers: Vec<String>,
     /// False where nothing was left to search for: what was erased before is not known any more.
     pub searched: bool,
+    /// Texts that were erased and are too short to be searched for: a person can.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub short: u64,
     /// Files that an earlier redaction named and that are other ones now: they cannot be searched any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -191,6 +194,7 @@ impl Session<'_> {
             also_in: survey.also_in.into_iter().take(ALSO_IN_MAX).collect(),
             leftovers: Vec::new(),
             searched: !survey.needles.is_empty(),
+            short: survey.needles.short_count(),
             changed: Vec::new(),
             warnings: Vec::new(),
         };

@@ -109,11 +109,15 @@ impl Journal {
             ));
         }
         if line::has_content(record) {
+            let blob = record.payload_ref.as_ref();
+            let blob = blob.and_then(|blob| self.blob_document(blob.sha256.as_str()));
+            let drops_id = line::tells_content(record, blob.as_ref())?;
             job.records.push(Erased {
                 seq: record.seq,
                 writer: record.writer.as_str().to_owned(),
                 crc,
-                new_crc: crate::record::line_crc(&line::erased(old)?)?,
+                new_crc: crate::record::line_crc(&line::erased_with(old, drops_id)?)?,
+                drops_id,
             });
         }
         if let Some(blob) = &record.payload_ref {
