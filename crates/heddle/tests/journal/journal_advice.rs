@@ -131,15 +131,16 @@ fn the_advice_about_blobs_and_checkpoints_goes_in_no_circle() {
         assert_eq!(followed("a blob", &repository), ["journal rebuild"]);
     }
     let repository = begun();
-    let whole = std::fs::read(repository.segment()).unwrap();
+    let segment = repository.segment();
+    let whole = std::fs::read(&segment).unwrap();
     damage(&repository, 8);
     followed("a damaged line", &repository);
     repository.append("c", &json!({"n": 1}));
     repository.journal(&["checkpoint"]).ok();
-    let mut now = std::fs::read(repository.segment()).unwrap();
+    let mut now = std::fs::read(&segment).unwrap();
     let end = whole.iter().rposition(|b| *b != b'\n').unwrap() + 1;
     now[..end].copy_from_slice(&whole[..end]);
-    std::fs::write(repository.segment(), now).unwrap();
+    std::fs::write(&segment, now).unwrap();
     let done = followed("put back behind a checkpoint", &repository);
     assert_eq!(done[0], "doctor quarantine");
     let shown = repository.journal_json(&["show", "plan", "b"]);
