@@ -455,12 +455,17 @@ fn rd_01_an_id_that_holds_the_content_is_erased_with_it() {
 }
 
 #[test]
-fn texts_that_are_too_short_to_be_searched_for_are_told() {
+fn short_texts_are_searched_for_in_the_files_of_others_and_told() {
     let disk = MemDisk::new();
     let journal = init(&disk);
     commit(&journal, vec![put("plan", "s", json!({"pin": "4711"}))]);
+    commit(&journal, vec![plan("a", 4711)]);
+    plant(&disk, "notes.txt", b"the pin is 4711\n");
+    plant(&disk, "others.txt", b"call 47110\n");
     let told = journal.redact(&item("plan", "s"), "asked for").unwrap();
     assert_eq!((told.searched, told.short), (false, 1));
+    assert_eq!(told.short_in, [at("notes.txt").display().to_string()]);
+    assert_eq!(told.leftovers, [""; 0], "it may be a word of anybody");
     let again = journal.redact(&item("plan", "s"), "asked for").unwrap();
     assert_eq!((again.searched, again.short), (false, 0));
 }

@@ -84,9 +84,9 @@ impl Needles {
         self.texts.is_empty()
     }
 
-    /// How many texts nobody can look for: others use the same words.
-    pub(crate) fn short_count(&self) -> u64 {
-        self.short.len() as u64
+    /// Texts that nobody can look for everywhere: others use the same words.
+    pub(crate) fn short(&self) -> &BTreeSet<String> {
+        &self.short
     }
 
     /// Without those that others hold as well.

@@ -86,8 +86,14 @@ fn warnings(told: &Redacted) -> Vec<String> {
     all.extend(changed(&told.changed));
     if told.short > 0 {
         all.push(format!(
-            "{} texts of fewer than 8 bytes were erased from the records and not searched for in other files; look yourself: `grep -rnw TEXT .heddle`",
+            "{} of the texts have fewer than 8 bytes, as words do that anybody uses: these were searched for as whole words, and only in files that are not the journal's own",
             told.short
+        ));
+    }
+    if !told.short_in.is_empty() {
+        all.push(format!(
+            "these files hold such a word; look at them: {}",
+            told.short_in.join(", ")
         ));
     }
     if !told.also_in.is_empty() {
@@ -109,7 +115,7 @@ fn text(told: &Redacted) -> String {
     let search = if told.searched {
         "every file of the store was searched"
     } else if told.short > 0 {
-        "no file was searched: all that was erased is too short to be told from words that anybody uses"
+        "only files that are not the journal's own were searched, for all that was erased is short"
     } else {
         "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
     };
