@@ -58,16 +58,49 @@ impl Journal {
     }
 }
 
+/// Whether it is so, the verdict, the command.
+type Row = (bool, String, &'static str);
+
+/// Of entities that are not as they should be: what they lack first, then what only differs.
+fn of_entities(told: &Verified) -> [Row; 4] {
+    let of = |cause: Cause| {
+        let all = told.divergent.iter();
+        all.filter(|one| one.cause == cause).count()
+    };
+    [
+        (
+            of(Cause::Type) > 0,
+            format!(
+                "{} entities are of a type that is not here",
+                of(Cause::Type)
+            ),
+            "git log --oneline -- .heddle/schemas",
+        ),
+        (
+            of(Cause::Blob) > 0,
+            format!(
+                "the blobs of {} entities are lost or damaged",
+                of(Cause::Blob)
+            ),
+            "cp -a .heddle .heddle.copy && heddle journal rebuild",
+        ),
+        (
+            of(Cause::Checkpoint) > 0,
+            "records were put back behind a checkpoint that was written without them".to_owned(),
+            "cp -a .heddle .heddle.copy && heddle doctor quarantine && heddle journal rebuild",
+        ),
+        (
+            !told.divergent.is_empty(),
+            format!("{} entities differ from the journal", told.divergent.len()),
+            "git diff -- .heddle/entities",
+        ),
+    ]
+}
+
 /// The worst first; a look or a copy always comes before a change.
 fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str) {
     let counters = &told.counters;
-    let of = |cause: Cause| {
-        told.divergent
-            .iter()
-            .filter(|one| one.cause == cause)
-            .count()
-    };
-    let rows: [(bool, String, &'static str); 12] = [
+    let first: [Row; 5] = [
         (
             mode == Mode::Off,
             "the journal is off: changes are not recorded".to_owned(),
@@ -96,32 +129,8 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             "records are missing from the journal".to_owned(),
             "cp -a .heddle .heddle.copy",
         ),
-        (
-            of(Cause::Type) > 0,
-            format!(
-                "{} entities are of a type that is not here",
-                of(Cause::Type)
-            ),
-            "git log --oneline -- .heddle/schemas",
-        ),
-        (
-            of(Cause::Blob) > 0,
-            format!(
-                "the blobs of {} entities are lost or damaged",
-                of(Cause::Blob)
-            ),
-            "cp -a .heddle .heddle.copy && heddle journal rebuild",
-        ),
-        (
-            of(Cause::Checkpoint) > 0,
-            "records were put back behind a checkpoint that was written without them".to_owned(),
-            "cp -a .heddle .heddle.copy && heddle doctor quarantine && heddle journal rebuild",
-        ),
-        (
-            !told.divergent.is_empty(),
-            format!("{} entities differ from the journal", told.divergent.len()),
-            "git diff -- .heddle/entities",
-        ),
+    ];
+    let last: [Row; 3] = [
         (
             counters.checkpoints_rejected > 0,
             "a checkpoint is not sound and is not used".to_owned(),
@@ -138,7 +147,8 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             "heddle journal checkpoint",
         ),
     ];
-    rows.into_iter().find(|row| row.0).map_or(
+    let mut rows = first.into_iter().chain(of_entities(told)).chain(last);
+    rows.find(|row| row.0).map_or(
         ("all is well".to_owned(), "heddle journal log"),
         |(_, verdict, next)| (verdict, next),
     )
@@ -148,7 +158,7 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
 mod tests {
     use super::*;
     use crate::replay::Counters;
-    use crate::verify::{Cause, Divergence};
+    use crate::verify::Divergence;
 
     fn told(counters: Counters, divergent: usize, ok: bool) -> Verified {
         let one = Divergence {
