@@ -86,7 +86,6 @@ impl Journal {
         {
             let is_sound = match self.trust(head_seq)? {
                 Trust::Rejected(_) => false,
-                Trust::Orphan => true,
                 // The newest that is left.
                 Trust::Verified if is_whole => {
                     let newest = self.rebuild(0)?;
@@ -94,7 +93,7 @@ impl Journal {
                     self.compare_rebuilds(&newest.replay.entities(), &all, &mut differing);
                     newest.from != Some(head_seq) || differing.is_empty()
                 }
-                Trust::Verified => true,
+                Trust::Orphan | Trust::Verified => true,
             };
             if is_sound {
                 continue;

@@ -60,7 +60,7 @@ type Verb = (&'static str, fn(&mut Journal));
 
 const VERBS: [Verb; 7] = [
     ("append", |journal| {
-        drop(commit(journal, vec![plan("c", 1)]))
+        drop(commit(journal, vec![plan("c", 1)]));
     }),
     ("reserve", |journal| {
         let told = journal.reserve(&Glob::parse("lib").unwrap(), Duration::from_secs(60));
