@@ -65,6 +65,7 @@ impl Session<'_> {
                 "a mutation has at most {BATCH_RECORDS_MAX} records"
             )));
         }
+        self.leave_sealed()?;
         let written = self.encode(drafts)?;
         self.append(&written.buffer)?;
         self.bytes += written.buffer.len() as u64;

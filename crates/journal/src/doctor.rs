@@ -7,7 +7,7 @@ use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::meta;
 use crate::phases::Spread;
-use crate::verify::Verified;
+use crate::verify::{Cause, Verified};
 
 /// Above this the lock is contended more than one journal can bear (seed 2.9).
 const WAIT_P95_US_MAX: u64 = 200_000;
@@ -58,10 +58,49 @@ impl Journal {
     }
 }
 
+/// Whether it is so, the verdict, the command.
+type Row = (bool, String, &'static str);
+
+/// Of entities that are not as they should be: what they lack first, then what only differs.
+fn of_entities(told: &Verified) -> [Row; 4] {
+    let of = |cause: Cause| {
+        let all = told.divergent.iter();
+        all.filter(|one| one.cause == cause).count()
+    };
+    [
+        (
+            of(Cause::Type) > 0,
+            format!(
+                "{} entities are of a type that is not here",
+                of(Cause::Type)
+            ),
+            "git log --oneline -- .heddle/schemas",
+        ),
+        (
+            of(Cause::Blob) > 0,
+            format!(
+                "the blobs of {} entities are lost or damaged",
+                of(Cause::Blob)
+            ),
+            "cp -a .heddle .heddle.copy && heddle journal rebuild",
+        ),
+        (
+            of(Cause::Checkpoint) > 0,
+            "records were put back behind a checkpoint that was written without them".to_owned(),
+            "cp -a .heddle .heddle.copy && heddle doctor quarantine && heddle journal rebuild",
+        ),
+        (
+            !told.divergent.is_empty(),
+            format!("{} entities differ from the journal", told.divergent.len()),
+            "git diff -- .heddle/entities",
+        ),
+    ]
+}
+
 /// The worst first; a look or a copy always comes before a change.
 fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str) {
     let counters = &told.counters;
-    let rows: [(bool, String, &'static str); 9] = [
+    let first: [Row; 5] = [
         (
             mode == Mode::Off,
             "the journal is off: changes are not recorded".to_owned(),
@@ -90,11 +129,8 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             "records are missing from the journal".to_owned(),
             "cp -a .heddle .heddle.copy",
         ),
-        (
-            !told.divergent.is_empty(),
-            format!("{} entities differ from the journal", told.divergent.len()),
-            "git diff -- .heddle/entities",
-        ),
+    ];
+    let last: [Row; 3] = [
         (
             counters.checkpoints_rejected > 0,
             "a checkpoint is not sound and is not used".to_owned(),
@@ -111,7 +147,8 @@ fn judge(told: &Verified, mode: Mode, wait_p95_us: u64) -> (String, &'static str
             "heddle journal checkpoint",
         ),
     ];
-    rows.into_iter().find(|row| row.0).map_or(
+    let mut rows = first.into_iter().chain(of_entities(told)).chain(last);
+    rows.find(|row| row.0).map_or(
         ("all is well".to_owned(), "heddle journal log"),
         |(_, verdict, next)| (verdict, next),
     )
@@ -128,7 +165,7 @@ mod tests {
             item_type: "plan".into(),
             item_id: "a".into(),
             reason: "r".into(),
-            is_of_file: true,
+            cause: Cause::File,
         };
         Verified {
             ok,

@@ -138,11 +138,13 @@ impl Journal {
             )));
         }
         self.must_be_on()?;
+        let before = self.cached_lost()?.seqs;
         let mut session = self.session()?;
         let accepted = self.open_gaps()?;
-        let back = without(&session.lost.seqs, &accepted);
+        let back = without(&before, &accepted);
         if let Some([_, last]) = accepted.last() {
             // Behind the gap, so that it is the same one from then on, and no seq comes twice.
+            session.is_sealed |= *last >= session.next_seq;
             session.next_seq = session.next_seq.max(last + 1);
             let note = Note::GapsAccepted {
                 gaps: accepted.clone(),
@@ -163,7 +165,7 @@ impl Journal {
     }
 
     /// From the first record on, as the verification looks.
-    fn open_gaps(&self) -> Result<Vec<[u64; 2]>, JournalError> {
+    pub(crate) fn open_gaps(&self) -> Result<Vec<[u64; 2]>, JournalError> {
         let newest = self.rebuild(0)?.replay.gaps;
         let all = self.rebuild(usize::MAX)?.replay.gaps;
         Ok(newest.with(&all).open())

@@ -1,7 +1,7 @@
 //! What this store is known to have written and the journal no longer holds. Told by every reader, never papered over.
 //!
-//! Witnesses are the cache, or the revision index where that is gone, which are both written behind the records, and this
-//! store's own checkpoints. A checkpoint of another store, which git brought along, witnesses nothing of ours.
+//! Witnesses are the cache, or the revision index where that is gone, which are both written behind the records, the list of
+//! reservations, which says how far the journal was, and this store's own checkpoints. A checkpoint of another store, which git brought along, witnesses nothing of ours.
 
 use std::collections::BTreeSet;
 
@@ -92,6 +92,19 @@ pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
 }
 
 impl Session<'_> {
+    /// Records that were put back are taken in by the first writer, before it gives a revision.
+    pub(crate) fn take_back(&mut self) -> Result<(), JournalError> {
+        let mut lost = self.lost.seqs.clone();
+        if !self.journal.without_back(&mut lost)? {
+            return Ok(());
+        }
+        // IMPORTANT: first. The index does not know them, and would give their revisions a second time.
+        self.reconcile_full()?;
+        self.lost.seqs = lost;
+        self.lost.index &= !self.lost.seqs.is_empty();
+        self.write_meta(false)
+    }
+
     pub(crate) fn renew_lost(&mut self, rebuilt: &Rebuilt, has_index: bool) {
         self.lost.renew(rebuilt, has_index);
     }
@@ -107,7 +120,7 @@ impl Journal {
     ) -> Result<u64, JournalError> {
         let cached = match meta.good() {
             Some(meta) => meta.next_seq - 1,
-            None => self.indexed_to(),
+            None => self.remembered_to(),
         };
         let mut last = cached.max(head);
         let above = checkpoints.iter().rev().take_while(|seq| **seq > last);
@@ -121,10 +134,11 @@ impl Journal {
         Ok(last)
     }
 
-    /// The newest record that the revision index knows; 0 without one. A clone has none.
-    pub(crate) fn indexed_to(&self) -> u64 {
+    /// The newest record that the revision index knows, or the list of reservations; 0 without them. A clone has neither.
+    pub(crate) fn remembered_to(&self) -> u64 {
         let index = Revisions::open(self.disk(), &self.layout.revisions());
-        index.map_or(0, |index| index.seq_max())
+        let indexed = index.map_or(0, |index| index.seq_max());
+        indexed.max(self.reserved_to())
     }
 
     /// Sealed, and written by this very store.
@@ -144,7 +158,7 @@ impl Journal {
         let live = segments::live(self.disk(), &self.layout)?;
         let Some(active) = live.last() else {
             // A new store and a clone have no cache. One that has it was written in, and its segments are gone.
-            let is_new = meta.good().is_none() && self.indexed_to() == 0;
+            let is_new = meta.good().is_none() && self.remembered_to() == 0;
             if is_new {
                 return Ok(None);
             }
@@ -164,10 +178,23 @@ impl Journal {
     pub fn losses(&self) -> Result<Vec<[u64; 2]>, JournalError> {
         let tail = self.lost_tail()?;
         let mut lost = self.cached_lost()?.seqs;
+        self.without_back(&mut lost)?;
         if let Some(tail) = tail.filter(|tail| !lost.contains(tail)) {
             lost.push(tail);
         }
         Ok(lost)
+    }
+
+    /// What the cache calls lost may have been put back since: a look at its first records is cheap, and a sign of that is worth a
+    /// look at everything. Whether any was back.
+    pub(crate) fn without_back(&self, lost: &mut Vec<[u64; 2]>) -> Result<bool, JournalError> {
+        if !lost.iter().any(|[first, _]| self.has_line(*first)) {
+            return Ok(false);
+        }
+        let open = self.open_gaps()?;
+        let count = lost.len();
+        lost.retain(|[first, last]| open.iter().any(|[from, to]| from <= last && first <= to));
+        Ok(lost.len() < count)
     }
 
     pub(crate) fn cached_lost(&self) -> Result<Lost, JournalError> {

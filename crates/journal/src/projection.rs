@@ -367,9 +367,15 @@ impl<'j> Session<'j> {
         };
         let mut replay = Replay::new(known, journal.registry.clone(), journal.mode);
         replay.segment(written.base.segment, &written.buffer, written.base.byte);
-        match into_changed(replay) {
-            Some(changed) => self.project_all(&mut revisions, &changed),
-            None => self.reconcile_full(),
+        let Some(changed) = into_changed(replay) else {
+            return self.reconcile_full();
+        };
+        match self.project_all(&mut revisions, &changed) {
+            // A slot elsewhere in it, which a growth reads too: the record is safe, and the index is made anew.
+            Err(JournalError::Damaged { path, .. }) if path == journal.layout.revisions() => {
+                self.reconcile_full()
+            }
+            projected => projected,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Offline repair: damaged bytes of segments are parked in `quarantine/`, noted, and blanked; checkpoints that are not sound are
 //! moved there. Nothing is thrown away.
 //!
-//! Only for damage that no note explains and no crash left; a normal start never touches it. What the bytes said is
+//! So are checkpoints that were written before lost records were put back. Only for damage that no note explains and no crash left; a normal start never touches it. What the bytes said is
 //! lost all the same: the gap in the history stays visible in the counters.
 
 use std::collections::BTreeMap;
@@ -44,8 +44,13 @@ impl Journal {
         let mut told = Quarantined {
             parked: Vec::new(),
             segments: places.keys().map(|first| segment_name(*first)).collect(),
-            checkpoints: self.park_rejected()?,
+            checkpoints: self.park_checkpoints()?,
         };
+        if !told.checkpoints.is_empty() {
+            // What a checkpoint had left out counts from here on.
+            session.reconcile_full()?;
+            self.tell_aside(std::mem::take(&mut session.kept_aside));
+        }
         // IMPORTANT: parked, then noted, then blanked. A crash in between leaves the bytes twice, never nowhere.
         let mut notes = Vec::new();
         for (first, places) in &places {
@@ -65,11 +70,32 @@ impl Journal {
         Ok(told)
     }
 
-    /// Every rebuild goes around them: without them it finds the same.
-    fn park_rejected(&self) -> Result<Vec<String>, JournalError> {
+    /// Every rebuild goes around those that are not sound. One that the journal itself contradicts was written without records
+    /// that were put back since: where the journal is whole it is the truth, and the checkpoint hides some of it.
+    fn park_checkpoints(&self) -> Result<Vec<String>, JournalError> {
         let mut parked = Vec::new();
-        for head_seq in checkpoint::listed(self.disk(), &self.layout)? {
-            if !matches!(self.trust(head_seq)?, Trust::Rejected(_)) {
+        let all = self.rebuild(usize::MAX)?.replay;
+        let is_whole = all.gaps.open().is_empty()
+            && self
+                .all_segments()?
+                .first()
+                .is_some_and(|first| *first == 1);
+        for head_seq in checkpoint::listed(self.disk(), &self.layout)?
+            .into_iter()
+            .rev()
+        {
+            let is_sound = match self.trust(head_seq)? {
+                Trust::Rejected(_) => false,
+                // The newest that is left.
+                Trust::Verified if is_whole => {
+                    let newest = self.rebuild(0)?;
+                    let mut differing = Vec::new();
+                    self.compare_rebuilds(&newest.replay.entities(), &all, &mut differing);
+                    newest.from != Some(head_seq) || differing.is_empty()
+                }
+                Trust::Orphan | Trust::Verified => true,
+            };
+            if is_sound {
                 continue;
             }
             let (folder, events) = (self.layout.quarantine(), self.layout.events());

@@ -64,6 +64,8 @@ impl Journal {
         let (meta, active) = match (found, live.last()) {
             (MetaFound::Absent, None) => {
                 let is_new = crate::checkpoint::listed(self.disk(), &self.layout)?.is_empty();
+                // Whoever reserved something had written a record, and it is gone.
+                let is_new = is_new && self.reserved_to() == 0;
                 return Ok(if is_new && self.entity_files()?.is_empty() {
                     Freshness::Fresh
                 } else {
@@ -148,7 +150,8 @@ impl Journal {
         item_type: &str,
         item_id: &str,
     ) -> Result<Shown, JournalError> {
-        let all = self.cached_lost()?;
+        let mut all = self.cached_lost()?;
+        self.without_back(&mut all.seqs)?;
         if all.is_empty() {
             return shown;
         }

@@ -36,6 +36,23 @@ impl Journal {
         Ok(self.document(item_type, &body).ok())
     }
 
+    /// Whether a sound line of this seq is here; false also where halving does not find it.
+    pub(crate) fn has_line(&self, seq: u64) -> bool {
+        let look = || -> Result<bool, JournalError> {
+            let all = self.all_segments()?;
+            let at = segments::holding(&all, seq);
+            let Some(first) = all.get(at).copied().filter(|first| *first <= seq) else {
+                return Ok(false);
+            };
+            let path = self.segment_path(first)?;
+            let file = self.disk().open_read(&path).at(&path)?;
+            let length = file.length().at(&path)?.min(SEGMENT_BYTES_MAX);
+            let line = line_of(&*file, length, seq).at(&path)?;
+            Ok(line.is_some_and(|(_, line)| decode(&line).is_ok()))
+        };
+        look().unwrap_or(false)
+    }
+
     fn recorded(
         &self,
         item_type: &str,

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
+use crate::verify::Cause;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Restored {
@@ -13,8 +14,19 @@ pub struct Restored {
     pub entities: u64,
     /// Files and index entries that were not as the journal has them.
     pub mended: u64,
+    /// Blobs that were lost or damaged, and were put back from a copy.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub blobs: u64,
     /// What stood in the wrong place, now under `.heddle/events/quarantine/`.
     pub kept_aside: Vec<String>,
+}
+
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+pub(crate) fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Journal {
@@ -23,8 +35,17 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let before = self.quarantined()?;
-        let drift = self.verify_once()?.divergent.len() as u64;
+        let found = self.verify_once()?.divergent.into_iter();
+        let drift = found.filter(|one| one.cause == Cause::File).count() as u64;
         let rebuilt = self.rebuild(0)?;
+        // IMPORTANT: before the files. One of them may be the last copy.
+        let blobs = self.heal_blobs(&rebuilt.replay)?;
+        let rebuilt = if blobs > 0 {
+            // A checkpoint that names one of them can be built on again.
+            self.rebuild(0)?
+        } else {
+            rebuilt
+        };
         for (folder, name) in self.strangers(&rebuilt.replay)? {
             self.park_as(&self.layout.family(&folder).join(&name), &folder, &name)?;
         }
@@ -38,6 +59,7 @@ impl Journal {
         Ok(Restored {
             entities: rebuilt.replay.live_count(),
             mended: drift,
+            blobs,
             kept_aside: now.difference(&before).cloned().collect(),
         })
     }

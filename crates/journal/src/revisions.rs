@@ -1,6 +1,7 @@
 //! The revision index: `(item type, item id) → head`, one file of fixed slots, constant time at any size.
 //!
-//! A cache beside the projections (C43). A slot whose checksum is wrong says so; it is never believed.
+//! A cache beside the projections (C43). A slot whose checksum is wrong says so; it is never believed. One that is free says that
+//! too, and which one it is: a page that came back as zeros is damage, not room.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -12,7 +13,11 @@ use crate::disk::{Disk, Reader, replace};
 use crate::error::{At, JournalError};
 use crate::reduce::Head;
 
-const MAGIC: &[u8; 8] = b"HDLREV01";
+const MAGIC: &[u8; 8] = b"HDLREV02";
+/// Its free slots are zeros. It is read, and the first write makes a new one of it.
+const MAGIC_OLD: &[u8; 8] = b"HDLREV01";
+/// What a free slot is filled with before its number.
+const FREE: u8 = 0xF5;
 const SLOT_BYTES: usize = 48;
 const SLOT_BYTES_U64: u64 = SLOT_BYTES as u64;
 const KEY_BYTES: usize = 16;
@@ -79,6 +84,8 @@ pub struct Revisions<'d> {
     held: Option<Vec<u8>>,
     /// A file that takes its place is synced first.
     is_lasting: bool,
+    /// Of [`MAGIC_OLD`].
+    is_old: bool,
 }
 
 fn key(item_type: &str, item_id: &str) -> Key {
@@ -115,17 +122,29 @@ fn encode(key: &Key, kept: &Kept) -> [u8; SLOT_BYTES] {
     slot
 }
 
+/// A free slot.
+fn free(at: u64) -> [u8; SLOT_BYTES] {
+    let mut slot = [FREE; SLOT_BYTES];
+    slot[SLOT_BYTES - 8..].copy_from_slice(&at.to_le_bytes());
+    slot
+}
+
 enum Slot {
     Empty,
     Full(Key, Kept),
     Bad,
 }
 
-fn decode(slot: &[u8]) -> Slot {
+fn decode(slot: &[u8], at: u64, is_old: bool) -> Slot {
     if slot.len() != SLOT_BYTES {
         return Slot::Bad;
     }
-    if slot.iter().all(|b| *b == 0) {
+    let is_free = if is_old {
+        slot.iter().all(|b| *b == 0)
+    } else {
+        slot[0] == FREE && slot == free(at)
+    };
+    if is_free {
         return Slot::Empty;
     }
     if crc32c::crc32c(&slot[..44]) != word(&slot[44..48]) {
@@ -171,8 +190,9 @@ impl<'d> Revisions<'d> {
     pub fn open(disk: &'d dyn Disk, path: &Path) -> Option<Self> {
         let file = disk.open_read(path).ok()?;
         let bytes = file.read_at(0, SLOT_BYTES).ok()?;
+        let is_old = bytes.len() == SLOT_BYTES && &bytes[..8] == MAGIC_OLD;
         let is_ours = bytes.len() == SLOT_BYTES
-            && &bytes[..8] == MAGIC
+            && (&bytes[..8] == MAGIC || is_old)
             && crc32c::crc32c(&bytes[..44]) == word(&bytes[44..48]);
         if !is_ours {
             return None;
@@ -183,7 +203,7 @@ impl<'d> Revisions<'d> {
         if !fits || length != (capacity + 1) * SLOT_BYTES_U64 {
             return None;
         }
-        Some(Self {
+        let index = Self {
             disk,
             path: path.to_owned(),
             file,
@@ -191,7 +211,14 @@ impl<'d> Revisions<'d> {
             count,
             held: None,
             is_lasting: false,
-        })
+            is_old,
+        };
+        // The slots of an old one do not tell of a lost page; its count does.
+        let is_whole = |index: &Self| {
+            let all = index.all();
+            all.is_ok_and(|all| all.len() as u64 >= count)
+        };
+        (!is_old || is_whole(&index)).then_some(index)
     }
 
     /// From now on no power cut takes away what was there before the table grew.
@@ -258,8 +285,7 @@ impl<'d> Revisions<'d> {
     pub fn seq_max(&self) -> u64 {
         let limit = (CAPACITY_MAX + 1) * SLOT_BYTES_U64;
         let bytes = self.disk.read(&self.path, limit).unwrap_or_default();
-        let slots = bytes[SLOT_BYTES.min(bytes.len())..].chunks(SLOT_BYTES);
-        let seqs = slots.filter_map(|slot| match decode(slot) {
+        let seqs = self.slots(&bytes).filter_map(|slot| match slot {
             Slot::Full(_, kept) => Some(kept.head.seq),
             Slot::Empty | Slot::Bad => None,
         });
@@ -313,6 +339,11 @@ impl<'d> Revisions<'d> {
                 at = (at + 1) & (capacity - 1);
             }
         }
+        for (at, slot) in (0..).zip(bytes[SLOT_BYTES..].chunks_mut(SLOT_BYTES)) {
+            if slot.iter().all(|b| *b == 0) {
+                slot.copy_from_slice(&free(at));
+            }
+        }
         replace(disk, path, &bytes, is_lasting).at(path)?;
         Ok(Self {
             disk,
@@ -322,6 +353,7 @@ impl<'d> Revisions<'d> {
             count,
             held: None,
             is_lasting,
+            is_old: false,
         })
     }
 
@@ -343,7 +375,7 @@ impl<'d> Revisions<'d> {
                 None => Cow::Owned(self.file.read_at(offset, wanted_bytes).at(&self.path)?),
             };
             for slot in bytes.chunks(SLOT_BYTES) {
-                match decode(slot) {
+                match decode(slot, at, self.is_old) {
                     Slot::Empty => return Ok((at, None)),
                     Slot::Full(key, kept) if key == *wanted => return Ok((at, Some(kept))),
                     Slot::Full(..) => at = (at + 1) & (self.capacity - 1),
@@ -384,8 +416,10 @@ impl<'d> Revisions<'d> {
         let key = key(item_type, item_id);
         self.held = None;
         let (at, before) = self.probe(&key)?;
-        if before.is_none() && (self.count + 1) * 2 > self.capacity {
+        let is_full = before.is_none() && (self.count + 1) * 2 > self.capacity;
+        if is_full || self.is_old {
             let mut entries = self.all()?;
+            entries.retain(|(held, _)| *held != key);
             entries.push((key, kept));
             *self = Self::lay_out(self.disk, &self.path, entries, self.is_lasting)?;
             return Ok(());
@@ -402,12 +436,19 @@ impl<'d> Revisions<'d> {
         Ok(())
     }
 
+    fn slots<'b>(&self, bytes: &'b [u8]) -> impl Iterator<Item = Slot> + use<'b> {
+        let is_old = self.is_old;
+        let slots = bytes[SLOT_BYTES.min(bytes.len())..].chunks(SLOT_BYTES);
+        let numbered = (0..).zip(slots);
+        numbered.map(move |(at, slot)| decode(slot, at, is_old))
+    }
+
     fn all(&self) -> Result<Vec<(Key, Kept)>, JournalError> {
         let limit = (CAPACITY_MAX + 1) * SLOT_BYTES_U64;
         let bytes = self.disk.read(&self.path, limit).at(&self.path)?;
         let mut entries = Vec::new();
-        for slot in bytes[SLOT_BYTES.min(bytes.len())..].chunks(SLOT_BYTES) {
-            match decode(slot) {
+        for slot in self.slots(&bytes) {
+            match slot {
                 Slot::Empty => {}
                 Slot::Full(key, kept) => entries.push((key, kept)),
                 Slot::Bad => return Err(self.damaged()),
@@ -462,6 +503,49 @@ mod tests {
         }
         assert_eq!(again.get("plan", "absent").unwrap(), None);
         assert_eq!(again.get("claim", "p1").unwrap(), None);
+    }
+
+    /// As a build before wrote it: free slots are zeros.
+    fn age(disk: &MemDisk, path: &Path) {
+        disk.tamper(path, |bytes| {
+            bytes[..8].copy_from_slice(MAGIC_OLD);
+            let crc = crc32c::crc32c(&bytes[..44]);
+            bytes[44..48].copy_from_slice(&crc.to_le_bytes());
+            for (at, slot) in (0..).zip(bytes[SLOT_BYTES..].chunks_mut(SLOT_BYTES)) {
+                if slot == free(at) {
+                    slot.fill(0);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn an_index_of_before_is_read_told_from_a_damaged_one_and_made_anew_by_the_first_write() {
+        let disk = MemDisk::new();
+        let path = Path::new("/e/r.idx");
+        let mut index = fresh(&disk);
+        for rev in 1..=20 {
+            index.put("plan", &format!("p{rev}"), kept(rev)).unwrap();
+        }
+        age(&disk, path);
+        let mut old = Revisions::open(&disk, path).unwrap();
+        assert_eq!(old.get("plan", "p7").unwrap(), Some(kept(7)));
+        assert_eq!(old.get("plan", "p70").unwrap(), None);
+        let damaged = disk.fork();
+        damaged.tamper(path, |bytes| {
+            let filled = |slot: &&mut [u8]| slot.iter().any(|b| *b != 0);
+            let mut slots = bytes[SLOT_BYTES..].chunks_mut(SLOT_BYTES);
+            slots.find(filled).unwrap().fill(0);
+        });
+        assert!(Revisions::open(&damaged, path).is_none());
+        old.put("plan", "p7", kept(8)).unwrap();
+        let again = Revisions::open(&disk, path).unwrap();
+        assert!(!again.is_old && again.count == 20);
+        for rev in 1..=20 {
+            let expected = if rev == 7 { 8 } else { rev };
+            let held = again.get("plan", &format!("p{rev}")).unwrap();
+            assert_eq!(held, Some(kept(expected)));
+        }
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Session<'j> {
     /// The length of its file: between the two there is blank room.
     pub(crate) reach: u64,
     pub(crate) next_seq: u64,
+    /// The newest segment that is here is not the newest that there was: it is sealed, or its end is lost. Nothing is added to it.
+    pub(crate) is_sealed: bool,
     pub(crate) unannotated: u64,
     pub(crate) phases: Phases,
     /// The revision index while a mutation is planned, and only then: whoever writes another one puts it under the name.
@@ -154,6 +156,7 @@ impl Journal {
         }
         session.files = files;
         session.recover(&meta, &tail, tail_next)?;
+        session.take_back()?;
         session.resume_redaction()?;
         Ok(session)
     }
@@ -183,12 +186,16 @@ impl Journal {
                 self.witnessed(meta, &checkpoints, tail_next - 1)?
             }
         };
+        let is_rolled = meta
+            .good()
+            .is_some_and(|meta| meta.applied.segment > active);
         let session = Session {
             journal: self,
             active,
             bytes: tail.bytes,
             reach: tail.reach,
             next_seq: tail_next.max(known + 1),
+            is_sealed: is_rolled || known >= tail_next,
             unannotated: meta.good().map_or(0, |meta| meta.unannotated),
             phases: meta
                 .good()
@@ -215,7 +222,7 @@ impl Journal {
         let behind_archive = archived.last().copied().unwrap_or(0);
         let known = match meta.good() {
             Some(meta) => meta.next_seq,
-            None => self.indexed_to() + 1,
+            None => self.remembered_to() + 1,
         };
         Ok(known.max(newest.unwrap_or(0) + 1).max(behind_archive + 1))
     }
@@ -400,6 +407,8 @@ impl Session<'_> {
 
     /// Seals the active segment, behind a checkpoint where one is due, and begins the next.
     pub(crate) fn roll(&mut self) -> Result<(), JournalError> {
+        // Its reference goes where a record may go.
+        let is_begun = self.leave_sealed()?;
         if self.is_checkpoint_due()? {
             match self.checkpoint() {
                 // One is due all the same when that is mended.
@@ -407,7 +416,9 @@ impl Session<'_> {
                 written => drop(written?),
             }
         }
-        self.next_segment()?;
+        if !is_begun {
+            self.next_segment()?;
+        }
         self.write_meta(false)?;
         // Without it readers look through more.
         let _ = self.sum_up_erased();
@@ -420,6 +431,16 @@ impl Session<'_> {
         self.active = self.next_seq;
         self.bytes = 0;
         self.reach = 0;
+        self.is_sealed = false;
         Ok(())
+    }
+
+    /// JN-17: before a write. What is put back later then stands beside what was written meanwhile, and takes nothing from it.
+    pub(crate) fn leave_sealed(&mut self) -> Result<bool, JournalError> {
+        let is_sealed = self.is_sealed;
+        if is_sealed {
+            self.next_segment()?;
+        }
+        Ok(is_sealed)
     }
 }

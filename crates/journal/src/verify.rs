@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 
 use crate::action::Mode;
+use crate::blobs;
 use crate::checkpoint::{self, Trust};
 use crate::error::{At, JournalError};
 use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::loss::places;
 use crate::meta;
-use crate::replay::{Counters, Entity};
+use crate::replay::{Body, Counters, Entity};
 use crate::revisions::Revisions;
 
 /// How often a store is looked at whose lock is not to be had.
@@ -25,9 +26,22 @@ pub struct Divergence {
     pub item_type: String,
     pub item_id: String,
     pub reason: String,
-    /// Of its file, or the index: the journal itself is sound, and a rebuild puts it right.
     #[serde(skip)]
-    pub is_of_file: bool,
+    pub cause: Cause,
+}
+
+/// What is wrong with an entity: what to do about it hangs on that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cause {
+    /// Its file, or the index: the journal itself is sound, and a rebuild puts it right.
+    File,
+    /// The blob that holds its content is gone, or has other bytes.
+    Blob,
+    /// Its type is not here.
+    Type,
+    /// A checkpoint was written without records that are here.
+    Checkpoint,
+    Records,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -127,7 +141,7 @@ impl Journal {
         }
         for (item_type, item_id) in &newest.replay.flagged {
             let reason = "its records contradict each other".to_owned();
-            divergent.push(divergence(item_type, item_id, reason));
+            divergent.push(divergence(item_type, item_id, Cause::Records, reason));
         }
         if !behind.is_empty() {
             warnings.push(format!(
@@ -159,12 +173,8 @@ impl Journal {
     ) -> Result<(Vec<Divergence>, Vec<Divergence>), JournalError> {
         let (mut divergent, mut behind) = (Vec::new(), Vec::new());
         for (item_type, item_id, entity) in replay.entities() {
-            let invalid = counters.invalid_documents;
-            let reason = self.difference(item_type, item_id, entity, counters)?;
-            let told = reason.map(|reason| Divergence {
-                is_of_file: counters.invalid_documents == invalid,
-                ..divergence(item_type, item_id, reason)
-            });
+            let told = self.difference(item_type, item_id, entity, counters)?;
+            let told = told.map(|(cause, reason)| divergence(item_type, item_id, cause, reason));
             // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
             if entity.head.seq > projected_to {
                 behind.extend(told);
@@ -175,10 +185,7 @@ impl Journal {
         for (folder, name) in self.strangers(replay)? {
             let id = name.strip_suffix(".json").unwrap_or(&name);
             let reason = "the journal knows nothing of this file".to_owned();
-            divergent.push(Divergence {
-                is_of_file: true,
-                ..divergence(&folder, id, reason)
-            });
+            divergent.push(divergence(&folder, id, Cause::File, reason));
         }
         Ok((divergent, behind))
     }
@@ -276,7 +283,7 @@ impl Journal {
     }
 
     /// JN-20: where a rebuild begins must not matter.
-    fn compare_rebuilds(
+    pub(crate) fn compare_rebuilds(
         &self,
         newest: &[(&str, &str, &Entity)],
         all: &crate::replay::Replay<crate::replay::Unknown>,
@@ -291,7 +298,7 @@ impl Journal {
             });
             if !same {
                 let reason = "the checkpoint and the journal disagree".to_owned();
-                divergent.push(divergence(item_type, item_id, reason));
+                divergent.push(divergence(item_type, item_id, Cause::Checkpoint, reason));
             }
         }
     }
@@ -302,10 +309,11 @@ impl Journal {
         item_id: &str,
         entity: &Entity,
         counters: &mut Counters,
-    ) -> Result<Option<String>, JournalError> {
+    ) -> Result<Option<(Cause, String)>, JournalError> {
         let held = self.projection(item_type, item_id)?;
+        let of_file = |reason: String| (Cause::File, reason);
         if entity.head.is_deleted {
-            return Ok(match held {
+            let reason = match held {
                 None => None,
                 Some(Err(_)) => {
                     // By design: what cannot be read is not unlinked.
@@ -313,18 +321,28 @@ impl Journal {
                     Some("deleted, but its file is no document and was kept".to_owned())
                 }
                 Some(Ok(_)) => Some("deleted, but its projection is still there".to_owned()),
-            });
+            };
+            return Ok(reason.map(of_file));
         }
         let document = match self.document(item_type, &entity.body) {
             Ok(document) => document,
             Err(reason) => {
                 counters.invalid_documents += 1;
-                return Ok(Some(reason));
+                let cause = match &entity.body {
+                    _ if self.registry.get(item_type).is_none() => Cause::Type,
+                    Body::Blob { sha256, .. }
+                        if blobs::get(self.disk(), &self.layout, sha256).is_err() =>
+                    {
+                        Cause::Blob
+                    }
+                    _ => Cause::Records,
+                };
+                return Ok(Some((cause, reason)));
             }
         };
         let kept = Revisions::open(self.disk(), &self.layout.revisions());
         let kept = kept.and_then(|kept| kept.get(item_type, item_id).ok().flatten());
-        Ok(match (held, kept) {
+        let reason = match (held, kept) {
             (None, _) => Some("its projection is missing".to_owned()),
             (Some(Err(error)), _) => Some(format!("its projection is no document: {error}")),
             (Some(Ok(held)), _)
@@ -340,7 +358,8 @@ impl Journal {
                 kept.head.rev, entity.head.rev
             )),
             _ => None,
-        })
+        };
+        Ok(reason.map(of_file))
     }
 
     /// Files that no record explains: folder and name.
@@ -367,12 +386,12 @@ impl Journal {
     }
 }
 
-fn divergence(item_type: &str, item_id: &str, reason: String) -> Divergence {
+fn divergence(item_type: &str, item_id: &str, cause: Cause, reason: String) -> Divergence {
     Divergence {
         item_type: item_type.to_owned(),
         item_id: item_id.to_owned(),
         reason,
-        is_of_file: false,
+        cause,
     }
 }
 

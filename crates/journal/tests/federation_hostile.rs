@@ -59,6 +59,50 @@ fn c15_what_an_origin_erased_is_erased_by_its_peers_and_never_comes_back() {
     sound(&c);
 }
 
+/// A candidate is a record as any other: what it said before somebody closed or changed it is in the journal still.
+#[test]
+fn c15_an_erasure_reaches_the_images_of_candidates_that_were_closed_or_changed() {
+    // What a person did with the candidate, and whether a checkpoint holds it.
+    for (how, checkpoints) in [("close", 0), ("close", 2), ("change", 0), ("change", 2)] {
+        let (a, b) = (store(1), store(2));
+        // Large enough for a blob of its own, or not.
+        let large = "x".repeat(if checkpoints == 0 { 10 } else { 70_000 });
+        commit(
+            &a.journal,
+            vec![put(
+                "plan",
+                "s",
+                json!({"title": "CANARY-7f3a9c-secret", "body": large}),
+            )],
+        );
+        commit(&b.journal, vec![plan("s", 1)]);
+        let before = export(&a, 0);
+        let conflict = import(&b, &before).conflicts[0].clone();
+        for n in 0..checkpoints {
+            commit(&b.journal, vec![plan("y", n)]);
+            b.journal.checkpoint().unwrap();
+        }
+        let closed = json!({"kind": "conflict", "status": "closed", "text": "settled"});
+        let then = match how {
+            "close" => delete("candidate", &conflict),
+            _ => put("candidate", &conflict, closed),
+        };
+        commit(&b.journal, vec![then]);
+        let target = Target::Item {
+            item_type: Some("plan".to_owned()),
+            item_id: "s".to_owned(),
+        };
+        a.journal.redact(&target, "asked for").unwrap();
+        let told = import(&b, &export(&a, before.seq_range[1]));
+        assert_eq!(told.leftovers, [""; 0], "{how}");
+        let files = b.disk.files().into_iter();
+        let holds = files.filter(|(_, bytes)| String::from_utf8_lossy(bytes).contains("CANARY"));
+        let holding: Vec<PathBuf> = holds.map(|(path, _)| path).collect();
+        assert_eq!(holding, Vec::<PathBuf>::new(), "{how}, {checkpoints}");
+        sound(&b);
+    }
+}
+
 #[test]
 fn rd_06_what_was_erased_here_is_not_taken_in_again() {
     let (a, b) = (store(1), store(2));

@@ -151,6 +151,48 @@ fn t_64_a_link_in_place_of_a_types_folder_leads_nothing_outside() {
 }
 
 #[test]
+fn t_64_links_and_pipes_in_the_place_of_our_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join(".heddle");
+    let journal = real(&root, 1);
+    journal.mutate_whole(vec![plan("a", 1)]).unwrap();
+    let segment = root.join("events/seg-00000000000000000001.jsonl");
+    let other = folder.path().join("other");
+    std::fs::hard_link(&segment, &other).unwrap();
+    assert!(
+        journal.mutate_whole(vec![plan("a", 2)]).is_err(),
+        "a hard-linked segment"
+    );
+    std::fs::remove_file(&segment).unwrap();
+    std::os::unix::fs::symlink(&other, &segment).unwrap();
+    assert!(
+        journal.mutate_whole(vec![plan("a", 2)]).is_err(),
+        "a symbolic link"
+    );
+    std::fs::remove_file(&segment).unwrap();
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &segment,
+        rustix::fs::FileType::Fifo,
+        0o600.into(),
+        0,
+    )
+    .unwrap();
+    assert!(journal.mutate_whole(vec![plan("a", 2)]).is_err(), "a pipe");
+    std::fs::remove_file(&segment).unwrap();
+    std::fs::rename(&other, &segment).unwrap();
+    journal.mutate_whole(vec![plan("a", 2)]).unwrap();
+    // The store itself behind a link.
+    let linked = folder.path().join("linked");
+    std::os::unix::fs::symlink(&root, &linked).unwrap();
+    let world = world(std::sync::Arc::new(heddle_journal::disk::RealDisk), 1, 9);
+    assert!(
+        Journal::open(world, &linked, who()).is_err(),
+        "a linked store"
+    );
+}
+
+#[test]
 fn a_damaged_checkpoint_is_moved_aside_by_the_doctor_whichever_it_is() {
     for damaged in [0_usize, 1, 2] {
         let disk = MemDisk::new();

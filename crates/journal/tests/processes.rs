@@ -1,4 +1,4 @@
-//! Real processes on a real disk: contention, kill -9, a stopped lock holder, group commit, planted files.
+//! Real processes on a real disk: contention, kill -9, a stopped lock holder, group commit.
 #![cfg(test)]
 #![allow(
     clippy::disallowed_methods,
@@ -367,47 +367,6 @@ fn a_request_of_a_dead_process_is_swept_and_never_committed() {
     ));
     assert!(!queue.join("01B.req").exists());
     assert!(!queue.join("01C.ans").exists() && !queue.join("01C.taken").exists());
-}
-
-#[test]
-fn t_64_links_and_pipes_in_the_place_of_our_files_are_refused() {
-    let (folder, root) = store();
-    let journal = own(&root);
-    journal.mutate_whole(vec![plan("a", 1)]).unwrap();
-    let segment = root.join("events/seg-00000000000000000001.jsonl");
-    let other = folder.path().join("other");
-    std::fs::hard_link(&segment, &other).unwrap();
-    assert!(
-        journal.mutate_whole(vec![plan("a", 2)]).is_err(),
-        "a hard-linked segment"
-    );
-    std::fs::remove_file(&segment).unwrap();
-    std::os::unix::fs::symlink(&other, &segment).unwrap();
-    assert!(
-        journal.mutate_whole(vec![plan("a", 2)]).is_err(),
-        "a symbolic link"
-    );
-    std::fs::remove_file(&segment).unwrap();
-    rustix::fs::mknodat(
-        rustix::fs::CWD,
-        &segment,
-        rustix::fs::FileType::Fifo,
-        0o600.into(),
-        0,
-    )
-    .unwrap();
-    assert!(journal.mutate_whole(vec![plan("a", 2)]).is_err(), "a pipe");
-    std::fs::remove_file(&segment).unwrap();
-    std::fs::rename(&other, &segment).unwrap();
-    journal.mutate_whole(vec![plan("a", 2)]).unwrap();
-    // The store itself behind a link.
-    let linked = folder.path().join("linked");
-    std::os::unix::fs::symlink(&root, &linked).unwrap();
-    let world = world(Arc::new(RealDisk), 1, 9);
-    assert!(
-        Journal::open(world, &linked, who()).is_err(),
-        "a linked store"
-    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_journal::disk::{Disk, MemDisk};
-use heddle_journal::{Earlier, Glob, Journal, JournalError, Reserved, Settings};
+use heddle_journal::{Cause, Earlier, Glob, Journal, JournalError, Reserved, Settings};
 use support::*;
 
 const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
@@ -146,6 +146,74 @@ fn a_reservation_that_is_put_back_holds_before_and_after_it_was_accepted() {
     assert!(is_held(&bob), "accepted, and freed");
     let blocked = bob.blocked(&["lib/x".to_owned()]).unwrap();
     assert_eq!(blocked.len(), 1);
+    is_sound(&disk);
+}
+
+/// Nobody has to be asked: what is here again is not lost, for whoever looks and whoever writes.
+#[test]
+fn what_was_put_back_by_hand_is_lost_to_nobody() {
+    let disk = MemDisk::new();
+    let ann = init(&disk);
+    commit(&ann, vec![plan("a", 1)]);
+    let glob = Glob::parse("lib/**").unwrap();
+    ann.reserve(&glob, Duration::from_secs(3600)).unwrap();
+    ann.release(&glob).unwrap().unwrap();
+    commit(&ann, vec![plan("a", 2)]);
+    flip(&disk, &[2, 3]);
+    forget(&disk, &["meta.json", "revisions.idx", "reserved.json"]);
+    commit(&open(&disk, 1, 40).unwrap(), vec![plan("b", 1)]);
+    let bob = as_agent(&disk, "bob");
+    let paths = ["lib/x".to_owned()];
+    assert!(bob.blocked(&paths).is_err());
+    flip(&disk, &[2, 3]);
+    let report = bob.verify().unwrap();
+    assert_eq!(report.counters.seq_gaps, 0);
+    assert_eq!(bob.losses().unwrap(), Vec::<[u64; 2]>::new());
+    assert_eq!(bob.blocked(&paths).unwrap(), []);
+    let told = bob.show("plan", "none").unwrap_err();
+    assert!(matches!(told, JournalError::NotFound { .. }), "{told}");
+    let asked = bob.reserve(&glob, Duration::from_secs(60)).unwrap();
+    assert!(matches!(asked, Reserved::Granted(_)), "{asked:?}");
+    let cache = disk.files()[&Path::new(ROOT).join("events/meta.json")].clone();
+    let cache = String::from_utf8(cache).unwrap();
+    assert!(
+        !cache.contains("lost"),
+        "the first writer forgets it: {cache}"
+    );
+    is_sound(&disk);
+}
+
+/// Accepted, covered by a checkpoint, and then found after all.
+#[test]
+fn what_is_put_back_behind_a_checkpoint_counts_when_the_checkpoint_is_moved_aside() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for change in [plan("a", 1), plan("b", 1), plan("a", 2), plan("c", 1)] {
+        commit(&journal, vec![change]);
+    }
+    let whole = disk.files()[Path::new(SEGMENT)].clone();
+    flip(&disk, &[2, 3]);
+    journal.quarantine().unwrap();
+    journal.accept_gaps("the disk").unwrap();
+    journal.restore().unwrap();
+    for n in 0..2 {
+        commit(&journal, vec![plan("d", n)]);
+        journal.checkpoint().unwrap();
+    }
+    assert!(journal.verify().unwrap().ok);
+    disk.tamper(Path::new(SEGMENT), |now| {
+        now[..whole.len()].copy_from_slice(&whole);
+    });
+    let told = journal.examine().unwrap();
+    let of = |cause| told.verified.divergent.iter().any(|one| one.cause == cause);
+    assert!(of(Cause::Checkpoint), "{told:#?}");
+    assert!(told.next.contains("doctor quarantine"), "{}", told.next);
+    assert_eq!(journal.quarantine().unwrap().checkpoints.len(), 2);
+    journal.restore().unwrap();
+    is_sound(&disk);
+    assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 2);
+    assert_eq!(journal.show("plan", "b").unwrap().entity_rev, 1);
+    journal.checkpoint().unwrap();
     is_sound(&disk);
 }
 

@@ -423,3 +423,49 @@ fn rd_01_a_second_redaction_does_not_call_searched_what_nobody_can_search_for() 
     assert_eq!((told.leftovers.len(), told.changed.len()), (0, 0));
     assert!(!told.searched);
 }
+
+/// RD-01: the id of a request that says what is erased goes too; any other id stays taken.
+#[test]
+fn rd_01_an_id_that_holds_the_content_is_erased_with_it() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let note = |id: &str, text: &str| {
+        // One of them in a blob.
+        let body = "y".repeat(if id == "b" { 70_000 } else { 1 });
+        put("plan", id, json!({"note": text, "body": body}))
+    };
+    for (id, key) in [
+        ("s", format!("key-{CANARY}")),
+        ("b", format!("blob-{CANARY}")),
+        ("t", "k1".to_owned()),
+    ] {
+        let committed = journal.mutate_once(note(id, CANARY), &key).unwrap();
+        committed.finish().unwrap();
+        let told = journal.redact(&item("plan", id), "asked for").unwrap();
+        assert_eq!(told.leftovers, [""; 0], "{id}");
+    }
+    assert_eq!(holding(&disk, CANARY), Vec::<PathBuf>::new());
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    let refused = journal.mutate_once(note("t", "another"), "k1");
+    assert!(refused.is_err(), "k1 stays taken");
+    let key = format!("key-{CANARY}");
+    let again = journal.mutate_once(note("u", "another"), &key).unwrap();
+    assert!(!again.receipts()[0].duplicate);
+}
+
+#[test]
+fn short_texts_are_searched_for_in_the_files_of_others_and_told() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![put("plan", "s", json!({"pin": "4711"}))]);
+    commit(&journal, vec![plan("a", 4711)]);
+    plant(&disk, "notes.txt", b"the pin is 4711\n");
+    plant(&disk, "others.txt", b"call 47110\n");
+    let told = journal.redact(&item("plan", "s"), "asked for").unwrap();
+    assert_eq!((told.searched, told.short), (false, 1));
+    assert_eq!(told.short_in, [at("notes.txt").display().to_string()]);
+    assert_eq!(told.leftovers, [""; 0], "it may be a word of anybody");
+    let again = journal.redact(&item("plan", "s"), "asked for").unwrap();
+    assert_eq!((again.searched, again.short), (false, 0));
+}

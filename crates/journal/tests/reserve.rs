@@ -200,6 +200,55 @@ fn a_reservation_whose_record_is_lost_holds_or_nobody_is_told_that_the_path_is_f
     assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
 }
 
+/// The list of reservations is all that is left: it says that there was something, and nobody is told that a path is free.
+#[test]
+fn a_list_of_reservations_without_any_record_is_a_loss_until_a_person_accepts_it() {
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    for plans in [0, 2] {
+        for has_file in [true, false] {
+            let disk = MemDisk::new();
+            let journal = init(&disk);
+            for n in 0..plans {
+                commit(&journal, vec![plan("p", n)]);
+            }
+            let bob = agent(&disk, &clock, "bob", 4);
+            assert!(is_granted(&bob.reserve(&glob("lib/**"), HOUR).unwrap()));
+            let list = below("events/reserved.json");
+            for path in disk.files().into_keys() {
+                let is_event = path.starts_with(below("events")) && path != list;
+                if is_event || !has_file && path.starts_with(below("entities")) {
+                    disk.remove(&path).unwrap();
+                }
+            }
+            let what = format!("{plans} plans, file {has_file}");
+            let carl = agent(&disk, &clock, "carl", 9);
+            let lost = carl.losses().unwrap();
+            assert_eq!(lost.len(), 1, "{what}: {lost:?}");
+            assert!(!carl.verify().unwrap().ok, "{what}");
+            let told = carl.show("plan", "gone").unwrap_err().to_string();
+            assert!(told.contains("lost"), "{what}: {told}");
+            is_not_free(&disk, &clock, &what);
+            let carl = agent(&disk, &clock, "carl", 11);
+            assert_eq!(carl.accept_gaps("the disk").unwrap().accepted.len(), 1);
+            assert_eq!(carl.losses().unwrap(), Vec::<[u64; 2]>::new());
+            assert_eq!(carl.verify().unwrap().counters.seq_gaps, 0, "{what}");
+            if !has_file {
+                assert!(is_granted(&carl.reserve(&glob("lib/q"), HOUR).unwrap()));
+            }
+        }
+    }
+}
+
+/// Nobody has written here: the list of a new store says nothing.
+#[test]
+fn a_new_store_has_lost_nothing() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    assert!(journal.blocked(&["lib/a".to_owned()]).unwrap().is_empty());
+    assert_eq!(journal.losses().unwrap(), Vec::<[u64; 2]>::new());
+    assert!(journal.verify().unwrap().ok);
+}
+
 #[test]
 fn a_reservation_that_ended_and_a_lost_plan_block_nobody() {
     let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));

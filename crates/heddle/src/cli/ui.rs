@@ -42,6 +42,25 @@ pub fn out() -> io::StdoutLock<'static> {
     io::stdout().lock()
 }
 
+/// Whether nobody can read what is printed. Started with standard output closed, a program of Rust writes to `/dev/null`, opened
+/// for reading as well, and every write succeeds; a shell's `> /dev/null` opens it for writing alone.
+pub fn is_nobody_reading() -> bool {
+    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+    let access =
+        rustix::fs::fcntl_getfl(io::stdout()).map(|flags| flags & rustix::fs::OFlags::ACCMODE);
+    let Ok(access) = access else {
+        return true;
+    };
+    let (Ok(out), Ok(null)) = (
+        std::fs::metadata("/dev/stdout"),
+        std::fs::metadata("/dev/null"),
+    ) else {
+        return false;
+    };
+    let is_null = out.file_type().is_char_device() && out.rdev() == null.rdev();
+    is_null && access == rustix::fs::OFlags::RDWR
+}
+
 /// One JSON value on a line, on standard output.
 pub fn json<T: Serialize>(value: &T) -> Result<(), CliError> {
     let line = serde_json::to_string(value)

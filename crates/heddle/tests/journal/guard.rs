@@ -240,6 +240,28 @@ fn a_lost_record_of_a_reservation_stops_a_commit_and_is_never_called_free() {
     }
 }
 
+/// The list of reservations is all that is left of the journal.
+#[test]
+fn a_list_of_reservations_without_a_journal_stops_a_commit() {
+    let repository = Repository::new();
+    repository
+        .heddle("bob", &["reserve", "lib/**", "--agent", "bob"])
+        .ok();
+    repository.stage("lib/a", "1");
+    let events = repository.path().join(".heddle/events");
+    let list = std::fs::read(events.join("reserved.json")).unwrap();
+    std::fs::remove_dir_all(&events).unwrap();
+    std::fs::remove_dir_all(repository.path().join(".heddle/entities")).unwrap();
+    std::fs::create_dir(&events).unwrap();
+    std::fs::write(events.join("reserved.json"), list).unwrap();
+    let told = repository.heddle("carl", &["guard", "check"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(told.stderr.contains("--accept-gaps"), "{told:?}");
+    let accept = ["journal", "verify", "--accept-gaps", "the disk"];
+    repository.heddle("carl", &accept).ok();
+    repository.heddle("carl", &["guard", "check"]).ok();
+}
+
 #[test]
 fn a_newline_in_a_name_forges_no_line_of_the_guards_answer() {
     let repository = Repository::new();

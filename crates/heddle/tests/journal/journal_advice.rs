@@ -2,8 +2,6 @@
 
 use crate::support;
 
-use std::path::PathBuf;
-
 use serde_json::json;
 use support::Ran;
 use support::repository::Repository;
@@ -18,16 +16,12 @@ fn begun() -> Repository {
     repository
 }
 
-fn segment(repository: &Repository) -> PathBuf {
-    repository.at(".heddle/events/seg-00000000000000000001.jsonl")
-}
-
 /// The line of this seq counts no more.
 fn damage(repository: &Repository, seq: u64) {
-    let text = std::fs::read_to_string(segment(repository)).unwrap();
+    let text = std::fs::read_to_string(repository.segment()).unwrap();
     let to = text.replace(&format!("\"seq\":{seq},"), &format!("\"sEq\":{seq},"));
     assert_ne!(to, text);
-    std::fs::write(segment(repository), to).unwrap();
+    std::fs::write(repository.segment(), to).unwrap();
 }
 
 /// The command that an answer names, as a person would type it.
@@ -35,6 +29,10 @@ fn named(told: &Ran) -> Vec<String> {
     let next = told.stderr.lines().find(|line| line.contains("next:"));
     let next = next.unwrap_or_else(|| panic!("no next step: {told:?}"));
     let words = |command: &str| command.split(' ').map(str::to_owned).collect();
+    if next.contains(".heddle/events/blobs") {
+        // Nothing to put back by hand.
+        return words("journal rebuild");
+    }
     if next.contains("`heddle doctor quarantine`") {
         return words("doctor quarantine");
     }
@@ -92,9 +90,9 @@ fn the_advice_of_verify_leads_to_a_green_store() {
     assert_eq!(done[0], "doctor quarantine");
 
     let repository = begun();
-    let before = std::fs::read(segment(&repository)).unwrap();
+    let before = std::fs::read(repository.segment()).unwrap();
     repository.append("a", &json!({"n": 9}));
-    std::fs::write(segment(&repository), before).unwrap();
+    std::fs::write(repository.segment(), before).unwrap();
     std::fs::remove_file(repository.at(".heddle/events/revisions.idx")).unwrap();
     followed("a lost end", &repository);
 
@@ -112,21 +110,76 @@ fn the_advice_of_verify_leads_to_a_green_store() {
     assert_eq!(followed("a checkpoint", &repository), ["doctor quarantine"]);
 }
 
+/// A blob that is lost or damaged, and records that were put back behind a checkpoint.
+#[test]
+fn the_advice_about_blobs_and_checkpoints_goes_in_no_circle() {
+    for is_lost in [true, false] {
+        let repository = begun();
+        repository.append("big", &json!({"text": "y".repeat(70_000)}));
+        repository.journal(&["checkpoint"]).ok();
+        let folders = std::fs::read_dir(repository.at(".heddle/events/blobs")).unwrap();
+        let folder = folders.map(|entry| entry.unwrap().path()).next().unwrap();
+        let mut blobs = std::fs::read_dir(folder).unwrap();
+        let blob = blobs.next().unwrap().unwrap().path();
+        if is_lost {
+            std::fs::remove_file(&blob).unwrap();
+        } else {
+            let mut bytes = std::fs::read(&blob).unwrap();
+            bytes[99] ^= 1;
+            std::fs::write(&blob, bytes).unwrap();
+        }
+        assert_eq!(followed("a blob", &repository), ["journal rebuild"]);
+    }
+    let repository = begun();
+    let segment = repository.segment();
+    let whole = std::fs::read(&segment).unwrap();
+    damage(&repository, 8);
+    followed("a damaged line", &repository);
+    repository.append("c", &json!({"n": 1}));
+    repository.journal(&["checkpoint"]).ok();
+    let mut now = std::fs::read(&segment).unwrap();
+    let end = whole.iter().rposition(|b| *b != b'\n').unwrap() + 1;
+    now[..end].copy_from_slice(&whole[..end]);
+    std::fs::write(&segment, now).unwrap();
+    let done = followed("put back behind a checkpoint", &repository);
+    assert_eq!(done[0], "doctor quarantine");
+    let shown = repository.journal_json(&["show", "plan", "b"]);
+    assert_eq!(shown["payload"]["n"], 4);
+}
+
+#[test]
+fn a_type_whose_schema_is_away_is_told_with_the_file_to_put_back() {
+    let repository = begun();
+    let schema = r#"{"type":"object","x-class":"memory"}"#;
+    let path = repository.write(".heddle/schemas/incident.json", schema);
+    let words = ["append", "--type", "incident", "--id", "i"];
+    let more = ["--action", "update", "--payload", "{}"];
+    repository.journal(&[&words[..], &more[..]].concat()).ok();
+    std::fs::remove_file(&path).unwrap();
+    let told = repository.journal(&["verify"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    let told = told.stderr;
+    assert!(told.contains(".heddle/schemas/TYPE.json"), "{told}");
+    assert!(!told.contains("journal append"), "{told}");
+    std::fs::write(&path, schema).unwrap();
+    repository.journal(&["verify"]).ok();
+}
+
 #[test]
 fn the_advice_for_erased_content_that_came_back_erases_it_again() {
     let repository = begun();
     repository.append("s", &json!({"title": "CANARY-7f3a9c-4711"}));
-    let with = std::fs::read(segment(&repository)).unwrap();
+    let with = std::fs::read(repository.segment()).unwrap();
     let redact = ["doctor", "redact", "--item", "plan/s", "--reason", "asked"];
     repository.run(&redact).ok();
     // The bytes of an old copy in the place of the erased ones; the note behind them stays.
-    let mut now = std::fs::read(segment(&repository)).unwrap();
+    let mut now = std::fs::read(repository.segment()).unwrap();
     let end = with.iter().rposition(|b| *b != b'\n').unwrap() + 1;
     now[..end].copy_from_slice(&with[..end]);
-    std::fs::write(segment(&repository), now).unwrap();
+    std::fs::write(repository.segment(), now).unwrap();
     let done = followed("erased content", &repository);
     assert!(done[0].starts_with("doctor redact --seq 9"), "{done:?}");
-    let text = std::fs::read_to_string(segment(&repository)).unwrap();
+    let text = std::fs::read_to_string(repository.segment()).unwrap();
     assert!(!text.contains("CANARY"));
 }
 
@@ -134,7 +187,7 @@ fn the_advice_for_erased_content_that_came_back_erases_it_again() {
 #[test]
 fn records_of_a_newer_heddle_are_told_with_the_way_on_and_with_no_command_that_changes_nothing() {
     let repository = begun();
-    let text = std::fs::read_to_string(segment(&repository)).unwrap();
+    let text = std::fs::read_to_string(repository.segment()).unwrap();
     let line = text
         .lines()
         .find(|line| line.contains("\"seq\":4,"))
@@ -145,7 +198,7 @@ fn records_of_a_newer_heddle_are_told_with_the_way_on_and_with_no_command_that_c
     record.encode_into(&mut newer).unwrap();
     let newer = String::from_utf8(newer).unwrap();
     let newer = newer.trim_matches('\n');
-    std::fs::write(segment(&repository), text.replace(line, newer)).unwrap();
+    std::fs::write(repository.segment(), text.replace(line, newer)).unwrap();
     for ask in [
         &["journal", "verify"][..],
         &["doctor", "--verify-journal"][..],

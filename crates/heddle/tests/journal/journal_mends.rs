@@ -3,7 +3,7 @@
 
 use crate::support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use support::Ran;
@@ -11,10 +11,6 @@ use support::repository::Repository;
 
 fn show(repository: &Repository, id: &str) -> Ran {
     repository.run(&["journal", "show", "plan", id, "--json"])
-}
-
-fn segment(repository: &Repository) -> PathBuf {
-    repository.at(".heddle/events/seg-00000000000000000001.jsonl")
 }
 
 fn write(path: &Path, text: &str) {
@@ -27,9 +23,9 @@ fn a_lost_tail_is_told_by_verify_doctor_and_show_and_no_file_goes_back() {
     let repository = Repository::new();
     repository.run(&["journal", "init"]).ok();
     repository.append("a", &json!({"n": 1}));
-    let before = std::fs::read(segment(&repository)).unwrap();
+    let before = std::fs::read(repository.segment()).unwrap();
     repository.append("a", &json!({"n": 2}));
-    std::fs::write(segment(&repository), before).unwrap();
+    std::fs::write(repository.segment(), before).unwrap();
     std::fs::remove_file(repository.at(".heddle/events/revisions.idx")).unwrap();
     let file = repository.at(".heddle/entities/plan/a.json");
     let newest = std::fs::read(&file).unwrap();
@@ -52,9 +48,9 @@ fn a_lost_tail_is_told_by_verify_doctor_and_show_and_no_file_goes_back() {
     assert_eq!(rebuilt["kept_aside"].as_array().map(Vec::len), Some(1));
     repository.run(&["journal", "verify"]).ok();
     // What only the lost record knew is no "not found".
-    let before = std::fs::read(segment(&repository)).unwrap();
+    let before = std::fs::read(repository.segment()).unwrap();
     repository.append("late", &json!({"n": 1}));
-    std::fs::write(segment(&repository), before).unwrap();
+    std::fs::write(repository.segment(), before).unwrap();
     std::fs::remove_file(repository.at(".heddle/events/revisions.idx")).unwrap();
     let told = show(&repository, "late");
     assert_eq!(told.code, 1, "{told:?}");
@@ -70,10 +66,10 @@ fn damage_that_was_parked_can_be_acknowledged_and_the_store_is_green_again() {
         repository.append("b", &json!({"n": n}));
     }
     for seq in [1, 4, 7] {
-        let text = std::fs::read_to_string(segment(&repository)).unwrap();
+        let text = std::fs::read_to_string(repository.segment()).unwrap();
         let from = format!("\"seq\":{seq},");
         let to = format!("\"sEq\":{seq},");
-        std::fs::write(segment(&repository), text.replace(&from, &to)).unwrap();
+        std::fs::write(repository.segment(), text.replace(&from, &to)).unwrap();
     }
     assert_eq!(repository.run(&["journal", "verify"]).code, 1);
     repository.run(&["doctor", "quarantine"]).ok();
@@ -155,7 +151,8 @@ fn a_store_that_was_rolled_back_begins_with_its_own_files_and_never_with_the_old
         assert_eq!(told.code, 2, "{told:?}");
         assert!(told.stderr.contains("heddle journal migrate"), "{told:?}");
     }
-    assert!(!segment(&repository).exists(), "a verb began a journal");
+    let first = ".heddle/events/seg-00000000000000000001.jsonl";
+    assert!(!repository.at(first).exists(), "a verb began a journal");
     repository.json(&["journal", "migrate"]);
     assert_eq!(
         show(&repository, "a").ok().json()["payload"]["title"],

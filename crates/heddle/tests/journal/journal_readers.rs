@@ -68,6 +68,11 @@ fn events_that_could_not_be_printed_are_shown_again() {
         assert_eq!(told.code, 1, "{told:?}");
         assert_eq!(count(&[&ask[..], &["--peek"]].concat()), 2, "{more:?}");
     }
+    // Closed: what is written there goes nowhere, and no write fails.
+    let closed = repository.run_on_closed(&ask);
+    assert_eq!(closed.code, 1, "{closed:?}");
+    assert!(closed.stderr.contains("closed"), "{closed:?}");
+    assert_eq!(count(&[&ask[..], &["--peek"]].concat()), 2);
     // A pipe that nobody reads any more.
     let mut command = repository.home.command(&ask);
     let (reader, writer) = std::io::pipe().unwrap();

@@ -64,6 +64,30 @@ impl Repository {
         Ran::from(command.output().unwrap())
     }
 
+    /// The newest segment of the journal.
+    pub fn segment(&self) -> PathBuf {
+        let files = std::fs::read_dir(self.at(".heddle/events")).unwrap();
+        let files = files.map(|entry| entry.unwrap().path());
+        let is_segment = |path: &PathBuf| path.extension().is_some_and(|end| end == "jsonl");
+        files.filter(is_segment).max().unwrap()
+    }
+
+    /// The same with standard output closed, as a shell's `>&-` does it.
+    pub fn run_on_closed(&self, args: &[&str]) -> Ran {
+        let plain = self.home.command(args);
+        let mut command = std::process::Command::new("/bin/sh");
+        command
+            .args(["-c", "exec \"$0\" \"$@\" >&-"])
+            .arg(plain.get_program())
+            .args(args)
+            .env_clear()
+            .current_dir(self.path());
+        for (name, value) in plain.get_envs() {
+            command.env(name, value.unwrap_or_default());
+        }
+        Ran::from(command.output().unwrap())
+    }
+
     /// A plan of that id, as it is from now on.
     pub fn append(&self, id: &str, payload: &Value) {
         let payload = payload.to_string();

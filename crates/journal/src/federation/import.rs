@@ -234,7 +234,7 @@ impl Journal {
             targets.extend(held.map(|taken| Target::Seq(taken.local_seq)));
         }
         told.erased = targets.len() as u64;
-        for id in self.candidates_of(&history, slice, &erased) {
+        for id in self.candidates_of(slice, &erased)? {
             targets.push(Target::Item {
                 item_type: Some(CANDIDATE.to_owned()),
                 item_id: id,
@@ -252,33 +252,26 @@ impl Journal {
         Ok(())
     }
 
-    /// Conflict candidates that hold an image of an erased record.
+    /// Conflict candidates that hold, or held before somebody changed or closed them, an image of an erased record.
     fn candidates_of(
         &self,
-        history: &History,
         slice: &Slice,
         erased: &BTreeSet<u64>,
-    ) -> Vec<String> {
+    ) -> Result<BTreeSet<String>, JournalError> {
         let header = &slice.header;
-        let entities = history.replay.entities();
-        let all = entities
-            .iter()
-            .filter(|(t, id, entity)| candidate::is_one(t, id) && !entity.head.is_deleted);
-        let holds = |document: &serde_json::Value| {
-            let images = document["images"].as_array();
-            images.is_some_and(|images| {
-                images.iter().any(|image| {
-                    image["origin_id"] == header.origin_id.as_str()
-                        && image["origin_epoch"] == header.origin_epoch
-                        && image["origin_seq"]
-                            .as_u64()
-                            .is_some_and(|seq| erased.contains(&seq))
-                })
-            })
+        let is_erased = |image: &serde_json::Value| {
+            image["origin_id"] == header.origin_id.as_str()
+                && image["origin_epoch"] == header.origin_epoch
+                && image["origin_seq"]
+                    .as_u64()
+                    .is_some_and(|seq| erased.contains(&seq))
         };
-        all.filter(|(t, _, entity)| self.document(t, &entity.body).is_ok_and(|d| holds(&d)))
-            .map(|(_, id, _)| (*id).to_owned())
-            .collect()
+        let mut ids = self.holders(CANDIDATE, |document| {
+            let images = document["images"].as_array();
+            images.is_some_and(|images| images.iter().any(is_erased))
+        })?;
+        ids.retain(|id| candidate::is_one(CANDIDATE, id));
+        Ok(ids)
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) const OF_CLONE: &str = "the entity files of a clone";
 impl Journal {
     /// Before the first segment of a store that nothing was ever written in.
     pub(crate) fn announce_adoption(&self, meta: &MetaFound) -> Result<(), JournalError> {
-        let is_new = *meta == MetaFound::Absent && self.mode != Mode::Off && self.indexed_to() == 0;
+        let is_new =
+            *meta == MetaFound::Absent && self.mode != Mode::Off && self.remembered_to() == 0;
         if !is_new || self.entity_files()?.is_empty() {
             return Ok(());
         }
@@ -52,7 +53,7 @@ impl Journal {
         let is_new = self.mode != Mode::Off
             && segments::live(self.disk(), &self.layout)?.is_empty()
             && meta::read(self.disk(), &self.layout)? == MetaFound::Absent
-            && self.indexed_to() == 0;
+            && self.remembered_to() == 0;
         Ok(is_new && !self.entity_files()?.is_empty())
     }
 

@@ -11,7 +11,7 @@ use crate::federation::CANDIDATE;
 use crate::format::{BLOB_BYTES_MAX, is_item_id};
 use crate::registry::{Registry, TypeClass};
 
-/// The log of a `.brainclaw` store, in the places where its versions put it.
+/// The log of a `.brainclaw` store, in the places where its versions put it. A store that was upgraded has several.
 const LOGS: [&str; 3] = ["events.jsonl", "events/events.jsonl", "events.v1.jsonl"];
 const LOG_BYTES_MAX: u64 = 4 << 30;
 /// Folders in folders: deeper than any older store is.
@@ -77,9 +77,9 @@ pub(super) fn read_own(
     registry: &Registry,
     folder: &Path,
 ) -> Result<Source, JournalError> {
-    let mut walk = Walk::new(disk, registry, 0);
+    let mut walk = Walk::new(disk, registry, folder, 0);
     walk.groups(folder, 0)?;
-    walk.end(folder)
+    walk.end()
 }
 
 /// The folder of an older store. Its folders of types may lie in others (`memory/decisions`, `coordination/plans`).
@@ -88,14 +88,16 @@ pub(super) fn read(
     registry: &Registry,
     folder: &Path,
 ) -> Result<Source, JournalError> {
-    let mut walk = Walk::new(disk, registry, DEPTH_MAX);
+    let mut walk = Walk::new(disk, registry, folder, DEPTH_MAX);
     walk.groups(folder, 0)?;
-    walk.end(folder)
+    walk.end()
 }
 
 struct Walk<'w> {
     disk: &'w dyn Disk,
     registry: &'w Registry,
+    /// Where it began.
+    folder: &'w Path,
     depth_max: usize,
     source: Source,
     /// Type and id: which file they came from, and what it holds.
@@ -103,10 +105,11 @@ struct Walk<'w> {
 }
 
 impl<'w> Walk<'w> {
-    fn new(disk: &'w dyn Disk, registry: &'w Registry, depth_max: usize) -> Self {
+    fn new(disk: &'w dyn Disk, registry: &'w Registry, folder: &'w Path, depth_max: usize) -> Self {
         Self {
             disk,
             registry,
+            folder,
             depth_max,
             source: Source::default(),
             found: BTreeMap::new(),
@@ -207,10 +210,14 @@ impl<'w> Walk<'w> {
         self.source.refused.push(told);
     }
 
+    /// In one of their places; a file of such a name elsewhere is not parked, and named.
+    fn is_log(&self, path: &Path) -> bool {
+        LOGS.iter().any(|log| self.folder.join(log) == path)
+    }
+
     fn ignore(&mut self, path: &Path) {
         // The log of the store is parked as it is.
-        let is_log = LOGS.iter().any(|log| path.ends_with(log));
-        if !is_log && self.depth_max > 0 {
+        if !self.is_log(path) && self.depth_max > 0 {
             self.source.ignored.push(path.display().to_string());
         }
     }
@@ -252,9 +259,8 @@ impl<'w> Walk<'w> {
                 continue;
             }
             let inside = folder.join(&entry.name);
-            let is_log = LOGS.iter().any(|log| inside.ends_with(log));
             count += if !entry.is_dir {
-                u64::from(!is_log)
+                u64::from(!self.is_log(&inside))
             } else if depth < DEPTH_MAX {
                 self.files_in(&inside, depth + 1)?
             } else {
@@ -264,18 +270,26 @@ impl<'w> Walk<'w> {
         Ok(count)
     }
 
-    fn end(mut self, folder: &Path) -> Result<Source, JournalError> {
+    fn end(mut self) -> Result<Source, JournalError> {
         // By type and id already.
         let found = std::mem::take(&mut self.found).into_iter();
         self.source.entities = found
             .map(|((item_type, id), (_, document))| (item_type, id, document))
             .collect();
+        // All of them, one behind the other; a copy once.
+        let mut logs: Vec<Vec<u8>> = Vec::new();
         for name in LOGS {
-            let path = folder.join(name);
-            if self.source.log.is_none() {
-                self.source.log = read_if_there(self.disk, &path, LOG_BYTES_MAX).at(&path)?;
-            }
+            let path = self.folder.join(name);
+            let log = read_if_there(self.disk, &path, LOG_BYTES_MAX).at(&path)?;
+            logs.extend(log.filter(|log| !logs.contains(log)));
         }
+        self.source.log = logs.into_iter().reduce(|mut all, more| {
+            if all.last().is_some_and(|last| *last != b'\n') {
+                all.push(b'\n');
+            }
+            all.extend(more);
+            all
+        });
         Ok(self.source)
     }
 }

@@ -21,6 +21,9 @@ pub(crate) struct Erased {
     pub(crate) writer: String,
     pub(crate) crc: u32,
     pub(crate) new_crc: u32,
+    /// The id of its request says some of the content, and goes with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) drops_id: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +59,12 @@ impl Job {
     }
 
     pub(crate) fn names(&self, record: &Record<'_>) -> bool {
-        let is_this = |e: &Erased| e.seq == record.seq && e.writer == record.writer.as_str();
-        self.records.iter().any(is_this)
+        self.find(record).is_some()
+    }
+
+    pub(crate) fn find(&self, record: &Record<'_>) -> Option<&Erased> {
+        let is_this = |e: &&Erased| e.seq == record.seq && e.writer == record.writer.as_str();
+        self.records.iter().find(is_this)
     }
 
     /// Whether a line of a checkpoint holds content of the job; with its checksum afterwards.

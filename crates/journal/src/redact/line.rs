@@ -1,11 +1,14 @@
 //! A line without its content, in exactly as many bytes as before: the places that notes and caches name stay true.
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::JournalError;
 use crate::format::CRC_OPEN;
 use crate::notes::CheckpointRef;
 use crate::record::{Record, decode};
+
+use super::needles::Needles;
 
 /// Whether there is anything to erase.
 pub(crate) fn has_content(record: &Record<'_>) -> bool {
@@ -14,16 +17,48 @@ pub(crate) fn has_content(record: &Record<'_>) -> bool {
 
 /// The record at its place, erased; blanks before the checksum make up the length.
 pub(crate) fn erased(line: &[u8]) -> Result<Vec<u8>, JournalError> {
+    let is_id_told = tells_content(&decode(line)?.0, None)?;
+    erased_with(line, is_id_told)
+}
+
+/// The same where it is known whether the id of its request goes as well.
+pub(crate) fn erased_with(line: &[u8], is_id_told: bool) -> Result<Vec<u8>, JournalError> {
     let (mut record, _) = decode(line)?;
     record.summary = None;
     record.payload = None;
     record.payload_ref = None;
     record.redacted = Some(1);
+    // An id that says what shall be forgotten goes with it, and is free again.
+    if is_id_told {
+        record.request = None;
+    }
     // The id stays taken; a hash of what was erased would let a guess be proven.
     if let Some(request) = &mut record.request {
         request.sha256 = None;
     }
     padded(&record, line.len())
+}
+
+/// Whether the id of its request holds some of its content, which may be in a blob.
+pub(crate) fn tells_content(
+    record: &Record<'_>,
+    blob: Option<&Value>,
+) -> Result<bool, JournalError> {
+    let Some(request) = &record.request else {
+        return Ok(false);
+    };
+    let mut needles = Needles::default();
+    if let Some(summary) = &record.summary {
+        needles.text(summary.as_str());
+    }
+    let payload = record.payload.map(RawValue::get);
+    if let Some(document) = payload.and_then(|text| serde_json::from_str(text).ok()) {
+        needles.document(&document);
+    }
+    if let Some(document) = blob {
+        needles.document(document);
+    }
+    Ok(needles.matcher()?.is_in(request.id.as_str().as_bytes()))
 }
 
 /// The same record without the hash of its request.

@@ -4,6 +4,7 @@
 //! newest record it was is gone. The order is: job on the disk, everything around the segments, segments, index,
 //! note, job away. A crash anywhere is finished by whoever takes the lock next; each step may be done twice.
 
+mod holders;
 mod inflate;
 mod job;
 mod left;
@@ -11,6 +12,7 @@ mod line;
 mod needles;
 mod places;
 mod scrub;
+mod short;
 mod survey;
 
 use std::collections::BTreeSet;
@@ -99,6 +101,12 @@ pub struct Redacted {
     pub leftovers: Vec<String>,
     /// False where nothing was left to search for: what was erased before is not known any more.
     pub searched: bool,
+    /// Texts that were erased and are too short to be searched for in every encoding and every file.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub short: u64,
+    /// Files that are not the journal's own and hold one of those as a word; perhaps somebody else's.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub short_in: Vec<String>,
     /// Files that an earlier redaction named and that are other ones now: they cannot be searched any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
@@ -190,6 +198,8 @@ impl Session<'_> {
             also_in: survey.also_in.into_iter().take(ALSO_IN_MAX).collect(),
             leftovers: Vec::new(),
             searched: !survey.needles.is_empty(),
+            short: survey.needles.short().len() as u64,
+            short_in: journal.short_places(&survey.needles)?,
             changed: Vec::new(),
             warnings: Vec::new(),
         };

@@ -22,7 +22,11 @@ const NESTED_MAX: usize = 4;
 
 /// Texts of the redacted content.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Needles(BTreeSet<String>);
+pub(crate) struct Needles {
+    texts: BTreeSet<String>,
+    /// Those that are too short to be looked for.
+    short: BTreeSet<String>,
+}
 
 impl Needles {
     pub(crate) fn document(&mut self, document: &Value) {
@@ -47,6 +51,9 @@ impl Needles {
     pub(crate) fn text(&mut self, text: &str) {
         let text = text.trim();
         if text.len() < TEXT_BYTES_MIN {
+            if !text.is_empty() {
+                self.short.insert(text.to_owned());
+            }
             return;
         }
         if text.len() <= 2 * PIECE_BYTES {
@@ -68,35 +75,43 @@ impl Needles {
     }
 
     fn add(&mut self, text: &str) {
-        if self.0.len() < NEEDLES_MAX && text.len() >= TEXT_BYTES_MIN {
-            self.0.insert(text.to_owned());
+        if self.texts.len() < NEEDLES_MAX && text.len() >= TEXT_BYTES_MIN {
+            self.texts.insert(text.to_owned());
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.texts.is_empty()
+    }
+
+    /// Texts that nobody can look for everywhere: others use the same words.
+    pub(crate) fn short(&self) -> &BTreeSet<String> {
+        &self.short
     }
 
     /// Without those that others hold as well.
     pub(crate) fn without(&self, held: &BTreeSet<String>) -> Self {
-        Self(self.0.difference(held).cloned().collect())
+        Self {
+            texts: self.texts.difference(held).cloned().collect(),
+            short: self.short.clone(),
+        }
     }
 
     pub(crate) fn matcher(&self) -> Result<Matcher, JournalError> {
         let mut patterns = Vec::new();
         let mut owners = Vec::new();
-        for text in &self.0 {
+        for text in &self.texts {
             for pattern in spellings(text) {
                 patterns.push(pattern);
                 owners.push(text.clone());
             }
         }
-        let digits = self.0.iter().map(|text| hex(text.as_bytes()));
+        let digits = self.texts.iter().map(|text| hex(text.as_bytes()));
         Ok(Matcher {
             machine: machine(patterns, false)?,
             owners,
             hex: machine(digits.map(String::into_bytes).collect(), true)?,
-            texts: self.0.iter().cloned().collect(),
+            texts: self.texts.iter().cloned().collect(),
         })
     }
 }

@@ -14,7 +14,7 @@ use super::job::Job;
 use super::needles::Matcher;
 use super::scrub;
 
-const PARKED_LOG_BYTES_MAX: u64 = 4 << 30;
+pub(super) const PARKED_LOG_BYTES_MAX: u64 = 4 << 30;
 /// A store is a few folders deep; a copy of it a few more.
 const DEPTH_MAX: usize = 12;
 

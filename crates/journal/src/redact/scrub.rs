@@ -63,8 +63,14 @@ fn segment_line(old: &[u8], job: &Job, matcher: &Matcher) -> Result<Option<Vec<u
         return Ok(None);
     }
     if is_job_record(&record, job) {
-        let after = line::has_content(&record).then(|| line::erased(old));
-        return after.transpose();
+        if !line::has_content(&record) {
+            return Ok(None);
+        }
+        let after = match job.find(&record) {
+            Some(erased) => line::erased_with(old, erased.drops_id),
+            None => line::erased(old),
+        };
+        return after.map(Some);
     }
     let payload = record.payload.map(serde_json::value::RawValue::get);
     if let Some(MetaPayload::CheckpointRef(reference)) =

@@ -109,11 +109,15 @@ impl Journal {
             ));
         }
         if line::has_content(record) {
+            let blob = record.payload_ref.as_ref();
+            let blob = blob.and_then(|blob| self.blob_document(blob.sha256.as_str()));
+            let drops_id = line::tells_content(record, blob.as_ref())?;
             job.records.push(Erased {
                 seq: record.seq,
                 writer: record.writer.as_str().to_owned(),
                 crc,
-                new_crc: crate::record::line_crc(&line::erased(old)?)?,
+                new_crc: crate::record::line_crc(&line::erased_with(old, drops_id)?)?,
+                drops_id,
             });
         }
         if let Some(blob) = &record.payload_ref {
@@ -224,7 +228,7 @@ impl Journal {
         }
     }
 
-    fn each_record(
+    pub(super) fn each_record(
         &self,
         mut each: impl FnMut(&std::path::Path, &Record<'_>, &[u8]),
     ) -> Result<(), JournalError> {
@@ -257,19 +261,23 @@ impl Journal {
         }
     }
 
-    /// Wherever a copy of it lies: the live one may be archived, or gone from here and not from a backup.
     fn blob_content(&self, sha256: &str, needles: &mut Needles) {
-        let held = self.layouts().unwrap_or_default();
-        let places = held
-            .iter()
-            .flat_map(|layout| [layout.blob(sha256), layout.archived_blobs().join(sha256)]);
-        for path in places.filter(|_| is_sha256(sha256)) {
-            let bytes = self.disk().read(&path, BLOB_BYTES_MAX as u64).ok();
-            if let Some(document) = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()) {
-                content_of(&document, needles);
-                return;
-            }
+        if let Some(document) = self.blob_document(sha256) {
+            content_of(&document, needles);
         }
+    }
+
+    /// Wherever a copy of it lies: the live one may be archived, or gone from here and not from a backup.
+    pub(super) fn blob_document(&self, sha256: &str) -> Option<serde_json::Value> {
+        let held = self.layouts().unwrap_or_default();
+        let mut places = held
+            .iter()
+            .flat_map(|layout| [layout.blob(sha256), layout.archived_blobs().join(sha256)])
+            .filter(|_| is_sha256(sha256));
+        places.find_map(|path| {
+            let bytes = self.disk().read(&path, BLOB_BYTES_MAX as u64).ok()?;
+            serde_json::from_slice(&bytes).ok()
+        })
     }
 }
 

@@ -111,7 +111,7 @@ impl Journal {
         };
         // IMPORTANT: the list first. An id too many is looked at in vain, one too few is a hole.
         let ids = claims.into_iter().map(|(id, _)| id).chain([id.clone()]);
-        self.put_reserved(ids.collect())?;
+        self.put_reserved(ids.collect(), session.next_seq - 1)?;
         session.put_claim(&id, action, document, key)?;
         Ok(Reserved::Granted(reservation))
     }
@@ -225,10 +225,23 @@ impl Journal {
 
     /// The ids of all that hold, and of some that do not; None where the list is not to be had.
     fn listed_claims(&self) -> Result<Option<BTreeSet<String>>, JournalError> {
+        Ok(self.reserved_list()?.map(|list| list.ids))
+    }
+
+    fn reserved_list(&self) -> Result<Option<List>, JournalError> {
         let path = self.layout.reserved();
         let list = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
-        let list = list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
-        Ok(list.map(|list| list.ids))
+        Ok(list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok()))
+    }
+
+    /// The newest record that there certainly was when somebody reserved something; 0 without a list. A clone has none.
+    pub(crate) fn reserved_to(&self) -> u64 {
+        let Ok(Some(list)) = self.reserved_list() else {
+            return 0;
+        };
+        // A segment is made before the list is written. Where there is none, whatever was in it is gone.
+        let is_gone = !list.ids.is_empty() && self.all_segments().is_ok_and(|all| all.is_empty());
+        list.seq.max(u64::from(is_gone))
     }
 
     /// Of the list, and of files: git may have taken some away. Without a list the journal is asked.
@@ -254,14 +267,13 @@ impl Journal {
         Ok(ids)
     }
 
-    fn put_reserved(&self, ids: BTreeSet<String>) -> Result<(), JournalError> {
+    fn put_reserved(&self, ids: BTreeSet<String>, seq: u64) -> Result<(), JournalError> {
         let path = self.layout.reserved();
-        let list = List { v: 1, ids };
-        let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
-        let held = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
-        if held.as_deref() == Some(bytes.as_slice()) {
+        if self.listed_claims()?.as_ref() == Some(&ids) {
             return Ok(());
         }
+        let list = List { v: 1, ids, seq };
+        let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
         replace(self.disk(), &path, &bytes, true).at(&path)
     }
 }
@@ -284,6 +296,9 @@ pub(crate) fn begin_list(disk: &dyn Disk, layout: &Layout) -> Result<(), Journal
 struct List {
     v: u8,
     ids: BTreeSet<String>,
+    /// The last record of the journal when this was written.
+    #[serde(default)]
+    seq: u64,
 }
 
 /// A reservation that holds; one whose time cannot be read does not end by itself.

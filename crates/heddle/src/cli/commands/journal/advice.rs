@@ -1,6 +1,6 @@
 //! What to do about a journal that is not as it should be: the worst first, and each of it changes something for the better.
 
-use heddle_journal::Verified;
+use heddle_journal::{Cause, Verified};
 
 const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
 const DAMAGED: &str = "Nothing was changed. Keep a copy (`cp -a .heddle .heddle.copy`); then `heddle doctor quarantine` moves the damaged lines aside and says how to go on.";
@@ -8,6 +8,10 @@ const BACK: &str = "Nothing was changed. Erase it again with `heddle doctor reda
 const DRIFT: &str = "Nothing was changed. Keep a copy of .heddle/ before you repair anything; `heddle journal log` shows the history, and `heddle journal rebuild` writes the files anew from it and keeps what stood there.";
 const CHECKPOINT: &str = "Nothing was changed. Keep a copy of .heddle/; `heddle doctor quarantine` moves what is damaged aside, and `heddle journal checkpoint` writes a sound one.";
 const CONTRADICTION: &str = "Nothing was changed. The newest record of an entity counts: `heddle journal show TYPE ID` shows it, and `heddle journal append --type TYPE --id ID --action update --payload @FILE` records what it should be. That the history contradicts itself stays told until a sound copy of .heddle/events is put back.";
+
+const BLOB: &str = "Nothing was changed. Keep a copy of .heddle/. Put the named file of .heddle/events/blobs back from another copy, or `heddle journal rebuild` takes it from a backup or from the entity's own file where one of them still has it. Where none has, record the entity anew (`heddle journal append --type TYPE --id ID --action update --payload @FILE`, or `--action delete`); then `heddle doctor quarantine` and `heddle journal checkpoint`.";
+const TYPE: &str = "Nothing was changed, and the records are sound: their type is not here. Put .heddle/schemas/TYPE.json back (`git log --oneline -- .heddle/schemas`, or another clone has it); with it they are understood again.";
+const PUT_BACK: &str = "Nothing was changed. Records are here that a checkpoint was written without: they were put back behind it. Keep a copy of .heddle/; `heddle doctor quarantine` moves such checkpoints aside, so that the records count; then `heddle journal rebuild` and `heddle journal checkpoint`.";
 
 pub(super) fn next(report: &Verified) -> String {
     let counters = &report.counters;
@@ -17,12 +21,15 @@ pub(super) fn next(report: &Verified) -> String {
             env!("CARGO_PKG_VERSION")
         );
     }
-    let is_drift = report.divergent.iter().any(|one| one.is_of_file);
+    let has = |cause: Cause| report.divergent.iter().any(|one| one.cause == cause);
     let rows = [
         (counters.damaged_lines > 0, DAMAGED),
         (counters.seq_gaps > 0, GAPS),
         (counters.redacted_again > 0, BACK),
-        (is_drift, DRIFT),
+        (has(Cause::Type), TYPE),
+        (has(Cause::Blob), BLOB),
+        (has(Cause::Checkpoint), PUT_BACK),
+        (has(Cause::File), DRIFT),
         (counters.checkpoints_rejected > 0, CHECKPOINT),
     ];
     let row = rows.into_iter().find(|(is_so, _)| *is_so);
@@ -35,18 +42,18 @@ mod tests {
     use heddle_journal::Divergence;
     use heddle_journal::replay::Counters;
 
-    fn told(counters: Counters, is_of_file: Option<bool>) -> String {
-        let one = |is_of_file| Divergence {
+    fn told(counters: Counters, cause: Option<Cause>) -> String {
+        let one = |cause| Divergence {
             item_type: "plan".to_owned(),
             item_id: "a".to_owned(),
             reason: "r".to_owned(),
-            is_of_file,
+            cause,
         };
         next(&Verified {
             ok: false,
             records: 1,
             entities: 1,
-            divergent: is_of_file.map(one).into_iter().collect(),
+            divergent: cause.map(one).into_iter().collect(),
             behind: Vec::new(),
             counters,
             warnings: Vec::new(),
@@ -56,7 +63,7 @@ mod tests {
     #[test]
     fn a_rebuild_is_named_for_files_alone_and_never_for_what_it_does_not_mend() {
         let none = Counters::default;
-        assert!(told(none(), Some(true)).contains("heddle journal rebuild"));
+        assert!(told(none(), Some(Cause::File)).contains("heddle journal rebuild"));
         let others: [(Counters, &str); 6] = [
             (
                 Counters {
@@ -104,9 +111,23 @@ mod tests {
             ),
         ];
         for (counters, word) in others {
-            let told = told(counters, Some(false));
+            let told = told(counters, Some(Cause::Records));
             assert!(told.contains(word), "{word}: {told}");
             assert!(!told.contains("rebuild"), "{told}");
+        }
+        // A checkpoint that is not sound because a blob is lost is not written anew again and again.
+        let rejected = Counters {
+            checkpoints_rejected: 1,
+            invalid_documents: 1,
+            ..none()
+        };
+        for (cause, word) in [
+            (Cause::Blob, "events/blobs"),
+            (Cause::Type, "schemas/TYPE.json"),
+            (Cause::Checkpoint, "doctor quarantine"),
+        ] {
+            let told = told(rejected.clone(), Some(cause));
+            assert!(told.contains(word), "{cause:?}: {told}");
         }
     }
 }

@@ -5,7 +5,7 @@ use heddle_journal::Page;
 
 use super::{log, store};
 use crate::cli::limit::parse_count;
-use crate::cli::{CliError, Context};
+use crate::cli::{CliError, Context, exit, ui};
 
 /// Events on one page; the watermark stands behind the last one shown.
 const EVENTS_DEFAULT: usize = 1000;
@@ -29,6 +29,14 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     if args.peek {
         let page = journal.events(&args.reader, args.limit, true);
         return context.print(&page.map_err(store::told)?, text);
+    }
+    if ui::is_nobody_reading() {
+        // IMPORTANT: before the watermark could move. What nobody was shown is not seen.
+        return Err(CliError::new(
+            exit::FAILED,
+            "standard output is closed: nobody was shown anything, and the watermark stands",
+        )
+        .next("Run it where its output is read; `--peek` looks without moving the watermark."));
     }
     let reading = journal.reading(&args.reader, None, args.limit);
     let reading = reading.map_err(store::told)?;

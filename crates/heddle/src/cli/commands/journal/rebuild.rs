@@ -16,6 +16,12 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
             "{} entities are as the journal has them; {} were not\n",
             restored.entities, restored.mended
         );
+        if restored.blobs > 0 {
+            text.push_str(&format!(
+                "{} blobs were lost or damaged and are back from a copy\n",
+                restored.blobs
+            ));
+        }
         for name in &restored.kept_aside {
             text.push_str(&format!(
                 "  kept aside: .heddle/events/quarantine/{name}\n"

@@ -60,10 +60,19 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         "erased from the journal, but {holds}:\n  {}",
         printable(&told.leftovers.join("\n  "))
     );
-    let error = CliError::new(exit::FAILED, sentence).next(
-        "They are not the journal's own: look at them, remove the files that must go, and run this again; nobody can search for erased content a second time.",
-    );
+    let is_own = told.leftovers.iter().any(|file| is_of_journal(file));
+    let error = CliError::new(exit::FAILED, sentence).next(if is_own { OWN } else { STRANGE });
     Err(error.answer(answer))
+}
+
+const STRANGE: &str = "They are not the journal's own: look at them, remove the files that must go, and run this again; nobody can search for erased content a second time.";
+const OWN: &str = "Remove no file of .heddle/events: segments, checkpoints and blobs hold the records of all others. The bytes stand in a record that was not erased, or in a name or an id of one: `grep -n TEXT FILE` shows its seq, and `heddle doctor redact --seq N --reason REASON` erases it. Other files that are named: look at them, remove those that must go.";
+
+/// A file without which records are lost.
+fn is_of_journal(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or_default();
+    let is_one = name.starts_with("seg-") || name.starts_with("ckpt-");
+    is_one || file.contains("/events/blobs/")
 }
 
 /// Said every time: nobody should believe that more was erased than was.
@@ -75,6 +84,18 @@ fn warnings(told: &Redacted) -> Vec<String> {
         "copies outside of this store (clones, backups of the disk, a folder it was migrated from) are not reached".to_owned(),
     ];
     all.extend(changed(&told.changed));
+    if told.short > 0 {
+        all.push(format!(
+            "{} of the texts have fewer than 8 bytes, as words do that anybody uses: these were searched for as whole words, and only in files that are not the journal's own",
+            told.short
+        ));
+    }
+    if !told.short_in.is_empty() {
+        all.push(format!(
+            "these files hold such a word; look at them: {}",
+            told.short_in.join(", ")
+        ));
+    }
     if !told.also_in.is_empty() {
         all.push(format!(
             "others hold some of the same texts and were left as they are: {}",
@@ -93,6 +114,8 @@ pub(super) fn changed(files: &[String]) -> Option<String> {
 fn text(told: &Redacted) -> String {
     let search = if told.searched {
         "every file of the store was searched"
+    } else if told.short > 0 {
+        "only files that are not the journal's own were searched, for all that was erased is short"
     } else {
         "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
     };

@@ -1,0 +1,74 @@
+//! Texts that are too short to be told from words that anybody uses: looked for as whole words, and only in files that are not the
+//! journal's own. In its own files they were erased where they stood. What is found is named, and nothing is done about it.
+
+use std::path::Path;
+
+use crate::error::JournalError;
+use crate::journal::Journal;
+
+use super::needles::Needles;
+use super::places::PARKED_LOG_BYTES_MAX;
+
+impl Journal {
+    pub(super) fn short_places(&self, needles: &Needles) -> Result<Vec<String>, JournalError> {
+        let mut found = Vec::new();
+        if needles.short().is_empty() {
+            return Ok(found);
+        }
+        let files = self.files_below(self.layout.root())?.into_iter();
+        for path in files.filter(|path| !self.is_own(path)) {
+            // What cannot be read is named by the search for the longer ones.
+            let Ok(bytes) = self.disk().read(&path, PARKED_LOG_BYTES_MAX) else {
+                continue;
+            };
+            if needles.short().iter().any(|word| is_word_in(word, &bytes)) {
+                found.push(path.display().to_string());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Written by the journal, record by record or file by file.
+    fn is_own(&self, path: &Path) -> bool {
+        let layout = &self.layout;
+        if path.starts_with(layout.quarantine()) || path == layout.parked_log() {
+            return false;
+        }
+        let folders = [
+            layout.events(),
+            layout.entities(),
+            layout.backups(),
+            layout.schemas(),
+        ];
+        let files = ["journal.json", ".gitignore"].map(|name| layout.root().join(name));
+        folders.iter().any(|folder| path.starts_with(folder)) || files.iter().any(|own| own == path)
+    }
+}
+
+/// With neither a letter nor a digit beside it.
+fn is_word_in(word: &str, bytes: &[u8]) -> bool {
+    let is_apart = |at: Option<&u8>| !at.is_some_and(|b| b.is_ascii_alphanumeric() || *b >= 0x80);
+    memchr::memmem::find_iter(bytes, word.as_bytes()).any(|at| {
+        let before = at.checked_sub(1).and_then(|at| bytes.get(at));
+        is_apart(before) && is_apart(bytes.get(at + word.len()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_one_with_nothing_of_another_beside_it() {
+        for (text, is_there) in [
+            ("4711", true),
+            ("pin: 4711\n", true),
+            ("{\"pin\":\"4711\"}", true),
+            ("14711 47110 é4711", false),
+            ("47110, 4711", true),
+            ("", false),
+        ] {
+            assert_eq!(is_word_in("4711", text.as_bytes()), is_there, "{text}");
+        }
+    }
+}
