@@ -26,6 +26,7 @@ use heddle_wire::problem::Problem;
 use tokio::sync::Notify;
 
 use super::count::{Asks, Count, Reserved};
+use super::growth::bound_growth;
 use super::owed::{self, Owes};
 use super::relief::Relief;
 use super::{prune, steps};
@@ -58,7 +59,7 @@ pub(crate) struct Disk {
     /// Nothing was on its way when somebody last counted: delivered messages hold it, and give it back by themselves.
     nothing_waits: AtomicBool,
     /// Whether the store's file is held back from growing.
-    is_bounded: AtomicBool,
+    pub(super) is_bounded: AtomicBool,
     /// Where the search for payloads to give back goes on.
     given_back_to: std::sync::Mutex<i64>,
     /// With a budget: the payloads up to an arrival, and their bytes.
@@ -451,44 +452,6 @@ pub(crate) async fn look_for_dead(shared: &Shared) {
     match shared.store.outbox_has_dead_payloads().await {
         Ok(has_dead) => shared.disk.has_dead.store(has_dead, Ordering::Relaxed),
         Err(error) => tracing::warn!(%error, "it cannot be looked for dead messages"),
-    }
-}
-
-/// Holds the store's file back where little is free, and lets go of it where much is.
-async fn bound_growth(shared: &Shared, around: Option<FileSystem>) {
-    if let Some(around) = around {
-        shared.store.bound_log(around.free);
-    }
-    let growth = around.and_then(FileSystem::growth_max);
-    if growth.is_none() && !shared.disk.is_bounded.load(Ordering::Relaxed) {
-        return;
-    }
-    match shared.store.bound_growth(growth).await {
-        Ok(()) => shared
-            .disk
-            .is_bounded
-            .store(growth.is_some(), Ordering::Relaxed),
-        Err(error) => tracing::warn!(%error, "the growth of the store's file could not be bounded"),
-    }
-    bound_broker(shared, around).await;
-}
-
-/// The same for the file of our own broker, which lies on the same disk.
-async fn bound_broker(shared: &Shared, around: Option<FileSystem>) {
-    let growth = around.and_then(FileSystem::broker_growth_max);
-    let free = around.map_or(u64::MAX, |around| around.free);
-    for mesh in &shared.meshes {
-        let Some(connector) = mesh.connector() else {
-            continue;
-        };
-        let Some(bounding) = connector.bound(growth, free) else {
-            continue;
-        };
-        if let Err(error) = bounding.await {
-            tracing::warn!(%error, "the growth of the broker's file could not be bounded");
-        }
-        // Every mesh that is hosted here lies in that one file.
-        return;
     }
 }
 
