@@ -23,10 +23,9 @@ impl Balancer {
         // Ends with the test's process.
         thread::spawn(move || {
             for (turn, home) in listener.incoming().flatten().enumerate() {
-                let order = (0..brokers.len()).map(|n| (turn + n) % brokers.len());
-                let found = order
-                    .filter_map(|n| Some((n, TcpStream::connect(&brokers[n]).ok()?)))
-                    .next();
+                let found = (0..brokers.len())
+                    .map(|n| (turn + n) % brokers.len())
+                    .find_map(|n| Some((n, TcpStream::connect(&brokers[n]).ok()?)));
                 if let Some((n, broker)) = found {
                     counts[n].fetch_add(1, Ordering::SeqCst);
                     join(&home, &broker);

@@ -15,14 +15,15 @@ const NO_PASSWORD: &str = "the database lets this broker in without a password, 
 const IN_THE_CLEAR: &str = "the database listens beyond its own machine, and this broker speaks to it in the clear: use TLS, or let it \
     listen on an address that only brokers reach";
 
-/// What is known of the way to the database.
+/// What is known of the way to the database. A socket of this machine has its folder for a door.
 #[derive(Debug, Clone)]
 struct Way {
     is_superuser: bool,
     listens_on: String,
-    is_encrypted: bool,
-    has_password: bool,
-    is_socket: bool,
+    /// By TCP, and nobody asks for a password.
+    is_open: bool,
+    /// By TCP, and not encrypted.
+    is_clear: bool,
 }
 
 /// What somebody should know before a team relies on this database.
@@ -32,12 +33,13 @@ pub(super) async fn of(
 ) -> Result<Vec<&'static str>, tokio_postgres::Error> {
     let row = client.query_one(ASK, &[]).await?;
     let is_socket = |host: &Host| matches!(host, Host::Unix(_));
+    let by_tcp = config.get_hosts().is_empty() || !config.get_hosts().iter().all(is_socket);
+    let is_encrypted: bool = row.try_get(2)?;
     Ok(said(&Way {
         is_superuser: row.try_get(0)?,
         listens_on: row.try_get(1)?,
-        is_encrypted: row.try_get(2)?,
-        has_password: config.get_password().is_some(),
-        is_socket: !config.get_hosts().is_empty() && config.get_hosts().iter().all(is_socket),
+        is_open: by_tcp && config.get_password().is_none(),
+        is_clear: by_tcp && !is_encrypted,
     }))
 }
 
@@ -46,10 +48,10 @@ fn said(way: &Way) -> Vec<&'static str> {
     if way.is_superuser {
         said.push(SUPERUSER);
     }
-    if !way.has_password && !way.is_socket {
+    if way.is_open {
         said.push(NO_PASSWORD);
     }
-    if listens_beyond(&way.listens_on) && !way.is_encrypted && !way.is_socket {
+    if way.is_clear && listens_beyond(&way.listens_on) {
         said.push(IN_THE_CLEAR);
     }
     said
@@ -70,9 +72,8 @@ mod tests {
         let closed = Way {
             is_superuser: false,
             listens_on: "localhost, ::1".to_owned(),
-            is_encrypted: false,
-            has_password: true,
-            is_socket: false,
+            is_open: false,
+            is_clear: true,
         };
         assert!(said(&closed).is_empty());
         let changed = |change: fn(&mut Way)| {
@@ -81,19 +82,13 @@ mod tests {
             said(&way)
         };
         assert_eq!(changed(|way| way.is_superuser = true), [SUPERUSER]);
-        assert_eq!(changed(|way| way.has_password = false), [NO_PASSWORD]);
+        assert_eq!(changed(|way| way.is_open = true), [NO_PASSWORD]);
         let everywhere = |way: &mut Way| way.listens_on = "*".to_owned();
         assert_eq!(changed(everywhere), [IN_THE_CLEAR]);
         let encrypted = |way: &mut Way| {
             way.listens_on = "localhost,10.0.0.7".to_owned();
-            way.is_encrypted = true;
+            way.is_clear = false;
         };
         assert!(changed(encrypted).is_empty());
-        // The rights of the socket's folder are its door.
-        let socket = |way: &mut Way| {
-            way.has_password = false;
-            way.is_socket = true;
-        };
-        assert!(changed(socket).is_empty());
     }
 }
