@@ -301,6 +301,14 @@ impl Journal {
                 divergent.push(divergence(item_type, item_id, Cause::Checkpoint, reason));
             }
         }
+        // Of one that the checkpoint does not know at all nothing is shown, and nothing is held by it.
+        let known: BTreeSet<(&str, &str)> = newest.iter().map(|(t, id, _)| (*t, *id)).collect();
+        for (item_type, item_id, entity) in all.entities() {
+            if !entity.head.is_deleted && !known.contains(&(item_type, item_id)) {
+                let reason = "the checkpoint does not know it, and the journal does".to_owned();
+                divergent.push(divergence(item_type, item_id, Cause::Checkpoint, reason));
+            }
+        }
     }
 
     fn difference(

@@ -217,6 +217,35 @@ fn what_is_put_back_behind_a_checkpoint_counts_when_the_checkpoint_is_moved_asid
     is_sound(&disk);
 }
 
+/// The same where the checkpoint knows nothing of what comes back.
+#[test]
+fn what_a_checkpoint_does_not_know_at_all_is_told_when_it_is_put_back() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("gone", 1)]);
+    let docs = heddle_journal::Glob::parse("docs/**").unwrap();
+    journal.reserve(&docs, Duration::from_secs(60)).unwrap();
+    let whole = disk.files()[Path::new(SEGMENT)].clone();
+    flip(&disk, &[1, 2]);
+    journal.quarantine().unwrap();
+    journal.accept_gaps("the disk").unwrap();
+    journal.restore().unwrap();
+    commit(&journal, vec![plan("d", 1)]);
+    journal.checkpoint().unwrap();
+    disk.tamper(Path::new(SEGMENT), |now| {
+        now[..whole.len()].copy_from_slice(&whole);
+    });
+    let told = journal.examine().unwrap();
+    let unknown = |one: &&heddle_journal::Divergence| one.item_id == "gone";
+    let found = told.verified.divergent.iter().find(unknown);
+    assert_eq!(found.unwrap().cause, Cause::Checkpoint, "{told:#?}");
+    assert!(told.next.contains("doctor quarantine"), "{}", told.next);
+    assert_eq!(journal.quarantine().unwrap().checkpoints.len(), 1);
+    journal.restore().unwrap();
+    is_sound(&disk);
+    assert_eq!(journal.show("plan", "gone").unwrap().entity_rev, 1);
+}
+
 fn as_agent(disk: &MemDisk, name: &str) -> Journal {
     let world = world(std::sync::Arc::new(disk.clone()), 1, 77);
     let who = heddle_journal::Who {

@@ -445,6 +445,13 @@ fn rd_01_an_id_that_holds_the_content_is_erased_with_it() {
         assert_eq!(told.leftovers, [""; 0], "{id}");
     }
     assert_eq!(holding(&disk, CANARY), Vec::<PathBuf>::new());
+    // Also one that is too short to be looked for elsewhere.
+    for (id, key) in [("p", "pin4711"), ("q", "set-pin4711-1")] {
+        let committed = journal.mutate_once(note(id, "pin4711"), key).unwrap();
+        committed.finish().unwrap();
+        journal.redact(&item("plan", id), "asked for").unwrap();
+    }
+    assert_eq!(holding(&disk, "pin4711"), Vec::<PathBuf>::new());
     let report = journal.verify().unwrap();
     assert!(report.ok, "{report:#?}");
     let refused = journal.mutate_once(note("t", "another"), "k1");
@@ -468,4 +475,31 @@ fn short_texts_are_searched_for_in_the_files_of_others_and_told() {
     assert_eq!(told.leftovers, [""; 0], "it may be a word of anybody");
     let again = journal.redact(&item("plan", "s"), "asked for").unwrap();
     assert_eq!((again.searched, again.short), (false, 0));
+}
+
+#[test]
+fn texts_that_others_hold_are_searched_for_in_the_files_of_nobody() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for id in ["s", "t"] {
+        commit(&journal, vec![put("plan", id, json!({"note": CANARY}))]);
+    }
+    plant(&disk, "stray.txt", CANARY.as_bytes());
+    let told = journal.redact(&item("plan", "s"), "asked for").unwrap();
+    assert_eq!((told.searched, told.shared), (false, 1), "{told:#?}");
+    assert_eq!(told.short_in, [at("stray.txt").display().to_string()]);
+    assert_eq!(told.leftovers, [""; 0], "it may be of the other one");
+}
+
+#[test]
+fn a_seq_that_was_erased_before_is_nothing_to_do() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![put("plan", "s", json!({"note": CANARY}))]);
+    let seq = Target::Seq(1);
+    let first = journal.redact(&seq, "asked for").unwrap();
+    assert_eq!(first.redacted.len(), 1);
+    let again = journal.redact(&seq, "asked for").unwrap();
+    assert!(again.redacted.is_empty(), "{again:#?}");
+    assert!(journal.redact(&Target::Seq(99), "asked for").is_err());
 }

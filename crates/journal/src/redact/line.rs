@@ -9,6 +9,10 @@ use crate::notes::CheckpointRef;
 use crate::record::{Record, decode};
 
 use super::needles::Needles;
+use super::short::is_word_in;
+
+/// Shorter ones are in many ids by chance.
+const WORD_BYTES_MIN: usize = 3;
 
 /// Whether there is anything to erase.
 pub(crate) fn has_content(record: &Record<'_>) -> bool {
@@ -58,7 +62,13 @@ pub(crate) fn tells_content(
     if let Some(document) = blob {
         needles.document(document);
     }
-    Ok(needles.matcher()?.is_in(request.id.as_str().as_bytes()))
+    let id = request.id.as_str().as_bytes();
+    Ok(needles.matcher()?.is_in(id) || needles.short().iter().any(|word| tells(word, id)))
+}
+
+/// A short text is told by an id that is nothing else, or has it for a word; a letter or two prove nothing.
+fn tells(word: &str, id: &[u8]) -> bool {
+    word.as_bytes() == id || word.len() >= WORD_BYTES_MIN && is_word_in(word, id)
 }
 
 /// The same record without the hash of its request.

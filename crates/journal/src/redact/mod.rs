@@ -104,7 +104,10 @@ pub struct Redacted {
     /// Texts that were erased and are too short to be searched for in every encoding and every file.
     #[serde(skip_serializing_if = "crate::restore::is_zero")]
     pub short: u64,
-    /// Files that are not the journal's own and hold one of those as a word; perhaps somebody else's.
+    /// Texts that were erased here and that others hold as well: searched for like the short ones.
+    #[serde(skip_serializing_if = "crate::restore::is_zero")]
+    pub shared: u64,
+    /// Files that are not the journal's own and hold one of those; perhaps somebody else's.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub short_in: Vec<String>,
     /// Files that an earlier redaction named and that are other ones now: they cannot be searched any more.
@@ -139,7 +142,8 @@ impl Journal {
             let prefix = prefix_of(&first.0, &first.1);
             self.find_target(&Target::Conflicts { prefix }, &mut job)?;
             job.item = Some(first);
-        } else if job.records.is_empty() {
+        } else if job.records.is_empty() && job.entities.is_empty() {
+            // One that was erased before is here, and there is nothing to do.
             return Err(target.absent());
         }
         self.plan_checkpoints(&mut job)?;
@@ -199,6 +203,7 @@ impl Session<'_> {
             leftovers: Vec::new(),
             searched: !survey.needles.is_empty(),
             short: survey.needles.short().len() as u64,
+            shared: survey.needles.shared().len() as u64,
             short_in: journal.short_places(&survey.needles)?,
             changed: Vec::new(),
             warnings: Vec::new(),

@@ -26,6 +26,8 @@ pub(crate) struct Needles {
     texts: BTreeSet<String>,
     /// Those that are too short to be looked for.
     short: BTreeSet<String>,
+    /// Those that records of others hold as well.
+    shared: BTreeSet<String>,
 }
 
 impl Needles {
@@ -89,12 +91,32 @@ impl Needles {
         &self.short
     }
 
-    /// Without those that others hold as well.
+    /// Texts that others hold as well, so that the journal's own files go on holding them.
+    pub(crate) fn shared(&self) -> &BTreeSet<String> {
+        &self.shared
+    }
+
+    /// With those set apart that others hold as well.
     pub(crate) fn without(&self, held: &BTreeSet<String>) -> Self {
+        let (shared, texts) = self
+            .texts
+            .iter()
+            .cloned()
+            .partition(|text| held.contains(text));
         Self {
-            texts: self.texts.difference(held).cloned().collect(),
+            texts,
             short: self.short.clone(),
+            shared,
         }
+    }
+
+    /// Finds only what others hold as well.
+    pub(crate) fn shared_matcher(&self) -> Result<Matcher, JournalError> {
+        Self {
+            texts: self.shared.clone(),
+            ..Self::default()
+        }
+        .matcher()
     }
 
     pub(crate) fn matcher(&self) -> Result<Matcher, JournalError> {

@@ -1,5 +1,6 @@
-//! Texts that are too short to be told from words that anybody uses: looked for as whole words, and only in files that are not the
-//! journal's own. In its own files they were erased where they stood. What is found is named, and nothing is done about it.
+//! Texts that cannot be looked for everywhere: those that are too short to be told from words that anybody uses, looked for as
+//! whole words, and those that records of others hold as well. Only in files that are not the journal's own: in its own files they were
+//! erased where they stood. What is found is named, and nothing is done about it.
 
 use std::path::Path;
 
@@ -12,16 +13,18 @@ use super::places::PARKED_LOG_BYTES_MAX;
 impl Journal {
     pub(super) fn short_places(&self, needles: &Needles) -> Result<Vec<String>, JournalError> {
         let mut found = Vec::new();
-        if needles.short().is_empty() {
+        if needles.short().is_empty() && needles.shared().is_empty() {
             return Ok(found);
         }
+        let shared = needles.shared_matcher()?;
         let files = self.files_below(self.layout.root())?.into_iter();
         for path in files.filter(|path| !self.is_own(path)) {
             // What cannot be read is named by the search for the longer ones.
             let Ok(bytes) = self.disk().read(&path, PARKED_LOG_BYTES_MAX) else {
                 continue;
             };
-            if needles.short().iter().any(|word| is_word_in(word, &bytes)) {
+            let has_word = needles.short().iter().any(|word| is_word_in(word, &bytes));
+            if has_word || shared.is_anywhere_in(&bytes) {
                 found.push(path.display().to_string());
             }
         }
@@ -46,7 +49,7 @@ impl Journal {
 }
 
 /// With neither a letter nor a digit beside it.
-fn is_word_in(word: &str, bytes: &[u8]) -> bool {
+pub(super) fn is_word_in(word: &str, bytes: &[u8]) -> bool {
     let is_apart = |at: Option<&u8>| !at.is_some_and(|b| b.is_ascii_alphanumeric() || *b >= 0x80);
     memchr::memmem::find_iter(bytes, word.as_bytes()).any(|at| {
         let before = at.checked_sub(1).and_then(|at| bytes.get(at));

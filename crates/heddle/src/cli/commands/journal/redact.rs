@@ -90,9 +90,15 @@ fn warnings(told: &Redacted) -> Vec<String> {
             told.short
         ));
     }
+    if told.shared > 0 {
+        all.push(format!(
+            "{} of the texts stand in records of others, too: these were searched for only in files that are not the journal's own",
+            told.shared
+        ));
+    }
     if !told.short_in.is_empty() {
         all.push(format!(
-            "these files hold such a word; look at them: {}",
+            "these files hold some of that; look at them: {}",
             told.short_in.join(", ")
         ));
     }
@@ -114,8 +120,8 @@ pub(super) fn changed(files: &[String]) -> Option<String> {
 fn text(told: &Redacted) -> String {
     let search = if told.searched {
         "every file of the store was searched"
-    } else if told.short > 0 {
-        "only files that are not the journal's own were searched, for all that was erased is short"
+    } else if told.short + told.shared > 0 {
+        "only files that are not the journal's own were searched, for all that was erased is short or is held by others, too"
     } else {
         "no file was searched, for nothing of the content is known any more; no file is left that an earlier search had found"
     };
