@@ -279,6 +279,11 @@ impl Disk {
         })
     }
 
+    /// Payloads were given back: what was counted before is too much.
+    pub(super) fn count_anew(&self) {
+        *lock(&self.counted) = Default::default();
+    }
+
     /// How many messages are on their way: what is said of a full budget depends on it.
     pub(crate) fn note_waiting(&self, rows: u64) {
         self.nothing_waits.store(rows == 0, Ordering::Relaxed);
@@ -320,7 +325,7 @@ impl Disk {
 pub(crate) async fn run(shared: Arc<Shared>) {
     while !shared.shutdown.is_cancelled() {
         refresh(&shared).await;
-        if shared.disk.level() >= Pressure::High {
+        if shared.disk.relief.is_wanted() || shared.disk.level() >= Pressure::High {
             shared.disk.relief.begins();
             give_back(&shared).await;
         }

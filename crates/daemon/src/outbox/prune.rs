@@ -57,6 +57,9 @@ pub(crate) async fn run(
             .sum::<u64>();
         pruned.next = look.next;
     }
+    if what != Prune::Count && pruned.rows > 0 {
+        shared.disk.count_anew();
+    }
     Ok(pruned)
 }
 

@@ -10,8 +10,10 @@ pub(crate) const LOOKS_MAX: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct Relief {
-    /// Something was delivered since the last look gave back.
+    /// Something was delivered since the last look gave back; at a start nobody knows.
     has_done: AtomicBool,
+    /// Somebody waits for room, however little is held: a large message may not fit beside delivered ones.
+    is_wanted: AtomicBool,
     /// Looks that have ended.
     looks: watch::Sender<u64>,
 }
@@ -19,7 +21,8 @@ pub(crate) struct Relief {
 impl Default for Relief {
     fn default() -> Self {
         Self {
-            has_done: AtomicBool::new(false),
+            has_done: AtomicBool::new(true),
+            is_wanted: AtomicBool::new(false),
             looks: watch::Sender::new(0),
         }
     }
@@ -35,6 +38,10 @@ impl Relief {
         self.has_done.store(false, Ordering::Relaxed);
     }
 
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.swap(false, Ordering::Relaxed)
+    }
+
     pub(super) fn has_looked(&self) {
         self.looks
             .send_modify(|looks| *looks = looks.wrapping_add(1));
@@ -47,6 +54,7 @@ impl Relief {
         if !self.has_done.load(Ordering::Relaxed) {
             return false;
         }
+        self.is_wanted.store(true, Ordering::Relaxed);
         ask();
         looks.changed().await.is_ok()
     }
@@ -61,6 +69,7 @@ mod tests {
     #[tokio::test]
     async fn only_what_was_delivered_is_worth_a_look_and_a_look_wakes_everybody() {
         let relief = Arc::new(Relief::default());
+        relief.begins();
         assert!(!relief.comes(|| panic!("nothing was delivered")).await);
         relief.note_done();
         let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
@@ -73,6 +82,7 @@ mod tests {
         for _ in 0..3 {
             asks.recv().await.unwrap();
         }
+        assert!(relief.is_wanted() && !relief.is_wanted());
         relief.begins();
         relief.has_looked();
         for one in waiting {

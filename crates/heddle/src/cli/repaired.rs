@@ -121,7 +121,9 @@ fn of_store(view: &RepairView) -> String {
             text::printable(damaged)
         ));
     }
-    words.push_str("  next: heddle up\n");
+    if view.broker_beyond.is_none() {
+        words.push_str("  next: heddle up\n");
+    }
     words
 }
 

@@ -295,6 +295,47 @@ fn a_full_inbox_does_not_use_up_the_budget_of_the_outbox() {
 }
 
 #[test]
+fn a_large_message_finds_the_room_that_delivered_ones_hold_and_a_prune_counts_at_once() {
+    let home = Home::new();
+    home.config("[outbox]\ndisk_budget_mb = 1\n");
+    let daemon = home.up();
+    let large = "x".repeat(400_000);
+    let done = |count: u64| {
+        wait_until_within(Duration::from_secs(60), "it to arrive", || {
+            daemon.http.get("/v1/status").expect(200)["outbox"]["done"] == count
+        });
+    };
+    // Two of them are less than 80 % of the budget, and a third does not fit beside them.
+    for n in 1..=5 {
+        send_to(&daemon, "@tester", &format!("m{n}"), &large).expect(202);
+        done(n);
+    }
+    let prune = [
+        "daemon",
+        "outbox",
+        "prune",
+        "--older-than",
+        "0s",
+        "--confirm",
+    ];
+    home.cli(&prune).ok();
+    wait_until("the room", || {
+        metric(&daemon, "heddle_outbox_disk_used_bytes") < 1000.0
+    });
+    daemon.stop();
+    let daemon = home.up();
+    for n in 6..=9 {
+        wait_until("a connection", || {
+            daemon.http.get("/v1/status").expect(200)["meshes"][0]["connected"] == true
+        });
+        send_to(&daemon, "@tester", &format!("m{n}"), &large).expect(202);
+        wait_until_within(Duration::from_secs(60), "it to arrive", || {
+            daemon.http.get("/v1/status").expect(200)["outbox"]["done"] == n
+        });
+    }
+}
+
+#[test]
 fn c47_a_burst_of_requeues_stays_within_the_budget_as_sends_do() {
     let broker = StubBroker::start();
     broker.script(refuse("storage_unavailable"));

@@ -7,6 +7,7 @@ mod file;
 mod last_words;
 mod limit;
 mod line;
+mod within;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -24,6 +25,7 @@ use tracing::{Event, Level, Metadata, Subscriber, callsite};
 use self::file::{Budget, LogFile};
 use self::limit::Limit;
 use self::line::Line;
+use self::within::Within;
 use crate::cli::{CliError, Context, exit};
 
 pub use file::path as file_path;
@@ -118,28 +120,34 @@ impl Log {
         let level = config.level.as_str().parse().unwrap_or(LevelFilter::INFO);
         let level = self.0.wanted.unwrap_or(level);
         self.0.file.store(rank(level), Ordering::Relaxed);
-        let mut state = self.0.lock();
-        if let Sink::Early(lines) = &state.sink {
-            for line in lines {
-                file.write(line);
+        self.0.held(|state| {
+            if let Sink::Early(lines) = &state.sink {
+                for line in lines {
+                    file.write(line);
+                }
             }
-        }
-        state.sink = Sink::File(file);
-        drop(state);
+            state.sink = Sink::File(file);
+        });
         callsite::rebuild_interest_cache();
         Ok(())
     }
 
     /// The end: what was held back is told.
     pub fn finish(&self) {
-        let mut state = self.0.lock();
-        self.0.tell_held_back(&mut state, true);
+        self.0.held(|state| self.0.tell_held_back(state, true));
     }
 }
 
 impl Inner {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    /// With the log for this thread alone. Whatever the work has to say itself is written behind it: who holds the log
+    /// must not wait for it.
+    fn held(&self, work: impl FnOnce(&mut State)) {
+        let within = Within::enter();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        work(&mut state);
+        for line in within.said() {
+            self.write(&mut state, &line);
+        }
     }
 
     fn now(&self) -> String {
@@ -204,19 +212,24 @@ impl Subscriber for Log {
     }
 
     fn event(&self, event: &Event<'_>) {
+        if Within::is_here() {
+            Within::say(Line::of(event, self.0.now()));
+            return;
+        }
         let metadata = event.metadata();
-        let mut state = self.0.lock();
-        self.0.tell_held_back(&mut state, false);
         let name = || {
             let place = (metadata.file(), metadata.line());
             let (file, line) = (place.0.unwrap_or("?"), place.1.unwrap_or(0));
             format!("{file}:{line}")
         };
-        let now = self.0.clock.mono();
-        if state.limit.admit(metadata.callsite(), now, name) {
-            let line = Line::of(event, self.0.now());
-            self.0.write(&mut state, &line);
-        }
+        self.0.held(|state| {
+            self.0.tell_held_back(state, false);
+            let now = self.0.clock.mono();
+            if state.limit.admit(metadata.callsite(), now, name) {
+                let line = Line::of(event, self.0.now());
+                self.0.write(state, &line);
+            }
+        });
     }
 
     // There are no spans in this program: an event says everything itself.
@@ -253,5 +266,60 @@ fn level_rank(level: Level) -> u8 {
         Level::INFO => 3,
         Level::DEBUG => 4,
         Level::TRACE => 5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use heddle_core::clock::{ManualClock, WallMs};
+
+    use super::*;
+
+    fn log(folder: &Path) -> Log {
+        let budget = Budget {
+            file_bytes_max: 1 << 20,
+            files: 2,
+        };
+        Log(Arc::new(Inner {
+            clock: Arc::new(ManualClock::at(WallMs(0))),
+            wanted: None,
+            terminal: AtomicU8::new(0),
+            file: AtomicU8::new(rank(LevelFilter::INFO)),
+            state: Mutex::new(State {
+                limit: Limit::new(),
+                sink: Sink::File(LogFile::open(folder, budget).unwrap()),
+                told: Duration::ZERO,
+            }),
+        }))
+    }
+
+    /// The log opens a file anew and says that its mode was wrong, while it holds itself.
+    #[test]
+    fn what_the_log_says_of_its_own_file_stops_nobody_and_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = folder.path().join("logs");
+        let log = log(&logs);
+        let path = file_path(&logs, 0);
+        let (done, ended) = std::sync::mpsc::channel();
+        let moved = path.clone();
+        std::thread::spawn(move || {
+            tracing::subscriber::with_default(log, || {
+                tracing::warn!("before");
+                std::fs::remove_file(&moved).unwrap();
+                std::fs::write(&moved, "").unwrap();
+                let mode = std::fs::Permissions::from_mode(0o644);
+                std::fs::set_permissions(&moved, mode).unwrap();
+                tracing::warn!("after");
+                tracing::warn!("more");
+            });
+            done.send(()).unwrap();
+        });
+        let waited = ended.recv_timeout(Duration::from_secs(20));
+        assert!(waited.is_ok(), "the log waits for itself");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let has = |words: &str| text.lines().any(|line| line.contains(words));
+        assert!(has("after") && has("more") && has("mode"), "{text}");
     }
 }

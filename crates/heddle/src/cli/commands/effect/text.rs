@@ -247,8 +247,8 @@ pub(super) fn resolve_run(view: &EffectView) -> String {
     };
     let says = |word: &str| {
         let command = format!(
-            "heddle effect run{} --resolve={word}{force}",
-            asked_words(view)
+            "heddle effect run {} --resolve={word}{force}",
+            asked_words(view).trim_start()
         );
         persons(view, &command)
     };
