@@ -142,10 +142,10 @@ impl Inner {
     /// With the log for this thread alone. Whatever the work has to say itself is written behind it: who holds the log
     /// must not wait for it.
     fn held(&self, work: impl FnOnce(&mut State)) {
-        let within = Within::enter();
+        let _within = Within::enter();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut state);
-        for line in within.said() {
+        for line in Within::said() {
             self.write(&mut state, &line);
         }
     }

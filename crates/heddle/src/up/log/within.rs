@@ -33,7 +33,7 @@ impl Within {
     }
 
     /// What was said so far. What is said while that is written is not heard: it could go on for ever.
-    pub(super) fn said(&self) -> Vec<Line> {
+    pub(super) fn said() -> Vec<Line> {
         SAID.replace(Some(Vec::new())).unwrap_or_default()
     }
 }
