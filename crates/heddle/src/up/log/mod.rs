@@ -304,16 +304,16 @@ mod tests {
         let path = file_path(&logs, 0);
         let (done, ended) = std::sync::mpsc::channel();
         let moved = path.clone();
+        // As a process has it: a subscriber of one scope is never asked from within itself.
+        tracing::subscriber::set_global_default(log).unwrap();
         std::thread::spawn(move || {
-            tracing::subscriber::with_default(log, || {
-                tracing::warn!("before");
-                std::fs::remove_file(&moved).unwrap();
-                std::fs::write(&moved, "").unwrap();
-                let mode = std::fs::Permissions::from_mode(0o644);
-                std::fs::set_permissions(&moved, mode).unwrap();
-                tracing::warn!("after");
-                tracing::warn!("more");
-            });
+            tracing::warn!("before");
+            std::fs::remove_file(&moved).unwrap();
+            std::fs::write(&moved, "").unwrap();
+            let mode = std::fs::Permissions::from_mode(0o644);
+            std::fs::set_permissions(&moved, mode).unwrap();
+            tracing::warn!("after");
+            tracing::warn!("more");
             done.send(()).unwrap();
         });
         let waited = ended.recv_timeout(Duration::from_secs(20));
