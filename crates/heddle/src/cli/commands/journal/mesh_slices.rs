@@ -278,7 +278,17 @@ pub(super) fn fetch(
             fetched.waiting.push(file.path);
             continue;
         }
-        let bytes = bytes_of(context, &file)?;
+        let bytes = match bytes_of(context, &file) {
+            // Its owner has withdrawn it since it was listed: what was erased there is in the slice that takes its place.
+            Err(error) if error.code == exit::NOT_FOUND => {
+                let is_there = |now: &FileView| now.id == file.id;
+                if listed(context, &fetched.name, "all")?.iter().any(is_there) {
+                    fetched.waiting.push(file.path);
+                }
+                continue;
+            }
+            bytes => bytes?,
+        };
         let told = journal.import_slice(&bytes, leave_out_bad);
         let told = told.map_err(|error| {
             let mut error = store::told(error);
