@@ -7,6 +7,7 @@
 //! ([`Claim`]).
 
 pub mod accept;
+mod any;
 mod effects;
 pub mod jobs;
 mod lease;
@@ -19,6 +20,7 @@ mod test_support;
 pub mod upload;
 pub mod ws;
 
+pub use any::{AnyBroker, Transport};
 pub use effects::{EffectAsked, EffectAuthority};
 pub use principal::{Claim, Principal};
 pub use ws::{Broker, BrokerConfig, Ending, ws_config};

@@ -2,6 +2,7 @@
 //!
 //! SQL stands in this folder only. Every implementation runs the one suite in `suite`.
 
+mod any;
 mod births;
 mod contract;
 mod error;
@@ -23,6 +24,7 @@ mod upkeep;
 mod uploads;
 mod wakes;
 
+pub use any::AnyStorage;
 pub use contract::Storage;
 pub use error::StorageError;
 pub use log::{Epochs, Log, LogPage, LogRow, MendedLog};

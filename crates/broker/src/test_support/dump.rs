@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use crate::storage::{MemoryStorage, PostgresStorage, SqliteStorage};
+use crate::storage::{AnyStorage, MemoryStorage, PostgresStorage, SqliteStorage};
 
 pub(crate) trait Dump: Send + Sync {
     fn dump(&self) -> impl Future<Output = Vec<String>> + Send;
@@ -30,6 +30,22 @@ impl Dump for MemoryStorage {
 
     async fn spoil_telemetry(&self) {
         MemoryStorage::spoil_telemetry(self);
+    }
+}
+
+impl Dump for AnyStorage {
+    async fn dump(&self) -> Vec<String> {
+        match self {
+            Self::Sqlite(storage) => Dump::dump(storage).await,
+            Self::Postgres(storage) => Dump::dump(storage).await,
+        }
+    }
+
+    async fn spoil_telemetry(&self) {
+        match self {
+            Self::Sqlite(storage) => storage.spoil_telemetry().await,
+            Self::Postgres(storage) => storage.spoil_telemetry().await,
+        }
     }
 }
 

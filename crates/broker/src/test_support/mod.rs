@@ -65,7 +65,7 @@ pub(crate) fn memory() -> Arc<MemoryStorage> {
 }
 
 /// Runs each of the named generic tests, `async fn name<S: TestStorage>(storage: Arc<S>)`, on every
-/// implementation.
+/// implementation; the two that a process serves as it has them, behind `AnyStorage`.
 macro_rules! on_every_storage {
     ($($test:ident),* $(,)?) => {
         mod on_memory {
@@ -78,14 +78,16 @@ macro_rules! on_every_storage {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 let sqlite = $crate::test_support::sqlite();
-                super::$test(std::sync::Arc::new(sqlite.storage.clone())).await;
+                let storage = $crate::storage::AnyStorage::Sqlite(sqlite.storage.clone());
+                super::$test(std::sync::Arc::new(storage)).await;
             })*
         }
         mod on_postgres {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $test() {
                 let postgres = $crate::test_support::postgres().await;
-                super::$test(std::sync::Arc::new(postgres)).await;
+                let storage = $crate::storage::AnyStorage::Postgres(postgres);
+                super::$test(std::sync::Arc::new(storage)).await;
             })*
         }
     };

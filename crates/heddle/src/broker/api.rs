@@ -4,8 +4,8 @@
 //! The operator, who holds the admin token, makes meshes and invitations. Whoever holds the daemons' token may bring
 //! a mesh of its own and own it here. Every call may come again: it changes nothing then.
 
-use heddle_broker::limiter::Limiter;
-use heddle_broker::storage::{Storage, StorageError};
+use heddle_broker::members::Members as _;
+use heddle_broker::storage::{Queues as _, Storage as _, StorageError, Upkeep as _};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, MeshId, Party};
 use heddle_core::limits::{HELLO_TIMEOUT, INVITE_LIFE_DEFAULT, REQUEST_BYTES_MAX};
@@ -60,11 +60,7 @@ pub(super) fn broken(error: StorageError) -> Box<Problem> {
     Box::new(storage(error))
 }
 
-pub async fn answer<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
-    pages: &Pages,
-    request: Request<Incoming>,
-) -> Page {
+pub async fn answer(door: &Door, pages: &Pages, request: Request<Incoming>) -> Page {
     match route(door, pages, request).await {
         Ok(page) => page,
         Err(problem) => {
@@ -84,11 +80,7 @@ pub(super) fn shown(status: StatusCode, body: &impl Serialize, kind: &'static st
     page
 }
 
-async fn route<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
-    pages: &Pages,
-    request: Request<Incoming>,
-) -> Answered {
+async fn route(door: &Door, pages: &Pages, request: Request<Incoming>) -> Answered {
     let headers = request.headers();
     if headers.contains_key(ORIGIN) {
         return Err(no(ErrorCode::ForbiddenOrigin, "not for browsers"));
@@ -157,8 +149,8 @@ impl NextIs for Box<Problem> {
     }
 }
 
-fn caller<S, L>(
-    door: &Door<S, L>,
+fn caller(
+    door: &Door,
     pages: &Pages,
     presented: Option<&HeaderValue>,
 ) -> Result<Caller, Box<Problem>> {
@@ -189,11 +181,7 @@ pub(super) async fn read<T: DeserializeOwned>(
         .map_err(|error| no(ErrorCode::InvalidRequest, error.to_string()))
 }
 
-async fn invite<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
-    mesh: MeshName,
-    request: Request<Incoming>,
-) -> Answered {
+async fn invite(door: &Door, mesh: MeshName, request: Request<Incoming>) -> Answered {
     let text = |name: &str| {
         let value = request.headers().get(name)?;
         value.to_str().ok().map(str::to_owned)
@@ -236,11 +224,7 @@ async fn invite<S: Storage, L: Limiter>(
     Ok(shown(StatusCode::OK, &shape, "application/json"))
 }
 
-async fn register<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
-    caller: Caller,
-    body: RegisterMeshBody,
-) -> Answered {
+async fn register(door: &Door, caller: Caller, body: RegisterMeshBody) -> Answered {
     if body
         .kind
         .as_deref()
@@ -281,11 +265,7 @@ async fn register<S: Storage, L: Limiter>(
 
 /// A mesh that moves here with its owner; the same again changes nothing. IMPORTANT: the owner is enrolled before its
 /// mailboxes are made, so that nobody else can own the mesh from the first moment on.
-async fn own<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
-    slug: &MeshName,
-    owner: &RegisterOwner,
-) -> Result<bool, Box<Problem>> {
+async fn own(door: &Door, slug: &MeshName, owner: &RegisterOwner) -> Result<bool, Box<Problem>> {
     let accept = door.broker.accept();
     let tables = accept.storage.as_ref();
     let mesh = owner.mesh_id;

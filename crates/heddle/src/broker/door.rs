@@ -5,9 +5,7 @@ use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use heddle_broker::limiter::Limiter;
-use heddle_broker::storage::Storage;
-use heddle_broker::{Broker, Claim};
+use heddle_broker::{AnyBroker, Claim, Transport};
 use heddle_core::limits::{CONNECTIONS_MAX, HELLO_TIMEOUT};
 use heddle_core::names::MeshName;
 use heddle_daemon::LocalToken;
@@ -49,8 +47,8 @@ pub enum Entry {
 }
 
 /// What every connection needs.
-pub struct Door<S, L> {
-    pub broker: Broker<S, L>,
+pub struct Door {
+    pub broker: AnyBroker,
     pub entry: Entry,
     pub tls: Option<TlsAcceptor>,
     /// Something in front of it does TLS, and is what others reach.
@@ -62,7 +60,7 @@ pub struct Door<S, L> {
 }
 
 /// Takes connections until it is stopped.
-pub async fn run<S: Storage, L: Limiter>(door: Arc<Door<S, L>>, listener: TcpListener) {
+pub async fn run(door: Arc<Door>, listener: TcpListener) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
@@ -91,7 +89,7 @@ pub async fn run<S: Storage, L: Limiter>(door: Arc<Door<S, L>>, listener: TcpLis
 /// An upgrade that was granted, with what is proven about the peer.
 type Granted = Arc<Mutex<Option<(OnUpgrade, Claim)>>>;
 
-impl<S: Storage, L: Limiter> Door<S, L> {
+impl Door {
     async fn take(&self, stream: TcpStream) {
         // A batch is one write; waiting to fill a packet only adds delay.
         let _ = stream.set_nodelay(true);
@@ -142,10 +140,10 @@ impl<S: Storage, L: Limiter> Door<S, L> {
             return;
         };
         let config = Some(heddle_broker::ws_config());
-        let stream = TokioIo::new(stream);
+        let stream: Box<dyn Transport> = Box::new(TokioIo::new(stream));
         let socket = WebSocketStream::from_raw_socket(stream, Role::Server, config).await;
         self.broker
-            .serve(socket, claim, self.stopping.clone())
+            .session(socket, claim, self.stopping.clone())
             .await;
     }
 

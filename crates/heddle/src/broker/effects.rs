@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use heddle_broker::members::Standing;
-use heddle_broker::storage::{PostgresStorage, SqliteStorage, Storage};
+use heddle_broker::members::{Members as _, Standing};
+use heddle_broker::storage::{AnyStorage, PostgresStorage, SqliteStorage};
 use heddle_broker::{EffectAsked, EffectAuthority, Principal};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::error_code::ErrorCode;
@@ -52,7 +52,10 @@ pub async fn on_file(
     let (closing, looking) = (Arc::clone(&desk), Arc::clone(&desk));
     let looking = tokio::spawn(async move { looking.look_kept().await });
     Ok(Decider {
-        authority: Arc::new(Team { desk, members }),
+        authority: Arc::new(Team {
+            desk,
+            members: AnyStorage::Sqlite(members),
+        }),
         stop: Box::new(move || {
             looking.abort();
             closing.stop();
@@ -73,7 +76,10 @@ pub async fn on_database(
     let desk = Arc::new(desk);
     let looking = tokio::spawn(look_again(Arc::clone(&desk)));
     Ok(Decider {
-        authority: Arc::new(Team { desk, members }),
+        authority: Arc::new(Team {
+            desk,
+            members: AnyStorage::Postgres(members),
+        }),
         // Its connections are the broker's, and end with them.
         stop: Box::new(move || looking.abort()),
     })
@@ -104,12 +110,12 @@ fn cannot_decide(error: &EffectsError) -> CliError {
     )
 }
 
-struct Team<D, S> {
+struct Team<D> {
     desk: Arc<TeamDesk<D>>,
-    members: S,
+    members: AnyStorage,
 }
 
-impl<D: EffectStorage + Clone, S: Storage> Team<D, S> {
+impl<D: EffectStorage + Clone> Team<D> {
     async fn ask(&self, principal: &Principal, asked: EffectAsked) -> ReplyResult {
         let EffectAsked {
             agent,
@@ -145,7 +151,7 @@ impl<D: EffectStorage + Clone, S: Storage> Team<D, S> {
     }
 }
 
-impl<D: EffectStorage + Clone, S: Storage> EffectAuthority for Team<D, S> {
+impl<D: EffectStorage + Clone> EffectAuthority for Team<D> {
     fn call(
         &self,
         principal: Principal,

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 
 use heddle_broker::storage::postgres::OpenError;
-use heddle_broker::storage::{PostgresOptions, PostgresStorage, SqliteStorage, Storage};
+use heddle_broker::storage::{AnyStorage, PostgresOptions, PostgresStorage, SqliteStorage};
 use heddle_daemon::upkeep::FullDisk;
 
 use super::effects::{self, Decider, Sources};
@@ -12,8 +12,8 @@ use super::pages::Probe;
 use super::serve::{ServeOptions, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
-/// A store that a process serves.
-pub trait Engine: Storage + Clone {
+/// What a process that serves must know of its store, beyond its tables.
+pub trait Engine {
     /// Waits for the moment from which on it can keep nothing: the process must not look alive then.
     fn broken(&self, data: &Path) -> impl Future<Output = CliError> + Send;
 
@@ -35,52 +35,39 @@ pub trait Engine: Storage + Clone {
     ) -> impl Future<Output = Result<Decider, CliError>> + Send;
 }
 
-impl Engine for SqliteStorage {
+impl Engine for AnyStorage {
     async fn broken(&self, data: &Path) -> CliError {
-        takes_nothing(data, &poisoned(self).await)
+        match self {
+            Self::Sqlite(file) => takes_nothing(data, &poisoned(file).await),
+            // Never: a database that is gone comes back, and until then everybody is told to try again.
+            Self::Postgres(_) => std::future::pending().await,
+        }
     }
 
     async fn close(self) {
-        let _ = tokio::task::spawn_blocking(move || self.stop()).await;
+        match self {
+            Self::Sqlite(file) => {
+                let _ = tokio::task::spawn_blocking(move || file.stop()).await;
+            }
+            Self::Postgres(database) => database.stop().await,
+        }
     }
 
     fn exposed(&self) -> Vec<&'static str> {
-        Vec::new()
+        match self {
+            Self::Sqlite(_) => Vec::new(),
+            Self::Postgres(database) => database.exposed().to_vec(),
+        }
     }
 
     fn probes(&self, data: &Path) -> Vec<Box<dyn Probe>> {
-        vec![
-            Box::new(DiskProbe(data.to_owned())),
-            Box::new(LockProbe(self.clone())),
-        ]
-    }
-
-    async fn decider(
-        &self,
-        _: &ServeOptions,
-        folder: &Path,
-        sources: Sources,
-    ) -> Result<Decider, CliError> {
-        effects::on_file(self.clone(), folder, sources).await
-    }
-}
-
-impl Engine for PostgresStorage {
-    /// Never: a database that is gone comes back, and until then everybody is told to try again.
-    async fn broken(&self, _: &Path) -> CliError {
-        std::future::pending().await
-    }
-
-    async fn close(self) {
-        self.stop().await;
-    }
-
-    fn exposed(&self) -> Vec<&'static str> {
-        PostgresStorage::exposed(self).to_vec()
-    }
-
-    fn probes(&self, _: &Path) -> Vec<Box<dyn Probe>> {
-        vec![Box::new(DatabaseProbe(self.clone()))]
+        match self {
+            Self::Sqlite(file) => vec![
+                Box::new(DiskProbe(data.to_owned())),
+                Box::new(LockProbe(file.clone())),
+            ],
+            Self::Postgres(database) => vec![Box::new(DatabaseProbe(database.clone()))],
+        }
     }
 
     async fn decider(
@@ -89,9 +76,14 @@ impl Engine for PostgresStorage {
         folder: &Path,
         sources: Sources,
     ) -> Result<Decider, CliError> {
-        let database = options.database.as_ref();
-        let schema = database.map_or(PostgresOptions::SCHEMA, |database| &database.schema);
-        effects::on_database(self.clone(), schema, folder, sources).await
+        match self {
+            Self::Sqlite(file) => effects::on_file(file.clone(), folder, sources).await,
+            Self::Postgres(database) => {
+                let named = options.database.as_ref();
+                let schema = named.map_or(PostgresOptions::SCHEMA, |named| &named.schema);
+                effects::on_database(database.clone(), schema, folder, sources).await
+            }
+        }
     }
 }
 

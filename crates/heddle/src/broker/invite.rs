@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use heddle_broker::storage::{Storage, StorageError};
+use heddle_broker::storage::{AnyStorage, StorageError};
 use heddle_core::clock::{Clock, Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
 
@@ -25,7 +25,7 @@ impl Errand for Making {
         true
     }
 
-    async fn run<S: Storage>(self, storage: &S) -> Result<Self::Answer, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<Self::Answer, StorageError> {
         let sources: (&dyn Ids, WallMs) = (&self.ids, self.now);
         match make(storage, sources, &self.spec, Source::Fresh).await {
             Err(InviteError::Storage(error)) => Err(error),

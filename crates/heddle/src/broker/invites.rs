@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use heddle_broker::members::NewInvite;
-use heddle_broker::storage::{Storage, StorageError};
+use heddle_broker::members::{Members as _, NewInvite};
+use heddle_broker::storage::{AnyStorage, Storage as _, StorageError};
 use heddle_core::clock::{Ids, WallMs};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{BrokerId, InviteId, MemberId, MeshId};
@@ -69,7 +69,7 @@ fn refused(code: ErrorCode, why: impl Into<String>) -> InviteError {
 }
 
 /// Once one member has a key all need one: a mesh whose members come with the token is not closed to them in passing.
-pub async fn refuse_keyless<S: Storage>(storage: &S, mesh: MeshId) -> Result<(), InviteError> {
+pub async fn refuse_keyless(storage: &AnyStorage, mesh: MeshId) -> Result<(), InviteError> {
     let has_keys = !storage.standings(mesh).await?.is_empty();
     if has_keys || storage.roster(mesh).await?.members.is_empty() {
         return Ok(());
@@ -81,8 +81,8 @@ pub async fn refuse_keyless<S: Storage>(storage: &S, mesh: MeshId) -> Result<(),
     ))
 }
 
-pub async fn make<S: Storage>(
-    storage: &S,
+pub async fn make(
+    storage: &AnyStorage,
     (ids, now): (&dyn Ids, WallMs),
     spec: &InviteSpec,
     source: Source<'_>,

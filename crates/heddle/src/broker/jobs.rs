@@ -6,7 +6,9 @@ use std::path::Path;
 
 use heddle_broker::jobs::{self, MeshSwept, Sweep};
 use heddle_broker::storage::sqlite::OpenError;
-use heddle_broker::storage::{Checked, PostgresOptions, Storage, StorageError};
+use heddle_broker::storage::{
+    AnyStorage, Checked, Log as _, PostgresOptions, Storage as _, StorageError, Upkeep as _,
+};
 use heddle_core::clock::WallMs;
 use heddle_daemon::config::Config;
 use serde::Serialize;
@@ -59,7 +61,7 @@ impl Errand for SweepAll {
         true
     }
 
-    async fn run<S: Storage>(self, storage: &S) -> Result<Vec<MeshSwept>, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<Vec<MeshSwept>, StorageError> {
         let ages = jobs::Ages::default();
         jobs::sweep(storage, (&SystemClock::start(), &ages), &self.0).await
     }
@@ -126,7 +128,7 @@ impl Errand for CheckAll {
         false
     }
 
-    async fn run<S: Storage>(self, storage: &S) -> Result<Checked, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<Checked, StorageError> {
         jobs::orphan_check(storage).await
     }
 }
@@ -172,7 +174,7 @@ impl Errand for Epochs {
         self.is_bump
     }
 
-    async fn run<S: Storage>(self, storage: &S) -> Result<EpochAnswer, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<EpochAnswer, StorageError> {
         let mut meshes = Vec::new();
         for (mesh, name) in storage.meshes().await? {
             let is_other = |wanted: &str| wanted != name.as_str();

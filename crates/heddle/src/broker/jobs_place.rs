@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use heddle_broker::storage::sqlite::Options;
-use heddle_broker::storage::{PostgresOptions, SqliteStorage, Storage, StorageError};
+use heddle_broker::storage::{AnyStorage, PostgresOptions, SqliteStorage, StorageError};
 
 use super::engine::open_database;
 use super::jobs::{cannot_open, damaged};
@@ -24,10 +24,7 @@ pub trait Errand {
     /// Whether it changes the tables; one that reads stands in nobody's way, and nobody in its.
     fn writes(&self) -> bool;
 
-    fn run<S: Storage>(
-        self,
-        storage: &S,
-    ) -> impl Future<Output = Result<Self::Answer, StorageError>>;
+    fn run(self, storage: &AnyStorage) -> impl Future<Output = Result<Self::Answer, StorageError>>;
 }
 
 pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E::Answer, CliError> {
@@ -40,7 +37,7 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
                 if errand.writes() && !is_let_in(&storage, &path).await {
                     return Err(StorageError::Held);
                 }
-                errand.run(&storage).await
+                errand.run(&AnyStorage::Sqlite(storage.clone())).await
             });
             let damage = storage.is_poisoned();
             storage.stop();
@@ -55,7 +52,7 @@ pub fn send<E: Errand>(context: &Context, place: &Place, errand: E) -> Result<E:
         }
         Place::Database(options) => runtime.run(async {
             let storage = open_database(options).await?;
-            let done = errand.run(&storage).await;
+            let done = errand.run(&AnyStorage::Postgres(storage.clone())).await;
             storage.stop().await;
             done.map_err(|error| {
                 CliError::new(exit::FAILED, error.to_string())

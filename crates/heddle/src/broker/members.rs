@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use heddle_broker::members::Standing;
-use heddle_broker::storage::{Present, Storage, StorageError};
+use heddle_broker::members::{Members as _, Standing};
+use heddle_broker::storage::{AnyStorage, Presence as _, Present, StorageError, Upkeep as _};
 use heddle_core::clock::WallMs;
 use serde::Serialize;
 
@@ -43,7 +43,7 @@ impl Errand for ReadAll {
         false
     }
 
-    async fn run<S: Storage>(self, storage: &S) -> Result<Vec<Row>, StorageError> {
+    async fn run(self, storage: &AnyStorage) -> Result<Vec<Row>, StorageError> {
         let mut members = Vec::new();
         for (mesh, name) in storage.meshes().await? {
             // Whoever serves the tables moves their lease time on; what it wrote last is what we know.

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_broker::Broker;
-use heddle_broker::limiter::AnyLimiter;
-use heddle_broker::storage::{PostgresOptions, SqliteStorage};
+use heddle_broker::storage::{AnyStorage, PostgresOptions, SqliteStorage};
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
@@ -117,10 +116,13 @@ async fn run(
     };
     match &options.database {
         // IMPORTANT: its settings are looked at and its tables brought up to date before the port is bound.
-        Some(database) => serving.on(open_database(database).await?).await,
+        Some(database) => {
+            let storage = open_database(database).await?;
+            serving.on(AnyStorage::Postgres(storage)).await
+        }
         None => {
             let storage = open(context, &serving.home)?;
-            serving.on(storage).await
+            serving.on(AnyStorage::Sqlite(storage)).await
         }
     }
 }
@@ -135,7 +137,7 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    async fn on<E: Engine>(mut self, storage: E) -> Result<(), CliError> {
+    async fn on(mut self, storage: AnyStorage) -> Result<(), CliError> {
         // Before anybody is told that it is ready: whoever reads that may stop it at once.
         let signals = Signals::catch()?;
         let options = self.options;
@@ -156,9 +158,7 @@ impl Serving<'_> {
         write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
         let upkeep = tokio::spawn({
             let (broker, stopping) = (door.broker.clone(), door.stopping.clone());
-            async move {
-                tokio::join!(broker.upkeep(stopping.clone()), broker.attend(stopping));
-            }
+            async move { broker.housekeeping(stopping).await }
         });
         let ready = Ready {
             mesh: self
@@ -199,12 +199,12 @@ impl Serving<'_> {
         std::path::absolute(&file).unwrap_or(file)
     }
 
-    fn door<E: Engine>(
+    fn door(
         &mut self,
-        storage: &E,
+        storage: &AnyStorage,
         minting: &dyn Ids,
         ids: &Arc<dyn Ids>,
-    ) -> Result<Arc<Door<E, AnyLimiter>>, CliError> {
+    ) -> Result<Arc<Door>, CliError> {
         let options = self.options;
         let own = |name: &str| self.home.path().join(name);
         let bearer = token(
@@ -300,10 +300,10 @@ impl Signals {
 }
 
 /// The first signal drains. A store that can keep nothing ends the broker: it must not look alive.
-async fn until_stopped<E: Engine>(
-    door: &Arc<Door<E, AnyLimiter>>,
+async fn until_stopped(
+    door: &Arc<Door>,
     listener: TcpListener,
-    (storage, data): (&E, PathBuf),
+    (storage, data): (&AnyStorage, PathBuf),
     mut signals: Signals,
 ) -> Result<(), CliError> {
     let serving = door::run(Arc::clone(door), listener);
@@ -336,9 +336,9 @@ pub async fn poisoned(storage: &SqliteStorage) -> String {
 }
 
 /// Finishes what was read, says goodbye, closes the store. A second signal ends it at once.
-async fn stop<E: Engine>(
-    door: &Door<E, AnyLimiter>,
-    storage: E,
+async fn stop(
+    door: &Door,
+    storage: AnyStorage,
     upkeep: tokio::task::JoinHandle<()>,
 ) -> Result<(), CliError> {
     door.stopping.cancel();
@@ -403,7 +403,7 @@ fn failed(error: &dyn std::fmt::Display) -> CliError {
 }
 
 /// T-32: also in the log, because of a broker that a machine starts nobody reads the greeting.
-fn warnings<E: Engine>(storage: &E, options: &ServeOptions) -> Vec<&'static str> {
+fn warnings(storage: &AnyStorage, options: &ServeOptions) -> Vec<&'static str> {
     let mut warnings = storage.exposed();
     warnings.extend(options.limiter.as_deref().and_then(open_limiter));
     for warning in &warnings {

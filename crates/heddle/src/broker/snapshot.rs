@@ -2,8 +2,7 @@
 //! `…/snapshot/ID/commit`. The same room as the one behind the WebSocket, for an operator who names the owner.
 
 use heddle_broker::Principal;
-use heddle_broker::limiter::Limiter;
-use heddle_broker::storage::Storage;
+use heddle_broker::storage::{Storage as _, Upkeep as _};
 use heddle_broker::upload::{self, Uploaded};
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::{MemberId, OpId};
@@ -41,8 +40,8 @@ impl<'p> Step<'p> {
     }
 }
 
-pub(super) async fn answer<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
+pub(super) async fn answer(
+    door: &Door,
     slug: MeshName,
     step: Step<'_>,
     request: Request<Incoming>,
@@ -123,11 +122,7 @@ fn view(snapshot_id: OpId, uploaded: Uploaded) -> SnapshotAnswer {
 }
 
 /// The member for whom it is, as the mesh knows it.
-async fn owner<S: Storage, L: Limiter>(
-    door: &Door<S, L>,
-    slug: MeshName,
-    member: MemberId,
-) -> Result<Principal, Box<Problem>> {
+async fn owner(door: &Door, slug: MeshName, member: MemberId) -> Result<Principal, Box<Problem>> {
     let tables = door.broker.accept().storage.as_ref();
     let mut meshes = tables.meshes().await.map_err(broken)?.into_iter();
     let Some((mesh, _)) = meshes.find(|(_, name)| *name == slug) else {

@@ -11,9 +11,9 @@ use heddle_broker::limiter::{AnyLimiter, LocalLimiter};
 use heddle_broker::members::Members as _;
 use heddle_broker::storage::sqlite::OpenError;
 use heddle_broker::storage::{
-    DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
+    AnyStorage, DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
 };
-use heddle_broker::{Broker, EffectAsked, EffectAuthority, Principal};
+use heddle_broker::{AnyBroker, EffectAsked, EffectAuthority, Principal, Transport};
 use heddle_core::clock::{Clock, Ids};
 use heddle_daemon::link::{
     Asking, Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking,
@@ -36,12 +36,8 @@ const PIPE_BYTES: usize = 256 << 10;
 /// The broker's share of the time for stopping.
 const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// With the limiter of any broker, though it is always the local one here: one more kind of broker would be
-/// compiled for it.
-type EmbeddedBroker = Broker<SqliteStorage, AnyLimiter>;
-
 pub struct Embedded {
-    broker: Arc<EmbeddedBroker>,
+    broker: Arc<AnyBroker>,
     storage: SqliteStorage,
     file: PathBuf,
     clock: Arc<dyn Clock>,
@@ -78,8 +74,8 @@ impl Embedded {
         let was_shared = was_shared.map_err(|error| cannot_start(&file, &error))?;
         let config = &prepared.home().config.broker;
         let limiter = AnyLimiter::Local(LocalLimiter::new(Arc::clone(&clock), budget(config)));
-        let broker = Broker::new(
-            Arc::new(storage.clone()),
+        let broker = AnyBroker::new(
+            Arc::new(AnyStorage::Sqlite(storage.clone())),
             Arc::new(limiter),
             Arc::clone(&clock),
             ids,
@@ -92,7 +88,7 @@ impl Embedded {
         let (connections, stopping) = (TaskTracker::new(), CancellationToken::new());
         connections.spawn({
             let (broker, stopping) = (broker.clone(), stopping.clone());
-            async move { broker.upkeep(stopping).await }
+            async move { broker.housekeeping(stopping).await }
         });
         let (reach, listener) = Reach::open(prepared.home(), was_shared).await;
         let door = Door {
@@ -235,7 +231,7 @@ impl EffectAuthority for Authority {
 /// A connection to the broker of this very process. Its identity needs no proof: it is our own.
 #[derive(Clone)]
 struct InProcess {
-    broker: Arc<EmbeddedBroker>,
+    broker: Arc<AnyBroker>,
     storage: SqliteStorage,
     clock: Arc<dyn Clock>,
     principal: Principal,
@@ -259,8 +255,9 @@ impl Connector for InProcess {
             let (principal, stopping) = (self.principal.clone(), self.stopping.clone());
             self.connections.spawn(async move {
                 let config = Some(heddle_broker::ws_config());
+                let theirs: Box<dyn Transport> = Box::new(theirs);
                 let ws = WebSocketStream::from_raw_socket(theirs, Role::Server, config).await;
-                broker.serve(ws, principal, stopping).await;
+                broker.session(ws, principal, stopping).await;
             });
             let ours: Box<dyn Duplex> = Box::new(ours);
             Ok(WebSocketStream::from_raw_socket(ours, Role::Client, Some(ws_config())).await)

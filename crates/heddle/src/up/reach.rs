@@ -9,8 +9,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use heddle_broker::limiter::Limiter;
-use heddle_broker::storage::Storage;
 use heddle_daemon::Home;
 use heddle_daemon::home::{read_plain, write_private};
 use tokio::net::TcpListener;
@@ -66,11 +64,7 @@ impl Reach {
     }
 
     /// Serves the port until the door is stopped; waits for it first where it is taken.
-    pub async fn serve<S: Storage, L: Limiter>(
-        self: Arc<Self>,
-        door: Arc<Door<S, L>>,
-        listener: Option<TcpListener>,
-    ) {
+    pub async fn serve(self: Arc<Self>, door: Arc<Door>, listener: Option<TcpListener>) {
         let listener = match listener {
             Some(listener) => listener,
             None => tokio::select! {

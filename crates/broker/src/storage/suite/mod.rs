@@ -15,11 +15,13 @@ mod stories;
 mod upkeep;
 mod uploads;
 
+use super::AnyStorage;
 use crate::test_support::{memory, postgres, sqlite};
 
 /// Runs a script on every store; every line must answer what it says.
 async fn check(text: &str) {
     script::run(memory().as_ref(), text).await;
-    script::run(&sqlite().storage, text).await;
-    script::run(&postgres().await, text).await;
+    let disk = sqlite();
+    script::run(&AnyStorage::Sqlite(disk.storage.clone()), text).await;
+    script::run(&AnyStorage::Postgres(postgres().await), text).await;
 }

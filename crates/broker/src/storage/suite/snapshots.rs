@@ -2,7 +2,7 @@
 
 use heddle_core::ids::{HistoryId, OpId};
 
-use crate::storage::{OpenSnapshot, SnapshotVerdict};
+use crate::storage::{AnyStorage, OpenSnapshot, SnapshotVerdict};
 use crate::test_support::{TestStorage, member, memory, mesh, mesh_name, postgres, sqlite};
 
 fn id(number: u128) -> OpId {
@@ -47,6 +47,7 @@ async fn lf_34<S: TestStorage>(storage: &S) {
 #[tokio::test]
 async fn lf_34_a_snapshot_is_begun_once_committed_once_and_of_one_member() {
     lf_34(memory().as_ref()).await;
-    lf_34(&sqlite().storage).await;
-    lf_34(&postgres().await).await;
+    let disk = sqlite();
+    lf_34(&AnyStorage::Sqlite(disk.storage.clone())).await;
+    lf_34(&AnyStorage::Postgres(postgres().await)).await;
 }
