@@ -7,6 +7,7 @@
 //! ([`Claim`]).
 
 pub mod accept;
+mod authorities;
 mod effects;
 pub mod jobs;
 mod lease;

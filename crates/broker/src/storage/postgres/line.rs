@@ -24,13 +24,13 @@ use super::acks::{self, AckJob};
 use super::columns::mesh_key;
 use super::error::JobError;
 use super::job::{AcceptJob, Job, Settle as _};
+use super::pace::Pace;
 use super::sql;
 
 /// Work of one mesh that waits for its commit. More is told to come back.
 const WAITING_MAX: usize = 4096;
 /// What one transaction takes, so that it stays short.
 pub(super) const GROUP_JOBS_MAX: usize = 256;
-const GROUP_MESSAGES_MAX: usize = 1024;
 const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How long a group may take, whatever the server or the network do.
 const GROUP_WAIT: Duration = Duration::from_secs(30);
@@ -70,6 +70,7 @@ struct Line {
     /// Each with the number of groups that were taken before it came.
     waiting: VecDeque<(u64, Waiting)>,
     groups_taken: u64,
+    pace: Pace,
 }
 
 impl Line {
@@ -148,7 +149,7 @@ impl Lines {
             messages += more_messages;
             bytes += more_bytes;
             let fits = group.len() < GROUP_JOBS_MAX
-                && messages <= GROUP_MESSAGES_MAX
+                && messages <= line.pace.messages_max()
                 && bytes <= GROUP_BYTES_MAX;
             if !fits && !group.is_empty() {
                 break;
@@ -167,6 +168,7 @@ impl Lines {
     /// Commits a group and answers it. If one of them breaks a rule of the tables, each is tried alone.
     async fn commit(&self, mesh: MeshId, mut group: Vec<Waiting>) {
         let tried = self.attempt(mesh, &mut group, Undo::Group).await;
+        self.note(mesh, tried.as_ref().err());
         let is_alone = group.len() == 1;
         match tried {
             Err(error) if error.is_violation() && !is_alone => {
@@ -181,6 +183,17 @@ impl Lines {
                 }
             }
             other => answer(group, other),
+        }
+    }
+
+    /// The next group of the mesh is as large as this one's time says.
+    fn note(&self, mesh: MeshId, error: Option<&JobError>) {
+        if let Some(line) = self.lock().get_mut(&mesh) {
+            match error {
+                None => line.pace.in_time(),
+                Some(error) if error.is_too_slow() => line.pace.too_slow(),
+                Some(_) => {}
+            }
         }
     }
 
