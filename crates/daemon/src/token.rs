@@ -119,7 +119,11 @@ impl LocalToken {
         let mut bytes = [0; 16];
         ids.fill(&mut bytes);
         let own = path.with_extension(format!("{}.minted", URL_SAFE_NO_PAD.encode(bytes)));
-        let minted = Self::mint(&own, ids)?;
+        let minted = Self::mint(&own, ids).map_err(|error| {
+            let folder = path.parent().unwrap_or(path).display();
+            let why = format!("no token can be made in {folder}: {error}");
+            std::io::Error::new(error.kind(), why)
+        })?;
         // IMPORTANT: a link, which never replaces what is there; a rename would.
         let linked = std::fs::hard_link(&own, path);
         std::fs::remove_file(&own)?;
@@ -178,6 +182,10 @@ mod tests {
             let kept = std::fs::read_to_string(&path).unwrap();
             assert!(taken.iter().all(|token| *token == kept), "round {round}");
         }
+        let nowhere = folder.path().join("nowhere");
+        let refused = LocalToken::load_named(&nowhere.join("broker_token"), &ManualIds::seeded(1));
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains(nowhere.to_str().unwrap()), "{why}");
         // Nothing else is left there.
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 20);
     }

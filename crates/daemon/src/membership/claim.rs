@@ -14,7 +14,7 @@ use heddle_wire::problem::Problem;
 use http::Uri;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::link::{Connector as _, SessionEnd, UrlConnector, is_here, next_frame};
+use crate::link::{Connector as _, LinkStream, SessionEnd, UrlConnector, is_here, next_frame};
 
 /// Who we are in the mesh from now on.
 pub(super) struct Claimed {
@@ -102,6 +102,18 @@ pub(super) async fn claim(
     }
 }
 
+async fn reach(url: &str, ca_file: Option<&Path>) -> Result<LinkStream, Problem> {
+    let connector = UrlConnector::new(url).with_ca_file(ca_file.map(Path::to_owned));
+    connector.connect().await.map_err(|error| {
+        let why = error.to_string();
+        if error.is_ours {
+            untrusted(&why)
+        } else {
+            unreachable(&why)
+        }
+    })
+}
+
 async fn ask(
     link: &SignedInvite,
     ca_file: Option<&Path>,
@@ -109,15 +121,7 @@ async fn ask(
     name: &MemberName,
 ) -> Result<Claimed, Problem> {
     let invite = &link.invite;
-    let connector = UrlConnector::new(&invite.url).with_ca_file(ca_file.map(Path::to_owned));
-    let mut ws = connector.connect().await.map_err(|error| {
-        let why = error.to_string();
-        if error.is_ours {
-            untrusted(&why)
-        } else {
-            unreachable(&why)
-        }
-    })?;
+    let mut ws = reach(&invite.url, ca_file).await?;
     let broken = |end: SessionEnd| match end {
         SessionEnd::Lost { why, .. } => unreachable(&why),
         _ => unreachable("it closed the connection"),

@@ -11,6 +11,7 @@ mod ops_files;
 mod team;
 mod team_adversity;
 mod team_members;
+mod team_push;
 mod team_storm;
 mod team_tls;
 mod unfit_database;

@@ -3,13 +3,14 @@
 use crate::support;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::broker_process::BrokerProcess;
 use support::effect_pair::home_of;
 use support::servers::Postgres;
 use support::team_broker::link_of;
-use support::{Home, text_of, wait_until};
+use support::{Home, Ran, text_of, wait_until, wait_until_within};
 
 use super::team_members::{has, is_connected, send};
 
@@ -70,6 +71,22 @@ fn way(home: &Home, mesh: &str) -> Value {
         .unwrap_or_else(|| panic!("{found}"))
 }
 
+/// Neither without an authority, nor by a file that holds none; nothing is changed then.
+fn nobody_else_is_believed(home: &Home, publish: &dyn Fn(&[&str]) -> Ran) {
+    let (other, none) = (fixture("broker.key"), fixture("nowhere.pem"));
+    for (more, words) in [
+        (&[][..], "does not know the authority"),
+        (&["--ca", &other], "no certificate"),
+        (&["--ca", &none], "nowhere.pem"),
+    ] {
+        let refused = publish(more);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains(words), "{refused:?}");
+        assert!(refused.stderr.contains("--ca FILE"), "{refused:?}");
+        assert!(!config_of(home).contains("[[mesh]]"));
+    }
+}
+
 #[test]
 fn a_mesh_moves_by_wss_and_a_second_home_joins_by_it_each_trusting_the_teams_own_authority() {
     let team = Encrypted::new();
@@ -82,19 +99,7 @@ fn a_mesh_moves_by_wss_and_a_second_home_joins_by_it_each_trusting_the_teams_own
         let args = ["mesh", "publish", "home", "--json", "--to", &url];
         alice.cli(&[&args[..], &["--token-file", &token], more].concat())
     };
-    // Nobody is believed without an authority, nor by one that did not sign; nothing is changed then.
-    let (other, none) = (fixture("broker.key"), fixture("nowhere.pem"));
-    for (more, words) in [
-        (&[][..], "does not know the authority"),
-        (&["--ca", &other], "no certificate"),
-        (&["--ca", &none], "nowhere.pem"),
-    ] {
-        let refused = publish(more);
-        assert_eq!(refused.code, 2, "{refused:?}");
-        assert!(refused.stderr.contains(words), "{refused:?}");
-        assert!(refused.stderr.contains("--ca FILE"), "{refused:?}");
-        assert!(!config_of(&alice).contains("[[mesh]]"));
-    }
+    nobody_else_is_believed(&alice, &publish);
     let done = publish(&["--ca", &ca]).ok().json();
     assert_eq!(
         (&done["done"], &done["broker"]),
@@ -114,7 +119,7 @@ fn a_mesh_moves_by_wss_and_a_second_home_joins_by_it_each_trusting_the_teams_own
     let joined = command
         .current_dir(Path::new(&ca).parent().unwrap())
         .output();
-    let joined = support::Ran::from(joined.unwrap()).ok().json();
+    let joined = Ran::from(joined.unwrap()).ok().json();
     assert_eq!(joined["connected"], true, "{joined}");
     bob.cli(&["--mesh", "team", "agent", "register", "coder"])
         .ok();
@@ -168,12 +173,18 @@ fn t_20_a_home_says_whom_it_does_not_trust_and_goes_on_by_itself_once_it_does() 
     std::fs::write(&file, "not a certificate\n").unwrap();
     let up = home.up();
     let status = || home.cli(&["status", "--json"]).json().to_string();
-    wait_until("the file to be named", || status().contains("team.pem"));
+    // It asks again after a wait that grows.
+    let within = Duration::from_secs(90);
+    wait_until_within(within, "the file to be named", || {
+        status().contains("team.pem")
+    });
     // Another authority than the broker's: the broker's own certificate vouches for nobody.
     std::fs::copy(fixture("broker.pem"), &file).unwrap();
-    wait_until("the distrust", || status().contains("signed by none"));
+    wait_until_within(within, "the distrust", || {
+        status().contains("signed by none")
+    });
     std::fs::copy(fixture("ca.pem"), &file).unwrap();
-    wait_until("the connection", || is_connected(&home, "team"));
+    wait_until_within(within, "the connection", || is_connected(&home, "team"));
     up.stop();
 
     // Without a file, on a machine that does not know the authority: which setting helps.

@@ -24,7 +24,7 @@ use super::acks::{self, AckJob};
 use super::columns::mesh_key;
 use super::error::JobError;
 use super::job::{AcceptJob, Job, Settle as _};
-use super::pace::Pace;
+use super::pace::Paces;
 use super::sql;
 
 /// Work of one mesh that waits for its commit. More is told to come back.
@@ -70,7 +70,6 @@ struct Line {
     /// Each with the number of groups that were taken before it came.
     waiting: VecDeque<(u64, Waiting)>,
     groups_taken: u64,
-    pace: Pace,
 }
 
 impl Line {
@@ -83,6 +82,7 @@ impl Line {
 pub(super) struct Lines {
     pool: Pool,
     waiting: Mutex<HashMap<MeshId, Line>>,
+    paces: Paces,
     leaders: TaskTracker,
     /// The most groups that a write ever saw taken until its own was, that one included.
     groups_waited_max: AtomicU64,
@@ -93,6 +93,7 @@ impl Lines {
         Arc::new(Self {
             pool,
             waiting: Mutex::default(),
+            paces: Paces::default(),
             leaders: TaskTracker::new(),
             groups_waited_max: AtomicU64::new(0),
         })
@@ -138,6 +139,7 @@ impl Lines {
 
     /// What the next transaction takes; `None` ends the line.
     fn next(&self, mesh: MeshId) -> Option<Vec<Waiting>> {
+        let messages_max = self.paces.messages_max(mesh);
         let mut lines = self.lock();
         let line = lines.get_mut(&mesh)?;
         let mut group = Vec::new();
@@ -149,7 +151,7 @@ impl Lines {
             messages += more_messages;
             bytes += more_bytes;
             let fits = group.len() < GROUP_JOBS_MAX
-                && messages <= line.pace.messages_max()
+                && messages <= messages_max
                 && bytes <= GROUP_BYTES_MAX;
             if !fits && !group.is_empty() {
                 break;
@@ -168,7 +170,12 @@ impl Lines {
     /// Commits a group and answers it. If one of them breaks a rule of the tables, each is tried alone.
     async fn commit(&self, mesh: MeshId, mut group: Vec<Waiting>) {
         let tried = self.attempt(mesh, &mut group, Undo::Group).await;
-        self.note(mesh, tried.as_ref().err());
+        let messages = group.iter().map(|work| work.size().0).sum();
+        match &tried {
+            Ok(()) => self.paces.in_time(mesh, messages),
+            Err(error) if error.is_too_slow() => self.paces.too_slow(mesh, messages),
+            Err(_) => {}
+        }
         let is_alone = group.len() == 1;
         match tried {
             Err(error) if error.is_violation() && !is_alone => {
@@ -183,17 +190,6 @@ impl Lines {
                 }
             }
             other => answer(group, other),
-        }
-    }
-
-    /// The next group of the mesh is as large as this one's time says.
-    fn note(&self, mesh: MeshId, error: Option<&JobError>) {
-        if let Some(line) = self.lock().get_mut(&mesh) {
-            match error {
-                None => line.pace.in_time(),
-                Some(error) if error.is_too_slow() => line.pace.too_slow(),
-                Some(_) => {}
-            }
         }
     }
 
