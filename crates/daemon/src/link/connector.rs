@@ -235,7 +235,7 @@ impl UrlConnector {
                 .map_err(|error| match (token_refusal(&error), &error) {
                     (Some(why), _) => own(why),
                     (None, tungstenite::Error::Http(response)) if response.status() == 503 => {
-                        failed("it has no place for one more connection now (503)".to_owned())
+                        failed("it takes no further connection now (503)".to_owned())
                     }
                     (None, _) => failed(error.to_string()),
                 })?;

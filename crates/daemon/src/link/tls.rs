@@ -1,9 +1,11 @@
 //! TLS to a broker. The certificates that this machine trusts decide (`SSL_CERT_FILE` names others in their place), or, where
 //! the settings name a file, those in it and no others.
 
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use heddle_store::open_plain;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{CertificateError, ClientConfig, RootCertStore};
@@ -12,6 +14,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::connector::Unreached;
+
+/// As large as all authorities of a machine together, and more.
+const CA_BYTES_MAX: u64 = 1 << 20;
 
 pub(super) async fn connect(
     host: &str,
@@ -39,8 +44,12 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, String> {
         return Ok(roots);
     };
     let bad = |why: String| format!("ca_file {}: {why}", file.display());
-    let certificates = CertificateDer::pem_file_iter(file).map_err(|e| bad(e.to_string()))?;
-    for certificate in certificates {
+    // A plain file, and no more of it than authorities take.
+    let mut pem = Vec::new();
+    open_plain(file)
+        .and_then(|plain| plain.take(CA_BYTES_MAX).read_to_end(&mut pem))
+        .map_err(|e| bad(e.to_string()))?;
+    for certificate in CertificateDer::pem_slice_iter(&pem) {
         let certificate = certificate.map_err(|e| bad(e.to_string()))?;
         roots.add(certificate).map_err(|e| bad(e.to_string()))?;
     }

@@ -246,7 +246,7 @@ fn judge(
     assert!(database.sql(twice).is_empty());
     let through = database.sql("SELECT max(seq) FROM mesh.message_history");
     println!(
-        "{} daemons, {} messages acknowledged, each delivered once; {} messages checked, 0 orphans; seq 1 to {} without a gap",
+        "{} daemons, {} messages acknowledged, each delivered once; {} rows checked, 0 orphans; seq 1 to {} without a gap",
         daemons.len(),
         acknowledged.len(),
         checked.json()["checked"],
