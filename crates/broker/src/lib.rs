@@ -8,6 +8,7 @@
 
 pub mod accept;
 mod any;
+mod authorities;
 mod effects;
 pub mod jobs;
 mod lease;

@@ -16,6 +16,17 @@ pub const HOUSE_REQUESTS_MAX: usize = 8;
 pub const EVENT_STREAMS_MAX: usize = 32;
 /// Connections open at one daemon, kept well below a usual descriptor limit.
 pub const CONNECTIONS_MAX: usize = 512;
+/// Daemons connected to one broker, kept below a usual descriptor limit too; one more is told to ask again, here or at
+/// another broker.
+pub const BROKER_DAEMONS_MAX: usize = 512;
+/// Requests that a broker's HTTP pages (health, figures, invitations, parts of snapshots) answer at once.
+pub const BROKER_PAGES_MAX: usize = 64;
+/// Connections at a broker's door that have not said yet which of the two they are.
+pub const BROKER_ARRIVALS_MAX: usize = 128;
+/// How long one of those has, at least, before it makes room for another where all of their places are taken.
+pub const BROKER_ARRIVAL_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a page may take from its request to its last byte, however slowly it is read.
+pub const BROKER_PAGE_TIMEOUT: Duration = Duration::from_secs(90);
 /// A response larger than this is paged with a cursor.
 pub const RESPONSE_BYTES_MAX: usize = 10 << 20;
 /// Sustained requests per second and token on TCP.
@@ -41,6 +52,8 @@ pub const NAME_BYTES_MAX: usize = 128;
 pub const REPLY_TO_BYTES_MAX: usize = 256;
 /// Mentions in one message.
 pub const MENTIONS_MAX: usize = 64;
+/// Subscribers of one topic, and so the recipients of one message (T-29).
+pub const RECIPIENTS_MAX: usize = 1024;
 /// Rows on one page of a listing, unless the caller asks for fewer.
 pub const PAGE_ROWS_MAX: usize = 500;
 /// Rows on one page when the caller does not say.
@@ -408,7 +421,13 @@ const _: () = {
     assert!(QUEUE_WAITS_MAX * 2 <= REQUESTS_IN_FLIGHT_MAX);
     assert!(QUEUE_ITEMS_MAX <= BATCH_ITEMS_MAX);
     assert!(QUEUE_LEASE_DEFAULT.as_millis() <= QUEUE_LEASE_MS_MAX as u128);
+    // Whoever asks what became of a message is shown every recipient.
+    assert!(RECIPIENTS_MAX <= DELIVERIES_EXPLAINED_MAX);
     assert!(EVENT_STREAMS_MAX + REQUESTS_IN_FLIGHT_MAX < CONNECTIONS_MAX);
+    // A default of 1024 descriptors is enough for all of them, and for what a broker stands on.
+    assert!(BROKER_DAEMONS_MAX + BROKER_PAGES_MAX + BROKER_ARRIVALS_MAX + 64 <= 1024);
+    assert!(BROKER_ARRIVAL_PATIENCE.as_secs() < HELLO_TIMEOUT.as_secs());
+    assert!(UPLOAD_COMMIT_TIMEOUT.as_secs() < BROKER_PAGE_TIMEOUT.as_secs());
     // A live peer is pinged at least twice before it is taken for dead.
     assert!(PING_INTERVAL.as_secs() * 2 < PING_DEADLINE.as_secs());
     // A caller hears the daemon's word about a silent broker before it gives up on the daemon.

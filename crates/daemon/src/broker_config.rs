@@ -19,6 +19,8 @@ pub struct BrokerConfig {
     pub url: Option<String>,
     /// The file with that broker's token; relative to the home folder.
     pub token_file: Option<PathBuf>,
+    /// The file with the authorities that vouch for that broker, instead of the machine's; relative to the home folder.
+    pub ca_file: Option<PathBuf>,
     /// The loopback port at which invited homes reach the embedded broker; the one of the last start by
     /// default, and any free one at first.
     pub port: Option<NonZeroU16>,
@@ -40,6 +42,7 @@ impl Default for BrokerConfig {
         Self {
             url: None,
             token_file: None,
+            ca_file: None,
             port: None,
             rate_limit: 1_000_000,
             rate_window_seconds: 10,

@@ -40,6 +40,10 @@ pub struct MeshConfig {
     /// A file with the bearer token that the broker asks for; relative to the home folder.
     #[serde(default)]
     pub token_file: Option<PathBuf>,
+    /// Certificates of the authorities that vouch for the broker, instead of those that this machine trusts; relative to
+    /// the home folder.
+    #[serde(default)]
+    pub ca_file: Option<PathBuf>,
     /// Who we are in it; as in `home` by default.
     #[serde(default)]
     pub member: Option<MemberName>,
@@ -203,11 +207,20 @@ impl Config {
                     mesh.name.as_str()
                 ));
             }
+            if mesh.ca_file.is_some() && !is_tls_url(&mesh.url) {
+                return Err(format!(
+                    "[[mesh]] {:?}: ca_file is for a url that begins with wss://",
+                    mesh.name.as_str()
+                ));
+            }
         }
         if let Some(url) = &self.broker.url
             && !is_broker_url(url)
         {
             return Err("[broker]: the url must begin with ws:// or wss://".to_owned());
+        }
+        if self.broker.ca_file.is_some() && !self.broker.url.as_deref().is_some_and(is_tls_url) {
+            return Err("[broker]: ca_file is for a url that begins with wss://".to_owned());
         }
         if self.outbox.max_age_hours_override == Some(0) {
             return Err(
@@ -228,6 +241,10 @@ fn is_broker_url(url: &str) -> bool {
     ["ws://", "wss://"]
         .iter()
         .any(|scheme| url.starts_with(scheme))
+}
+
+fn is_tls_url(url: &str) -> bool {
+    url.starts_with("wss://")
 }
 
 #[cfg(test)]
@@ -267,11 +284,16 @@ mod tests {
         for wrong in [
             "[broker]\nurl = \"http://127.0.0.1:7\"\n",
             "[outbox]\nmax_age_hours_override = 0\n",
+            "[broker]\nca_file = \"ca.pem\"\n",
+            "[broker]\nurl = \"ws://127.0.0.1:7\"\nca_file = \"ca.pem\"\n",
         ] {
             assert!(check(wrong).is_err(), "{wrong}");
         }
         let work = "[[mesh]]\nname = \"work\"\nurl = \"ws://127.0.0.1:7\"\n";
         assert_eq!(check(work), Ok(()));
+        let trusting = format!("{work}ca_file = \"ca.pem\"\n");
+        assert!(check(&trusting).unwrap_err().contains("wss://"));
+        assert_eq!(check(&trusting.replace("ws:", "wss:")), Ok(()));
         assert!(check(&work.repeat(2)).unwrap_err().contains("twice"));
         assert!(check(&work.replace("work", "home")).is_err());
         assert!(check(&work.replace("ws:", "http:")).is_err());

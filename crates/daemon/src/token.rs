@@ -52,7 +52,7 @@ impl LocalToken {
                     path.display()
                 ))),
             },
-            Found::Nothing => Self::mint(path, ids),
+            Found::Nothing => Self::mint_once(path, ids),
             Found::Other => {
                 let why = format!(
                     "{}: it holds no token (32 bytes in base64url, 43 letters), and was left as it is",
@@ -114,6 +114,33 @@ impl LocalToken {
         Ok(Self(text))
     }
 
+    /// Brokers that share the file may start at the same moment: one of them makes the token, and all take that one.
+    fn mint_once(path: &Path, ids: &dyn Ids) -> std::io::Result<Self> {
+        let mut bytes = [0; 16];
+        ids.fill(&mut bytes);
+        let own = path.with_extension(format!("{}.minted", URL_SAFE_NO_PAD.encode(bytes)));
+        let minted = Self::mint(&own, ids).map_err(|error| {
+            let folder = path.parent().unwrap_or(path).display();
+            let why = format!("no token can be made in {folder}: {error}");
+            std::io::Error::new(error.kind(), why)
+        })?;
+        // IMPORTANT: a link, which never replaces what is there; a rename would.
+        let linked = std::fs::hard_link(&own, path);
+        std::fs::remove_file(&own)?;
+        match linked {
+            Ok(()) => {
+                if let Some(folder) = path.parent() {
+                    std::fs::File::open(folder)?.sync_all()?;
+                }
+                Ok(minted)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                Self::load_named(path, ids)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     pub fn matches(&self, presented: &str) -> bool {
         self.0.as_bytes().ct_eq(presented.as_bytes()).into()
     }
@@ -131,6 +158,37 @@ mod tests {
     use heddle_core::clock::ManualIds;
 
     use super::*;
+
+    #[test]
+    fn brokers_that_start_at_once_take_one_token_whoever_makes_it() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..20_u64 {
+            let path = folder.path().join(format!("broker_token-{round}"));
+            let start = std::sync::Barrier::new(8);
+            let taken: Vec<String> = std::thread::scope(|scope| {
+                let brokers: Vec<_> = (0..8_u64)
+                    .map(|n| {
+                        let (path, start) = (&path, &start);
+                        scope.spawn(move || {
+                            let ids = ManualIds::seeded(100 * round + n + 1);
+                            start.wait();
+                            LocalToken::load_named(path, &ids).unwrap().0
+                        })
+                    })
+                    .collect();
+                let brokers = brokers.into_iter();
+                brokers.map(|broker| broker.join().unwrap()).collect()
+            });
+            let kept = std::fs::read_to_string(&path).unwrap();
+            assert!(taken.iter().all(|token| *token == kept), "round {round}");
+        }
+        let nowhere = folder.path().join("nowhere");
+        let refused = LocalToken::load_named(&nowhere.join("broker_token"), &ManualIds::seeded(1));
+        let why = refused.unwrap_err().to_string();
+        assert!(why.contains(nowhere.to_str().unwrap()), "{why}");
+        // Nothing else is left there.
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 20);
+    }
 
     #[test]
     fn a_token_is_kept_across_starts_and_replaced_when_damaged() {

@@ -58,6 +58,7 @@ impl From<StorageError> for Refusal {
             // A connection makes its member exist before anything else: this is a fault of ours.
             StorageError::UnknownMember(_) => ErrorCode::Internal,
             StorageError::UnknownAgent(_) => ErrorCode::UnknownAgent,
+            StorageError::TopicFull(_) => ErrorCode::InvalidRequest,
             StorageError::Full => ErrorCode::InsufficientStorage,
             StorageError::Held | StorageError::Unavailable(_) => ErrorCode::StorageUnavailable,
         };

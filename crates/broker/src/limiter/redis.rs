@@ -4,14 +4,16 @@
 //! window expire together. A server that is down, slow or full is an error, and the caller refuses for now
 //! (C35); all of its memory may be lost at any time, which grants at most one limit more (RL-07).
 
+use std::path::Path;
 use std::time::Duration;
 
 use heddle_core::ids::{IdKey, MeshId};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{Client, RedisError, Script};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo as _, RedisError, Script, TlsCertificates};
 
 use super::contract::{Decision, Limiter, LimiterError};
 use super::local::Budget;
+use crate::authorities::Authorities;
 
 /// How long the server may take; the gate itself gives up a little later.
 const ANSWER_WAIT: Duration = Duration::from_millis(500);
@@ -66,10 +68,18 @@ pub struct RedisLimiter {
 }
 
 impl RedisLimiter {
-    /// Connects when it is first asked, and again whenever the connection is lost. Needs a runtime.
-    pub fn open(url: &str, budget: Budget) -> Result<Self, RedisAddressError> {
+    /// Connects when it is first asked, and again whenever the connection is lost. Needs a runtime. The authorities in
+    /// `ca_file` vouch for a server at `rediss://`, instead of those that the machine trusts.
+    pub fn open(
+        url: &str,
+        ca_file: Option<&Path>,
+        budget: Budget,
+    ) -> Result<Self, RedisAddressError> {
         let bad = |error: RedisError| RedisAddressError(words(&error));
-        let client = Client::open(url).map_err(bad)?;
+        let client = match ca_file {
+            None => Client::open(url).map_err(bad)?,
+            Some(file) => trusting(url, file)?,
+        };
         let config = ConnectionManagerConfig::new()
             .set_number_of_retries(0)
             .set_response_timeout(Some(ANSWER_WAIT))
@@ -108,7 +118,7 @@ impl RedisLimiter {
     pub(super) async fn for_test(url: &str, budget: Budget, prefix: String) -> Self {
         let limiter = Self {
             prefix,
-            ..Self::open(url, budget).unwrap()
+            ..Self::open(url, None, budget).unwrap()
         };
         let mut connection = limiter.connection.clone();
         let time: (u64, u64) = redis::cmd("TIME")
@@ -149,6 +159,21 @@ impl Limiter for RedisLimiter {
     }
 }
 
+fn trusting(url: &str, file: &Path) -> Result<Client, RedisAddressError> {
+    let bad = |error: RedisError| RedisAddressError(words(&error));
+    let address = url.into_connection_info().map_err(bad)?;
+    if !matches!(address.addr(), ConnectionAddr::TcpTls { .. }) {
+        let why = "a file of authorities is for rediss://, and this one is not encrypted";
+        return Err(RedisAddressError(why.to_owned()));
+    }
+    let authorities = Authorities::read(file).map_err(RedisAddressError)?;
+    let certificates = TlsCertificates {
+        client_tls: None,
+        root_cert: Some(authorities.pem),
+    };
+    Client::build_with_tls(address, certificates).map_err(bad)
+}
+
 /// As many answers as questions, or none at all: nothing is granted by a guess.
 fn read(answers: &[String], count: usize) -> Result<Vec<Decision>, LimiterError> {
     let strange = || LimiterError(format!("it answered {answers:?}"));
@@ -183,7 +208,10 @@ fn failed(error: &RedisError) -> LimiterError {
 
 /// Without the address, which may hold a password (XC-01).
 fn words(error: &RedisError) -> String {
-    match error.detail() {
+    let detail = error.detail().map(str::to_owned);
+    // Of the way to it: what TLS or the network say.
+    let detail = detail.or_else(|| std::error::Error::source(error).map(ToString::to_string));
+    match detail {
         Some(detail) if !detail.contains("://") => format!("{}: {detail}", error.category()),
         _ => error.category().to_owned(),
     }

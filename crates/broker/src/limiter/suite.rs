@@ -175,7 +175,7 @@ async fn rl_06_a_redis_that_is_not_there_is_an_error_and_no_grant() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.local_addr().unwrap().port()
     };
-    let limiter = RedisLimiter::open(&format!("redis://:secret@127.0.0.1:{port}"), budget());
+    let limiter = RedisLimiter::open(&format!("redis://:secret@127.0.0.1:{port}"), None, budget());
     let refused = limiter.unwrap().consume(mesh(1), &[key(1)]).await;
     let words = refused.unwrap_err().to_string();
     assert!(!words.contains("secret"), "{words}");

@@ -93,7 +93,7 @@ pub trait Storage:
     ) -> impl Future<Output = Answer<bool>> + Send;
 
     /// Subscribes a registered agent, and creates the topic if it is missing. True if it was not
-    /// subscribed before.
+    /// subscribed before. A topic that has `RECIPIENTS_MAX` subscribers takes no further one (T-29).
     fn subscribe(
         &self,
         mesh: MeshId,

@@ -133,11 +133,35 @@ pub fn ws_config() -> WebSocketConfig {
 /// A token file is one line.
 const TOKEN_BYTES_MAX: u64 = 1024;
 
+/// Why no byte goes to a broker.
+#[derive(Debug)]
+pub(super) enum Unreached {
+    /// The way, or the other end: asking again may help.
+    Passing(String),
+    /// What this home trusts: only a person can change that, at this end.
+    Ours(String),
+}
+
+/// How bytes go to a broker.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way<'a> {
+    Clear,
+    /// With the authorities in this file, instead of the machine's.
+    Tls(Option<&'a Path>),
+}
+
+impl Way<'_> {
+    pub(super) fn is_tls(self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+}
+
 /// A broker at `ws://host:port/…`, or at `wss://` by TLS.
 #[derive(Debug, Clone)]
 pub struct UrlConnector {
     url: String,
     token_file: Option<PathBuf>,
+    ca_file: Option<PathBuf>,
     /// The same without user and password: what logs, errors and the status show (XC-01).
     shown: String,
 }
@@ -150,7 +174,15 @@ impl UrlConnector {
             url,
             shown,
             token_file: None,
+            ca_file: None,
         }
+    }
+
+    /// Certificates of authorities that decide whether it is the right one, instead of the machine's; as they are at the
+    /// time of each connection.
+    #[must_use]
+    pub fn with_ca_file(self, ca_file: Option<PathBuf>) -> Self {
+        Self { ca_file, ..self }
     }
 
     /// The token in this file is presented, as it is at the time of each connection.
@@ -166,6 +198,7 @@ impl UrlConnector {
             None => Ok(None),
         }
     }
+
     async fn open(&self) -> Result<LinkStream, ConnectError> {
         let failed = |why: String| ConnectError::passing(format!("{}: {why}", self.shown));
         let mut request = self
@@ -174,9 +207,9 @@ impl UrlConnector {
             .into_client_request()
             .map_err(|error| failed(error.to_string()))?;
         let uri = request.uri();
-        let is_tls = match uri.scheme_str() {
-            Some("ws") => false,
-            Some("wss") => true,
+        let way = match uri.scheme_str() {
+            Some("ws") => Way::Clear,
+            Some("wss") => Way::Tls(self.ca_file.as_deref()),
             _ => {
                 let why = format!("{}: only ws:// and wss:// are supported", self.shown);
                 return Err(ConnectError::ours(why));
@@ -184,18 +217,27 @@ impl UrlConnector {
         };
         let host = uri.host().unwrap_or_default().to_owned();
         let host = host.trim_matches(['[', ']']);
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let port = uri
+            .port_u16()
+            .unwrap_or(if way.is_tls() { 443 } else { 80 });
         let own = |why: String| ConnectError::ours(format!("{}: {why}", self.shown));
-        if let Some(header) = self.authorization(host, is_tls).map_err(own)? {
+        if let Some(header) = self.authorization(host, way.is_tls()).map_err(own)? {
             request.headers_mut().insert(AUTHORIZATION, header);
         }
-        let stream = reach(host, port, is_tls).await.map_err(failed)?;
+        let stream = reach(host, port, way).await;
+        let stream = stream.map_err(|why| match why {
+            Unreached::Passing(why) => failed(why),
+            Unreached::Ours(why) => own(why),
+        })?;
         let (stream, _) =
             tokio_tungstenite::client_async_with_config(request, stream, Some(ws_config()))
                 .await
-                .map_err(|error| match token_refusal(&error) {
-                    Some(why) => own(why),
-                    None => failed(error.to_string()),
+                .map_err(|error| match (token_refusal(&error), &error) {
+                    (Some(why), _) => own(why),
+                    (None, tungstenite::Error::Http(response)) if response.status() == 503 => {
+                        failed("it takes no further connection now (503)".to_owned())
+                    }
+                    (None, _) => failed(error.to_string()),
                 })?;
         Ok(stream)
     }
@@ -219,15 +261,18 @@ pub(super) fn bearer(path: &Path, host: &str, is_tls: bool) -> Result<HeaderValu
 }
 
 /// A byte stream to a broker.
-pub(super) async fn reach(host: &str, port: u16, is_tls: bool) -> Result<Box<dyn Duplex>, String> {
+pub(super) async fn reach(
+    host: &str,
+    port: u16,
+    way: Way<'_>,
+) -> Result<Box<dyn Duplex>, Unreached> {
     let stream = TcpStream::connect((host, port)).await;
-    let stream = stream.map_err(|error| error.to_string())?;
+    let stream = stream.map_err(|error| Unreached::Passing(error.to_string()))?;
     // A batch is one write; waiting to fill a packet only adds delay.
     let _ = stream.set_nodelay(true);
-    Ok(if is_tls {
-        Box::new(super::tls::connect(host, stream).await?)
-    } else {
-        Box::new(stream)
+    Ok(match way {
+        Way::Clear => Box::new(stream),
+        Way::Tls(ca) => Box::new(super::tls::connect(host, ca, stream).await?),
     })
 }
 

@@ -13,13 +13,15 @@ use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper_util::rt::TokioIo;
 
-use super::connector::{bearer, reach};
+use super::connector::{Unreached, Way, bearer, reach};
 
 /// Where a mesh is registered, and by whose leave.
 pub(crate) struct Registration<'a> {
     /// `ws://` or `wss://`.
     pub(crate) url: &'a str,
     pub(crate) token_file: Option<&'a Path>,
+    /// Whose word counts for it, instead of the machine's.
+    pub(crate) ca_file: Option<&'a Path>,
 }
 
 impl Registration<'_> {
@@ -40,21 +42,33 @@ impl Registration<'_> {
         )
     }
 
+    fn untrusted(&self, why: &str) -> Problem {
+        let detail = format!("{} is not trusted: {why}", redact(self.url));
+        Problem::new(ErrorCode::InvalidRequest, detail).next(
+            "Publish again with --ca FILE, the certificate (PEM) of the authority that signed the broker's; nothing was changed.",
+        )
+    }
+
     async fn exchange(&self, body: &RegisterMeshBody) -> Result<RegisterMeshAnswer, Problem> {
         let failed = |why: String| self.unreachable(&why);
         let uri: Uri = self
             .url
             .parse()
             .map_err(|_| failed("it is no address".to_owned()))?;
-        let is_tls = uri.scheme_str() == Some("wss");
+        let way = match uri.scheme_str() {
+            Some("wss") => Way::Tls(self.ca_file),
+            _ => Way::Clear,
+        };
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        let port = uri
+            .port_u16()
+            .unwrap_or(if way.is_tls() { 443 } else { 80 });
         let authority = uri.authority().map_or("", |authority| authority.as_str());
         let mut request = Request::post("/api/my/meshes")
             .header(HOST, authority)
             .header(CONTENT_TYPE, "application/json");
         if let Some(path) = self.token_file {
-            let header = bearer(path, host, is_tls).map_err(|why| {
+            let header = bearer(path, host, way.is_tls()).map_err(|why| {
                 Problem::new(ErrorCode::InvalidRequest, why).next(
                     "Point --token-file at a copy of broker_token in the broker's data folder.",
                 )
@@ -64,7 +78,11 @@ impl Registration<'_> {
         let text = serde_json::to_string(body).map_err(|error| failed(error.to_string()))?;
         let request = request.body(Full::new(Bytes::from(text)));
         let request = request.map_err(|error| failed(error.to_string()))?;
-        let stream = reach(host, port, is_tls).await.map_err(failed)?;
+        let stream = reach(host, port, way).await;
+        let stream = stream.map_err(|why| match why {
+            Unreached::Passing(why) => failed(why),
+            Unreached::Ours(why) => self.untrusted(&why),
+        })?;
         let (status, bytes) = talk(stream, request).await.map_err(failed)?;
         let answer = read(status, &bytes).ok_or_else(|| {
             failed(format!(

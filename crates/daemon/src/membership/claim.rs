@@ -1,5 +1,7 @@
 //! Taking up an invitation at the broker that it names: one short connection.
 
+use std::path::Path;
+
 use futures_util::SinkExt as _;
 use heddle_core::error_code::ErrorCode;
 use heddle_core::ids::MemberId;
@@ -12,7 +14,7 @@ use heddle_wire::problem::Problem;
 use http::Uri;
 use tokio_tungstenite::tungstenite::Message;
 
-use crate::link::{Connector as _, SessionEnd, UrlConnector, is_here, next_frame};
+use crate::link::{Connector as _, LinkStream, SessionEnd, UrlConnector, is_here, next_frame};
 
 /// Who we are in the mesh from now on.
 pub(super) struct Claimed {
@@ -53,6 +55,21 @@ pub(super) fn check_url(url: &str) -> Result<(), Problem> {
     .next("Name it as wss://HOST:PORT/, or as ws://127.0.0.1:PORT/ on this machine."))
 }
 
+/// The authorities of a way that is not encrypted are a mistake; and so are those that another folder would name.
+pub(super) fn check_ca(url: &str, ca_file: Option<&Path>) -> Result<(), Problem> {
+    match ca_file {
+        Some(_) if !url.starts_with("wss://") => {
+            Err(from_wire::invalid("--ca is for a broker at wss://")
+                .next("Leave it out: on this machine the way is not encrypted."))
+        }
+        Some(file) if !file.is_absolute() => {
+            Err(from_wire::invalid("ca_file is not a path from the root")
+                .next("Name the whole path: the daemon stands in another folder."))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn invalid(detail: impl Into<String>) -> Problem {
     Problem::new(ErrorCode::InviteInvalid, detail)
 }
@@ -60,28 +77,51 @@ fn invalid(detail: impl Into<String>) -> Problem {
 fn unreachable(why: &str) -> Problem {
     let detail = format!("the mesh's broker cannot be reached: {why}");
     Problem::new(ErrorCode::NotConnected, detail).next(
-        "Make sure that `heddle up` runs in the home that invites, then join again with the same link.",
+        "Make sure that the broker runs (for a mesh of somebody's own: `heddle up` in the home that invites), then join again with the same link.",
+    )
+}
+
+/// Waiting does not help, and nothing of the link was told to anybody.
+fn untrusted(why: &str) -> Problem {
+    let detail = format!("the mesh's broker is not trusted: {why}");
+    Problem::new(ErrorCode::InvalidRequest, detail).next(
+        "Join again with the same link and --ca FILE, the certificate (PEM) of the authority that signed the broker's; no use was taken.",
     )
 }
 
 pub(super) async fn claim(
     link: &SignedInvite,
+    ca_file: Option<&Path>,
     key: &MemberKey,
     name: &MemberName,
 ) -> Result<Claimed, Problem> {
-    match tokio::time::timeout(HELLO_TIMEOUT, ask(link, key, name)).await {
+    let asked = ask(link, ca_file, key, name);
+    match tokio::time::timeout(HELLO_TIMEOUT, asked).await {
         Ok(answer) => answer,
         Err(_) => Err(unreachable("it does not answer in time")),
     }
 }
 
-async fn ask(link: &SignedInvite, key: &MemberKey, name: &MemberName) -> Result<Claimed, Problem> {
+async fn reach(url: &str, ca_file: Option<&Path>) -> Result<LinkStream, Problem> {
+    let connector = UrlConnector::new(url).with_ca_file(ca_file.map(Path::to_owned));
+    connector.connect().await.map_err(|error| {
+        let why = error.to_string();
+        if error.is_ours {
+            untrusted(&why)
+        } else {
+            unreachable(&why)
+        }
+    })
+}
+
+async fn ask(
+    link: &SignedInvite,
+    ca_file: Option<&Path>,
+    key: &MemberKey,
+    name: &MemberName,
+) -> Result<Claimed, Problem> {
     let invite = &link.invite;
-    let connector = UrlConnector::new(&invite.url);
-    let mut ws = connector
-        .connect()
-        .await
-        .map_err(|error| unreachable(&error.to_string()))?;
+    let mut ws = reach(&invite.url, ca_file).await?;
     let broken = |end: SessionEnd| match end {
         SessionEnd::Lost { why, .. } => unreachable(&why),
         _ => unreachable("it closed the connection"),

@@ -1,6 +1,6 @@
 //! A mesh that was joined is written into `config.toml`: one table at its end, the rest as it was.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::config::{Config, MeshConfig};
 use crate::home::{read_plain, write_private};
@@ -13,17 +13,14 @@ fn table(mesh: &MeshConfig) -> String {
         text(mesh.name.as_str()),
         text(&mesh.url)
     );
+    let path = |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
     let more = [
+        ("ca_file", path(&mesh.ca_file)),
         ("id", mesh.id.map(|id| id.to_string())),
         ("broker_id", mesh.broker_id.map(|id| id.to_string())),
         ("member", mesh.member.as_ref().map(ToString::to_string)),
         ("member_id", mesh.member_id.map(|id| id.to_string())),
-        (
-            "key_file",
-            mesh.key_file
-                .as_ref()
-                .map(|file| file.display().to_string()),
-        ),
+        ("key_file", path(&mesh.key_file)),
     ];
     for (name, value) in more {
         if let Some(value) = value {
@@ -80,6 +77,7 @@ pub(super) fn renew(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
             && there.broker_id == mesh.broker_id
             && there.member_id == mesh.member_id
             && there.key_file == mesh.key_file
+            && there.ca_file == mesh.ca_file
     });
     if !is_written || config.check().is_err() {
         return Err(format!(
@@ -92,7 +90,7 @@ pub(super) fn renew(path: &Path, mesh: &MeshConfig) -> Result<(), String> {
     write_private(path, &new).map_err(|error| format!("{shown} cannot be written: {error}"))
 }
 
-/// The lines `url` and `broker_id` of the table that names the mesh by its id.
+/// The lines `url`, `ca_file` and `broker_id` of the table that names the mesh by its id.
 fn renewed(old: &str, mesh: &MeshConfig) -> String {
     let value = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let id = mesh.id.map(|id| id.to_string()).unwrap_or_default();
@@ -110,15 +108,24 @@ fn renewed(old: &str, mesh: &MeshConfig) -> String {
     let to = to.map_or(lines.len(), |far| ours + far);
     let mut new = String::with_capacity(old.len());
     for (place, line) in lines.iter().enumerate() {
-        let fresh = match key_of(line).as_str() {
+        let key = key_of(line);
+        let ca_file = mesh.ca_file.as_ref().map(|file| file.display().to_string());
+        let fresh = match key.as_str() {
             _ if place < from || place >= to => None,
             "url" => Some(mesh.url.clone()),
+            // It stands behind the url, and an old one goes.
+            "ca_file" => continue,
             "broker_id" => mesh.broker_id.map(|id| id.to_string()),
             _ => None,
         };
-        match fresh {
-            Some(fresh) => new.push_str(&format!("{} = {}\n", key_of(line), value(&fresh))),
-            None => new.push_str(line),
+        match (&fresh, key.as_str(), ca_file) {
+            (Some(url), "url", Some(ca_file)) => new.push_str(&format!(
+                "url = {}\nca_file = {}\n",
+                value(url),
+                value(&ca_file)
+            )),
+            (Some(fresh), ..) => new.push_str(&format!("{key} = {}\n", value(fresh))),
+            (None, ..) => new.push_str(line),
         }
     }
     new
@@ -137,6 +144,7 @@ mod tests {
             name: MeshName::parse(name).unwrap(),
             url: "ws://127.0.0.1:7/".to_owned(),
             token_file: None,
+            ca_file: None,
             member: Some(MemberName::parse("größe").unwrap()),
             id: Some(MeshId(Ulid(id))),
             broker_id: Some(BrokerId(Ulid(2))),
@@ -186,10 +194,25 @@ mod tests {
         };
         renew(&path, &moved).unwrap();
         let config = Config::load(&path).unwrap();
-        assert_eq!(config.mesh, [mesh("alice", 1), moved, mesh("carol", 3)]);
+        assert_eq!(
+            config.mesh,
+            [mesh("alice", 1), moved.clone(), mesh("carol", 3)]
+        );
         let after = std::fs::read_to_string(&path).unwrap();
         assert!(after.starts_with("# mine\n[outbox]\ndisk_budget_mb = 5 # small\n"));
         assert_eq!(after.lines().count(), before.lines().count());
+        // Authorities come, change and go with it.
+        for ca_file in [Some("/a/ca.pem"), Some("/b/\"ca\".pem"), None] {
+            let trusting = MeshConfig {
+                url: "wss://localhost:8/".to_owned(),
+                ca_file: ca_file.map(PathBuf::from),
+                ..moved.clone()
+            };
+            renew(&path, &trusting).unwrap();
+            let config = Config::load(&path).unwrap();
+            assert_eq!(config.mesh, [mesh("alice", 1), trusting, mesh("carol", 3)]);
+        }
+        renew(&path, &moved).unwrap();
         // One that is not there is not added.
         assert!(renew(&path, &mesh("dave", 4)).is_err());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), after);

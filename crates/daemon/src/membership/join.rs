@@ -48,6 +48,8 @@ pub(crate) async fn join(
         }
     })?;
     claim::check_address(&link.invite)?;
+    let ca_file = body.ca_file.map(PathBuf::from);
+    claim::check_ca(&link.invite.url, ca_file.as_deref())?;
     let name = match body.name.as_deref() {
         Some(text) => {
             let text = text.strip_prefix('@').unwrap_or(text);
@@ -62,7 +64,7 @@ pub(crate) async fn join(
     let _one = shared.joining.lock().await;
     let mut meshes = shared.meshes.iter();
     if let Some(there) = meshes.find(|m| m.mesh.mesh == link.invite.mesh) {
-        return rejoin::rejoin(&joiner, there, &link).await;
+        return rejoin::rejoin(&joiner, there, &link, ca_file).await;
     }
     if shared.meshes.is_full() {
         return Err(invalid("this home has as many meshes as it can have"));
@@ -72,9 +74,12 @@ pub(crate) async fn join(
     let mesh_name = local_name(&link.invite, wanted, &known)?;
     let before = known.iter().find(|mesh| mesh.mesh == link.invite.mesh);
     let key = own_key(&joiner, link.invite.mesh, before).await?;
-    let claimed = claim::claim(&link, &key, &name).await?;
+    let claimed = claim::claim(&link, ca_file.as_deref(), &key, &name).await?;
     rejoin::refuse_somebody_else(before, &claimed)?;
-    let config = config(&link.invite, mesh_name, &claimed);
+    let config = MeshConfig {
+        ca_file,
+        ..config(&link.invite, mesh_name, &claimed)
+    };
     // IMPORTANT: what a start would refuse is refused here, before the file names it. The row in the store
     // alone harms nobody: the same link joins again.
     let linked = link_of(&joiner, &config).await?;
@@ -178,6 +183,7 @@ pub(super) fn config(invite: &Invite, name: MeshName, claimed: &Claimed) -> Mesh
         name,
         url: invite.url.clone(),
         token_file: None,
+        ca_file: None,
         member: Some(claimed.name.clone()),
         id: Some(invite.mesh),
         broker_id: Some(invite.broker),

@@ -99,7 +99,10 @@ pub(crate) async fn of_config(
     }
     let mesh = renamed(store, mesh, config.member.as_ref()).await?;
     let token_file = config.token_file.as_ref().map(|file| folder.join(file));
-    let connector = UrlConnector::new(&config.url).with_token_file(token_file);
+    let ca_file = config.ca_file.as_ref().map(|file| folder.join(file));
+    let connector = UrlConnector::new(&config.url)
+        .with_token_file(token_file)
+        .with_ca_file(ca_file);
     Ok(Link {
         mesh,
         connector: Arc::new(connector),

@@ -38,6 +38,8 @@ pub(crate) struct Destination {
     pub(crate) url: String,
     /// The broker's token, presented once.
     pub(crate) token_file: Option<PathBuf>,
+    /// The authorities that vouch for it, from now on.
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Moves the mesh; what its new broker calls it, or none if it is there already.
@@ -48,6 +50,7 @@ pub(crate) async fn publish_to(
     to: Destination,
 ) -> Result<Option<MeshName>, Problem> {
     claim::check_url(&to.url)?;
+    claim::check_ca(&to.url, to.ca_file.as_deref())?;
     let _one = shared.joining.lock().await;
     let connector = mesh.connector().ok_or_else(|| not_ours(mesh))?;
     if !connector.hosts() {
@@ -78,8 +81,8 @@ pub(crate) async fn publish_to(
             let anew = shared.store.reach_anew(mesh.mesh.mesh).await;
             anew.map_err(|error| store_problem(&error))?;
             remember(home, mesh, &to, &answer).await?;
-            let connector = Arc::new(UrlConnector::new(&to.url));
-            mesh.move_to(connector, answer.server_id);
+            let connector = UrlConnector::new(&to.url).with_ca_file(to.ca_file);
+            mesh.move_to(Arc::new(connector), answer.server_id);
             drop(held);
             tracing::info!(mesh = %mesh.mesh.name, broker = %mesh.broker(), "the mesh has moved");
             return Ok(Some(answer.slug));
@@ -174,6 +177,7 @@ async fn register(
     let registration = Registration {
         url: &to.url,
         token_file: to.token_file.as_deref(),
+        ca_file: to.ca_file.as_deref(),
     };
     registration.send(&body).await
 }
@@ -188,6 +192,7 @@ async fn remember(
         name: mesh.mesh.name.clone(),
         url: to.url.clone(),
         token_file: None,
+        ca_file: to.ca_file.clone(),
         member: Some(mesh.mesh.member_name.clone()),
         id: Some(mesh.mesh.mesh),
         broker_id: Some(answer.server_id),

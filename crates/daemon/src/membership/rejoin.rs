@@ -1,5 +1,6 @@
 //! Joining a mesh that this home is in, or was in: nothing changes, or the broker hears of it again.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heddle_core::error_code::ErrorCode;
@@ -12,6 +13,7 @@ use heddle_wire::problem::Problem;
 use super::claim::{self, Claimed};
 use super::config_file;
 use super::join::{CONNECT_WAIT, Joiner, answer, blocking, config};
+use crate::config::{Config, MeshConfig};
 use crate::mesh::MeshState;
 
 /// The link of a mesh that is served here. Connected, there is nothing to do. Otherwise the broker is asked:
@@ -20,6 +22,7 @@ pub(super) async fn rejoin(
     joiner: &Joiner<'_>,
     there: &Arc<MeshState>,
     link: &SignedInvite,
+    ca_file: Option<PathBuf>,
 ) -> Result<MeshJoinAnswer, Problem> {
     let invite = &link.invite;
     if there.mesh.member == invite.inviter {
@@ -37,7 +40,13 @@ pub(super) async fn rejoin(
     else {
         return Ok(answer(there, true));
     };
-    let claimed = match claim::claim(link, key, &there.mesh.member_name).await {
+    let path = joiner.home.join("config.toml");
+    let known = known_ca(&path, there).await?;
+    let is_tls = invite.url.starts_with("wss://");
+    let trusted = ca_file.or_else(|| known.clone()).filter(|_| is_tls);
+    let file = trusted.as_ref().map(|file| joiner.home.join(file));
+    let asked = claim::claim(link, file.as_deref(), key, &there.mesh.member_name);
+    let claimed = match asked.await {
         // Nobody is there to ask. It was joined before, and connects by itself.
         Err(problem) if problem.known_code() == Some(ErrorCode::NotConnected) => {
             return Ok(answer(there, true));
@@ -45,8 +54,11 @@ pub(super) async fn rejoin(
         other => other?,
     };
     refuse_somebody_else(Some(&there.mesh), &claimed)?;
-    let renewed = config(invite, there.mesh.name.clone(), &claimed);
-    let path = joiner.home.join("config.toml");
+    let is_trusted_anew = trusted != known;
+    let renewed = MeshConfig {
+        ca_file: trusted,
+        ..config(invite, there.mesh.name.clone(), &claimed)
+    };
     let written = blocking(move || config_file::renew(&path, &renewed)).await?;
     written.map_err(|why| {
         Problem::new(ErrorCode::Internal, why)
@@ -55,17 +67,26 @@ pub(super) async fn rejoin(
     there.standing.pin(Some(invite.broker));
     there.standing.again.notify_one();
     tracing::info!(mesh = %there.mesh.name, broker = %invite.broker, "joined a mesh again");
-    let has_moved = there.reach().is_some_and(|url| url != invite.url);
+    let has_moved = is_trusted_anew || there.reach().is_some_and(|url| url != invite.url);
     if !has_moved {
         let _ = tokio::time::timeout(CONNECT_WAIT, there.wait_connected()).await;
     }
     Ok(MeshJoinAnswer {
         next: has_moved.then(|| {
-            "The broker has another address now: restart with `heddle down` and `heddle up`."
+            "The broker has another address or another authority now: restart with `heddle down` and `heddle up`."
                 .to_owned()
         }),
         ..answer(there, true)
     })
+}
+
+/// The authorities that the settings name for this mesh.
+async fn known_ca(path: &Path, there: &MeshState) -> Result<Option<PathBuf>, Problem> {
+    let (path, id) = (path.to_owned(), there.mesh.mesh);
+    let read = blocking(move || Config::load(&path)).await?;
+    let config = read.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let ours = config.mesh.into_iter().find(|mesh| mesh.id == Some(id));
+    Ok(ours.and_then(|mesh| mesh.ca_file))
 }
 
 /// The rows of this home are those of one member. As another it would send and own what is not its own.

@@ -149,6 +149,7 @@ metrics_table! {
     Counter "heddle_broker_slow_readers_total" [] "Connections ended because they took no bytes";
     Counter "heddle_broker_hellos_denied_total" ["reason" = "signature_required" | "signature_invalid" | "member_revoked" | "member_blocked"] "Hellos turned away because they did not prove who they came from, or came from somebody shut out or blocked";
     Counter "heddle_broker_claims_refused_total" ["reason" = "invite_invalid" | "invite_expired" | "invite_used_up" | "name_taken" | "member_revoked"] "Invitations that were not taken up";
+    Counter "heddle_broker_door_refused_total" ["kind" = "daemon" | "page" | "arrival"] "Connections that found no place: told to ask again, or cut because they had said nothing while others waited";
     Gauge "heddle_broker_connections" [] "Connections of members now";
     // --- the process
     Counter "heddle_log_lines_dropped_total" [] "Log lines lost because the log could not be written";

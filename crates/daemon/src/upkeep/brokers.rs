@@ -12,7 +12,7 @@ use crate::config::{Config, HOME_MESH};
 use crate::link::{Connector as _, UrlConnector};
 
 /// What to do where what config.toml says of the way to a broker is wrong.
-pub(crate) const SETTINGS_NEXT: &str = "Correct token_file or url in config.toml (`heddle broker serve` writes broker_token into its data folder); a running daemon tries again by itself with what token_file holds then, for another url restart it with `heddle down` and `heddle up`. What was accepted waits.";
+pub(crate) const SETTINGS_NEXT: &str = "Correct token_file, ca_file or url in config.toml (`heddle broker serve` writes broker_token into its data folder; ca_file is the certificate of the authority that signed the broker's); a running daemon tries again by itself with what those files hold then, for another line in config.toml restart it with `heddle down` and `heddle up`. What was accepted waits.";
 
 /// One finding for each of them; none where the settings cannot be read, which is told elsewhere.
 pub async fn broker_findings(home: &Path) -> Vec<Finding> {
@@ -21,16 +21,24 @@ pub async fn broker_findings(home: &Path) -> Vec<Finding> {
     };
     let own = config.broker.url.as_ref().map(|url| {
         let name = HOME_MESH.to_owned();
-        (name, url.clone(), config.broker.token_file.clone())
+        let own = &config.broker;
+        (
+            name,
+            url.clone(),
+            own.token_file.clone(),
+            own.ca_file.clone(),
+        )
     });
     let others = config.mesh.iter().map(|mesh| {
         let name = mesh.name.to_string();
-        (name, mesh.url.clone(), mesh.token_file.clone())
+        let (token, ca) = (mesh.token_file.clone(), mesh.ca_file.clone());
+        (name, mesh.url.clone(), token, ca)
     });
     let mut findings = Vec::new();
-    for (mesh, url, token_file) in own.into_iter().chain(others) {
-        let token_file = token_file.map(|file| home.join(file));
-        let connector = UrlConnector::new(url).with_token_file(token_file);
+    for (mesh, url, token_file, ca_file) in own.into_iter().chain(others) {
+        let connector = UrlConnector::new(url)
+            .with_token_file(token_file.map(|file| home.join(file)))
+            .with_ca_file(ca_file.map(|file| home.join(file)));
         findings.push(finding(&mesh, &connector).await);
     }
     findings

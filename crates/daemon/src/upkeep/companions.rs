@@ -153,12 +153,16 @@ fn fill(home: &Path, draft: &Path, taken: &mut Taken) -> Result<(), BackupError>
 fn plain(home: &Path) -> Vec<PathBuf> {
     let mut names: Vec<PathBuf> = PLAIN.iter().map(PathBuf::from).collect();
     let config = Config::load(&home.join("config.toml")).unwrap_or_default();
-    let tokens = config.mesh.iter().map(|mesh| &mesh.token_file);
-    for token in tokens.chain([&config.broker.token_file]).flatten() {
-        let mut parts = token.components();
+    let own = [&config.broker.token_file, &config.broker.ca_file];
+    let meshes = config
+        .mesh
+        .iter()
+        .flat_map(|mesh| [&mesh.token_file, &mesh.ca_file]);
+    for named in meshes.chain(own).flatten() {
+        let mut parts = named.components();
         let is_here = matches!(parts.next(), Some(Component::Normal(_))) && parts.next().is_none();
-        if is_here && !names.contains(token) {
-            names.push(token.clone());
+        if is_here && !names.contains(named) {
+            names.push(named.clone());
         }
     }
     names

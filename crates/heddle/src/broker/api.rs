@@ -52,6 +52,10 @@ pub(super) fn no(code: ErrorCode, why: impl Into<String>) -> Box<Problem> {
 }
 
 fn storage(error: StorageError) -> Problem {
+    if let StorageError::TopicFull(_) = error {
+        return Problem::new(ErrorCode::InvalidRequest, error.to_string())
+            .next("Unsubscribe some of them, then send it again; what was done of it stays.");
+    }
     Problem::new(ErrorCode::StorageUnavailable, error.to_string())
         .next("Nothing is half done: send it again in a moment.")
 }

@@ -2,23 +2,22 @@
 //! few pages for those who watch it.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use heddle_broker::{AnyBroker, Claim, Transport};
-use heddle_core::limits::{CONNECTIONS_MAX, HELLO_TIMEOUT};
+use heddle_core::limits::{BROKER_PAGE_TIMEOUT, HELLO_TIMEOUT};
 use heddle_core::names::MeshName;
 use heddle_daemon::LocalToken;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{AUTHORIZATION, ORIGIN, UPGRADE};
+use hyper::header::{AUTHORIZATION, CONNECTION, HeaderValue, ORIGIN, RETRY_AFTER, UPGRADE};
 use hyper::service::service_fn;
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::create_response_with_body;
@@ -28,6 +27,7 @@ use tokio_util::task::TaskTracker;
 
 use super::api;
 use super::pages::Pages;
+use super::places::{Arrival, Place, Places};
 
 /// After an accept that failed (descriptors are short) the next one waits.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -55,28 +55,28 @@ pub struct Door {
     pub is_behind_proxy: bool,
     /// For those who watch the broker; none where it is part of a daemon, which has its own.
     pub pages: Option<Arc<Pages>>,
+    pub places: Places,
     pub connections: TaskTracker,
     pub stopping: CancellationToken,
 }
 
 /// Takes connections until it is stopped.
 pub async fn run(door: Arc<Door>, listener: TcpListener) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let clock = Arc::clone(&door.broker.accept().clock);
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = door.stopping.cancelled() => return,
         };
         match accepted {
             Ok((stream, _)) => {
+                let arrival = tokio::select! {
+                    arrival = door.places.arrive(|| clock.mono()) => arrival,
+                    () = door.stopping.cancelled() => return,
+                };
                 let one = Arc::clone(&door);
-                door.connections.spawn(async move {
-                    one.take(stream).await;
-                    drop(place);
-                });
+                door.connections
+                    .spawn(async move { one.take(stream, arrival).await });
             }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be taken");
@@ -86,22 +86,49 @@ pub async fn run(door: Arc<Door>, listener: TcpListener) {
     }
 }
 
-/// An upgrade that was granted, with what is proven about the peer.
-type Granted = Arc<Mutex<Option<(OnUpgrade, Claim)>>>;
+/// A connection before it is a daemon's: the place that it holds, and an upgrade that was granted, with what is proven
+/// about the peer.
+struct Guest {
+    place: Mutex<Place>,
+    granted: Mutex<Option<(OnUpgrade, Claim)>>,
+}
+
+impl Guest {
+    fn new(arrival: Arrival) -> Self {
+        Self {
+            place: Mutex::new(Place::Arriving(arrival)),
+            granted: Mutex::default(),
+        }
+    }
+
+    /// It has said what it wants: its place is another one from now on. False where there is none.
+    fn moves_to(&self, place: Option<Place>) -> bool {
+        let is_there = place.is_some();
+        if let Some(place) = place {
+            *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        }
+        is_there
+    }
+
+    fn granted(&self) -> MutexGuard<'_, Option<(OnUpgrade, Claim)>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Door {
-    async fn take(&self, stream: TcpStream) {
+    async fn take(&self, stream: TcpStream, arrival: Arrival) {
         // A batch is one write; waiting to fill a packet only adds delay.
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else {
-            return self.serve(stream).await;
+            return self.serve(stream, arrival).await;
         };
         let shaken = tokio::select! {
             shaken = tokio::time::timeout(HELLO_TIMEOUT, tls.accept(stream)) => shaken,
+            () = arrival.cut.cancelled() => return,
             () = self.stopping.cancelled() => return,
         };
         match shaken {
-            Ok(Ok(stream)) => self.serve(stream).await,
+            Ok(Ok(stream)) => self.serve(stream, arrival).await,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection without TLS, or with a bad one");
             }
@@ -109,14 +136,15 @@ impl Door {
         }
     }
 
-    async fn serve<T>(&self, stream: T)
+    async fn serve<T>(&self, stream: T, arrival: Arrival)
     where
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let granted = Granted::default();
+        let cut = arrival.cut.clone();
+        let guest = Guest::new(arrival);
         let answer = service_fn(|request| {
-            let granted = Arc::clone(&granted);
-            async move { Ok::<_, Infallible>(self.answer(request, &granted).await) }
+            let guest = &guest;
+            async move { Ok::<_, Infallible>(self.answer(request, guest).await) }
         });
         let mut builder = hyper::server::conn::http1::Builder::new();
         let connection = builder
@@ -126,14 +154,11 @@ impl Door {
             .with_upgrades();
         tokio::select! {
             // Not a request, or too slow: it has been told what there is to say.
-            _ = connection => {}
+            _ = tokio::time::timeout(BROKER_PAGE_TIMEOUT, connection) => {}
+            () = cut.cancelled() => return,
             () = self.stopping.cancelled() => return,
         }
-        let upgrade = granted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let Some((upgrade, claim)) = upgrade else {
+        let Some((upgrade, claim)) = guest.granted().take() else {
             return;
         };
         let Ok(Ok(stream)) = tokio::time::timeout(HELLO_TIMEOUT, upgrade).await else {
@@ -147,16 +172,27 @@ impl Door {
             .await;
     }
 
-    async fn answer(&self, mut request: Request<Incoming>, granted: &Granted) -> Page {
-        if !request.headers().contains_key(UPGRADE) {
-            return match &self.pages {
-                Some(pages) if request.uri().path().starts_with(api::PREFIX) => {
-                    api::answer(self, pages, request).await
-                }
-                Some(pages) => pages.answer(&request).await,
-                None => page(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket\n"),
-            };
+    async fn answer(&self, request: Request<Incoming>, guest: &Guest) -> Page {
+        if request.headers().contains_key(UPGRADE) {
+            return self.upgrade(request, guest);
         }
+        let mut answer = match &self.pages {
+            _ if !guest.moves_to(self.places.page()) => {
+                full("this broker answers as many requests as it can; ask again in a moment\n")
+            }
+            Some(pages) if request.uri().path().starts_with(api::PREFIX) => {
+                api::answer(self, pages, request).await
+            }
+            Some(pages) => pages.answer(&request).await,
+            None => page(StatusCode::UPGRADE_REQUIRED, "this is a WebSocket\n"),
+        };
+        // One request, one connection: whoever has its answer holds no place.
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+        answer
+    }
+
+    fn upgrade(&self, mut request: Request<Incoming>, guest: &Guest) -> Page {
         let claim = match self.admit(&request) {
             Ok(claim) => claim,
             Err(refused) => return refused,
@@ -164,8 +200,12 @@ impl Door {
         let Ok(response) = create_response_with_body(&request, Full::default) else {
             return page(StatusCode::BAD_REQUEST, "not a WebSocket request\n");
         };
-        let upgrade = hyper::upgrade::on(&mut request);
-        *granted.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, claim));
+        if !guest.moves_to(self.places.daemon()) {
+            return full(
+                "as many daemons are connected to this broker as it serves; ask again in a moment, or another broker\n",
+            );
+        }
+        *guest.granted() = Some((hyper::upgrade::on(&mut request), claim));
         response
     }
 
@@ -198,6 +238,14 @@ pub fn is_bearer(header: Option<&hyper::header::HeaderValue>, token: &LocalToken
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.strip_prefix("Bearer "))
         .is_some_and(|presented| token.matches(presented))
+}
+
+fn full(words: &str) -> Page {
+    let mut refused = page(StatusCode::SERVICE_UNAVAILABLE, words);
+    let headers = refused.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    refused
 }
 
 pub fn page(status: StatusCode, words: &str) -> Page {

@@ -61,17 +61,11 @@ impl Pages {
                 "{\"ready\":false,\"waiting_for\":[\"stopping\"]}\n",
             );
         }
-        let mut waiting = Vec::new();
-        for probe in &self.probes {
-            let asked = tokio::time::timeout(READY_WAIT, probe.ask()).await;
-            let why = match asked {
-                Ok(Ok(())) => continue,
-                Ok(Err(why)) => why,
-                Err(_) => "no answer in time".to_owned(),
-            };
-            tracing::warn!(probe = probe.name(), %why, "not ready");
-            waiting.push(probe.name());
+        let waiting = self.waiting().await;
+        for (probe, why) in &waiting {
+            tracing::warn!(probe, %why, "not ready");
         }
+        let waiting: Vec<&str> = waiting.iter().map(|(probe, _)| *probe).collect();
         let is_ready = waiting.is_empty();
         let body = serde_json::json!({"ready": is_ready, "waiting_for": waiting});
         let status = if is_ready {
@@ -80,6 +74,21 @@ impl Pages {
             StatusCode::SERVICE_UNAVAILABLE
         };
         page(status, &format!("{body}\n"))
+    }
+
+    /// What does not answer now, and why: for the operator, not for the page.
+    pub async fn waiting(&self) -> Vec<(&'static str, String)> {
+        let mut waiting = Vec::new();
+        for probe in &self.probes {
+            let asked = tokio::time::timeout(READY_WAIT, probe.ask()).await;
+            let why = match asked {
+                Ok(Ok(())) => continue,
+                Ok(Err(why)) => why,
+                Err(_) => "no answer in time".to_owned(),
+            };
+            waiting.push((probe.name(), why));
+        }
+        waiting
     }
 
     fn figures(&self, request: &Request<Incoming>) -> Page {

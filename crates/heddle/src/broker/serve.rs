@@ -12,7 +12,6 @@ use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
 use heddle_daemon::home::write_private;
 use heddle_daemon::{Home, HomeError, LocalToken, MetricsPage, is_damage};
-use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -20,9 +19,11 @@ use tokio_util::task::TaskTracker;
 
 use super::door::{self, Door, Entry};
 use super::engine::{Engine, open_database};
+use super::greeting::{Ready, greeting, reached, warnings};
 use super::jobs::{cannot_open, damaged};
-use super::limiter::{limiter, limiter_probe, open_limiter};
+use super::limiter::{limiter, limiter_probe};
 use super::pages::Pages;
+use super::places::Places;
 use super::settings::{broker_config, options};
 use super::tls::{TlsFiles, acceptor};
 use crate::cli::{CliError, Context, exit};
@@ -41,6 +42,8 @@ pub struct ServeOptions {
     pub database: Option<PostgresOptions>,
     /// A Redis that brokers share, instead of counting alone.
     pub limiter: Option<String>,
+    /// The authorities that vouch for it, instead of the machine's.
+    pub limiter_ca: Option<PathBuf>,
     pub tls: Option<TlsFiles>,
     /// Somebody in front of it does TLS.
     pub behind_proxy: bool,
@@ -48,24 +51,6 @@ pub struct ServeOptions {
     pub token_file: Option<PathBuf>,
     /// The same for the operator's: brokers behind one address share it.
     pub admin_token_file: Option<PathBuf>,
-}
-
-#[derive(Serialize)]
-struct Ready {
-    listen: String,
-    data: PathBuf,
-    /// What daemons of meshes without keys present.
-    token_file: PathBuf,
-    storage: &'static str,
-    limiter: &'static str,
-    tls: bool,
-    pid: u32,
-    /// Who else can reach what it stands on (T-32).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    warnings: Vec<&'static str>,
-    /// What homes are told to call the mesh: the name that was given.
-    #[serde(skip)]
-    mesh: String,
 }
 
 pub fn serve(context: &Context, options: &ServeOptions) -> Result<(), CliError> {
@@ -167,6 +152,7 @@ impl Serving<'_> {
                 .clone()
                 .unwrap_or_else(|| "team".to_owned()),
             listen: listen.to_string(),
+            reached: reached(listen, options),
             data: self.home.path().to_owned(),
             token_file: self.token_file(),
             storage: if options.database.is_some() {
@@ -181,7 +167,7 @@ impl Serving<'_> {
             },
             tls: options.tls.is_some(),
             pid: std::process::id(),
-            warnings: warnings(&storage, options),
+            warnings: warnings(&storage, options, door.pages.as_deref()).await,
         };
         self.context.print(&ready, greeting)?;
         let stands_on = (&storage, self.home.broker_data());
@@ -223,8 +209,7 @@ impl Serving<'_> {
         let written = &self.home.config.broker;
         let mut config = broker_config(written);
         config.policy = options.policy.unwrap_or(config.policy);
-        let url = options.limiter.as_deref();
-        let limiter = Arc::new(limiter(url, written, Arc::clone(&self.clock))?);
+        let limiter = Arc::new(limiter(options, written, Arc::clone(&self.clock))?);
         let mut probes = storage.probes(self.home.path());
         probes.extend(limiter_probe(&limiter));
         let stopping = CancellationToken::new();
@@ -247,6 +232,7 @@ impl Serving<'_> {
             tls: self.tls.take(),
             is_behind_proxy: options.behind_proxy,
             pages: Some(Arc::new(pages)),
+            places: Places::new(),
             connections: TaskTracker::new(),
             stopping,
         }))
@@ -400,45 +386,4 @@ fn cannot_listen(listen: SocketAddr, error: &std::io::Error) -> CliError {
 
 fn failed(error: &dyn std::fmt::Display) -> CliError {
     CliError::new(exit::FAILED, error.to_string())
-}
-
-/// T-32: also in the log, because of a broker that a machine starts nobody reads the greeting.
-fn warnings(storage: &AnyStorage, options: &ServeOptions) -> Vec<&'static str> {
-    let mut warnings = storage.exposed();
-    warnings.extend(options.limiter.as_deref().and_then(open_limiter));
-    for warning in &warnings {
-        tracing::warn!("{warning}");
-    }
-    warnings
-}
-
-fn greeting(ready: &Ready) -> String {
-    let warned: Vec<String> = ready
-        .warnings
-        .iter()
-        .map(|w| format!("  ! {w}\n"))
-        .collect();
-    format!(
-        "the broker is up (process {pid})\n\
-         \x20 listen  {scheme}://{listen}/\n\
-         \x20 data    {data}\n\
-         {warned}\
-         \n\
-         To share a mesh, put into config.toml of each home, with a `member` of its own, then\n\
-         `heddle up` there and `heddle --mesh {mesh} peers`:\n\
-         \x20 [[mesh]]\n\
-         \x20 name = \"{mesh}\"\n\
-         \x20 member = \"YOUR NAME\"\n\
-         \x20 url = \"{scheme}://{listen}/\"\n\
-         \x20 token_file = \"{token}\"\n\
-         \n\
-         Ctrl-C stops it.\n",
-        pid = ready.pid,
-        mesh = ready.mesh,
-        scheme = if ready.tls { "wss" } else { "ws" },
-        listen = ready.listen,
-        data = ready.data.display(),
-        token = ready.token_file.display(),
-        warned = warned.concat(),
-    )
 }

@@ -28,7 +28,7 @@ use tokio_util::task::TaskTracker;
 
 use super::reach::Reach;
 use crate::broker::door::{Door, Entry};
-use crate::broker::{broker_config, budget, cannot_open, options, poisoned, takes_nothing};
+use crate::broker::{Places, broker_config, budget, cannot_open, options, poisoned, takes_nothing};
 use crate::cli::{CliError, exit};
 
 /// Bytes that wait between the two halves of the in-process stream.
@@ -97,6 +97,7 @@ impl Embedded {
             tls: None,
             is_behind_proxy: false,
             pages: None,
+            places: Places::new(),
             connections: connections.clone(),
             stopping: stopping.clone(),
         };

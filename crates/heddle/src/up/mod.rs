@@ -8,7 +8,7 @@ mod embedded;
 mod log;
 mod reach;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use heddle_core::clock::Clock;
@@ -150,9 +150,11 @@ async fn start(
     let folder = prepared.home().path().to_owned();
     let started = match (url, flavour) {
         (Some(url), _) => {
-            let token_file = prepared.home().config.broker.token_file.as_ref();
-            let token_file = token_file.map(|file| prepared.home().path().join(file));
-            let connector = UrlConnector::new(url).with_token_file(token_file);
+            let named = |file: &Option<PathBuf>| file.as_ref().map(|file| folder.join(file));
+            let written = &prepared.home().config.broker;
+            let connector = UrlConnector::new(url)
+                .with_token_file(named(&written.token_file))
+                .with_ca_file(named(&written.ca_file));
             let connector: Arc<dyn Connector> = Arc::new(connector);
             (prepared.start(connector).await, None)
         }

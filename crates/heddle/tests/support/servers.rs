@@ -277,20 +277,39 @@ fn binaries() -> PathBuf {
 pub struct Redis {
     port: u16,
     child: Option<Child>,
+    /// Certificate, key, and the authority that signed it; then it speaks nothing but TLS.
+    tls: Option<[String; 3]>,
 }
 
 impl Redis {
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// Only TLS gets in: certificate, key, authority.
+    pub fn start_tls(files: [String; 3]) -> Self {
+        Self::start_with(Some(files))
+    }
+
+    fn start_with(tls: Option<[String; 3]>) -> Self {
         let mut server = Self {
             port: free_port(),
             child: None,
+            tls,
         };
         server.run();
         server
     }
 
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}/", self.port)
+        match self.tls {
+            None => format!("redis://127.0.0.1:{}/", self.port),
+            Some(_) => format!("rediss://localhost:{}/", self.port),
+        }
     }
 
     pub fn kill(&mut self) {
@@ -301,8 +320,17 @@ impl Redis {
     }
 
     pub fn run(&mut self) {
-        let child = Command::new("redis-server")
-            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+        let port = self.port.to_string();
+        let mut command = Command::new("redis-server");
+        match &self.tls {
+            None => command.args(["--port", &port]),
+            Some([certificate, key, authority]) => command
+                .args(["--port", "0", "--tls-port", &port])
+                .args(["--tls-cert-file", certificate, "--tls-key-file", key])
+                .args(["--tls-ca-cert-file", authority, "--tls-auth-clients", "no"]),
+        };
+        let child = command
+            .args(["--bind", "127.0.0.1"])
             .args([
                 "--save",
                 "",
@@ -324,8 +352,11 @@ impl Redis {
 
     pub fn ask(&self, words: &[&str]) -> String {
         let mut ask = Command::new("redis-cli");
-        ask.args(["-p", &self.port.to_string()]).args(words);
-        let ran = ask.output().unwrap();
+        ask.args(["-p", &self.port.to_string()]);
+        if let Some([.., authority]) = &self.tls {
+            ask.args(["-h", "localhost", "--tls", "--cacert", authority]);
+        }
+        let ran = ask.args(words).output().unwrap();
         String::from_utf8_lossy(&ran.stdout).trim().to_owned()
     }
 

@@ -4,10 +4,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod door_places;
+mod limiter_tls;
 mod one_address;
 mod ops_files;
 mod team;
+mod team_adversity;
 mod team_members;
+mod team_push;
 mod team_storm;
 mod team_tls;
 mod unfit_database;
+mod wss;

@@ -298,7 +298,7 @@ fn t_20_beyond_this_machine_a_broker_is_reached_by_tls_and_only_by_whoever_trust
     wait_until("the distrust", || {
         status(&stranger)["degraded"]
             .to_string()
-            .contains("SSL_CERT_FILE")
+            .contains("ca_file")
     });
     stranger.stop();
     let mut command = home.command(&["up", "--detach", "--json"]);

@@ -29,14 +29,14 @@ fn join(name: &str, link: &str) -> (Home, Daemon) {
     (home, up)
 }
 
-fn is_connected(home: &Home, mesh: &str) -> bool {
+pub(crate) fn is_connected(home: &Home, mesh: &str) -> bool {
     let list = home.cli(&["mesh", "list", "--json"]).json();
     let meshes = list["meshes"].as_array().unwrap().clone();
     let mut found = meshes.iter().filter(|one| one["mesh"] == mesh);
     found.any(|one| one["connected"] == true)
 }
 
-fn has(home: &Home, mesh: &str, agent: &str, body: &str) -> bool {
+pub(crate) fn has(home: &Home, mesh: &str, agent: &str, body: &str) -> bool {
     let args = ["inbox", "--json", "--mesh", mesh, "--agent", agent];
     let page = home.cli(&args).json();
     let items = page["items"].as_array().unwrap().clone();
@@ -44,7 +44,7 @@ fn has(home: &Home, mesh: &str, agent: &str, body: &str) -> bool {
 }
 
 #[track_caller]
-fn send(home: &Home, mesh: &str, to: &str, body: &str) {
+pub(crate) fn send(home: &Home, mesh: &str, to: &str, body: &str) {
     wait_until(&format!("{to} to be known"), || {
         home.cli(&["send", to, body, "--id", body, "--mesh", mesh])
             .code

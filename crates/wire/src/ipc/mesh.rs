@@ -42,6 +42,10 @@ pub struct MeshPublishBody {
     /// A file with that broker's token, presented once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
+    /// A file with the certificates of the authorities that vouch for that broker, instead of the machine's. It stays where
+    /// it is, and is read at every connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<String>,
     /// How long the answer may wait for the end: 0 by default, at most 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_seconds: Option<u64>,
@@ -87,6 +91,10 @@ pub struct MeshJoinBody {
     /// What the mesh is called in this home; as the inviter calls it by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mesh: Option<String>,
+    /// A file with the certificates of the authorities that vouch for the broker, instead of the machine's. It stays where it
+    /// is, and is read at every connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_file: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

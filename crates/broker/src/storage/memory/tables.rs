@@ -7,6 +7,7 @@ use std::ops::Bound;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, Party};
+use heddle_core::limits::RECIPIENTS_MAX;
 use heddle_core::membership::Capabilities;
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 
@@ -153,6 +154,9 @@ impl Tables {
             return Err(StorageError::UnknownAgent(agent.clone()));
         }
         let subscribers = self.topics.entry(topic.clone()).or_default();
+        if subscribers.len() >= RECIPIENTS_MAX && !subscribers.contains(agent) {
+            return Err(StorageError::TopicFull(topic.clone()));
+        }
         Ok(subscribers.insert(agent.clone()))
     }
 

@@ -37,6 +37,15 @@ impl JobError {
         ["22", "23", "P0"].contains(&&code.code()[..2])
     }
 
+    /// It was begun and took longer than anything may: with less in it, the next one may be in time.
+    pub(super) fn is_too_slow(&self) -> bool {
+        match self {
+            Self::TimedOut(_) => true,
+            Self::Sql(error) => error.code() == Some(&SqlState::QUERY_CANCELED),
+            _ => false,
+        }
+    }
+
     /// The contract's own refusals are the caller's affair and take nobody along.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self, Self::Storage(_))

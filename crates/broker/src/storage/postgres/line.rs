@@ -24,13 +24,13 @@ use super::acks::{self, AckJob};
 use super::columns::mesh_key;
 use super::error::JobError;
 use super::job::{AcceptJob, Job, Settle as _};
+use super::pace::Paces;
 use super::sql;
 
 /// Work of one mesh that waits for its commit. More is told to come back.
 const WAITING_MAX: usize = 4096;
 /// What one transaction takes, so that it stays short.
 pub(super) const GROUP_JOBS_MAX: usize = 256;
-const GROUP_MESSAGES_MAX: usize = 1024;
 const GROUP_BYTES_MAX: usize = 8 << 20;
 /// How long a group may take, whatever the server or the network do.
 const GROUP_WAIT: Duration = Duration::from_secs(30);
@@ -82,6 +82,7 @@ impl Line {
 pub(super) struct Lines {
     pool: Pool,
     waiting: Mutex<HashMap<MeshId, Line>>,
+    paces: Paces,
     leaders: TaskTracker,
     /// The most groups that a write ever saw taken until its own was, that one included.
     groups_waited_max: AtomicU64,
@@ -92,6 +93,7 @@ impl Lines {
         Arc::new(Self {
             pool,
             waiting: Mutex::default(),
+            paces: Paces::default(),
             leaders: TaskTracker::new(),
             groups_waited_max: AtomicU64::new(0),
         })
@@ -137,6 +139,7 @@ impl Lines {
 
     /// What the next transaction takes; `None` ends the line.
     fn next(&self, mesh: MeshId) -> Option<Vec<Waiting>> {
+        let messages_max = self.paces.messages_max(mesh);
         let mut lines = self.lock();
         let line = lines.get_mut(&mesh)?;
         let mut group = Vec::new();
@@ -148,7 +151,7 @@ impl Lines {
             messages += more_messages;
             bytes += more_bytes;
             let fits = group.len() < GROUP_JOBS_MAX
-                && messages <= GROUP_MESSAGES_MAX
+                && messages <= messages_max
                 && bytes <= GROUP_BYTES_MAX;
             if !fits && !group.is_empty() {
                 break;
@@ -167,6 +170,12 @@ impl Lines {
     /// Commits a group and answers it. If one of them breaks a rule of the tables, each is tried alone.
     async fn commit(&self, mesh: MeshId, mut group: Vec<Waiting>) {
         let tried = self.attempt(mesh, &mut group, Undo::Group).await;
+        let messages = group.iter().map(|work| work.size().0).sum();
+        match &tried {
+            Ok(()) => self.paces.in_time(mesh, messages),
+            Err(error) if error.is_too_slow() => self.paces.too_slow(mesh, messages),
+            Err(_) => {}
+        }
         let is_alone = group.len() == 1;
         match tried {
             Err(error) if error.is_violation() && !is_alone => {

@@ -28,6 +28,7 @@ mod members;
 mod mend;
 mod migrate;
 mod orphans;
+mod pace;
 mod parts;
 mod presence;
 mod queues;

@@ -2,6 +2,7 @@
 
 use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::limits::RECIPIENTS_MAX;
 use heddle_core::names::{MemberName, MeshName, TopicName};
 use tokio_postgres::Row;
 
@@ -52,6 +53,11 @@ const TOPIC: &str = "INSERT INTO topic (mesh_id, topic) VALUES ($1, $2) ON CONFL
 const SUBSCRIBE: &str = "
 INSERT INTO topic_subscription (mesh_id, topic, member_id, agent) VALUES ($1, $2, $3, $4)
 ON CONFLICT DO NOTHING";
+
+/// A row where as many as may be have subscribed ($5), and this one has not.
+const NO_ROOM: &str = "
+SELECT 1 FROM topic_subscription WHERE mesh_id = $1 AND topic = $2
+HAVING count(*) >= $5 AND count(*) FILTER (WHERE member_id = $3 AND agent = $4) = 0";
 
 const UNSUBSCRIBE: &str = "
 DELETE FROM topic_subscription WHERE mesh_id = $1 AND topic = $2 AND member_id = $3 AND agent = $4";
@@ -203,8 +209,28 @@ pub(super) async fn subscribe(
     if !is_registered(transaction, mesh, agent).await? {
         return Err(StorageError::UnknownAgent(agent.clone()).into());
     }
+    if has_no_room(transaction, mesh, topic, agent).await? {
+        return Err(StorageError::TopicFull(topic.clone()).into());
+    }
     create_topic(transaction, mesh, topic).await?;
     subscription(transaction, SUBSCRIBE, mesh, topic, agent).await
+}
+
+async fn has_no_room(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+    topic: &TopicName,
+    agent: &Party,
+) -> Result<bool, JobError> {
+    let (mesh, member) = (mesh_key(mesh), member_key(agent.member));
+    let (topic, agent) = (topic.as_str(), agent.agent.as_str());
+    let max = i64::try_from(RECIPIENTS_MAX).unwrap_or(i64::MAX);
+    exists(
+        transaction,
+        NO_ROOM,
+        &[&mesh, &topic, &member, &agent, &max],
+    )
+    .await
 }
 
 pub(super) async fn unsubscribe(

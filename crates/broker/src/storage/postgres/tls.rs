@@ -8,8 +8,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use deadpool_postgres::{Manager, ManagerConfig};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio_postgres::config::{Host, SslMode};
@@ -18,6 +16,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::OpenError;
 use super::wires::carry;
+use crate::authorities::Authorities;
 
 #[derive(Clone)]
 pub(super) enum Tls {
@@ -88,21 +87,13 @@ fn is_here(host: &Host) -> bool {
 }
 
 fn roots(ca: Option<&Path>) -> Result<RootCertStore, OpenError> {
-    let mut roots = RootCertStore::empty();
     let Some(file) = ca else {
+        let mut roots = RootCertStore::empty();
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(roots);
     };
-    let bad = |why: String| OpenError::Address(format!("{}: {why}", file.display()));
-    let certificates = CertificateDer::pem_file_iter(file).map_err(|e| bad(e.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|e| bad(e.to_string()))?;
-        roots.add(certificate).map_err(|e| bad(e.to_string()))?;
-    }
-    if roots.is_empty() {
-        return Err(bad("it holds no certificate".to_owned()));
-    }
-    Ok(roots)
+    let read = Authorities::read(file).map_err(OpenError::Address)?;
+    Ok(read.roots)
 }
 
 #[cfg(test)]

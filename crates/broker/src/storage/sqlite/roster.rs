@@ -1,6 +1,7 @@
 //! Who and what exists: meshes, members, agents, topics, subscriptions.
 
 use heddle_core::ids::{HistoryId, MemberId, MeshId, Party};
+use heddle_core::limits::RECIPIENTS_MAX;
 use heddle_core::names::{MemberName, MeshName, TopicName};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -165,6 +166,9 @@ pub(super) fn subscribe(
     if !is_registered(connection, mesh, agent)? {
         return Err(StorageError::UnknownAgent(agent.clone()).into());
     }
+    if has_no_room(connection, mesh, topic, agent)? {
+        return Err(StorageError::TopicFull(topic.clone()).into());
+    }
     create_topic(connection, mesh, topic)?;
     change(
         connection,
@@ -177,6 +181,26 @@ pub(super) fn subscribe(
             agent.agent.as_str()
         ],
     )
+}
+
+/// Whether as many as may be have subscribed, and this one has not.
+fn has_no_room(
+    connection: &Connection,
+    mesh: MeshId,
+    topic: &TopicName,
+    agent: &Party,
+) -> Result<bool, JobError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT 1 FROM topic_subscription WHERE mesh_id = ?1 AND topic = ?2
+         HAVING count(*) >= ?5 AND count(*) FILTER (WHERE member_id = ?3 AND agent = ?4) = 0",
+    )?;
+    Ok(statement.exists(params![
+        mesh_key(mesh),
+        topic.as_str(),
+        member_key(agent.member),
+        agent.agent.as_str(),
+        i64::try_from(RECIPIENTS_MAX).unwrap_or(i64::MAX),
+    ])?)
 }
 
 pub(super) fn unsubscribe(

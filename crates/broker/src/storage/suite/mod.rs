@@ -1,6 +1,7 @@
 //! The contract suite: the same cases, as data, over every implementation.
 
 mod cases;
+mod fan_out;
 mod grants;
 mod log;
 mod mend;

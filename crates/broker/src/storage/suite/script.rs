@@ -317,6 +317,7 @@ pub(super) fn refused(error: &StorageError) -> String {
         StorageError::UnknownAgent(_) => "unknown_agent",
         StorageError::Full => "full",
         StorageError::Held => "held",
+        StorageError::TopicFull(_) => "topic_full",
         StorageError::Unavailable(_) => "unavailable",
     }
     .to_owned()

@@ -34,6 +34,7 @@ pub(super) async fn publish(State(ipc): State<Arc<Ipc>>, request: Request) -> An
         let to = Destination {
             url,
             token_file: asked.token_file.map(Into::into),
+            ca_file: asked.ca_file.map(Into::into),
         };
         let moved = membership::publish_to(&ipc.shared, &ipc.home, mesh, to).await?;
         let other = moved.filter(|name| *name != mesh.mesh.name);

@@ -80,9 +80,12 @@ struct Serve {
     data: Option<PathBuf>,
     #[command(flatten)]
     database: Database,
-    /// Count budgets in this Redis, which brokers share: redis://HOST:PORT/ [env: HEDDLE_BROKER_LIMITER]
+    /// Count budgets in this Redis, which brokers share: redis://HOST:PORT/, or rediss:// with TLS [env: HEDDLE_BROKER_LIMITER]
     #[arg(long, value_name = "URL")]
     limiter: Option<String>,
+    /// Certificates to trust for the way to the limiter at rediss:// (PEM) [default: the machine's]
+    #[arg(long, value_name = "FILE")]
+    limiter_ca: Option<PathBuf>,
     /// What happens when one identity connects twice [default: that of config.toml, or prefer-newest]
     #[arg(long, value_enum)]
     policy: Option<Policy>,
@@ -240,6 +243,7 @@ fn serve_options(context: &Context, serve: Serve) -> Result<broker::ServeOptions
         policy: serve.policy.map(ConnectionPolicy::from),
         database,
         limiter: limiter.or_else(|| context.environment.broker_limiter.clone()),
+        limiter_ca: serve.limiter_ca,
         tls: serve
             .tls_cert
             .zip(serve.tls_key)

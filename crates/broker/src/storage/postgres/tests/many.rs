@@ -202,6 +202,48 @@ async fn l_23_a_database_that_is_stuck_is_unavailable_and_works_again_afterwards
     assert!(matches!(accepted.unwrap()[0], Accepted::Created { .. }));
 }
 
+/// T-29: a group that is more than the server does in time gets smaller, and everything gets through.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn t_29_a_group_that_takes_the_server_too_long_is_made_smaller_and_gets_through() {
+    const SENDERS: u128 = 64;
+    let options = postgres_options().await;
+    let schema = options.schema.clone();
+    let url = format!("{}?options=-c%20statement_timeout=400ms", options.url);
+    let storage = PostgresStorage::open(&PostgresOptions { url, ..options })
+        .await
+        .unwrap();
+    furnish(&storage).await;
+    let slow = format!(
+        "CREATE FUNCTION {schema}.slow() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(0.02); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE INSERT ON {schema}.message FOR EACH ROW EXECUTE FUNCTION {schema}.slow()"
+    );
+    storage.batch(&slow).await;
+    let mut senders = tokio::task::JoinSet::new();
+    for n in 1..=SENDERS {
+        let storage = storage.clone();
+        senders.spawn(async move {
+            for tries in 1_u32.. {
+                let one = message(&format!("m{n}"), 1, n);
+                match storage.accept(mesh(1), vec![one]).await {
+                    Ok(accepted) => {
+                        assert!(matches!(accepted[0], Accepted::Created { .. }));
+                        return tries;
+                    }
+                    Err(StorageError::Unavailable(_)) => {}
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            unreachable!()
+        });
+    }
+    let tries = senders.join_all().await;
+    // As it was, each round got one or two of them through.
+    let most = tries.iter().max().unwrap();
+    assert!(*most <= 20, "{tries:?}");
+    assert_eq!(storage.orphan_check(mesh(1)).await, Ok(Vec::new()));
+}
+
 /// BR-09: connections cut under load. Every answer is a verdict or "unknown", and a retry finds the truth.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn br_09_connections_that_are_cut_leave_only_unknown_answers_and_retries_find_the_truth() {

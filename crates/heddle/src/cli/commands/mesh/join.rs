@@ -1,10 +1,12 @@
 //! `heddle mesh join LINK`: the link as an argument, or with `-` from standard input, where nobody sees it.
 
 use std::io::Read as _;
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 use heddle_wire::ipc::{MeshJoinAnswer, MeshJoinBody};
 
+use super::publish::absolute;
 use crate::cli::{CliError, Context, exit};
 
 /// More than any link has.
@@ -20,6 +22,10 @@ pub struct Args {
     /// What to call the mesh in this home [default: as the inviter does]
     #[arg(long = "as", value_name = "MESH")]
     local: Option<String>,
+    /// The certificate of the authority that signed the broker's (PEM); read at every connection, so keep it there
+    /// [default: the authorities that this machine trusts]
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
 }
 
 /// The link is a secret.
@@ -34,10 +40,12 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         "-" => from_input()?,
         _ => args.link,
     };
+    let ca_file = args.ca.map(|file| absolute("--ca", file)).transpose()?;
     let answer = context.client().join(&MeshJoinBody {
         link,
         name: args.name,
         mesh: args.local,
+        ca_file,
     })?;
     context.print(&answer, describe)
 }

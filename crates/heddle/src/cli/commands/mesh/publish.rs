@@ -23,11 +23,17 @@ pub struct Args {
     /// A copy of broker_token of that broker's data folder; presented once
     #[arg(long, value_name = "FILE", requires = "to")]
     token_file: Option<PathBuf>,
+    /// The certificate of the authority that signed that broker's (PEM); read at every connection, so keep it there
+    /// [default: the authorities that this machine trusts]
+    #[arg(long, value_name = "FILE", requires = "to")]
+    ca: Option<PathBuf>,
 }
 
 pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
     let mesh = args.name.or_else(|| context.mesh.clone());
-    let token_file = args.token_file.map(absolute).transpose()?;
+    let named = |option, file: Option<PathBuf>| file.map(|file| absolute(option, file)).transpose();
+    let token_file = named("--token-file", args.token_file)?;
+    let ca_file = named("--ca", args.ca)?;
     let begun = match args.to {
         None => None,
         Some(to) => {
@@ -35,6 +41,7 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 mesh: mesh.clone(),
                 to: Some(to),
                 token_file,
+                ca_file,
                 wait_seconds: None,
             };
             Some(context.client().publish(&begin)?)
@@ -50,8 +57,8 @@ pub(super) fn run(context: &Context, args: Args) -> Result<(), CliError> {
 }
 
 /// The daemon stands in another folder.
-fn absolute(path: PathBuf) -> Result<String, CliError> {
-    let failed = |why: String| CliError::new(exit::USAGE, format!("--token-file: {why}"));
+pub(super) fn absolute(option: &str, path: PathBuf) -> Result<String, CliError> {
+    let failed = |why: String| CliError::new(exit::USAGE, format!("{option}: {why}"));
     let path = std::path::absolute(path).map_err(|error| failed(error.to_string()))?;
     let text = path.to_str().map(str::to_owned);
     text.ok_or_else(|| failed("the path is not UTF-8".to_owned()))
