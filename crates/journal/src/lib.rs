@@ -8,6 +8,7 @@
 
 pub mod action;
 mod ahead;
+mod back;
 mod batch;
 mod begin;
 mod blobs;

@@ -116,6 +116,8 @@ pub struct Replay<K> {
     mode: Mode,
     /// Records up to here are in the checkpoint that this began with.
     covered: u64,
+    /// But not these, first and last each: they were lost when it was written.
+    without: Vec<[u64; 2]>,
     /// It begins with the first record of all: one that is missing before it is a gap too.
     is_from_first: bool,
     families: HashMap<Box<str>, Family>,
@@ -149,6 +151,7 @@ impl<K: Known> Replay<K> {
             registry,
             mode,
             covered: 0,
+            without: Vec::new(),
             is_from_first: false,
             families: HashMap::new(),
             counters: Counters::default(),
@@ -168,10 +171,21 @@ impl<K: Known> Replay<K> {
         }
     }
 
-    /// Begins with the content of a checkpoint.
-    pub fn begin_at(&mut self, head_seq: u64) {
+    /// Begins with the content of a checkpoint, which was written without these records.
+    pub fn begin_at(&mut self, head_seq: u64, without: &[[u64; 2]]) {
         self.covered = head_seq;
         self.head_seq = head_seq;
+        self.without = without.to_vec();
+        self.gaps.accept(without);
+    }
+
+    pub(crate) fn without(&self) -> &[[u64; 2]] {
+        &self.without
+    }
+
+    /// These were erased, and the notes that say so are not replayed.
+    pub(crate) fn erase_as_noted(&mut self, ids: BTreeSet<(u64, String)>) {
+        self.noted.extend(ids);
     }
 
     /// Begins with the first record there ever was.
@@ -251,7 +265,9 @@ impl<K: Known> Replay<K> {
 
     fn record(&mut self, counted: &Counted<'_>) {
         let record = &counted.record;
-        if record.seq <= self.covered {
+        let is_covered = record.seq <= self.covered;
+        let is_put_back = |[first, last]: &[u64; 2]| (*first..=*last).contains(&record.seq);
+        if is_covered && !self.without.iter().any(is_put_back) {
             return;
         }
         self.counters.records += 1;
@@ -276,6 +292,10 @@ impl<K: Known> Replay<K> {
         let current = held
             .map(|held| held.head)
             .or_else(|| self.known.head(item_type, item_id));
+        if is_covered && current.is_some_and(|head| head.seq >= record.seq) {
+            // Put back, and older than what the checkpoint has of it.
+            return;
+        }
         let verdict = reduce(current.as_ref(), record, counted.crc, class, self.mode);
         let foreign = self.foreign(record);
         // Revisions of another origin may skip or tie with ours: it was decided when they were taken in.

@@ -62,7 +62,10 @@ fn a_blob_of_which_no_copy_is_left_does_not_lead_in_a_circle() {
     let (disk, journal) = store();
     disk.remove(&blob(&disk)).unwrap();
     disk.tamper(&file(), |bytes| *bytes = br#"{"n": 7}"#.to_vec());
-    assert_eq!(journal.restore().unwrap().blobs, 0);
+    let restored = journal.restore().unwrap();
+    assert_eq!(restored.blobs, 0);
+    let unmended: Vec<_> = restored.unmended.iter().map(|one| &one.item_id).collect();
+    assert_eq!(unmended, ["big"], "what no rebuild gives back is told");
     let report = journal.verify().unwrap();
     let causes: Vec<Cause> = report.divergent.iter().map(|one| one.cause).collect();
     assert_eq!(causes, [Cause::Blob], "{report:#?}");
