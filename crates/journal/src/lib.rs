@@ -13,6 +13,7 @@ mod batch;
 mod begin;
 mod blobs;
 pub mod checkpoint;
+mod contents;
 mod cursor;
 pub mod disk;
 mod doctor;
