@@ -85,9 +85,8 @@ impl<'a> Sink<'a> for Named {
                 continue;
             };
             // An old copy of a segment brought it back, and its blob is gone as it should be.
-            let is_erased = !self.erased.is_empty()
-                && (self.erased).contains(&(record.seq, record.writer.as_str().to_owned()));
-            if !is_erased {
+            let by = (record.seq, record.writer.as_str().to_owned());
+            if !self.erased.contains(&by) {
                 let one = LostContent {
                     sha256: blob.sha256.as_str().to_owned(),
                     seq: record.seq,

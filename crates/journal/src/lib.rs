@@ -14,6 +14,7 @@ mod begin;
 mod blobs;
 pub mod checkpoint;
 mod contents;
+mod counters;
 mod cursor;
 pub mod disk;
 mod doctor;

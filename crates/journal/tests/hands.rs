@@ -255,7 +255,12 @@ fn a_number_that_no_journal_reaches_is_nobodys_and_stops_nobody() {
     let told = open(&disk, 1, 30).unwrap().mutate_whole(vec![plan("a", 1)]);
     let told = told.unwrap_err().to_string();
     assert!(told.contains("forged"), "{told}");
+}
 
+/// The same in a line, and in what stands beside the journal.
+#[test]
+fn a_forged_line_and_an_edited_cache_end_no_count() {
+    let events = Path::new(ROOT).join("events");
     let disk = MemDisk::new();
     let journal = init(&disk);
     commit(&journal, vec![plan("a", 1)]);
