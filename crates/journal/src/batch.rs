@@ -2,7 +2,7 @@
 
 use crate::action::Action;
 use crate::error::JournalError;
-use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION};
+use crate::format::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, ENVELOPE_VERSION, SEQ_MAX};
 use crate::journal::Who;
 use crate::meta::Position;
 use crate::notes::MetaPayload;
@@ -64,6 +64,11 @@ impl Session<'_> {
             return Err(JournalError::Refused(format!(
                 "a mutation has at most {BATCH_RECORDS_MAX} records"
             )));
+        }
+        if self.next_seq + drafts.len() as u64 > SEQ_MAX + 1 {
+            return Err(JournalError::refused(
+                "the next seq would be larger than any can be: a file of .heddle/events has a forged name or content; `ls .heddle/events/checkpoints` shows one whose number is far too large, which is moved away",
+            ));
         }
         self.leave_sealed()?;
         let written = self.encode(drafts)?;

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
 use crate::federation::{Federated, Origin, Provenance, Source};
-use crate::format::{ENVELOPE_VERSION, checkpoint_name, checkpoint_seq, is_sha256};
+use crate::format::{ENVELOPE_VERSION, SEQ_MAX, checkpoint_name, checkpoint_seq, is_sha256};
 use crate::journal::Journal;
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -61,6 +61,10 @@ pub(crate) struct Manifest<'a> {
     /// The store that wrote it: in a clone its records are another origin's.
     #[serde(default)]
     pub(crate) origin: Option<Origin>,
+    /// First and last seq, each, of accepted losses that it was written without. Whoever begins with it looks whether they
+    /// are here again.
+    #[serde(default)]
+    pub(crate) without: Vec<[u64; 2]>,
 }
 
 /// What a manifest holds beside its entities.
@@ -68,6 +72,7 @@ pub(crate) struct Rest<'r> {
     pub(crate) blobs: &'r [String],
     pub(crate) federated: &'r Federated,
     pub(crate) origin: Option<&'r Origin>,
+    pub(crate) without: &'r [[u64; 2]],
 }
 
 /// Head seqs of the checkpoints that there are, rising; whether they are sound is another question.
@@ -76,6 +81,7 @@ pub fn listed(disk: &dyn Disk, layout: &Layout) -> Result<Vec<u64>, JournalError
     let entries = disk.list(&folder).at(&folder)?;
     let files = entries.iter().filter(|entry| !entry.is_dir);
     let mut seqs: Vec<u64> = files.filter_map(|e| checkpoint_seq(&e.name)).collect();
+    seqs.retain(|seq| *seq <= SEQ_MAX);
     seqs.sort_unstable();
     Ok(seqs)
 }
@@ -132,6 +138,13 @@ fn parse_hashed(bytes: &[u8]) -> Result<(Manifest<'_>, String), String> {
     if manifest.v != ENVELOPE_VERSION {
         return Err(format!("version {} is unknown", manifest.v));
     }
+    let head = manifest.head_seq;
+    let is_odd = |[first, last]: &[u64; 2]| first > last || *last > head;
+    let mut all = manifest.entities.iter().chain(&manifest.tombstones);
+    if head > SEQ_MAX || all.any(|entity| entity.seq > head) || manifest.without.iter().any(is_odd)
+    {
+        return Err("it names records that come behind it".to_owned());
+    }
     Ok((manifest, whole))
 }
 
@@ -150,6 +163,10 @@ pub(crate) fn sealed(
     if let Some(origin) = rest.origin {
         let origin = serde_json::to_string(origin).map_err(JournalError::refused)?;
         listed.push_str(&format!(",\"origin\":{origin}"));
+    }
+    if !rest.without.is_empty() {
+        let without = serde_json::to_string(rest.without).map_err(JournalError::refused)?;
+        listed.push_str(&format!(",\"without\":{without}"));
     }
     let mut text = format!(
         "{{\"v\":{ENVELOPE_VERSION},\"head_seq\":{head_seq},\"entities\":[\n{}\n],\"tombstones\":[\n{}\n],\"blobs\":{listed}",
@@ -314,7 +331,16 @@ impl Journal {
                 replay.gaps.find(wanted, first - 1);
             }
         }
-        ahead::replay_all(self, &segments[begin.min(segments.len())..], &mut replay)?;
+        let (before, behind) = segments.split_at(begin.min(segments.len()));
+        // What a checkpoint was written without, and somebody has put back since.
+        let back = self.segments_with(&segments, replay.without());
+        if !back.is_empty() {
+            // IMPORTANT: the notes about them may be covered. What was erased does not come back this way (RD-06).
+            replay.erase_as_noted(self.erased()?);
+        }
+        let back: Vec<u64> = back.into_iter().filter(|s| before.contains(s)).collect();
+        ahead::replay_all(self, &back, &mut replay)?;
+        ahead::replay_all(self, behind, &mut replay)?;
         let last = self.witnessed(&meta, &checkpoints, replay.head_seq)?;
         let is_unclear =
             |(_, damage): &(u64, Damage)| damage.is_newer() && damage.newer_seq().is_none();
@@ -366,7 +392,7 @@ fn load(manifest: &Manifest<'_>, own: Option<&Origin>, replay: &mut Replay<Unkno
         .origin
         .as_ref()
         .filter(|writer| own.is_none_or(|own| own.origin_id != writer.origin_id));
-    replay.begin_at(manifest.head_seq);
+    replay.begin_at(manifest.head_seq, &manifest.without);
     replay.federated = manifest.federated.clone();
     let live = manifest.entities.iter().map(|line| (line, false));
     for (line, is_deleted) in live.chain(manifest.tombstones.iter().map(|line| (line, true))) {

@@ -12,7 +12,9 @@ use crate::format::{WHO_BYTES_MAX, is_item_id};
 use crate::journal::Journal;
 use crate::page::{Mark, Page, Wanted};
 
-const CURSOR_BYTES_MAX: u64 = 4096;
+const CURSOR_BYTES_MAX: u64 = 16 << 10;
+/// Marks of before that a cursor holds: the newest ones, and fewer the older they are.
+const TRAIL_MAX: usize = 16;
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 const SLEEP_MAX: Duration = Duration::from_millis(2);
 
@@ -26,6 +28,12 @@ struct Cursor {
     /// Who wrote that record: another one there is another journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     last_writer: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    last_crc: Option<u32>,
+    /// Seq, writer and checksum of records that were the last ones before, newest first: where the journal goes back behind
+    /// the watermark, one of these says how far it is the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    trail: Vec<(u64, String, u32)>,
     last_read: String,
 }
 
@@ -43,7 +51,33 @@ impl Cursor {
         Mark {
             seq: self.last_seq,
             writer: self.last_writer.clone(),
+            crc: self.last_crc,
         }
+    }
+
+    fn trail(&self) -> impl Iterator<Item = Mark> {
+        self.trail.iter().map(|(seq, writer, crc)| Mark {
+            seq: *seq,
+            writer: Some(writer.clone()),
+            crc: Some(*crc),
+        })
+    }
+
+    /// What is kept of where it was, once it is at a seq.
+    fn trail_to(mut self, seq: u64) -> Vec<(u64, String, u32)> {
+        if let Some((writer, crc)) = self.last_writer.zip(self.last_crc) {
+            self.trail.insert(0, (self.last_seq, writer, crc));
+        }
+        self.trail.retain(|mark| mark.0 < seq);
+        if self.trail.len() > TRAIL_MAX {
+            // Of the older half every second one goes, never the oldest.
+            let mut at = 0;
+            self.trail.retain(|_| {
+                at += 1;
+                at <= TRAIL_MAX / 2 || at % 2 == 1
+            });
+        }
+        self.trail
     }
 }
 
@@ -119,8 +153,10 @@ impl Journal {
         } else {
             &own
         };
+        let marks = [own.mark(), all.mark()].into_iter();
         let mut page = self.page(Wanted {
             seen: seen.mark(),
+            trail: marks.chain(own.trail()).chain(all.trail()).collect(),
             limit,
             item_type: item_type.map(str::to_owned),
             reader: Some(reader.to_owned()),
@@ -159,6 +195,8 @@ impl Journal {
             item_type: item_type.map(str::to_owned),
             last_seq: shown.seq,
             last_writer: shown.writer.clone(),
+            last_crc: shown.crc,
+            trail: now.trail_to(shown.seq),
             last_read: self.world.clock.wall().to_rfc3339(),
         };
         let path = self.cursor_path(reader, item_type);

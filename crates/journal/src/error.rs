@@ -74,8 +74,38 @@ pub enum JournalError {
     Newer(PathBuf),
     #[error("{path} is damaged ({reason}): it only says that a journal is here, and in which mode")]
     Config { path: PathBuf, reason: String },
+    #[error(
+        "{0} is gone, and the records of a journal are here: what holds in it is not known without"
+    )]
+    ConfigGone(PathBuf),
+    #[error("{what} is not in the journal, and nothing was erased: {}", unerased_words(.seqs, .files))]
+    Unerased {
+        what: String,
+        /// First and last, each, of records that are lost and may have been about it.
+        seqs: Vec<[u64; 2]>,
+        /// Files that are here under its name.
+        files: Vec<PathBuf>,
+    },
     #[error("{path} is not what it should be: {reason}")]
     Damaged { path: PathBuf, reason: String },
+}
+
+fn unerased_words(seqs: &[[u64; 2]], files: &[PathBuf]) -> String {
+    let mut parts = Vec::new();
+    if !seqs.is_empty() {
+        parts.push(format!(
+            "{} lost, with what is said there",
+            lost_words(seqs)
+        ));
+    }
+    if !files.is_empty() {
+        let names: Vec<String> = files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        parts.push(format!("no record explains {}", names.join(", ")));
+    }
+    parts.join("; ")
 }
 
 impl JournalError {

@@ -27,6 +27,8 @@ pub const ITEM_ID_BYTES_MAX: usize = 128;
 pub const ITEM_TYPE_BYTES_MAX: usize = 64;
 /// A payload in a blob.
 pub const BLOB_BYTES_MAX: usize = 16 << 20;
+/// No journal gets so far, and JSON numbers end here. What says more was written by a forger, and does not count.
+pub const SEQ_MAX: u64 = 1 << 53;
 /// Records of one batch.
 pub const BATCH_RECORDS_MAX: usize = 4096;
 /// Bytes of one batch: one buffer, one write.
@@ -165,6 +167,7 @@ mod tests {
             ("summary", SUMMARY_BYTES_MAX as u64),
             ("id of a request", REQUEST_ID_BYTES_MAX as u64),
             ("blob", BLOB_BYTES_MAX as u64),
+            ("seq", SEQ_MAX),
             ("records of a batch", BATCH_RECORDS_MAX as u64),
             ("batch", BATCH_BYTES_MAX as u64),
             ("segment is rolled at", SEGMENT_ROLL_BYTES),

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::error::JournalError;
 use crate::journal::Journal;
-use crate::loss::Lost;
 use crate::notes::Note;
 
 /// A reason is a sentence.
@@ -47,6 +46,20 @@ impl Gaps {
         all
     }
 
+    /// What a person has given up, put back since or not; each seq once.
+    pub(crate) fn accepted(&self) -> Vec<[u64; 2]> {
+        let mut all: Vec<[u64; 2]> = Vec::new();
+        for [first, last] in &self.accepted {
+            match all.last_mut() {
+                Some(before) if *first <= before[1].saturating_add(1) => {
+                    before[1] = before[1].max(*last);
+                }
+                _ => all.push([*first, *last]),
+            }
+        }
+        all
+    }
+
     /// Also those of which a part is here again, or that are seen from a later beginning.
     pub(crate) fn accepted_count(&self) -> u64 {
         let accepted = Cover::of(&self.accepted);
@@ -66,11 +79,15 @@ impl Gaps {
 pub(crate) fn missing_of(here: &BTreeSet<u64>, first: u64, last: u64) -> Vec<[u64; 2]> {
     let mut missing = Vec::new();
     let mut from = first;
+    if first > last {
+        // Nobody of ours writes such a range; a cache or a checkpoint may have come from anywhere.
+        return missing;
+    }
     for seq in here.range(first..=last) {
         if *seq > from {
             missing.push([from, seq - 1]);
         }
-        from = seq + 1;
+        from = seq.saturating_add(1);
     }
     if from <= last {
         missing.push([from, last]);
@@ -157,7 +174,7 @@ impl Journal {
             // IMPORTANT: everything is compared before the loss is forgotten. An index that was made while records were
             // missing does not know those that were put back, and would give their revisions a second time.
             session.reconcile_full()?;
-            session.lost = Lost::default();
+            session.lost.forgive();
             session.write_meta(false)?;
             self.tell_aside(std::mem::take(&mut session.kept_aside));
         }

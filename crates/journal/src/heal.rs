@@ -8,7 +8,7 @@ use crate::replay::{Body, Replay, Unknown};
 use crate::text::to_text;
 
 impl Journal {
-    /// Blobs of live entities: from the archive, a backup, or the file of the entity. How many were put back.
+    /// Blobs of entities, past revisions included: from the archive, a backup, or the file of the entity. How many were put back.
     pub(crate) fn heal_blobs(&self, replay: &Replay<Unknown>) -> Result<u64, JournalError> {
         let mut healed = 0;
         for (item_type, item_id, entity) in replay.entities() {
@@ -20,6 +20,14 @@ impl Journal {
                 continue;
             }
             if let Some(bytes) = self.copy_of_blob(item_type, item_id, sha256)? {
+                blobs::put(self.disk(), &self.layout, &bytes)?;
+                healed += 1;
+            }
+        }
+        // Of past revisions nobody shows anything, and the history is whole again all the same.
+        for lost in self.lost_contents(replay)? {
+            let copy = self.copy_of_blob(&lost.item_type, &lost.item_id, &lost.sha256)?;
+            if let Some(bytes) = copy.filter(|_| is_sha256(&lost.sha256)) {
                 blobs::put(self.disk(), &self.layout, &bytes)?;
                 healed += 1;
             }

@@ -13,7 +13,9 @@ use crate::error::{At, JournalError};
 use crate::format::{ROOM_BYTES_MAX, ROOM_FROM_BYTES, SEGMENT_ROLL_BYTES, WHO_BYTES_MAX};
 use crate::layout::Layout;
 use crate::registry::Registry;
+use crate::{checkpoint, meta, segments};
 
+const CONFIG: &str = "journal.json";
 const CONFIG_BYTES_MAX: u64 = 64 << 10;
 const SCHEMA_BYTES_MAX: u64 = 256 << 10;
 const CONFIG_VERSION: u8 = 1;
@@ -94,9 +96,27 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes the store; one that is there stays as it is. The config comes last: it says that all is there.
+    /// Makes the store; one that is there stays as it is. The config comes last: it says that all is there. Where that alone is
+    /// gone, the mode is the one that the cache knows.
     pub fn init(world: World, root: &Path, who: Who) -> Result<Self, JournalError> {
-        Self::init_as(world, root, who, Mode::Primary)
+        let cache = meta::read(&*world.disk, &Layout::new(root))?;
+        let mode = cache.good().map_or(Mode::Primary, |meta| meta.mode);
+        Self::init_as(world, root, who, mode)
+    }
+
+    /// Whether this folder is a journal's: it says so, or records are in it.
+    pub fn is_at(disk: &dyn Disk, root: &Path) -> Result<bool, JournalError> {
+        let layout = Layout::new(root);
+        let config = layout.root().join(CONFIG);
+        Ok(disk.len(&config).at(&config)?.is_some() || has_records(disk, &layout)?)
+    }
+
+    /// The config alone is gone. IMPORTANT: nothing is begun anew over the records of somebody.
+    pub(crate) fn check_config(disk: &dyn Disk, root: &Path) -> Result<(), JournalError> {
+        match config(disk, &Layout::new(root)) {
+            Err(error @ JournalError::ConfigGone(_)) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     pub(crate) fn init_as(
@@ -107,7 +127,7 @@ impl Journal {
     ) -> Result<Self, JournalError> {
         let layout = Layout::new(root);
         let disk = &*world.disk;
-        let config = layout.root().join("journal.json");
+        let config = layout.root().join(CONFIG);
         if read_if_there(disk, &config, CONFIG_BYTES_MAX)
             .at(&config)?
             .is_none()
@@ -240,9 +260,15 @@ impl Journal {
 }
 
 fn config(disk: &dyn Disk, layout: &Layout) -> Result<Config, JournalError> {
-    let path = layout.root().join("journal.json");
+    let path = layout.root().join(CONFIG);
     let bytes = read_if_there(disk, &path, CONFIG_BYTES_MAX).at(&path)?;
-    let bytes = bytes.ok_or_else(|| JournalError::NoStore(layout.root().to_owned()))?;
+    let Some(bytes) = bytes else {
+        return Err(if has_records(disk, layout)? {
+            JournalError::ConfigGone(path)
+        } else {
+            JournalError::NoStore(layout.root().to_owned())
+        });
+    };
     let config: Config = serde_json::from_slice(&bytes).map_err(|e| JournalError::Config {
         path: path.clone(),
         reason: e.to_string(),
@@ -259,8 +285,17 @@ fn config(disk: &dyn Disk, layout: &Layout) -> Result<Config, JournalError> {
     Ok(config)
 }
 
+/// Whatever a journal leaves behind with its first record, or a clone brings.
+fn has_records(disk: &dyn Disk, layout: &Layout) -> Result<bool, JournalError> {
+    let meta = layout.meta();
+    Ok(!segments::live(disk, layout)?.is_empty()
+        || !segments::archived(disk, layout)?.is_empty()
+        || !checkpoint::listed(disk, layout)?.is_empty()
+        || disk.len(&meta).at(&meta)?.is_some())
+}
+
 fn put_config(disk: &dyn Disk, layout: &Layout, mode: Mode) -> Result<(), JournalError> {
-    let path = layout.root().join("journal.json");
+    let path = layout.root().join(CONFIG);
     let fresh = Config {
         v: CONFIG_VERSION,
         mode,

@@ -8,7 +8,7 @@ use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::meta;
 use crate::read::Freshness;
-use crate::recovery::decide;
+use crate::recovery::{Reconcile, decide};
 use crate::segments;
 use crate::session::Files;
 
@@ -84,7 +84,12 @@ impl Journal {
         if let Some(clean) = meta.good().filter(|meta| meta.clean) {
             meta::soil(self.disk(), &self.layout, clean, self.boot())?;
         }
-        let steps = decide(session.found(&meta, &tail, tail_next, false));
+        let mut steps = decide(session.found(&meta, &tail, tail_next, false));
+        if session.revisions().is_none() || self.is_any_back(&session.lost)? {
+            // The cache is level, and the index is not, or there is more than the cache has seen.
+            steps.reconcile = Reconcile::Full;
+            steps.sync_segment = true;
+        }
         if let Some(meta) = meta.good() {
             // IMPORTANT: as it was. A cache that is behind is the next writer's to find and to note.
             session.next_seq = meta.next_seq;

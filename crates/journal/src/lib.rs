@@ -8,10 +8,13 @@
 
 pub mod action;
 mod ahead;
+mod back;
 mod batch;
 mod begin;
 mod blobs;
 pub mod checkpoint;
+mod contents;
+mod counters;
 mod cursor;
 pub mod disk;
 mod doctor;

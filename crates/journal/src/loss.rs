@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Rebuilt};
 use crate::error::JournalError;
+use crate::format::SEQ_MAX;
 use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::meta::{self, MetaFound};
@@ -28,6 +29,9 @@ pub struct Lost {
     /// The revision index was lost with them, so nothing remembers the revisions that they were.
     #[serde(default)]
     pub(crate) index: bool,
+    /// Those that a person has accepted. They are no loss any more, and somebody may put them back all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) accepted: Vec<[u64; 2]>,
 }
 
 impl Lost {
@@ -35,12 +39,23 @@ impl Lost {
         self.seqs.is_empty()
     }
 
+    /// Not even accepted ones.
+    pub fn is_nothing(&self) -> bool {
+        self.is_empty() && self.accepted.is_empty()
+    }
+
+    /// A cache may have been edited: ranges that no journal has are not reckoned with.
+    pub(crate) fn is_sane(&self) -> bool {
+        let mut all = self.seqs.iter().chain(&self.accepted);
+        all.all(|[first, last]| first <= last && *last <= SEQ_MAX)
+    }
+
     /// What a start knows that finds no cache: nothing is called lost, and whatever is found to be may be unknown to the index
     /// as well, for it may have been made while records were missing.
     pub(crate) fn unknown() -> Self {
         Self {
-            seqs: Vec::new(),
             index: true,
+            ..Self::default()
         }
     }
 
@@ -53,6 +68,12 @@ impl Lost {
     /// Revisions of an entity that may have been, and that nothing remembers.
     pub(crate) fn hidden_after(&self, seq: u64) -> u64 {
         if self.index { self.count_after(seq) } else { 0 }
+    }
+
+    /// A person has accepted all of it.
+    pub(crate) fn forgive(&mut self) {
+        self.seqs.clear();
+        self.index = false;
     }
 
     /// More of them, found by going on from what was known.
@@ -94,19 +115,34 @@ pub(crate) fn lost_words(seqs: &[[u64; 2]]) -> String {
 impl Session<'_> {
     /// Records that were put back are taken in by the first writer, before it gives a revision.
     pub(crate) fn take_back(&mut self) -> Result<(), JournalError> {
-        let mut lost = self.lost.seqs.clone();
-        if !self.journal.without_back(&mut lost)? {
+        if !self.journal.is_any_back(&self.lost)? {
             return Ok(());
         }
         // IMPORTANT: first. The index does not know them, and would give their revisions a second time.
-        self.reconcile_full()?;
-        self.lost.seqs = lost;
-        self.lost.index &= !self.lost.seqs.is_empty();
-        self.write_meta(false)
+        self.reconcile_full()
     }
 
-    pub(crate) fn renew_lost(&mut self, rebuilt: &Rebuilt, has_index: bool) {
-        self.lost.renew(rebuilt, has_index);
+    pub(crate) fn renew_lost(
+        &mut self,
+        rebuilt: &Rebuilt,
+        has_index: bool,
+    ) -> Result<(), JournalError> {
+        let lost = &mut self.lost;
+        lost.renew(rebuilt, has_index);
+        // What lies before the checkpoint that was begun with may be here again as well.
+        lost.seqs = self.journal.still_missing(&lost.seqs)?;
+        lost.index &= !lost.seqs.is_empty();
+        self.lost.accepted = self.given_up(rebuilt)?;
+        self.lost.accepted.truncate(PLACES_MAX);
+        Ok(())
+    }
+
+    /// What a person has accepted as lost, and is not here: as the journal says, and the cache, for a checkpoint of an older build
+    /// does not.
+    pub(crate) fn given_up(&self, rebuilt: &Rebuilt) -> Result<Vec<[u64; 2]>, JournalError> {
+        let mut gaps = rebuilt.replay.gaps.clone();
+        gaps.accept(&self.lost.accepted);
+        self.journal.still_missing(&gaps.accepted())
     }
 }
 
@@ -177,24 +213,11 @@ impl Journal {
     /// All that is known to be lost, and not accepted; without reading the journal.
     pub fn losses(&self) -> Result<Vec<[u64; 2]>, JournalError> {
         let tail = self.lost_tail()?;
-        let mut lost = self.cached_lost()?.seqs;
-        self.without_back(&mut lost)?;
+        let mut lost = self.still_missing(&self.cached_lost()?.seqs)?;
         if let Some(tail) = tail.filter(|tail| !lost.contains(tail)) {
             lost.push(tail);
         }
         Ok(lost)
-    }
-
-    /// What the cache calls lost may have been put back since: a look at its first records is cheap, and a sign of that is worth a
-    /// look at everything. Whether any was back.
-    pub(crate) fn without_back(&self, lost: &mut Vec<[u64; 2]>) -> Result<bool, JournalError> {
-        if !lost.iter().any(|[first, _]| self.has_line(*first)) {
-            return Ok(false);
-        }
-        let open = self.open_gaps()?;
-        let count = lost.len();
-        lost.retain(|[first, last]| open.iter().any(|[from, to]| from <= last && first <= to));
-        Ok(lost.len() < count)
     }
 
     pub(crate) fn cached_lost(&self) -> Result<Lost, JournalError> {
@@ -215,6 +238,7 @@ mod tests {
         let lost = Lost {
             seqs: vec![[2, 2], [5, 7]],
             index: true,
+            accepted: Vec::new(),
         };
         for (seq, count) in [(0, 4), (1, 4), (2, 3), (4, 3), (5, 2), (7, 0), (9, 0)] {
             assert_eq!(lost.count_after(seq), count, "{seq}");

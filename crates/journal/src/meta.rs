@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::action::Mode;
 use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
+use crate::format::SEQ_MAX;
 use crate::layout::Layout;
 use crate::loss::Lost;
 use crate::phases::Phases;
@@ -44,8 +45,14 @@ pub struct Meta {
     #[serde(default)]
     pub phases: Phases,
     /// Records that are lost; none, as a rule.
-    #[serde(default, skip_serializing_if = "Lost::is_empty")]
+    #[serde(default, skip_serializing_if = "Lost::is_nothing")]
     pub lost: Box<Lost>,
+    /// The newest record that the revision index knew: one that knows less is an older copy, and not believed.
+    #[serde(default)]
+    pub indexed_to: u64,
+    /// The seq of the list of reservations when it was written last: the same of it.
+    #[serde(default)]
+    pub reserved_to: u64,
 }
 
 /// What a start finds.
@@ -78,6 +85,8 @@ impl Meta {
             unannotated: 0,
             phases: Phases::default(),
             lost: Box::default(),
+            indexed_to: 0,
+            reserved_to: 0,
         }
     }
 
@@ -112,7 +121,9 @@ pub fn read(disk: &dyn Disk, layout: &Layout) -> Result<MetaFound, JournalError>
     };
     Ok(match serde_json::from_slice::<Meta>(&bytes) {
         Ok(meta)
-            if (META_VERSION..=META_UNPROVEN_VERSION).contains(&meta.v) && meta.next_seq > 0 =>
+            if (META_VERSION..=META_UNPROVEN_VERSION).contains(&meta.v)
+                && (1..=SEQ_MAX + 1).contains(&meta.next_seq)
+                && meta.lost.is_sane() =>
         {
             MetaFound::Good(meta)
         }

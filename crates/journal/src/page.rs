@@ -18,6 +18,7 @@ use crate::lines::{Counted, Damage, Sink, scan};
 use crate::meta;
 use crate::record::Record;
 use crate::redact::erased_line;
+use crate::registry::JOURNAL;
 use crate::seen::{Again, Seen};
 use crate::segments;
 
@@ -39,15 +40,32 @@ pub(crate) struct Mark {
     pub(crate) seq: u64,
     /// None: nothing was read yet, or an older build wrote it down.
     pub(crate) writer: Option<String>,
+    /// One writer may write a seq twice, where the end of its journal was lost under it. None: as before.
+    pub(crate) crc: Option<u32>,
 }
 
 impl Mark {
     /// For every record that is met: without another piece of memory each time.
-    fn set(&mut self, record: &Record<'_>) {
+    fn set(&mut self, record: &Record<'_>, crc: u32) {
         self.seq = record.seq;
         let writer = self.writer.get_or_insert_default();
         writer.clear();
         writer.push_str(record.writer.as_str());
+        self.crc = Some(crc);
+    }
+
+    /// Whether a record is the one that was read. One that was erased since has another checksum.
+    fn is(&self, record: &Record<'_>, crc: u32, erased: &Ids) -> bool {
+        let writer = record.writer.as_str();
+        // Lines of the journal's own are written anew as well, where one names a checkpoint that was.
+        let is_erased = || {
+            record.redacted.is_some()
+                || record.item_type.as_str() == JOURNAL
+                || erased.contains(&(record.seq, writer.to_owned()))
+        };
+        self.seq == record.seq
+            && self.writer.as_deref() == Some(writer)
+            && (self.crc.is_none_or(|known| known == crc) || is_erased())
     }
 }
 
@@ -111,6 +129,8 @@ impl Page {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wanted {
     pub(crate) seen: Mark,
+    /// Where the reader was before, whichever way: the newest of these that the journal has is common to both.
+    pub(crate) trail: Vec<Mark>,
     pub(crate) limit: usize,
     pub(crate) item_type: Option<String>,
     /// Neither this instance's own records, nor the journal's.
@@ -130,7 +150,7 @@ impl Journal {
     pub fn history(&self, after: u64, limit: usize) -> Result<Page, JournalError> {
         let seen = Mark {
             seq: after,
-            writer: None,
+            ..Mark::default()
         };
         self.whole(&Wanted {
             seen,
@@ -145,13 +165,9 @@ impl Journal {
         let had = wanted.seen.seq;
         let (mut page, found) = self.whole(&wanted)?;
         if found.known < had || found.is_another {
-            // An older copy was put back. What it and the reader have in common was shown; where it went on since, it may
-            // have done so from anywhere, and an event twice is better than one never.
-            let seen = if found.is_another {
-                Mark::default()
-            } else {
-                found.head
-            };
+            // An older copy was put back, or the end was lost with all that knew of it. What it and the reader have in common was
+            // shown; it may have gone on from anywhere since, and an event twice is better than one never.
+            let seen = self.common(&wanted.trail)?;
             let wanted = Wanted { seen, ..wanted };
             (page, _) = self.whole(&wanted)?;
             page.rewound_from = Some(had);
@@ -168,6 +184,23 @@ impl Journal {
         let is_whole = page.missing.is_empty() && page.newer == 0;
         page.gap = oldest.is_some() || page.rewound_from.is_some() || !is_whole;
         Ok(page)
+    }
+
+    /// The newest of these that the journal has; the beginning where it has none.
+    fn common(&self, trail: &[Mark]) -> Result<Mark, JournalError> {
+        let mut common = Common {
+            trail,
+            erased: self.erased()?,
+            newest: Mark::default(),
+        };
+        let oldest = trail.iter().map(|mark| mark.seq).min();
+        let live = segments::live(self.disk(), &self.layout)?;
+        let begin = segments::holding(&live, oldest.unwrap_or(u64::MAX));
+        for first in &live[begin.min(live.len())..] {
+            let bytes = segments::read(self.disk(), &self.layout, *first)?;
+            scan(&bytes, 0, &mut common);
+        }
+        Ok(common.newest)
     }
 
     /// Looks until what is missing was missing before.
@@ -212,7 +245,7 @@ impl Journal {
                 break;
             }
         }
-        let head = collector.head.seq;
+        let head = collector.head;
         // A store that was never written in has no end that could be lost; one that was has a cache.
         let is_new = live.is_empty() && meta.good().is_none() && self.remembered_to() == 0;
         let known = if is_new {
@@ -223,19 +256,16 @@ impl Journal {
         if !collector.page.more && known > collector.passed && !is_new {
             collector.miss(known);
         }
-        collector.page.newer = collector.newer.range(after + 1..).count() as u64;
-        let there = &collector.writers_there;
-        let is_another = match &wanted.seen.writer {
-            Some(writer) => !there.is_empty() && !there.contains(writer),
-            None => false,
-        };
+        collector.page.newer = collector.newer.range(after.saturating_add(1)..).count() as u64;
+        let there = &collector.is_there;
+        let is_another =
+            wanted.seen.writer.is_some() && !there.is_empty() && !there.contains(&true);
         let found = Found {
             known: if collector.page.more {
                 known.max(after)
             } else {
                 known
             },
-            head: collector.head,
             is_another,
         };
         Ok((collector.page, found))
@@ -274,7 +304,6 @@ impl Journal {
 struct Found {
     /// The last seq that anything knows of.
     known: u64,
-    head: Mark,
     /// Where the reader stood there is a record of somebody else.
     is_another: bool,
 }
@@ -288,8 +317,9 @@ struct Collector {
     newer: BTreeSet<u64>,
     /// Everything up to here was met, or is known to be missing.
     passed: u64,
-    head: Mark,
-    writers_there: Vec<String>,
+    head: u64,
+    /// Of each record where the reader stood: whether it is the one that was read.
+    is_there: Vec<bool>,
 }
 
 impl Collector {
@@ -315,8 +345,8 @@ impl Collector {
             erased,
             newer: BTreeSet::new(),
             passed: after.max(oldest.saturating_sub(1)),
-            head: Mark::default(),
-            writers_there: Vec::new(),
+            head: 0,
+            is_there: Vec::new(),
         }
     }
 
@@ -348,11 +378,11 @@ impl Collector {
         let record = &counted.record;
         let (seq, writer) = (record.seq, record.writer.as_str());
         let again = self.seen.note(seq, writer, counted.crc);
-        if seq >= self.head.seq {
-            self.head.set(record);
-        }
+        self.head = self.head.max(seq);
         if seq == self.page.wanted.seen.seq {
-            self.writers_there.push(writer.to_owned());
+            let seen = &self.page.wanted.seen;
+            self.is_there
+                .push(seen.is(record, counted.crc, &self.erased));
         }
         if seq <= self.page.wanted.seen.seq || again == Again::Identical || self.page.more {
             return;
@@ -368,7 +398,7 @@ impl Collector {
         self.passed = self.passed.max(seq);
         if seq >= self.page.last_seq {
             self.page.last_seq = seq;
-            self.page.end.set(record);
+            self.page.end.set(record, counted.crc);
         }
         if !wants {
             return;
@@ -405,6 +435,28 @@ impl<'a> Sink<'a> for Lines<'_, '_> {
     fn damage(&mut self, damage: Damage) {
         self.into.newer.extend(damage.newer_seq());
     }
+}
+
+/// Finds where a reader and a journal that was put back part.
+struct Common<'t> {
+    trail: &'t [Mark],
+    erased: Ids,
+    newest: Mark,
+}
+
+impl<'a> Sink<'a> for Common<'_> {
+    fn batch(&mut self, batch: &[Counted<'a>]) {
+        for counted in batch {
+            let is_it = |mark: &&Mark| mark.is(&counted.record, counted.crc, &self.erased);
+            if let Some(mark) = self.trail.iter().find(is_it)
+                && mark.seq > self.newest.seq
+            {
+                self.newest.clone_from(mark);
+            }
+        }
+    }
+
+    fn damage(&mut self, _: Damage) {}
 }
 
 struct LastSeq(u64);

@@ -292,8 +292,11 @@ fn is_written(journal: &Journal, item_type: &str, held: &Value, before: Option<K
 }
 
 impl<'j> Session<'j> {
+    /// None where it cannot be believed: also an older copy would give revisions a second time.
     pub(crate) fn revisions(&self) -> Option<Revisions<'j>> {
-        Revisions::open(self.journal.disk(), &self.journal.layout.revisions())
+        let path = self.journal.layout.revisions();
+        let index = Revisions::open(self.journal.disk(), &path);
+        index.filter(|index| index.newest() >= self.indexed_to)
     }
 
     /// The head of an entity; an index that cannot be believed is rebuilt first.
@@ -391,6 +394,7 @@ impl<'j> Session<'j> {
             // IMPORTANT: projection first. The index must never be ahead of the file.
             revisions.put(item_type, item_id, projected.kept(entity.head))?;
         }
+        self.indexed_to = revisions.newest();
         Ok(())
     }
 }

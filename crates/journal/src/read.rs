@@ -81,6 +81,11 @@ impl Journal {
         if is_redacting || self.is_adopting()? || !meta.survives(self.boot().as_deref()) {
             return Ok(Freshness::Behind(None));
         }
+        // What the cache says is true, and of another index or of fewer records than there are.
+        let is_back = self.is_any_back(&meta.lost).unwrap_or(false);
+        if is_back || self.is_index_older(&meta) {
+            return Ok(Freshness::Behind(None));
+        }
         let path = self.layout.segment(active);
         let length = self.disk().len(&path).at(&path)?.unwrap_or(0);
         let end = meta.applied.byte;
@@ -93,6 +98,12 @@ impl Journal {
             true => Freshness::Fresh,
             false => Freshness::Behind(Some(meta)),
         })
+    }
+
+    /// The revision index is an older copy that was put back, or gone.
+    fn is_index_older(&self, meta: &Meta) -> bool {
+        let open = || Revisions::open(self.disk(), &self.layout.revisions());
+        meta.indexed_to > 0 && open().is_none_or(|index| index.newest() < meta.indexed_to)
     }
 
     /// What a writer does before it writes, notes and repairs included, if nobody else is at it.
@@ -151,7 +162,7 @@ impl Journal {
         item_id: &str,
     ) -> Result<Shown, JournalError> {
         let mut all = self.cached_lost()?;
-        self.without_back(&mut all.seqs)?;
+        all.seqs = self.still_missing(&all.seqs)?;
         if all.is_empty() {
             return shown;
         }

@@ -258,8 +258,9 @@ impl Session<'_> {
         let heads: Vec<_> = all.iter().map(|(t, id, e)| (*t, *id, e.head)).collect();
         let path = journal.layout.revisions();
         let old = self.revisions();
-        Revisions::build_unproven(journal.disk(), &path, &heads, old.as_ref())?;
-        self.renew_lost(&rebuilt, old.is_some_and(|old| old.is_readable()));
+        let fresh = Revisions::build_unproven(journal.disk(), &path, &heads, old.as_ref())?;
+        self.indexed_to = fresh.newest();
+        self.renew_lost(&rebuilt, old.is_some_and(|old| old.is_readable()))?;
         self.is_unproven = true;
         self.write_meta(false)
     }
@@ -331,8 +332,9 @@ impl Session<'_> {
             entries.push((item_type, item_id, kept));
         }
         let path = journal.layout.revisions();
-        Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
-        self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()));
+        let fresh = Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
+        self.indexed_to = fresh.newest();
+        self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()))?;
         self.kept_aside.append(&mut aside);
         self.is_unproven = false;
         self.write_meta(false)

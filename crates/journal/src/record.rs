@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::action::{Action, ActionClass, Mode};
 use crate::format::{
     BATCH_RECORDS_MAX, CRC_DIGITS, CRC_OPEN, CRC_SUFFIX_BYTES, ENVELOPE_VERSION, LINE_BYTES_MAX,
-    is_item_id, is_item_type, is_sha256,
+    SEQ_MAX, is_item_id, is_item_type, is_sha256,
 };
 
 /// Text that borrows from the line where it stands there without escapes.
@@ -227,7 +227,8 @@ fn stranger(text: &str) -> LineFault {
     let own = u64::from(ENVELOPE_VERSION);
     let is_unknown = |name: Text<'_>| Action::parse(name.as_str()).is_none();
     if any.v > own || any.v == own && any.action.is_some_and(is_unknown) {
-        LineFault::Newer(any.seq.and_then(|seq| seq.get().parse().ok()))
+        let seq = any.seq.and_then(|seq| seq.get().parse().ok());
+        LineFault::Newer(seq.filter(|seq| *seq <= SEQ_MAX))
     } else if any.v < own {
         LineFault::Version
     } else {
@@ -244,7 +245,8 @@ pub fn decode(line: &[u8]) -> Result<(Record<'_>, u32), LineFault> {
         return Err(stranger(text));
     }
     let Batch { i, n, .. } = record.batch;
-    if i >= n || n as usize > BATCH_RECORDS_MAX || record.seq == 0 {
+    let has_seq = (1..=SEQ_MAX).contains(&record.seq);
+    if i >= n || n as usize > BATCH_RECORDS_MAX || !has_seq {
         return Err(LineFault::Batch);
     }
     Ok((record, crc))

@@ -36,23 +36,6 @@ impl Journal {
         Ok(self.document(item_type, &body).ok())
     }
 
-    /// Whether a sound line of this seq is here; false also where halving does not find it.
-    pub(crate) fn has_line(&self, seq: u64) -> bool {
-        let look = || -> Result<bool, JournalError> {
-            let all = self.all_segments()?;
-            let at = segments::holding(&all, seq);
-            let Some(first) = all.get(at).copied().filter(|first| *first <= seq) else {
-                return Ok(false);
-            };
-            let path = self.segment_path(first)?;
-            let file = self.disk().open_read(&path).at(&path)?;
-            let length = file.length().at(&path)?.min(SEGMENT_BYTES_MAX);
-            let line = line_of(&*file, length, seq).at(&path)?;
-            Ok(line.is_some_and(|(_, line)| decode(&line).is_ok()))
-        };
-        look().unwrap_or(false)
-    }
-
     fn recorded(
         &self,
         item_type: &str,
@@ -123,8 +106,8 @@ fn line_of(file: &dyn Reader, length: u64, seq: u64) -> std::io::Result<Option<(
         // One byte before: the newline that a line at the very middle begins behind.
         match line_behind(file, middle.saturating_sub(1), high)? {
             // Nothing but a piece of a line, or room: it begins before.
-            None => high = middle,
-            Some((at, line)) => match seq_of(&line) {
+            Look::Nothing | Look::Blank => high = middle,
+            Look::Line(at, line) => match seq_of(&line) {
                 Some(found) if found == seq => return Ok(Some((at, line))),
                 Some(found) if found < seq => low = at + line.len() as u64,
                 Some(_) => high = middle,
@@ -136,12 +119,53 @@ fn line_of(file: &dyn Reader, length: u64, seq: u64) -> std::io::Result<Option<(
     Ok(None)
 }
 
+/// What halving finds of a seq, or behind it. `length` is where the last line ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nearest {
+    /// The first line that has this seq or a larger one; whether it is sound is another question.
+    Seq(u64),
+    /// All lines come before it.
+    Behind,
+    /// A line is met that is no record of ours.
+    Unclear,
+}
+
+pub(crate) fn nearest(file: &dyn Reader, length: u64, seq: u64) -> std::io::Result<Nearest> {
+    let (mut low, mut high) = (0, length);
+    let mut found = Nearest::Behind;
+    for _ in 0..LOOKS_MAX {
+        if low >= high {
+            return Ok(found);
+        }
+        let middle = low + (high - low) / 2;
+        match line_behind(file, middle.saturating_sub(1), high)? {
+            Look::Nothing => high = middle,
+            // Of a segment that ends with its last line: damage was blanked here, and lines may follow.
+            Look::Blank => return Ok(Nearest::Unclear),
+            Look::Line(at, line) => match seq_of(&line) {
+                Some(before) if before < seq => low = at + line.len() as u64,
+                Some(there) => {
+                    found = Nearest::Seq(there);
+                    high = middle;
+                }
+                None => return Ok(Nearest::Unclear),
+            },
+        }
+    }
+    Ok(Nearest::Unclear)
+}
+
+/// What is met behind a byte.
+enum Look {
+    /// Where it begins, and the line.
+    Line(u64, Vec<u8>),
+    /// Newlines as far as one sees.
+    Blank,
+    Nothing,
+}
+
 /// The first line that begins at or behind a byte and before another; the newline before it is what proves its beginning.
-fn line_behind(
-    file: &dyn Reader,
-    from: u64,
-    before: u64,
-) -> std::io::Result<Option<(u64, Vec<u8>)>> {
+fn line_behind(file: &dyn Reader, from: u64, before: u64) -> std::io::Result<Look> {
     let mut window = LOOK_BYTES;
     loop {
         let bytes = file.read_at(from, window)?;
@@ -154,17 +178,17 @@ fn line_behind(
             Some(at) if at < bytes.len() => {
                 let start = from + at as u64;
                 if start >= before {
-                    return Ok(None);
+                    return Ok(Look::Nothing);
                 }
                 match memchr::memchr(b'\n', &bytes[at..]) {
-                    Some(end) => return Ok(Some((start, bytes[at..at + end].to_vec()))),
-                    None if is_all => return Ok(Some((start, bytes[at..].to_vec()))),
+                    Some(end) => return Ok(Look::Line(start, bytes[at..at + end].to_vec())),
+                    None if is_all => return Ok(Look::Line(start, bytes[at..].to_vec())),
                     None => {}
                 }
             }
             // Blank as far as one sees: room is at the end, so what is looked for is before it.
-            Some(_) if blank > LOOK_BYTES / 2 => return Ok(None),
-            _ if is_all => return Ok(None),
+            Some(_) if blank > LOOK_BYTES / 2 => return Ok(Look::Blank),
+            _ if is_all => return Ok(Look::Nothing),
             _ => {}
         }
         window *= 4;

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::action::{ActionClass, Mode};
+pub use crate::counters::Counters;
 use crate::federation::{Applied, Federated, Provenance, applied_in, provenance_of};
 use crate::gaps::{Gaps, missing_of};
 use crate::lines::{Counted, Damage, Sink, scan};
@@ -49,49 +49,6 @@ pub struct Entity {
     pub provenance: Option<Box<Provenance>>,
 }
 
-/// What the journal holds that is not state. Zero everywhere is a journal that saw no trouble.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Counters {
-    pub records: u64,
-    pub batches: u64,
-    pub damaged_lines: u64,
-    pub torn_adjudicated: u64,
-    pub torn_tail: u64,
-    pub seq_repairs: u64,
-    /// Places where seqs are missing, and nobody has said why.
-    pub seq_gaps: u64,
-    /// Those that a person has accepted.
-    pub seq_gaps_accepted: u64,
-    pub duplicate_identical: u64,
-    pub duplicate_conflicting: u64,
-    pub duplicate_seq: u64,
-    pub rev_ties: u64,
-    pub rev_gaps: u64,
-    pub rev_regressions: u64,
-    pub invalid_records: u64,
-    pub invalid_documents: u64,
-    pub singleton_tombstones: u64,
-    pub unparseable_kept: u64,
-    pub checkpoints_rejected: u64,
-    /// Sound records of a newer build: not applied, and no damage.
-    pub newer_records: u64,
-    /// Redacted content that came back, from an old copy of a file; never applied (RD-06).
-    pub redacted_again: u64,
-}
-
-impl Counters {
-    /// What must not be in a sound journal. Crash residue and repairs are not trouble.
-    pub fn errors(&self) -> u64 {
-        self.damaged_lines
-            + self.duplicate_conflicting
-            + self.rev_regressions
-            + self.invalid_records
-            + self.invalid_documents
-            + self.singleton_tombstones
-            + self.redacted_again
-    }
-}
-
 /// What is known of entities that this replay has not seen: the revision index, or nothing.
 pub trait Known {
     fn head(&self, item_type: &str, item_id: &str) -> Option<Head>;
@@ -116,6 +73,8 @@ pub struct Replay<K> {
     mode: Mode,
     /// Records up to here are in the checkpoint that this began with.
     covered: u64,
+    /// But not these, first and last each: they were lost when it was written.
+    without: Vec<[u64; 2]>,
     /// It begins with the first record of all: one that is missing before it is a gap too.
     is_from_first: bool,
     families: HashMap<Box<str>, Family>,
@@ -149,6 +108,7 @@ impl<K: Known> Replay<K> {
             registry,
             mode,
             covered: 0,
+            without: Vec::new(),
             is_from_first: false,
             families: HashMap::new(),
             counters: Counters::default(),
@@ -168,10 +128,21 @@ impl<K: Known> Replay<K> {
         }
     }
 
-    /// Begins with the content of a checkpoint.
-    pub fn begin_at(&mut self, head_seq: u64) {
+    /// Begins with the content of a checkpoint, which was written without these records.
+    pub fn begin_at(&mut self, head_seq: u64, without: &[[u64; 2]]) {
         self.covered = head_seq;
         self.head_seq = head_seq;
+        self.without = without.to_vec();
+        self.gaps.accept(without);
+    }
+
+    pub(crate) fn without(&self) -> &[[u64; 2]] {
+        &self.without
+    }
+
+    /// These were erased, and the notes that say so are not replayed.
+    pub(crate) fn erase_as_noted(&mut self, ids: BTreeSet<(u64, String)>) {
+        self.noted.extend(ids);
     }
 
     /// Begins with the first record there ever was.
@@ -251,7 +222,9 @@ impl<K: Known> Replay<K> {
 
     fn record(&mut self, counted: &Counted<'_>) {
         let record = &counted.record;
-        if record.seq <= self.covered {
+        let is_covered = record.seq <= self.covered;
+        let is_put_back = |[first, last]: &[u64; 2]| (*first..=*last).contains(&record.seq);
+        if is_covered && !self.without.iter().any(is_put_back) {
             return;
         }
         self.counters.records += 1;
@@ -276,6 +249,10 @@ impl<K: Known> Replay<K> {
         let current = held
             .map(|held| held.head)
             .or_else(|| self.known.head(item_type, item_id));
+        if is_covered && current.is_some_and(|head| head.seq >= record.seq) {
+            // Put back, and older than what the checkpoint has of it.
+            return;
+        }
         let verdict = reduce(current.as_ref(), record, counted.crc, class, self.mode);
         let foreign = self.foreign(record);
         // Revisions of another origin may skip or tie with ours: it was decided when they were taken in.

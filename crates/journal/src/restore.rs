@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
-use crate::verify::Cause;
+use crate::verify::{Cause, Divergence};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Restored {
@@ -19,6 +19,10 @@ pub struct Restored {
     pub blobs: u64,
     /// What stood in the wrong place, now under `.heddle/events/quarantine/`.
     pub kept_aside: Vec<String>,
+    /// What no rebuild mends: content that is lost and of which no copy is left, a type that is not here, records that contradict
+    /// each other.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmended: Vec<Divergence>,
 }
 
 #[allow(
@@ -35,8 +39,7 @@ impl Journal {
         self.must_be_on()?;
         let mut session = self.session()?;
         let before = self.quarantined()?;
-        let found = self.verify_once()?.divergent.into_iter();
-        let drift = found.filter(|one| one.cause == Cause::File).count() as u64;
+        let found = self.verify_once()?.divergent;
         let rebuilt = self.rebuild(0)?;
         // IMPORTANT: before the files. One of them may be the last copy.
         let blobs = self.heal_blobs(&rebuilt.replay)?;
@@ -56,10 +59,13 @@ impl Journal {
         }
         session.reconcile_anew()?;
         let now = self.quarantined()?;
+        let unmended = self.verify_once()?.divergent;
+        let is_drift = |one: &&Divergence| one.cause == Cause::File && !unmended.contains(one);
         Ok(Restored {
             entities: rebuilt.replay.live_count(),
-            mended: drift,
+            mended: found.iter().filter(is_drift).count() as u64,
             blobs,
+            unmended,
             kept_aside: now.difference(&before).cloned().collect(),
         })
     }

@@ -86,6 +86,8 @@ pub struct Revisions<'d> {
     is_lasting: bool,
     /// Of [`MAGIC_OLD`].
     is_old: bool,
+    /// The newest record that was ever put into it, by its header: an older copy of this file has an older one.
+    newest: u64,
 }
 
 fn key(item_type: &str, item_id: &str) -> Key {
@@ -175,11 +177,12 @@ fn long(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
 }
 
-fn header(capacity: u64, count: u64) -> [u8; SLOT_BYTES] {
+fn header(capacity: u64, count: u64, newest: u64) -> [u8; SLOT_BYTES] {
     let mut header = [0; SLOT_BYTES];
     header[..8].copy_from_slice(MAGIC);
     header[8..16].copy_from_slice(&capacity.to_le_bytes());
     header[16..24].copy_from_slice(&count.to_le_bytes());
+    header[24..32].copy_from_slice(&newest.to_le_bytes());
     let crc = crc32c::crc32c(&header[..44]);
     header[44..].copy_from_slice(&crc.to_le_bytes());
     header
@@ -212,6 +215,7 @@ impl<'d> Revisions<'d> {
             held: None,
             is_lasting: false,
             is_old,
+            newest: long(&bytes[24..32]),
         };
         // The slots of an old one do not tell of a lost page; its count does.
         let is_whole = |index: &Self| {
@@ -281,6 +285,11 @@ impl<'d> Revisions<'d> {
         self.count == 0 || self.all().is_ok()
     }
 
+    /// What its header says; `meta.json` knows it too, and is written behind it.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+
     /// The newest record that it knows: it is written behind them. 0 where that cannot be said.
     pub fn seq_max(&self) -> u64 {
         let limit = (CAPACITY_MAX + 1) * SLOT_BYTES_U64;
@@ -326,7 +335,9 @@ impl<'d> Revisions<'d> {
         let capacity = (count * 4).next_power_of_two().max(CAPACITY_MIN);
         let slots = usize::try_from(capacity + 1).map_err(JournalError::refused)?;
         let mut bytes = vec![0; slots * SLOT_BYTES];
-        bytes[..SLOT_BYTES].copy_from_slice(&header(capacity, count));
+        let newest = entries.iter().map(|(_, kept)| kept.head.seq).max();
+        let newest = newest.unwrap_or(0);
+        bytes[..SLOT_BYTES].copy_from_slice(&header(capacity, count, newest));
         for (key, kept) in entries {
             let mut at = home(&key, capacity);
             loop {
@@ -354,6 +365,7 @@ impl<'d> Revisions<'d> {
             held: None,
             is_lasting,
             is_old: false,
+            newest,
         })
     }
 
@@ -428,9 +440,11 @@ impl<'d> Revisions<'d> {
         self.disk
             .write_at(&self.path, offset, &encode(&key, &kept))
             .at(&self.path)?;
-        if before.is_none() {
-            self.count += 1;
-            let header = header(self.capacity, self.count);
+        let newest = self.newest.max(kept.head.seq);
+        if before.is_none() || newest > self.newest {
+            self.count += u64::from(before.is_none());
+            self.newest = newest;
+            let header = header(self.capacity, self.count, newest);
             self.disk.write_at(&self.path, 0, &header).at(&self.path)?;
         }
         Ok(())

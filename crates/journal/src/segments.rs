@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::disk::Disk;
 use crate::error::{At, JournalError};
-use crate::format::{SEGMENT_BYTES_MAX, TAIL_WINDOW_BYTES, segment_seq};
+use crate::format::{SEGMENT_BYTES_MAX, SEQ_MAX, TAIL_WINDOW_BYTES, segment_seq};
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, filled_len, is_blank, scan};
 use crate::meta::{Meta, Position};
@@ -27,6 +27,7 @@ fn listed(disk: &dyn Disk, dir: PathBuf) -> Result<Vec<u64>, JournalError> {
     let entries = disk.list(&dir).at(&dir)?;
     let files = entries.iter().filter(|entry| !entry.is_dir);
     let mut seqs: Vec<u64> = files.filter_map(|entry| segment_seq(&entry.name)).collect();
+    seqs.retain(|seq| *seq <= SEQ_MAX);
     seqs.sort_unstable();
     Ok(seqs)
 }

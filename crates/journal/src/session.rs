@@ -51,6 +51,10 @@ pub(crate) struct Session<'j> {
     pub(crate) is_unproven: bool,
     /// Records that are lost and not accepted.
     pub(crate) lost: Lost,
+    /// The newest record that the revision index must know.
+    pub(crate) indexed_to: u64,
+    /// The seq that the list of reservations must have.
+    pub(crate) reserved_to: u64,
     _guard: Box<dyn LockGuard>,
 }
 
@@ -208,6 +212,8 @@ impl Journal {
             lost: meta
                 .good()
                 .map_or_else(Lost::unknown, |meta| (*meta.lost).clone()),
+            indexed_to: meta.good().map_or(0, |meta| meta.indexed_to),
+            reserved_to: meta.good().map_or(0, |meta| meta.reserved_to),
             _guard: guard,
         };
         Ok((session, tail, tail_next))
@@ -402,6 +408,8 @@ impl Session<'_> {
         fresh.unannotated = self.unannotated;
         fresh.phases = self.phases.clone();
         self.lost.clone_into(&mut fresh.lost);
+        fresh.indexed_to = self.indexed_to;
+        fresh.reserved_to = self.reserved_to;
         meta::write(journal.disk(), &journal.layout, &fresh)
     }
 

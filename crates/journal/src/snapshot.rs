@@ -23,6 +23,7 @@ impl Journal {
         &self,
         replay: &Replay<Unknown>,
         origin: Option<&Origin>,
+        without: &[[u64; 2]],
     ) -> Result<(Vec<u8>, Vec<String>), JournalError> {
         let mut live = Vec::new();
         let mut dead = Vec::new();
@@ -56,6 +57,7 @@ impl Journal {
             blobs: &named,
             federated: &replay.federated,
             origin,
+            without,
         };
         let bytes = sealed(replay.head_seq, &live, &dead, &rest)?;
         Ok((bytes, named))
@@ -123,7 +125,8 @@ impl Session<'_> {
             return Err(JournalError::Incomplete(missing));
         }
         let origin = self.origin(Renew::No).ok();
-        let (bytes, named) = journal.manifest(&rebuilt.replay, origin.as_ref())?;
+        let without = self.given_up(&rebuilt)?;
+        let (bytes, named) = journal.manifest(&rebuilt.replay, origin.as_ref(), &without)?;
         let path = journal.layout.checkpoint(head_seq);
         replace(journal.disk(), &path, &bytes, true).at(&path)?;
         let reference = CheckpointRef {

@@ -7,6 +7,7 @@ use serde::Serialize;
 use crate::action::Mode;
 use crate::blobs;
 use crate::checkpoint::{self, Trust};
+use crate::contents;
 use crate::error::{At, JournalError};
 use crate::gaps::Gaps;
 use crate::journal::Journal;
@@ -151,6 +152,7 @@ impl Journal {
         }
         self.remarks(&counters, &gaps, &mut warnings);
         came_back(&all.replay.back, &mut warnings);
+        warnings.extend(contents::warning(&self.lost_contents(&newest.replay)?));
         let mut report = Verified {
             ok: false,
             records: counters.records,

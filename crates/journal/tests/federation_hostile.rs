@@ -103,6 +103,37 @@ fn c15_an_erasure_reaches_the_images_of_candidates_that_were_closed_or_changed()
     }
 }
 
+/// Its own record by now: no erasure of another store reaches it, and whoever imports is told of it.
+#[test]
+fn c15_a_losing_image_that_was_taken_over_by_hand_is_named_when_its_origin_erases_it() {
+    for (is_taken, is_large) in [(false, false), (true, false), (true, true)] {
+        let (a, b) = (store(1), store(2));
+        let body = "z".repeat(if is_large { 70_000 } else { 3 });
+        let secret = json!({"title": "the plan s", "note": "CANARY-7f3a9c-secret", "body": body});
+        commit(&a.journal, vec![put("plan", "s", secret.clone())]);
+        for n in 1..=2 {
+            commit(&b.journal, vec![plan("s", n)]);
+        }
+        let before = export(&a, 0);
+        let told = import(&b, &before);
+        assert_eq!((told.conflicts.len(), told.lost), (1, 1), "{told:?}");
+        commit(&b.journal, vec![plan("other", 1)]);
+        let mut expected = Vec::new();
+        if is_taken {
+            let receipt = &commit(&b.journal, vec![put("plan", "s", secret)])[0];
+            expected.push(format!("seq {} (plan s)", receipt.seq.unwrap()));
+        }
+        let target = Target::Item {
+            item_type: Some("plan".to_owned()),
+            item_id: "s".to_owned(),
+        };
+        a.journal.redact(&target, "asked for").unwrap();
+        let told = import(&b, &export(&a, before.seq_range[1]));
+        assert_eq!(told.taken_over, expected, "large: {is_large}");
+        sound(&b);
+    }
+}
+
 #[test]
 fn rd_06_what_was_erased_here_is_not_taken_in_again() {
     let (a, b) = (store(1), store(2));

@@ -223,3 +223,96 @@ fn a_damaged_checkpoint_is_moved_aside_by_the_doctor_whichever_it_is() {
         assert!(journal.verify().unwrap().ok);
     }
 }
+
+/// Git brings files of any name, and a cache can be edited: no number is reckoned with that no journal reaches.
+#[test]
+fn a_number_that_no_journal_reaches_is_nobodys_and_stops_nobody() {
+    let events = Path::new(ROOT).join("events");
+    for name in [
+        "checkpoints/ckpt-18446744073709551615.json",
+        "checkpoints/ckpt-18446744073709551614.json",
+        "seg-18446744073709551615.jsonl",
+    ] {
+        for is_begun in [false, true] {
+            let disk = MemDisk::new();
+            let journal = init(&disk);
+            if is_begun {
+                commit(&journal, vec![plan("a", 1)]);
+            }
+            disk.write(&events.join(name), b"{}").unwrap();
+            let writer = open(&disk, 2, 30).unwrap();
+            let receipt = commit(&writer, vec![plan("a", 2)]).remove(0);
+            assert_eq!(receipt.seq, Some(1 + u64::from(is_begun)), "{name}");
+            let shown = open(&disk, 2, 31).unwrap().show("plan", "a").unwrap();
+            assert_eq!(shown.payload["n"], 2, "{name}");
+        }
+    }
+    // The largest that there can be leaves no room behind it.
+    let disk = MemDisk::new();
+    drop(init(&disk));
+    let last = "checkpoints/ckpt-00009007199254740992.json";
+    disk.write(&events.join(last), b"{}").unwrap();
+    let told = open(&disk, 1, 30).unwrap().mutate_whole(vec![plan("a", 1)]);
+    let told = told.unwrap_err().to_string();
+    assert!(told.contains("forged"), "{told}");
+}
+
+/// The same in a line, and in what stands beside the journal.
+#[test]
+fn a_forged_line_and_an_edited_cache_end_no_count() {
+    let events = Path::new(ROOT).join("events");
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let forged = forged(u64::MAX, "w_1-forger", "a", 9, &json!({"n": 9}));
+    let segment = events.join("seg-00000000000000000001.jsonl");
+    disk.tamper(&segment, |bytes| bytes.extend_from_slice(&forged));
+    assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 1);
+    assert_eq!(commit(&journal, vec![plan("a", 2)])[0].entity_rev, Some(2));
+    assert_eq!(journal.history(u64::MAX, 9).unwrap().events.len(), 0);
+    journal.events("r", 9, false).unwrap();
+    let far = u64::MAX.to_string();
+    for (name, from, to) in [
+        (
+            "meta.json",
+            "\"next_seq\":",
+            format!("\"next_seq\":{far},\"was\":"),
+        ),
+        (
+            "meta.json",
+            "\"clean\":",
+            format!("\"lost\":{{\"seqs\":[[5,{far}]]}},\"clean\":"),
+        ),
+        (
+            "meta.json",
+            "\"clean\":",
+            "\"lost\":{\"seqs\":[[5,2]]},\"clean\":".to_owned(),
+        ),
+        (
+            "cursors/r.json",
+            "\"last_seq\":",
+            format!("\"last_seq\":{far},\"was\":"),
+        ),
+    ] {
+        let image = disk.fork();
+        assert!(image.tamper(&events.join(name), |bytes| {
+            let text = String::from_utf8(bytes.clone()).unwrap();
+            assert!(text.contains(from), "{text}");
+            *bytes = text.replacen(from, &to, 1).into_bytes();
+        }));
+        let journal = open(&image, 1, 40).unwrap();
+        assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 2, "{to}");
+        journal.events("r", 9, false).unwrap();
+        assert_eq!(journal.losses().unwrap(), [[0; 2]; 0], "{to}");
+        assert_eq!(commit(&journal, vec![plan("a", 3)])[0].entity_rev, Some(3));
+    }
+    let list = events.join("reserved.json");
+    disk.write(
+        &list,
+        format!("{{\"v\":1,\"ids\":[\"rsv_x\"],\"seq\":{far}}}").as_bytes(),
+    )
+    .unwrap();
+    disk.remove(&events.join("meta.json")).unwrap();
+    disk.remove(&events.join("revisions.idx")).unwrap();
+    assert_eq!(commit(&journal, vec![plan("a", 3)])[0].entity_rev, Some(3));
+}

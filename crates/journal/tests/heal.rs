@@ -62,7 +62,10 @@ fn a_blob_of_which_no_copy_is_left_does_not_lead_in_a_circle() {
     let (disk, journal) = store();
     disk.remove(&blob(&disk)).unwrap();
     disk.tamper(&file(), |bytes| *bytes = br#"{"n": 7}"#.to_vec());
-    assert_eq!(journal.restore().unwrap().blobs, 0);
+    let restored = journal.restore().unwrap();
+    assert_eq!(restored.blobs, 0);
+    let unmended: Vec<_> = restored.unmended.iter().map(|one| &one.item_id).collect();
+    assert_eq!(unmended, ["big"], "what no rebuild gives back is told");
     let report = journal.verify().unwrap();
     let causes: Vec<Cause> = report.divergent.iter().map(|one| one.cause).collect();
     assert_eq!(causes, [Cause::Blob], "{report:#?}");
@@ -71,6 +74,38 @@ fn a_blob_of_which_no_copy_is_left_does_not_lead_in_a_circle() {
     journal.checkpoint().unwrap();
     let report = journal.verify().unwrap();
     assert!(report.ok, "{report:#?}");
+}
+
+/// JN-24: nobody shows it any more, and it was recorded: its loss is told, and ends with a copy or with a word.
+#[test]
+fn jn_24_a_lost_blob_of_a_past_revision_is_told_and_put_back_from_a_backup() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![big(1)]);
+    let path = blob(&disk);
+    commit(&journal, vec![big(2)]);
+    assert_eq!(journal.verify().unwrap().warnings, [""; 0]);
+    let bytes = disk.files()[&path].clone();
+    disk.remove(&path).unwrap();
+    let told = journal.verify().unwrap();
+    assert!(told.ok, "the state is whole: {told:#?}");
+    let is_told = |warning: &String| warning.contains("plan big at seq 1");
+    assert!(told.warnings.iter().any(is_told), "{:?}", told.warnings);
+    assert_eq!(journal.restore().unwrap().blobs, 0);
+    // A person gives it up.
+    let image = disk.fork();
+    let seq = heddle_journal::Target::Seq(1);
+    let other = open(&image, 1, 9).unwrap();
+    other.redact(&seq, "its blob is lost").unwrap();
+    assert_eq!(other.verify().unwrap().warnings, [""; 0]);
+    // A backup has it.
+    let inside = path.strip_prefix(ROOT).unwrap();
+    let copy = Path::new(ROOT).join("backups/b").join(inside);
+    disk.create_dir(copy.parent().unwrap()).unwrap();
+    disk.write(&copy, &bytes).unwrap();
+    assert_eq!(journal.restore().unwrap().blobs, 1);
+    assert_eq!(disk.files()[&path], bytes);
+    assert_eq!(journal.verify().unwrap().warnings, [""; 0]);
 }
 
 /// The type's schema is away: the records are sound, and with it they are understood again.

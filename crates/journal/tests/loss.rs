@@ -5,9 +5,9 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use heddle_journal::Journal;
 use heddle_journal::action::Action;
 use heddle_journal::disk::{Disk, MemDisk};
+use heddle_journal::{Journal, JournalError};
 use support::*;
 
 const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
@@ -361,4 +361,39 @@ fn jn_01_a_kill_and_a_reader_that_levels_make_no_loss() {
         assert_eq!(writer.losses().unwrap(), Vec::<[u64; 2]>::new());
         assert!(writer.verify().unwrap().ok);
     }
+}
+
+/// What was said there is not here to be erased, and may be elsewhere: never a mere "not here".
+#[test]
+fn a_redaction_of_what_is_lost_says_so_and_names_what_may_still_hold_it() {
+    use heddle_journal::Target;
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let segment = Path::new(ROOT).join("events/seg-00000000000000000001.jsonl");
+    let bytes = disk.files()[&segment].clone();
+    commit(&journal, vec![plan("late", 1)]);
+    disk.tamper(&segment, |now| *now = bytes);
+    let item = |id: &str| Target::Item {
+        item_type: None,
+        item_id: id.to_owned(),
+    };
+    let before = disk.files();
+    let told = journal.redact(&Target::Seq(2), "asked for").unwrap_err();
+    assert!(matches!(told, JournalError::Unerased { .. }), "{told:?}");
+    assert!(
+        told.to_string().contains("the record of seq 2 is lost"),
+        "{told}"
+    );
+    let told = journal.redact(&item("late"), "asked for").unwrap_err();
+    let words = told.to_string();
+    assert!(words.contains("seq 2 is lost"), "{words}");
+    assert!(words.contains("entities/plan/late.json"), "{words}");
+    assert_eq!(disk.files().len(), before.len());
+    // A seq that never was, and one that a person has given up.
+    let told = journal.redact(&Target::Seq(9), "asked for").unwrap_err();
+    assert!(matches!(told, JournalError::NotFound { .. }), "{told:?}");
+    journal.accept_gaps("the disk").unwrap();
+    let told = journal.redact(&Target::Seq(2), "asked for").unwrap_err();
+    assert!(matches!(told, JournalError::Unerased { .. }), "{told:?}");
 }

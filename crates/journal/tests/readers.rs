@@ -302,6 +302,90 @@ fn a_journal_that_was_put_back_and_went_on_past_the_watermark_is_told_from_the_o
     assert_eq!((page.gap, page.events.len()), (false, 0));
 }
 
+/// The end is lost with all that knew of it, and what is recorded next gets a seq that the reader has passed.
+#[test]
+fn jn_22_a_record_that_gets_a_seq_of_a_lost_end_is_shown_to_a_reader_beyond_it() {
+    for kind in [None, Some("plan")] {
+        let (disk, writer, reader) = store(3);
+        let read = |limit| {
+            let page = reader.events_of("r", kind, limit, false).unwrap();
+            (page.gap, page.rewound_from, seqs_of(&page))
+        };
+        assert_eq!(read(2), (false, None, vec![1, 2]));
+        assert_eq!(read(9), (false, None, vec![3]));
+        let bytes = disk.files()[Path::new(ACTIVE)].clone();
+        for n in 4..=6 {
+            commit(&writer, vec![plan("a", n)]);
+        }
+        assert_eq!(read(9), (false, None, vec![4, 5, 6]));
+        // Also where the reader has a mark of its own for everything.
+        reader.events("r", 100, false).unwrap();
+        disk.tamper(Path::new(ACTIVE), |now| *now = bytes);
+        for name in ["meta.json", "revisions.idx"] {
+            disk.remove(&Path::new(ROOT).join("events").join(name))
+                .unwrap();
+        }
+        let writer = &open(&disk, 1, 42).unwrap();
+        commit(writer, vec![plan("new", 1)]);
+        let looked = reader.events_of("r", kind, 9, true).unwrap();
+        assert_eq!(seqs_of(&looked), [4], "from where both are the same");
+        assert_eq!(read(9), (true, Some(6), vec![4]), "{kind:?}");
+        commit(writer, vec![plan("new", 2)]);
+        // The same number again, by whomever: another record.
+        commit(writer, vec![plan("new", 3)]);
+        let page = read(9);
+        assert_eq!(page.2, [5, 6], "{kind:?} {page:?}");
+        assert_eq!(read(9).2, [0; 0]);
+    }
+}
+
+/// One process, whose journal lost its end under it: the same writer, the same seq, another record.
+#[test]
+fn jn_22_a_seq_that_one_writer_gave_twice_is_not_taken_for_the_one_that_was_read() {
+    let (disk, writer, reader) = store(2);
+    assert_eq!(reader.events("r", 100, false).unwrap().last_seq, 2);
+    let bytes = disk.files()[Path::new(ACTIVE)].clone();
+    commit(&writer, vec![plan("a", 3)]);
+    assert_eq!(reader.events("r", 100, false).unwrap().last_seq, 3);
+    disk.tamper(Path::new(ACTIVE), |now| *now = bytes);
+    for name in ["meta.json", "revisions.idx"] {
+        disk.remove(&Path::new(ROOT).join("events").join(name))
+            .unwrap();
+    }
+    commit(&writer, vec![plan("new", 1)]);
+    let page = reader.events("r", 100, false).unwrap();
+    assert_eq!((page.gap, seqs_of(&page)), (true, vec![3]));
+    // What is erased afterwards is the same record still.
+    writer.redact(&item("plan", "new"), "asked for").unwrap();
+    let page = reader.events("r", 100, false).unwrap();
+    assert_eq!((page.gap, page.events.len()), (false, 0), "{page:?}");
+}
+
+/// It has read on in the journal that was put back: the mark at which both part is not the newest, nor forgotten.
+#[test]
+fn jn_22_a_trail_of_marks_is_bounded_and_says_how_far_a_journal_is_the_same() {
+    let (disk, writer, reader) = store(40);
+    for _ in 0..40 {
+        assert_eq!(reader.events("r", 1, false).unwrap().events.len(), 1);
+    }
+    let older = disk.fork();
+    for n in 0..200 {
+        commit(&writer, vec![plan("b", n)]);
+        reader.events("r", 1, false).unwrap();
+    }
+    let cursor = Path::new(ROOT).join("events/cursors/r.json");
+    let text = String::from_utf8(disk.files()[&cursor].clone()).unwrap();
+    assert!(text.len() < 4096, "{text}");
+    put_back(&disk, &older);
+    commit(&open(&disk, 1, 43).unwrap(), vec![plan("c", 1)]);
+    let page = reader.events("r", 1000, false).unwrap();
+    let seqs = seqs_of(&page);
+    assert_eq!((page.gap, page.rewound_from), (true, Some(240)));
+    assert_eq!(seqs.last(), Some(&41));
+    assert!(seqs[0] > 1, "not from the beginning: {seqs:?}");
+    assert_eq!(reader.events("r", 10, false).unwrap().events.len(), 0);
+}
+
 #[test]
 fn a_reader_whose_name_another_process_holds_waits_and_is_told_so() {
     let (disk, _writer, reader) = store(2);

@@ -332,3 +332,30 @@ fn a_retry_under_its_key_neither_takes_again_what_was_given_back_nor_gives_back_
     ));
     assert!(ann.verify().unwrap().ok);
 }
+
+/// One file from a backup, and a branch that has no file of the claim: the records know it, and the list is not believed.
+#[test]
+fn an_older_copy_of_the_list_frees_no_path() {
+    let disk = MemDisk::new();
+    let ann = init(&disk);
+    ann.reserve(&glob("docs/**"), HOUR).unwrap();
+    let list = Path::new(ROOT).join("events/reserved.json");
+    let older = disk.files()[&list].clone();
+    ann.reserve(&glob("lib/**"), HOUR).unwrap();
+    disk.tamper(&list, |bytes| *bytes = older);
+    let claims = Path::new(ROOT).join("entities/claim");
+    for entry in disk.list(&claims).unwrap() {
+        disk.remove(&claims.join(entry.name)).unwrap();
+    }
+    // Of the same boot: nobody has a reason to compare everything.
+    let who = Who {
+        agent: "bob".to_owned(),
+        ..Who::default()
+    };
+    let bob = Journal::open(world(Arc::new(disk.clone()), 1, 50), Path::new(ROOT), who);
+    let bob = bob.unwrap().with_settings(quick());
+    let paths = ["docs/a".to_owned(), "lib/a".to_owned()];
+    assert_eq!(bob.blocked(&paths).unwrap().len(), 2);
+    let asked = bob.reserve(&glob("lib/x"), HOUR).unwrap();
+    assert!(matches!(asked, Reserved::Held(_)), "{asked:?}");
+}

@@ -276,3 +276,41 @@ fn a_newline_in_a_name_forges_no_line_of_the_guards_answer() {
     let ttl = repository.heddle("carl", &["reserve", "q", "--ttl", "0s"]);
     assert!(ttl.stderr.contains("from 1s up to 30d"), "{ttl:?}");
 }
+
+/// Git takes it away with a branch that has none, or a person does: the reservations are here, and nobody may look past them.
+#[test]
+fn a_guard_without_journal_json_fails_closed_and_says_how_to_put_it_back() {
+    let repository = Repository::new();
+    repository.heddle("ann", &["guard", "install"]).ok();
+    repository.heddle("ann", &["reserve", "src/**"]).ok();
+    repository.stage("src/a.rs", "x");
+    let config = repository.path().join(".heddle/journal.json");
+    let before = std::fs::read(&config).unwrap();
+    std::fs::remove_file(&config).unwrap();
+    let refused = repository.commit("bob").unwrap_err();
+    for word in ["journal.json is gone", "heddle journal init"] {
+        assert!(refused.contains(word), "{refused}");
+    }
+    for verb in [
+        &["guard", "check"][..],
+        &["reserve", "src/**"][..],
+        &["journal", "verify"][..],
+        &["journal", "log"][..],
+        &["journal", "migrate", "--mode", "dual"][..],
+    ] {
+        let told = repository.heddle("bob", verb);
+        assert_eq!(told.code, 1, "{told:?}");
+        assert!(told.stderr.contains("journal.json is gone"), "{told:?}");
+    }
+    assert!(!config.exists(), "nobody begins a journal over another");
+    let told = repository
+        .heddle("bob", &["journal", "init", "--json"])
+        .ok();
+    assert_eq!(told.json()["entities"], 1, "{told:?}");
+    assert_eq!(std::fs::read(&config).unwrap(), before);
+    let refused = repository.commit("bob").unwrap_err();
+    assert!(refused.contains("ann"), "{refused}");
+    // A folder in which nothing was ever recorded is no journal, as before.
+    std::fs::remove_dir_all(repository.path().join(".heddle")).unwrap();
+    repository.commit("bob").unwrap();
+}

@@ -141,10 +141,41 @@ fn the_advice_about_blobs_and_checkpoints_goes_in_no_circle() {
     let end = whole.iter().rposition(|b| *b != b'\n').unwrap() + 1;
     now[..end].copy_from_slice(&whole[..end]);
     std::fs::write(&segment, now).unwrap();
+    // The checkpoint says what it was written without: whoever comes next takes it in, and nothing is left to mend.
     let done = followed("put back behind a checkpoint", &repository);
-    assert_eq!(done[0], "doctor quarantine");
+    assert_eq!(done, [""; 0]);
     let shown = repository.journal_json(&["show", "plan", "b"]);
     assert_eq!(shown["payload"]["n"], 4);
+}
+
+/// A rebuild that cannot give something back does not end as if it had.
+#[test]
+fn a_rebuild_says_what_no_copy_is_left_of_and_fails() {
+    let repository = begun();
+    repository.append("big", &json!({"text": "y".repeat(70_000)}));
+    std::fs::remove_dir_all(repository.at(".heddle/events/blobs")).unwrap();
+    std::fs::remove_file(repository.at(".heddle/entities/plan/big.json")).unwrap();
+    for _ in 0..2 {
+        let told = repository.journal(&["rebuild", "--json"]);
+        assert_eq!(told.code, 1, "{told:?}");
+        let answer = told.json();
+        assert_eq!(answer["unmended"][0]["item_id"], "big", "{answer}");
+        assert_eq!(
+            (&answer["entities"], &answer["mended"]),
+            (&json!(3), &json!(0))
+        );
+    }
+    let told = repository.journal(&["rebuild"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    for word in ["plan big", "blob", "--action delete", "from another copy"] {
+        assert!(told.stderr.contains(word), "{word}: {told:?}");
+    }
+    // The way that it names.
+    let words = ["append", "--type", "plan", "--id", "big"];
+    let gone = [&words[..], &["--action", "delete"]].concat();
+    repository.journal(&gone).ok();
+    repository.journal(&["rebuild"]).ok();
+    repository.journal(&["verify"]).ok();
 }
 
 #[test]

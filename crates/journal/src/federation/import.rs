@@ -5,11 +5,12 @@
 use std::collections::BTreeSet;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::error::JournalError;
 use crate::journal::Journal;
 use crate::notes::{FederationApply, MetaPayload, RedactedId};
-use crate::redact::Target;
+use crate::redact::{Target, Withdrawn};
 use crate::registry::TypeClass;
 use crate::session::Session;
 
@@ -17,7 +18,7 @@ use super::candidate::{self, CANDIDATE};
 use super::history::History;
 use super::origin::Renew;
 use super::plan::{Plan, Ready};
-use super::slice::{self, Slice, SliceRecord};
+use super::slice::{self, Header, Slice, SliceRecord};
 use super::{foreign_id, owner_of};
 
 const CHUNK_TEXT_BYTES: usize = 2 << 20;
@@ -51,6 +52,9 @@ pub struct Imported {
     /// Those that an earlier redaction named and that were changed since: they cannot be searched any more.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changed: Vec<String>,
+    /// Records of this store's own that say some of what was erased, and were written after it had come here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub taken_over: Vec<String>,
 }
 
 impl Journal {
@@ -234,7 +238,10 @@ impl Journal {
             targets.extend(held.map(|taken| Target::Seq(taken.local_seq)));
         }
         told.erased = targets.len() as u64;
-        for id in self.candidates_of(slice, &erased)? {
+        let candidates = self.candidates_of(slice, &erased)?;
+        let withdrawn = self.withdrawn(slice, &erased, &targets, &candidates)?;
+        told.taken_over = self.taken_over(&withdrawn)?;
+        for id in candidates {
             targets.push(Target::Item {
                 item_type: Some(CANDIDATE.to_owned()),
                 item_id: id,
@@ -258,21 +265,63 @@ impl Journal {
         slice: &Slice,
         erased: &BTreeSet<u64>,
     ) -> Result<BTreeSet<String>, JournalError> {
-        let header = &slice.header;
-        let is_erased = |image: &serde_json::Value| {
-            image["origin_id"] == header.origin_id.as_str()
-                && image["origin_epoch"] == header.origin_epoch
-                && image["origin_seq"]
-                    .as_u64()
-                    .is_some_and(|seq| erased.contains(&seq))
-        };
         let mut ids = self.holders(CANDIDATE, |document| {
-            let images = document["images"].as_array();
-            images.is_some_and(|images| images.iter().any(is_erased))
+            erased_images(document, &slice.header, erased)
+                .next()
+                .is_some()
         })?;
         ids.retain(|id| candidate::is_one(CANDIDATE, id));
         Ok(ids)
     }
+
+    /// What goes: the records that were taken in, and of the candidates the images of their origin.
+    fn withdrawn(
+        &self,
+        slice: &Slice,
+        erased: &BTreeSet<u64>,
+        taken: &[Target],
+        candidates: &BTreeSet<String>,
+    ) -> Result<Withdrawn, JournalError> {
+        let mut withdrawn = Withdrawn::default();
+        self.each_record(|_, record, _| {
+            let id = record.item_id.as_ref().map_or("", |id| id.as_str());
+            let is_candidate = record.item_type.as_str() == CANDIDATE && candidates.contains(id);
+            let is_taken = taken.contains(&Target::Seq(record.seq));
+            if !is_candidate && !is_taken {
+                return;
+            }
+            let inline = record.payload.map(serde_json::value::RawValue::get);
+            let blob = record.payload_ref.as_ref().map(|blob| blob.sha256.as_str());
+            let document = inline.and_then(|text| serde_json::from_str(text).ok());
+            let document = document.or_else(|| self.blob_document(blob?));
+            let document = document.unwrap_or_default();
+            withdrawn.add(record.seq, is_taken.then(|| document.clone()));
+            for image in erased_images(&document, &slice.header, erased) {
+                withdrawn.add(record.seq, Some(image["document"].clone()));
+            }
+        })?;
+        Ok(withdrawn)
+    }
+}
+
+/// Of a candidate.
+fn erased_images<'d>(
+    document: &'d Value,
+    header: &Header,
+    erased: &BTreeSet<u64>,
+) -> impl Iterator<Item = &'d Value> {
+    let is_erased = move |image: &&Value| {
+        image["origin_id"] == header.origin_id.as_str()
+            && image["origin_epoch"] == header.origin_epoch
+            && image["origin_seq"]
+                .as_u64()
+                .is_some_and(|seq| erased.contains(&seq))
+    };
+    document["images"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(is_erased)
 }
 
 impl Session<'_> {

@@ -75,6 +75,7 @@ impl Journal {
                 "a migration goes to dual, primary or registryPrimary; `heddle journal rollback` turns the journal off",
             ));
         }
+        Self::check_config(&*world.disk, root)?;
         let mut journal = Self::init_as(world, root, who, Mode::Off)?;
         let from = journal.mode;
         if to < from {

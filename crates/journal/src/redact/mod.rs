@@ -14,6 +14,7 @@ mod places;
 mod scrub;
 mod short;
 mod survey;
+mod taken_over;
 
 use std::collections::BTreeSet;
 
@@ -30,6 +31,7 @@ use crate::segments;
 use crate::session::Session;
 
 pub(crate) use line::erased as erased_line;
+pub(crate) use taken_over::Withdrawn;
 
 use job::Job;
 use survey::Survey;
@@ -131,7 +133,7 @@ impl Journal {
         self.find_target(target, &mut job)?;
         if let Target::Item { .. } = target {
             let (first, more) = match &job.entities[..] {
-                [] => return Err(target.absent()),
+                [] => return Err(session.unfound(target)?),
                 [first, more @ ..] => (first.clone(), more),
             };
             if !more.is_empty() {
@@ -144,7 +146,7 @@ impl Journal {
             job.item = Some(first);
         } else if job.records.is_empty() && job.entities.is_empty() {
             // One that was erased before is here, and there is nothing to do.
-            return Err(target.absent());
+            return Err(session.unfound(target)?);
         }
         self.plan_checkpoints(&mut job)?;
         let survey = self.survey(&mut job)?;
@@ -159,6 +161,34 @@ impl Journal {
 }
 
 impl Session<'_> {
+    /// Why a target is not found: it never was here, or what was said of it is lost and may be elsewhere.
+    fn unfound(&self, target: &Target) -> Result<JournalError, JournalError> {
+        let journal = self.journal;
+        let mut missing: BTreeSet<[u64; 2]> = journal.open_gaps()?.into_iter().collect();
+        missing.extend(self.lost.seqs.iter().chain(&self.lost.accepted));
+        if let Target::Seq(seq) = target {
+            missing.retain(|[first, last]| (*first..=*last).contains(seq));
+        }
+        let seqs: Vec<[u64; 2]> = missing.into_iter().collect();
+        let entities = journal.entity_files()?.into_iter();
+        let files = entities.filter(|(item_type, id)| target.is_item(item_type, id));
+        let files = files.map(|(item_type, id)| journal.layout.entity(&item_type, &id));
+        let files: Vec<_> = files.collect();
+        let absent = target.absent();
+        Ok(match absent {
+            JournalError::NotFound { item_type, item_id }
+                if !seqs.is_empty() || !files.is_empty() =>
+            {
+                JournalError::Unerased {
+                    what: format!("{item_type} {item_id}"),
+                    seqs,
+                    files,
+                }
+            }
+            absent => absent,
+        })
+    }
+
     /// What a crash interrupted goes on here, before anybody writes anything else.
     pub(crate) fn resume_redaction(&mut self) -> Result<(), JournalError> {
         let path = self.journal.layout.redact_job();

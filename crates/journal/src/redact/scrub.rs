@@ -150,6 +150,7 @@ pub(crate) fn manifest(
         blobs: &named,
         federated: &manifest.federated,
         origin: manifest.origin.as_ref(),
+        without: &manifest.without,
     };
     let after =
         checkpoint::sealed(manifest.head_seq, &live, &dead, &rest).map_err(|e| e.to_string())?;

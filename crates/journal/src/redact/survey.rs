@@ -228,7 +228,7 @@ impl Journal {
         }
     }
 
-    pub(super) fn each_record(
+    pub(crate) fn each_record(
         &self,
         mut each: impl FnMut(&std::path::Path, &Record<'_>, &[u8]),
     ) -> Result<(), JournalError> {
@@ -268,7 +268,7 @@ impl Journal {
     }
 
     /// Wherever a copy of it lies: the live one may be archived, or gone from here and not from a backup.
-    pub(super) fn blob_document(&self, sha256: &str) -> Option<serde_json::Value> {
+    pub(crate) fn blob_document(&self, sha256: &str) -> Option<serde_json::Value> {
         let held = self.layouts().unwrap_or_default();
         let mut places = held
             .iter()
@@ -293,7 +293,7 @@ fn content_of(document: &serde_json::Value, needles: &mut Needles) {
     }
 }
 
-fn name_of(record: &Record<'_>) -> String {
+pub(super) fn name_of(record: &Record<'_>) -> String {
     let id = record.item_id.as_ref().map_or("", |id| id.as_str());
     format!("seq {} ({} {id})", record.seq, record.item_type.as_str())
 }

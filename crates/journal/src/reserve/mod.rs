@@ -15,8 +15,10 @@ use crate::blobs;
 use crate::checkpoint;
 use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
+use crate::format::SEQ_MAX;
 use crate::journal::Journal;
 use crate::layout::Layout;
+use crate::meta;
 use crate::mutate::{Change, Plan, Request};
 use crate::requests::Key;
 use crate::segments;
@@ -111,7 +113,7 @@ impl Journal {
         };
         // IMPORTANT: the list first. An id too many is looked at in vain, one too few is a hole.
         let ids = claims.into_iter().map(|(id, _)| id).chain([id.clone()]);
-        self.put_reserved(ids.collect(), session.next_seq - 1)?;
+        session.reserved_to = self.put_reserved(ids.collect(), session.next_seq - 1)?;
         session.put_claim(&id, action, document, key)?;
         Ok(Reserved::Granted(reservation))
     }
@@ -223,15 +225,19 @@ impl Journal {
         self.world.clock.wall()
     }
 
-    /// The ids of all that hold, and of some that do not; None where the list is not to be had.
+    /// The ids of all that hold, and of some that do not; None where the list is not to be had, or is an older copy.
     fn listed_claims(&self) -> Result<Option<BTreeSet<String>>, JournalError> {
-        Ok(self.reserved_list()?.map(|list| list.ids))
+        let meta = meta::read(self.disk(), &self.layout)?;
+        let known = meta.good().map_or(0, |meta| meta.reserved_to);
+        let list = self.reserved_list()?;
+        Ok(list.filter(|list| list.seq >= known).map(|list| list.ids))
     }
 
     fn reserved_list(&self) -> Result<Option<List>, JournalError> {
         let path = self.layout.reserved();
         let list = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
-        Ok(list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok()))
+        let list = list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
+        Ok(list.filter(|list| list.seq <= SEQ_MAX))
     }
 
     /// The newest record that there certainly was when somebody reserved something; 0 without a list. A clone has none.
@@ -254,27 +260,29 @@ impl Journal {
         let files = entries.iter().filter(|entry| !entry.is_dir);
         let files = files.filter_map(|entry| entry.name.strip_suffix(".json"));
         let mut ids: BTreeSet<String> = files.map(str::to_owned).collect();
-        match listed {
-            Some(listed) => ids.extend(listed.iter().cloned()),
-            None => {
-                let rebuilt = self.rebuild(0)?;
-                let all = rebuilt.replay.entities().into_iter();
-                let claims = all.filter(|(t, _, e)| *t == CLAIM && !e.head.is_deleted);
-                ids.extend(claims.map(|(_, id, _)| id.to_owned()));
-            }
+        ids.extend(listed.into_iter().flatten().cloned());
+        // Neither the list nor a file may know of one that was lost, given up, and put back.
+        if listed.is_none() || self.is_any_back(&self.cached_lost()?)? {
+            let rebuilt = self.rebuild(0)?;
+            let all = rebuilt.replay.entities().into_iter();
+            let claims = all.filter(|(t, _, e)| *t == CLAIM && !e.head.is_deleted);
+            ids.extend(claims.map(|(_, id, _)| id.to_owned()));
         }
         ids.retain(|id| id.starts_with(PREFIX));
         Ok(ids)
     }
 
-    fn put_reserved(&self, ids: BTreeSet<String>, seq: u64) -> Result<(), JournalError> {
+    /// With the seq that the list has from then on.
+    fn put_reserved(&self, ids: BTreeSet<String>, seq: u64) -> Result<u64, JournalError> {
         let path = self.layout.reserved();
-        if self.listed_claims()?.as_ref() == Some(&ids) {
-            return Ok(());
+        let before = self.reserved_list()?;
+        if let Some(list) = before.filter(|list| list.ids == ids) {
+            return Ok(list.seq);
         }
         let list = List { v: 1, ids, seq };
         let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
-        replace(self.disk(), &path, &bytes, true).at(&path)
+        replace(self.disk(), &path, &bytes, true).at(&path)?;
+        Ok(seq)
     }
 }
 

@@ -12,7 +12,9 @@ pub(super) fn git(args: &[&str]) -> Result<Vec<u8>, CliError> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // Behind its first line git may print all of its options.
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim().lines().next().unwrap_or_default().to_owned();
     Err(CliError::new(exit::FAILED, format!("git: {said}"))
         .next("Run this inside of a git repository."))
 }

@@ -63,6 +63,13 @@ fn tell_changed(told: &Imported) {
     if let Some(sentence) = redact::changed(&told.changed) {
         ui::note(&format!("note: {sentence}"));
     }
+    if !told.taken_over.is_empty() {
+        ui::note(&printable(&format!(
+            "warning: these records of this store's own say some of what {} has erased, and were left as they are: {}; `heddle doctor redact --seq N --reason REASON` erases one",
+            told.origin_id,
+            told.taken_over.join(", ")
+        )));
+    }
 }
 
 /// Files that are not the journal's own and still hold what was erased.

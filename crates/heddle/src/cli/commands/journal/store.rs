@@ -28,7 +28,8 @@ fn find(here: &Path) -> Option<PathBuf> {
     let main = repository::checkout(here).and_then(repository::main_of);
     let folders = main.iter().map(PathBuf::as_path).chain(here.ancestors());
     let mut roots = folders.map(|folder| folder.join(FOLDER));
-    roots.find(|root| root.join("journal.json").exists())
+    // One whose journal.json alone is gone is the store of this folder all the same, and says so. What cannot be looked at too.
+    roots.find(|root| Journal::is_at(&RealDisk, root).unwrap_or(true))
 }
 
 /// A pattern as typed here, from the repository's root on.
@@ -244,6 +245,15 @@ pub fn told(error: JournalError) -> CliError {
                 "Nothing else is affected. Keep it aside and begin over what is there: `mv '{file}' '{file}.damaged' && heddle journal init`; no record and no file changes. Where the mode was not primary, `heddle journal migrate --mode MODE` or `rollback --to MODE` sets it again."
             ))
         }
+        JournalError::ConfigGone(path) => {
+            let file = path.display();
+            CliError::new(exit::FAILED, message).next(format!(
+                "No record is affected. Put it back: `git checkout -- '{file}'` where git has it (a branch without it may be checked out), or `heddle journal init`, which goes on with the records that are here and changes none."
+            ))
+        }
+        JournalError::Unerased { .. } => CliError::new(exit::FAILED, message).next(
+            "Put the lost records back (a copy of .heddle/events) and run this again. When they are lost for good, look at the files that are named, at git and at other copies: what must go is removed there by hand.",
+        ),
         JournalError::Newer(_) => CliError::new(exit::CONFLICT, message)
             .next("Nothing was written. Use the newer heddle in this repository; `heddle --version` says which one this is."),
         JournalError::Io { .. } | JournalError::Damaged { .. } => {
