@@ -291,6 +291,10 @@ pub struct EffectOpenRequest {
 
 /// An effect as it stands.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that is so of an effect, or not"
+)]
 pub struct EffectView {
     pub logical_request_key: String,
     /// S0 to S4 of the specification; S4 is told to who lost a race.
