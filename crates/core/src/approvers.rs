@@ -1,26 +1,28 @@
 //! Who may approve an effect, in words; and a command that is theirs to run. A name that begins with @ is of another
-//! home.
+//! home, which calls this mesh otherwise: there it is named by its id, which every home takes behind `--mesh`.
 
+use crate::ids::MeshId;
 use crate::shell::options;
 
 /// Stands in a command for who is to run it, where nobody of this home can be named: `--agent PERSON`. Whoever prints the
 /// command leaves the option out, and does not put the caller in its place.
 pub const PERSON: &str = "PERSON";
-/// Stands in a command that is run in another home for what this mesh is called there.
+/// Stands in a command that is run in another home for what this mesh is called there, where who decides is of an earlier
+/// version and has not told its id.
 pub const MESH: &str = "MESH";
 /// Names that are told; behind them their number.
 const NAMES_MAX: usize = 3;
 
-/// ` who may approve it (carol or @bob)`; without names where nobody knows them.
-pub fn in_words(approvers: &[String]) -> String {
+/// ` who may approve it (carol or @bob)`; without names where nobody knows them. `mesh` is its id, or nothing.
+pub fn in_words(approvers: &[String], mesh: &str) -> String {
     let named = &approvers[..approvers.len().min(NAMES_MAX)];
     let more = match approvers.len() - named.len() {
         0 => String::new(),
         more => format!(" or {more} more"),
     };
     let there = match here(approvers) {
-        Some(_) => String::new(),
-        None => format!("; {MESH} is what this mesh is called there"),
+        None if mesh.is_empty() => format!("; {MESH} is what this mesh is called there"),
+        _ => String::new(),
     };
     match named {
         [] => " who may approve it".to_owned(),
@@ -35,17 +37,31 @@ pub fn here(approvers: &[String]) -> Option<&str> {
 }
 
 /// The command as one of them runs it. What stands behind `--` is another command's.
-pub fn run_by(approvers: &[String], command: &str) -> String {
-    let (command, rest) = match command.split_once(" -- ") {
-        Some((command, rest)) => (command, format!(" -- {rest}")),
-        None => (command, String::new()),
-    };
-    let whose = match here(approvers) {
-        Some(name) => options(&[("--agent", name)]),
-        None if approvers.is_empty() => format!(" --agent {PERSON}"),
-        None => format!(" --agent {PERSON} --mesh {MESH}"),
-    };
-    format!("{command}{whose}{rest}")
+pub fn run_by(approvers: &[String], mesh: &str, command: &str) -> String {
+    match here(approvers) {
+        Some(name) => with(command, &options(&[("--agent", name)])),
+        None if approvers.is_empty() => with(command, &format!(" --agent {PERSON}")),
+        None => run_there(mesh, command),
+    }
+}
+
+/// The command as somebody runs it in another home.
+pub fn run_there(mesh: &str, command: &str) -> String {
+    let mesh = if mesh.is_empty() { MESH } else { mesh };
+    with(command, &format!(" --agent {PERSON} --mesh {mesh}"))
+}
+
+/// Whether this command is one of another home.
+pub fn is_run_there(command: &str) -> bool {
+    let mesh = command.rsplit_once(" --mesh ").map(|(_, mesh)| mesh);
+    mesh.is_some_and(|mesh| mesh == MESH || mesh.parse::<MeshId>().is_ok())
+}
+
+fn with(command: &str, options: &str) -> String {
+    match command.split_once(" -- ") {
+        Some((command, rest)) => format!("{command}{options} -- {rest}"),
+        None => format!("{command}{options}"),
+    }
 }
 
 #[cfg(test)]
@@ -57,24 +73,36 @@ mod tests {
         let names = |all: &[&str]| all.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
         let command = "heddle effect compensate k -- COMMAND";
         assert_eq!(
-            run_by(&names(&["@bob", "carol"]), command),
+            run_by(&names(&["@bob", "carol"]), "", command),
             "heddle effect compensate k --agent carol -- COMMAND"
         );
         assert_eq!(
-            run_by(&names(&["@bob"]), "heddle effect approve env_1"),
+            run_by(&names(&["@bob"]), "", "heddle effect approve env_1"),
             "heddle effect approve env_1 --agent PERSON --mesh MESH"
         );
+        let id = "01M7H2CQZ63R4KAJ95MD5BAFGJ";
+        let there = run_by(&names(&["@bob"]), id, "heddle effect approve env_1");
         assert_eq!(
-            run_by(&[], "heddle effect approve env_1"),
+            there,
+            format!("heddle effect approve env_1 --agent PERSON --mesh {id}")
+        );
+        assert!(is_run_there(&there) && is_run_there("heddle peers --mesh MESH"));
+        assert!(!is_run_there("heddle peers --mesh team") && !is_run_there("heddle peers"));
+        assert_eq!(
+            in_words(&names(&["@bob"]), id),
+            " who may approve it (@bob)"
+        );
+        assert_eq!(
+            run_by(&[], id, "heddle effect approve env_1"),
             "heddle effect approve env_1 --agent PERSON"
         );
         assert_eq!(
-            in_words(&names(&["@bob"])),
+            in_words(&names(&["@bob"]), ""),
             " who may approve it (@bob; MESH is what this mesh is called there)"
         );
-        assert_eq!(in_words(&[]), " who may approve it");
+        assert_eq!(in_words(&[], ""), " who may approve it");
         assert_eq!(
-            in_words(&names(&["a", "b", "@c", "d", "e"])),
+            in_words(&names(&["a", "b", "@c", "d", "e"]), ""),
             " who may approve it (a or b or @c or 2 more)"
         );
     }

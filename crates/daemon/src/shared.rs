@@ -87,14 +87,16 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// The mesh of that name, or the only one.
+    /// The mesh of that name, or the only one. Its id is a name for it in every home.
     pub(crate) fn mesh(&self, name: Option<&str>) -> Result<&Arc<MeshState>, Problem> {
         let found = match name {
             None => self.meshes.first(),
             Some(name) => {
                 let spelled = nfc(name);
+                let id = spelled.parse().ok();
                 let mut meshes = self.meshes.iter();
-                meshes.find(|m| m.mesh.name.as_str() == spelled)
+                let named = meshes.find(|m| m.mesh.name.as_str() == spelled);
+                named.or_else(|| self.meshes.iter().find(|m| Some(m.mesh.mesh) == id))
             }
         };
         found.ok_or_else(|| {

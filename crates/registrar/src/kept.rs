@@ -39,6 +39,35 @@ impl Bound {
     }
 }
 
+/// What a row has beside it to be compared with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Beside<'a> {
+    Digest(&'a [u8]),
+    /// Nothing, and nothing is asked for: it is of before there were digests, or was compared already.
+    Unasked,
+    /// Nothing, though it was written with one: whoever took that away may have changed the rest.
+    Gone,
+}
+
+impl<'a> Beside<'a> {
+    pub(crate) fn of(digest: Option<&'a [u8]>, is_of_before: bool) -> Self {
+        match digest {
+            Some(digest) => Self::Digest(digest),
+            None if is_of_before => Self::Unasked,
+            None => Self::Gone,
+        }
+    }
+
+    /// Whether the row is not the one that was written. None is the digest of a row that is bound to nothing.
+    pub(crate) fn differs(self, made: impl FnOnce() -> Option<[u8; 32]>) -> bool {
+        match self {
+            Self::Digest(digest) => made().is_none_or(|made| made.as_slice() != digest),
+            Self::Unasked => false,
+            Self::Gone => true,
+        }
+    }
+}
+
 /// The cells of a step that its digest is over.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct StepCells<'a> {
@@ -258,6 +287,12 @@ mod tests {
             of_registration(mesh, &of, ("a", "{}", WallMs(7))),
         ];
         assert!(changed.iter().all(|digest| *digest != good));
+        let found = |digest, is_of_before| {
+            Beside::of(digest, is_of_before).differs(|| Some(of_step(mesh, &of, cells)))
+        };
+        assert!(!found(Some(&good), false) && found(Some(&changed[0]), true));
+        assert!(!found(None, true) && found(None, false));
+        assert!(Beside::of(Some(&good), false).differs(|| None));
         assert_eq!(Bound::default().or_else(|_| good), None);
         assert_eq!(Bound::to(Some(of)).or_else(|_| good), Some(good));
     }

@@ -34,6 +34,12 @@ struct WayBack {
 
 const WAYS_BACK: &[WayBack] = &[
     WayBack {
+        name: "vector_named",
+        // The Heddle of before compares nothing, and loses nothing by it.
+        needed: "SELECT 0",
+        sql: "ALTER TABLE vector_digest DROP COLUMN named",
+    },
+    WayBack {
         name: "vector_digest",
         // The Heddle of before compares nothing, and loses nothing by it.
         needed: "SELECT 0",

@@ -21,10 +21,11 @@ pub(super) async fn read<S: Storage, L: Limiter>(
         rows_max: usize::try_from(limit).map_or(LOG_PAGE_MAX, |max| max.clamp(1, LOG_PAGE_MAX)),
         bytes_max: BATCH_BYTES_MAX,
     };
-    let page = page(shared, principal, after, limit).await?;
-    let (epoch, items) = match gap(after, &page.1) {
+    let (page, misses) = page(shared, principal, after, limit).await?;
+    let lost = misses.then_some(after).or_else(|| gap(after, &page.1));
+    let (epoch, items) = match lost {
         Some(at) if mend(shared, principal.mesh, at).await => {
-            self::page(shared, principal, after, limit).await?
+            self::page(shared, principal, after, limit).await?.0
         }
         _ => page,
     };
@@ -65,14 +66,19 @@ async fn mend<S: Storage, L: Limiter>(shared: &Shared<S, L>, mesh: MeshId, at: H
     }
 }
 
+/// The epoch and the ops; and whether the one that the reader has read last is lost.
 async fn page<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
     after: HistoryId,
     limit: PageLimit,
-) -> Result<(u64, Vec<LogItem>), StorageError> {
+) -> Result<((u64, Vec<LogItem>), bool), StorageError> {
     let mesh = principal.mesh;
-    let LogPage { epoch, mut rows } = shared.storage().log_after(mesh, after, limit).await?;
+    let LogPage {
+        epoch,
+        mut rows,
+        misses,
+    } = shared.storage().log_after(mesh, after, limit).await?;
     // LF-34: what others publish is seen wholly or not at all. IMPORTANT: behind the read. A snapshot that began before
     // these rows were read still hides them now, or has been shown, and then the next pages hold the rest of it.
     let readable = snapshots::readable(shared, principal).await?;
@@ -86,7 +92,7 @@ async fn page<S: Storage, L: Limiter>(
             Err(error) => tracing::error!(%error, %place, "a stored envelope is not JSON"),
         }
     }
-    Ok((epoch, items))
+    Ok(((epoch, items), misses))
 }
 
 fn item(row: LogRow) -> Result<LogItem, serde_json::Error> {

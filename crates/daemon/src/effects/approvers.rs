@@ -33,8 +33,8 @@ fn named(ruled: &Ruled, (person, deciders): (&str, &[String]), asker: &str) -> V
         }
     };
     match (ruled.approval, ruled.approvers()) {
-        // Nobody is asked, or nobody can say yes.
-        (Approval::Auto | Approval::Never, _) => Vec::new(),
+        // Nobody can say yes. Where nobody is asked beforehand, a word is still theirs once something went wrong.
+        (Approval::Never, _) => Vec::new(),
         (_, []) if person.is_empty() => deciders.to_vec(),
         (_, []) => vec![at_home(person)],
         (_, approvers) => approvers.iter().map(one).collect(),
@@ -141,6 +141,8 @@ approvers = ["carol", "@bob", "@alice/ops", "@alice"]"#;
         );
         let never = "[[rule]]\noperation = \"*\"\napproval = \"never\"";
         assert_eq!(names(never, "alice", "planner"), "");
+        let auto = never.replace("never", "auto");
+        assert_eq!(names(&auto, "alice", "@bob/planner"), "@alice");
     }
 
     #[test]

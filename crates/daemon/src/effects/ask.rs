@@ -235,10 +235,11 @@ impl Effects {
     ) -> Result<EffectView, Problem> {
         let (mesh, key) = (scope.mesh.mesh.mesh, view.logical_request_key.clone());
         view.lock = self.lock_of(scope, &view);
-        let under_way = |view: &EffectView| {
-            let is_under_way = matches!(view.status.as_str(), "running" | "compensating");
-            is_under_way && is_ours(scope.mesh, self.is_own(mesh), view)
-        };
+        let is_under_way =
+            |view: &EffectView| matches!(view.status.as_str(), "running" | "compensating");
+        let is_ours = |view: &EffectView| is_ours(scope.mesh, self.is_own(mesh), view);
+        view.runs_elsewhere = is_under_way(&view) && !is_ours(&view);
+        let under_way = |view: &EffectView| is_under_way(view) && is_ours(view);
         if !under_way(&view) || self.is_held(mesh, &key, attempt_of(&view).as_deref()) {
             return Ok(view);
         }

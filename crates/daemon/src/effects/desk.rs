@@ -120,7 +120,7 @@ impl<S: Storage> Desk<S> {
         }
         match self.call(caller, id, call).await {
             Ok(answer) => ReplyResult::Effect {
-                answer: Box::new(answer),
+                answer: Box::new(self.of_mesh(answer)),
                 proof: self.high.proof(storage).await,
             },
             Err(problem) => refused_reply(problem),
@@ -135,7 +135,25 @@ impl<S: Storage> Desk<S> {
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
         let caller = Caller::new(agent.to_string(), self.person.clone());
-        self.call(caller, id, call).await
+        let answer = self.call(caller, id, call).await?;
+        Ok(self.of_mesh(answer))
+    }
+
+    /// With the one name of the mesh that is the same everywhere.
+    fn of_mesh(&self, mut answer: EffectAnswer) -> EffectAnswer {
+        let mesh_id = self.mesh.to_string();
+        match &mut answer {
+            EffectAnswer::Requested(asked) => asked.mesh_id = mesh_id,
+            EffectAnswer::View(view) => view.mesh_id = mesh_id,
+            EffectAnswer::Story(story) => story.effect.mesh_id = mesh_id,
+            EffectAnswer::List(list) => {
+                for view in &mut list.effects {
+                    view.mesh_id.clone_from(&mesh_id);
+                }
+            }
+            _ => {}
+        }
+        answer
     }
 
     /// Whether the effect that this call is about was asked for here.
@@ -271,9 +289,7 @@ impl<S: Storage> Desk<S> {
         applied: Result<Applied, StorageError>,
     ) -> Result<EffectView, Problem> {
         let applied = applied.map_err(failed)?;
-        let newest = applied.facts.envelopes.last();
-        let effect = newest.map(|envelope| envelope.row.effect.clone());
-        let asker = self.asker(by, effect.as_ref());
+        let asker = self.asker(by, self.shown(&applied.facts));
         answer(self.registrar.now(), key, &applied, &asker)
     }
 
@@ -299,6 +315,7 @@ impl<S: Storage> Desk<S> {
             may_approve: ruled.is_some_and(|ruled| ruled.may_approve(&by.agent, &by.person)),
             is_forbidden: ruled.is_some_and(|ruled| ruled.approval == Approval::Never),
             approvers: effect.map_or_else(Vec::new, |effect| self.approvers(by, effect)),
+            mesh: self.mesh.to_string(),
             asks: None,
         }
     }
@@ -416,5 +433,6 @@ fn requested(
         duplicate: applied.kind == Kind::Prior,
         expires_at: envelope.row.expires_at.to_rfc3339(),
         approvers: Vec::new(),
+        mesh_id: String::new(),
     })
 }

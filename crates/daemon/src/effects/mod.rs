@@ -353,10 +353,11 @@ fn changed_problem(error: &StorageError) -> Problem {
     let mut problem = Problem::new(ErrorCode::Internal, error.to_string()).with("changed", true);
     "What is stored of an effect was changed after it was written".clone_into(&mut problem.title);
     "never".clone_into(&mut problem.retry);
-    if matches!(error, StorageError::CameDamaged { .. }) {
-        return problem.next(
-            "Nothing was run, and the key stays used: look at the target for what has happened, and take a new key for what is still to be done. What is left of it is in effects.db of the home that the mesh came from, where `heddle doctor` names it.",
-        );
+    if let StorageError::CameDamaged { key } = error {
+        return problem.next(format!(
+            "Nothing was run, and the key stays used: look at the target for what has happened, and take a new key for what is still to be done. `heddle effect log {}` says what was damaged; what is left of it stays in effects.db of the home that the mesh came from.",
+            quoted(key)
+        ));
     }
     problem.next(
         "Nothing was run, and the key stays used: look at the target for what has happened. Put the store back from a copy that is as new and whole (effects.db, or the schema of a broker's PostgreSQL); `heddle effect surface-check` names everything that was changed.",

@@ -30,8 +30,22 @@ pub(super) struct Asker<'a> {
     pub(super) is_forbidden: bool,
     /// Whose word would be, as this one would name them.
     pub(super) approvers: Vec<String>,
+    /// The id of the mesh.
+    pub(super) mesh: String,
     /// The effect that they mean, where they say all of it.
     pub(super) asks: Option<&'a Effect>,
+}
+
+impl Asker<'_> {
+    /// Whose word would be enough, in words.
+    fn who(&self) -> String {
+        approvers::in_words(&self.approvers, &self.mesh)
+    }
+
+    /// A command that is for them.
+    fn theirs(&self, command: &str) -> String {
+        approvers::run_by(&self.approvers, &self.mesh, command)
+    }
 }
 
 /// The answer to a command: what stands now, or why not.
@@ -45,6 +59,7 @@ pub(super) fn answer(
         return Err(refusal_of(now, key, applied, asker));
     }
     let mut view = view(now, key, &applied.facts)?;
+    view.approvers.clone_from(&asker.approvers);
     view.duplicate = applied.kind == Kind::Prior;
     view.code = applied.code.map(|code| code.as_str().to_owned());
     if applied.code == Some(Code::AttemptCollision) {
@@ -65,11 +80,11 @@ fn refusal_of(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_
         );
     }
     if code == Code::ApprovalRefused && facts.consumed.is_some() {
-        let whose = whose(facts);
+        let (whose, who) = (whose(facts), asker.who());
         let next = if whose == asker.name {
-            "A person who may approve it does this; nothing was changed.".to_owned()
+            format!("A person{who} does this; nothing was changed.")
         } else {
-            format!("{whose} does this, or who may approve it; nothing was changed.")
+            format!("{whose} does this, or a person{who}; nothing was changed.")
         };
         return problem.next(next);
     }
@@ -97,11 +112,8 @@ fn refusal_of(now: WallMs, key: &LogicalKey, applied: &Applied, asker: &Asker<'_
 
 /// What was not registered needs somebody's word, or has one that was not shown.
 fn needs_word(problem: Problem, (now, facts): (WallMs, &Facts), asker: &Asker<'_>) -> Problem {
-    let who = approvers::in_words(&asker.approvers);
-    let approve = |id: &str| {
-        let command = format!("heddle effect approve {id}");
-        approvers::run_by(&asker.approvers, &command)
-    };
+    let who = asker.who();
+    let approve = |id: &str| asker.theirs(&format!("heddle effect approve {id}"));
     // An approval is for who asked: that of somebody else is of no use to this one.
     let own = |envelope: &&Envelope| asker.may_approve || envelope.row.requested_by == asker.name;
     match facts.envelopes.iter().rev().find(own) {
@@ -145,9 +157,8 @@ fn needs_compensation(
         .envelope(id)
         .map_or("", |it| it.row.requested_by.as_str());
     let runner = facts.runner().map_or("", |row| row.by.as_str());
-    let who = approvers::in_words(&asker.approvers);
-    let theirs = |command: &str| approvers::run_by(&asker.approvers, command);
-    let approve = theirs(&format!("heddle effect approve {id} --compensation"));
+    let who = asker.who();
+    let approve = asker.theirs(&format!("heddle effect approve {id} --compensation"));
     let next = if asker.may_approve || [owner, runner].contains(&asker.name) {
         format!(
             "A person{who} runs `{approve}`; compensate with its --nonce. Nothing was run, and the key stays used."
@@ -159,7 +170,7 @@ fn needs_compensation(
         );
         format!(
             "A person{who} runs `{}`; or {owner}, whose effect it is, does so with the nonce of `{approve}`. Nothing was run, and the key stays used.",
-            theirs(&compensate)
+            asker.theirs(&compensate)
         )
     };
     problem.with("request_id", id).next(next)

@@ -100,6 +100,7 @@ impl Effects {
                         duplicate: false,
                         expires_at: String::new(),
                         approvers: Vec::new(),
+                        mesh_id: mesh.mesh.mesh.to_string(),
                     })),
                     _ => Err(problem.with("waiting", true).next(
                         "It is kept here and told by itself when the broker is back; `heddle effect status KEY` says when.",

@@ -138,6 +138,9 @@ impl<S: Storage> Desk<S> {
                 request_command(Some(&asked.row.effect))
             );
         }
+        if let Some(key) = &key {
+            problem = problem.with("logical_request_key", key.as_str());
+        }
         with_key(problem, key.as_ref().map(LogicalKey::as_str))
     }
 
@@ -178,7 +181,8 @@ impl<S: Storage> Desk<S> {
     async fn whose_word(&self, id: &str, by: &Caller) -> Option<String> {
         let key = self.registrar.key_of(id).await.ok()??;
         let facts = self.registrar.facts(&key).await.ok()?;
-        let ruled = self.registrar.ruled(&facts.envelope(id)?.row.effect);
+        let effect = &facts.envelope(id)?.row.effect;
+        let ruled = self.registrar.ruled(effect);
         if ruled.may_approve(&by.agent, &by.person) {
             return None;
         }
@@ -186,17 +190,16 @@ impl<S: Storage> Desk<S> {
         if ruled.approval == Approval::Never {
             return Some("effects.toml says never: nobody may approve it".to_owned());
         }
+        // As this caller would name them: who asks from elsewhere knows nobody by a mailbox of ours.
+        let named = self.approvers(by, effect).join(", ");
         Some(match (ruled.approvers(), self.person.as_str()) {
             ([], "") => format!(
-                "{agent} may not decide about it; the persons of the mesh's owners may, or those whom effects.toml of the broker names"
+                "{agent} may not decide about it; the persons of the mesh's owners may ({named}), or those whom effects.toml of the broker names"
             ),
-            ([], person) => format!(
-                "{agent} may not decide about it; {person} may, the person of the home that decides, or those whom its effects.toml names"
+            ([], _) => format!(
+                "{agent} may not decide about it; {named} may, the person of the home that decides, or those whom its effects.toml names"
             ),
-            (named, _) => format!(
-                "{agent} may not decide about it; {} may, as effects.toml says",
-                named.join(", ")
-            ),
+            (_, _) => format!("{agent} may not decide about it; {named} may, as effects.toml says"),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! What every verb knows: where the home is, whom it acts for, how it answers.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -153,7 +154,7 @@ impl Context {
 }
 
 /// Rows that an answer is without, because nobody can read them.
-pub(crate) fn tell_left_out(list: Option<&serde_json::Value>) {
+fn tell_left_out(list: Option<&serde_json::Value>) {
     let names = list.and_then(|list| list.as_array()).into_iter().flatten();
     let names: Vec<String> = names
         .filter_map(|name| name.as_str())
@@ -162,6 +163,17 @@ pub(crate) fn tell_left_out(list: Option<&serde_json::Value>) {
     if !names.is_empty() {
         ui::note(&left_out_in_words(&names));
     }
+}
+
+/// The same of what is meant to be all there is: whoever keeps it must not take it for whole, so it is a failure as well.
+pub(crate) fn refuse_left_out(names: BTreeSet<String>) -> Result<(), CliError> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    tell_left_out(Some(&names.into_iter().collect()));
+    let mut not_whole = CliError::quiet();
+    not_whole.code = exit::FAILED;
+    Err(not_whole)
 }
 
 fn left_out_in_words(names: &[String]) -> String {

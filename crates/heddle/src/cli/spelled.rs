@@ -2,7 +2,7 @@
 
 pub use heddle_core::shell::quoted;
 
-use heddle_core::approvers::{MESH, PERSON};
+use heddle_core::approvers::{self, PERSON};
 use heddle_wire::ipc::OutboxRow;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ impl Context {
         let agent = self.agent.as_ref();
         let agent = agent.filter(|_| self.agent != environment.agent);
         // What is run in another home knows nothing of this one.
-        let is_elsewhere = command.ends_with(&format!(" --mesh {MESH}"));
+        let is_elsewhere = approvers::is_run_there(command);
         let home = Some(&self.home).filter(|home| Some(*home) != environment.home.as_ref());
         let home = home.filter(|_| !is_elsewhere);
         let named = [
@@ -248,6 +248,12 @@ mod tests {
         assert_eq!(
             there.spelled("heddle effect approve e --agent PERSON --mesh MESH"),
             "heddle effect approve e --mesh MESH"
+        );
+        assert_eq!(
+            there.spelled(
+                "heddle effect approve e --agent PERSON --mesh 01M7H2CQZ63R4KAJ95MD5BAFGJ"
+            ),
+            "heddle effect approve e --mesh 01M7H2CQZ63R4KAJ95MD5BAFGJ"
         );
         // Our words about people decide nothing.
         assert_eq!(

@@ -4,6 +4,7 @@
 use crate::support;
 
 use support::Home;
+use support::effect_file::change;
 use support::effect_verbs::{request, run, status, text};
 
 /// An approval whose window is over: written as it would have been then.
@@ -18,6 +19,13 @@ fn expired(home: &Home, id: &str) {
         [id],
     );
     assert_eq!(written.unwrap(), 1);
+    drop(connection);
+    // It has no digest: only as a row of before there were any it is somebody's word.
+    let of_before = format!(
+        "INSERT INTO effect_undigested (mesh_id, table_name, row_id, seq)
+         SELECT mesh_id, 'effect_decision', envelope_id, 1 FROM effect_envelope WHERE envelope_id = '{id}'"
+    );
+    change(home, &of_before);
 }
 
 #[test]

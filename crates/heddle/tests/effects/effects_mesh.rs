@@ -8,6 +8,7 @@ use serde_json::json;
 use support::effect_pair::{MESH, pair, request, run};
 use support::effect_proxy::Moment::After;
 use support::effect_proxy::{kill_at, said};
+use support::pasted::{commands, pasted};
 use support::{Ran, wait_until};
 
 #[test]
@@ -278,6 +279,65 @@ fn a_runner_that_died_in_another_home_is_unknown_there_and_resolved_by_the_host(
     assert_eq!(said(&word), "closed");
     assert_eq!(said(&pair.bob(&run("k", &[], &script)).ok()), "closed");
     assert!(!side.exists(), "nobody ran it");
+}
+
+/// What either home prints about the other's is run there as it is: the name of the mesh is another one there.
+#[test]
+fn rg_18_what_helps_is_named_in_both_homes_and_can_be_pasted_where_it_is_to_be_run() {
+    let pair = pair("[[rule]]\noperation = \"*\"\napproval = \"auto\"\n");
+    let args = [&["--mesh", MESH], run("k", &[], "true").as_slice()].concat();
+    kill_at(&pair.bob, After, "/v1/effect/start", &args);
+    // The guest knows that its runner is gone: whose word is waited for, and their command.
+    let told = pair.bob(&["effect", "status", "k"]).ok().stdout;
+    assert!(told.contains("(@alice)"), "{told}");
+    let words = commands(&told);
+    assert!(words.iter().all(|word| !word.contains(MESH)), "{words:?}");
+    let word = words.iter().find(|it| it.contains("--resolve=done"));
+    let word = word.unwrap_or_else(|| panic!("{told}")).clone();
+    // The host cannot know it, and says who does and what helps when nobody answers there.
+    let told = pair.alice.cli(&["effect", "status", "k"]).ok().stdout;
+    assert!(told.contains("only the home of @bob/bob knows"), "{told}");
+    let words = commands(&told);
+    let look = pasted(&pair.bob, &words[0]).ok().stdout;
+    assert!(look.contains("unknown"), "{words:?}: {look}");
+    assert!(words[1].contains("--resolve=done --force"), "{words:?}");
+    let waits = pair
+        .alice
+        .cli(&[run("k", &["--wait", "1s"], "true").as_slice()].concat());
+    assert_eq!(waits.code, 3, "{waits:?}");
+    assert!(waits.stderr.contains("--resolve=done --force"), "{waits:?}");
+    let json = pair.alice.cli(&["effect", "status", "k", "--json"]).ok();
+    assert_eq!(json.json()["runs_elsewhere"], true, "{json:?}");
+    // A verifier is not asked about what has not ended.
+    let side = pair.alice.path().with_file_name("asked");
+    let check = format!("echo x >> {}", side.display());
+    let early = pair
+        .alice
+        .cli(&["effect", "verify", "k", "--command", &check]);
+    assert_eq!((early.code, side.exists()), (3, false), "{early:?}");
+    pasted(&pair.alice, &word).ok();
+    assert_eq!(
+        said(&pair.bob(&["effect", "status", "k", "--json"]).ok()),
+        "closed"
+    );
+    // What failed at the guest's: who makes up for it, and how.
+    let failed = pair.bob(&run("f", &["--verify", "false"], "true"));
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains("(@alice)"), "{failed:?}");
+    let words = commands(&failed.stderr);
+    let make_up = words.iter().find(|it| it.contains("compensate"));
+    let make_up = make_up.unwrap_or_else(|| panic!("{failed:?}"));
+    pasted(&pair.alice, &make_up.replace("COMMAND", "true")).ok();
+    // Who may not approve is told who may.
+    let asked = pair.bob(&request("asked")).ok().json();
+    assert_eq!(asked["status"], "approved", "nobody is asked here");
+    let policy = pair.alice.path().join("effects.toml");
+    std::fs::write(policy, "").unwrap();
+    let asked = pair.bob(&request("asks")).ok().json();
+    let id = asked["request_id"].as_str().unwrap();
+    let refused = pair.bob(&["effect", "approve", id]);
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("@alice may"), "{refused:?}");
 }
 
 #[test]

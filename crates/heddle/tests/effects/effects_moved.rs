@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::json;
 use support::effect_file::change;
 use support::effect_pair::{home_of, request, run};
+use support::pasted::{commands, pasted};
 use support::team_broker::{Team, link_of};
 use support::{Daemon, Home, Ran, wait_until};
 
@@ -231,6 +232,10 @@ fn rg_01_a_damaged_key_moves_as_damaged_and_all_others_move() {
                 let said = format!("{key}: it was damaged in the store of the home");
                 assert!(told.stderr.contains(&said), "{told:?}");
                 assert!(told.stderr.contains("take a new key"), "{told:?}");
+                // What it names helps: the doctor of either home has nothing to say of it.
+                let next = commands(&told.stderr);
+                let why = pasted(home, &next[0]).ok();
+                assert!(why.stdout.contains("came damaged"), "{next:?}: {why:?}");
                 assert_eq!(told.json()["changed"], true, "{told:?}");
             }
         }

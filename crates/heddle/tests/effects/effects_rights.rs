@@ -80,10 +80,10 @@ fn at_a_broker_of_its_own_the_owners_approve_by_default_and_nobody_else_does() {
         let looked = at(&bob, &["effect", "status", "k", "--json"]).json();
         assert_eq!(looked["approvers"], json!(["@alice"]), "{looked}");
         let words = at(&bob, &["effect", "status", "k"]).stdout;
-        assert!(words.contains("(@alice;"), "{words}");
+        assert!(words.contains("(@alice)"), "{words}");
         let early = [&["--mesh", "team"], run("k", &[], "true").as_slice()].concat();
         let early = bob.cli_as("planner", &early);
-        assert!(early.stderr.contains("(@alice;"), "{early:?}");
+        assert!(early.stderr.contains("(@alice)"), "{early:?}");
         let own = at(&bob, &["effect", "approve", id, "--json"]);
         assert_eq!((own.code, code(&own).as_str()), (6, "APPROVAL_REFUSED"));
         let body = json!({"request_id": id, "mesh": "team"});

@@ -157,7 +157,12 @@ fn journal(home: &Home, repository: &PathBuf) -> Vec<Value> {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
     records
-        .filter(|record| record["item_id"] == "effect-mig-1")
+        .filter(|record| {
+            record["item_id"]
+                .as_str()
+                .unwrap()
+                .ends_with("effect-mig-1")
+        })
         .collect()
 }
 
@@ -169,7 +174,23 @@ fn every_step_of_an_effect_is_in_the_journal_of_its_repository() {
     inside(&home, &repository, "tester", &["journal", "init"]).ok();
     let deep = folder(&home, "repository/deep/er");
     live(&home, &deep);
-    let steps: Vec<String> = journal(&home, &repository)
+    let all = journal(&home, &repository);
+    // What was refused is told beside it, and changes nothing of how it stands.
+    let (refused, taken): (Vec<&Value>, Vec<&Value>) = all
+        .iter()
+        .partition(|record| record["item_id"] == "refused-effect-mig-1");
+    let refused: Vec<(&str, &str)> = refused
+        .iter()
+        .map(|record| {
+            let said = |name: &str| record["payload"][name].as_str().unwrap();
+            assert_eq!(said("status"), "refused");
+            (said("asked"), said("code"))
+        })
+        .collect();
+    for one in [("run", "APPROVAL_NEEDED"), ("approve", "APPROVAL_REFUSED")] {
+        assert!(refused.contains(&one), "{one:?}: {refused:?}");
+    }
+    let steps: Vec<String> = taken
         .iter()
         .map(|record| record["payload"]["status"].as_str().unwrap().to_owned())
         .collect();

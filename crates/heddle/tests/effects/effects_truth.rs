@@ -42,7 +42,10 @@ fn rg_13_a_compensation_that_failed_is_not_done_and_waits_for_a_persons_word() {
         let retry = home.cli(&words);
         assert_eq!(retry.code, 1, "{retry:?}");
         assert!(retry.stderr.contains("not made up for"), "{retry:?}");
-        for word in ["--resolve=done`", "--resolve=again -- COMMAND`"] {
+        for word in [
+            "--resolve=done --agent tester`",
+            "--resolve=again --agent tester -- COMMAND`",
+        ] {
             assert!(retry.stderr.contains(word), "{retry:?}");
         }
         assert!(

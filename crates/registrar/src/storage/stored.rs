@@ -8,7 +8,7 @@ use crate::authority::NonceHash;
 use crate::binding::{Effect, LogicalKey, ReplayKey};
 use crate::chain::{Link, Seal};
 use crate::facts::{Envelope, Facts, NonceFacts};
-use crate::kept::{self, Bound, StepCells};
+use crate::kept::{self, Beside, Bound, StepCells};
 use crate::rows::{
     DecisionRow, EnvelopeRow, Grant, Purpose, RegistrationRow, Ruling, Step, StepRow,
 };
@@ -60,11 +60,9 @@ fn step(text: &str) -> Result<Step, StorageError> {
 pub(super) fn compared_step(
     (mesh, key, of): (MeshId, &LogicalKey, Option<&ReplayKey>),
     cells: StepCells<'_>,
-    digest: Option<&[u8]>,
+    beside: Beside<'_>,
 ) -> Result<Step, StorageError> {
-    let differs =
-        |digest: &[u8]| of.is_none_or(|of| kept::of_step(mesh, of, cells).as_slice() != digest);
-    if digest.is_some_and(differs) {
+    if beside.differs(|| of.map(|of| kept::of_step(mesh, of, cells))) {
         return Err(StorageError::Changed {
             key: key.to_string(),
             what: "what is known of its run",
@@ -77,17 +75,14 @@ pub(super) fn compared_step(
 pub(super) fn compare_registration(
     (mesh, of): (MeshId, Option<&ReplayKey>),
     row: &RegistrationRow,
-    digest: Option<&[u8]>,
+    beside: Beside<'_>,
 ) -> Result<(), StorageError> {
     let cells = (
         row.registration_id.as_str(),
         row.receipt.as_str(),
         row.registered_at,
     );
-    let differs = |digest: &[u8]| {
-        of.is_none_or(|of| kept::of_registration(mesh, of, cells).as_slice() != digest)
-    };
-    if digest.is_some_and(differs) {
+    if beside.differs(|| of.map(|of| kept::of_registration(mesh, of, cells))) {
         return Err(StorageError::Changed {
             key: row.key.to_string(),
             what: "its registration",
@@ -101,9 +96,9 @@ pub(super) fn compare_registration(
 pub(super) fn compare_decision(
     (mesh, key): (MeshId, &LogicalKey),
     row: DecisionRow,
-    digest: Option<&[u8]>,
+    beside: Beside<'_>,
 ) -> Result<DecisionRow, StorageError> {
-    if digest.is_some_and(|digest| kept::of_decision(mesh, &row).as_slice() != digest) {
+    if beside.differs(|| Some(kept::of_decision(mesh, &row))) {
         return Err(StorageError::Changed {
             key: key.to_string(),
             what: "what was said about its approval",

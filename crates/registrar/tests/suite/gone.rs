@@ -9,7 +9,7 @@ use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
 use heddle_registrar::storage::{Seen, Storage, StorageError};
 
 use crate::world::{
-    Raw, World, agent, effect, ended, key, mesh, postgres, sqlite, without_references,
+    Raw, World, agent, effect, ended, key, mesh, postgres, sqlite, taken_back, without_references,
 };
 
 /// Its runner is gone: nobody knows how it ended.
@@ -140,6 +140,13 @@ on_both_databases!(
     rg_01_a_row_that_is_gone_is_missed_by_its_key_and_not_by_the_store,
 );
 
+/// What the steps from the one of the counts on have made.
+const LATER: [&str; 3] = [
+    "DROP TABLE effect_undigested",
+    "DROP TABLE effect_tally",
+    "ALTER TABLE effect_decision DROP COLUMN digest",
+];
+
 /// A store of the step before: what is in it is counted when it is opened, and missed from then on.
 #[tokio::test]
 async fn a_file_of_before_there_were_counts_is_counted_when_it_is_opened() {
@@ -150,13 +157,7 @@ async fn a_file_of_before_there_were_counts_is_counted_when_it_is_opened() {
         panic!("a file");
     };
     w.registrar.storage().stop();
-    let connection = rusqlite::Connection::open(file).unwrap();
-    let before = "DROP TRIGGER effect_migration_keep; DELETE FROM _migrations WHERE version >= 6;
-        DROP TABLE effect_tally; ALTER TABLE effect_decision DROP COLUMN digest; PRAGMA user_version = 5;
-        CREATE TRIGGER effect_migration_keep BEFORE DELETE ON _migrations
-    BEGIN SELECT RAISE(ABORT, '_migrations is append-only'); END";
-    connection.execute_batch(before).unwrap();
-    drop(connection);
+    taken_back(&w, 6, &LATER).await;
     // Who only looks does not bring it up to date.
     let looked = kept_in(file).unwrap().unwrap();
     assert_eq!((looked.effects, looked.changed.len()), (2, 0));
@@ -177,14 +178,7 @@ async fn a_schema_of_before_there_were_counts_is_counted_when_it_is_opened() {
     let Raw::Postgres { url, schema } = &w.raw else {
         panic!("a schema");
     };
-    let version = "DELETE FROM effect_migration WHERE version >= 7";
-    without_references(&w, "effect_migration", version).await;
-    for later in [
-        "DROP TABLE effect_tally",
-        "ALTER TABLE effect_decision DROP COLUMN digest",
-    ] {
-        w.raw.run(later).await.unwrap();
-    }
+    taken_back(&w, 7, &LATER).await;
     let again = Postgres::connect(url, schema).await.unwrap();
     assert_eq!(again.kept().await.unwrap().changed.len(), 0);
     let sql = "DELETE FROM effect_step WHERE logical_request_key = 'k'";

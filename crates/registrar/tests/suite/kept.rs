@@ -4,11 +4,13 @@ use heddle_core::clock::WallMs;
 use heddle_registrar::carry::{Part, Unit};
 use heddle_registrar::kept::KeptDigest;
 use heddle_registrar::storage::memory::Memory;
+use heddle_registrar::storage::postgres::Postgres;
 use heddle_registrar::storage::sqlite::{Sqlite, kept_in};
 use heddle_registrar::storage::{Storage, StorageError};
 
 use crate::world::{
-    Raw, World, agent, effect, ended, key, mesh, person, sqlite, without_references,
+    Raw, World, agent, effect, ended, key, mesh, person, postgres, sqlite, taken_back,
+    without_references,
 };
 
 async fn done<S: Storage>(w: &World<S>, of: &str) {
@@ -170,22 +172,111 @@ async fn rg_05_a_changed_word_about_a_request_is_nobodys_approval<S: Storage>(w:
     assert!(w.facts("other").await.outcome().is_some());
 }
 
-async fn rows_of_before_there_were_digests_are_read_and_counted<S: Storage>(w: World<S>) {
-    done(&w, "k").await;
-    change(&w, "effect_step", "UPDATE effect_step SET digest = NULL").await;
-    let gone = "UPDATE effect_registration SET digest = NULL";
-    change(&w, "effect_registration", gone).await;
-    let gone = "UPDATE effect_decision SET digest = NULL";
-    change(&w, "effect_decision", gone).await;
-    assert_eq!(w.facts("k").await.outcome(), Some(&ended(0)));
-    let kept = w.registrar.kept().await.unwrap();
-    assert_eq!((kept.effects, kept.without, kept.changed.len()), (1, 4, 0));
+/// Whoever changes a row can take its digest away as easily: a row that was written with one and has none is nobody's word,
+/// with and without changed cells.
+async fn rg_05_a_row_that_has_lost_its_digest_is_nobodys_word<S: Storage>(w: World<S>) {
+    let of_key = "logical_request_key = ";
+    let of_request =
+        "envelope_id = (SELECT envelope_id FROM effect_envelope WHERE logical_request_key = ";
+    let places = [
+        ("effect_step", format!("{of_key}'effect_step'")),
+        (
+            "effect_registration",
+            format!("{of_key}'effect_registration'"),
+        ),
+        ("effect_decision", format!("{of_request}'effect_decision')")),
+    ];
+    for (nth, (table, place)) in places.iter().enumerate() {
+        done(&w, table).await;
+        let lost = format!("UPDATE {table} SET digest = NULL WHERE {place}");
+        change(&w, table, &lost).await;
+        let read = w.registrar.facts(&key(table)).await;
+        assert!(
+            matches!(read, Err(StorageError::Changed { .. })),
+            "{read:?}"
+        );
+        let again = w.try_register(&effect(table), None, None).await;
+        assert!(
+            matches!(again, Err(StorageError::Changed { .. })),
+            "{again:?}"
+        );
+        let kept = w.registrar.kept().await.unwrap();
+        assert_eq!((kept.changed.len(), kept.without), (nth + 1, 0), "{kept:?}");
+    }
+    // Nor can one be called a row of before.
+    let claim = "INSERT INTO effect_undigested (mesh_id, table_name, row_id, seq)
+        SELECT mesh_id, 'effect_step', logical_request_key, seq FROM effect_step";
+    let error = w.raw.run(claim).await.unwrap_err();
+    assert!(error.contains("append-only"), "{error}");
+    // An approval that was taken back, as the last word again.
+    let envelope = w.request(&effect("taken")).await;
+    let nonce = w.approve(&envelope).await;
+    let revoked = w.registrar.turn_down(&envelope, &person()).await;
+    revoked.unwrap().unwrap();
+    let back = format!(
+        "UPDATE effect_decision SET digest = NULL, seq = seq + 10 WHERE envelope_id = '{envelope}' AND ruling = 'approved'"
+    );
+    change(&w, "effect_decision", &back).await;
+    let ran = w.try_register(&effect("taken"), Some(&nonce), None).await;
+    assert!(matches!(ran, Err(StorageError::Changed { .. })), "{ran:?}");
+}
+
+/// A store of before the rows of before were written down: those that have no digest when it is opened are read and
+/// counted, and no others ever.
+async fn of_before<S: Storage>(w: &World<S>) {
+    done(w, "k").await;
+    for table in ["effect_step", "effect_registration", "effect_decision"] {
+        change(w, table, &format!("UPDATE {table} SET digest = NULL")).await;
+    }
+    done(w, "later").await;
+}
+
+async fn are_read_and_no_others<S: Storage>(w: &World<S>, storage: &S) {
+    let facts = storage.facts(mesh(), &key("k"), None).await.unwrap();
+    assert_eq!(facts.outcome(), Some(&ended(0)));
+    let kept = storage.kept().await.unwrap();
+    assert_eq!((kept.effects, kept.without, kept.changed.len()), (2, 4, 0));
+    let lost = "UPDATE effect_step SET digest = NULL WHERE logical_request_key = 'later'";
+    change(w, "effect_step", lost).await;
+    let later = storage.facts(mesh(), &key("later"), None).await;
+    assert!(matches!(later, Err(StorageError::Changed { .. })));
+    storage.facts(mesh(), &key("k"), None).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_file_of_before_there_were_digests_is_read_and_its_rows_counted() {
+    let w = sqlite().await;
+    of_before(&w).await;
+    w.registrar.storage().stop();
+    taken_back(&w, 8, &["DROP TABLE effect_undigested"]).await;
+    let Raw::Sqlite { file, .. } = &w.raw else {
+        panic!("a file");
+    };
+    // Who only looks does not bring it up to date.
+    let looked = kept_in(file).unwrap().unwrap();
+    assert_eq!((looked.without, looked.changed.len()), (4, 0));
+    let again = Sqlite::open(file.clone()).unwrap();
+    are_read_and_no_others(&w, &again).await;
+    let looked = kept_in(file).unwrap().unwrap();
+    assert_eq!((looked.without, looked.changed.len()), (4, 1));
+}
+
+#[tokio::test]
+async fn a_schema_of_before_there_were_digests_is_read_and_its_rows_counted() {
+    let w = postgres().await;
+    of_before(&w).await;
+    taken_back(&w, 9, &["DROP TABLE effect_undigested"]).await;
+    let Raw::Postgres { url, schema } = &w.raw else {
+        panic!("a schema");
+    };
+    let again = Postgres::connect(url, schema).await.unwrap();
+    are_read_and_no_others(&w, &again).await;
 }
 
 on_both_databases!(
     one_changed_byte_of_a_result_is_found_wherever_it_is_read,
     a_changed_receipt_or_another_effects_row_is_found,
-    rows_of_before_there_were_digests_are_read_and_counted,
+    rg_05_a_row_that_has_lost_its_digest_is_nobodys_word,
     a_row_that_has_lost_its_key_is_found,
     rg_05_a_changed_word_about_a_request_is_nobodys_approval,
 );

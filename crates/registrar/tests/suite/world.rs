@@ -180,6 +180,33 @@ pub(crate) async fn raw_client(url: &str, schema: &str) -> tokio_postgres::Clien
     client
 }
 
+/// Back to the step before this one, as a store of an earlier version is; `undo` is what the later ones have made. Nobody
+/// may have a file open.
+pub(crate) async fn taken_back<S>(w: &World<S>, step: i64, undo: &[&str]) {
+    match &w.raw {
+        Raw::None => panic!("memory has no steps"),
+        Raw::Sqlite { file, .. } => {
+            let connection = rusqlite::Connection::open(file).unwrap();
+            let before = format!(
+                "DROP TRIGGER effect_migration_keep; DELETE FROM _migrations WHERE version >= {step};
+                {}; PRAGMA user_version = {};
+                CREATE TRIGGER effect_migration_keep BEFORE DELETE ON _migrations
+    BEGIN SELECT RAISE(ABORT, '_migrations is append-only'); END",
+                undo.join("; "),
+                step - 1
+            );
+            connection.execute_batch(&before).unwrap();
+        }
+        Raw::Postgres { .. } => {
+            let version = format!("DELETE FROM effect_migration WHERE version >= {step}");
+            without_references(w, "effect_migration", &version).await;
+            for later in undo {
+                w.raw.run(later).await.unwrap();
+            }
+        }
+    }
+}
+
 /// As a disk changes it, which knows of no triggers and no references.
 pub(crate) async fn without_references<S>(w: &World<S>, table: &str, statement: &str) {
     match &w.raw {

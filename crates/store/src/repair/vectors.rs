@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension};
 
 use super::Kept;
 use crate::backup::has_table;
-use crate::data::{are_kept, rename_vector_table};
+use crate::data::{are_kept, is_named, rename_vector_table};
 
 const PLACES: &str = "SELECT place FROM vector_metadata WHERE model_id = ?1 AND tombstone = 0";
 const DIGEST: &str = "SELECT digest FROM vector_digest WHERE place = ?1";
@@ -92,6 +92,10 @@ fn copy(old: &Connection, new: &Connection, table: &str, place: i64) -> bool {
     // The table takes any bits; numbers that are none would stop whoever searches it, and others than were stored
     // would lead them astray. A file of before there were digests has no table of them.
     if Embedding::from_bytes(&cell).is_err() || !are_kept(&cell, digest.ok().flatten().as_deref()) {
+        return false;
+    }
+    // Under another key than it was stored under it would be somebody else's.
+    if !is_named(new, place).unwrap_or(true) {
         return false;
     }
     let written = new

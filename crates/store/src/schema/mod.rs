@@ -30,6 +30,7 @@ pub(crate) const MIGRATIONS: &[Migration] = &[
         include_str!("v22_inbox_fingerprint.sql"),
     ),
     step(23, "vector_digest", include_str!("v23_vector_digest.sql")),
+    step(24, "vector_named", include_str!("v24_vector_named.sql")),
 ];
 
 const fn step(version: u32, name: &'static str, sql: &'static str) -> Migration {

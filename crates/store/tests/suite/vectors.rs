@@ -490,3 +490,56 @@ async fn a_reopened_store_finds_what_was_kept() {
         .unwrap();
     assert_eq!(hits.len(), 1);
 }
+
+/// A changed key is a key like any other, and another owner an owner: nothing but the digest of the name tells.
+#[tokio::test]
+async fn lf_32_a_vector_under_a_changed_key_is_nobodys_and_is_named() {
+    for (column, value) in [("key", "mallory"), ("peer", "somebody/else")] {
+        let fixture = Fixture::new();
+        let model = model("m", 2);
+        for (nth, at) in [(0_u8, "a"), (1, "b"), (2, "c")] {
+            let new = vector(&model, &[1.0, f32::from(nth)], at);
+            fixture.vector(&format!("v{nth}"), at, new).await;
+        }
+        assert_eq!(fixture.nearest(&model, &[1.0, 1.0]).await.len(), 3);
+        let sql = format!("UPDATE vector_metadata SET {column} = ?1 WHERE key = 'b'");
+        assert_eq!(fixture.raw().execute(&sql, [value]).unwrap(), 1);
+        let shown = if column == "key" { value } else { "b" };
+        // In the memory of a search, in a fresh one, in a dump, and by whoever looks through all rows.
+        let unread = fixture
+            .store
+            .unreadable(fixture.mesh, u64::MAX)
+            .await
+            .unwrap();
+        assert_eq!(unread.len(), 1, "{column}: {unread:?}");
+        assert_eq!(unread[0].to_string(), format!("vector {shown:?}"));
+        let (_folder, fresh) = fixture.crashed_copy();
+        for store in [&fixture.store, &fresh] {
+            let strict = store
+                .search_vectors(query(fixture.mesh, &model, &[1.0, 1.0]))
+                .await;
+            assert!(matches!(strict, Err(StoreError::Corrupt(_))), "{strict:?}");
+            let (lenient, left_out) = store.leniently();
+            let hits = lenient.search_vectors(query(fixture.mesh, &model, &[1.0, 1.0]));
+            let keys: Vec<String> = hits
+                .await
+                .unwrap()
+                .into_iter()
+                .map(|hit| hit.row.key)
+                .collect();
+            assert_eq!(keys.len(), 2, "{column}: {keys:?}");
+            assert_eq!(left_out.take(), [format!("vector {shown:?}")]);
+        }
+        assert!(fixture.store.dump_vectors(fixture.mesh).await.is_err());
+        // Who writes the key anew has it again.
+        let op = if column == "key" { value } else { "b" };
+        let new = vector(&model, &[0.5, 0.5], "anew");
+        fixture.vector("anew", op, new).await;
+        let unread = fixture
+            .store
+            .unreadable(fixture.mesh, u64::MAX)
+            .await
+            .unwrap();
+        assert_eq!(unread.len(), usize::from(column == "peer"), "{unread:?}");
+    }
+}

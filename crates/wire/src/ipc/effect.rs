@@ -34,6 +34,9 @@ pub struct EffectRequestAnswer {
     /// Empty where only the broker knows, and where nobody is waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<String>,
+    /// The mesh's id, which every home takes behind `--mesh`, whatever it calls the mesh.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mesh_id: String,
 }
 
 /// Approve, or turn down.
@@ -264,7 +267,7 @@ pub struct EffectRetries {
 }
 
 /// What somebody with the right said about a request, and when.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectDecision {
     pub request_id: String,
     /// `approved`, `denied` or `revoked`.
@@ -288,6 +291,10 @@ pub struct EffectOpenRequest {
 
 /// An effect as it stands.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "each is one thing that is so of an effect, or not"
+)]
 pub struct EffectView {
     pub logical_request_key: String,
     /// S0 to S4 of the specification; S4 is told to who lost a race.
@@ -356,6 +363,12 @@ pub struct EffectView {
     /// Who may approve it, as the policy says now; as with the answer to a request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approvers: Vec<String>,
+    /// As with the answer to a request.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mesh_id: String,
+    /// It is under way in another home, and only that one knows whether its command still lives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs_elsewhere: bool,
     /// Why nothing would begin now, whatever was approved before: what the policy says since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,

@@ -52,6 +52,7 @@ impl Log for MemoryStorage {
             Ok(LogPage {
                 epoch: tables.epoch,
                 rows: tables.log_after(after, limit),
+                misses: false,
             })
         })
     }

@@ -5,7 +5,7 @@ use heddle_core::ids::{HistoryId, MeshId};
 use tokio_postgres::types::ToSql;
 
 use super::super::error::StorageError;
-use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog};
+use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog, may_miss, mend_all};
 use super::super::rows::{HistoryRow, PageLimit};
 use super::PostgresStorage;
 use super::columns::{Columns, integer, mesh_key, rows};
@@ -127,6 +127,7 @@ async fn log_after(
     let mut page = LogPage {
         epoch: running,
         rows: Vec::with_capacity(found.len()),
+        misses: false,
     };
     for row in &found {
         let mut columns = Columns::of(row);
@@ -139,6 +140,7 @@ async fn log_after(
             envelope: columns.envelope()?,
         });
     }
+    page.misses = may_miss(after, &page.rows) && mend::misses(transaction, mesh, after).await?;
     Ok(page)
 }
 
@@ -197,8 +199,15 @@ impl Log for PostgresStorage {
         mesh: MeshId,
         at: HistoryId,
     ) -> Result<Option<MendedLog>, StorageError> {
-        self.write(mesh, (mesh, at), |tx, (mesh, at)| {
-            Box::pin(mend::mend(tx, *mesh, *at))
+        let this = self.clone();
+        mend_all(at, move |mending| {
+            let this = this.clone();
+            async move {
+                let piece = this.write(mesh, (mesh, mending), |tx, (mesh, mending)| {
+                    Box::pin(mend::piece(tx, *mesh, mending.clone()))
+                });
+                piece.await
+            }
         })
         .await
     }

@@ -4,7 +4,7 @@ use heddle_core::ids::{BrokerMessageId, HistoryId, MeshId};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::error::StorageError;
-use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog};
+use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog, may_miss, mend_all};
 use super::super::rows::PageLimit;
 use super::SqliteStorage;
 use super::columns::{Columns, integer, mesh_key, message_key};
@@ -122,7 +122,7 @@ fn ends(connection: &Connection, mesh: MeshId) -> Result<Vec<HistoryId>, JobErro
     }
 }
 
-fn epoch(connection: &Connection, mesh: MeshId) -> Result<u64, JobError> {
+pub(super) fn epoch(connection: &Connection, mesh: MeshId) -> Result<u64, JobError> {
     let line = Line::of(connection, mesh)?;
     let line = line.ok_or(StorageError::UnknownMesh(mesh))?;
     Ok(line.epoch)
@@ -142,9 +142,11 @@ impl Log for SqliteStorage {
         limit: PageLimit,
     ) -> Result<LogPage, StorageError> {
         self.read(mesh, move |c| {
+            let rows = after(c, mesh, from, limit)?;
             Ok(LogPage {
                 epoch: epoch(c, mesh)?,
-                rows: after(c, mesh, from, limit)?,
+                misses: may_miss(from, &rows) && mend::misses(c, mesh, from)?,
+                rows,
             })
         })
         .await
@@ -170,6 +172,14 @@ impl Log for SqliteStorage {
         mesh: MeshId,
         at: HistoryId,
     ) -> Result<Option<MendedLog>, StorageError> {
-        self.write(mesh, move |c| mend::mend(c, mesh, at)).await
+        let this = self.clone();
+        mend_all(at, move |mending| {
+            let this = this.clone();
+            async move {
+                let piece = this.write(mesh, move |c| mend::piece(c, mesh, mending));
+                piece.await
+            }
+        })
+        .await
     }
 }

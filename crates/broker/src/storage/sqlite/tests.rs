@@ -246,6 +246,7 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
             story::STATEMENTS,
             retention::STATEMENTS,
             log::STATEMENTS,
+            mend::STATEMENTS,
             snapshots::STATEMENTS,
             uploads::STATEMENTS,
         ];

@@ -146,6 +146,67 @@ async fn lf_15_a_log_with_holes_is_mended_once_and_what_is_whole_stays() {
     }
 }
 
+/// The last ops of a log: no op behind them names them, so only who has read them can tell.
+const LAST: &str = "DELETE FROM message WHERE client_message_id = '6' OR client_message_id = '7';
+    DELETE FROM log_row WHERE seq >= 6;";
+const LAST_TRACES: &str = "DELETE FROM client_message_dedupe WHERE seq >= 6;
+    DELETE FROM message_history WHERE seq >= 6;";
+
+async fn lost_at_the_end<S: TestStorage>(storage: S, spoil: impl AsyncFnOnce(&S)) {
+    let gate = Gate::open(Arc::new(storage)).await;
+    let storage = gate.storage();
+    with_ops(&gate).await;
+    let at = |seq| HistoryId { epoch: 1, seq };
+    let limit = PageLimit {
+        rows_max: 9,
+        bytes_max: 99_999,
+    };
+    let misses = async |seq| {
+        let page = storage.log_after(mesh(1), at(seq), limit).await.unwrap();
+        page.misses
+    };
+    for seq in 1..=9 {
+        assert!(!misses(seq).await, "{seq} is there, or no op");
+    }
+    spoil(storage).await;
+    // A message and a place that nobody was given are no ops, whoever says so.
+    for seq in [4, 5, 8, 99] {
+        assert!(!misses(seq).await, "{seq}");
+        assert_eq!(storage.mend_log(mesh(1), at(seq)).await, Ok(None));
+    }
+    assert!(misses(7).await);
+    let mended = storage.mend_log(mesh(1), at(7)).await.unwrap().unwrap();
+    let hole = mended.holes.first().unwrap();
+    assert_eq!((hole.after, hole.through, mended.epoch), (at(5), at(7), 2));
+    assert!(!misses(7).await && !misses(6).await, "it is known");
+    assert_eq!(storage.mend_log(mesh(1), at(7)).await, Ok(None));
+    assert_eq!(chain(storage).await, "1 2 3 5");
+    // Whoever made them sends them again, and they stand behind what is there.
+    for id in ["6", "7"] {
+        let again = vec![send_item("one", id, "log:ops", "{}")];
+        let sent = gate.batch("a", again).await;
+        assert_eq!(refused_code(&sent.verdicts[0]), "created", "{id}");
+    }
+    assert_eq!(chain(storage).await, "1 2 3 5 1 2");
+}
+
+#[tokio::test]
+async fn lf_15_ops_lost_at_the_end_of_a_log_are_missed_by_who_has_read_them() {
+    for sql in [LAST.to_owned(), format!("{LAST}{LAST_TRACES}")] {
+        let disk = sqlite();
+        let spoil = async |storage: &_| {
+            let storage: &crate::storage::SqliteStorage = storage;
+            storage.batch(sql.clone()).await;
+        };
+        lost_at_the_end(disk.storage.clone(), spoil).await;
+        let spoil = async |storage: &_| {
+            let storage: &crate::storage::PostgresStorage = storage;
+            storage.batch(&sql).await;
+        };
+        lost_at_the_end(postgres().await, spoil).await;
+    }
+}
+
 /// A page of nothing but lost ops would be the end to whoever reads: they would wait for ever, and never meet the hole.
 #[tokio::test]
 async fn lf_15_ops_behind_a_page_full_of_lost_ones_are_read() {

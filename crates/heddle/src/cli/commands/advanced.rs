@@ -14,7 +14,7 @@ use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 
 use super::{export, re_embed};
-use crate::cli::context::tell_left_out;
+use crate::cli::context::refuse_left_out;
 use crate::cli::{CliError, Context, exit, ui};
 
 #[derive(Debug, ClapArgs)]
@@ -95,8 +95,7 @@ fn dump(context: &Context) -> Result<(), CliError> {
         }
     }
     // Each page goes through all rows, so each names them.
-    tell_left_out(Some(&left_out.into_iter().collect()));
-    Ok(())
+    refuse_left_out(left_out)
 }
 
 fn swept(answer: &SweepAnswer) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use clap::{Args as ClapArgs, ValueEnum};
 use serde_json::{Value, json};
 
-use crate::cli::context::tell_left_out;
+use crate::cli::context::refuse_left_out;
 use crate::cli::{CliError, Context, exit, ui};
 
 const PAGE: &str = "200";
@@ -32,23 +32,23 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
             unserved.join(", ")
         ));
     }
-    let mut count = 0;
+    let (mut count, mut left_out) = (0, BTreeSet::new());
     for mesh in list["meshes"].as_array().into_iter().flatten() {
         let name = mesh["mesh"].as_str().unwrap_or_default();
         if context.mesh.as_deref().is_none_or(|wanted| wanted == name) {
-            one(context, name, mesh)?;
+            left_out.extend(one(context, name, mesh)?);
             count += 1;
         }
     }
     if count > 0 {
-        return Ok(());
+        return refuse_left_out(left_out);
     }
     let none = CliError::new(exit::NOT_FOUND, "there is no such mesh in this home");
     Err(none.next("`heddle mesh list` shows the meshes."))
 }
 
-/// Page by page: a mesh that changes meanwhile is printed as no moment had it.
-fn one(context: &Context, name: &str, mesh: &Value) -> Result<(), CliError> {
+/// Page by page: a mesh that changes meanwhile is printed as no moment had it. The rows of it that nobody can read.
+fn one(context: &Context, name: &str, mesh: &Value) -> Result<BTreeSet<String>, CliError> {
     let client = context.client();
     line("mesh", name, mesh)?;
     let mut left_out = BTreeSet::new();
@@ -61,7 +61,6 @@ fn one(context: &Context, name: &str, mesh: &Value) -> Result<(), CliError> {
         left_out.extend(page.left_out);
         Ok(page.cursor)
     })?;
-    tell_left_out(Some(&left_out.into_iter().collect()));
     pages(|cursor| {
         let page = client.outbox(&query(name, cursor, true))?;
         for row in &page.rows {
@@ -90,7 +89,7 @@ fn one(context: &Context, name: &str, mesh: &Value) -> Result<(), CliError> {
             Ok((!page.items.is_empty()).then_some(page.cursor))
         })?;
     }
-    Ok(())
+    Ok(left_out)
 }
 
 fn query<'q>(mesh: &'q str, cursor: Option<&'q str>, limited: bool) -> Vec<(&'q str, &'q str)> {

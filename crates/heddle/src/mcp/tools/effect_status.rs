@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use super::super::answer::tokens;
 use super::{BUDGET, Done, Session, TEXT, Tool, arguments};
 
-/// Tokens of what commands printed, unless the agent says otherwise.
+/// Tokens of an answer, unless the agent says otherwise. What names the effect and says how it stands is told in any case.
 const BUDGET_DEFAULT: usize = 1500;
 /// As `tokens` counts them.
 const TOKEN_BYTES: usize = 4;
+/// Decisions, requests and approvers that are told.
+const LISTED_MAX: usize = 5;
 
 pub(super) const TOOL: Tool = Tool {
     name: "effect_status",
@@ -31,26 +33,30 @@ struct Arguments {
     budget: Option<usize>,
 }
 
-/// What commands printed, within a budget: of what is too long the end stays, which says how it went.
-struct Printed {
-    left: usize,
-    cost: usize,
+/// What is too long for an agent, within what the rest has left of the budget: of a text the end stays, which says how it
+/// went.
+struct Shortened {
+    bytes_left: usize,
     is_cut: bool,
 }
 
-impl Printed {
+impl Shortened {
+    /// As it costs in an answer, where a line's end is two letters and what cannot be seen is six.
     fn shown<'a>(&mut self, text: &'a str) -> &'a str {
-        let room = self.left.saturating_mul(TOKEN_BYTES);
-        let mut from = text.len().saturating_sub(room);
-        while !text.is_char_boundary(from) {
-            from += 1;
+        let mut from = text.len();
+        for (at, letter) in text.char_indices().rev() {
+            let bytes = match letter {
+                '"' | '\\' | '\n' | '\r' | '\t' => 2,
+                letter if letter.is_control() => 6,
+                letter => letter.len_utf8(),
+            };
+            let Some(left) = self.bytes_left.checked_sub(bytes) else {
+                break;
+            };
+            (self.bytes_left, from) = (left, at);
         }
-        let shown = &text[from..];
-        let cost = tokens(shown.len());
         self.is_cut |= from > 0;
-        self.cost += cost;
-        self.left = self.left.saturating_sub(cost);
-        shown
+        &text[from..]
     }
 
     /// The same in an answer, where it is a text.
@@ -59,6 +65,16 @@ impl Printed {
             *value = self.shown(text).into();
         }
     }
+}
+
+/// The newest of a list; how many are left off.
+fn newest(list: &mut Value) -> usize {
+    let Some(all) = list.as_array_mut() else {
+        return 0;
+    };
+    let older = all.len().saturating_sub(LISTED_MAX);
+    all.drain(..older);
+    older
 }
 
 /// What an agent does next with what was not run yet.
@@ -74,6 +90,9 @@ fn next(view: &EffectView) -> Option<&'static str> {
         "expired" => "The approval is over: call request_effect again.",
         "denied" | "revoked" => "It was turned down: do not run it.",
         "waiting_for_broker" => "The mesh's broker is away; look again later.",
+        "running" | "compensating" if view.runs_elsewhere => {
+            "It is under way in another home (runs_at), and only that one knows whether it still runs: do not run it."
+        }
         "unknown" | "compensation_unknown" | "compensation_failed" => {
             "A person has to look at the target and say what is so."
         }
@@ -103,7 +122,7 @@ fn run(session: &Session, given: Value) -> Done {
     }
 }
 
-/// What is worth an agent's tokens. The streams come last to the budget that the errors have left.
+/// What is worth an agent's tokens. Texts share the budget that the rest has left.
 fn told(view: &EffectView, budget: Option<usize>) -> Value {
     let mut answer = json!({
             "key": view.logical_request_key,
@@ -132,30 +151,59 @@ fn told(view: &EffectView, budget: Option<usize>) -> Value {
             "not_started": view.not_started,
             "compensation": view.compensation,
     });
-    let mut printed = Printed {
-        left: budget.unwrap_or(BUDGET_DEFAULT),
-        cost: 0,
-        is_cut: false,
-    };
-    for stream in ["stderr", "stdout"] {
-        printed.within(&mut answer[stream]);
-        if let Some(made_up) = answer["compensation"].as_object_mut()
-            && let Some(text) = made_up.get_mut(stream)
-        {
-            printed.within(text);
+    let mut left_off = serde_json::Map::new();
+    for list in ["decisions", "requests", "approvers"] {
+        let older = newest(&mut answer[list]);
+        if older > 0 {
+            left_off.insert(list.to_owned(), json!(older));
         }
     }
-    answer["cost"] = json!(printed.cost);
-    if printed.is_cut {
+    if !left_off.is_empty() {
+        answer["left_off"] = left_off.into();
+    }
+    shorten(&mut answer, budget.unwrap_or(BUDGET_DEFAULT));
+    answer["cost"] = json!(tokens(answer.to_string().len()));
+    answer
+}
+
+/// Where texts of somebody's making are in an answer, what helps most first.
+const TEXTS: [&str; 10] = [
+    "/waited",
+    "/blocked",
+    "/not_started",
+    "/verify_detail",
+    "/stderr",
+    "/compensation/stderr",
+    "/stdout",
+    "/compensation/stdout",
+    "/registration/verify/command",
+    "/registration/verify/url",
+];
+
+fn shorten(answer: &mut Value, budget: usize) {
+    let taken = TEXTS.map(|place| answer.pointer_mut(place).map(Value::take));
+    let rest = answer.to_string().len();
+    let mut shortened = Shortened {
+        bytes_left: budget.saturating_mul(TOKEN_BYTES).saturating_sub(rest),
+        is_cut: false,
+    };
+    for (place, text) in TEXTS.iter().zip(taken) {
+        if let (Some(place), Some(mut text)) = (answer.pointer_mut(place), text) {
+            shortened.within(&mut text);
+            *place = text;
+        }
+    }
+    if shortened.is_cut {
         answer["cut"] = json!(
-            "the end of what was printed; raise budget, or `heddle effect status` shows all of it"
+            "the end of what was printed or said; raise budget, or `heddle effect status` shows all of it"
         );
     }
-    answer
 }
 
 #[cfg(test)]
 mod tests {
+    use heddle_wire::ipc::EffectDecision;
+
     use super::*;
 
     #[test]
@@ -167,25 +215,37 @@ mod tests {
             stderr: Some("oops".to_owned()),
             ..EffectView::default()
         };
-        let answer = told(&view, Some(10));
+        let bare = told(&EffectView::default(), Some(0)).to_string().len();
+        let answer = told(&view, Some(tokens(bare) + 80));
         assert_eq!(
             (&answer["run"], &answer["stderr"]),
             (&json!("r1"), &json!("oops"))
         );
         assert_eq!(answer["artifact_hash"], json!(view.artifact_hash));
         let stdout = answer["stdout"].as_str().unwrap();
-        assert!(stdout.len() <= 36 && stdout.ends_with("é end"), "{stdout}");
-        assert_eq!(
-            (&answer["cost"], answer["cut"].is_string()),
-            (&json!(10), true)
-        );
+        assert!(stdout.len() <= 320 && stdout.ends_with("é end"), "{stdout}");
+        assert!(answer["cut"].is_string());
         assert!(told(&view, None).to_string().len() < 8000);
-        view.stdout = Some("short".to_owned());
+        // All of it is counted: escapes, a verdict's words, and the lists, of which the newest stay.
+        view.stdout = Some("\u{1}".repeat(60_000));
+        view.verify_detail = Some("no\n".repeat(20_000));
+        let decision = |nth: usize| EffectDecision {
+            request_id: format!("env_{nth}"),
+            ..EffectDecision::default()
+        };
+        view.decisions = (0..500).map(decision).collect();
         let answer = told(&view, None);
-        assert_eq!(
-            (&answer["stdout"], &answer["cost"]),
-            (&json!("short"), &json!(3))
-        );
+        let bytes = answer.to_string().len();
+        assert!(bytes < (BUDGET_DEFAULT + 60) * TOKEN_BYTES, "{bytes}");
+        assert!(answer["cost"].as_u64().unwrap() as usize * TOKEN_BYTES + 40 > bytes);
+        assert_eq!(answer["left_off"], json!({"decisions": 495}));
+        assert_eq!(answer["decisions"][4]["request_id"], "env_499");
+        let view = EffectView {
+            stdout: Some("short".to_owned()),
+            ..EffectView::default()
+        };
+        let answer = told(&view, None);
+        assert_eq!(answer["stdout"], "short");
         assert!(answer.get("cut").is_none());
     }
 }

@@ -2,6 +2,7 @@
 
 use heddle_core::approvers;
 use heddle_core::shell::options;
+use heddle_wire::client::ClientError;
 use heddle_wire::ipc::EffectRequestBody;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -53,8 +54,13 @@ fn run(session: &Session, given: Value) -> Done {
     };
     let own_id = id(given.id);
     let client = session.client();
-    let answer = client.request_effect(&body, own_id.as_deref())?;
     let record = Record::open(&session.context());
+    let answer = client.request_effect(&body, own_id.as_deref());
+    if let Err(ClientError::Problem(problem)) = &answer {
+        let who = ("request", body.agent.as_deref());
+        record.refused(Some(&body.key), who, problem);
+    }
+    let answer = answer?;
     if !answer.duplicate {
         record.requested(&body, &answer);
     }
@@ -75,9 +81,10 @@ fn run(session: &Session, given: Value) -> Done {
     };
     let next = match answer.status.as_str() {
         "awaiting_approval" => {
-            let who = approvers::in_words(&answer.approvers);
+            let (all, mesh) = (&answer.approvers, answer.mesh_id.as_str());
+            let who = approvers::in_words(all, mesh);
             let approve = format!("heddle effect approve {}", answer.request_id);
-            let approve = context.spelled(&approvers::run_by(&answer.approvers, &approve));
+            let approve = context.spelled(&approvers::run_by(all, mesh, &approve));
             format!(
                 "A person{who} runs `{approve}` and gives you the nonce, good for you and for who approved it; then run `{}`.",
                 run("NONCE")

@@ -53,6 +53,10 @@ pub(super) const TABLES: &[(&str, &str)] = &[
         "effect_tally",
         "mesh_id bytea!, logical_request_key text!, seq bigint!, row_count bigint!",
     ),
+    (
+        "effect_undigested",
+        "mesh_id bytea!, table_name text!, row_id text!, seq bigint!",
+    ),
 ];
 
 const COLUMNS: &str = "

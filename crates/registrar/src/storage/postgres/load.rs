@@ -9,7 +9,7 @@ use super::tx::Tx;
 use crate::authority::NonceHash;
 use crate::binding::{LogicalKey, ReplayKey};
 use crate::facts::{Facts, NonceFacts};
-use crate::kept::{Kept, StepCells};
+use crate::kept::{Beside, Kept, StepCells};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
@@ -31,14 +31,18 @@ const ENVELOPE: &str = "
 
 const DECISIONS: &str = "
     SELECT d.envelope_id, d.seq, d.ruling, d.nonce_hash, d.purpose, d.not_before, d.expires_at,
-           d.decided_by, d.decided_at, d.digest
+           d.decided_by, d.decided_at, d.digest, d.digest IS NULL AND EXISTS (
+               SELECT 1 FROM effect_undigested u WHERE u.mesh_id = d.mesh_id AND u.table_name = 'effect_decision'
+                  AND u.row_id = d.envelope_id AND u.seq = d.seq)
     FROM effect_decision d JOIN effect_envelope e USING (mesh_id, envelope_id)
     WHERE d.mesh_id = $1 AND e.logical_request_key = $2 ORDER BY d.envelope_id, d.seq";
 
 const DECISIONS_OF: &str = "
     SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at,
-           digest
-    FROM effect_decision WHERE mesh_id = $1 AND envelope_id = $2 ORDER BY seq";
+           digest, digest IS NULL AND EXISTS (SELECT 1 FROM effect_undigested u
+               WHERE u.mesh_id = d.mesh_id AND table_name = 'effect_decision' AND row_id = envelope_id
+                 AND u.seq = d.seq)
+    FROM effect_decision d WHERE mesh_id = $1 AND envelope_id = $2 ORDER BY seq";
 
 const GRANTED: &str = "
     SELECT envelope_id FROM effect_decision WHERE mesh_id = $1 AND nonce_hash = $2";
@@ -54,21 +58,22 @@ const CONSUMED: &str = "
     FROM effect_consume WHERE mesh_id = $1 AND logical_request_key = $2";
 
 const REGISTRATION: &str = "
-    SELECT registration_id, receipt, registered_at, digest
-    FROM effect_registration WHERE mesh_id = $1 AND logical_request_key = $2";
+    SELECT registration_id, receipt, registered_at, digest,
+           digest IS NULL AND EXISTS (SELECT 1 FROM effect_undigested u WHERE u.mesh_id = r.mesh_id
+               AND table_name = 'effect_registration' AND row_id = logical_request_key)
+    FROM effect_registration r WHERE mesh_id = $1 AND logical_request_key = $2";
 
 const STEPS: &str = "
-    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest
-    FROM effect_step WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
+    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest,
+           digest IS NULL AND EXISTS (SELECT 1 FROM effect_undigested u WHERE u.mesh_id = s.mesh_id
+               AND table_name = 'effect_step' AND row_id = logical_request_key AND u.seq = s.seq)
+    FROM effect_step s WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
 
 /// As a number that this program reads; a sum of numbers is a longer one.
 const WRITTEN: &str = "
     SELECT coalesce(sum(row_count), 0)::bigint FROM effect_tally WHERE mesh_id = $1 AND logical_request_key = $2";
 
-const WITHOUT: &str = "
-    SELECT (SELECT count(*) FROM effect_step WHERE digest IS NULL)
-         + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)
-         + (SELECT count(*) FROM effect_decision WHERE digest IS NULL)";
+const WITHOUT: &str = "SELECT count(*) FROM effect_undigested";
 
 const KEYS: &str = "
     SELECT mesh_id, logical_request_key FROM effect_envelope
@@ -203,7 +208,8 @@ fn decision(whose: (MeshId, &LogicalKey), row: &Row) -> Answer<DecisionRow> {
         by: row.try_get(7)?,
         at: WallMs(row.try_get(8)?),
     };
-    stored::compare_decision(whose, found, row.try_get(9)?)
+    let beside = Beside::of(row.try_get(9)?, row.try_get(10)?);
+    stored::compare_decision(whose, found, beside)
 }
 
 fn consumed(row: &Row) -> Answer<ConsumeRow> {
@@ -229,7 +235,8 @@ fn registration_row((mesh, key, of): Whose<'_>, row: &Row) -> Answer<Registratio
         receipt: row.try_get(1)?,
         registered_at: WallMs(row.try_get(2)?),
     };
-    stored::compare_registration((mesh, of), &found, row.try_get(3)?)?;
+    let beside = Beside::of(row.try_get(3)?, row.try_get(4)?);
+    stored::compare_registration((mesh, of), &found, beside)?;
     Ok(found)
 }
 
@@ -242,10 +249,11 @@ fn step_row(whose: Whose<'_>, row: &Row) -> Answer<StepRow> {
         body: row.try_get(1)?,
         at: WallMs(row.try_get(5)?),
     };
+    let beside = Beside::of(row.try_get(6)?, row.try_get(7)?);
     Ok(StepRow {
         key: whose.1.clone(),
         round: cells.round,
-        step: stored::compared_step(whose, cells, row.try_get(6)?)?,
+        step: stored::compared_step(whose, cells, beside)?,
         attempt_id: cells.attempt_id.to_owned(),
         nonce: nonce.map(stored::nonce).transpose()?,
         by: row.try_get(4)?,

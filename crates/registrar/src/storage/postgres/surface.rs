@@ -37,7 +37,7 @@ const BOUND: &str = "
                     AND NOT has_table_privilege(name, 'TRUNCATE'))
     FROM unnest(ARRAY['effect_surface', 'effect_envelope', 'effect_decision', 'effect_consume', 'effect_registration',
                       'effect_step', 'effect_audit', 'effect_call', 'effect_migration', 'effect_chain',
-                      'effect_taken', 'effect_tally']) AS name";
+                      'effect_taken', 'effect_tally', 'effect_undigested']) AS name";
 const CHECK_NOW: &str = "SET CONSTRAINTS ALL IMMEDIATE";
 const AS_OWNER: &str = "RESET ROLE";
 

@@ -15,6 +15,7 @@ use rusqlite::{Connection, Row, params};
 use super::{Sqlite, kept, load};
 use crate::binding::LogicalKey;
 use crate::carry::Unit;
+use crate::kept::Beside;
 use crate::rows::{AuditRow, CallRow};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
@@ -185,7 +186,7 @@ fn step(mesh: MeshId, row: &Row<'_>) -> Answer<Unit> {
     let key = key(&row.get::<_, String>(6)?)?;
     let of = stored::replay_key(&row.get::<_, Vec<u8>>(7)?)?;
     Ok(Unit::Step {
-        row: load::step_row((mesh, &key, Some(&of)), row, None)?,
+        row: load::step_row((mesh, &key, Some(&of)), row, Beside::Unasked)?,
         digest: None,
         of,
     })

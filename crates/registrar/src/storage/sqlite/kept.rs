@@ -22,16 +22,27 @@ const KEYS: &str = "
     WHERE mesh_id NOT IN (SELECT mesh_id FROM effect_given WHERE what = 'told')
         AND (?1 IS NULL OR mesh_id = ?1)";
 const IS_TOLD: &str = "SELECT 1 FROM effect_given WHERE mesh_id = ?1 AND what = 'told'";
-const WITHOUT: &str = "
-    SELECT (SELECT count(*) FROM effect_step WHERE digest IS NULL)
-         + (SELECT count(*) FROM effect_registration WHERE digest IS NULL)
-         + (SELECT count(*) FROM effect_decision WHERE digest IS NULL)";
+const WITHOUT: &str = "SELECT count(*) FROM effect_undigested";
 
 const NO_COUNTS: &str = "
     CREATE TEMP TABLE effect_tally (mesh_id BLOB, logical_request_key TEXT, row_count INTEGER)";
 
 const NO_DIGESTS: &str = "
     CREATE TEMP VIEW effect_decision AS SELECT *, NULL AS digest FROM main.effect_decision";
+
+/// Of a file that nobody has opened since they are written down, all that have none are of before.
+const ALL_OF_BEFORE: &str = "
+    CREATE TEMP VIEW effect_undigested AS
+    SELECT mesh_id, 'effect_decision' AS table_name, envelope_id AS row_id, seq FROM effect_decision
+        WHERE digest IS NULL
+    UNION ALL SELECT mesh_id, 'effect_registration', logical_request_key, 0 FROM effect_registration
+        WHERE digest IS NULL
+    UNION ALL SELECT mesh_id, 'effect_step', logical_request_key, seq FROM effect_step WHERE digest IS NULL";
+
+fn has_table(connection: &Connection, name: &str) -> Result<bool, StorageError> {
+    let has = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = ?1)";
+    Ok(connection.query_row(has, [name], |row| row.get(0))?)
+}
 
 fn has_digest(connection: &Connection, table: &str) -> Result<bool, StorageError> {
     let has = "SELECT count(*) FROM pragma_table_info(?1) WHERE name = 'digest'";
@@ -110,9 +121,10 @@ pub fn kept_in(file: &Path) -> Result<Option<Kept>, StorageError> {
         // The same of those of words, which came later.
         connection.execute_batch(NO_DIGESTS)?;
     }
-    let counts = "SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = 'effect_tally')";
-    let counts: bool = connection.query_row(counts, [], |row| row.get(0))?;
-    if !counts {
+    if !has_table(&connection, "effect_undigested")? {
+        connection.execute_batch(ALL_OF_BEFORE)?;
+    }
+    if !has_table(&connection, "effect_tally")? {
         // Nobody has opened it since there are counts: of such a file nothing was counted.
         connection.execute_batch(NO_COUNTS)?;
     }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::authority::NonceHash;
 use crate::binding::{LogicalKey, ReplayKey};
 use crate::facts::{Facts, NonceFacts};
-use crate::kept::StepCells;
+use crate::kept::{Beside, StepCells};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
@@ -29,8 +29,10 @@ const ENVELOPE: &str = "
 
 const DECISIONS: &str = "
     SELECT envelope_id, seq, ruling, nonce_hash, purpose, not_before, expires_at, decided_by, decided_at,
-           digest
-    FROM effect_decision WHERE mesh_id = ?1 AND envelope_id = ?2 ORDER BY seq";
+           digest, digest IS NULL AND EXISTS (SELECT 1 FROM effect_undigested u
+               WHERE u.mesh_id = d.mesh_id AND table_name = 'effect_decision' AND row_id = envelope_id
+                 AND u.seq = d.seq)
+    FROM effect_decision d WHERE mesh_id = ?1 AND envelope_id = ?2 ORDER BY seq";
 
 const GRANTED: &str = "
     SELECT envelope_id FROM effect_decision WHERE mesh_id = ?1 AND nonce_hash = ?2";
@@ -46,12 +48,16 @@ const CONSUMED: &str = "
     FROM effect_consume WHERE mesh_id = ?1 AND logical_request_key = ?2";
 
 const REGISTRATION: &str = "
-    SELECT registration_id, receipt, registered_at, digest
-    FROM effect_registration WHERE mesh_id = ?1 AND logical_request_key = ?2";
+    SELECT registration_id, receipt, registered_at, digest,
+           digest IS NULL AND EXISTS (SELECT 1 FROM effect_undigested u WHERE u.mesh_id = r.mesh_id
+               AND table_name = 'effect_registration' AND row_id = logical_request_key)
+    FROM effect_registration r WHERE mesh_id = ?1 AND logical_request_key = ?2";
 
 const STEPS: &str = "
-    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest
-    FROM effect_step WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
+    SELECT round, body, attempt_id, nonce_hash, taken_by, taken_at, digest,
+           digest IS NULL AND EXISTS (SELECT 1 FROM effect_undigested u WHERE u.mesh_id = s.mesh_id
+               AND table_name = 'effect_step' AND row_id = logical_request_key AND u.seq = s.seq)
+    FROM effect_step s WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
 
 const WRITTEN: &str = "
     SELECT coalesce(sum(row_count), 0) FROM effect_tally WHERE mesh_id = ?1 AND logical_request_key = ?2";
@@ -102,12 +108,14 @@ pub(super) fn facts(
     let registration = collect(connection, REGISTRATION, params![id, key.as_str()], |row| {
         let found = registration_row(key, row, 0)?;
         let digest: Option<Vec<u8>> = row.get(3)?;
-        stored::compare_registration((mesh, of.as_ref()), &found, digest.as_deref())?;
+        let beside = Beside::of(digest.as_deref(), row.get(4)?);
+        stored::compare_registration((mesh, of.as_ref()), &found, beside)?;
         Ok(found)
     })?;
     let steps = collect(connection, STEPS, params![id, key.as_str()], |row| {
         let digest: Option<Vec<u8>> = row.get(6)?;
-        step_row((mesh, key, of.as_ref()), row, digest.as_deref())
+        let beside = Beside::of(digest.as_deref(), row.get(7)?);
+        step_row((mesh, key, of.as_ref()), row, beside)
     })?;
     let facts = Facts {
         envelopes: stored::envelopes(rows, decisions),
@@ -189,11 +197,10 @@ pub(super) fn registration_row(
     })
 }
 
-/// Without a digest nothing is compared.
 pub(super) fn step_row(
     whose: (MeshId, &LogicalKey, Option<&ReplayKey>),
     row: &Row<'_>,
-    digest: Option<&[u8]>,
+    beside: Beside<'_>,
 ) -> Answer<StepRow> {
     let (body, attempt_id): (String, String) = (row.get(1)?, row.get(2)?);
     let (round, at) = (row.get(0)?, WallMs(row.get(5)?));
@@ -208,7 +215,7 @@ pub(super) fn step_row(
     Ok(StepRow {
         key: whose.1.clone(),
         round,
-        step: stored::compared_step(whose, cells, digest)?,
+        step: stored::compared_step(whose, cells, beside)?,
         attempt_id,
         nonce: nonce.map(|bytes| stored::nonce(&bytes)).transpose()?,
         by: row.get(4)?,
@@ -224,7 +231,8 @@ fn decisions_of(
     let id = mesh.0.to_bytes();
     collect(connection, DECISIONS, params![id, envelope_id], |row| {
         let digest: Option<Vec<u8>> = row.get(9)?;
-        stored::compare_decision((mesh, key), decision(row)?, digest.as_deref())
+        let beside = Beside::of(digest.as_deref(), row.get(10)?);
+        stored::compare_decision((mesh, key), decision(row)?, beside)
     })
 }
 

@@ -76,6 +76,11 @@ const MIGRATIONS: &[Migration] = &[
         name: "decision_digests",
         sql: include_str!("schema_v7.sql"),
     },
+    Migration {
+        version: 8,
+        name: "undigested",
+        sql: include_str!("schema_v8.sql"),
+    },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
 const WRITE_QUEUE_MAX: usize = 1024;

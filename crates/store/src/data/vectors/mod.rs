@@ -22,7 +22,7 @@ pub(crate) use change::take;
 pub use list::{VectorCount, VectorCursor, VectorFilter};
 pub use models::ModelRow;
 pub(crate) use models::{problems, rename};
-pub(crate) use numbers::are_kept;
+pub(crate) use numbers::{are_kept, is_named};
 pub use search::{VectorHit, VectorQuery, VectorRow};
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use heddle_core::lww::{Merge, merge};
 use heddle_core::vector::{Embedding, ModelFingerprint, ModelIdentity};
 use rusqlite::{Connection, params};
 
+use super::numbers::Name;
 use super::{models, numbers};
 use crate::cells::{Cells, count_cell};
 use crate::data::floor::{Noun, floor};
@@ -127,7 +128,14 @@ pub(super) fn put(
             .execute(params![place, bytes])?,
         &table,
     )?;
-    numbers::keep(connection, place, &bytes)?;
+    let model = model.to_string();
+    let name = Name {
+        mesh: written.mesh.0.to_bytes(),
+        model: model.as_bytes(),
+        key: key.as_str().as_bytes(),
+        peer: written.stamp.peer.as_str().as_bytes(),
+    };
+    numbers::keep(connection, place, (name, &bytes))?;
     Ok(verdict)
 }
 

@@ -14,7 +14,7 @@ use rusqlite::{Connection, Row, params};
 use super::cache::{Held, VectorCache};
 use super::labels::{self, Changed, Labels, Unreadable};
 use super::models::{self, ModelRow};
-use super::numbers;
+use super::numbers::{self, Name};
 use crate::cells::Cells;
 use crate::error::StoreError;
 use crate::store::Store;
@@ -52,7 +52,8 @@ pub struct VectorQuery {
 
 macro_rules! vector_columns {
     () => {
-        "key, content, metadata, model_id, lamport, peer, op_id, incarnation, updated_at"
+        "key, content, metadata, model_id, lamport, peer, op_id, incarnation, updated_at, mesh_id,
+         (SELECT named FROM vector_digest WHERE vector_digest.place = vector_metadata.place)"
     };
 }
 pub(super) use vector_columns;
@@ -232,7 +233,7 @@ impl<'q> Asked<'q> {
             };
             let mut rows = of_one.query([place])?;
             let embedding = match rows.next()? {
-                Some(row) => self.embedding(row)?,
+                Some(row) => self.embedding(row, &label)?,
                 None => None,
             };
             match embedding {
@@ -276,7 +277,7 @@ impl<'q> Asked<'q> {
         while let Some(row) = rows.next()? {
             // Vectors of other meshes stand in the same table.
             if let Some(label) = live.remove(&row.get(0)?) {
-                match self.embedding(row)? {
+                match self.embedding(row, &label)? {
                     Some(embedding) => take(label, &embedding),
                     None => unreadable.push((label.place, label.key.to_string())),
                 }
@@ -305,8 +306,19 @@ impl<'q> Asked<'q> {
         self.with_rows(connection, top)
     }
 
-    /// `None` for numbers that cannot be right: not those that were stored, or none of this model.
-    fn embedding(&self, row: &Row<'_>) -> Result<Option<Embedding>, StoreError> {
+    /// `None` for numbers that cannot be right: not those that were stored, not under this name, or none of this model.
+    fn embedding(&self, row: &Row<'_>, label: &Label) -> Result<Option<Embedding>, StoreError> {
+        let model = self.model.identity.fingerprint().to_string();
+        let name = Name {
+            mesh: self.query.mesh.0.to_bytes(),
+            model: model.as_bytes(),
+            key: label.key.as_bytes(),
+            peer: label.peer.as_bytes(),
+        };
+        let named = row.get_ref(3)?.as_blob_or_null();
+        if !name.is_kept(named.map_err(rusqlite::Error::from)?) {
+            return Ok(None);
+        }
         let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
         let digest = row.get_ref(2)?.as_blob_or_null();
         let read = numbers::read(bytes, digest.map_err(rusqlite::Error::from)?);
@@ -337,7 +349,7 @@ impl<'q> Asked<'q> {
 
 pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {
     let mut cells = Cells::of("vector_metadata", row);
-    Ok(VectorRow {
+    let found = VectorRow {
         key: cells.get()?,
         content: cells.get()?,
         metadata: cells.get()?,
@@ -345,5 +357,17 @@ pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {
         stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,
-    })
+    };
+    let (mesh, named): ([u8; 16], Option<Vec<u8>>) = (cells.get()?, cells.get()?);
+    let model = found.model.to_string();
+    let name = Name {
+        mesh,
+        model: model.as_bytes(),
+        key: found.key.as_bytes(),
+        peer: found.stamp.peer.as_str().as_bytes(),
+    };
+    if !name.is_kept(named.as_deref()) {
+        return Err(cells.bad("it was stored under another key, or by another owner"));
+    }
+    Ok(found)
 }

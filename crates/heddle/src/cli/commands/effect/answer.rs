@@ -1,6 +1,5 @@
 //! What `heddle effect run` says at its end: the contract's shape, a sentence, the next step.
 
-use heddle_core::approvers;
 use heddle_wire::client::ClientError;
 use heddle_wire::ipc::{EffectVerifyPlan, EffectView};
 use serde::Deserialize as _;
@@ -8,7 +7,7 @@ use serde_json::json;
 
 use super::process::OUTPUT_BYTES_MAX;
 use super::record::Record;
-use super::{compensate, text};
+use super::{compensate, next_step, text};
 use crate::cli::error::exit;
 use crate::cli::spelled::quoted;
 use crate::cli::text::printable;
@@ -183,12 +182,14 @@ fn show(context: &Context, view: &EffectView, answer: &serde_json::Value) -> Res
 
 /// What helps where nobody knows how it ended. Whoever may say so in this home repeats the call; in another one it is a
 /// command of theirs.
-fn resolve(context: &Context, view: &EffectView) -> String {
-    if !text::is_decided_elsewhere(view) {
-        return "Look at the target. Then a person who may approve repeats this call with `--resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), without --agent.".to_owned();
+fn resolve(view: &EffectView) -> String {
+    let who = next_step::who(view);
+    if !next_step::is_decided_elsewhere(view) {
+        return format!(
+            "Look at the target. Then a person{who} repeats this call with `--resolve=done` (it went well), `--resolve=failed --exit-code CODE` (it did not) or `--resolve=again` (it did not happen), without --agent."
+        );
     }
-    let who = approvers::in_words(&view.approvers);
-    let says = context.spelled_in(&text::resolve_run(view));
+    let says = next_step::resolve_run(view);
     format!("Look at the target. Then a person{who} says {says}.")
 }
 
@@ -220,12 +221,12 @@ pub(super) fn finish(
             format!(
                 "{key}: the command may have begun, and nobody knows how it ended; it was not run again"
             ),
-            resolve(context, view),
+            resolve(view),
         ),
         "running" => failed(
             exit::CONFLICT,
             running(key, view),
-            format!("`heddle effect status {named}` says when it has ended."),
+            until_ended(view, &named),
         ),
         "compensated" => failed(
             exit::FAILED,
@@ -239,7 +240,7 @@ pub(super) fn finish(
             format!(
                 "{key}: it failed its verification, and a command is making up for it now; nothing was run"
             ),
-            format!("`heddle effect status {named}` says when that has ended."),
+            until_ended(view, &named),
         ),
         // As the verb says it that makes up for things; the same answer as of every other run.
         "compensation_failed" => Err(compensate::failed_before(view).answer(answer)),
@@ -251,8 +252,9 @@ pub(super) fn finish(
                 view.verify_detail.as_deref().unwrap_or_default()
             ),
             format!(
-                "It is not run again. `heddle effect status {named}` shows what it printed; a person who may approve makes up for it with `{}`.",
-                text::make_up(view)
+                "It is not run again. `heddle effect status {named}` shows what it printed; a person{} makes up for it with `{}`.",
+                next_step::who(view),
+                next_step::make_up(view)
             ),
         ),
     }
@@ -266,14 +268,17 @@ fn unverified(view: &EffectView, named: &str) -> (String, String) {
             format!(
                 "{key}: its command ended, and it was registered with {verifier}, and this call names another one or none; it is not verified"
             ),
-            format!("Say the same with its verifier; or {}.", text::verdict(key)),
+            format!(
+                "Say the same with its verifier; or {}.",
+                next_step::verdict(key)
+            ),
         ),
         None => (
             format!("{key}: its command ended, and its verdict is not there yet"),
             format!(
                 "{} gives it, or who may approve it: {}. `heddle effect status {named}` says what came of it.",
                 runner(view),
-                text::verdict(key)
+                next_step::verdict(key)
             ),
         ),
     }
@@ -286,12 +291,19 @@ fn runner(view: &EffectView) -> &str {
 
 /// A lock of this home says that it runs; of another home's only its word is known.
 fn running(key: &str, view: &EffectView) -> String {
-    match view.runs_at.as_deref() {
-        Some(at) if at.starts_with('@') => {
-            format!("{key}: {at} began it and has not told yet how it ended")
-        }
-        _ => format!("{key}: another process is still running it"),
+    match view.runs_at.as_deref().filter(|_| view.runs_elsewhere) {
+        Some(at) => format!("{key}: {at} began it and has not told yet how it ended"),
+        None => format!("{key}: another process is still running it"),
     }
+}
+
+/// Where its end is told; of a run in another home also what helps when it never is.
+fn until_ended(view: &EffectView, named: &str) -> String {
+    let told = format!("`heddle effect status {named}` says when it has ended");
+    if !view.runs_elsewhere {
+        return format!("{told}.");
+    }
+    format!("{told}; {}.", next_step::elsewhere(view))
 }
 
 /// A refusal in the contract's shape, with the daemon's words beside it.

@@ -22,6 +22,12 @@ pub(super) struct RequestArgs {
     id: Option<String>,
 }
 
+impl RequestArgs {
+    pub(super) fn key(&self) -> &str {
+        &self.effect.key
+    }
+}
+
 pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliError> {
     let body = EffectRequestBody {
         key: args.effect.key.clone(),
@@ -56,13 +62,13 @@ pub(super) fn request(context: &Context, args: &RequestArgs) -> Result<(), CliEr
 
 /// Whose word is waited for, and how they say it.
 fn waits(context: &Context, answer: &EffectRequestAnswer) -> String {
-    let (id, all) = (&answer.request_id, &answer.approvers);
-    let who = approvers::in_words(all);
+    let (id, all, mesh) = (&answer.request_id, &answer.approvers, &answer.mesh_id);
+    let who = approvers::in_words(all, mesh);
     let place = match (approvers::here(all), all.first()) {
         (None, Some(elsewhere)) => format!(", in the home of {elsewhere}"),
         _ => String::new(),
     };
-    let approve = approvers::run_by(all, &format!("heddle effect approve {id}"));
+    let approve = approvers::run_by(all, mesh, &format!("heddle effect approve {id}"));
     format!(
         "{id} waits for a person{who} until {}\n  next{place}: {}\n",
         answer.expires_at,

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::record::Record;
 use super::signals::Signals;
-use super::{Resolve, lock, process, report, text};
+use super::{Resolve, lock, next_step, process, report, text};
 use crate::cli::error::exit;
 use crate::cli::spelled::quoted;
 use crate::cli::text::printable;
@@ -29,6 +29,12 @@ pub(super) struct CompensateArgs {
     /// The command that makes up for it, behind --
     #[arg(last = true)]
     command: Vec<String>,
+}
+
+impl CompensateArgs {
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
 }
 
 /// One that failed is not made up for: there is no more to say of it.
@@ -216,8 +222,9 @@ fn ended_with(exit_code: Option<i32>) -> String {
 fn failed(view: &EffectView, words: &str) -> CliError {
     let key = &view.logical_request_key;
     let next = format!(
-        "Look at the target. Then a person who may approve says {}.",
-        text::resolve_make_up(view)
+        "Look at the target. Then a person{} says {}.",
+        next_step::who(view),
+        next_step::resolve_make_up(view)
     );
     CliError::new(
         exit::FAILED,
@@ -249,8 +256,9 @@ pub(super) fn unknown(view: &EffectView) -> CliError {
     let sentence =
         format!("{key}: a compensation began, and nobody knows how it ended; it was not run again");
     let next = format!(
-        "Look at the target. Then a person who may approve says {}.",
-        text::resolve_make_up(view)
+        "Look at the target. Then a person{} says {}.",
+        next_step::who(view),
+        next_step::resolve_make_up(view)
     );
     CliError::new(exit::CONFLICT, sentence)
         .next(next)

@@ -6,6 +6,7 @@ mod check_url;
 mod compensate;
 mod lock;
 mod look;
+mod next_step;
 mod patience;
 mod process;
 pub mod record;
@@ -25,6 +26,7 @@ use heddle_core::fingerprint::hex;
 use heddle_core::shell::options;
 use sha2::{Digest as _, Sha256};
 
+use self::record::Record;
 use crate::cli::error::exit;
 use crate::cli::{CliError, Context};
 
@@ -59,7 +61,35 @@ enum Verb {
     SurfaceCheck(look::SurfaceArgs),
 }
 
+impl Verb {
+    /// What changes something, by its name and the key that it says; a request's id names its key to who decides only.
+    fn changes(&self) -> Option<(&'static str, Option<String>)> {
+        Some(match self {
+            Self::Request(args) => ("request", Some(args.key().to_owned())),
+            Self::Approve(_) => ("approve", None),
+            Self::Deny(_) => ("deny", None),
+            Self::Run(args) => ("run", Some(args.key().to_owned())),
+            Self::Verify(args) => ("verify", Some(args.key().to_owned())),
+            Self::Compensate(args) => ("compensate", Some(args.key().to_owned())),
+            Self::Status(_) | Self::List(_) | Self::Log(_) | Self::SurfaceCheck(_) => return None,
+        })
+    }
+}
+
+/// What who decides has refused is in the journal of the repository as well.
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
+    let asked = args.verb.changes();
+    let done = of(context, args);
+    if let (Err(error), Some((verb, key))) = (&done, asked)
+        && let Some(problem) = &error.problem
+    {
+        let who = (verb, context.agent.as_deref());
+        Record::open(context).refused(key.as_deref(), who, problem);
+    }
+    done
+}
+
+fn of(context: &Context, args: Args) -> Result<(), CliError> {
     match args.verb {
         Verb::Request(args) => approve::request(context, &args),
         Verb::Approve(args) => approve::approve(context, &args),

@@ -4,11 +4,13 @@
 
 use std::cell::{Cell, RefCell};
 
+use heddle_core::error_code::ErrorCode;
 use heddle_core::fingerprint::hex;
 use heddle_journal::action::Action;
 use heddle_journal::format::is_item_id;
 use heddle_journal::{Change, Journal};
 use heddle_wire::ipc::{EffectRequestAnswer, EffectRequestBody};
+use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -61,8 +63,31 @@ impl Record {
         self.step(&body.key, "requested", details);
     }
 
+    /// That who decides has refused what was asked for, where it has. Beside the effect, as an item of its own: what stands
+    /// is not changed by it.
+    pub fn refused(&self, key: Option<&str>, (verb, agent): (&str, Option<&str>), why: &Problem) {
+        let told = why.extra.get("logical_request_key").and_then(Value::as_str);
+        let Some(key) = key.or(told).filter(|_| is_refusal(why)) else {
+            return;
+        };
+        let details = json!({
+            // Who is refused twice for one reason was refused twice.
+            "refusal": Context::mint_id(),
+            "asked": verb,
+            "code": why.code,
+            "detail": why.detail,
+            "agent": agent,
+        });
+        let item = format!("refused-{}", item_id(key));
+        self.write((key, item), "refused", details);
+    }
+
     /// One step of the effect of this key.
     pub fn step(&self, key: &str, step: &str, details: Value) {
+        self.write((key, item_id(key)), step, details);
+    }
+
+    fn write(&self, (key, item): (&str, String), step: &str, details: Value) {
         let Some(journal) = &self.journal else {
             return;
         };
@@ -78,7 +103,7 @@ impl Record {
         }
         let change = Change {
             item_type: "agent_run".to_owned(),
-            item_id: Some(item_id(key)),
+            item_id: Some(item),
             action: Some(action(step)),
             document: Some(document),
             summary: Some(summary(key, step)),
@@ -97,6 +122,26 @@ impl Record {
         }
         json!({"recorded": self.steps.get(), "trouble": trouble})
     }
+}
+
+/// A word about the effect, and none about how it could be asked for.
+fn is_refusal(problem: &Problem) -> bool {
+    let Some(code) = problem.known_code() else {
+        return false;
+    };
+    matches!(
+        code,
+        ErrorCode::ReplayNonceConsumed
+            | ErrorCode::NonceUnbound
+            | ErrorCode::ReplayStaleRequest
+            | ErrorCode::ReplayBindingMismatch
+            | ErrorCode::ApprovalNeeded
+            | ErrorCode::ApprovalRefused
+            | ErrorCode::EffectStepRefused
+            | ErrorCode::EffectOutcomeUnknown
+            | ErrorCode::EffectNotFound
+            | ErrorCode::IdempotencyKeyReused
+    )
 }
 
 /// A key can hold what no file name may.

@@ -8,7 +8,7 @@ use heddle_wire::ipc::{EffectEndBody, EffectView};
 use serde_json::json;
 
 use super::lock::Held;
-use super::text;
+use super::next_step;
 use crate::cli::error::exit;
 use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context};
@@ -199,7 +199,7 @@ pub(super) fn no_verdict(view: &EffectView, why: &str) -> CliError {
     };
     let next = format!(
         "The same call again, with a longer --verify-timeout, verifies it and runs nothing; or {}.",
-        text::verdict(&view.logical_request_key)
+        next_step::verdict(&view.logical_request_key)
     );
     unjudged.error(exit::CONFLICT, "it is not verified", next)
 }

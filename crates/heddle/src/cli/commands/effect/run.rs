@@ -74,6 +74,12 @@ pub(super) struct RunArgs {
     command: Vec<String>,
 }
 
+impl RunArgs {
+    pub(super) fn key(&self) -> &str {
+        &self.effect.key
+    }
+}
+
 pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
     let run = Run {
         context,

@@ -1,15 +1,13 @@
 //! Effects in words: what each verb of `heddle effect` prints for a person.
 
-use heddle_core::approvers;
-use heddle_core::shell::options;
 use heddle_wire::ipc::{
     EffectAttempt, EffectDecision, EffectList, EffectLog, EffectOpenRequest, EffectSurface,
     EffectView,
 };
 
+use super::next_step;
 use super::process::OUTPUT_BYTES_MAX;
 use crate::cli::Context;
-use crate::cli::spelled::quoted;
 use crate::cli::text::table;
 
 /// That more was printed than is kept.
@@ -65,7 +63,7 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
         let detail = step.detail.trim_end_matches("; ");
         text += &format!("  {}  {} by {}  {detail}\n", step.at, step.step, step.by);
     }
-    text += &context.spelled_in(&next(view));
+    text += &context.spelled_in(&next_step::next(view));
     if let Some(printed) = view.stdout.as_deref().filter(|printed| !printed.is_empty()) {
         text += printed;
         if !printed.ends_with('\n') {
@@ -191,7 +189,7 @@ fn asked(view: &EffectView) -> String {
 }
 
 /// Requests that are live beside the one that is shown.
-fn others(view: &EffectView) -> impl Iterator<Item = &EffectOpenRequest> {
+pub(super) fn others(view: &EffectView) -> impl Iterator<Item = &EffectOpenRequest> {
     let shown = view.request_id.as_deref();
     let all = view.requests.iter();
     all.filter(move |request| shown != Some(request.request_id.as_str()))
@@ -206,142 +204,6 @@ fn until(decision: &EffectDecision) -> String {
         (Some(purpose), Some(until)) => format!(", to {purpose} until {until}"),
         _ => String::new(),
     }
-}
-
-/// How a person gives a verdict, as it can be pasted.
-pub(super) fn verdict(key: &str) -> String {
-    let key = quoted(key);
-    format!(
-        "look at the target; then `heddle effect verify {key} --pass`, or `heddle effect verify {key} --fail`"
-    )
-}
-
-/// A command that is for who may approve it, and not for who is told of it.
-pub(super) fn persons(view: &EffectView, command: &str) -> String {
-    approvers::run_by(&view.approvers, command)
-}
-
-/// How what failed its verification is made up for.
-pub(super) fn make_up(view: &EffectView) -> String {
-    let key = quoted(&view.logical_request_key);
-    persons(view, &format!("heddle effect compensate {key} -- COMMAND"))
-}
-
-/// Whether it is decided about in another home than the one that has run it: whoever may say something about it is there, and
-/// is known by a name of that home only.
-pub(super) fn is_decided_elsewhere(view: &EffectView) -> bool {
-    let is_of_guest = view
-        .runs_at
-        .as_deref()
-        .is_some_and(|at| at.starts_with('@'));
-    is_of_guest && approvers::here(&view.approvers).is_none()
-}
-
-/// The words about a run of which nobody knows how it ended: without one it is never run again. Who is in another home than
-/// the run has to say as well that nothing can be running there.
-pub(super) fn resolve_run(view: &EffectView) -> String {
-    let force = if is_decided_elsewhere(view) {
-        " --force"
-    } else {
-        ""
-    };
-    let says = |word: &str| {
-        let command = format!(
-            "heddle effect run {} --resolve={word}{force}",
-            asked_words(view).trim_start()
-        );
-        persons(view, &command)
-    };
-    format!(
-        "`{}` (it went well), `{}` (it did not), or `{}` (it did not happen, and may be run again)",
-        says("done"),
-        says("failed --exit-code CODE"),
-        says("again")
-    )
-}
-
-/// The words about a compensation that failed, or of which nobody knows how it ended: without one nothing more is run.
-pub(super) fn resolve_make_up(view: &EffectView) -> String {
-    let key = quoted(&view.logical_request_key);
-    let says = |rest: &str| persons(view, &format!("heddle effect compensate {key} {rest}"));
-    format!(
-        "`{}` (it is mended by now), or `{}` (to try once more)",
-        says("--resolve=done"),
-        says("--resolve=again -- COMMAND")
-    )
-}
-
-/// The options that name this effect and no other.
-fn asked_words(view: &EffectView) -> String {
-    let artifact = match view.artifact_hash.as_str() {
-        "" => "",
-        _ => "FILE",
-    };
-    options(&[
-        ("--key", &view.logical_request_key),
-        ("--op", &view.operation),
-        ("--target", &view.target),
-        ("--run", &view.run),
-        ("--artifact", artifact),
-    ])
-}
-
-/// What comes next for what was not registered yet, or waits for a word.
-fn next(view: &EffectView) -> String {
-    let id = view.request_id.as_deref().unwrap_or("REQUEST_ID");
-    let who = approvers::in_words(&view.approvers);
-    let approve = persons(view, &format!("heddle effect approve {id}"));
-    let words = match view.status.as_str() {
-        _ if view.blocked.is_some() => {
-            "nothing can be run; whoever keeps effects.toml of who decides can allow it".to_owned()
-        }
-        "awaiting_approval" => {
-            let more = others(view).map(|other| {
-                let command = format!("heddle effect approve {}", other.request_id);
-                let command = persons(view, &command);
-                format!(", or `{command}` for {}", other.requested_by)
-            });
-            let more: String = more.collect();
-            format!("a person{who} runs `{approve}`{more}")
-        }
-        "approved" => format!(
-            "`heddle effect run{}{} -- COMMAND`, with the nonce of the approval",
-            asked_words(view),
-            options(&[("--nonce", "NONCE")])
-        ),
-        "expired" if view.request_over => format!(
-            "ask again with `heddle effect request{}`; the request itself is too old to be granted once more",
-            asked_words(view)
-        ),
-        "expired" => format!(
-            "ask again with `heddle effect request{}`, or a person{who} grants it once more with `{approve}`",
-            asked_words(view)
-        ),
-        "denied" | "revoked" => {
-            format!(
-                "ask again with `heddle effect request{}`",
-                asked_words(view)
-            )
-        }
-        "waiting_for_broker" => "nothing: it is asked for when the broker is back".to_owned(),
-        "finished" => verdict(&view.logical_request_key),
-        "unknown" => format!(
-            "look at the target; then a person{who} says {}",
-            resolve_run(view)
-        ),
-        "verify_failed" => format!(
-            "it is not run again; a person{who} makes up for it with `{}`",
-            make_up(view)
-        ),
-        "compensation_failed" | "compensation_unknown" => {
-            format!(
-                "look at the target; then a person{who} says {}",
-                resolve_make_up(view)
-            )
-        }
-        _ => return String::new(),
-    };
-    format!("  next: {words}\n")
 }
 
 pub(super) fn list(list: &EffectList) -> String {

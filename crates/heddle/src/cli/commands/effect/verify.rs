@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use heddle_core::approvers;
 use heddle_wire::ipc::{EffectVerifyBody, EffectView};
 use serde_json::json;
 
 use super::check_url::{self, Url};
 use super::record::Record;
-use super::{process, text};
+use super::{next_step, process, text};
 use crate::cli::error::exit;
 use crate::cli::span::parse_seconds;
+use crate::cli::spelled::quoted;
 use crate::cli::{CliError, Context};
 use crate::system::SystemClock;
 
@@ -134,6 +134,25 @@ pub(super) fn send(
     Ok(context.client().verify_effect(&body)?)
 }
 
+fn too_early(view: &EffectView) -> CliError {
+    let key = &view.logical_request_key;
+    let sentence = format!(
+        "{key}: it is {}, and a verdict is given about what has ended; no verifier was asked",
+        view.status
+    );
+    let next = if view.runs_elsewhere {
+        next_step::elsewhere(view)
+    } else {
+        format!(
+            "`heddle effect status {}` says when it has ended; nothing was recorded.",
+            quoted(key)
+        )
+    };
+    CliError::new(exit::CONFLICT, sentence)
+        .next(next)
+        .answer(serde_json::to_value(view).unwrap_or_default())
+}
+
 #[derive(Debug, ClapArgs)]
 pub(super) struct VerifyArgs {
     /// The effect's key
@@ -158,6 +177,12 @@ pub(super) struct VerifyArgs {
     note: String,
 }
 
+impl VerifyArgs {
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+}
+
 pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliError> {
     let mut query = vec![("key", args.key.as_str())];
     query.extend(context.scope());
@@ -176,15 +201,24 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
             "{}: its command may have begun, and nobody knows how it ended; there is no verdict before somebody has said that",
             args.key
         );
-        let who = approvers::in_words(&view.approvers);
-        let resolve = context.spelled_in(&text::resolve_run(&view));
+        let (who, resolve) = (next_step::who(&view), next_step::resolve_run(&view));
         return Err(CliError::new(exit::CONFLICT, sentence)
             .next(format!(
                 "Look at the target. Then a person{who} says {resolve}; nothing was recorded."
             ))
             .answer(serde_json::to_value(&view).unwrap_or_default()));
     }
-    let verdict = if args.command.is_some() || args.url.is_some() {
+    let asks = args.command.is_some() || args.url.is_some();
+    // A verifier may look for minutes, and at what is not there yet: its word would be refused.
+    if asks
+        && matches!(
+            view.status.as_str(),
+            "registered" | "running" | "compensating"
+        )
+    {
+        return Err(too_early(&view));
+    }
+    let verdict = if asks {
         let checks = Checks {
             command: args.command.as_deref(),
             url: args.url.as_ref(),
@@ -213,8 +247,9 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
     Err(
         CliError::new(exit::FAILED, format!("{key}: the verification failed"))
             .next(format!(
-                "The key stays used; a person who may approve makes up for it with `{}`.",
-                text::make_up(&view)
+                "The key stays used; a person{} makes up for it with `{}`.",
+                next_step::who(&view),
+                next_step::make_up(&view)
             ))
             .answer(answer),
     )
