@@ -237,7 +237,8 @@ mod tests {
         let answer = told(&view, None);
         let bytes = answer.to_string().len();
         assert!(bytes < (BUDGET_DEFAULT + 60) * TOKEN_BYTES, "{bytes}");
-        assert!(answer["cost"].as_u64().unwrap() as usize * TOKEN_BYTES + 40 > bytes);
+        let cost = usize::try_from(answer["cost"].as_u64().unwrap()).unwrap();
+        assert!(cost * TOKEN_BYTES + 40 > bytes, "{cost}");
         assert_eq!(answer["left_off"], json!({"decisions": 495}));
         assert_eq!(answer["decisions"][4]["request_id"], "env_499");
         let view = EffectView {

@@ -78,13 +78,12 @@ impl Record {
             "detail": why.detail,
             "agent": agent,
         });
-        let item = format!("refused-{}", item_id(key));
-        self.write((key, item), "refused", details);
+        self.write((key, item_id("refused-effect", key)), "refused", details);
     }
 
     /// One step of the effect of this key.
     pub fn step(&self, key: &str, step: &str, details: Value) {
-        self.write((key, item_id(key)), step, details);
+        self.write((key, item_id("effect", key)), step, details);
     }
 
     fn write(&self, (key, item): (&str, String), step: &str, details: Value) {
@@ -145,12 +144,12 @@ fn is_refusal(problem: &Problem) -> bool {
 }
 
 /// A key can hold what no file name may.
-fn item_id(key: &str) -> String {
-    let plain = format!("effect-{key}");
+fn item_id(of: &str, key: &str) -> String {
+    let plain = format!("{of}-{key}");
     if is_item_id(&plain) {
         return plain;
     }
-    format!("effect-{}", hex(&Sha256::digest(key.as_bytes())[..16]))
+    format!("{of}-{}", hex(&Sha256::digest(key.as_bytes())[..16]))
 }
 
 fn summary(key: &str, step: &str) -> String {
@@ -179,10 +178,14 @@ mod tests {
 
     #[test]
     fn every_key_has_a_name_in_the_journal() {
-        assert_eq!(item_id("mig-42"), "effect-mig-42");
-        for odd in ["a/b", "ä", "../..", &"x".repeat(256)] {
-            assert!(is_item_id(&item_id(odd)), "{odd}");
-            assert_ne!(item_id(odd), item_id(&format!("{odd}x")));
+        assert_eq!(item_id("effect", "mig-42"), "effect-mig-42");
+        let long: Vec<String> = (1..=256).map(|letters| "x".repeat(letters)).collect();
+        let odd = ["a/b", "ä", "../.."].into_iter();
+        for odd in odd.chain(long.iter().map(String::as_str)) {
+            for of in ["effect", "refused-effect"] {
+                assert!(is_item_id(&item_id(of, odd)), "{of} {odd}");
+                assert_ne!(item_id(of, odd), item_id(of, &format!("{odd}x")));
+            }
         }
     }
 }

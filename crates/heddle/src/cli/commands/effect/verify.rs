@@ -184,14 +184,12 @@ impl VerifyArgs {
 }
 
 pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliError> {
-    let mut query = vec![("key", args.key.as_str())];
+    let key = &args.key;
+    let mut query = vec![("key", key.as_str())];
     query.extend(context.scope());
     let view = context.client().effect_status(&query)?;
     if view.state == "S0" {
-        let sentence = format!(
-            "{}: nothing is registered under it ({})",
-            args.key, view.status
-        );
+        let sentence = format!("{key}: nothing is registered under it ({})", view.status);
         return Err(CliError::new(exit::NOT_FOUND, sentence)
             .next("There is nothing to verify before it was run; no verifier was asked.")
             .answer(serde_json::to_value(&view).unwrap_or_default()));
@@ -229,7 +227,6 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
         Verdict::new(args.pass, &args.note)
     };
     let Some(passed) = verdict.passed() else {
-        let key = &args.key;
         return Err(CliError::new(exit::FAILED, format!("{key}: {}", verdict.detail()))
             .next("Nothing is recorded: nobody knows what it would have said. Try again with a longer --timeout, or say --pass or --fail.")
             .answer(serde_json::to_value(&view).unwrap_or_default()));
@@ -243,7 +240,6 @@ pub(super) fn verify(context: &Context, args: &VerifyArgs) -> Result<(), CliErro
         return context.print(&view, |view| text::status(context, view));
     }
     let answer = serde_json::to_value(&view).unwrap_or_default();
-    let key = &args.key;
     Err(
         CliError::new(exit::FAILED, format!("{key}: the verification failed"))
             .next(format!(
