@@ -1,6 +1,9 @@
 //! Two brokers on one database under load: one is killed, the database crashes; a ledger outside judges.
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
-#![allow(clippy::print_stderr, reason = "a run of the whole size says what it counted")]
+#![allow(
+    clippy::print_stderr,
+    reason = "a run of the whole size says what it counted"
+)]
 
 use crate::support;
 
