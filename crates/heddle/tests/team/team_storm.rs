@@ -1,5 +1,9 @@
 //! Two brokers on one database under load: one is killed, the database crashes; a ledger outside judges.
 #![allow(clippy::disallowed_methods, reason = "tests wait on the real clock")]
+#![allow(
+    clippy::print_stderr,
+    reason = "a run of the whole size says what it counted"
+)]
 
 use crate::support;
 
@@ -245,7 +249,7 @@ fn judge(
     let twice = "SELECT client_message_id FROM mesh.message GROUP BY sender_member, client_message_id HAVING count(*) > 1";
     assert!(database.sql(twice).is_empty());
     let through = database.sql("SELECT max(seq) FROM mesh.message_history");
-    println!(
+    eprintln!(
         "{} daemons, {} messages acknowledged, each delivered once; {} rows checked, 0 orphans; seq 1 to {} without a gap",
         daemons.len(),
         acknowledged.len(),

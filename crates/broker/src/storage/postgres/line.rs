@@ -104,6 +104,11 @@ impl Lines {
         self.groups_waited_max.load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(super) fn messages_max(&self, mesh: MeshId) -> usize {
+        self.paces.messages_max(mesh)
+    }
+
     /// Waits until every line is empty, and takes nothing more.
     pub(super) async fn stop(&self) {
         self.leaders.close();
