@@ -191,16 +191,18 @@ fn has_no_room(
     agent: &Party,
 ) -> Result<bool, JobError> {
     let mut statement = connection.prepare_cached(
-        "SELECT 1 FROM topic_subscription WHERE mesh_id = ?1 AND topic = ?2
-         HAVING count(*) >= ?5 AND count(*) FILTER (WHERE member_id = ?3 AND agent = ?4) = 0",
+        "SELECT count(*), count(*) FILTER (WHERE member_id = ?3 AND agent = ?4)
+         FROM topic_subscription WHERE mesh_id = ?1 AND topic = ?2",
     )?;
-    Ok(statement.exists(params![
+    let key = params![
         mesh_key(mesh),
         topic.as_str(),
         member_key(agent.member),
-        agent.agent.as_str(),
-        i64::try_from(RECIPIENTS_MAX).unwrap_or(i64::MAX),
-    ])?)
+        agent.agent.as_str()
+    ];
+    let (all, own): (i64, i64) = statement.query_row(key, |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let max = i64::try_from(RECIPIENTS_MAX).unwrap_or(i64::MAX);
+    Ok(all >= max && own == 0)
 }
 
 pub(super) fn unsubscribe(
