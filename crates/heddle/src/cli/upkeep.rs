@@ -11,6 +11,7 @@ use heddle_wire::ipc::{BackupBody, BackupView, RestoreView};
 use super::error::{CliError, exit};
 use super::{Context, repaired, text};
 use crate::system::SystemClock;
+use crate::up::put_back as broker_put_back;
 
 /// What helps with rows that a copy has and nobody can read.
 const UNREADABLE_NEXT: &str = "  next: Keep older backups, which may still have them. Write each key again or delete it, or \
@@ -36,7 +37,11 @@ pub fn restore(context: &Context, from: &Path) -> Result<(), CliError> {
     let from = absolute(from)?;
     let home = claim(context)?;
     let now = SystemClock::start().wall();
+    note_put_back(&home)?;
     let restored = upkeep::restore(&home, &from, now).map_err(refused)?;
+    if !restored.with.iter().any(|name| name == "broker.db") {
+        broker_put_back::forget(home.path()).map_err(|error| not_noted(&error))?;
+    }
     context.print(&restored, put_back)
 }
 
@@ -44,8 +49,21 @@ pub fn restore_broker(context: &Context, from: &Path) -> Result<(), CliError> {
     let from = absolute(from)?;
     let home = claim(context)?;
     let now = SystemClock::start().wall();
+    note_put_back(&home)?;
     let restored = upkeep::restore_broker(&home, &from, now).map_err(refused)?;
     context.print(&restored, put_back)
+}
+
+/// IMPORTANT: before the file is put in its place. A start that finds the one without the other would give places of the
+/// history out twice.
+fn note_put_back(home: &Home) -> Result<(), CliError> {
+    broker_put_back::note(home.path(), &home.broker_data()).map_err(|error| not_noted(&error))
+}
+
+fn not_noted(error: &std::io::Error) -> CliError {
+    let message = format!("that the broker is put back cannot be noted in the home: {error}");
+    CliError::new(exit::FAILED, message)
+        .next("Free some space, or mend the folder; then run the same again.")
 }
 
 pub fn repair(context: &Context) -> Result<(), CliError> {

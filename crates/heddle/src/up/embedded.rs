@@ -26,6 +26,7 @@ use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::put_back;
 use super::reach::Reach;
 use crate::broker::door::{Door, Entry};
 use crate::broker::{Places, broker_config, budget, cannot_open, options, poisoned, takes_nothing};
@@ -60,6 +61,8 @@ impl Embedded {
             OpenError::Damaged(why) => damaged(&why),
             error => cannot_open(&file, &error),
         })?;
+        let begun = put_back::begin_epochs(prepared.home().path(), &storage).await;
+        begun.map_err(|error| cannot_start(&file, &error))?;
         let hosted = Hosted {
             mesh: prepared.mesh().clone(),
             key: prepared.public_key(),

@@ -6,6 +6,7 @@
 mod detach;
 mod embedded;
 mod log;
+pub mod put_back;
 mod reach;
 
 use std::path::{Path, PathBuf};

@@ -186,6 +186,50 @@ fn lf_16_own_changes_whose_ops_are_gone_with_the_older_file_are_sent_again() {
     });
 }
 
+/// Mail between agents of a guest, which the host never sees: nothing here tells it that its file is an older one.
+#[test]
+fn lf_16_a_broker_that_is_put_back_gives_no_place_out_twice_before_others_come_back() {
+    for more in [&["--only", "broker"][..], &[]] {
+        let (alice, bob) = (home_of("alice"), home_of("bob"));
+        let (alice_up, bob_up) = (alice.up(), bob.up());
+        join(&alice, &bob);
+        bob.cli(&["--mesh", THERE, "agent", "register", "g1"]).ok();
+        alice.cli(&["agent", "register", "pl"]).ok();
+        let to_bob = |text: &str| {
+            let args = ["--mesh", THERE, "send", "@bob/g1", text, "--agent", "g1"];
+            bob.cli(&[&args[..], &["--id", text, "--wait=delivered"]].concat())
+                .ok();
+        };
+        to_bob("before");
+        let copy = back_up(&alice);
+        ["r1", "r2", "r3"].into_iter().for_each(to_bob);
+        bob_up.stop();
+        alice_up.stop();
+        // Twice: what began after the first must not begin again after the second.
+        for round in ["s1", "s2"] {
+            restore(&alice, &copy, more);
+            let alice_up = alice.up();
+            alice
+                .cli(&["send", "@bob/g1", round, "--agent", "pl", "--id", round])
+                .ok();
+            let status = ["send", "@bob/g1", round, "--agent", "pl", "--id", round];
+            wait_until("the broker has it", || {
+                alice.cli(&[&status[..], &["--json"]].concat()).json()["duplicate"] == true
+            });
+            let bob_up = bob.up();
+            wait_until_within(AGREE, "everything, and the new one", || {
+                let inbox = ["--mesh", THERE, "inbox", "--agent", "g1", "--json"];
+                let inbox = bob.cli(&inbox).json();
+                let items = inbox["items"].as_array().cloned().unwrap_or_default();
+                let has = |text| items.iter().filter(|item| item["body"] == text).count() == 1;
+                ["before", "r1", "r2", "r3", round].into_iter().all(has)
+            });
+            bob_up.stop();
+            alice_up.stop();
+        }
+    }
+}
+
 #[test]
 fn files_that_are_no_kept_changes_are_refused_in_words() {
     let alice = home_of("alice");
