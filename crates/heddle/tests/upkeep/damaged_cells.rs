@@ -204,7 +204,9 @@ fn lf_38_one_damaged_row_of_a_mailbox_or_of_the_tasks_takes_no_list_away() {
             &format!("UPDATE {table} SET {column} = {} WHERE {which}", BAD[0]),
         );
         let daemon = home.up();
-        let export = home.cli(&["advanced", "export"]).ok();
+        // The rest is there, and the code says that it is not all.
+        let export = home.cli(&["advanced", "export"]);
+        assert_eq!(export.code, 1, "{table}.{column}: {export:?}");
         assert!(
             export.stdout.contains("\"m2\""),
             "{table}.{column}: {export:?}"

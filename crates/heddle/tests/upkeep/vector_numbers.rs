@@ -55,7 +55,8 @@ fn numbers_that_a_disk_changed_into_other_numbers_are_found_by_nobody_and_named(
         let expected = (without.clone(), json!(["vector \"v2\""]));
         assert_eq!(search(&home), expected);
     }
-    let dumped = home.cli(&["advanced", "dump"]).ok();
+    let dumped = home.cli(&["advanced", "dump"]);
+    assert_eq!(dumped.code, 1, "a dump without a row says so: {dumped:?}");
     assert!(!dumped.stdout.contains("\"v2\""), "{dumped:?}");
     assert!(dumped.stderr.contains("v2"), "{dumped:?}");
     // Storing it again mends it.
