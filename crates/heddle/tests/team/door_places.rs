@@ -74,11 +74,16 @@ fn l_06_a_door_full_of_slow_pages_lets_daemons_in_and_answers_503_to_one_more() 
         "POST /api/my/meshes HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: 9\r\n\r\n",
         broker.token().trim()
     );
-    let held: Vec<TcpStream> = (0..BROKER_PAGES_MAX)
+    let mut held: Vec<TcpStream> = (0..BROKER_PAGES_MAX)
         .map(|_| open(&broker, &slow))
         .collect();
     wait_until("the pages to be full", || {
-        broker.page("/healthz", None).0 == 503
+        let is_full = broker.page("/healthz", None).0 == 503;
+        // The look itself has a place for a moment, and may have had the last one.
+        if !is_full {
+            held.push(open(&broker, &slow));
+        }
+        is_full
     });
     let mut told = String::new();
     let mut one = open(&broker, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
