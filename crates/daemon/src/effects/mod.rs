@@ -18,6 +18,7 @@ mod hand_over;
 mod high_water;
 mod looks;
 mod mark;
+mod named;
 mod policy_file;
 mod said;
 mod steps;
