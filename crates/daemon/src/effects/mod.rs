@@ -16,6 +16,7 @@ mod differs;
 mod ends;
 mod hand_over;
 mod high_water;
+mod keep;
 mod looks;
 mod mark;
 mod named;
