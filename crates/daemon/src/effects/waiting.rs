@@ -275,8 +275,14 @@ impl Effects {
             "{key}: nothing was registered under it; what was asked for here at {at} waited for the broker and was refused then: {}",
             refused.outcome
         );
-        let next =
-            "Mend what it names and ask again with `heddle effect request`; the key is still free.";
+        let asked = match serde_json::from_str(&refused.call.call) {
+            Ok(EffectCall::Request(body)) => effect_of(&body).ok(),
+            _ => None,
+        };
+        let next = format!(
+            "Mend what it names and ask again with `{}`; the key is still free.",
+            view::request_command(asked.as_ref())
+        );
         Err(problem
             .with("approval", "refused")
             .with("waited", refused.outcome)

@@ -36,6 +36,8 @@ fn a_request_that_waited_and_was_refused_then_is_told_with_its_reason() {
     let status = pair.bob(&["effect", "status", "k"]);
     assert!(status.stderr.contains("says never"), "{status:?}");
     assert!(!status.stderr.contains("nobody asked"), "{status:?}");
+    let whole = "`heddle effect request --key k --op drop --target db --mesh alice-home`";
+    assert!(status.stderr.contains(whole), "{status:?}");
     let json = pair.bob(&["effect", "status", "k", "--json"]).json();
     assert_eq!(json["approval"], "refused", "{json}");
     for told in [
