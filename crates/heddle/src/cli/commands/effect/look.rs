@@ -52,9 +52,10 @@ fn older_left_out(shown: usize, limit: Option<usize>) -> String {
     if shown < limit.unwrap_or(PAGE_ROWS_DEFAULT) {
         return String::new();
     }
-    let more = match shown < PAGE_ROWS_MAX {
-        true => format!("--limit shows up to {PAGE_ROWS_MAX}, and "),
-        false => String::new(),
+    let more = if shown < PAGE_ROWS_MAX {
+        format!("--limit shows up to {PAGE_ROWS_MAX}, and ")
+    } else {
+        String::new()
     };
     format!("these are the newest {shown}: {more}what is older is found by its key\n")
 }
