@@ -41,7 +41,12 @@ pub struct LogicalKey(String);
 
 impl LogicalKey {
     pub fn parse(text: &str) -> Result<Self, BindingError> {
-        required("the key", text).map(Self)
+        Self::parse_as("the key", text)
+    }
+
+    /// The same for what is of the same form, and called otherwise where it is refused.
+    pub fn parse_as(name: &'static str, text: &str) -> Result<Self, BindingError> {
+        required(name, text).map(Self)
     }
 
     pub fn as_str(&self) -> &str {

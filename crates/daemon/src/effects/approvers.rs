@@ -11,6 +11,7 @@ use heddle_wire::broker::EffectAnswer;
 
 use super::Effects;
 use super::desk::Desk;
+use super::named::called_back;
 use crate::mesh::MeshState;
 
 /// Mailboxes of the asker's own home as they are, everybody else with their member. `person` is the member whose home
@@ -104,12 +105,11 @@ fn called_here(name: &str, (member, person): (&str, &str)) -> String {
         Some(_) => return name.to_owned(),
         None => name,
     };
-    match (mailbox == member, name.starts_with('@')) {
-        (true, _) => person.to_owned(),
-        // `@bob`, who is another member.
-        (false, true) if !name.contains('/') => name.to_owned(),
-        (false, _) => mailbox.to_owned(),
+    // `@bob`, who is another member.
+    if mailbox != member && name.starts_with('@') && !name.contains('/') {
+        return name.to_owned();
     }
+    called_back(mailbox, (member, person)).to_owned()
 }
 
 #[cfg(test)]
@@ -153,6 +153,7 @@ approvers = ["carol", "@bob", "@alice/ops", "@alice"]"#;
             ("@bob/bob", "tester"),
             ("bob", "tester"),
             ("@bob/ops", "ops"),
+            ("@bob/bob.agent", "bob"),
             ("carol", "carol"),
             ("@alice", "@alice"),
             ("@alice/ops", "@alice/ops"),

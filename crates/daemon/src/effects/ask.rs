@@ -38,7 +38,7 @@ impl Effects {
         id: Option<String>,
         mut call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
-        let named = self.named(scope.mesh, scope.agent);
+        let named = self.named(scope.mesh, scope.agent)?;
         let scope = &Scope {
             agent: &named,
             ..*scope
@@ -79,15 +79,6 @@ impl Effects {
             }
             other => other,
         })
-    }
-
-    /// As the mesh calls who speaks. The person of a home is its member there, whatever the mailbox is called.
-    pub(super) fn named(&self, mesh: &MeshState, agent: &AgentName) -> AgentName {
-        let member = AgentName::parse(mesh.mesh.member_name.as_str());
-        match member {
-            Ok(member) if *agent == self.speaks.person => member,
-            _ => agent.clone(),
-        }
     }
 
     fn lock_of(&self, scope: &Scope<'_>, view: &EffectView) -> String {

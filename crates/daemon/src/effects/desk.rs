@@ -49,6 +49,10 @@ pub(super) fn key(text: &str) -> Result<LogicalKey, Problem> {
     LogicalKey::parse(text).map_err(invalid)
 }
 
+pub(super) fn attempt(text: &str) -> Result<LogicalKey, Problem> {
+    LogicalKey::parse_as("the attempt", text).map_err(invalid)
+}
+
 /// What is asked for, if anybody could ever approve it.
 pub(super) fn effect_of(body: &EffectRequestBody) -> Result<Effect, Problem> {
     let artifact = body.artifact_hash.as_deref().unwrap_or_default();
@@ -345,7 +349,7 @@ impl<S: Storage> Desk<S> {
         by: &Caller,
         body: &EffectRegisterBody,
     ) -> Result<EffectAnswer, Problem> {
-        let attempt = body.attempt_id.as_deref().map(key).transpose()?;
+        let attempt = body.attempt_id.as_deref().map(attempt).transpose()?;
         let effect = Effect::new(
             &body.key,
             &body.op,

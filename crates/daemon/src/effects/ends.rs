@@ -86,8 +86,10 @@ impl Effects {
             return;
         }
         let call = read(&path).filter(|call| body(call).is_some_and(|body| body.key == key));
+        // IMPORTANT: in the name of who ran it, whoever looks: nobody else's word counts.
         let agent = call.as_ref().and_then(|call| self.runner(call));
-        let (Some(call), Some(agent)) = (call, agent) else {
+        let agent = agent.and_then(|agent| self.named(scope.mesh, &agent).ok());
+        let (Some(call), Some(named)) = (call, agent) else {
             // Half a file is none: a runner that died while it wrote has left its lock to a person.
             if self.unread.is_new(&path) {
                 tracing::warn!(path = %path.display(), "the end of a command cannot be read, or is of another key; it is left where it is");
@@ -95,8 +97,6 @@ impl Effects {
             return;
         };
         self.unread.forget(&path);
-        // IMPORTANT: in the name of who ran it, whoever looks: nobody else's word counts.
-        let named = self.named(scope.mesh, &agent);
         let scope = &Scope {
             agent: &named,
             ..*scope

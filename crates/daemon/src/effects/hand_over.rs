@@ -120,7 +120,7 @@ impl Effects {
     }
 
     async fn told(&self, mesh: &MeshState, call: EffectCall) -> Result<(u64, bool, u64), Problem> {
-        let person = self.named(mesh, &self.speaks.person);
+        let person = self.named(mesh, &self.speaks.person)?;
         match self.through_broker(mesh, &person, None, call).await? {
             EffectAnswer::HandedOver {
                 through,

@@ -246,7 +246,7 @@ impl HighWater {
         written.map_err(EffectsError::from).flatten().map_err(|error| match error {
             EffectsError::Store(error) => store_problem(&error),
             error => Problem::new(ErrorCode::StorageUnavailable, format!("{}: {error}", FILES[0]))
-                .next("Nothing more was begun by this call; what was decided or done before it stands. Mend the disk and try again; `heddle effect status` with the key says what stands."),
+                .next("Nothing more was begun by this call; what was decided or done before it stands. Free some space on the disk where it is full, or mend it, and try again; `heddle effect status` with the key says what stands."),
         })
     }
 }

@@ -16,8 +16,10 @@ mod differs;
 mod ends;
 mod hand_over;
 mod high_water;
+mod keep;
 mod looks;
 mod mark;
+mod named;
 mod policy_file;
 mod said;
 mod steps;
@@ -343,9 +345,15 @@ fn storage_problem(error: &StorageError) -> Problem {
         }
         StorageError::Corrupt(_) => ErrorCode::Internal,
     };
-    Problem::new(code, error.to_string()).next(
-        "Ask `heddle effect status KEY` what became of it before anything else; the same call again is safe.",
-    )
+    let free = match error {
+        StorageError::DiskFull => {
+            "Free some space on the disk of whoever decides (effects.db, or a broker's PostgreSQL). "
+        }
+        _ => "",
+    };
+    Problem::new(code, error.to_string()).next(format!(
+        "{free}Ask `heddle effect status KEY` what became of it before anything else; the same call again is safe."
+    ))
 }
 
 /// What was written is not what is read: nothing is shown as true, run or decided by it.
@@ -438,6 +446,14 @@ mod tests {
                 problem.next
             );
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_told_with_what_makes_room() {
+        let full = storage_problem(&StorageError::DiskFull);
+        assert!(full.next.starts_with("Free some space"), "{}", full.next);
+        let busy = storage_problem(&StorageError::Busy);
+        assert!(!busy.next.contains("space"), "{}", busy.next);
     }
 
     #[test]

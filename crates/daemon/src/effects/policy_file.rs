@@ -50,7 +50,17 @@ impl PolicyFile {
         options.read(true);
         options.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
         let file = match options.open(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Policy::default()),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return match std::fs::symlink_metadata(&self.path) {
+                    // Nothing bears the name at all.
+                    Err(none) if none.kind() == ErrorKind::NotFound => Ok(Policy::default()),
+                    // What somebody wrote is elsewhere, and not there now: that is no permission.
+                    Ok(about) if about.is_symlink() => {
+                        Err(wrong("it is a link, and leads to no file".to_owned()))
+                    }
+                    _ => Err(wrong(error.to_string())),
+                };
+            }
             opened => opened.map_err(|error| wrong(error.to_string()))?,
         };
         let is_file = file.metadata().is_ok_and(|about| about.is_file());
@@ -85,6 +95,22 @@ mod tests {
         let long = format!("# {}", "x".repeat(1 << 20));
         std::fs::write(&path, long).unwrap();
         assert!(file.read().unwrap_err().to_string().contains("larger"));
+    }
+
+    #[test]
+    fn a_link_that_leads_nowhere_is_a_file_that_cannot_be_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, there) = (
+            folder.path().join("effects.toml"),
+            folder.path().join("there"),
+        );
+        std::os::unix::fs::symlink(&there, &path).unwrap();
+        let file = PolicyFile::new(path);
+        let error = file.read().unwrap_err().to_string();
+        assert!(error.contains("leads to no file"), "{error}");
+        assert!(file.trouble().is_some());
+        std::fs::write(&there, "request_ttl_hours = 3").unwrap();
+        assert_eq!(file.read().unwrap().request_ttl_hours, 3);
     }
 
     #[test]

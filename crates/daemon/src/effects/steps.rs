@@ -15,7 +15,7 @@ use heddle_wire::ipc::{
 };
 use heddle_wire::problem::Problem;
 
-use super::desk::{Desk, failed, invalid, key, viewed};
+use super::desk::{Desk, attempt, failed, invalid, key, viewed};
 use super::said::command_hash;
 use super::{attempts, count, story, view};
 
@@ -148,13 +148,13 @@ impl<S: Storage> Desk<S> {
         let registrar = &self.registrar;
         Ok(match call {
             EffectCall::Start(body) => {
-                let (attempt, key) = (key(&body.attempt_id)?, key(&body.key)?);
+                let (attempt, key) = (attempt(&body.attempt_id)?, key(&body.key)?);
                 let hash = command_hash(body.command_hash.as_ref())?;
                 let started = registrar.start(key.clone(), attempt.to_string(), hash, by);
                 (key, started.await)
             }
             EffectCall::Finish(body) => {
-                let (attempt, key) = (key(&body.attempt_id)?.to_string(), key(&body.key)?);
+                let (attempt, key) = (attempt(&body.attempt_id)?.to_string(), key(&body.key)?);
                 let applied = match end(body)? {
                     End::Ended(outcome) => {
                         registrar.finish(key.clone(), attempt, outcome, by).await
@@ -186,7 +186,7 @@ impl<S: Storage> Desk<S> {
                 (key, begun.await)
             }
             EffectCall::Compensated(body) => {
-                let (attempt, key) = (key(&body.attempt_id)?.to_string(), key(&body.key)?);
+                let (attempt, key) = (attempt(&body.attempt_id)?.to_string(), key(&body.key)?);
                 let applied = match end(body)? {
                     End::Ended(outcome) => {
                         let done = registrar.compensation_done(key.clone(), attempt, outcome, by);

@@ -20,6 +20,7 @@ use heddle_wire::problem::Problem;
 
 use super::ask::{Scope, is_passing};
 use super::desk::effect_of;
+use super::keep::waiting_of;
 use super::{Effects, storage_problem, story, view};
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -89,15 +90,21 @@ impl Effects {
                 if let EffectCall::Request(body) = &call {
                     // What nobody could ever approve is not kept either.
                     effect_of(body)?;
+                }
+                let waiting = waiting_of(scope, id, &call)?;
+                let mut is_known = self.is_kept(mesh, &waiting, &problem).await?;
+                if let EffectCall::Request(body) = &call {
                     self.refuse_a_conflict(mesh, body).await?;
                 }
-                self.keep(scope, id, &call).await?;
+                if !is_known {
+                    is_known = !self.keep(mesh, waiting, &problem).await?;
+                }
                 match call {
                     EffectCall::Request(_) => Ok(EffectAnswer::Requested(EffectRequestAnswer {
                         request_id: String::new(),
                         status: "waiting_for_broker".to_owned(),
                         replay_key: String::new(),
-                        duplicate: false,
+                        duplicate: is_known,
                         expires_at: String::new(),
                         approvers: Vec::new(),
                         mesh_id: mesh.mesh.mesh.to_string(),
@@ -268,30 +275,18 @@ impl Effects {
             "{key}: nothing was registered under it; what was asked for here at {at} waited for the broker and was refused then: {}",
             refused.outcome
         );
-        let next =
-            "Mend what it names and ask again with `heddle effect request`; the key is still free.";
+        let asked = match serde_json::from_str(&refused.call.call) {
+            Ok(EffectCall::Request(body)) => effect_of(&body).ok(),
+            _ => None,
+        };
+        let next = format!(
+            "Mend what it names and ask again with `{}`; the key is still free.",
+            view::request_command(asked.as_ref())
+        );
         Err(problem
             .with("approval", "refused")
             .with("waited", refused.outcome)
             .next(next))
-    }
-
-    async fn keep(&self, scope: &Scope<'_>, id: String, call: &EffectCall) -> Result<(), Problem> {
-        let text = serde_json::to_string(&call.clone().without_scope());
-        let text = text.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
-        let waiting = Waiting {
-            key: call.key().unwrap_or_default().to_owned(),
-            caller: scope.agent.to_string(),
-            call_id: id,
-            verb: call.verb().to_owned(),
-            call: text,
-            since: scope.shared.clock.wall(),
-        };
-        let kept = self.storage().wait(scope.mesh.mesh.mesh, waiting);
-        kept.await.map_err(|error| storage_problem(&error))?;
-        metrics::counter!("heddle_effect_waited_total").increment(1);
-        self.may_wait.store(true, Ordering::Relaxed);
-        Ok(())
     }
 
     /// A request that has not left this home: that it waits is what there is to say of its key. Anything
@@ -383,7 +378,7 @@ impl Effects {
     }
 }
 
-const ANSWERED: &str = "answered";
+pub(super) const ANSWERED: &str = "answered";
 
 /// An end is left in its place, for the next look.
 pub(super) fn look_again(effects: &Effects) {

@@ -108,6 +108,6 @@ fn call(session: &Session, tool: &Tool, client: &str, arguments: &JsonObject) ->
             };
             CallToolResult::success(text(success(data, urgent)))
         }
-        Err(error) => CallToolResult::error(text(failure(&error))),
+        Err(error) => CallToolResult::error(text(failure(&session.spelled(error)))),
     }
 }

@@ -9,6 +9,7 @@ use heddle_wire::ipc::AgentBody;
 use serde_json::{Value, json};
 
 use super::agent_name::derived;
+use super::answer::ToolError;
 use crate::cli::{CliError, Context, exit};
 use crate::up::{self, Flavour};
 
@@ -112,13 +113,24 @@ impl Session {
         self.agent.get().map(ToString::to_string)
     }
 
-    /// As the same agent would call a verb from this folder.
+    /// As the same agent would call a verb from this folder. What the environment of a server names, the shell in which a
+    /// command of ours is pasted does not know.
     pub(super) fn context(&self) -> Context {
-        Context {
+        let mut context = Context {
             agent: self.agent(),
             json: true,
             ..self.context.clone()
+        };
+        (context.environment.agent, context.environment.mesh) = (None, None);
+        context
+    }
+
+    /// The refusal, with every command in it as it can be pasted.
+    pub(super) fn spelled(&self, mut error: ToolError) -> ToolError {
+        if let ToolError::Client(ClientError::Problem(problem)) = &mut error {
+            problem.next = self.context().spelled_in(&problem.next);
         }
+        error
     }
 
     pub(super) fn mesh(&self) -> Option<String> {
@@ -152,5 +164,42 @@ impl Session {
             })
         });
         told.chain(urgent).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use heddle_core::error_code::ErrorCode;
+    use heddle_wire::problem::Problem;
+
+    use super::*;
+    use crate::env::Environment;
+
+    /// Whoever pastes a command has another environment than the server that an agent has started.
+    #[test]
+    fn a_command_for_a_person_names_the_mesh_also_where_the_servers_environment_does() {
+        let environment = Environment {
+            home: Some("/h".into()),
+            mesh: Some("crew".to_owned()),
+            agent: Some("bob".to_owned()),
+            ..Environment::default()
+        };
+        let context = Context::new(environment, true, None, None, None).unwrap();
+        let session = Session::new(&context, false).unwrap();
+        session.agent.set(AgentName::parse("bob").unwrap()).unwrap();
+        assert_eq!(
+            session.context().spelled("heddle effect run -- COMMAND"),
+            "heddle effect run --agent bob --mesh crew -- COMMAND"
+        );
+        let refused = Problem::new(ErrorCode::EffectNotFound, "k")
+            .next("A person runs `heddle effect approve e --agent PERSON`.");
+        let refused = ClientError::Problem(Box::new(refused));
+        let ToolError::Client(ClientError::Problem(told)) = session.spelled(refused.into()) else {
+            panic!("it is the same refusal");
+        };
+        assert_eq!(
+            told.next,
+            "A person runs `heddle effect approve e --mesh crew`."
+        );
     }
 }

@@ -3,10 +3,13 @@
 
 use crate::support;
 
-use serde_json::json;
+use std::process::Stdio;
+
+use serde_json::{Value, json};
 use support::effect_proxy::Moment::{After, Before};
 use support::effect_proxy::{kill_at, said};
 use support::effect_side::Side;
+use support::wait_until;
 
 #[test]
 fn killed_before_the_registration_it_is_as_if_it_had_never_been() {
@@ -192,6 +195,36 @@ fn killed_before_the_verdict_the_next_one_only_verifies() {
     assert_eq!((said(&second).as_str(), side.lines()), ("closed", 1));
     assert_eq!(second.json()["stdout"], "deployed\n");
     assert_eq!(second.json()["duplicate"], true);
+}
+
+#[test]
+fn who_only_verified_and_could_not_tell_has_run_nothing() {
+    let side = Side::new();
+    let daemon = side.home.up();
+    let begun = side.home.path().with_file_name("begun");
+    // The first verifier takes its time, the second one takes the daemon with it.
+    let verify = format!(
+        "if mkdir {}; then sleep 3; else kill -9 {}; sleep 0.2; fi",
+        begun.display(),
+        daemon.child.id()
+    );
+    let args = side.args(&["--verify", &verify]);
+    let mut first = side.home.command(&args).spawn().unwrap();
+    wait_until("the first verifier", || begun.exists());
+    // It waits for the verdict of the first, who dies of giving it.
+    let mut second = side.home.command(&args);
+    let second = second.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let second = second.spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let second = second.wait_with_output().unwrap();
+    assert!(!second.status.success(), "{second:?}");
+    let answer: Value = serde_json::from_slice(&second.stdout).unwrap();
+    assert_eq!(answer["verdict"], true, "it did verify: {answer}");
+    assert_eq!(answer["duplicate"], true, "{answer}");
+    assert_eq!(answer["stdout"], "deployed\n", "{answer}");
+    assert_eq!(side.lines(), 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use support::broker_process::BrokerProcess;
 use support::effect_pair::{Pair, pair, request, run};
 use support::effect_proxy::said;
 use support::ledger::status;
@@ -52,6 +53,36 @@ fn a_policy_that_cannot_be_read_is_shown_by_status_and_doctor() {
     let daemon = home.up();
     let degraded = status(&daemon)["degraded"].to_string();
     assert!(!degraded.contains("effects.toml"), "{degraded}");
+}
+
+#[test]
+fn a_policy_that_is_a_link_to_nowhere_allows_nothing_and_ends_the_start() {
+    let home = Home::new();
+    let daemon = home.up();
+    let (policy, there) = (
+        home.path().join("effects.toml"),
+        home.path().with_file_name("policy.toml"),
+    );
+    std::os::unix::fs::symlink(&there, &policy).unwrap();
+    let refused = home.cli(&run("k", &[], "true"));
+    assert_eq!(refused.code, 6, "{refused:?}");
+    assert!(refused.stderr.contains("leads to no file"), "{refused:?}");
+    let degraded = status(&daemon)["degraded"].to_string();
+    assert!(degraded.contains("effects.toml"), "{degraded}");
+    daemon.stop();
+    let ended = home.try_up().err().expect("no start");
+    assert!(ended.stderr.contains("effects.toml"), "{ended:?}");
+    std::fs::write(&there, "").unwrap();
+    let _daemon = home.up();
+    home.cli(&run("k", &[], "true")).ok();
+    // A broker of its own starts by the same rule.
+    let data = home.path().with_file_name("broker");
+    std::fs::create_dir(&data).unwrap();
+    let lost = home.path().with_file_name("lost.toml");
+    std::os::unix::fs::symlink(lost, data.join("effects.toml")).unwrap();
+    let ended = BrokerProcess::try_start(&home, &data, "127.0.0.1:0", &[]);
+    let ended = ended.err().expect("no start");
+    assert!(ended.stderr.contains("leads to no file"), "{ended:?}");
 }
 
 #[test]

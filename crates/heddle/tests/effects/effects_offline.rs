@@ -2,7 +2,8 @@
 
 use crate::support;
 
-use support::effect_pair::{Pair, pair, request, run};
+use serde_json::json;
+use support::effect_pair::{MESH, Pair, pair, request, run};
 use support::wait_until;
 
 const NEVER: &str = "[[rule]]\noperation = \"drop\"\napproval = \"never\"\n";
@@ -35,6 +36,8 @@ fn a_request_that_waited_and_was_refused_then_is_told_with_its_reason() {
     let status = pair.bob(&["effect", "status", "k"]);
     assert!(status.stderr.contains("says never"), "{status:?}");
     assert!(!status.stderr.contains("nobody asked"), "{status:?}");
+    let whole = "`heddle effect request --key k --op drop --target db --mesh alice-home`";
+    assert!(status.stderr.contains(whole), "{status:?}");
     let json = pair.bob(&["effect", "status", "k", "--json"]).json();
     assert_eq!(json["approval"], "refused", "{json}");
     for told in [
@@ -93,4 +96,40 @@ fn what_is_kept_and_what_ran_is_told_as_it_is_while_the_broker_is_away() {
         (unknown.code, unknown.json()["state"].as_str()),
         (5, Some("unknown"))
     );
+}
+
+#[test]
+fn an_id_that_waits_already_is_one_request_and_no_other() {
+    let mut pair = pair("");
+    away(&mut pair);
+    let ask = |key: &str, target: &str| {
+        let named = ["effect", "request", "--json", "--key", key, "--op", "pay"];
+        let more = ["--target", target, "--id", "gid1"];
+        pair.bob(&[named.as_slice(), more.as_slice()].concat())
+    };
+    let first = ask("og1", "x").ok().json();
+    assert_eq!(first["status"], "waiting_for_broker");
+    assert_eq!(first["duplicate"], false);
+    let again = ask("og1", "x").ok().json();
+    assert_eq!(
+        (&again["status"], &again["duplicate"]),
+        (&json!("waiting_for_broker"), &json!(true))
+    );
+    // Another key, or another effect under the same one: nothing is taken and forgotten.
+    for (key, target) in [("og2", "y"), ("og1", "y")] {
+        let other = ask(key, target);
+        assert_eq!(other.code, 3, "{other:?}");
+        assert_eq!(other.json()["code"], "idempotency_key_reused", "{other:?}");
+    }
+    let http = &pair.up.1.http;
+    let body = json!({"key": "og3", "op": "pay", "target": "z", "mesh": MESH});
+    let header = [("Idempotency-Key", "gid1")];
+    let refused = http.post_with("/v1/effect/request", &header, &body.to_string());
+    assert_eq!(refused.expect(409)["code"], "idempotency_key_reused");
+    back(&mut pair);
+    wait_until("the request to be made", || {
+        let status = pair.bob(&["effect", "status", "og1", "--json"]).json();
+        status["status"] == "awaiting_approval"
+    });
+    assert_eq!(pair.bob(&["effect", "status", "og2"]).code, 4);
 }

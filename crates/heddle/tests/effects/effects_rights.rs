@@ -394,3 +394,46 @@ fn another_file_than_the_one_that_was_approved_is_told_as_such() {
     std::fs::write(&file, "hello, world").unwrap();
     told(&go(), "REPLAY_BINDING_MISMATCH");
 }
+
+#[test]
+fn an_agent_of_the_members_name_is_an_agent_and_not_the_person() {
+    let policy = "[[rule]]\noperation = \"*\"\napproval = \"person\"\napprovers = [\"@bob\"]\n";
+    // At home Bob's person is called `me`, and an agent there bears his name in the mesh.
+    let pair = pair_with(policy, "me");
+    let at = |home: &Home, agent: &str, args: &[&str]| {
+        home.cli_as(agent, &[&["--mesh", MESH], args].concat())
+    };
+    pair.bob.cli(&["agent", "register", "bob"]).ok();
+    let id = asked(&pair.alice, "planner", "k");
+    let refused = at(&pair.bob, "bob", &["effect", "approve", &id, "--json"]);
+    assert_eq!(code(&refused), "APPROVAL_REFUSED", "{refused:?}");
+    let alone = at(&pair.bob, "bob", &run("alone", &[], "true"));
+    assert_eq!(code(&alone), "APPROVAL_NEEDED", "{alone:?}");
+    // It asks as every agent, and its person says yes.
+    let own = at(&pair.bob, "bob", &request("own")).ok().json();
+    assert_eq!(own["approvers"], json!(["me"]), "{own}");
+    let granted = pair.bob(&["effect", "approve", text(&own, "request_id"), "--json"]);
+    let granted = granted.ok().json();
+    let args = run("own", &["--nonce", text(&granted, "nonce")], "true");
+    at(&pair.bob, "bob", &args).ok();
+    let view = pair.bob(&["effect", "status", "own", "--json"]).ok().json();
+    assert_eq!(text(&view, "requested_by"), "@bob/bob.agent");
+    assert_eq!(text(&view["decisions"][0], "by"), "@bob/bob");
+    at(&pair.bob, "me", &run("person", &[], "true")).ok();
+}
+
+#[test]
+fn at_a_broker_of_its_own_an_agent_of_an_owners_name_decides_nothing() {
+    let team = Team::on(None);
+    let owner = team.cli("team", &["invite", "--role", "owner"]).ok().json();
+    let (home, _up) = join("me", "alice", link_of(&owner));
+    let at = |agent: &str, args: &[&str]| home.cli_as(agent, &[&["--mesh", "team"], args].concat());
+    let asked = at("planner", &request("k")).ok().json();
+    let id = text(&asked, "request_id");
+    let refused = at("alice", &["effect", "approve", id, "--json"]);
+    assert_eq!(code(&refused), "APPROVAL_REFUSED", "{refused:?}");
+    let alone = at("alice", &run("alone", &[], "true"));
+    assert_eq!(code(&alone), "APPROVAL_NEEDED", "{alone:?}");
+    at("me", &["effect", "approve", id, "--json"]).ok();
+    at("me", &run("own", &[], "true")).ok();
+}

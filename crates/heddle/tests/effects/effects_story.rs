@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use serde_json::{Value, json};
+use support::effect_pair::{MESH, pair};
 use support::mcp::McpClient;
 use support::{Home, Ran};
 
@@ -252,6 +253,26 @@ fn a_journal_that_cannot_be_written_fails_no_effect_and_is_told() {
     )
     .ok();
     assert_eq!(without.json()["journal"], Value::Null);
+}
+
+#[test]
+fn what_an_agent_is_told_to_have_run_can_be_pasted() {
+    let pair = pair("");
+    let there = folder(&pair.bob, "there");
+    let options = ["--tools", "full", "--mesh", MESH, "--agent", "coder"];
+    let mut agent = McpClient::start(&pair.bob, "ada", &there, &options);
+    let ask = |op: &str| json!({"key": "k", "op": op, "target": "prod"});
+    let asked = agent.data("request_effect", ask("deploy"));
+    let run = format!("--nonce NONCE --agent coder --mesh {MESH} -- COMMAND`");
+    let next = asked["next"].as_str().unwrap();
+    assert!(next.contains(&run), "{next}");
+    // So can what a refusal names.
+    let other = agent.call("request_effect", ask("pay")).answer;
+    let next = other["next"].as_str().unwrap();
+    for command in next.split('`').skip(1).step_by(2) {
+        let is_whole = !command.starts_with("heddle ") || command.contains(" --mesh ");
+        assert!(is_whole, "{next}");
+    }
 }
 
 #[test]

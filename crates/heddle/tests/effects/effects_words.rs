@@ -246,3 +246,34 @@ fn who_did_not_begin_a_run_is_told_whose_word_its_end_is() {
         "{problem}"
     );
 }
+
+#[test]
+fn a_list_names_no_page_that_it_does_not_have_and_an_attempt_is_no_key() {
+    let home = Home::new();
+    let daemon = home.up();
+    for key in ["k1", "k2"] {
+        home.cli(&run(key, &[], "true")).ok();
+    }
+    for verb in ["list", "log"] {
+        let many = home.cli(&["effect", verb, "--limit", "501"]);
+        assert_eq!(many.code, 2, "{many:?}");
+        let http = daemon.http.get(&format!("/v1/effect/{verb}?limit=501"));
+        let told = http.expect(400)["next"].to_string();
+        for words in [many.stderr, told] {
+            assert!(!words.contains("cursor"), "{words}");
+            assert!(!words.contains("next page"), "{words}");
+            assert!(words.contains("newest"), "{words}");
+        }
+        let one = home.cli(&["effect", verb, "--limit", "1"]).ok().stdout;
+        assert!(one.contains("these are the newest 1:"), "{one}");
+        let all = home.cli(&["effect", verb]).ok().stdout;
+        assert!(!all.contains("these are the newest"), "{all}");
+    }
+    let long = "x".repeat(5_000);
+    let refused = home.cli(&run("k3", &["--attempt", &long], "true"));
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(
+        refused.stderr.contains("the attempt is longer than 256"),
+        "{refused:?}"
+    );
+}

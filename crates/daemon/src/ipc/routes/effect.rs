@@ -136,7 +136,7 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let scope = (query.mesh.as_deref(), query.agent.as_deref());
-    let limit = body::page_rows(query.limit)?;
+    let limit = body::newest_rows(query.limit)?;
     shown(asked(&ipc, scope, None, EffectCall::List { limit }).await?)
 }
 
@@ -152,7 +152,7 @@ pub(super) struct LogQuery {
 pub(super) async fn log(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: LogQuery = body::query(&request.into_parts().0)?;
     let scope = (query.mesh.as_deref(), query.agent.as_deref());
-    let limit = body::page_rows(query.limit)?;
+    let limit = body::newest_rows(query.limit)?;
     let call = EffectCall::Log {
         key: query.key,
         limit,

@@ -41,6 +41,10 @@ const WAITING: &str = "
     SELECT w.seq, w.logical_request_key, w.caller, w.call_id, w.verb, w.call, w.waits_since
     FROM effect_waiting w LEFT JOIN effect_waited d USING (seq)
     WHERE w.mesh_id = ?1 AND d.seq IS NULL ORDER BY w.seq LIMIT ?2";
+const KNOWN: &str = "
+    SELECT w.seq, w.logical_request_key, w.caller, w.call_id, w.verb, w.call, w.waits_since, d.outcome
+    FROM effect_waiting w LEFT JOIN effect_waited d USING (seq)
+    WHERE w.mesh_id = ?1 AND w.caller = ?2 AND w.call_id = ?3";
 const WAITED: &str = "
     INSERT INTO effect_waited (seq, outcome, ended_at)
     SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM effect_waited WHERE seq = ?1)";
@@ -64,8 +68,8 @@ fn waiting(row: &Row<'_>) -> Result<(i64, Waiting), rusqlite::Error> {
 }
 
 impl Sqlite {
-    /// Keeps a call; under an id that waits already nothing changes.
-    pub async fn wait(&self, mesh: MeshId, call: Waiting) -> Result<(), StorageError> {
+    /// Keeps a call. False where its id is another row's already: then nothing changes, and who asks looks whose.
+    pub async fn wait(&self, mesh: MeshId, call: Waiting) -> Result<bool, StorageError> {
         let written = self.database.write(move |connection: &Connection| {
             let row = params![
                 mesh.0.to_bytes(),
@@ -76,10 +80,27 @@ impl Sqlite {
                 call.call,
                 call.since.0,
             ];
-            connection.prepare_cached(WAIT)?.execute(row)?;
-            Ok::<_, StorageError>(())
+            let kept = connection.prepare_cached(WAIT)?.execute(row)?;
+            Ok::<_, StorageError>(kept > 0)
         });
         Ok(written.await?)
+    }
+
+    /// The call that was kept under this id of this caller; with what came of it, where it waits no more.
+    pub async fn known_waiting(
+        &self,
+        mesh: MeshId,
+        caller: &str,
+        call_id: &str,
+    ) -> Result<Option<(Waiting, Option<String>)>, StorageError> {
+        let (caller, call_id) = (caller.to_owned(), call_id.to_owned());
+        let found = self.database.read(move |connection: &Connection| {
+            let mut statement = connection.prepare_cached(KNOWN)?;
+            let whose = params![mesh.0.to_bytes(), caller, call_id];
+            let row = statement.query_row(whose, |row| Ok((waiting(row)?.1, row.get(7)?)));
+            Ok::<_, StorageError>(row.optional()?)
+        });
+        Ok(found.await?)
     }
 
     /// What waits, in the order in which it came.

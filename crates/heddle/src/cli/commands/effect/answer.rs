@@ -321,6 +321,15 @@ pub(super) fn with_answer(error: CliError) -> CliError {
     error.answer(answer)
 }
 
+/// An error of a call that found the command begun before, and ran nothing itself.
+pub(super) fn ran_before(error: CliError) -> CliError {
+    let mut error = with_answer(error);
+    if let Some(answer) = &mut error.answer {
+        answer["duplicate"] = json!(true);
+    }
+    error
+}
+
 #[cfg(test)]
 mod tests {
     use heddle_core::error_code::ErrorCode;

@@ -1,10 +1,11 @@
 //! `heddle effect status | list | log | surface-check`: reads that write nothing.
 
 use clap::Args as ClapArgs;
+use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 
 use super::text;
 use crate::cli::error::exit;
-use crate::cli::limit::parse_limit;
+use crate::cli::limit::parse_newest;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
@@ -32,7 +33,7 @@ pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliErro
 #[derive(Debug, ClapArgs)]
 pub(super) struct ListArgs {
     /// How many at most
-    #[arg(long, value_parser = parse_limit, allow_negative_numbers = true)]
+    #[arg(long, value_parser = parse_newest, allow_negative_numbers = true)]
     limit: Option<usize>,
 }
 
@@ -41,7 +42,22 @@ pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CliError> {
     let mut query = context.scope();
     query.extend(limit.as_deref().map(|limit| ("limit", limit)));
     let list = context.client().effects(&query)?;
-    context.print(&list, text::list)
+    context.print(&list, |list| {
+        text::list(list) + &older_left_out(list.effects.len(), args.limit)
+    })
+}
+
+/// Who is shown as many as were asked for may be without older ones, and there is no further page.
+fn older_left_out(shown: usize, limit: Option<usize>) -> String {
+    if shown < limit.unwrap_or(PAGE_ROWS_DEFAULT) {
+        return String::new();
+    }
+    let more = if shown < PAGE_ROWS_MAX {
+        format!("--limit shows up to {PAGE_ROWS_MAX}, and ")
+    } else {
+        String::new()
+    };
+    format!("these are the newest {shown}: {more}what is older is found by its key\n")
 }
 
 #[derive(Debug, ClapArgs)]
@@ -49,7 +65,7 @@ pub(super) struct LogArgs {
     /// Of this key only
     key: Option<String>,
     /// How many lines at most
-    #[arg(long, value_parser = parse_limit, allow_negative_numbers = true)]
+    #[arg(long, value_parser = parse_newest, allow_negative_numbers = true)]
     limit: Option<usize>,
 }
 
@@ -59,7 +75,9 @@ pub(super) fn log(context: &Context, args: &LogArgs) -> Result<(), CliError> {
     query.extend(args.key.as_deref().map(|key| ("key", key)));
     query.extend(limit.as_deref().map(|limit| ("limit", limit)));
     let log = context.client().effect_log(&query)?;
-    context.print(&log, text::log)
+    context.print(&log, |log| {
+        text::log(log) + &older_left_out(log.lines.len(), args.limit)
+    })
 }
 
 #[derive(Debug, ClapArgs)]

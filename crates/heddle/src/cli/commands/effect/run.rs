@@ -18,7 +18,7 @@ use heddle_wire::ipc::{EffectEndBody, EffectResolveBody, EffectStartBody, Effect
 use heddle_wire::problem::Problem;
 use serde_json::json;
 
-use super::answer::{finish, not_started, told_as, with_answer};
+use super::answer::{finish, not_started, ran_before, told_as, with_answer};
 use super::check_url::{self, Url};
 use super::patience::{ASKS_MAX, Pace, is_unanswered, until_back, until_heard};
 use super::record::Record;
@@ -133,6 +133,14 @@ impl Run<'_> {
         let first = self.register(artifact_hash)?;
         let (mut view, mut has_run) = (first.clone(), false);
         let told = |view, has_run| if has_run { view } else { told_as(view, &first) };
+        // What is found begun or ended is another's, whatever becomes of this call.
+        let failed = |error, view: &EffectView, has_run| {
+            if has_run || view.status == "registered" {
+                error
+            } else {
+                ran_before(self.args.effect.named_in(error))
+            }
+        };
         let (mut pace, mut refused) = (Pace::new(self.args.wait), None);
         loop {
             let next = match view.status.as_str() {
@@ -156,7 +164,10 @@ impl Run<'_> {
                 },
                 "finished" if self.is_left(&view) => return Ok(told(view, has_run)),
                 "finished" if self.judges_not.get() => None,
-                "finished" => self.verify(&view)?,
+                "finished" => {
+                    let verified = self.verify(&view);
+                    verified.map_err(|error| failed(error, &view, has_run))?
+                }
                 "running" => None,
                 _ => return Ok(told(view, has_run)),
             };
@@ -174,7 +185,8 @@ impl Run<'_> {
                 return Ok(told(view, has_run));
             };
             std::thread::sleep(pause);
-            view = self.status()?;
+            let now = self.status();
+            view = now.map_err(|error| failed(error, &view, has_run))?;
         }
     }
 
