@@ -11,6 +11,7 @@ mod ahead;
 mod back;
 mod batch;
 mod begin;
+mod below;
 mod blobs;
 pub mod checkpoint;
 mod contents;

@@ -233,6 +233,11 @@ impl Journal {
         }
     }
 
+    /// Whether a document of a reservation holds its paths.
+    pub(crate) fn holds_now(&self, document: &Value) -> bool {
+        live(document, self.now()).is_some()
+    }
+
     fn now(&self) -> WallMs {
         self.world.clock.wall()
     }
@@ -296,6 +301,10 @@ impl Journal {
         replace(self.disk(), &path, &bytes, true).at(&path)?;
         Ok(seq)
     }
+}
+
+pub(crate) fn is_reservation(item_type: &str, item_id: &str) -> bool {
+    item_type == CLAIM && item_id.starts_with(PREFIX)
 }
 
 /// Of a store in which nothing is reserved yet; one that is there stays.

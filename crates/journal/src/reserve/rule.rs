@@ -3,14 +3,14 @@
 use heddle_core::clock::WallMs;
 use serde_json::Value;
 
-use super::{CLAIM, Glob, HOLDS, PREFIX};
+use super::{Glob, HOLDS, PREFIX, is_reservation};
 use crate::error::JournalError;
 use crate::mutate::Change;
 
 /// A claim that would hold paths says which, for whom and until when: what nobody can read would hold for ever, or nothing at all.
 pub(crate) fn check_claim(change: &Change, wanted: Option<&Value>) -> Result<(), JournalError> {
-    let is_ours = change.item_type == CLAIM
-        && (change.item_id.as_ref()).is_some_and(|id| id.starts_with(PREFIX));
+    let id = change.item_id.as_deref().unwrap_or_default();
+    let is_ours = is_reservation(&change.item_type, id);
     let Some(document) = wanted.filter(|document| is_ours && document["status"] == HOLDS) else {
         return Ok(());
     };
