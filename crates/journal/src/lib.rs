@@ -60,6 +60,7 @@ pub mod seen;
 pub mod segments;
 mod session;
 mod snapshot;
+mod stray;
 mod text;
 mod unsynced;
 mod verify;

@@ -151,6 +151,7 @@ impl Journal {
             ));
         }
         self.remarks(&counters, &gaps, &mut warnings);
+        self.warn_of_strays(&mut warnings)?;
         self.warn_of_lost_holds(&newest.replay, &mut warnings)?;
         came_back(&all.replay.back, &mut warnings);
         warnings.extend(contents::warning(&self.lost_contents(&newest.replay)?));

@@ -217,6 +217,8 @@ pub fn told(error: JournalError) -> CliError {
             .next("Nothing was shown and the watermark stands; try again when that one has ended. Each running instance takes a reader's name of its own."),
         JournalError::Unknown(_) => CliError::new(exit::CONFLICT, message)
             .next("Look with `heddle journal log` whether the record is there before you write it again."),
+        JournalError::ModeChanged { .. } => CliError::new(exit::CONFLICT, message)
+            .next("Nothing was written, and nothing is wrong with what you asked: run the same again."),
         JournalError::RequestReused { .. } => CliError::new(exit::CONFLICT, message)
             .next("Nothing was written. Take a fresh id for another request; the id of before goes with the request of before, word for word."),
         JournalError::Refused(_) => CliError::new(exit::USAGE, message)
