@@ -26,6 +26,9 @@ pub enum JournalError {
     Unknown(Box<JournalError>),
     #[error("{0}")]
     Refused(String),
+    /// Somebody changed the mode since this process opened the store.
+    #[error("the journal was {before} when this began and is {now} now")]
+    ModeChanged { before: String, now: String },
     #[error("the id {id:?} is taken: {why}")]
     RequestReused { id: String, why: String },
     #[error("{item_type} {item_id} is not here")]

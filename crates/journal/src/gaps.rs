@@ -30,6 +30,18 @@ impl Gaps {
         self.accepted.extend(gaps);
     }
 
+    /// Whether the record of this seq is missing, accepted or not.
+    pub(crate) fn hold(&self, seq: u64) -> bool {
+        let mut all = self.found.iter().chain(&self.accepted);
+        all.any(|[first, last]| (*first..=*last).contains(&seq))
+    }
+
+    /// Whether a person has given up the record of this seq.
+    pub(crate) fn is_given_up(&self, seq: u64) -> bool {
+        let mut all = self.accepted.iter();
+        all.any(|[first, last]| (*first..=*last).contains(&seq))
+    }
+
     /// Those of which nobody has said anything, each once.
     pub(crate) fn open(&self) -> Vec<[u64; 2]> {
         let accepted = Cover::of(&self.accepted);

@@ -206,11 +206,10 @@ impl Journal {
         if now == self.mode {
             return Ok(());
         }
-        Err(JournalError::Refused(format!(
-            "the journal was {} when this began and is {} now; run it again",
-            self.mode.as_str(),
-            now.as_str()
-        )))
+        Err(JournalError::ModeChanged {
+            before: self.mode.as_str().to_owned(),
+            now: now.as_str().to_owned(),
+        })
     }
 
     #[must_use]

@@ -191,7 +191,9 @@ impl Journal {
         // IMPORTANT: the witnesses first. What is written meanwhile must not look like a loss.
         let meta = meta::read(self.disk(), &self.layout)?;
         let checkpoints = checkpoint::listed(self.disk(), &self.layout)?;
-        let live = segments::live(self.disk(), &self.layout)?;
+        let mut live = segments::live(self.disk(), &self.layout)?;
+        let strays = self.strays(&live, &meta)?;
+        live.retain(|first| !strays.contains(first));
         let Some(active) = live.last() else {
             // A new store and a clone have no cache. One that has it was written in, and its segments are gone.
             let is_new = meta.good().is_none() && self.remembered_to() == 0;

@@ -239,16 +239,16 @@ impl Journal {
         before: Option<Kept>,
     ) -> Result<bool, JournalError> {
         let is_known = before.is_some_and(|kept| !kept.is_divergent && kept.document != 0);
-        Ok(is_known
-            && match self.projection(item_type, item_id)? {
-                Some(Ok(held)) => !is_written(self, item_type, &held, before),
-                // One that is no document is evidence, and stays (JN-28).
-                Some(Err(_)) | None => false,
-            })
+        Ok(match self.projection(item_type, item_id)? {
+            Some(Ok(held)) => is_known && !is_written(self, item_type, &held, before),
+            // One that is no document was not written here, and is evidence (JN-28).
+            Some(Err(_)) => true,
+            None => false,
+        })
     }
 
     /// The one place that unlinks a projection: its tombstone was applied, and the file is a document.
-    /// One that is none is evidence, and stays (JN-28).
+    /// One that is none is evidence: whoever applies a tombstone keeps it aside, and it is never unlinked (JN-28).
     pub(crate) fn unlink_projection(
         &self,
         item_type: &str,

@@ -276,13 +276,14 @@ impl Journal {
         let gaps = rebuilt.replay.gaps.open();
         let seen = entity.map_or(0, |entity| entity.head.seq);
         let is_lost = gaps.iter().any(|[_, last]| *last > seen);
-        let kept_rev = match self.indexed(item_type, item_id) {
-            Indexed::Known(kept) => kept.head.rev,
-            Indexed::Absent | Indexed::Damaged => 0,
+        let (kept_rev, is_kept_lost) = match self.indexed(item_type, item_id) {
+            Indexed::Known(kept) => (kept.head.rev, rebuilt.replay.gaps.hold(kept.head.seq)),
+            Indexed::Absent | Indexed::Damaged => (0, false),
         };
         match self.shown(item_type, item_id, entity) {
             Err(JournalError::NotFound { .. }) if is_lost => Err(lost(item_type, item_id, gaps)),
-            Ok(shown) if is_lost && shown.entity_rev < kept_rev => Ok(Shown {
+            // Also where a person has accepted the loss: the older one is not the newest for that.
+            Ok(shown) if (is_lost || is_kept_lost) && shown.entity_rev < kept_rev => Ok(Shown {
                 note: Some(LOST),
                 ..shown
             }),

@@ -21,7 +21,7 @@ use crate::session::{Files, Session};
 
 /// What may become of a file that no record explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Strange {
+pub(crate) enum Strange {
     /// It may be newer than the journal: it stays.
     Left,
     /// It is not, or a person said so: kept aside.
@@ -29,7 +29,7 @@ enum Strange {
 }
 
 /// The documents that the journal has held, by entity: read once, and only when a file must be explained.
-struct Past<'j> {
+pub(crate) struct Past<'j> {
     journal: &'j Journal,
     marks: Option<HashSet<(String, u32)>>,
 }
@@ -125,6 +125,17 @@ impl Journal {
         Ok(there)
     }
 
+    /// The types of these whose files are anywhere.
+    fn astray_of<'e>(&self, all: &[Named<'e>]) -> Result<HashSet<&'e str>, JournalError> {
+        let mut astray = HashSet::new();
+        for (item_type, ..) in all {
+            if !astray.contains(item_type) && self.is_astray(item_type)? {
+                astray.insert(*item_type);
+            }
+        }
+        Ok(astray)
+    }
+
     /// Entities without a file get theirs at once, by as many threads as there are cores: nothing is there to compare with.
     fn project_absent<'e>(
         &self,
@@ -189,7 +200,7 @@ impl Journal {
     }
 
     /// The file is compared, and only one that is not level is touched.
-    fn project_if_other(
+    pub(crate) fn project_if_other(
         &self,
         (item_type, item_id): (&str, &str),
         entity: &Entity,
@@ -278,17 +289,15 @@ impl Session<'_> {
         if let Some(old) = &mut old {
             old.hold(all.len());
         }
+        // IMPORTANT: also where a person asked for the files as the journal has them: what it has lost, the index alone knows.
+        let is_worth = |kept: &Kept| !is_asked || rebuilt.replay.gaps.hold(kept.head.seq);
         let before_of = |item_type: &str, item_id: &str| {
             let old = old.as_ref();
-            old.and_then(|old| old.get(item_type, item_id).ok().flatten())
+            let kept = old.and_then(|old| old.get(item_type, item_id).ok().flatten());
+            kept.filter(is_worth)
         };
         let there = journal.names_there(&all)?;
-        let mut astray = HashSet::new();
-        for (item_type, ..) in &all {
-            if !astray.contains(item_type) && journal.is_astray(item_type)? {
-                astray.insert(*item_type);
-            }
-        }
+        let astray = journal.astray_of(&all)?;
         let mut absent = all.clone();
         absent.retain(|(item_type, item_id, entity)| {
             let file = ((*item_type).to_owned(), format!("{item_id}.json"));
@@ -313,6 +322,9 @@ impl Session<'_> {
             let kept = if astray.contains(item_type) {
                 // Its files are anywhere: nothing is written there, and verify says so.
                 Projected::Divergent.kept(entity.head)
+            } else if let Some(kept) = is_ahead.filter(|_| is_asked) {
+                let key = (item_type, item_id);
+                journal.project_below(key, entity, kept, &mut past, &mut aside)?
             } else if let Some(kept) = is_ahead {
                 // Never regress: what the journal lost stays visible, and verify reports it.
                 kept
@@ -332,7 +344,7 @@ impl Session<'_> {
             entries.push((item_type, item_id, kept));
         }
         let path = journal.layout.revisions();
-        let fresh = Revisions::build_over(journal.disk(), &path, &entries, old.as_ref())?;
+        let fresh = Revisions::build_over(journal.disk(), &path, &entries, old.as_ref(), is_worth)?;
         self.indexed_to = fresh.newest();
         self.renew_lost(rebuilt, old.is_some_and(|old| old.is_readable()))?;
         self.kept_aside.append(&mut aside);

@@ -50,11 +50,16 @@ impl Journal {
             rebuilt
         };
         for (folder, name) in self.strangers(&rebuilt.replay)? {
+            let id = name.strip_suffix(".json").unwrap_or(&name);
+            if self.is_lost_hold(&rebuilt.replay, &folder, id)? {
+                continue;
+            }
             self.park_as(&self.layout.family(&folder).join(&name), &folder, &name)?;
         }
-        // Without it nothing is known to be ahead of the journal: that was asked for.
+        // One that is sound is asked about what the journal has lost, and about nothing else.
         let index = self.layout.revisions();
-        if self.disk().len(&index).at(&index)?.is_some() {
+        let is_sound = session.revisions().is_some_and(|old| old.is_readable());
+        if !is_sound && self.disk().len(&index).at(&index)?.is_some() {
             self.disk().remove(&index).at(&index)?;
         }
         session.reconcile_anew()?;

@@ -258,12 +258,13 @@ impl<'d> Revisions<'d> {
         Self::lay_out(disk, path, keyed, true)
     }
 
-    /// The same, with what the old index knows beside: an entity that the journal lost keeps its revision.
+    /// The same, with what the old index knows beside and is worth keeping: an entity that the journal lost keeps its revision.
     pub fn build_over(
         disk: &'d dyn Disk,
         path: &Path,
         entries: &[(&str, &str, Kept)],
         old: Option<&Self>,
+        is_worth: impl Fn(&Kept) -> bool,
     ) -> Result<Self, JournalError> {
         let mut keyed: Vec<(Key, Kept)> = entries
             .iter()
@@ -275,7 +276,8 @@ impl<'d> Revisions<'d> {
             .filter(|_| old.is_some_and(|old| old.count > 0))
         {
             let known: HashSet<Key> = keyed.iter().map(|(key, _)| *key).collect();
-            keyed.extend(held.into_iter().filter(|(key, _)| !known.contains(key)));
+            let beside = |(key, kept): &(Key, Kept)| !known.contains(key) && is_worth(kept);
+            keyed.extend(held.into_iter().filter(beside));
         }
         Self::lay_out(disk, path, keyed, false)
     }

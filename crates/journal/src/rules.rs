@@ -9,6 +9,7 @@ use crate::format::{SUMMARY_BYTES_MAX, is_item_id};
 use crate::journal::Journal;
 use crate::mutate::Change;
 use crate::registry::TypeClass;
+use crate::reserve::check_claim;
 
 pub(crate) fn check_words(journal: &Journal, change: &Change) -> Result<(), JournalError> {
     let mut broken = journal.registry.broken();
@@ -89,7 +90,7 @@ pub(crate) fn check_entity(
             "{name} needs the whole document as its payload"
         )));
     }
-    Ok(())
+    check_claim(change, wanted)
 }
 
 /// A record without a document: a notification.

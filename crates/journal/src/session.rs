@@ -147,6 +147,7 @@ impl Journal {
             meta::soil(self.disk(), &self.layout, clean, self.boot())?;
         }
         let mut segments = segments::live(self.disk(), &self.layout)?;
+        self.put_strays_aside(&mut segments, &meta)?;
         if segments.is_empty() {
             let first = self.first_seq(&meta)?;
             self.announce_adoption(&meta)?;

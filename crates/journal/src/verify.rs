@@ -151,6 +151,8 @@ impl Journal {
             ));
         }
         self.remarks(&counters, &gaps, &mut warnings);
+        self.warn_of_strays(&mut warnings)?;
+        self.warn_of_lost_holds(&newest.replay, &mut warnings)?;
         came_back(&all.replay.back, &mut warnings);
         warnings.extend(contents::warning(&self.lost_contents(&newest.replay)?));
         let mut report = Verified {
@@ -175,6 +177,9 @@ impl Journal {
     ) -> Result<(Vec<Divergence>, Vec<Divergence>), JournalError> {
         let (mut divergent, mut behind) = (Vec::new(), Vec::new());
         for (item_type, item_id, entity) in replay.entities() {
+            if self.is_settled_below(replay, (item_type, item_id), entity)? {
+                continue;
+            }
             let told = self.difference(item_type, item_id, entity, counters)?;
             let told = told.map(|(cause, reason)| divergence(item_type, item_id, cause, reason));
             // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
@@ -186,6 +191,9 @@ impl Journal {
         }
         for (folder, name) in self.strangers(replay)? {
             let id = name.strip_suffix(".json").unwrap_or(&name);
+            if self.is_lost_hold(replay, &folder, id)? {
+                continue;
+            }
             let reason = "the journal knows nothing of this file".to_owned();
             divergent.push(divergence(&folder, id, Cause::File, reason));
         }

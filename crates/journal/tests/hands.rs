@@ -316,3 +316,41 @@ fn a_forged_line_and_an_edited_cache_end_no_count() {
     disk.remove(&events.join("revisions.idx")).unwrap();
     assert_eq!(commit(&journal, vec![plan("a", 3)])[0].entity_rev, Some(3));
 }
+
+/// `touch`: no record is behind the name, and the next one does not jump to it.
+#[test]
+fn an_empty_segment_of_a_far_number_is_named_and_skips_no_seq() {
+    for room in [&b""[..], b"\n\n\n"] {
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        commit(&journal, vec![plan("a", 1)]);
+        let stray = Path::new(ROOT).join("events/seg-00000000000000000099.jsonl");
+        disk.write(&stray, room).unwrap();
+        let report = journal.verify().unwrap();
+        let named = |warning: &String| warning.contains("seg-00000000000000000099.jsonl");
+        assert!(report.warnings.iter().any(named), "{report:#?}");
+        let journal = open(&disk, 1, 40).unwrap();
+        let told = commit(&journal, vec![plan("b", 1)]);
+        assert_eq!(told[0].seq, Some(2));
+        assert!(!disk.files().contains_key(&stray));
+        assert_eq!(seqs(&journal), [1, 2]);
+        let report = open(&disk, 1, 41).unwrap().verify().unwrap();
+        assert!(
+            report.ok && !report.warnings.iter().any(named),
+            "{report:#?}"
+        );
+    }
+}
+
+/// Nothing is wrong with the request: whoever reads the error runs the same again.
+#[test]
+fn a_mode_that_somebody_changed_meanwhile_is_a_conflict_and_no_refusal() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("a", 1)]);
+    let mut other = open(&disk, 1, 42).unwrap();
+    other.roll_back(heddle_journal::action::Mode::Off).unwrap();
+    let told = journal.mutate_whole(vec![plan("b", 1)]).unwrap_err();
+    let is_conflict = matches!(told, heddle_journal::JournalError::ModeChanged { .. });
+    assert!(is_conflict, "{told:?}");
+}

@@ -147,8 +147,18 @@ fn jn_28_singletons_never_die_and_what_is_no_document_is_never_unlinked() {
     ));
     let path = Path::new("/repo/.heddle/entities/plan/a.json");
     disk.tamper(path, |bytes| bytes.truncate(4));
-    commit(&journal, vec![delete("plan", "a")]);
-    assert!(disk.files().contains_key(path), "evidence was unlinked");
+    let before = disk.files()[path].clone();
+    // Kept aside, and whoever deletes is told under which name.
+    let committed = journal.mutate(vec![delete("plan", "a")]).unwrap();
+    let told = committed.finish_told().unwrap();
+    assert_eq!(told.len(), 1);
+    let aside = Path::new("/repo/.heddle/events/quarantine").join(&told[0]);
+    assert_eq!(disk.files()[&aside], before, "evidence was unlinked");
+    assert!(!disk.files().contains_key(path));
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    // One that is put there later stays where it is, and is named.
+    disk.write(path, b"{\"a\"").unwrap();
     let report = journal.verify().unwrap();
     assert_eq!((report.ok, report.counters.unparseable_kept), (false, 1));
 }

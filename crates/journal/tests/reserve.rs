@@ -359,3 +359,58 @@ fn an_older_copy_of_the_list_frees_no_path() {
     let asked = bob.reserve(&glob("lib/x"), HOUR).unwrap();
     assert!(matches!(asked, Reserved::Held(_)), "{asked:?}");
 }
+
+fn appended(id: &str, until: &str) -> heddle_journal::Change {
+    let document = serde_json::json!({
+        "scope": "lib/**", "agent": "ann", "kind": "reservation", "status": "claimed", "until": until,
+    });
+    put("claim", id, document)
+}
+
+/// `journal append` takes any id: what is found is given back, not what would be there had `reserve` written it.
+#[test]
+fn a_release_gives_back_every_claim_of_that_scope_and_agent_under_the_id_it_has() {
+    let disk = MemDisk::new();
+    let store = init(&disk);
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let until = WallMs(1_794_000_000_000 + 86_400_000).to_rfc3339();
+    commit(&store, vec![appended("rsv_f4", &until)]);
+    let (ann, bob) = (
+        agent(&disk, &clock, "ann", 3),
+        agent(&disk, &clock, "bob", 4),
+    );
+    let lib = glob("lib/**");
+    assert!(is_granted(&ann.reserve(&lib, HOUR).unwrap()));
+    assert_eq!(ann.reservations().unwrap().len(), 2);
+    assert_eq!(bob.release(&lib).unwrap(), None);
+    let released = ann.release_once(&lib, Some("k1")).unwrap().unwrap();
+    assert!(!released.duplicate);
+    assert!(ann.reservations().unwrap().is_empty(), "both are free");
+    assert!(bob.blocked(&["lib/a".to_owned()]).unwrap().is_empty());
+    let again = ann.release_once(&lib, Some("k1")).unwrap().unwrap();
+    assert!(again.duplicate);
+    assert!(is_granted(&bob.reserve(&lib, HOUR).unwrap()));
+    assert!(ann.verify().unwrap().ok);
+}
+
+/// It would hold for ever: refused where it is asked for, and released where an older build took it.
+#[test]
+fn a_reservation_whose_end_is_no_time_is_refused_and_one_that_is_there_can_be_released() {
+    let disk = MemDisk::new();
+    let store = init(&disk);
+    for until in ["garbage", "", "tomorrow"] {
+        let refused = store.mutate_whole(vec![appended("rsv_f4", until)]);
+        let words = refused.unwrap_err().to_string();
+        assert!(words.contains("`until` is a time"), "{words}");
+    }
+    commit(&store, vec![plan("p", 1)]);
+    let document = appended("rsv_f4", "garbage").document.unwrap();
+    let seq = 1 + *seqs(&store).last().unwrap();
+    let line = forged_of("claim", seq, "w_1-aaaaaaaaaaaa", "rsv_f4", 1, &document);
+    disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend_from_slice(&line));
+    let clock = Arc::new(ManualClock::at(WallMs(1_794_000_000_000)));
+    let ann = agent(&disk, &clock, "ann", 3);
+    assert_eq!(ann.reservations().unwrap().len(), 1);
+    assert!(ann.release(&glob("lib/**")).unwrap().is_some());
+    assert!(ann.reservations().unwrap().is_empty());
+}

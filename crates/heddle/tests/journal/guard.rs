@@ -314,3 +314,76 @@ fn a_guard_without_journal_json_fails_closed_and_says_how_to_put_it_back() {
     std::fs::remove_dir_all(repository.path().join(".heddle")).unwrap();
     repository.commit("bob").unwrap();
 }
+
+/// The words between the last two backticks, as a shell takes them apart.
+fn advised(said: &str) -> Vec<String> {
+    let command = said.rsplit('`').nth(1).unwrap();
+    let words = command.split(' ').skip(1);
+    words
+        .map(|word| word.trim_matches('\'').to_owned())
+        .collect()
+}
+
+#[test]
+fn the_release_that_is_advised_works_in_the_folder_in_which_it_is_advised() {
+    let repository = Repository::new();
+    let (src, docs) = (
+        repository.path().join("src"),
+        repository.path().join("docs"),
+    );
+    for folder in [&src, &docs] {
+        std::fs::create_dir(folder).unwrap();
+    }
+    for (folder, wanted) in [
+        (repository.path(), "src/x/**"),
+        (&src, "x/**"),
+        (&docs, "../src/x/**"),
+    ] {
+        repository.heddle_in(&src, "bob", &["reserve", "x/**"]).ok();
+        let wanted = if folder == docs {
+            let whole = std::fs::canonicalize(repository.path()).unwrap();
+            whole.join("src/x/**").to_string_lossy().into_owned()
+        } else {
+            wanted.to_owned()
+        };
+        let held = repository.heddle_in(folder, "ann", &["reserve", &wanted]);
+        assert_eq!(held.code, 3, "{held:?}");
+        // What the list prints, typed where it means something else.
+        let wrong = repository.heddle_in(&src, "bob", &["release", "src/x/**"]);
+        assert_eq!(wrong.code, 4, "{wrong:?}");
+        assert_eq!(advised(&wrong.stderr)[..2], ["release", "x/**"]);
+        let words = advised(&held.stderr);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let released = repository.heddle_in(folder, "ann", &words);
+        assert!(released.ok().stdout.contains("is free again"));
+    }
+}
+
+#[test]
+fn a_release_says_free_only_where_nothing_else_holds_the_paths() {
+    let repository = Repository::new();
+    let claim = json!({
+        "scope": "lib/**", "agent": "ann", "kind": "reservation", "status": "claimed",
+        "until": "2999-01-01T00:00:00Z",
+    });
+    let append = |payload: &Value| {
+        let payload = payload.to_string();
+        let args = ["journal", "append", "--type", "claim", "--id", "rsv_f4"];
+        let rest = ["--action", "claim", "--payload", &payload];
+        repository.heddle("ann", &[&args[..], &rest].concat())
+    };
+    let mut endless = claim.clone();
+    endless["until"] = json!("garbage");
+    let refused = append(&endless);
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("`until`"), "{refused:?}");
+    append(&claim).ok();
+    repository.heddle("ann", &["reserve", "lib/a"]).ok();
+    let told = repository.heddle("ann", &["release", "lib/a"]);
+    let told = told.ok().stdout.clone();
+    assert!(told.contains("not free: ann holds lib/**"), "{told}");
+    let told = repository.heddle("ann", &["release", "lib/**"]);
+    assert!(told.ok().stdout.contains("is free again"));
+    let told = repository.heddle("bob", &["reserve"]);
+    assert!(told.ok().stdout.contains("nothing is reserved"));
+}

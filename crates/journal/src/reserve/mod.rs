@@ -2,6 +2,7 @@
 
 mod glob;
 mod held;
+mod rule;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,9 +26,12 @@ use crate::segments;
 use crate::session::Session;
 
 pub use glob::Glob;
+pub(crate) use rule::check_claim;
 
 const CLAIM: &str = "claim";
 const PREFIX: &str = "rsv_";
+/// The status of one that holds.
+const HOLDS: &str = "claimed";
 const LIST_BYTES_MAX: u64 = 4 << 20;
 /// A forgotten reservation must end.
 const TTL_MAX: Duration = Duration::from_secs(30 * 86_400);
@@ -95,7 +99,7 @@ impl Journal {
             duplicate: false,
         };
         let document = json!({
-            "status": "claimed",
+            "status": HOLDS,
             "kind": "reservation",
             "scope": reservation.glob,
             "agent": owner,
@@ -108,17 +112,17 @@ impl Journal {
             .head(CLAIM, &id)?
             .is_some_and(|k| !k.head.is_deleted);
         let action = match self.projection(CLAIM, &id)? {
-            Some(Ok(before)) if is_known && before["status"] == "claimed" => Action::Update,
+            Some(Ok(before)) if is_known && before["status"] == HOLDS => Action::Update,
             _ => Action::Claim,
         };
         // IMPORTANT: the list first. An id too many is looked at in vain, one too few is a hole.
         let ids = claims.into_iter().map(|(id, _)| id).chain([id.clone()]);
         session.reserved_to = self.put_reserved(ids.collect(), session.next_seq - 1)?;
-        session.put_claim(&id, action, document, key)?;
+        session.put_claims(vec![(id, action, document)], key)?;
         Ok(Reserved::Granted(reservation))
     }
 
-    /// Gives back what this agent reserved under this very glob; None where it holds none.
+    /// Gives back all that this agent reserved under this very glob; None where it holds none.
     pub fn release(&self, glob: &Glob) -> Result<Option<Reservation>, JournalError> {
         self.release_once(glob, None)
     }
@@ -140,20 +144,28 @@ impl Journal {
             return Ok(Some(before));
         }
         let found = self.held()?;
-        let is_it = |held: &&Reservation| held.owner == *owner && held.glob == glob.as_str();
-        let mut all = found.claims.iter().map(|(_, held)| held);
-        let Some(held) = all.find(is_it).cloned() else {
+        let is_it = |held: &Reservation| held.owner == *owner && is_same(&held.glob, glob);
+        let held = found.claims.iter().filter(|(_, held)| is_it(held));
+        // IMPORTANT: under the ids that they have. `journal append` may have taken another one than ours, and several may hold.
+        let held: Vec<(String, Reservation)> = held.cloned().collect();
+        let Some((_, last)) = held.last().cloned() else {
             return found.sure().map(|_| None);
         };
-        let document = json!({
-            "status": "released",
-            "kind": "reservation",
-            "scope": held.glob,
-            "agent": owner,
-            "until": held.expires_at,
+        let claims = held.into_iter().map(|(id, held)| {
+            let document = json!({
+                "status": "released",
+                "kind": "reservation",
+                "scope": held.glob,
+                "agent": owner,
+                "until": held.expires_at,
+            });
+            (id, Action::ReleaseClaim, document)
         });
-        session.put_claim(&id_of(glob, owner), Action::ReleaseClaim, document, key)?;
-        Ok(Some(held))
+        session.put_claims(claims.collect(), key)?;
+        Ok(Some(Reservation {
+            glob: glob.as_str().to_owned(),
+            ..last
+        }))
     }
 
     /// The reservation that a request of this very id was about.
@@ -221,6 +233,11 @@ impl Journal {
         }
     }
 
+    /// Whether a document of a reservation holds its paths.
+    pub(crate) fn holds_now(&self, document: &Value) -> bool {
+        live(document, self.now()).is_some()
+    }
+
     fn now(&self) -> WallMs {
         self.world.clock.wall()
     }
@@ -286,6 +303,10 @@ impl Journal {
     }
 }
 
+pub(crate) fn is_reservation(item_type: &str, item_id: &str) -> bool {
+    item_type == CLAIM && item_id.starts_with(PREFIX)
+}
+
 /// Of a store in which nothing is reserved yet; one that is there stays.
 pub(crate) fn begin_list(disk: &dyn Disk, layout: &Layout) -> Result<(), JournalError> {
     let path = layout.reserved();
@@ -309,13 +330,13 @@ struct List {
     seq: u64,
 }
 
-/// A reservation that holds; one whose time cannot be read does not end by itself.
+/// A reservation that holds; one whose time cannot be read (older builds recorded such) does not end by itself, but by `release`.
 fn live(document: &Value, now: WallMs) -> Option<Reservation> {
     let word = |name: &str| document[name].as_str().map(str::to_owned);
     let expires_at = word("until").or_else(|| word("expires_at"));
     let expires_at = expires_at.unwrap_or_default();
     let is_over = WallMs::parse_rfc3339(&expires_at).is_some_and(|until| until <= now);
-    (document["status"] == "claimed" && !is_over).then_some(())?;
+    (document["status"] == HOLDS && !is_over).then_some(())?;
     Some(Reservation {
         glob: word("scope")?,
         owner: word("agent")?,
@@ -329,29 +350,35 @@ fn id_of(glob: &Glob, owner: &str) -> String {
     format!("{PREFIX}{}", &blobs::sha256_hex(key.as_bytes())[..24])
 }
 
+/// Also where whoever recorded it wrote the pattern in another way.
+fn is_same(scope: &str, glob: &Glob) -> bool {
+    scope == glob.as_str() || Glob::parse(scope).is_ok_and(|scope| scope == *glob)
+}
+
 impl Session<'_> {
-    fn put_claim(
+    /// All in one batch. The first one's record answers the request.
+    fn put_claims(
         &mut self,
-        id: &str,
-        action: Action,
-        document: Value,
-        key: Option<Key>,
+        claims: Vec<(String, Action, Value)>,
+        mut key: Option<Key>,
     ) -> Result<(), JournalError> {
         let journal = self.journal;
-        let request = Request {
-            writer: journal.writer.clone(),
-            who: journal.who.clone(),
-            changes: vec![Change {
-                item_type: CLAIM.to_owned(),
-                item_id: Some(id.to_owned()),
-                action: Some(action),
-                document: Some(document),
-                summary: None,
-            }],
-            key,
-        };
         let mut plan = Plan::default();
-        plan.add(self, &request)?;
+        for (id, action, document) in claims {
+            let request = Request {
+                writer: journal.writer.clone(),
+                who: journal.who.clone(),
+                changes: vec![Change {
+                    item_type: CLAIM.to_owned(),
+                    item_id: Some(id),
+                    action: Some(action),
+                    document: Some(document),
+                    summary: None,
+                }],
+                key: key.take(),
+            };
+            plan.add(self, &request)?;
+        }
         if !plan.drafts.is_empty() {
             let written = self.write(&plan.drafts)?;
             self.apply(&written)?;

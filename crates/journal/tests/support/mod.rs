@@ -154,6 +154,18 @@ pub fn actions(journal: &Journal) -> Vec<String> {
 
 /// A sound line with a sound checksum, as somebody would write who knows the format.
 pub fn forged(seq: u64, writer: &str, id: &str, rev: u64, payload: &Value) -> Vec<u8> {
+    forged_of("plan", seq, writer, id, rev, payload)
+}
+
+/// The same of any type.
+pub fn forged_of(
+    item_type: &str,
+    seq: u64,
+    writer: &str,
+    id: &str,
+    rev: u64,
+    payload: &Value,
+) -> Vec<u8> {
     let payload = serde_json::value::to_raw_value(payload).unwrap();
     let record = Record {
         v: 2,
@@ -164,7 +176,7 @@ pub fn forged(seq: u64, writer: &str, id: &str, rev: u64, payload: &Value) -> Ve
         agent_id: None,
         user: None,
         action: Action::Update,
-        item_type: "plan".into(),
+        item_type: item_type.into(),
         item_id: Some(id.into()),
         entity_rev: Some(rev),
         summary: None,

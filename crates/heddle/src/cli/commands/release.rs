@@ -1,6 +1,8 @@
 //! `heddle release`: gives paths back that `heddle reserve` took.
 
 use clap::Args as ClapArgs;
+use heddle_core::shell::options;
+use heddle_journal::{Glob, Journal, Reservation};
 
 use super::journal::store;
 use crate::cli::text::printable;
@@ -22,16 +24,46 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     match journal.release_once(&glob, key).map_err(store::told)? {
         Some(released) => context.print_done(&released, |r| {
             let words = if r.duplicate {
-                "was given back before, and nothing was given back now"
+                "was given back before, and nothing was given back now".to_owned()
             } else {
-                "is free again"
+                given_back(&journal, &glob)
             };
             printable(&format!("{} {words}\n", r.glob))
         }),
         None => {
             let sentence = format!("you hold no reservation of {}", glob.as_str());
-            Err(CliError::new(exit::NOT_FOUND, printable(&sentence))
-                .next("`heddle reserve` without a pattern shows what is reserved, and by whom."))
+            let next = from_the_root(&journal, &args.glob).unwrap_or_else(|| {
+                "`heddle reserve` without a pattern shows what is reserved, and by whom.".to_owned()
+            });
+            Err(CliError::new(exit::NOT_FOUND, printable(&sentence)).next(printable(&next)))
         }
+    }
+}
+
+/// Lists name patterns from the repository's root on, and in a folder below it they are typed otherwise.
+fn from_the_root(journal: &Journal, text: &str) -> Option<String> {
+    let (held, _) = journal.known_reservations().ok()?;
+    let held = held.into_iter().find(|held| held.glob == text)?;
+    Some(format!(
+        "From the repository's root on that is {}'s; here it is `heddle release {}{}`.",
+        held.owner,
+        store::typed(journal, &held.glob),
+        options(&[("--agent", &held.owner)])
+    ))
+}
+
+/// Free only where nothing else holds any of it: a wider pattern of one's own, or somebody else's claim.
+fn given_back(journal: &Journal, glob: &Glob) -> String {
+    let Ok((held, None)) = journal.known_reservations() else {
+        return "is given back; `heddle reserve` shows what else is reserved".to_owned();
+    };
+    let is_in_the_way =
+        |held: &&Reservation| Glob::parse(&held.glob).is_ok_and(|other| other.overlaps(glob));
+    match held.iter().find(is_in_the_way) {
+        None => "is free again".to_owned(),
+        Some(held) => format!(
+            "is given back, and not free: {} holds {} until {}",
+            held.owner, held.glob, held.expires_at
+        ),
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use heddle_core::shell::options;
 use heddle_journal::{Journal, Reservation, Reserved};
 use serde_json::json;
 
@@ -48,9 +49,10 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
                 held.owner, held.glob, held.expires_at
             );
             let next = format!(
-                "Take other paths, wait, or ask {owner} for `heddle release '{}' --agent {owner}`.",
-                held.glob,
-                owner = held.owner
+                "Take other paths, wait, or ask {} for `heddle release {}{}`.",
+                held.owner,
+                store::typed(&journal, &held.glob),
+                options(&[("--agent", &held.owner)])
             );
             let answer = json!({"held": held});
             let error = CliError::new(exit::CONFLICT, printable(&sentence));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::names::MemberName;
+use heddle_core::shell::quoted;
 use heddle_daemon::config::Config;
 use heddle_journal::action::Mode;
 use heddle_journal::disk::RealDisk;
@@ -39,11 +40,7 @@ pub fn glob(journal: &Journal, text: &str) -> Result<Glob, CliError> {
             .next("Quote it for the shell, for example: heddle reserve 'src/parser/**'")
     };
     let here = here()?;
-    let top = journal.layout().root().parent().unwrap_or(&here);
-    // In a linked worktree the same paths are below another folder.
-    let checkout = repository::checkout(&here);
-    let checkout = checkout.filter(|folder| repository::main_of(folder).as_deref() == Some(top));
-    let base = checkout.unwrap_or(top);
+    let base = base_of(journal, &here);
     let typed = if text.starts_with('/') {
         PathBuf::from(text)
     } else {
@@ -62,6 +59,29 @@ pub fn glob(journal: &Journal, text: &str) -> Result<Glob, CliError> {
         ))),
         None => Glob::parse(text).map_err(refused),
     }
+}
+
+/// The folder that patterns are from. In a linked worktree the same paths are below another one.
+fn base_of<'p>(journal: &'p Journal, here: &'p Path) -> &'p Path {
+    let top = journal.layout().root().parent().unwrap_or(here);
+    let checkout = repository::checkout(here);
+    let checkout = checkout.filter(|folder| repository::main_of(folder).as_deref() == Some(top));
+    checkout.unwrap_or(top)
+}
+
+/// A pattern of the journal as it is typed in this folder, quoted for a shell.
+pub fn typed(journal: &Journal, scope: &str) -> String {
+    let means_it = |word: &str| glob(journal, word).is_ok_and(|glob| glob.as_str() == scope);
+    let Ok(here) = here() else {
+        return quoted(scope);
+    };
+    let base = base_of(journal, &here);
+    let below = here.strip_prefix(base).ok().and_then(Path::to_str);
+    let short = below.and_then(|below| scope.strip_prefix(below)?.strip_prefix('/'));
+    let words = [Some(scope), short];
+    let word = words.into_iter().flatten().find(|word| means_it(word));
+    // From anywhere else in this checkout: the whole path.
+    word.map_or_else(|| quoted(&base.join(scope).to_string_lossy()), quoted)
 }
 
 /// In the repository that we are in, or right here where there is none.
@@ -217,6 +237,8 @@ pub fn told(error: JournalError) -> CliError {
             .next("Nothing was shown and the watermark stands; try again when that one has ended. Each running instance takes a reader's name of its own."),
         JournalError::Unknown(_) => CliError::new(exit::CONFLICT, message)
             .next("Look with `heddle journal log` whether the record is there before you write it again."),
+        JournalError::ModeChanged { .. } => CliError::new(exit::CONFLICT, message)
+            .next("Nothing was written, and nothing is wrong with what you asked: run the same again."),
         JournalError::RequestReused { .. } => CliError::new(exit::CONFLICT, message)
             .next("Nothing was written. Take a fresh id for another request; the id of before goes with the request of before, word for word."),
         JournalError::Refused(_) => CliError::new(exit::USAGE, message)
