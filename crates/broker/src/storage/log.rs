@@ -168,10 +168,10 @@ pub(super) fn bounded(mut holes: Vec<LogHole>) -> Vec<LogHole> {
 }
 
 /// Whether it is worth a look if the place that somebody reads from is in the log: one that is there is named by the op behind
-/// it.
+/// it. The beginning of an epoch is nobody's place.
 pub(super) fn may_miss(from: HistoryId, rows: &[LogRow]) -> bool {
     let is_named = rows.first().is_some_and(|row| row.previous >= from);
-    from > HistoryId::ZERO && !is_named
+    from.seq > 0 && !is_named
 }
 
 pub trait Log: Send + Sync + 'static {
