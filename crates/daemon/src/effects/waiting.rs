@@ -87,32 +87,7 @@ impl Effects {
         };
         match (asked, id) {
             (Err(problem), Some(id)) if is_passing(&problem) && can_wait(&call) => {
-                if let EffectCall::Request(body) = &call {
-                    // What nobody could ever approve is not kept either.
-                    effect_of(body)?;
-                }
-                let waiting = waiting_of(scope, id, &call)?;
-                let mut is_known = self.is_kept(mesh, &waiting, &problem).await?;
-                if let EffectCall::Request(body) = &call {
-                    self.refuse_a_conflict(mesh, body).await?;
-                }
-                if !is_known {
-                    is_known = !self.keep(mesh, waiting, &problem).await?;
-                }
-                match call {
-                    EffectCall::Request(_) => Ok(EffectAnswer::Requested(EffectRequestAnswer {
-                        request_id: String::new(),
-                        status: "waiting_for_broker".to_owned(),
-                        replay_key: String::new(),
-                        duplicate: is_known,
-                        expires_at: String::new(),
-                        approvers: Vec::new(),
-                        mesh_id: mesh.mesh.mesh.to_string(),
-                    })),
-                    _ => Err(problem.with("waiting", true).next(
-                        "It is kept here and told by itself when the broker is back; `heddle effect status KEY` says when.",
-                    )),
-                }
+                self.kept_for_later(scope, id, call, problem).await
             }
             (Err(problem), _) if is_lost && call.is_change() => {
                 Err(outcome_unknown(&call, problem))
@@ -135,6 +110,43 @@ impl Effects {
                 Ok(EffectAnswer::Story(story))
             }
             (asked, _) => asked,
+        }
+    }
+
+    /// Keeps what the broker cannot be told now; it is told by itself when that is back.
+    async fn kept_for_later(
+        &self,
+        scope: &Scope<'_>,
+        id: String,
+        call: EffectCall,
+        problem: Problem,
+    ) -> Result<EffectAnswer, Problem> {
+        let mesh = scope.mesh;
+        if let EffectCall::Request(body) = &call {
+            // What nobody could ever approve is not kept either.
+            effect_of(body)?;
+        }
+        let waiting = waiting_of(scope, id, &call)?;
+        let mut is_known = self.is_kept(mesh, &waiting, &problem).await?;
+        if let EffectCall::Request(body) = &call {
+            self.refuse_a_conflict(mesh, body).await?;
+        }
+        if !is_known {
+            is_known = !self.keep(mesh, waiting, &problem).await?;
+        }
+        match call {
+            EffectCall::Request(_) => Ok(EffectAnswer::Requested(EffectRequestAnswer {
+                request_id: String::new(),
+                status: "waiting_for_broker".to_owned(),
+                replay_key: String::new(),
+                duplicate: is_known,
+                expires_at: String::new(),
+                approvers: Vec::new(),
+                mesh_id: mesh.mesh.mesh.to_string(),
+            })),
+            _ => Err(problem.with("waiting", true).next(
+                "It is kept here and told by itself when the broker is back; `heddle effect status KEY` says when.",
+            )),
         }
     }
 
