@@ -51,6 +51,9 @@ fn main() -> ExitCode {
         Some(verb) if verb == NOOP => return ExitCode::SUCCESS,
         Some(verb) if verb == process::BOUND => process::become_bound(arguments),
         Some(verb) if verb == floors::http::VERB => floors::http::serve(arguments),
+        Some(verb) if verb == workloads::journal::AGENT => {
+            workloads::journal::work_as_agent(arguments)
+        }
         _ => measure(&Options::parse()),
     };
     match result {

@@ -48,7 +48,7 @@ pub enum Workload {
     Store,
     /// P18 and P19: the nearest of 100,000 vectors
     Vectors,
-    /// P13 to P17: the repository journal
+    /// P13 to P17 and JN-37: the repository journal
     Journal,
     /// Two builds of the accept path, side by side; not part of `all`
     Compare,

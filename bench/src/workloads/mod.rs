@@ -5,7 +5,7 @@ mod broker;
 mod cli;
 mod compare;
 mod end_to_end;
-mod journal;
+pub mod journal;
 mod store;
 mod vectors;
 

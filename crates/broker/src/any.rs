@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limiter::AnyLimiter;
 use crate::principal::Claim;
-use crate::storage::AnyStorage;
-use crate::ws::{Broker, Ending};
+use crate::storage::{AnyStorage, StorageError};
+use crate::ws::{Broker, Ending, Marks};
 
 /// The broker that a process serves.
 pub type AnyBroker = Broker<AnyStorage, AnyLimiter>;
@@ -25,6 +25,9 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Transport for T {}
 
 /// Something that runs until it is stopped.
 type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Puts marks where they outlive the store.
+pub type KeepMarks = Box<dyn Fn(&Marks) + Send + Sync>;
 
 impl AnyBroker {
     /// [`Broker::serve`] over any transport.
@@ -46,10 +49,23 @@ impl AnyBroker {
         Box::pin(self.serve(socket, claim, shutdown))
     }
 
-    /// [`Broker::upkeep`] and [`Broker::attend`], for as long as the process serves.
-    pub fn housekeeping(&self, shutdown: CancellationToken) -> Running<'_, ()> {
+    /// [`Broker::upkeep`], [`Broker::attend`] and [`Broker::mark`], for as long as the process serves.
+    pub fn housekeeping(
+        &self,
+        (marks, keep): (Marks, KeepMarks),
+        shutdown: CancellationToken,
+    ) -> Running<'_, ()> {
         Box::pin(async move {
-            tokio::join!(self.upkeep(shutdown.clone()), self.attend(shutdown));
+            tokio::join!(
+                self.upkeep(shutdown.clone()),
+                self.attend(shutdown.clone()),
+                self.mark(marks, keep, shutdown),
+            );
         })
+    }
+
+    /// [`Broker::compare`].
+    pub fn compared<'a>(&'a self, marks: &'a Marks) -> Running<'a, Result<(), StorageError>> {
+        Box::pin(self.compare(marks))
     }
 }

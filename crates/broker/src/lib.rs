@@ -21,7 +21,7 @@ mod test_support;
 pub mod upload;
 pub mod ws;
 
-pub use any::{AnyBroker, Transport};
+pub use any::{AnyBroker, KeepMarks, Transport};
 pub use effects::{EffectAsked, EffectAuthority};
 pub use principal::{Claim, Principal};
-pub use ws::{Broker, BrokerConfig, Ending, ws_config};
+pub use ws::{Broker, BrokerConfig, Ending, Marks, ws_config};

@@ -135,6 +135,10 @@ impl DataValue {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+
+    pub fn into_string(self) -> String {
+        self.0
+    }
 }
 
 /// The fingerprint of a change: what was asked, by its verb and its normalised fields. The key that it

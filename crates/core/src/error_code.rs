@@ -113,7 +113,7 @@ error_codes! {
     PayloadPruned, "payload_pruned", 409, Conflict, NewId, "The row has given up its payload", "Send the message anew under a new id; the old id stays taken.";
     OutcomeUnknown, "outcome_unknown", 409, Conflict, Never, "Nobody knows any more whether the message arrived", "Ask whoever should have got it, or look into that inbox; --force sends it again, and it may arrive twice.";
     EpochMismatch, "epoch_mismatch", 409, Conflict, SameId, "The mesh's history is in another epoch", "Nothing was accepted; the daemon learns the new epoch and sends it again by itself.";
-    PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "The request is larger than 1 MB", "Send less, or in several messages; nothing was consumed.";
+    PayloadTooLarge, "payload_too_large", 413, Caller, SameId, "Something in the request is larger than it may be", "Send less, or in several messages; nothing was consumed.";
     UriTooLong, "uri_too_long", 414, Caller, SameId, "The request target is too long", "Put long values into the body, or ask for less at once.";
     UnsupportedMediaType, "unsupported_media_type", 415, Caller, SameId, "The body is not JSON", "Send `Content-Type: application/json`.";
     DaemonBusy, "daemon_busy", 429, Busy, SameId, "Too many requests are in flight", "Wait a moment and send it again with the same id.";

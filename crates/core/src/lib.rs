@@ -35,4 +35,5 @@ pub mod sync;
 pub mod task;
 pub mod thread;
 pub mod vector;
+pub mod witness;
 pub mod work;

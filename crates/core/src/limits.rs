@@ -199,6 +199,9 @@ pub const PING_INTERVAL: Duration = Duration::from_secs(15);
 pub const PING_DEADLINE: Duration = Duration::from_secs(40);
 /// How long a hello may take.
 pub const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the nonce of a challenge is good, from when it was made: for one frame of its own connection (T-20).
+pub const NONCE_LIFE: Duration = Duration::from_secs(5);
+const _: () = assert!(NONCE_LIFE.as_secs() < HELLO_TIMEOUT.as_secs());
 /// How long the daemon waits for the broker's reply to a request of a caller.
 pub const REPLY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a caller on this machine waits for the daemon's answer.

@@ -6,7 +6,9 @@ pub fn quoted(word: &str) -> String {
     if !word.is_empty() && word.chars().all(is_plain) {
         return word.to_owned();
     }
-    format!("'{}'", word.replace('\'', r"'\''"))
+    let word = word.replace('\'', r"'\''");
+    // Commands stand between backticks in our sentences: one in a word would end them half way.
+    format!("'{}'", word.replace('`', r#"'"$(printf '\140')"'"#))
 }
 
 /// Options with their values, each behind a space; those without a value are left out. A value that looks like an option
@@ -38,6 +40,7 @@ mod tests {
             ("a b", "'a b'"),
             ("it's", r"'it'\''s'"),
             ("$HOME", "'$HOME'"),
+            ("a`b", r#"'a'"$(printf '\140')"'b'"#),
         ] {
             assert_eq!(quoted(word), expected);
         }

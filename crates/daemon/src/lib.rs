@@ -38,8 +38,8 @@ mod vector_config;
 mod vectors;
 
 pub use effects::{
-    Desk, END, EffectsError, HomeDesk, HomeDesks, PROCESS, PolicyFile, TeamCaller, TeamDesk,
-    process_mark,
+    Desk, END, EffectsError, HomeDesk, HomeDesks, PROCESS, PolicyFile, RUNNER, TeamCaller,
+    TeamDesk, end_text, process_mark,
 };
 pub use heddle_registrar::storage::Storage as EffectStorage;
 pub use heddle_store::{BackupError, Durability, OpenError, StoreError};

@@ -21,6 +21,7 @@ use heddle_wire::problem::Problem;
 use tokio::sync::{Notify, watch};
 
 use crate::files::fetch::Fetch;
+use crate::inbox::displaced::Displaced;
 use crate::inbox::receipts::Receipts;
 use crate::link::{Connector, Live};
 use crate::membership::{Remembered, Standing};
@@ -81,6 +82,8 @@ pub(crate) struct MeshState {
     /// For how many hours the connected broker remembers an id; 0 for ever, or as long as none has said it.
     memory_hours: AtomicU32,
     pub(crate) receipts: Receipts,
+    /// Places that the broker has given out twice.
+    pub(crate) displaced: Displaced,
     /// Its data and the mesh's log.
     pub(crate) sync: Sync,
     /// The bytes of others' files.
@@ -133,6 +136,7 @@ impl MeshState {
             max_age_hours: AtomicU32::new(max_age_hours.unwrap_or(0)),
             memory_hours: AtomicU32::new(0),
             receipts: Receipts::default(),
+            displaced: Displaced::default(),
             sync: Sync::default(),
             fetch: Fetch::default(),
             refusals: Refusals::default(),

@@ -1,7 +1,8 @@
 //! Lost records that somebody has put back: whoever reads or writes next finds them, accepted or not, behind a checkpoint or not.
 //!
-//! The cache and the checkpoints name the seqs that were missing. Halving a segment says cheaply that nothing of them is there; what
-//! may be there is scanned, for only a record whose batch is whole counts.
+//! The cache and the checkpoints name the seqs that were missing. Of those that a person has given up, for ever, halving a segment
+//! says cheaply that nothing is there; what may be there is scanned, for only a record whose batch is whole counts. Open losses are
+//! few and do not last: their segments are scanned, for a line may have been put back in another place than its own.
 
 use std::collections::BTreeSet;
 
@@ -17,21 +18,26 @@ use crate::segments;
 impl Journal {
     /// Whether any record that the cache calls lost, or accepted as lost, is here.
     pub(crate) fn is_any_back(&self, lost: &Lost) -> Result<bool, JournalError> {
-        for range in lost.seqs.iter().chain(&lost.accepted) {
-            if !self.here(*range)?.is_empty() {
-                return Ok(true);
-            }
+        if lost.is_nothing() {
+            // As a rule, and asked by every reader.
+            return Ok(false);
         }
-        Ok(false)
+        let all = self.all_segments()?;
+        let open = all_overlapping(&all, &lost.seqs);
+        let given_up = self.segments_with(&all, &lost.accepted);
+        Ok(!self.here_in(open, &lost.seqs)?.is_empty()
+            || !self.here_in(given_up, &lost.accepted)?.is_empty())
     }
 
     /// What of these is not here.
     pub(crate) fn still_missing(&self, ranges: &[[u64; 2]]) -> Result<Vec<[u64; 2]>, JournalError> {
-        let mut missing = Vec::new();
-        for range in ranges {
-            missing.extend(missing_of(&self.here(*range)?, range[0], range[1]));
+        if ranges.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(missing)
+        let among = all_overlapping(&self.all_segments()?, ranges);
+        let here = self.here_in(among, ranges)?;
+        let missing = |[first, last]: &[u64; 2]| missing_of(&here, *first, *last);
+        Ok(ranges.iter().flat_map(missing).collect())
     }
 
     /// The segments among these that hold some of the seqs of these ranges, rising.
@@ -47,14 +53,13 @@ impl Journal {
         found.into_iter().collect()
     }
 
-    /// Those seqs of a range of which a record is here that counts, or one of a newer build.
-    fn here(&self, range: [u64; 2]) -> Result<BTreeSet<u64>, JournalError> {
+    /// Those seqs of these ranges of which these segments have a record that counts, or one of a newer build.
+    fn here_in(&self, among: Vec<u64>, ranges: &[[u64; 2]]) -> Result<BTreeSet<u64>, JournalError> {
         let mut here = Here {
-            range,
+            ranges,
             seqs: BTreeSet::new(),
         };
-        let all = self.all_segments()?;
-        for first in self.segments_with(&all, &[range]) {
+        for first in among {
             let bytes = segments::read(self.disk(), &self.layout, first)?;
             scan(&bytes, 0, &mut here);
         }
@@ -86,20 +91,29 @@ fn overlapping(segments: &[u64], [from, to]: [u64; 2]) -> impl Iterator<Item = u
     rest.iter().copied().take_while(move |first| *first <= to)
 }
 
-struct Here {
-    range: [u64; 2],
+fn all_overlapping(segments: &[u64], ranges: &[[u64; 2]]) -> Vec<u64> {
+    let each = ranges
+        .iter()
+        .flat_map(|range| overlapping(segments, *range));
+    let once: BTreeSet<u64> = each.collect();
+    once.into_iter().collect()
+}
+
+struct Here<'r> {
+    ranges: &'r [[u64; 2]],
     seqs: BTreeSet<u64>,
 }
 
-impl Here {
+impl Here<'_> {
     fn add(&mut self, seq: u64) {
-        if (self.range[0]..=self.range[1]).contains(&seq) {
+        let mut ranges = self.ranges.iter();
+        if ranges.any(|[first, last]| (*first..=*last).contains(&seq)) {
             self.seqs.insert(seq);
         }
     }
 }
 
-impl<'a> Sink<'a> for Here {
+impl<'a> Sink<'a> for Here<'_> {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         for counted in batch {
             self.add(counted.record.seq);

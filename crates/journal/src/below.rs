@@ -65,6 +65,37 @@ impl Journal {
         }
     }
 
+    /// Its newest record is lost, and its file is the very one that was written behind it: what to tell of it.
+    pub(crate) fn told_of_last_copy(
+        &self,
+        replay: &Replay<Unknown>,
+        item_type: &str,
+        item_id: &str,
+    ) -> Result<Option<String>, JournalError> {
+        // Most journals have lost nothing, and this is asked of every entity.
+        if replay.gaps.is_none() {
+            return Ok(None);
+        }
+        let index = Revisions::open(self.disk(), &self.layout.revisions());
+        let kept = index.and_then(|index| index.get(item_type, item_id).ok().flatten());
+        let known = replay.get(item_type, item_id).map_or(0, |e| e.head.rev);
+        let is_lost = |kept: &Kept| {
+            let head = &kept.head;
+            head.rev > known && !head.is_deleted && replay.gaps.hold(head.seq) && kept.document != 0
+        };
+        let Some(kept) = kept.filter(is_lost) else {
+            return Ok(None);
+        };
+        let held = self.projection(item_type, item_id)?.and_then(Result::ok);
+        let is_there = held.is_some_and(|held| self.is_ours(item_type, &held, &kept));
+        Ok(is_there.then(|| {
+            format!(
+                "the record of its revision {} is lost, and its file still has what it said",
+                kept.head.rev
+            )
+        }))
+    }
+
     pub(crate) fn warn_of_lost_holds(
         &self,
         replay: &Replay<Unknown>,

@@ -15,6 +15,8 @@ pub struct Counters {
     pub seq_gaps: u64,
     /// Those that a person has accepted.
     pub seq_gaps_accepted: u64,
+    /// Records that stand behind larger seqs: they are here, and nobody of ours writes them so.
+    pub out_of_order: u64,
     pub duplicate_identical: u64,
     pub duplicate_conflicting: u64,
     pub duplicate_seq: u64,

@@ -92,7 +92,7 @@ fn of_entities(told: &Verified) -> [Row; 4] {
         (
             !told.divergent.is_empty(),
             format!("{} entities differ from the journal", told.divergent.len()),
-            "git diff -- .heddle/entities",
+            "heddle journal verify",
         ),
     ]
 }

@@ -31,6 +31,16 @@ pub enum JournalError {
     ModeChanged { before: String, now: String },
     #[error("the id {id:?} is taken: {why}")]
     RequestReused { id: String, why: String },
+    /// An id that is not known, in a journal that is not whole.
+    #[error(
+        "whether a request of the id {id:?} was answered before is not known: {} lost, and the answer may stand there",
+        lost_words(.seqs)
+    )]
+    RequestLost {
+        id: String,
+        /// First and last, each.
+        seqs: Vec<[u64; 2]>,
+    },
     #[error("{item_type} {item_id} is not here")]
     NotFound { item_type: String, item_id: String },
     #[error(

@@ -19,6 +19,8 @@ pub struct Gaps {
     /// The first and the last seq that is missing, each.
     found: BTreeSet<[u64; 2]>,
     accepted: BTreeSet<[u64; 2]>,
+    /// Seqs that came behind larger ones: they are here, whatever was called missing before they were met.
+    late: BTreeSet<u64>,
 }
 
 impl Gaps {
@@ -26,8 +28,30 @@ impl Gaps {
         self.found.insert([first, last]);
     }
 
+    /// A record that stands behind a larger seq.
+    pub(crate) fn meet(&mut self, seq: u64) {
+        self.late.insert(seq);
+    }
+
+    /// What was met late is not missing. Once, when everything was read.
+    pub(crate) fn settle(&mut self) {
+        if self.late.is_empty() {
+            return;
+        }
+        let late = std::mem::take(&mut self.late);
+        let found = std::mem::take(&mut self.found).into_iter();
+        self.found = found
+            .flat_map(|[first, last]| missing_of(&late, first, last))
+            .collect();
+    }
+
     pub(crate) fn accept(&mut self, gaps: &[[u64; 2]]) {
         self.accepted.extend(gaps);
+    }
+
+    /// Nothing was ever missing.
+    pub(crate) fn is_none(&self) -> bool {
+        self.found.is_empty() && self.accepted.is_empty()
     }
 
     /// Whether the record of this seq is missing, accepted or not.
@@ -83,6 +107,7 @@ impl Gaps {
         Self {
             found: self.found.union(&other.found).copied().collect(),
             accepted: self.accepted.union(&other.accepted).copied().collect(),
+            late: self.late.union(&other.late).copied().collect(),
         }
     }
 }
@@ -224,6 +249,19 @@ mod tests {
         assert_eq!(missing_of(&here, 3, 4), Vec::<[u64; 2]>::new());
         assert_eq!(missing_of(&here, 2, 8), [[2, 2], [5, 6], [8, 8]]);
         assert_eq!(missing_of(&BTreeSet::new(), 2, 8), [[2, 8]]);
+    }
+
+    #[test]
+    fn what_comes_late_is_not_missing() {
+        let mut gaps = Gaps::default();
+        gaps.find(1, 4);
+        gaps.find(1, 9);
+        for seq in [3, 9, 1, 12] {
+            gaps.meet(seq);
+        }
+        gaps.settle();
+        assert_eq!(gaps.open(), [[2, 2], [4, 8]]);
+        assert!(gaps.hold(4) && !gaps.hold(3));
     }
 
     #[test]

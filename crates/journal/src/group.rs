@@ -36,6 +36,7 @@ enum Answer {
     Receipts(Vec<Receipt>),
     NotFound { item_type: String, item_id: String },
     RequestReused { id: String, why: String },
+    RequestLost { id: String, seqs: Vec<[u64; 2]> },
     Refused(String),
 }
 
@@ -44,6 +45,7 @@ impl Answer {
         match error {
             JournalError::NotFound { item_type, item_id } => Self::NotFound { item_type, item_id },
             JournalError::RequestReused { id, why } => Self::RequestReused { id, why },
+            JournalError::RequestLost { id, seqs } => Self::RequestLost { id, seqs },
             other => Self::Refused(other.to_string()),
         }
     }
@@ -164,6 +166,7 @@ impl Journal {
                 Err(JournalError::NotFound { item_type, item_id })
             }
             Answer::RequestReused { id, why } => Err(JournalError::RequestReused { id, why }),
+            Answer::RequestLost { id, seqs } => Err(JournalError::RequestLost { id, seqs }),
             Answer::Refused(reason) => Err(JournalError::Refused(reason)),
         }))
     }

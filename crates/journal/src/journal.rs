@@ -195,6 +195,11 @@ impl Journal {
         })
     }
 
+    /// On whose behalf records are written.
+    pub fn agent(&self) -> &str {
+        &self.who.agent
+    }
+
     /// From now on, for whoever opens the store next. Under the lock only.
     pub(crate) fn put_mode(&self, mode: Mode) -> Result<(), JournalError> {
         put_config(self.disk(), &self.layout, mode)
@@ -304,7 +309,7 @@ fn put_config(disk: &dyn Disk, layout: &Layout, mode: Mode) -> Result<(), Journa
 }
 
 /// The types of Heddle's own and those of `.heddle/schemas/`.
-fn registry(disk: &dyn Disk, layout: &Layout) -> Result<Arc<Registry>, JournalError> {
+pub(crate) fn registry(disk: &dyn Disk, layout: &Layout) -> Result<Arc<Registry>, JournalError> {
     let mut registry = Registry::shared()?;
     let folder = layout.schemas();
     for entry in disk.list(&folder).at(&folder)? {

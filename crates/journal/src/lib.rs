@@ -40,6 +40,7 @@ pub mod notes;
 mod page;
 pub mod phases;
 mod projection;
+mod pulled;
 mod quarantine;
 mod read;
 mod reconcile;
@@ -60,8 +61,10 @@ pub mod seen;
 pub mod segments;
 mod session;
 mod snapshot;
+mod stamp;
 mod stray;
 mod text;
+mod unbroken;
 mod unsynced;
 mod verify;
 

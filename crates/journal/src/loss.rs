@@ -13,7 +13,7 @@ use crate::format::SEQ_MAX;
 use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::meta::{self, MetaFound};
-use crate::revisions::Revisions;
+use crate::revisions::{Kept, Revisions};
 use crate::segments;
 use crate::session::Session;
 
@@ -37,6 +37,17 @@ pub struct Lost {
 impl Lost {
     pub fn is_empty(&self) -> bool {
         self.seqs.is_empty()
+    }
+
+    /// Whether the record of this seq is lost, accepted or not.
+    pub(crate) fn hold(&self, seq: u64) -> bool {
+        let mut all = self.seqs.iter().chain(&self.accepted);
+        all.any(|[first, last]| (*first..=*last).contains(&seq))
+    }
+
+    /// Whether the newest record of an entity is: its file is then the last that has what it said.
+    pub(crate) fn hold_last_of(&self, kept: Option<Kept>) -> bool {
+        kept.is_some_and(|kept| self.hold(kept.head.seq))
     }
 
     /// Not even accepted ones.
@@ -209,7 +220,18 @@ impl Journal {
         }
         let head = self.next_after(&live, &tail)? - 1;
         let last = self.witnessed(&meta, &checkpoints, head)?;
+        let head = self.newest_of(*active, head, last)?;
         Ok((last > head).then_some([head + 1, last]))
+    }
+
+    /// The last seq of the journal, where its end says `head` and a witness has seen more. Before that is called a loss the whole
+    /// segment is asked: somebody may have changed the order of its lines.
+    pub(crate) fn newest_of(&self, active: u64, head: u64, seen: u64) -> Result<u64, JournalError> {
+        if seen <= head {
+            return Ok(head);
+        }
+        let newest = segments::newest(self.disk(), &self.layout, active)?;
+        Ok(newest.unwrap_or(0).max(head))
     }
 
     /// All that is known to be lost, and not accepted; without reading the journal.

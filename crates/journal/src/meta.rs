@@ -9,12 +9,17 @@ use crate::format::SEQ_MAX;
 use crate::layout::Layout;
 use crate::loss::Lost;
 use crate::phases::Phases;
+use crate::stamp::{self, Stamp};
 
 const META_BYTES_MAX: u64 = 64 << 10;
-const META_VERSION: u8 = 1;
-/// The index is level with the journal, the files were not compared yet. A build that knows nothing of that does not
-/// believe such a cache, and compares everything.
-const META_UNPROVEN_VERSION: u8 = 2;
+/// With a checksum: without one such a cache is not believed. A build that knows nothing of it believes none of them, and
+/// compares everything.
+const META_VERSION: u8 = 3;
+/// The index is level with the journal, the files were not compared yet.
+const META_UNPROVEN_VERSION: u8 = 4;
+/// The same two of builds that wrote no checksum.
+const BARE_VERSION: u8 = 1;
+const BARE_UNPROVEN_VERSION: u8 = 2;
 
 /// A place in the journal: a segment by its first seq, and a byte in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -92,7 +97,7 @@ impl Meta {
 
     /// Whether the files behind the index were not compared since it was made.
     pub fn is_unproven(&self) -> bool {
-        self.v == META_UNPROVEN_VERSION
+        matches!(self.v, META_UNPROVEN_VERSION | BARE_UNPROVEN_VERSION)
     }
 
     pub fn set_unproven(&mut self, is_unproven: bool) {
@@ -119,9 +124,11 @@ pub fn read(disk: &dyn Disk, layout: &Layout) -> Result<MetaFound, JournalError>
         }
         Err(error) => return Err(error).at(&path),
     };
+    // IMPORTANT: a flipped bit is no witness. What is believed here can say that records are lost (JN-13).
+    let stamp = stamp::look(&bytes);
     Ok(match serde_json::from_slice::<Meta>(&bytes) {
         Ok(meta)
-            if (META_VERSION..=META_UNPROVEN_VERSION).contains(&meta.v)
+            if is_of_version(meta.v, stamp)
                 && (1..=SEQ_MAX + 1).contains(&meta.next_seq)
                 && meta.lost.is_sane() =>
         {
@@ -129,6 +136,14 @@ pub fn read(disk: &dyn Disk, layout: &Layout) -> Result<MetaFound, JournalError>
         }
         _ => MetaFound::Damaged,
     })
+}
+
+fn is_of_version(v: u8, stamp: Stamp) -> bool {
+    match stamp {
+        Stamp::Sound => (BARE_VERSION..=META_UNPROVEN_VERSION).contains(&v),
+        Stamp::Absent => (BARE_VERSION..=BARE_UNPROVEN_VERSION).contains(&v),
+        Stamp::Wrong => false,
+    }
 }
 
 /// Whole, by rename; synced only where it says that all is clean.
@@ -143,11 +158,13 @@ pub fn soil(
     meta: &Meta,
     boot: Option<String>,
 ) -> Result<(), JournalError> {
-    let soiled = Meta {
+    let mut soiled = Meta {
         clean: false,
         boot,
         ..meta.clone()
     };
+    // As this build writes it, whoever wrote it before.
+    soiled.set_unproven(meta.is_unproven());
     put(disk, layout, &soiled, true)
 }
 
@@ -158,7 +175,6 @@ fn put(
     must_survive: bool,
 ) -> Result<(), JournalError> {
     let path = layout.meta();
-    let mut bytes = serde_json::to_vec(meta).map_err(JournalError::refused)?;
-    bytes.push(b'\n');
+    let bytes = stamp::stamped(meta)?;
     replace(disk, &path, &bytes, must_survive).at(&path)
 }

@@ -367,6 +367,8 @@ impl Plan {
         if let (Action::Update, Some(wanted), Some(text)) = (action, wanted, &text) {
             let held = match ahead {
                 Some(draft) => journal.drafted(draft),
+                // What its lost record said is in the file alone: the same again is recorded, and is no change of nothing.
+                None if kept.is_some_and(|kept| session.lost.hold(kept.head.seq)) => None,
                 None => held(journal, (item_type, item_id), kept, (wanted, text))?,
             };
             let registry = &journal.registry;

@@ -236,11 +236,9 @@ impl Journal {
         let mut collector = Collector::new(self.mode, wanted, erased, oldest);
         for first in &live[begin.min(live.len())..] {
             let bytes = segments::read(self.disk(), &self.layout, *first)?;
-            let mut lines = Lines {
-                bytes: &bytes,
-                into: &mut collector,
-            };
+            let mut lines = Lines::default();
             scan(&bytes, 0, &mut lines);
+            lines.tell(&bytes, &mut collector);
             if collector.page.more {
                 break;
             }
@@ -388,7 +386,9 @@ impl Collector {
             return;
         }
         let wants = self.wants(record);
-        if wants && self.page.events.len() >= self.page.wanted.limit {
+        // Records of one seq are on one page: a watermark could not stand between them.
+        let is_full = self.page.events.len() >= self.page.wanted.limit;
+        if wants && is_full && seq > self.page.last_seq {
             self.page.more = true;
             return;
         }
@@ -418,22 +418,37 @@ impl Collector {
     }
 }
 
-struct Lines<'b, 'c> {
-    bytes: &'b [u8],
-    into: &'c mut Collector,
+/// The records of a segment.
+#[derive(Default)]
+struct Lines<'a> {
+    counted: Vec<Counted<'a>>,
+    newer: Vec<u64>,
 }
 
-impl<'a> Sink<'a> for Lines<'_, '_> {
-    fn batch(&mut self, batch: &[Counted<'a>]) {
-        let at = |byte: u64| usize::try_from(byte).unwrap_or(0);
-        for counted in batch {
-            let line = &self.bytes[at(counted.place.start)..at(counted.place.end)];
-            self.into.take(counted, line);
+impl Lines<'_> {
+    /// In the order of their seqs, whatever order somebody has left them in: a watermark is a seq, and passes no record that is here.
+    fn tell(mut self, bytes: &[u8], into: &mut Collector) {
+        into.newer.extend(self.newer);
+        if !self.counted.is_sorted_by_key(|counted| counted.record.seq) {
+            self.counted.sort_by_key(|counted| counted.record.seq);
         }
+        let at = |byte: u64| usize::try_from(byte).unwrap_or(0);
+        for counted in &self.counted {
+            let line = &bytes[at(counted.place.start)..at(counted.place.end)];
+            into.take(counted, line);
+        }
+    }
+}
+
+impl<'a> Sink<'a> for Lines<'a> {
+    fn batch(&mut self, _: &[Counted<'a>]) {}
+
+    fn take_batch(&mut self, batch: &mut Vec<Counted<'a>>) {
+        self.counted.append(batch);
     }
 
     fn damage(&mut self, damage: Damage) {
-        self.into.newer.extend(damage.newer_seq());
+        self.newer.extend(damage.newer_seq());
     }
 }
 

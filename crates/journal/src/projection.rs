@@ -12,6 +12,7 @@ use crate::error::{At, JournalError};
 use crate::format::BLOB_BYTES_MAX;
 use crate::journal::Journal;
 use crate::layout::Layout;
+use crate::loss::Lost;
 use crate::meta::Meta;
 use crate::reduce::Head;
 use crate::replay::{Body, Entity, Known, Replay};
@@ -197,20 +198,21 @@ impl Journal {
         }
     }
 
-    /// Live apply. What stands in its place and is not what was written there is kept aside first.
+    /// Live apply. What stands in its place and is not what was written there is kept aside first, and so is the file of a record
+    /// that is lost: nothing else has what that said.
     fn project(
         &self,
-        item_type: &str,
-        item_id: &str,
+        (item_type, item_id): (&str, &str),
         entity: &Entity,
         before: Option<Kept>,
+        lost: &Lost,
         kept_aside: &mut Vec<String>,
     ) -> Result<Projected, JournalError> {
         if self.is_astray(item_type)? {
             return Ok(Projected::Divergent);
         }
         if entity.head.is_deleted {
-            if self.is_edited(item_type, item_id, before)? {
+            if self.is_edited(item_type, item_id, before, lost)? {
                 kept_aside.push(self.park(item_type, item_id)?);
             }
             return self.unlink_projection(item_type, item_id);
@@ -224,22 +226,26 @@ impl Journal {
                 if self
                     .registry
                     .same_but_ephemeral(item_type, &held, &document) => {}
-            Some(Ok(held)) if is_written(self, item_type, &held, before) => {}
+            Some(Ok(held))
+                if !lost.hold_last_of(before) && is_written(self, item_type, &held, before) => {}
             Some(_) => kept_aside.push(self.park(item_type, item_id)?),
         }
         self.put_in_place(item_type, item_id, &document)?;
         Ok(Projected::Level(self.mark(item_type, &document)))
     }
 
-    /// Somebody has changed a file since it was written.
+    /// Somebody has changed a file since it was written, or no record that is here explains it.
     fn is_edited(
         &self,
         item_type: &str,
         item_id: &str,
         before: Option<Kept>,
+        lost: &Lost,
     ) -> Result<bool, JournalError> {
-        let is_known = before.is_some_and(|kept| !kept.is_divergent && kept.document != 0);
+        let is_known = before.is_some_and(|kept| kept.is_divergent || kept.document != 0);
+        let is_last_copy = lost.hold_last_of(before);
         Ok(match self.projection(item_type, item_id)? {
+            Some(Ok(_)) if is_last_copy => true,
             Some(Ok(held)) => is_known && !is_written(self, item_type, &held, before),
             // One that is no document was not written here, and is evidence (JN-28).
             Some(Err(_)) => true,
@@ -348,7 +354,8 @@ impl<'j> Session<'j> {
             };
             replay.segment(first, &bytes, skip);
         }
-        let gaps = replay.gaps.clone();
+        let mut gaps = replay.gaps.clone();
+        gaps.settle();
         let changed = into_changed(replay);
         let Some(changed) = changed else {
             return Ok(false);
@@ -390,7 +397,8 @@ impl<'j> Session<'j> {
         for (item_type, item_id, entity) in changed {
             let before = revisions.get(item_type, item_id)?;
             let (journal, aside) = (self.journal, &mut self.kept_aside);
-            let projected = journal.project(item_type, item_id, entity, before, aside)?;
+            let key = (item_type.as_str(), item_id.as_str());
+            let projected = journal.project(key, entity, before, &self.lost, aside)?;
             // IMPORTANT: projection first. The index must never be ahead of the file.
             revisions.put(item_type, item_id, projected.kept(entity.head))?;
         }

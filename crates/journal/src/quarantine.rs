@@ -71,7 +71,8 @@ impl Journal {
     }
 
     /// Every rebuild goes around those that are not sound. One that the journal itself contradicts was written without records
-    /// that were put back since: where the journal is whole it is the truth, and the checkpoint hides some of it.
+    /// that were put back since: where the journal is whole it is the truth, and the checkpoint hides some of it. IMPORTANT: never one
+    /// that is the last to know what a lost record said, accepted or not.
     fn park_checkpoints(&self) -> Result<Vec<String>, JournalError> {
         let mut parked = Vec::new();
         let all = self.rebuild(usize::MAX)?.replay;
@@ -91,7 +92,9 @@ impl Journal {
                     let newest = self.rebuild(0)?;
                     let mut differing = Vec::new();
                     self.compare_rebuilds(&newest.replay.entities(), &all, &mut differing);
-                    newest.from != Some(head_seq) || differing.is_empty()
+                    let mut heads = newest.replay.entities().into_iter();
+                    let is_last_copy = heads.any(|(_, _, entity)| all.gaps.hold(entity.head.seq));
+                    newest.from != Some(head_seq) || differing.is_empty() || is_last_copy
                 }
                 Trust::Orphan | Trust::Verified => true,
             };

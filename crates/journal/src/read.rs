@@ -30,7 +30,7 @@ pub struct Shown {
     pub note: Option<&'static str>,
 }
 
-const EDITED: &str = "its file differs from the journal, which is shown here; `heddle journal rebuild` puts the file right and keeps what stood there";
+const EDITED: &str = "its file differs from the journal, which is shown here: it was edited by hand, or git brought it from another clone. `heddle journal verify` says how to take it in; `heddle journal rebuild` puts the file right and keeps what stood there";
 const LOST: &str = "records of the journal are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
 const OFF: &str =
     "the journal is off: shown as its file has it; `heddle journal migrate` turns it on";

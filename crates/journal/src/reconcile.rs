@@ -28,6 +28,12 @@ pub(crate) enum Strange {
     Parked,
 }
 
+impl Strange {
+    fn parked_if(is_known: bool) -> Self {
+        if is_known { Self::Parked } else { Self::Left }
+    }
+}
+
 /// The documents that the journal has held, by entity: read once, and only when a file must be explained.
 pub(crate) struct Past<'j> {
     journal: &'j Journal,
@@ -281,6 +287,15 @@ impl Session<'_> {
         self.compare_all(&rebuilt, is_asked)
     }
 
+    /// The record behind a file is lost, and a newer one of its entity is here: nothing else has what that file says.
+    fn is_passed(&self, rebuilt: &Rebuilt, before: Option<Kept>, entity: &Entity) -> bool {
+        before.is_some_and(|kept| {
+            let seq = kept.head.seq;
+            let is_lost = rebuilt.replay.gaps.hold(seq) || self.lost.hold(seq);
+            is_lost && kept.head.rev < entity.head.rev
+        })
+    }
+
     fn compare_all(&mut self, rebuilt: &Rebuilt, is_asked: bool) -> Result<(), JournalError> {
         let journal = self.journal;
         let is_whole = rebuilt.replay.gaps.open().is_empty();
@@ -331,12 +346,10 @@ impl Session<'_> {
             } else {
                 // The index says that the file is not newer; a file that was left before is left again.
                 let is_proven = is_whole && before.is_some_and(|kept| !kept.is_divergent);
-                let strange = if is_asked || is_proven {
-                    Strange::Parked
-                } else {
-                    Strange::Left
-                };
+                let is_passed = self.is_passed(rebuilt, before, entity);
+                let strange = Strange::parked_if(is_asked || is_proven || is_passed);
                 let key = (item_type, item_id);
+                let before = before.filter(|_| !is_passed);
                 let projected = journal
                     .project_if_other(key, entity, before, strange, &mut past, &mut aside)?;
                 projected.kept(entity.head)

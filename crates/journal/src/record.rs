@@ -184,6 +184,11 @@ pub fn line_crc(line: &[u8]) -> Result<u32, LineFault> {
     if line.len() > LINE_BYTES_MAX {
         return Err(LineFault::TooLong);
     }
+    crc_at_end(line)
+}
+
+/// The same whatever the length.
+pub(crate) fn crc_at_end(line: &[u8]) -> Result<u32, LineFault> {
     let at = line
         .len()
         .checked_sub(CRC_SUFFIX_BYTES)

@@ -205,6 +205,7 @@ impl<K: Known> Replay<K> {
     /// Damage that a torn tail left is only that when nothing follows it.
     pub fn finish(&mut self, torn: Option<(u64, u64)>) {
         self.erase_noted();
+        self.gaps.settle();
         self.counters.seq_gaps = self.gaps.open().len() as u64;
         self.counters.seq_gaps_accepted = self.gaps.accepted_count();
         if let Some((segment, from)) = torn {
@@ -228,7 +229,8 @@ impl<K: Known> Replay<K> {
             return;
         }
         self.counters.records += 1;
-        if !self.is_fresh(record, counted.crc) {
+        let is_behind = record.seq <= self.head_seq && !is_covered;
+        if !self.is_fresh(record, counted.crc, is_behind) {
             return;
         }
         // A mode is strict about what is written in it, never about what was written before it.
@@ -318,7 +320,7 @@ impl<K: Known> Replay<K> {
     }
 
     /// The five cases of a seq that comes twice (JN-14); the revisions are `reduce`'s.
-    fn is_fresh(&mut self, record: &Record<'_>, crc: u32) -> bool {
+    fn is_fresh(&mut self, record: &Record<'_>, crc: u32, is_behind: bool) -> bool {
         let is_begun = self.head_seq > 0 || self.is_from_first;
         if record.seq > self.head_seq + 1 && is_begun {
             self.miss(self.head_seq + 1, record.seq - 1);
@@ -330,10 +332,18 @@ impl<K: Known> Replay<K> {
         } else if self.is_erased(record) {
             self.counters.redacted_again += 1;
             self.back.insert(record.seq);
+            self.gaps.meet(record.seq);
             return false;
         }
         match self.seen.note(record.seq, record.writer.as_str(), crc) {
-            Again::No => true,
+            Again::No => {
+                if is_behind {
+                    // Out of order, and here: in the order of the file it counts like any other.
+                    self.counters.out_of_order += 1;
+                    self.gaps.meet(record.seq);
+                }
+                true
+            }
             Again::Identical => {
                 self.counters.duplicate_identical += 1;
                 false

@@ -26,6 +26,7 @@ use crate::reduce::Head;
 use crate::revisions::{Kept, Revisions};
 use crate::segments;
 use crate::session::Session;
+use crate::unbroken::Run;
 
 /// What the slots of the table are of; none of these is an item type.
 const REQUEST: &str = "#request";
@@ -33,8 +34,6 @@ const REQUEST: &str = "#request";
 const LEVEL: &str = "#level";
 /// Level up to here whatever the machine lost.
 const SYNCED: &str = "#synced";
-/// Every line of a request holds this; one that holds it need not be of a request.
-const MARK: &[u8] = b",\"request\":{\"id\":";
 
 /// A request's name, and what tells another request of that name from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -164,16 +163,22 @@ impl Session<'_> {
 
     /// The answer to a request of before; an error where its id was another's.
     pub(crate) fn answered(&self, key: &Key) -> Result<Option<Answered>, JournalError> {
-        let table = self.level_requests()?;
-        let found = match table.get(REQUEST, &key.id) {
+        let mut level = self.level_requests()?;
+        let found = match level.table.get(REQUEST, &key.id) {
             // A slot that cannot be believed: the segments are asked.
-            Err(JournalError::Damaged { .. }) => self.read_requests()?.get(REQUEST, &key.id)?,
+            Err(JournalError::Damaged { .. }) => {
+                level = self.read_requests()?;
+                level.table.get(REQUEST, &key.id)?
+            }
             found => found?,
         };
-        let Some(kept) = found else {
-            return Ok(None);
+        let answered = match found {
+            Some(kept) => self.journal.answer_in(kept.head.rev, &key.id)?,
+            None => None,
         };
-        let Some(answered) = self.journal.answer_in(kept.head.rev, &key.id)? else {
+        let Some(answered) = answered else {
+            // IMPORTANT: an id is never free again, also not where the record that has it is lost.
+            self.must_be_new(key, level.missing, found.is_some())?;
             return Ok(None);
         };
         match &answered.sha256 {
@@ -190,7 +195,7 @@ impl Session<'_> {
     }
 
     /// The table, level with the journal's end.
-    fn level_requests(&self) -> Result<Revisions<'_>, JournalError> {
+    fn level_requests(&self) -> Result<Level<'_>, JournalError> {
         let journal = self.journal;
         let table = Revisions::open(journal.disk(), &journal.layout.requests());
         let begun = match table {
@@ -211,9 +216,10 @@ impl Session<'_> {
         &'s self,
         mut table: Revisions<'s>,
         from: Position,
-    ) -> Result<Revisions<'s>, JournalError> {
+    ) -> Result<Level<'s>, JournalError> {
         let journal = self.journal;
-        let found = self.requests_from(from)?;
+        let found = self.requests_from(from, None)?;
+        let missing = self.missing_in(&found.run)?;
         for (id, (segment, seq)) in found.first {
             let before = table.get(REQUEST, &id)?;
             let is_known = match before {
@@ -228,6 +234,10 @@ impl Session<'_> {
                 table.put(REQUEST, &id, slot(segment, seq, 0))?;
             }
         }
+        if !missing.is_empty() {
+            // IMPORTANT: level only up to where it was. Whoever comes next must meet the loss as well.
+            return Ok(Level { table, missing });
+        }
         let path = journal.layout.requests();
         if from.segment != self.active {
             // IMPORTANT: synced before it is said. From here on a power cut costs no more than the active segment.
@@ -235,27 +245,33 @@ impl Session<'_> {
             table.put(SYNCED, "", slot(self.active, 0, 0))?;
         }
         self.put_level(&mut table, found.end)?;
-        Ok(table)
+        Ok(Level { table, missing })
     }
 
     /// Every segment there is, into a new table.
-    fn read_requests(&self) -> Result<Revisions<'_>, JournalError> {
+    fn read_requests(&self) -> Result<Level<'_>, JournalError> {
         let journal = self.journal;
         let first = journal.all_segments()?.first().copied();
-        let found = self.requests_from(Position {
+        let begin = Position {
             segment: first.unwrap_or(self.active),
             byte: 0,
-        })?;
+        };
+        let found = self.requests_from(begin, Some(Run::behind(0)))?;
+        let missing = self.missing_in(&found.run)?;
         let mut entries: Vec<(&str, &str, Kept)> = found
             .first
             .iter()
             .map(|(id, (segment, seq))| (REQUEST, id.as_str(), slot(*segment, *seq, 0)))
             .collect();
-        entries.push((SYNCED, "", slot(self.active, 0, 0)));
+        if missing.is_empty() {
+            entries.push((SYNCED, "", slot(self.active, 0, 0)));
+        }
         let path = journal.layout.requests();
         let mut table = Revisions::build_lasting(journal.disk(), &path, &entries)?;
-        self.put_level(&mut table, found.end)?;
-        Ok(table)
+        if missing.is_empty() {
+            self.put_level(&mut table, found.end)?;
+        }
+        Ok(Level { table, missing })
     }
 
     fn put_level(
@@ -273,10 +289,17 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The requests of the records from a place to the journal's end.
-    fn requests_from(&self, from: Position) -> Result<Found, JournalError> {
+    /// The requests of the records from a place to the journal's end. Which seq stands before it is looked up where nobody says.
+    fn requests_from(&self, from: Position, run: Option<Run>) -> Result<Found, JournalError> {
         let journal = self.journal;
-        let mut found = Found::default();
+        let run = match run {
+            Some(run) => run,
+            None => journal.run_at(from)?,
+        };
+        let mut found = Found {
+            run,
+            ..Found::default()
+        };
         let all = journal.all_segments()?;
         for first in all.into_iter().filter(|first| *first >= from.segment) {
             let skip = if first == from.segment { from.byte } else { 0 };
@@ -290,9 +313,7 @@ impl Session<'_> {
                 bytes.split_off(skip)
             };
             found.segment = first;
-            if memchr::memmem::find(&bytes, MARK).is_some() {
-                scan(&bytes, skip, &mut found);
-            }
+            scan(&bytes, skip, &mut found);
             // The end is that of a whole batch: whoever took the lock has put right what a crash left there.
             if let Some((length, crc)) = last_crc(&bytes) {
                 let byte = skip + length;
@@ -325,6 +346,16 @@ impl Journal {
             }
         }
         Ok(None)
+    }
+
+    /// What stands before a place, live or archived.
+    fn run_at(&self, at: Position) -> Result<Run, JournalError> {
+        if at.byte == 0 {
+            return Ok(Run::behind(at.segment.saturating_sub(1)));
+        }
+        let path = self.segment_path(at.segment)?;
+        let last = segments::last_before(self.disk(), &path, at.byte)?;
+        Ok(Run::behind(last.unwrap_or(0)))
     }
 
     /// Whether the record of this checksum still ends there. A segment that was put back, cut or rewritten says no.
@@ -379,10 +410,17 @@ fn last_crc(bytes: &[u8]) -> Option<(u64, u32)> {
     Some((filled.len() as u64, crc))
 }
 
+/// The table, and what is missing of the journal behind the place up to which it was level.
+struct Level<'d> {
+    table: Revisions<'d>,
+    missing: Vec<[u64; 2]>,
+}
+
 /// By id: segment and seq of the first record that answers it.
 #[derive(Default)]
 struct Found {
     segment: u64,
+    run: Run,
     first: HashMap<String, (u64, u64)>,
     end: Option<(Position, u32)>,
 }
@@ -390,6 +428,7 @@ struct Found {
 impl<'a> Sink<'a> for Found {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         for record in batch.iter().map(|counted| &counted.record) {
+            self.run.meet(record.seq);
             if let Some(request) = &record.request {
                 let place = (self.segment, record.seq);
                 let id = request.id.as_str().to_owned();

@@ -76,8 +76,12 @@ pub fn seq_before(
     if at.byte == 0 {
         return Ok(at.segment.checked_sub(1));
     }
-    let window = window_before(disk, &layout.segment(at.segment), at.byte)?;
-    Ok(window.end.last_seq)
+    last_before(disk, &layout.segment(at.segment), at.byte)
+}
+
+/// The same within one file.
+pub fn last_before(disk: &dyn Disk, path: &Path, byte: u64) -> Result<Option<u64>, JournalError> {
+    Ok(window_before(disk, path, byte)?.end.last_seq)
 }
 
 /// How much is looked at behind the place that the cache calls the end. A writer fills room from its first byte on.
@@ -209,6 +213,17 @@ pub fn tail(
     })
 }
 
+/// The largest seq of all records of a segment that count. Its end says less where somebody has changed the order of its lines.
+pub fn newest(
+    disk: &dyn Disk,
+    layout: &Layout,
+    first_seq: u64,
+) -> Result<Option<u64>, JournalError> {
+    let mut end = End::default();
+    scan(&read(disk, layout, first_seq)?, 0, &mut end);
+    Ok(end.last_seq)
+}
+
 /// The last bytes before a place, enough of them to hold a batch that counts where there is one, and what they end with.
 struct Window {
     start: u64,
@@ -251,7 +266,7 @@ struct End {
 impl<'a> Sink<'a> for End {
     fn batch(&mut self, batch: &[Counted<'a>]) {
         if let Some(last) = batch.last() {
-            // The largest of the batch: a record that was appended again carries its old seq.
+            // The largest of all: a record that was appended again carries its old seq.
             self.last_seq = self.last_seq.max(Some(last.record.seq));
             self.counted_to = last.place.end;
             self.is_newer = false;

@@ -182,7 +182,7 @@ impl Journal {
             // No lock is to be relied on there: an append at the very end cannot meet another.
             tail.bytes = tail.reach;
         }
-        let tail_next = self.next_after(segments, &tail)?;
+        let mut tail_next = self.next_after(segments, &tail)?;
         // Without a cache the checkpoints are the only ones to know that a seq was given already.
         let known = match meta.good() {
             Some(meta) => meta.next_seq - 1,
@@ -191,6 +191,9 @@ impl Journal {
                 self.witnessed(meta, &checkpoints, tail_next - 1)?
             }
         };
+        // Without a cache nobody knows whether the last line has the largest seq.
+        let seen = meta.good().map_or(u64::MAX, |_| known);
+        tail_next = self.newest_of(active, tail_next - 1, seen)? + 1;
         let is_rolled = meta
             .good()
             .is_some_and(|meta| meta.applied.segment > active);

@@ -13,6 +13,7 @@ use crate::gaps::Gaps;
 use crate::journal::Journal;
 use crate::loss::places;
 use crate::meta;
+use crate::pulled::Stranger;
 use crate::replay::{Body, Counters, Entity};
 use crate::revisions::Revisions;
 
@@ -151,8 +152,7 @@ impl Journal {
             ));
         }
         self.remarks(&counters, &gaps, &mut warnings);
-        self.warn_of_strays(&mut warnings)?;
-        self.warn_of_lost_holds(&newest.replay, &mut warnings)?;
+        self.warn_of_files(&newest.replay, &mut warnings)?;
         came_back(&all.replay.back, &mut warnings);
         warnings.extend(contents::warning(&self.lost_contents(&newest.replay)?));
         let mut report = Verified {
@@ -168,6 +168,17 @@ impl Journal {
         Ok(report)
     }
 
+    /// Files that are no drift, and that a person should know of.
+    fn warn_of_files(
+        &self,
+        replay: &crate::replay::Replay<crate::replay::Unknown>,
+        warnings: &mut Vec<String>,
+    ) -> Result<(), JournalError> {
+        self.warn_of_strays(warnings)?;
+        self.warn_of_lost_holds(replay, warnings)?;
+        self.warn_of_pulled(replay, warnings)
+    }
+
     /// Drift, and what is only not yet in its file.
     fn compare_files(
         &self,
@@ -180,7 +191,10 @@ impl Journal {
             if self.is_settled_below(replay, (item_type, item_id), entity)? {
                 continue;
             }
-            let told = self.difference(item_type, item_id, entity, counters)?;
+            let told = match self.told_of_last_copy(replay, item_type, item_id)? {
+                Some(reason) => Some((Cause::File, reason)),
+                None => self.difference(item_type, item_id, entity, counters)?,
+            };
             let told = told.map(|(cause, reason)| divergence(item_type, item_id, cause, reason));
             // A writer puts files behind its answer; where it was killed there, the next one does, or a reader.
             if entity.head.seq > projected_to {
@@ -194,7 +208,9 @@ impl Journal {
             if self.is_lost_hold(replay, &folder, id)? {
                 continue;
             }
-            let reason = "the journal knows nothing of this file".to_owned();
+            let lost = self.told_of_last_copy(replay, &folder, id)?;
+            let reason =
+                lost.unwrap_or_else(|| "the journal knows nothing of this file".to_owned());
             divergent.push(divergence(&folder, id, Cause::File, reason));
         }
         Ok((divergent, behind))
@@ -234,6 +250,12 @@ impl Journal {
             ));
         } else if counters.rev_gaps > 0 {
             warnings.push("revisions are missing: the history is not complete".to_owned());
+        }
+        if counters.out_of_order > 0 {
+            warnings.push(format!(
+                "{} records stand behind later ones in their segment: no heddle writes them so, somebody has changed a file of .heddle/events; nothing is lost by that, they count, and each entity is as its newest revision has it",
+                counters.out_of_order
+            ));
         }
         if counters.duplicate_seq > 0 {
             warnings.push(format!(
@@ -300,6 +322,10 @@ impl Journal {
         divergent: &mut Vec<Divergence>,
     ) {
         for (item_type, item_id, entity) in newest {
+            if all.gaps.hold(entity.head.seq) {
+                // Its record is lost, which is told as that; the checkpoint has what it said, and is the last that does.
+                continue;
+            }
             let same = all.get(item_type, item_id).is_some_and(|other| {
                 other.head == entity.head
                     && (entity.head.is_deleted
@@ -380,11 +406,19 @@ impl Journal {
         Ok(reason.map(of_file))
     }
 
-    /// Files that no record explains: folder and name.
+    /// Files that no record explains, and of which it is not known either that another store's do: folder and name.
     pub(crate) fn strangers(
         &self,
         replay: &crate::replay::Replay<crate::replay::Unknown>,
-    ) -> Result<Vec<(String, String)>, JournalError> {
+    ) -> Result<Vec<Stranger>, JournalError> {
+        let all = self.all_strangers(replay)?;
+        Ok(self.parted_strangers(replay, all).0)
+    }
+
+    pub(crate) fn all_strangers(
+        &self,
+        replay: &crate::replay::Replay<crate::replay::Unknown>,
+    ) -> Result<Vec<Stranger>, JournalError> {
         let entities = self.layout.entities();
         let mut strangers = Vec::new();
         for family in self.disk().list(&entities).at(&entities)? {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use heddle_core::clock::{Clock, ManualClock, ManualIds, WallMs};
-use heddle_journal::disk::MemDisk;
+use heddle_journal::disk::{Disk, MemDisk};
 use heddle_journal::{Glob, Journal, Reserved, Who, World};
 use support::*;
 
@@ -94,6 +94,84 @@ fn an_older_revision_is_never_shown_as_the_newest_and_the_lost_one_is_not_given_
         assert_eq!((shown.entity_rev, shown.note), (rev, None), "{id}");
     }
     assert!(journal.verify().unwrap().ok);
+}
+
+/// Lost behind a checkpoint, which has what the records said: their state stays, through all that is advised.
+#[test]
+fn what_a_checkpoint_still_has_of_lost_records_stays_and_the_checkpoint_is_not_moved_aside() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for id in ["a", "b", "c"] {
+        commit(&journal, vec![plan(id, 1)]);
+    }
+    commit(&journal, vec![delete("plan", "c")]);
+    journal.checkpoint().unwrap();
+    commit(&journal, vec![plan("d", 1)]);
+    damage(&disk, 2);
+    damage(&disk, 4);
+    let restored = as_advised(&journal);
+    assert!(restored.unmended.is_empty(), "{restored:?}");
+    for (boot, gone) in [(1, &[][..]), (2, &[]), (1, &["meta.json", "revisions.idx"])] {
+        let image = disk.fork();
+        for name in gone {
+            let path = Path::new(ROOT).join("events").join(name);
+            image.remove(&path).unwrap();
+        }
+        let journal = open(&image, boot, 30).unwrap();
+        let shown = journal.show("plan", "b").unwrap();
+        assert_eq!((shown.entity_rev, &shown.payload["n"]), (1, &1.into()));
+        assert!(journal.show("plan", "c").is_err(), "it was deleted");
+        let told = journal.quarantine().unwrap();
+        assert!(told.checkpoints.is_empty(), "{told:?}");
+        journal.restore().unwrap();
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+        for (id, rev) in [("b", 2), ("c", 3), ("d", 2)] {
+            let told = commit(&journal, vec![plan(id, 2)]);
+            assert_eq!(told[0].entity_rev, Some(rev), "{id}");
+        }
+        journal.checkpoint().unwrap();
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+    }
+}
+
+/// A rebuild would put the last copy aside: that the file has it is said, and recording it ends the loss of it.
+#[test]
+fn a_file_that_still_has_what_a_lost_record_said_is_told_as_that() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    commit(&journal, vec![plan("e", 1)]);
+    commit(&journal, vec![plan("e", 2)]);
+    commit(&journal, vec![plan("g", 7)]);
+    commit(&journal, vec![plan("f", 1)]);
+    damage(&disk, 2);
+    damage(&disk, 3);
+    journal.quarantine().unwrap();
+    journal.accept_gaps("the disk").unwrap();
+    let report = journal.verify().unwrap();
+    let told = |id: &str| {
+        let one = report.divergent.iter().find(|one| one.item_id == id);
+        one.map_or("", |one| one.reason.as_str()).to_owned()
+    };
+    assert!(
+        told("e").contains("revision 2 is lost, and its file still has"),
+        "{report:#?}"
+    );
+    assert!(
+        told("g").contains("revision 1 is lost, and its file still has"),
+        "{report:#?}"
+    );
+    for (id, n, rev) in [("e", 2, 3), ("g", 7, 2)] {
+        // As `append --payload @FILE` does.
+        let told = commit(&journal, vec![plan(id, n)]);
+        assert_eq!(told[0].entity_rev, Some(rev), "{id}");
+        let shown = journal.show("plan", id).unwrap();
+        assert_eq!((&shown.payload["n"], shown.note), (&n.into(), None), "{id}");
+    }
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert_eq!(journal.take_kept_aside(), Vec::<String>::new());
 }
 
 fn agent(disk: &MemDisk, clock: &Arc<ManualClock>, name: &str, seed: u64) -> Journal {

@@ -95,6 +95,12 @@ fn c15_an_erasure_reaches_the_images_of_candidates_that_were_closed_or_changed()
         a.journal.redact(&target, "asked for").unwrap();
         let told = import(&b, &export(&a, before.seq_range[1]));
         assert_eq!(told.leftovers, [""; 0], "{how}");
+        assert_eq!(
+            told.erased, 1,
+            "{how}, {checkpoints}: the candidate alone had it"
+        );
+        let twice = import(&b, &export(&a, before.seq_range[1]));
+        assert_eq!(twice.erased, 0, "{how}, {checkpoints}");
         let files = b.disk.files().into_iter();
         let holds = files.filter(|(_, bytes)| String::from_utf8_lossy(bytes).contains("CANARY"));
         let holding: Vec<PathBuf> = holds.map(|(path, _)| path).collect();

@@ -296,6 +296,10 @@ fn a_forged_line_and_an_edited_cache_end_no_count() {
     ] {
         let image = disk.fork();
         assert!(image.tamper(&events.join(name), |bytes| {
+            if name == "meta.json" {
+                // A checksum of its own would be wrong, and the cache not looked at.
+                unstamp(bytes);
+            }
             let text = String::from_utf8(bytes.clone()).unwrap();
             assert!(text.contains(from), "{text}");
             *bytes = text.replacen(from, &to, 1).into_bytes();

@@ -397,3 +397,59 @@ fn a_redaction_of_what_is_lost_says_so_and_names_what_may_still_hold_it() {
     let told = journal.redact(&Target::Seq(2), "asked for").unwrap_err();
     assert!(matches!(told, JournalError::Unerased { .. }), "{told:?}");
 }
+
+/// The last copy of what was answered: never written over, never unlinked, whoever goes on.
+#[test]
+fn jn_28_the_file_of_a_lost_record_is_kept_aside_before_its_entity_goes_on() {
+    let thens = [("update", plan("a", 4)), ("delete", delete("plan", "a"))];
+    for (how, then) in thens {
+        for (is_accepted, has_index, is_cut_short) in [
+            (false, true, false),
+            (true, true, false),
+            (false, false, false),
+            (false, true, true),
+        ] {
+            let what = format!("{how}, {is_accepted}, {has_index}, {is_cut_short}");
+            let disk = cut(|journal| {
+                commit(journal, vec![plan("a", 3)]);
+            });
+            if !has_index {
+                forget(&disk, &["revisions.idx"]);
+            }
+            if is_accepted {
+                let journal = open(&disk, 1, 50).unwrap();
+                journal.accept_gaps("the disk").unwrap();
+            }
+            let journal = open(&disk, 1, 51).unwrap();
+            let held = file(&disk, "a").unwrap();
+            assert!(held.contains("\"n\": 3"), "{what}: {held}");
+            let committed = journal.mutate(vec![then.clone()]).unwrap();
+            let image = disk.fork();
+            let told = if is_cut_short {
+                // Its process died behind the sync: whoever comes next brings the file along.
+                drop(committed);
+                commit(&open(&image, 2, 52).unwrap(), vec![plan("z", 1)]);
+                None
+            } else {
+                let told = committed.finish_told().unwrap();
+                assert_eq!(told.len(), 1, "{what}");
+                Some(told[0].clone())
+            };
+            let disk = if is_cut_short { image } else { disk };
+            let files = disk.files();
+            let aside: Vec<_> = files
+                .iter()
+                .filter(|(path, _)| path.starts_with(cache("quarantine")))
+                .collect();
+            assert_eq!(aside.len(), 1, "{what}: {:?}", files.keys());
+            assert_eq!(*aside[0].1, held.as_bytes(), "{what}");
+            assert!(told.is_none_or(|told| *aside[0].0 == cache("quarantine").join(told)));
+            let now = file(&disk, "a");
+            let is_right = match how {
+                "update" => now.is_some_and(|now| now.contains("\"n\": 4")),
+                _ => now.is_none(),
+            };
+            assert!(is_right, "{what}");
+        }
+    }
+}

@@ -213,6 +213,7 @@ fn age(disk: &MemDisk) {
     }
     let cache = Path::new(ROOT).join("events/meta.json");
     disk.tamper(&cache, |bytes| {
+        unstamp(bytes);
         let mut meta: serde_json::Value = serde_json::from_slice(bytes).unwrap();
         meta.as_object_mut().unwrap().remove("lost").unwrap();
         *bytes = serde_json::to_vec(&meta).unwrap();

@@ -4,10 +4,11 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use heddle_journal::action::Action;
 use heddle_journal::disk::{Crash, Disk, Fault, MemDisk};
-use heddle_journal::{Change, Journal, JournalError, Receipt};
+use heddle_journal::{Change, Glob, Journal, JournalError, Receipt, Reserved};
 use serde_json::{Value, json};
 use support::counting::Counting;
 use support::power::{damages, enough, item, small};
@@ -38,6 +39,8 @@ fn named(journal: &Journal, id: &str) -> Vec<Value> {
     all.filter(|record: &Value| record["request"]["id"] == id)
         .collect()
 }
+
+const SEGMENT: &str = "/repo/.heddle/events/seg-00000000000000000001.jsonl";
 
 fn table() -> PathBuf {
     Path::new(ROOT).join("events/requests.idx")
@@ -352,4 +355,124 @@ fn rd_02_what_was_erased_leaves_no_hash_and_its_id_stays_taken() {
         assert!(told.contains("erased"), "{told}");
     }
     assert!(journal.verify().unwrap().ok);
+}
+
+fn spoil(disk: &MemDisk, how: impl FnOnce(&mut Vec<u8>)) {
+    disk.tamper(Path::new(SEGMENT), how);
+}
+
+/// The line of a seq loses a bit: it counts no more.
+fn damage(disk: &MemDisk, seq: u64) {
+    spoil(disk, |bytes| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        let at = text.find(&format!("\"seq\":{seq},")).unwrap();
+        bytes[at + 20] ^= 1;
+    });
+}
+
+#[track_caller]
+fn unknown(journal: &Journal, change: Change, id: &str, lost: [u64; 2]) {
+    match journal.mutate_once(change, id) {
+        Err(JournalError::RequestLost { seqs, .. }) => assert_eq!(seqs, [lost], "{id}"),
+        Err(other) => panic!("{id}: {other}"),
+        Ok(_) => panic!("{id} was taken for new"),
+    }
+}
+
+/// "An id is never free again": the answer of one may stand where records are lost, and a retry wrote over what is newer.
+#[test]
+fn an_id_whose_record_is_lost_is_not_free_until_a_person_gives_it_up() {
+    // How the record went, and whether the table knew of it before.
+    let hows = ["damaged", "first bytes", "cut out", "table gone", "end cut"];
+    for (how, is_level) in hows.into_iter().flat_map(|how| [(how, false), (how, true)]) {
+        let what = format!("{how}, level: {is_level}");
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        once(&journal, plan("old", 1), "k0");
+        let whole = disk.files()[Path::new(SEGMENT)].clone();
+        once(&journal, plan("a", 1), "k1");
+        let end = disk.files()[Path::new(SEGMENT)].len();
+        commit(&journal, vec![plan("a", 2)]);
+        commit(&journal, vec![plan("p", 1)]);
+        if is_level {
+            once(&journal, plan("old", 1), "k0");
+        }
+        let lost = if how == "end cut" { [2, 4] } else { [2, 2] };
+        let sound = disk.files()[Path::new(SEGMENT)].clone();
+        match how {
+            "damaged" => damage(&disk, 2),
+            // Also where nothing says any more that it was the record of a request.
+            "first bytes" => spoil(&disk, |bytes| {
+                let from = whole.len() + 2;
+                bytes[from..end - 2].fill(b'x');
+            }),
+            "cut out" => spoil(&disk, |bytes| {
+                bytes.drain(whole.len()..end);
+            }),
+            "table gone" => {
+                damage(&disk, 2);
+                disk.remove(&table()).unwrap();
+            }
+            _ => spoil(&disk, |bytes| *bytes = whole.clone()),
+        }
+        // Twice, by two processes, with a look of a person between.
+        let before = disk.files()[Path::new(SEGMENT)].clone();
+        for seed in [20, 21] {
+            let journal = open(&disk, 1, seed).unwrap();
+            unknown(&journal, plan("a", 1), "k1", lost);
+            assert!(!journal.verify().unwrap().ok, "{what}");
+        }
+        assert_eq!(disk.files()[Path::new(SEGMENT)], before, "{what}: written");
+        let back = disk.fork();
+        let journal = open(&disk, 1, 22).unwrap();
+        // What is known is answered, and what has no id goes on.
+        assert!(once(&journal, plan("old", 1), "k0").duplicate, "{what}");
+        commit(&journal, vec![plan("q", 1)]);
+        unknown(&open(&disk, 2, 23).unwrap(), plan("a", 1), "k1", lost);
+        // Given up, and it is free as anything that was never said.
+        journal.accept_gaps("the disk").unwrap();
+        for n in 0..2 {
+            assert_eq!(
+                once(&journal, plan("n", 1), "k9").duplicate,
+                n > 0,
+                "{what}"
+            );
+        }
+        once(&journal, plan("b", 1), "k1");
+        // Put back, and it is answered.
+        spoil(&back, |bytes| *bytes = sound);
+        let journal = open(&back, 1, 24).unwrap();
+        assert!(once(&journal, plan("a", 1), "k1").duplicate, "{what}");
+        assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 2, "{what}");
+        assert!(!once(&journal, plan("n", 1), "k9").duplicate, "{what}");
+    }
+}
+
+/// A checkpoint keeps the state of what is lost before it, and no answers.
+#[test]
+fn an_id_whose_record_is_lost_before_a_checkpoint_is_not_free_either() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    once(&journal, plan("a", 1), "k1");
+    commit(&journal, vec![plan("a", 2)]);
+    journal.checkpoint().unwrap();
+    commit(&journal, vec![plan("p", 1)]);
+    damage(&disk, 1);
+    for seed in [20, 21] {
+        let journal = open(&disk, 1, seed).unwrap();
+        unknown(&journal, plan("a", 1), "k1", [1, 1]);
+    }
+    let journal = open(&disk, 1, 22).unwrap();
+    assert_eq!(journal.show("plan", "a").unwrap().payload["n"], 2);
+    // Paths are asked for in the same way.
+    let (lib, hour) = (Glob::parse("lib/**").unwrap(), Duration::from_secs(3_600));
+    let asked = journal.reserve_once(&lib, hour, Some("r1"));
+    assert!(matches!(asked, Err(JournalError::RequestLost { .. })));
+    assert!(journal.reservations().unwrap().is_empty());
+    let asked = journal.release_once(&lib, Some("r2"));
+    assert!(matches!(asked, Err(JournalError::RequestLost { .. })));
+    assert!(matches!(
+        journal.reserve(&lib, hour),
+        Ok(Reserved::Granted(_))
+    ));
 }

@@ -142,6 +142,32 @@ pub(crate) fn of_decision(mesh: MeshId, row: &DecisionRow) -> [u8; 32] {
     over(mesh, &ReplayKey([0; 32]), &parts)
 }
 
+/// A call that waits for its broker. All of it is told there, so all of it counts; of an effect that nobody here has
+/// registered there is no replay key to bind it to.
+pub(crate) fn of_waiting(mesh: MeshId, call: &WaitingCells<'_>) -> [u8; 32] {
+    let parts: [&[u8]; 7] = [
+        b"waiting",
+        call.key.as_bytes(),
+        call.caller.as_bytes(),
+        call.call_id.as_bytes(),
+        call.verb.as_bytes(),
+        call.call.as_bytes(),
+        &call.since.0.to_be_bytes(),
+    ];
+    over(mesh, &ReplayKey([0; 32]), &parts)
+}
+
+/// The cells of a call that waits, as they lie there.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WaitingCells<'a> {
+    pub(crate) key: &'a str,
+    pub(crate) caller: &'a str,
+    pub(crate) call_id: &'a str,
+    pub(crate) verb: &'a str,
+    pub(crate) call: &'a str,
+    pub(crate) since: WallMs,
+}
+
 /// What a look through a store has found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
@@ -231,6 +257,52 @@ mod tests {
             assert_ne!(of_decision(mesh, row), good, "{row:?}");
         }
         assert_ne!(of_decision(other, &word), good);
+    }
+
+    #[test]
+    fn every_part_of_a_call_that_waits_counts() {
+        let ids = ManualIds::seeded(3);
+        let [mesh, other] = [0; 2].map(|_| MeshId(ids.ulid()));
+        let call = WaitingCells {
+            key: "k",
+            caller: "planner",
+            call_id: "c",
+            verb: "finish",
+            call: "{}",
+            since: WallMs(7),
+        };
+        let good = of_waiting(mesh, &call);
+        let changed = [
+            WaitingCells {
+                key: "kp",
+                caller: "lanner",
+                ..call
+            },
+            WaitingCells {
+                caller: "worker",
+                ..call
+            },
+            WaitingCells {
+                call_id: "d",
+                ..call
+            },
+            WaitingCells {
+                verb: "verify",
+                ..call
+            },
+            WaitingCells {
+                call: "{ }",
+                ..call
+            },
+            WaitingCells {
+                since: WallMs(8),
+                ..call
+            },
+        ];
+        for call in &changed {
+            assert_ne!(of_waiting(mesh, call), good, "{call:?}");
+        }
+        assert_ne!(of_waiting(other, &call), good);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use heddle_core::clock::WallMs;
+use heddle_core::data::DataValue;
 use heddle_core::fingerprint::{Fingerprint, hex};
 use heddle_core::ids::{HistoryId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
@@ -83,6 +84,23 @@ impl<'r, 's> Cells<'r, 's> {
     ) -> Result<T, StoreError> {
         let text: String = self.get()?;
         parse(&text).map_err(|error| self.bad(error))
+    }
+
+    /// The next cell, a value as it was kept: canonical JSON. Whoever judges a store judges by the same.
+    pub(crate) fn value(&mut self) -> Result<String, StoreError> {
+        let text: String = self.get()?;
+        self.kept(text)
+    }
+
+    /// The same where a mark of what was deleted has none.
+    pub(crate) fn value_or_null(&mut self) -> Result<Option<String>, StoreError> {
+        let text: Option<String> = self.get()?;
+        text.map(|text| self.kept(text)).transpose()
+    }
+
+    fn kept(&self, text: String) -> Result<String, StoreError> {
+        let kept = DataValue::kept(text).map_err(|error| self.bad(error))?;
+        Ok(kept.into_string())
     }
 
     /// The next cell, one word of a closed list.

@@ -35,7 +35,9 @@ pub struct Checkup {
     pub blobs_missing: u64,
     /// And how many have one with other bytes.
     pub blobs_damaged: u64,
-    /// A path of each of these; not more than a few.
+    /// Blobs that rows name and that are to be fetched from others.
+    pub blobs_wanted: u64,
+    /// A path of each that is missing or damaged; not more than a few.
     pub blobs_bad: Vec<String>,
     /// Files in the blob folder that no row names; a sweep takes them away once they are old enough.
     pub blobs_orphaned: u64,
@@ -44,9 +46,15 @@ pub struct Checkup {
 }
 
 /// How the sync of one mesh stands in the tables.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "facts of a row that are true or not by themselves"
+)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MeshCheck {
     pub name: String,
+    /// By the broker of this home: no setting names such a mesh, its row is all there is.
+    pub is_hosted_here: bool,
     pub is_shared: bool,
     pub paused: bool,
     pub needs_resync: bool,
@@ -70,7 +78,8 @@ const MESHES: &str = "
         (SELECT count(*) FROM op_inbox
             WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'quarantined'),
         (SELECT count(*) FROM op_outbox JOIN outbox ON outbox.arrival = op_outbox.arrival
-            WHERE op_outbox.mesh_id = mesh.mesh_id AND outbox.attempts > 0)
+            WHERE op_outbox.mesh_id = mesh.mesh_id AND outbox.attempts > 0),
+        broker_url IS NULL
     FROM mesh ORDER BY name";
 
 // The length of a blob stands in the head of its row: its pages are not read.
@@ -97,6 +106,7 @@ pub fn check_up(
         blobs: 0,
         blobs_missing: 0,
         blobs_damaged: 0,
+        blobs_wanted: 0,
         blobs_bad: Vec::new(),
         blobs_orphaned: 0,
         old_files: all_old(&data),
@@ -143,6 +153,7 @@ fn meshes(connection: &Connection) -> rusqlite::Result<Vec<MeshCheck>> {
             parked: u64::from(row.get::<_, u32>(5)?),
             quarantined: u64::from(row.get::<_, u32>(6)?),
             out_refused: u64::from(row.get::<_, u32>(7)?),
+            is_hosted_here: row.get(8)?,
         })
     })?;
     rows.collect()
@@ -162,6 +173,7 @@ fn look_at_blobs(
     while let Some(row) = rows.next()? {
         let (hash, bytes, here): ([u8; 32], i64, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
         named.insert(hash);
+        found.blobs_wanted += u64::from(!here);
         if here {
             found.blobs += 1;
             let has = files

@@ -1,5 +1,6 @@
 //! Invitations under an idempotency key: the link is kept before the broker hears of it, so that a retry,
-//! whatever happened to the first, is the same invitation and not a second one.
+//! whatever happened to the first, is the same invitation and not a second one. Meshes that were made here have
+//! their keys among those of the mesh that every home has; their link is empty.
 
 use heddle_core::clock::WallMs;
 use heddle_core::fingerprint::Fingerprint;
@@ -50,6 +51,18 @@ impl Store {
             Ok((kept, inserted > 0))
         })
         .await
+    }
+}
+
+impl Store {
+    /// What a key was used for; `None` where it is free.
+    pub async fn kept_invite(
+        &self,
+        mesh: MeshId,
+        key: ClientMessageId,
+    ) -> Result<Option<KeptInvite>, StoreError> {
+        self.read_few(move |connection| kept(connection, mesh, &key))
+            .await
     }
 }
 

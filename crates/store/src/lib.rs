@@ -29,12 +29,14 @@ mod repair;
 mod roster;
 mod schema;
 mod senseless;
+mod stamps;
 mod steps;
 mod store;
 mod sync;
 mod unclean;
 mod undo;
 mod unreadable;
+mod witness;
 
 pub use agents::AgentRow;
 pub use backup::{
@@ -73,7 +75,9 @@ pub use outbox::{
     LostSettle, LostState, NewOutboxRow, OutboxFilter, OutboxFind, OutboxPage, OutboxRow,
     PruneFilter, PruneLook, Requeue, Requeued, Settle, Usage,
 };
-pub use repair::{Kept, MeshHint, RepairHints, Repaired, RepairedTasks, mend_header, repair};
+pub use repair::{
+    Kept, MeshHint, RepairHints, Repaired, RepairedTasks, mend_header, repair, want_lost_blobs,
+};
 pub use steps::{Steps, steps_of};
 pub use store::{Store, StoreOptions};
 pub use sync::{

@@ -4,10 +4,13 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
-use crate::{agents, data, figures, inbox, invites, outbox, schema, sync};
+use crate::{agents, data, figures, inbox, invites, outbox, schema, sync, witness};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
+    witness::RECEIVED,
+    witness::SENT,
+    witness::NEWEST_OP,
     outbox::BY_ID_KEY,
     outbox::INSERT,
     outbox::INSERT_IF_FREE,
@@ -61,11 +64,15 @@ const STRAIGHT: &[&str] = &[
     outbox::WAS_TAKEN,
     outbox::SET_STATE,
     outbox::MOVED,
+    outbox::NOT_LOST,
     outbox::COUNTS,
     outbox::DROPPED,
     outbox::LIST,
     outbox::OF_ARRIVAL,
     inbox::HAS_KEY,
+    inbox::AT_PLACE,
+    inbox::SET_ASIDE,
+    inbox::UNSAY,
     inbox::RAISE_CURSOR,
     inbox::CURSOR,
     inbox::ACK,
@@ -193,6 +200,7 @@ const STRAIGHT: &[&str] = &[
     files::RELEASE,
     files::FORGET,
     files::IS_WANTED,
+    files::HERE,
     files::MISSING,
     files::SHARED_IN,
     files::OLD_MARKS,
@@ -247,6 +255,11 @@ const WHOLE: &[(&str, &str)] = &[
     (figures::UNREAD, "SCAN inbox USING INDEX inbox_unread"),
     (figures::INBOX, "SCAN delivery"),
     (files::WANTED, "SCAN blob_refs USING INDEX blob_refs_wanted"),
+    (files::MARK_LOST, "SCAN mesh"),
+    (
+        files::LOST_PATH,
+        "SCAN mesh USING INDEX sqlite_autoindex_mesh_2",
+    ),
     (inbox::LAST_ARRIVAL, "SCAN sqlite_sequence"),
     (inbox::INDEXED_THROUGH, "SCAN inbox_state"),
     (inbox::MARK_INDEXED, "SCAN inbox_state"),
@@ -328,6 +341,40 @@ fn what_is_asked_for_by_name_is_found_by_name() {
         let plan = plan(&connection, sql);
         let goes_through = plan.iter().any(|line| line.ends_with("(mesh_id=?)"));
         assert!(!goes_through, "{sql}\n{plan:?}");
+    }
+}
+
+/// Tables whose rows of a mesh only ever become more.
+const GROWING: &[&str] = &["op_inbox", "outbox", "inbox", "applied_request"];
+
+/// Those that go through all of them all the same: once for each epoch of a broker.
+const ONCE_AN_EPOCH: &[&str] = &[sync::EPOCHS_READ, inbox::QUEUE_ALL];
+
+fn partial_indexes(connection: &Connection) -> Vec<String> {
+    let sql = "SELECT name FROM sqlite_schema WHERE type = 'index' AND sql LIKE '% WHERE %'";
+    let mut statement = connection.prepare(sql).unwrap();
+    let names = statement.query_map([], |row| row.get(0)).unwrap();
+    names.map(Result::unwrap).collect()
+}
+
+#[test]
+fn nothing_that_runs_again_and_again_goes_through_what_only_grows() {
+    let connection = fresh_schema();
+    let listed = [sync::OPEN_COUNTS, sync::LISTED];
+    let partial = partial_indexes(&connection);
+    for sql in STRAIGHT.iter().chain(&listed) {
+        let plan = plan(&connection, sql);
+        let goes_through = |line: &String| {
+            let table = line.strip_prefix("SEARCH ").unwrap_or_default();
+            let table = table.split(' ').next().unwrap_or_default();
+            // An index of what is open holds nothing else.
+            let is_whole = !partial
+                .iter()
+                .any(|index| line.contains(&format!(" {index} (")));
+            GROWING.contains(&table) && line.ends_with("(mesh_id=?)") && is_whole
+        };
+        let found = plan.iter().any(goes_through);
+        assert_eq!(found, ONCE_AN_EPOCH.contains(sql), "{sql}\n{plan:?}");
     }
 }
 

@@ -9,6 +9,7 @@ use crate::backup::has_table;
 use crate::data::vector_model_problems;
 use crate::error::StoreError;
 use crate::meaning::spoilt;
+use crate::stamps::clock_problems;
 use crate::unreadable::{all_unreadable, named};
 
 /// Rows that one sentence names.
@@ -21,6 +22,7 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
         found.extend(vector_model_problems(connection)?);
     }
     found.extend(spoilt_cells(connection)?);
+    found.extend(clock_problems(connection)?);
     if has_table(connection, "mesh")? {
         found.extend(unread_rows(connection)?);
     }

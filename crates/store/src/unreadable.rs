@@ -5,9 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use heddle_core::ids::MeshId;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use crate::data::{OLD_TABLES, OldTable};
+use crate::data::{OLD_TABLES, OldTable, clock_of};
 use crate::error::StoreError;
 use crate::schema;
 use crate::store::Store;
@@ -22,11 +22,24 @@ pub struct Unreadable {
     pub(crate) place: i64,
     /// As far as it is text.
     name: String,
+    /// It can be read, and its stamp cannot be right.
+    is_ahead: bool,
+}
+
+impl Unreadable {
+    /// Whether only a repair helps: no change of that key is newer than it.
+    pub fn is_ahead(&self) -> bool {
+        self.is_ahead
+    }
 }
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", noun(self.table), self.name)
+        write!(f, "{} {:?}", noun(self.table), self.name)?;
+        if self.is_ahead {
+            f.write_str(" (its stamp is ahead of its mesh's clock)")?;
+        }
+        Ok(())
     }
 }
 
@@ -75,6 +88,7 @@ fn noun(table: &str) -> &str {
         "state_kv" => "state",
         "files" => "file",
         "vector_metadata" => "vector",
+        "task_op" => "task",
         other => other,
     }
 }
@@ -125,6 +139,12 @@ impl Store {
         Ok(found)
     }
 
+    /// Clocks of meshes that are where none can be; none where all is well.
+    pub async fn clock_problems(&self) -> Result<Vec<String>, StoreError> {
+        self.read(|connection| Ok(crate::stamps::clock_problems(connection)?))
+            .await
+    }
+
     /// What is wrong with the list of models; none where all is well.
     pub async fn model_problems(&self) -> Result<Vec<String>, StoreError> {
         self.read(|connection| Ok(crate::data::vector_model_problems(connection)?))
@@ -144,14 +164,9 @@ fn part(
     mesh: MeshId,
     after: &[u8],
 ) -> Result<Part, StoreError> {
-    let Some(name) = name_sql(table.name) else {
-        return Ok(Part {
-            bad: Vec::new(),
-            looked: 0,
-            next: None,
-        });
-    };
     let rows = (table.read)(connection, mesh, after, ROWS_AT_ONCE)?;
+    // IMPORTANT: behind the rows, which are written while this reads. A clock that cannot be read is told of elsewhere.
+    let clock = clock_of(connection, mesh).map_or(u64::MAX, |clock| clock.value);
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROWS_AT_ONCE;
     let mut part = Part {
         bad: Vec::new(),
@@ -159,31 +174,48 @@ fn part(
         // Only forwards: pages that are damaged may say anything.
         next: rows
             .last()
-            .filter(|row| {
-                !is_last && (after.is_empty() || place_of(&row.through) > place_of(after))
-            })
+            .filter(|row| !is_last && (after.is_empty() || row.through.as_slice() > after))
             .map(|row| row.through.clone()),
     };
     for row in rows {
-        match row.op {
-            Ok(_) => {}
-            Err(StoreError::Corrupt(_)) => {
-                let place = place_of(&row.through);
-                let bytes = connection
-                    .prepare_cached(name)?
-                    .query_row([place], |row| row.get::<_, Vec<u8>>(0))
-                    .optional()?;
-                part.bad.push(Unreadable {
-                    table: table.name,
-                    place,
-                    name: String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned(),
-                });
-            }
+        let is_ahead = match row.op {
+            Ok(op) if op.stamp.lamport <= clock => continue,
+            Ok(_) => true,
+            Err(StoreError::Corrupt(_)) => false,
             Err(error) => return Err(error),
-        }
+        };
+        part.bad.push(Unreadable {
+            table: table.name,
+            place: place_of(&row.through),
+            name: name_of(connection, table, mesh, &row.through)?,
+            is_ahead,
+        });
     }
     Ok(part)
 }
+
+/// What the row is known by; a step of a task by the title of its task.
+fn name_of(
+    connection: &Connection,
+    table: &OldTable,
+    mesh: MeshId,
+    through: &[u8],
+) -> Result<String, StoreError> {
+    let bytes = match name_sql(table.name) {
+        Some(sql) => connection
+            .prepare_cached(sql)?
+            .query_row([place_of(through)], |row| row.get::<_, Vec<u8>>(0)),
+        None => connection
+            .prepare_cached(TITLE)?
+            .query_row(params![mesh.0.to_bytes(), through.get(..16)], |row| {
+                row.get(0)
+            }),
+    };
+    let bytes = bytes.optional()?.unwrap_or_default();
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+const TITLE: &str = "SELECT CAST(title AS BLOB) FROM tasks WHERE mesh_id = ?1 AND task_id = ?2";
 
 fn place_of(through: &[u8]) -> i64 {
     i64::from_be_bytes(through.try_into().unwrap_or_default())
@@ -198,7 +230,11 @@ pub(crate) fn all_unreadable(connection: &Connection) -> Result<Vec<Unreadable>,
         return Ok(found);
     }
     for mesh in meshes(connection)? {
-        for table in &OLD_TABLES {
+        // The steps of tasks are looked at, and mended, by themselves.
+        for table in OLD_TABLES
+            .iter()
+            .filter(|table| name_sql(table.name).is_some())
+        {
             let mut after = Vec::new();
             loop {
                 let part = part(connection, table, mesh, &after)?;

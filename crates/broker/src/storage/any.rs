@@ -11,13 +11,14 @@ use heddle_core::envelope::Priority;
 use heddle_core::ids::{BrokerId, HistoryId, InviteId, MemberId, MeshId, OpId, Party};
 use heddle_core::membership::{Capabilities, Change, ChangeVerdict, GrantChange, PublicKey};
 use heddle_core::names::{MemberName, MeshName, QueueName, TopicName};
+use heddle_core::witness::Witness;
 use heddle_core::work::{Settle, Settled};
 
 use super::contract::{Answer, Storage};
 use super::{
     Accepted, Ack, Consumed, Delivery, DeliveryCursor, DeliveryPlace, Epochs, Explanation,
     HeldPage, Hint, HistoryRow, Job, JobClaim, LeaseMs, Leased, Log, LogPage, Look, MendedLog,
-    NewMessage, OpenSnapshot, Orphan, PageLimit, PartAsk, Parts, PostgresStorage, Presence,
+    NewMessage, OpenSnapshot, Orphan, PageLimit, PartAsk, Parted, Parts, PostgresStorage, Presence,
     Present, QueueCount, Queues, Receipt, Roster, SendId, SnapshotVerdict, Snapshots,
     SqliteStorage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart, UploadVerdict,
     Uploads, Wakes,
@@ -102,6 +103,7 @@ hand_on!(Log {
     fn log_after(mesh: MeshId, after: HistoryId, limit: PageLimit) -> Answer<LogPage>;
     fn epochs(mesh: MeshId) -> Answer<Epochs>;
     fn bump_epoch(mesh: MeshId) -> Answer<u64>;
+    fn part(mesh: MeshId, seen: Vec<Witness>) -> Answer<Option<Parted>>;
     fn mend_log(mesh: MeshId, at: HistoryId) -> Answer<Option<MendedLog>>;
 });
 

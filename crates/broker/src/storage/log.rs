@@ -22,9 +22,11 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::{ClientMessageId, HistoryId, MeshId, Party};
 use heddle_core::limits::LOG_HOLES_MAX;
 use heddle_core::sync::LogHole;
+use heddle_core::witness::Witness;
 
 use super::contract::Answer;
 use super::error::StorageError;
+use super::parting::Parted;
 use super::rows::PageLimit;
 
 /// One op of the log.
@@ -187,6 +189,15 @@ pub trait Log: Send + Sync + 'static {
 
     /// Begins a new epoch, with which the leases of queues end; its number.
     fn bump_epoch(&self, mesh: MeshId) -> impl Future<Output = Answer<u64>> + Send;
+
+    /// Compares the history with what somebody whom the caller trusts has seen of it. Where it parted from that, everything
+    /// behind the last place that both agree on gets a new place, in the same order, in a new epoch (`parting`), and the
+    /// leases of queues end. `None`: nothing speaks against it, or nothing stands behind that place.
+    fn part(
+        &self,
+        mesh: MeshId,
+        seen: Vec<Witness>,
+    ) -> impl Future<Output = Answer<Option<Parted>>> + Send;
 
     /// Mends the log where it has lost ops; `None` where it has lost neither the one at `at`, of which somebody knows that it
     /// was one, nor any right before it, or this store cannot lose any.

@@ -7,6 +7,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::{BrokerId, HistoryId, InviteId, MemberId, MeshId, OpId, Party};
 use heddle_core::membership::{Capabilities, Change, ChangeVerdict, GrantChange, PublicKey};
 use heddle_core::names::{MemberName, MeshName, QueueName};
+use heddle_core::witness::Witness;
 use heddle_core::work::{Settle, Settled};
 
 use super::Flaky;
@@ -16,7 +17,7 @@ use crate::members::{
 };
 use crate::storage::{
     Epochs, Explanation, Job, JobClaim, LeaseMs, Leased, Log, LogPage, MendedLog, OpenSnapshot,
-    Orphan, PageLimit, Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict,
+    Orphan, PageLimit, Parted, Parts, Presence, Present, Queues, Receipt, SendId, SnapshotVerdict,
     Snapshots, Storage, StorageError, Story, Taken, Taker, Upkeep, UploadEnd, UploadPart,
     UploadVerdict, Uploads, Wakes,
 };
@@ -34,6 +35,10 @@ impl<S: Storage> Log for Flaky<S> {
 
     async fn bump_epoch(&self, mesh: MeshId) -> Answer<u64> {
         self.inner.bump_epoch(mesh).await
+    }
+
+    async fn part(&self, mesh: MeshId, seen: Vec<Witness>) -> Answer<Option<Parted>> {
+        self.inner.part(mesh, seen).await
     }
 
     async fn mend_log(&self, mesh: MeshId, at: HistoryId) -> Answer<Option<MendedLog>> {

@@ -1,7 +1,7 @@
 //! Receipts in, explanations out.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::ids::MeshId;
 use heddle_core::limits::DELIVERIES_EXPLAINED_MAX;
 use heddle_core::work::WorkState;
 use heddle_wire::broker::{
@@ -48,41 +48,50 @@ pub(super) async fn explain<S: Storage, L: Limiter>(
     id: SendId,
 ) -> Result<ReplyResult, StorageError> {
     let storage = shared.storage();
-    let Some(explanation) = storage.explain(mesh, id).await? else {
+    let Some(explanation) = storage.explain(mesh, id.clone()).await? else {
         return Ok(ReplyResult::Absent);
     };
-    let damaged = is_damaged(storage, mesh, &explanation.consumed).await?;
+    let body = body(storage, mesh, (&id, &explanation.consumed)).await?;
     let now = shared.lease.now();
-    let explained = explained(explanation, now, damaged);
+    let explained = explained(explanation, now, body);
     Ok(ReplyResult::Explained(Box::new(explained)))
 }
 
-/// Whether the body that lies here is not the one that was accepted. A question for its sender, and rarely asked: it
-/// may cost a pass over the bytes.
-async fn is_damaged<S: Storage>(
-    storage: &S,
-    mesh: MeshId,
-    consumed: &Consumed,
-) -> Result<bool, StorageError> {
-    let HistoryId { epoch, seq } = consumed.history_id;
-    let before = HistoryId {
-        epoch,
-        seq: seq.saturating_sub(1),
-    };
-    let rows = storage.history_after(mesh, before, 1).await?;
-    let its_own = rows.into_iter().find(|row| {
-        row.history_id == consumed.history_id
-            && row.broker_message_id == consumed.broker_message_id
-            && !row.is_expired
-    });
-    let envelope = its_own.and_then(|row| row.envelope);
-    Ok(
-        envelope
-            .is_some_and(|envelope| !is_as_accepted(&envelope, Some(consumed.wire_fingerprint))),
-    )
+/// How the body of a message that was accepted lies here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Body {
+    /// Whole, or pruned.
+    Well,
+    /// Other bytes, or another sender.
+    Damaged,
+    Gone,
 }
 
-fn explained(explanation: Explanation, now: LeaseMs, damaged: bool) -> Explained {
+/// A question for its sender, and rarely asked: it may cost a pass over the bytes.
+async fn body<S: Storage>(
+    storage: &S,
+    mesh: MeshId,
+    (id, consumed): (&SendId, &Consumed),
+) -> Result<Body, StorageError> {
+    if !consumed.history_available {
+        return Ok(Body::Well);
+    }
+    let before = consumed.history_id.before();
+    let rows = storage.history_after(mesh, before, 1).await?;
+    let its_own = rows.into_iter().find(|row| {
+        row.history_id == consumed.history_id && row.broker_message_id == consumed.broker_message_id
+    });
+    let Some(envelope) = its_own.as_ref().and_then(|row| row.envelope.as_ref()) else {
+        return Ok(Body::Gone);
+    };
+    let named = its_own.as_ref().and_then(|row| row.id.as_ref());
+    let is_from_it =
+        named.is_some_and(|(sender, named)| (sender, named) == (&id.sender, &id.client_message_id));
+    let is_whole = is_from_it && is_as_accepted(envelope, Some(consumed.wire_fingerprint));
+    Ok(if is_whole { Body::Well } else { Body::Damaged })
+}
+
+fn explained(explanation: Explanation, now: LeaseMs, body: Body) -> Explained {
     let consumed = explanation.consumed;
     let mut deliveries: Vec<DeliveryReceipt> =
         explanation.recipients.into_iter().map(receipt).collect();
@@ -104,7 +113,8 @@ fn explained(explanation: Explanation, now: LeaseMs, damaged: bool) -> Explained
         deliveries,
         deliveries_left_off: u64::try_from(left_off).unwrap_or(u64::MAX),
         queue: explanation.work.map(|work| queue_state(work, now)),
-        damaged,
+        damaged: body == Body::Damaged,
+        gone: body == Body::Gone,
     }
 }
 

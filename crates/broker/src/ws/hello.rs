@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
 use heddle_core::ids::{HistoryId, Party};
-use heddle_core::limits::HELLO_TIMEOUT;
+use heddle_core::limits::{HELLO_TIMEOUT, NONCE_LIFE};
 use heddle_core::membership::{NONCE_BYTES, Nonce};
 use heddle_core::names::{AgentName, MeshName};
 use heddle_core::negotiate::{ConnectionPolicy, advertise};
+use heddle_core::witness::{WITNESSES_MAX, Witness};
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, ServerFrame};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::{self, Message};
@@ -20,6 +21,7 @@ use super::enrol::{self, Claiming};
 use super::herald;
 use super::hub::Session;
 use super::identify::{self, Said};
+use super::marks;
 use super::pulse;
 use super::reader;
 use super::writer::Outbox;
@@ -71,6 +73,7 @@ impl<S: Storage, L: Limiter> Drop for Registration<S, L> {
 struct Hello {
     agents: Vec<AgentName>,
     seen: HistoryId,
+    witnesses: Vec<Witness>,
 }
 
 /// The first frame of a peer.
@@ -94,8 +97,11 @@ where
     // Of this connection alone, and good for its first frame: used once, and not for long.
     let mut nonce = Nonce([0; NONCE_BYTES]);
     shared.accept.ids.fill(&mut nonce.0);
-    outbox.send(&challenge(shared, nonce).await?).await?;
-    let heard = timeout(HELLO_TIMEOUT, hear(frames)).await;
+    let answered = async {
+        outbox.send(&challenge(shared, nonce).await?).await?;
+        hear(frames).await
+    };
+    let heard = timeout(NONCE_LIFE, answered).await;
     let (said, hello) = match heard.map_err(|_| Ending::HelloTimeout)?? {
         Heard::Hello(said, hello) => (said, hello),
         Heard::Claim(claiming) => return Err(enrol::claim(shared, nonce, claiming, outbox).await),
@@ -105,7 +111,7 @@ where
         make_mesh(shared, &principal, name).await?;
     }
     let registration = enter(shared, &principal).await?;
-    settle(shared, &principal, &hello).await?;
+    settle(shared, &principal, hello).await?;
     let session = &registration.session;
     let storage = shared.storage();
     let welcome = ServerFrame::Welcome {
@@ -169,11 +175,15 @@ where
                 member_name,
                 agents,
                 seen,
+                witnesses,
                 signature,
             }) => {
                 checked(protocol)?;
                 if !seen.is_possible() {
                     return Err(Ending::Malformed("no_such_place"));
+                }
+                if witnesses.len() > WITNESSES_MAX {
+                    return Err(Ending::Malformed("too_many_witnesses"));
                 }
                 let said = Said {
                     principal: Principal {
@@ -183,7 +193,12 @@ where
                     },
                     signature,
                 };
-                return Ok(Heard::Hello(said, Hello { agents, seen }));
+                let hello = Hello {
+                    agents,
+                    seen,
+                    witnesses,
+                };
+                return Ok(Heard::Hello(said, hello));
             }
             Some(ClientFrame::Claim {
                 protocol,
@@ -280,7 +295,7 @@ async fn is_elsewhere<S: Storage, L: Limiter>(
 async fn settle<S: Storage, L: Limiter>(
     shared: &Shared<S, L>,
     principal: &Principal,
-    hello: &Hello,
+    hello: Hello,
 ) -> Result<(), Ending> {
     let (mesh, member) = (principal.mesh, principal.member);
     let storage = shared.storage();
@@ -298,12 +313,10 @@ async fn settle<S: Storage, L: Limiter>(
         };
         storage.register_agent(mesh, &party).await.map_err(refuse)?;
     }
-    // It holds places that this history has not reached: they must not be given out again.
-    let raised = storage.raise_epoch_beyond(mesh, hello.seen).await;
-    if raised.map_err(refuse)? {
-        tracing::warn!(seen = %hello.seen, "a member has seen more than this store holds; a new epoch has begun");
-    }
-    Ok(())
+    let by = marks::By::Member(member);
+    marks::compare(shared, mesh, (hello.seen, hello.witnesses), by)
+        .await
+        .map_err(refuse)
 }
 
 pub(super) fn refuse(error: StorageError) -> Ending {

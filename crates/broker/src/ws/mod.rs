@@ -20,6 +20,7 @@ mod hub;
 mod identify;
 mod lane;
 mod log;
+mod marks;
 mod others;
 mod people;
 mod pulse;
@@ -34,8 +35,10 @@ mod window;
 mod work;
 mod writer;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use heddle_core::clock::{Clock, Ids};
 use heddle_core::ids::{BrokerId, MeshId};
@@ -47,6 +50,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use config::{BrokerConfig, ws_config};
 pub use ending::Ending;
+pub use marks::Marks;
 
 use crate::accept::Accept;
 use crate::effects::EffectAuthority;
@@ -78,6 +82,10 @@ pub(crate) struct Shared<S, L> {
     pub(crate) config: BrokerConfig,
     hub: Hub,
     relays: Relays,
+    /// Meshes that somebody has entered since they were marked last.
+    entered: Mutex<BTreeSet<MeshId>>,
+    /// When a history last parted by the word of a member.
+    parted_at: Mutex<BTreeMap<MeshId, Duration>>,
     /// Read once; it never changes.
     broker_id: OnceCell<BrokerId>,
     /// Who decides about effects, if anybody does.
@@ -125,6 +133,8 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             config,
             hub: Hub::default(),
             relays: Relays::default(),
+            entered: Mutex::default(),
+            parted_at: Mutex::default(),
             broker_id: OnceCell::new(),
             effects: OnceLock::new(),
             orphans: AtomicUsize::new(0),
@@ -187,6 +197,21 @@ impl<S: Storage, L: Limiter> Broker<S, L> {
             storage.expire_sessions(mesh, LeaseMs::MAX, at).await?;
         }
         Ok(())
+    }
+
+    /// Before anybody is served: whether the histories are still those that `marks` were made of.
+    pub async fn compare(&self, marks: &Marks) -> Result<(), StorageError> {
+        marks::compare_all(&self.shared, marks).await
+    }
+
+    /// Marks what the histories hold, and compares, until `shutdown`. One call for each broker that serves.
+    pub async fn mark(
+        &self,
+        marks: Marks,
+        keep: impl Fn(&Marks) + Send,
+        shutdown: CancellationToken,
+    ) {
+        marks::run(&self.shared, marks, keep, shutdown).await;
     }
 
     /// Serves one connection to its end. Whoever calls has proven what it claims about the peer and

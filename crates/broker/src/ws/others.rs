@@ -56,6 +56,15 @@ impl<S: Storage, L> Shared<S, L> {
         });
     }
 
+    /// Everything of a mesh may stand at another place: every connection looks again.
+    pub(super) fn look_again(&self, mesh: MeshId) {
+        self.hub.look_at_everything(Some(mesh));
+        self.tell(HintLook {
+            all: true,
+            ..HintLook::at(mesh)
+        });
+    }
+
     pub(super) fn work_came(&self, mesh: MeshId, queue: &QueueName) {
         self.hub.work_came(mesh, queue);
         self.tell(HintLook {

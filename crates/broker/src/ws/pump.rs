@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::MeshId;
+use heddle_core::ids::{HistoryId, MeshId};
 use heddle_core::limits::{BATCH_BYTES_MAX, BATCH_ITEMS_MAX};
 use heddle_wire::broker::{Delivery as Pushed, Envelope, Sender, ServerFrame};
 use serde_json::value::{RawValue, to_raw_value};
@@ -122,14 +122,32 @@ pub(super) async fn fingerprints<S: Storage>(
             return vec![None; page.len()];
         }
     };
-    let mut looks = looks.into_iter();
-    page.map(|one| {
-        let consumed = looks.next()?.consumed?;
+    let mut prints = Vec::with_capacity(page.len());
+    for (one, look) in page.zip(looks) {
         // An id that was forgotten and used again is another message's.
-        let is_its_own = consumed.broker_message_id == one.broker_message_id;
-        is_its_own.then_some(consumed.wire_fingerprint)
-    })
-    .collect()
+        let own = look
+            .consumed
+            .filter(|consumed| consumed.broker_message_id == one.broker_message_id);
+        prints.push(match own {
+            Some(consumed) => Some(consumed.wire_fingerprint),
+            None => nobodys(storage, mesh, one.history_id).await,
+        });
+    }
+    prints
+}
+
+/// A message whose sender and id nobody has accepted: where the id of its place was not forgotten, they are not the ones
+/// under which it was. It goes out with a fingerprint that nothing has, so that nobody takes it for what its row says (ADR 12).
+async fn nobodys<S: Storage>(storage: &S, mesh: MeshId, at: HistoryId) -> Option<Fingerprint> {
+    let rows = storage.history_after(mesh, at.before(), 1).await;
+    let rows = rows.unwrap_or_else(|error| {
+        tracing::warn!(%error, "what was accepted could not be read; a message goes out without it");
+        Vec::new()
+    });
+    let its_own = rows.into_iter().find(|row| row.history_id == at);
+    its_own
+        .filter(|row| !row.is_expired)
+        .map(|_| Fingerprint([0; 32]))
 }
 
 /// Whether a stored envelope still is what was accepted, as far as that is known.

@@ -7,7 +7,7 @@ use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult, Request};
 use heddle_wire::ipc::{EffectResolveBody, EffectView};
 use heddle_wire::problem::Problem;
 
-use super::{Effects, with_key};
+use super::{END, Effects, with_key};
 use crate::home::create_private_folder;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock, store_problem};
@@ -52,7 +52,16 @@ impl Effects {
             let seen = self.may_resolve(scope, body).await?;
             body.round = body.round.or(seen);
         }
+        let forced = match &call {
+            EffectCall::Resolve(body) if body.force => Some(body.key.clone()),
+            _ => None,
+        };
         let mut answer = self.put(scope, id, call).await?;
+        let mesh = scope.mesh.mesh.mesh;
+        // Now that it is said, by somebody whose word counts.
+        if let Some(key) = forced.filter(|key| self.is_left_behind(mesh, key)) {
+            self.free(mesh, &key);
+        }
         self.as_called_here(scope.mesh, &mut answer);
         Ok(match answer {
             // Whoever took it just now has it: what they do to keep it is theirs.
@@ -200,7 +209,18 @@ impl Effects {
                 "Have it resolved there; or, when nothing can be running there any more, say the same with --force.",
             );
         }
-        if self.is_held(scope.mesh.mesh.mesh, key, attempt_of(&view).as_deref()) {
+        let (mesh, attempt) = (scope.mesh.mesh.mesh, attempt_of(&view));
+        let is_held = self.is_held(mesh, key, attempt.as_deref()).await;
+        let is_left = is_held && self.is_left_behind(mesh, key);
+        if is_left && !body.force {
+            return refuse(
+                format!(
+                    "{key}: its command has ended, and something that it has started still runs"
+                ),
+                "End it, and say the same again; or, when it is only what was to be left running, say the same with --force.",
+            );
+        }
+        if is_held && !is_left {
             return refuse(
                 format!("{key}: its command is still running"),
                 "Wait for its end; `heddle effect status KEY` says when that is.",
@@ -231,7 +251,8 @@ impl Effects {
         let is_ours = |view: &EffectView| is_ours(scope.mesh, self.is_own(mesh), view);
         view.runs_elsewhere = is_under_way(&view) && !is_ours(&view);
         let under_way = |view: &EffectView| is_under_way(view) && is_ours(view);
-        if !under_way(&view) || self.is_held(mesh, &key, attempt_of(&view).as_deref()) {
+        let attempt = attempt_of(&view);
+        if !under_way(&view) || self.is_held(mesh, &key, attempt.as_deref()).await {
             return Ok(view);
         }
         self.hand_in(scope, &key).await;
@@ -242,6 +263,8 @@ impl Effects {
                 _ => "compensation_unknown",
             };
             lost.clone_into(&mut now.status);
+            let end = self.lock(mesh, &key).with_extension(END);
+            now.waited = now.waited.or_else(|| self.unread.of(&end));
         }
         // As it stands now, told as the answer to what was asked.
         now.lock = view.lock;

@@ -41,6 +41,9 @@ pub struct Desk<S> {
     high: Arc<HighWater>,
 }
 
+/// The state of a key that nothing was registered under.
+const UNUSED: &str = "S0";
+
 pub(super) fn invalid(error: BindingError) -> Problem {
     from_wire::invalid(error.to_string())
 }
@@ -210,17 +213,17 @@ impl<S: Storage> Desk<S> {
         }
         self.read_policy(&call).await?;
         if !call.is_change() {
-            // What an earlier copy does not list has happened all the same.
-            if matches!(call, EffectCall::List { .. } | EffectCall::Log { .. })
-                && let Some(problem) = self.high.refusal()
-            {
+            // What an earlier copy does not list has happened all the same, and it is no store to decide by.
+            let is_whole = matches!(
+                call,
+                EffectCall::List { .. } | EffectCall::Log { .. } | EffectCall::SurfaceCheck
+            );
+            if is_whole && let Some(problem) = self.high.refusal() {
                 return Err(problem);
             }
             let answer = self.read(&by, call).await;
-            let is_unknown =
-                |problem: &Problem| problem.known_code() == Some(ErrorCode::EffectNotFound);
             // An earlier copy knows nothing of what came after it: that is no answer.
-            if answer.as_ref().is_err_and(is_unknown) {
+            if says_free(&answer) {
                 self.high.look(self.storage()).await?;
             }
             return answer;
@@ -399,6 +402,16 @@ impl<S: Storage> Desk<S> {
 pub(super) fn refused_reply(problem: Problem) -> ReplyResult {
     ReplyResult::EffectRefused {
         problem: Box::new(problem),
+    }
+}
+
+/// Whether an answer says of a key that nobody has used it: the one thing that only the newest store can say.
+fn says_free(answer: &Result<EffectAnswer, Problem>) -> bool {
+    match answer {
+        Ok(EffectAnswer::View(view)) => view.state == UNUSED,
+        Ok(EffectAnswer::Story(story)) => story.effect.state == UNUSED,
+        Ok(_) => false,
+        Err(problem) => problem.known_code() == Some(ErrorCode::EffectNotFound),
     }
 }
 

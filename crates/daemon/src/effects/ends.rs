@@ -1,46 +1,40 @@
 //! How a command ended, kept beside its lock by a runner that could not tell it: whoever looks hands it in.
 //!
-//! The file is the call as the runner would have made it. It is handed in only when nobody holds the lock: a
-//! runner that lives tells by itself. Told twice it is one call, because an end that is known is the same answer.
+//! The file is the call as the runner would have made it. It is handed in only when the runner is gone: one that lives
+//! tells by itself. Told twice it is one call, because an end that is known is the same answer.
 
-use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use heddle_core::names::AgentName;
 use heddle_wire::broker::EffectCall;
-use heddle_wire::ipc::EffectEndBody;
 use serde_json::json;
 
 use super::ask::{Scope, is_passing};
+use super::end_file::{Bad, END, body, read};
 use super::{Effects, waiting};
-use crate::home::open_private;
 use crate::shared::Shared;
 
-/// Two streams of 64 KB, each of whose bytes JSON may write as six.
-const END_BYTES_MAX: u64 = 2 << 20;
-
-/// The name of an end, beside `NAME.lock`.
-pub const END: &str = "end";
-
-/// Ends that cannot be read, by the names of their files.
+/// Ends that are not believed, by the names of their files.
 #[derive(Debug, Default)]
-pub(super) struct Unread(Mutex<BTreeSet<String>>);
+pub(super) struct Unread(Mutex<BTreeMap<String, Bad>>);
+
+fn name_of(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
 
 impl Unread {
     /// True where it was not known before.
-    fn is_new(&self, path: &Path) -> bool {
-        let name = path.file_name().unwrap_or_default();
-        let name = name.to_string_lossy().into_owned();
+    fn is_new(&self, path: &Path, why: Bad) -> bool {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.insert(name)
+        names.insert(name_of(path), why) != Some(why)
     }
 
     fn forget(&self, path: &Path) {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        names.remove(name.as_ref());
+        names.remove(&name_of(path));
     }
 
     fn forget_all(&self) {
@@ -48,32 +42,26 @@ impl Unread {
         names.clear();
     }
 
+    /// What is wrong with the end of this name, if it is one of them.
+    pub(super) fn of(&self, path: &Path) -> Option<String> {
+        let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = name_of(path);
+        let why = names.get(&name)?;
+        Some(format!(
+            "effects/{name} should say how its command ended, and {}",
+            why.in_words()
+        ))
+    }
+
     pub(super) fn trouble(&self) -> Vec<String> {
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let told = names.iter().map(|name| {
+        let told = names.iter().map(|(name, why)| {
             format!(
-                "effects/{name} cannot be read: it should say how the command of an effect ended. Look at its target, say so with --resolve, and remove the file"
+                "effects/{name} {}: it should say how the command of an effect ended. Look at its target, say so with --resolve, and remove the file",
+                why.in_words()
             )
         });
         told.collect()
-    }
-}
-
-fn read(path: &Path) -> Option<EffectCall> {
-    let mut text = String::new();
-    let file = open_private(path).ok()?;
-    file.take(END_BYTES_MAX).read_to_string(&mut text).ok()?;
-    let call = serde_json::from_str(&text).ok()?;
-    match call {
-        EffectCall::Finish(_) | EffectCall::Compensated(_) => Some(call),
-        _ => None,
-    }
-}
-
-fn body(call: &EffectCall) -> Option<&EffectEndBody> {
-    match call {
-        EffectCall::Finish(body) | EffectCall::Compensated(body) => Some(body),
-        _ => None,
     }
 }
 
@@ -82,19 +70,22 @@ impl Effects {
     pub(super) async fn hand_in(&self, scope: &Scope<'_>, key: &str) {
         let mesh = scope.mesh.mesh.mesh;
         let path = self.lock(mesh, key).with_extension(END);
-        if !path.exists() || self.is_locked(mesh, key) {
+        // What the command has left behind has inherited the lock, and is no runner.
+        let is_held = self.is_locked(mesh, key);
+        if !path.exists() || is_held && !self.is_runner_gone(mesh, key) {
             return;
         }
-        let call = read(&path).filter(|call| body(call).is_some_and(|body| body.key == key));
         // IMPORTANT: in the name of who ran it, whoever looks: nobody else's word counts.
-        let agent = call.as_ref().and_then(|call| self.runner(call));
-        let agent = agent.and_then(|agent| self.named(scope.mesh, &agent).ok());
-        let (Some(call), Some(named)) = (call, agent) else {
+        let found = read(&path).and_then(|call| {
+            let is_of = body(&call).is_some_and(|body| body.key == key);
+            let agent = self.runner(&call).filter(|_| is_of);
+            let named = agent.and_then(|agent| self.named(scope.mesh, &agent).ok());
+            named.map(|named| (call, named)).ok_or(Bad::Unreadable)
+        });
+        let (call, named) = match found {
+            Ok(found) => found,
             // Half a file is none: a runner that died while it wrote has left its lock to a person.
-            if self.unread.is_new(&path) {
-                tracing::warn!(path = %path.display(), "the end of a command cannot be read, or is of another key; it is left where it is");
-            }
-            return;
+            Err(why) => return self.not_believed(&path, why),
         };
         self.unread.forget(&path);
         let scope = &Scope {
@@ -118,8 +109,18 @@ impl Effects {
             }
             Ok(_) => {}
         }
+        if is_held {
+            self.free(mesh, key);
+        }
         if let Err(error) = std::fs::remove_file(&path) {
             tracing::warn!(path = %path.display(), %error, "the end of a command was told and is still there");
+        }
+    }
+
+    /// It is left where it is, for a person.
+    fn not_believed(&self, path: &Path, why: Bad) {
+        if self.unread.is_new(path, why) {
+            tracing::warn!(path = %path.display(), "the end of a command {}, or is of no effect of this home; it is left where it is", why.in_words());
         }
     }
 
@@ -147,22 +148,23 @@ impl Effects {
             self.unread.forget_all();
         }
         for path in ends {
-            let call = read(&path);
-            let mesh = call
-                .as_ref()
-                .map(|call| shared.mesh(call.scope().0.as_deref()));
-            let (Some(call), Some(Ok(mesh))) = (&call, mesh) else {
-                if self.unread.is_new(&path) {
-                    tracing::warn!(path = %path.display(), "the end of a command cannot be read, or is of no mesh of this home");
+            let found = read(&path).and_then(|call| {
+                let mesh = shared.mesh(call.scope().0.as_deref());
+                mesh.map(|mesh| (call, mesh)).map_err(|_| Bad::Unreadable)
+            });
+            let (call, mesh) = match found {
+                Ok(found) => found,
+                Err(why) => {
+                    self.not_believed(&path, why);
+                    continue;
                 }
-                continue;
             };
             let scope = Scope {
                 shared,
                 mesh,
                 agent: &self.speaks.default,
             };
-            if let Some(body) = body(call) {
+            if let Some(body) = body(&call) {
                 self.hand_in(&scope, &body.key).await;
             }
         }

@@ -13,6 +13,7 @@ mod count;
 mod desk;
 mod desks;
 mod differs;
+mod end_file;
 mod ends;
 mod hand_over;
 mod high_water;
@@ -20,6 +21,7 @@ mod keep;
 mod looks;
 mod mark;
 mod named;
+mod pages;
 mod policy_file;
 mod said;
 mod steps;
@@ -50,11 +52,11 @@ use heddle_registrar::storage::{Storage as _, StorageError};
 use heddle_store::{Store, StoreError};
 use heddle_wire::problem::Problem;
 
-pub use alive::{PROCESS, process_mark};
+pub use alive::{PROCESS, RUNNER, process_mark};
 pub(crate) use ask::{Scope, is_passing};
 pub use desk::Desk;
 pub use desks::HomeDesks;
-pub use ends::END;
+pub use end_file::{END, end_text};
 use ends::Unread;
 use high_water::HighWater;
 pub(crate) use high_water::OLDER_NEXT;
@@ -274,9 +276,40 @@ impl Effects {
 
     /// Whether the run of this key by this attempt is somebody's: a runner or a command has its lock, or what was
     /// started lives without it.
-    fn is_held(&self, mesh: MeshId, key: &str, attempt: Option<&str>) -> bool {
+    async fn is_held(&self, mesh: MeshId, key: &str, attempt: Option<&str>) -> bool {
         let note = self.lock(mesh, key).with_extension(PROCESS);
-        self.is_locked(mesh, key) || alive::is_noted(&note) || attempt.is_some_and(alive::has_heirs)
+        if self.is_locked(mesh, key) || alive::is_noted(&note) {
+            return true;
+        }
+        match attempt {
+            Some(attempt) => alive::has_heirs(attempt).await,
+            None => false,
+        }
+    }
+
+    /// Whether the runner is known to be gone: what has its lock now was left behind by the command.
+    fn is_runner_gone(&self, mesh: MeshId, key: &str) -> bool {
+        alive::is_gone(&self.lock(mesh, key).with_extension(RUNNER))
+    }
+
+    /// Whether runner and command are known to be gone, and only something that the command has started lives.
+    fn is_left_behind(&self, mesh: MeshId, key: &str) -> bool {
+        let command = self.lock(mesh, key).with_extension(PROCESS);
+        self.is_runner_gone(mesh, key) && alive::is_gone(&command)
+    }
+
+    /// Takes the lock away from what was left behind, which has inherited it and never gives it back: the next one makes
+    /// the file anew.
+    fn free(&self, mesh: MeshId, key: &str) {
+        let lock = self.lock(mesh, key);
+        let notes = [PROCESS, RUNNER].map(|note| lock.with_extension(note));
+        for path in notes.iter().chain([&lock]) {
+            if let Err(error) = std::fs::remove_file(path)
+                && error.kind() != std::io::ErrorKind::NotFound
+            {
+                tracing::warn!(path = %path.display(), %error, "a lock that nobody gives back is still there");
+            }
+        }
     }
 
     /// An error means that nobody can know, and counts as held: nothing is run again on a guess.

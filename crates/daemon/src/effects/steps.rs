@@ -16,6 +16,7 @@ use heddle_wire::ipc::{
 use heddle_wire::problem::Problem;
 
 use super::desk::{Desk, attempt, failed, invalid, key, viewed};
+use super::pages::{self, LogPlace};
 use super::said::command_hash;
 use super::{attempts, count, story, view};
 
@@ -210,30 +211,17 @@ impl<S: Storage> Desk<S> {
     ) -> Result<EffectAnswer, Problem> {
         match call {
             EffectCall::Status { key } => self.status(by, &key).await,
-            EffectCall::List { limit } => self.list(limit.min(ROWS_MAX)).await,
-            EffectCall::Log { key: of, limit } => {
+            EffectCall::List { limit, cursor } => {
+                self.list(cursor.as_deref(), limit.min(ROWS_MAX)).await
+            }
+            EffectCall::Log {
+                key: of,
+                limit,
+                cursor,
+            } => {
                 let of = of.as_deref().map(key).transpose()?;
-                let limit = limit.min(ROWS_MAX);
-                let noted = self.registrar.log(of.as_ref(), limit).await;
-                let mut lines = noted.map_err(failed)?;
-                for again in attempts::retry_lines(&self.registrar, of.as_ref()) {
-                    let older = lines.iter().position(|line| line.row.at <= again.row.at);
-                    lines.insert(older.unwrap_or(lines.len()), again);
-                }
-                lines.truncate(limit);
-                let lines = lines.into_iter();
-                let line = |line: heddle_registrar::storage::LoggedLine| EffectLogLine {
-                    at: line.row.at.to_rfc3339(),
-                    key: line.row.key,
-                    event: line.row.event,
-                    code: line.row.code,
-                    attempt_id: line.row.attempt_id,
-                    by: line.row.by,
-                    detail: line.row.detail,
-                };
-                Ok(EffectAnswer::Log(EffectLog {
-                    lines: lines.map(line).collect(),
-                }))
+                self.log(of.as_ref(), cursor.as_deref(), limit.min(ROWS_MAX))
+                    .await
             }
             EffectCall::Story { id } => {
                 let told = story::tell(self, &id).await?;
@@ -245,10 +233,39 @@ impl<S: Storage> Desk<S> {
         }
     }
 
-    async fn list(&self, limit: usize) -> Result<EffectAnswer, Problem> {
+    async fn log(
+        &self,
+        of: Option<&LogicalKey>,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<EffectAnswer, Problem> {
+        let place = LogPlace::of(cursor)?;
+        let noted = self.registrar.log_before(of, place.before, limit + 1);
+        let noted = noted.await.map_err(failed)?;
+        let again = attempts::retry_lines(&self.registrar, of);
+        let (lines, next) = pages::log_page(&place, noted, again, limit);
+        let line = |line: heddle_registrar::storage::LoggedLine| EffectLogLine {
+            at: line.row.at.to_rfc3339(),
+            key: line.row.key,
+            event: line.row.event,
+            code: line.row.code,
+            attempt_id: line.row.attempt_id,
+            by: line.row.by,
+            detail: line.row.detail,
+        };
+        Ok(EffectAnswer::Log(EffectLog {
+            lines: lines.into_iter().map(line).collect(),
+            cursor: next.map(|place| place.to_string()),
+        }))
+    }
+
+    async fn list(&self, cursor: Option<&str>, limit: usize) -> Result<EffectAnswer, Problem> {
+        let after = pages::list_place(cursor)?;
         let mut effects = Vec::new();
         let trouble = self.policy_of_now();
-        for one in self.registrar.list(limit).await.map_err(failed)? {
+        let page = self.registrar.list_after(after, limit).await;
+        let page = page.map_err(failed)?;
+        for one in page.effects {
             let facts = match self.registrar.facts(&one.key).await {
                 // The others are to be seen all the same.
                 Err(error) if error.is_damage() => {
@@ -263,7 +280,10 @@ impl<S: Storage> Desk<S> {
             (view.stdout, view.stderr) = (None, None);
             effects.push(view);
         }
-        Ok(EffectAnswer::List(EffectList { effects }))
+        Ok(EffectAnswer::List(EffectList {
+            effects,
+            cursor: page.next.as_ref().map(pages::list_cursor),
+        }))
     }
 
     async fn surface(&self) -> Result<EffectAnswer, Problem> {

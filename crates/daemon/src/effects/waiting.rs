@@ -21,9 +21,9 @@ use heddle_wire::problem::Problem;
 use super::ask::{Scope, is_passing};
 use super::desk::effect_of;
 use super::keep::waiting_of;
-use super::{Effects, storage_problem, story, view};
+use super::{Effects, NAME, storage_problem, story, view};
 use crate::mesh::MeshState;
-use crate::shared::Shared;
+use crate::shared::{Shared, lock};
 
 const LOOK: Duration = Duration::from_secs(1);
 /// Looks that are left out, at most, while ends lie here that nobody can take.
@@ -245,7 +245,9 @@ impl Effects {
     async fn about(&self, mesh: &MeshState, key: &str) -> Result<Vec<Waiting>, Problem> {
         let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
         let found = found.map_err(|error| storage_problem(&error))?;
-        let waiting = found.into_iter().map(|(_, waiting)| waiting);
+        // What was changed since is nobody's word, and nothing is shown by it.
+        let whole = found.into_iter().filter(|kept| !kept.is_changed);
+        let waiting = whole.map(|kept| kept.call);
         Ok(waiting.filter(|waiting| waiting.key == key).collect())
     }
 
@@ -342,10 +344,9 @@ impl Effects {
     async fn kept(&self, mesh: &MeshState, key: Option<&str>) -> Result<Vec<String>, Problem> {
         let found = self.storage().waiting(mesh.mesh.mesh, CALLS_MAX).await;
         let found = found.map_err(|error| storage_problem(&error))?;
-        let about = found
-            .into_iter()
-            .filter(|(_, waiting)| key.is_none_or(|key| key == waiting.key));
-        Ok(about.map(|(_, waiting)| waiting.verb).collect())
+        let calls = found.into_iter().map(|kept| kept.call);
+        let about = calls.filter(|call| key.is_none_or(|key| key == call.key));
+        Ok(about.map(|call| call.verb).collect())
     }
 
     /// Tells the broker everything that waits for it. An answer is an answer, a refusal too.
@@ -360,12 +361,28 @@ impl Effects {
             if waiting.is_empty() {
                 return Ok(());
             }
-            for (seq, one) in waiting {
-                let outcome = self.tell_one(mesh, one).await?;
-                let waited = storage.waited(seq, outcome, shared.clock.wall());
+            for one in waiting {
+                let outcome = if one.is_changed {
+                    self.not_told(mesh, &one.call)
+                } else {
+                    self.tell_one(mesh, one.call).await?
+                };
+                let waited = storage.waited(one.seq, outcome, shared.clock.wall());
                 waited.await.map_err(|error| storage_problem(&error))?;
             }
         }
+    }
+
+    /// What was changed here since it was kept is told to nobody: of a command's end that leaves it unknown, for a person. What
+    /// waits behind it goes on.
+    fn not_told(&self, mesh: &MeshState, one: &Waiting) -> String {
+        let says = heddle_registrar::storage::sqlite::in_words(&one.key);
+        tracing::error!(mesh = %mesh.mesh.name, verb = one.verb, "{NAME}: {says}");
+        let mut changed = lock(&self.changed);
+        if !changed.contains(&says) {
+            changed.push(says.clone());
+        }
+        says
     }
 
     /// What to write down: that it was answered, or the refusal. An error means that it still waits.

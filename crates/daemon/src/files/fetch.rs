@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use heddle_core::backoff::backoff;
 use heddle_core::file::ContentHash;
-use heddle_core::ids::MemberId;
+use heddle_core::ids::{MemberId, OpId};
 use heddle_core::limits::{
     BLOB_PART_BYTES_MAX, BLOB_PART_TIMEOUT, BLOBS_WANTED_MAX, FILE_BYTES_MAX, SYNC_IDLE_TICK,
 };
@@ -129,6 +129,8 @@ struct Tried {
     failures: u32,
     not_before: Duration,
     liars: BTreeSet<MemberId>,
+    /// The ops that had shared it then.
+    shared: BTreeSet<OpId>,
 }
 
 impl Fetching {
@@ -151,6 +153,7 @@ impl Fetching {
             after = Some(last.hash);
             for missing in page {
                 seen.insert(missing.hash);
+                self.forgive(&missing);
                 if !self.is_due(&missing, shared.clock.mono()) {
                     continue;
                 }
@@ -163,6 +166,17 @@ impl Fetching {
                 }
                 self.note(shared, mesh, &missing, went);
             }
+        }
+    }
+
+    /// Whoever shared it again has put good bytes there: nothing that was tried before counts.
+    fn forgive(&mut self, missing: &MissingBlob) {
+        if let Some(tried) = self.tried.get_mut(&missing.hash)
+            && tried.shared.insert(missing.shared)
+        {
+            tried.failures = 0;
+            tried.not_before = Duration::ZERO;
+            tried.liars.clear();
         }
     }
 
@@ -180,6 +194,7 @@ impl Fetching {
             return;
         }
         let tried = self.tried.entry(hash).or_default();
+        tried.shared.insert(missing.shared);
         let wait = backoff(tried.failures, shared.ids.below(u64::MAX));
         tried.failures = tried.failures.saturating_add(1);
         tried.not_before = shared.clock.mono().saturating_add(wait);

@@ -8,9 +8,54 @@ pub(crate) mod stream;
 pub(crate) mod sweep;
 
 use heddle_core::error_code::ErrorCode;
+use heddle_core::file::ContentHash;
 use heddle_store::BlobError;
 use heddle_wire::from_wire;
 use heddle_wire::problem::Problem;
+use tokio::runtime::Handle;
+
+use crate::mesh::MeshState;
+use crate::shared::Shared;
+
+/// A read has found the bytes of a file gone or wrong: true where they are fetched again from now on, because others of
+/// a mesh may have them.
+pub(crate) async fn lost(
+    shared: &Shared,
+    mesh: &MeshState,
+    (hash, size): (ContentHash, u64),
+    error: &BlobError,
+) -> bool {
+    let is_bad = matches!(
+        error,
+        BlobError::Missing { .. } | BlobError::Damaged { .. } | BlobError::Foreign { .. }
+    );
+    if !is_bad {
+        return false;
+    }
+    let (store, blobs, runtime) = (
+        shared.store.clone(),
+        shared.blobs.clone(),
+        Handle::current(),
+    );
+    let marking =
+        tokio::task::spawn_blocking(move || runtime.block_on(store.blob_lost(&blobs, hash, size)));
+    match marking.await {
+        Ok(Ok(true)) => {
+            tracing::warn!(%hash, %error, "the content of a shared file is damaged; it is fetched again");
+            mesh.fetch.wake();
+            true
+        }
+        Ok(Ok(false)) => false,
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "a damaged file could not be marked to be fetched again");
+            false
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a damaged file could not be marked to be fetched again");
+            false
+        }
+    }
+}
 
 /// The door's view of a blob that could not be kept.
 pub(crate) fn keep_problem(error: &BlobError) -> Problem {

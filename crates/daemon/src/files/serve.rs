@@ -52,6 +52,7 @@ async fn read(shared: &Shared, mesh: &MeshState, part: BlobPlace) -> Option<Vec<
         Ok(bytes) => Some(bytes).filter(|bytes| !bytes.is_empty()),
         Err(error) => {
             tracing::warn!(%error, "a shared file cannot be given to another member");
+            super::lost(shared, mesh, (hash, size), &error).await;
             None
         }
     }

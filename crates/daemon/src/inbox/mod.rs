@@ -2,6 +2,7 @@
 //! behind it: the search index, the receipts, the retention.
 
 pub(crate) mod damage;
+pub(crate) mod displaced;
 pub(crate) mod index;
 pub(crate) mod receipts;
 pub(crate) mod receive;

@@ -4,6 +4,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::envelope::{DestinationKind, Priority};
 use heddle_core::fingerprint::Fingerprint;
 use heddle_core::names::TopicName;
+use heddle_core::witness::Witness;
 use heddle_store::{NewInboxRow, Received};
 use heddle_wire::broker::{AckItem, Delivery, Envelope};
 use tokio::sync::mpsc;
@@ -30,20 +31,30 @@ pub(crate) async fn run(
                 Err(_) => break,
             }
         }
-        if let Err(error) = keep(shared, mesh, live, batch).await {
+        match keep(shared, mesh, live, batch).await {
             // Not acknowledged, so the broker pushes them again on the next connection.
-            return format!("the inbox cannot take messages: {error}");
+            Err(error) => return format!("the inbox cannot take messages: {error}"),
+            Ok(found) if !found.is_empty() => {
+                let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
+                metrics::counter!("heddle_inbox_places_given_twice_total").increment(count);
+                if mesh.displaced.note(&found, shared.clock.mono()) {
+                    return "the broker has given places of its history out twice; it is told so"
+                        .to_owned();
+                }
+            }
+            Ok(_) => {}
         }
     }
     "the session ended".to_owned()
 }
 
+/// Which other messages stood at places of the batch.
 async fn keep(
     shared: &Shared,
     mesh: &MeshState,
     live: &Live,
     batch: Vec<Delivery>,
-) -> Result<(), heddle_store::StoreError> {
+) -> Result<Vec<Witness>, heddle_store::StoreError> {
     let acks: Vec<AckItem> = batch
         .iter()
         .map(|delivery| AckItem {
@@ -64,10 +75,13 @@ async fn keep(
     let way = metrics::histogram!("heddle_delivery_seconds");
     let now = shared.clock.wall();
     live.ack(acks).await;
-    let mut newest = None;
+    let (mut newest, mut displaced) = (None, Vec::new());
     for (outcome, (accepted_at, differs)) in received.into_iter().zip(accepted) {
         match outcome {
-            Received::Stored(arrival) => {
+            Received::Stored(arrival) | Received::Displacing(arrival, _) => {
+                if let Received::Displacing(_, before) = outcome {
+                    displaced.push(before);
+                }
                 if differs {
                     shared.damage.note(arrival, false);
                 }
@@ -89,7 +103,7 @@ async fn keep(
             is_newer
         });
     }
-    Ok(())
+    Ok(displaced)
 }
 
 /// A malformed message is counted and refused (IN-06). It is acknowledged all the same: pushing it

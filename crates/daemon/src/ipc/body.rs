@@ -141,22 +141,12 @@ pub(super) fn refuse_query(uri: &http::Uri) -> Result<(), Problem> {
 
 /// The rows that a page may have: as many as asked for, if that is a number that makes sense.
 pub(super) fn page_rows(limit: Option<usize>) -> Result<usize, Problem> {
-    let next = "Ask for fewer and go on with the cursor of the page.";
-    rows("a page", limit).map_err(|problem| problem.next(next))
-}
-
-/// The same of an answer that has no further pages: the newest rows.
-pub(super) fn newest_rows(limit: Option<usize>) -> Result<usize, Problem> {
-    let next = "Ask for fewer: the newest are told, and there are no further pages. What is older is found by its key.";
-    rows("an answer", limit).map_err(|problem| problem.next(next))
-}
-
-fn rows(of: &str, limit: Option<usize>) -> Result<usize, Problem> {
     match limit {
         None => Ok(PAGE_ROWS_DEFAULT),
         Some(limit) if (1..=PAGE_ROWS_MAX).contains(&limit) => Ok(limit),
         Some(limit) => Err(from_wire::invalid(format!(
-            "limit is {limit}; {of} has 1 to {PAGE_ROWS_MAX} rows"
-        ))),
+            "limit is {limit}; a page has 1 to {PAGE_ROWS_MAX} rows"
+        ))
+        .next("Ask for fewer and go on with the cursor of the page.")),
     }
 }

@@ -4,11 +4,13 @@ use futures_util::{SinkExt as _, StreamExt as _};
 use heddle_core::ids::BrokerId;
 use heddle_core::limits::{AGENTS_MAX, HELLO_TIMEOUT};
 use heddle_core::membership::{HelloProof, Nonce, Signature};
+use heddle_core::names::AgentName;
 use heddle_core::negotiate::{
     BLOB_RELAY, CloseCode, EFFECT_HAND_OVER, Features, LOG_SNAPSHOT, PROTOCOL, Refusal,
     SNAPSHOT_UPLOAD, negotiate, read_features,
 };
 use heddle_core::retention::max_age_hours;
+use heddle_core::witness::Witness;
 use heddle_wire::broker::{BROKER_PROTOCOL, ClientFrame, Roster, ServerFrame};
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode as WsCloseCode;
@@ -63,15 +65,18 @@ async fn greet(
     };
     let seen = shared.store.history_seen(mesh.mesh.mesh).await;
     let seen = seen.map_err(|error| lost(&error.to_string()))?;
+    let agents: Vec<AgentName> = mesh.own_agents().into_iter().take(AGENTS_MAX).collect();
+    let witnesses = witnesses(shared, mesh, &agents).await?;
     let hello = ClientFrame::Hello {
         protocol: BROKER_PROTOCOL,
         mesh: mesh.mesh.mesh,
         member: mesh.mesh.member,
         member_name: mesh.mesh.member_name.clone(),
-        agents: mesh.own_agents().into_iter().take(AGENTS_MAX).collect(),
+        agents,
         // Acknowledges nothing: by priority a later place comes before an earlier one, and a crash may
         // have come between the two. What is held is acknowledged item by item; the rest comes again.
         seen,
+        witnesses,
         signature,
     };
     say(ws, &hello).await?;
@@ -106,6 +111,17 @@ async fn greet(
             Err(refuse(ws, &refusal).await)
         }
     }
+}
+
+/// What this home knows of the places of the history.
+async fn witnesses(
+    shared: &Shared,
+    mesh: &MeshState,
+    agents: &[AgentName],
+) -> Result<Vec<Witness>, SessionEnd> {
+    let known = shared.store.witnesses(mesh.mesh.mesh, agents.to_vec());
+    let known = known.await.map_err(|error| lost(&error.to_string()))?;
+    Ok(mesh.displaced.with(known))
 }
 
 /// Whole, as the broker said it, and as JSON: that is what somebody compares.

@@ -93,7 +93,7 @@ pub(super) async fn run(
         why = write_frames(sink, outgoing_frames) => lost_live(why),
         why = receive::run(shared, mesh, &live, deliveries) => lost_live(why),
         why = serve::run(shared, mesh, &live, asks) => lost_live(why),
-        () = mesh.cut.notified() => lost_live("the mesh moves to another broker".to_owned()),
+        () = mesh.cut.notified() => lost_live("the mesh moves to another broker, or its history began anew".to_owned()),
         never = tell_and_ask(shared, mesh, &live, (&forgotten, &ready), before) => match never {},
         // The drain ends by itself only when the daemon stops and nothing is in flight any more.
         ended = &mut draining => match ended {

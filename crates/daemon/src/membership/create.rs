@@ -5,16 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use heddle_core::clock::Ids;
+use heddle_core::data::change_fingerprint;
 use heddle_core::error_code::ErrorCode;
-use heddle_core::ids::{MemberId, MeshId};
+use heddle_core::ids::{ClientMessageId, MemberId, MeshId};
 use heddle_core::names::MeshName;
-use heddle_store::{Mesh, NewMesh, Store};
+use heddle_store::{KeptInvite, Mesh, NewMesh, Store};
 use heddle_wire::from_wire::invalid;
 use heddle_wire::ipc::{MeshCreateAnswer, MeshCreateBody};
 use heddle_wire::problem::Problem;
+use serde_json::json;
 
 use super::join::{CONNECT_WAIT, begin, blocking, first_free};
 use super::{Joiner, Link, keys};
+use crate::config::HOME_MESH;
 use crate::effects::Effects;
 use crate::link::{Connector, Hosted};
 use crate::mesh::{Identity, MeshState};
@@ -25,14 +28,17 @@ pub(crate) async fn create(
     creator: Joiner<'_>,
     effects: &Effects,
     body: &MeshCreateBody,
+    key: Option<ClientMessageId>,
 ) -> Result<MeshCreateAnswer, Problem> {
     let shared = creator.shared;
     let name = MeshName::parse(&body.name).map_err(|error| invalid(error.to_string()))?;
     let _one = shared.joining.lock().await;
+    let under = UnderKey::look_up(shared, key, &name).await?;
     if let Some(there) = shared.meshes.iter().find(|m| m.mesh.name == name) {
         if there.mesh.broker_url.is_some() {
             return Err(taken(shared, &name).await);
         }
+        under.keep(shared).await?;
         return answer(shared, there, true).await;
     }
     let known = shared.store.meshes().await;
@@ -46,6 +52,8 @@ pub(crate) async fn create(
         return Err(invalid("this home has as many meshes as it can have"));
     }
     let connector = own_broker(shared)?;
+    // IMPORTANT: behind everything that refuses, so that a refusal consumes nothing, and before the mesh is there.
+    under.keep(shared).await?;
     let new = NewMesh {
         mesh: MeshId(shared.ids.ulid()),
         name,
@@ -70,6 +78,60 @@ pub(crate) async fn create(
     let _ = tokio::time::timeout(CONNECT_WAIT, state.wait_connected()).await;
     tracing::info!(mesh = %state.mesh.name, "a further mesh of this home");
     answer(shared, &state, is_resumed).await
+}
+
+/// The request and its idempotency key, if it has one.
+struct UnderKey(Option<(MeshId, ClientMessageId, KeptInvite)>);
+
+impl UnderKey {
+    /// Refused where the key stands for another request.
+    async fn look_up(
+        shared: &Shared,
+        key: Option<ClientMessageId>,
+        name: &MeshName,
+    ) -> Result<Self, Problem> {
+        let mut meshes = shared.meshes.iter();
+        let home = meshes.find(|one| one.mesh.name.as_str() == HOME_MESH);
+        let Some((key, home)) = key.zip(home.map(|home| home.mesh.mesh)) else {
+            return Ok(Self(None));
+        };
+        let fingerprint = change_fingerprint("mesh.create", &json!({"name": name.as_str()}));
+        let new = KeptInvite {
+            fingerprint: fingerprint.map_err(|error| invalid(error.to_string()))?,
+            made_at: shared.clock.wall(),
+            link: String::new(),
+        };
+        let kept = shared.store.kept_invite(home, key.clone()).await;
+        match kept.map_err(|error| store_problem(&error))? {
+            Some(kept) if kept.fingerprint != new.fingerprint => Err(key_reused(&key, &kept)),
+            _ => Ok(Self(Some((home, key, new)))),
+        }
+    }
+
+    async fn keep(&self, shared: &Shared) -> Result<(), Problem> {
+        let Some((home, key, new)) = self.0.clone() else {
+            return Ok(());
+        };
+        let fingerprint = new.fingerprint;
+        let kept = shared.store.keep_invite(home, key.clone(), new).await;
+        let (kept, _) = kept.map_err(|error| store_problem(&error))?;
+        // An invitation may have been quicker.
+        if kept.fingerprint == fingerprint {
+            Ok(())
+        } else {
+            Err(key_reused(&key, &kept))
+        }
+    }
+}
+
+/// The key of a request about meshes belongs to another one.
+pub(crate) fn key_reused(key: &ClientMessageId, kept: &KeptInvite) -> Problem {
+    let at = kept.made_at.to_rfc3339();
+    let detail = format!("id {key} belongs to another request of {at}");
+    Problem::new(ErrorCode::IdempotencyKeyReused, detail)
+        .with("conflict", "request_fingerprint_mismatch")
+        .with("client_message_id", key.to_string())
+        .with("daemon_fingerprint_prefix", kept.fingerprint.prefix())
 }
 
 /// The broker that hosts this home's own meshes.

@@ -11,7 +11,7 @@ mod publish_to;
 mod rejoin;
 mod standing;
 
-pub(crate) use create::{create, host};
+pub(crate) use create::{create, host, key_reused};
 pub(crate) use join::{Joiner, join};
 pub(crate) use links::{Link, home_mesh, of_config};
 pub(crate) use names::refuse_another_name;

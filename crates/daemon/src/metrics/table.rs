@@ -75,6 +75,7 @@ metrics_table! {
     Counter "heddle_daemon_retry_after_dedupe_expired_total" [] "Retries sent after the broker's memory of the id may have ended";
     // --- the inbox
     Counter "heddle_inbox_received_total" [] "Messages stored in a mailbox";
+    Counter "heddle_inbox_places_given_twice_total" [] "Deliveries at a place of the history at which another message stood here";
     Counter "heddle_inbox_duplicates_total" [] "Deliveries of messages that were there already";
     Counter "heddle_inbox_malformed_total" [] "Deliveries refused because they could not be read";
     Counter "heddle_inbox_differs_total" [] "Deliveries and work that are not what their broker accepted";
@@ -142,6 +143,7 @@ metrics_table! {
     Counter "heddle_broker_uploads_swept_total" [] "Uploads that nobody went on with, thrown away by the sweep";
     Counter "heddle_broker_queue_taken_total" [] "Messages of queues handed out under a lease";
     Counter "heddle_broker_queue_held_back_total" [] "Messages of queues that a disk has changed, met by a take and not given out";
+    Counter "heddle_broker_histories_parted_total" [] "Times that a history was not the one that a member or the broker itself had seen: an older store was put back";
     Counter "heddle_broker_log_read_total" [] "Ops of a log that members have read";
     Counter "heddle_broker_blob_parts_total" ["outcome" = "passed" | "absent" | "busy"] "Parts of shared files that members asked other members for";
     Counter "heddle_broker_deliveries_pushed_total" [] "Deliveries pushed to connected members";

@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
 use super::drain::answer_about;
+use super::moved;
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::Shared;
@@ -209,6 +210,9 @@ async fn look(shared: &Shared, mesh: &MeshState, live: &Live) -> Result<bool, St
         after = found.next;
         left_off = left_off.saturating_add(found.left_off);
     }
+    if !moved::find(shared, mesh, live).await? {
+        return Ok(false);
+    }
     mesh.count_lost_old(left_off);
     shared.store.set_lost_looked(id, epoch.max(heard)).await?;
     let figures = shared.store.lost_figures(id).await?;
@@ -254,10 +258,14 @@ async fn send_again(
             match live.send(items).await {
                 Some(verdicts) if verdicts.len() == sent.len() => {
                     for (row, verdict) in sent.iter().zip(verdicts) {
+                        let was_there = moved::was_there(row, &verdict);
                         let next = drain(answer_about(verdict, &row.client_message_id));
                         note_limit(shared, mesh, &next);
                         match settle(row, next) {
-                            Some(settle) => settled.push(settle),
+                            Some(settle) => settled.push(LostSettle {
+                                was_there,
+                                ..settle
+                            }),
                             None => is_later = true,
                         }
                     }
@@ -265,7 +273,8 @@ async fn send_again(
                 _ => is_later = true,
             }
         }
-        let again = settled.iter().filter(|one| one.state == LostState::Sent);
+        let is_again = |one: &&LostSettle| one.state == LostState::Sent && !one.was_there;
+        let again = settled.iter().filter(is_again);
         let again = u64::try_from(again.count()).unwrap_or(u64::MAX);
         metrics::counter!("heddle_outbox_lost_sent_again_total").increment(again);
         mesh.count_lost_again(again);
@@ -296,6 +305,7 @@ fn settle(row: &LostRow, next: RowMove) -> Option<LostSettle> {
         state,
         reason,
         place: None,
+        was_there: false,
     };
     match next {
         RowMove::Done {
@@ -345,6 +355,7 @@ async fn gone(
         state,
         reason,
         place: None,
+        was_there: false,
     })
 }
 
@@ -473,6 +484,7 @@ mod tests {
             client_message_id: heddle_core::ids::ClientMessageId::parse("m1").unwrap(),
             to: "@two".to_owned(),
             wire_fingerprint: Fingerprint([0; 32]),
+            broker_message_id: None,
             payload: Vec::new(),
         };
         let retry = RowMove::Retry {

@@ -7,6 +7,7 @@ pub(crate) mod disk;
 pub(crate) mod drain;
 mod growth;
 pub(crate) mod lost;
+mod moved;
 mod owed;
 pub(crate) mod prune;
 pub(crate) mod relief;

@@ -39,6 +39,12 @@ pub(super) async fn run(
             Ok(page) => page,
             Err(why) => return Ok(Exchange::Later(why)),
         };
+        if epoch > head.broker_epoch {
+            // The history began anew under this connection: agents, topics and messages of this home may be lost there. A new
+            // hello names them, and what was lost is looked for.
+            shared.store.hear_epoch(id, epoch).await?;
+            mesh.cut.notify_waiters();
+        }
         let is_end = items.is_empty();
         let received = receive(shared, mesh, epoch, items).await?;
         if received.gap {

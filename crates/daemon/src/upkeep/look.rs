@@ -3,7 +3,6 @@
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use heddle_core::names::MeshName;
 use heddle_core::pressure::FileSystem;
 use heddle_store::{
     Checkup, Condition, MeshCheck, Store, check_up, misplaced as misplaced_beside, not_a_file,
@@ -11,8 +10,8 @@ use heddle_store::{
 use heddle_wire::ipc::{DoctorView, Finding};
 
 use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadable};
-use super::{cold_start, look_effects, misplaced, restored};
-use crate::config::{Config, HOME_MESH};
+use super::{cold_start, look_effects, misplaced, restored, served};
+use crate::config::Config;
 use crate::inbox::damage::{in_words, is_readable};
 use crate::sync::log_hole_next;
 
@@ -110,7 +109,10 @@ fn store_findings(home: &Path, beside: Beside) -> (Vec<Finding>, u64) {
     found.push(store_finding(home, &checkup.outlook));
     if checkup.outlook.condition == Condition::Fit {
         found.push(blobs(&checkup));
-        found.push(served(home, &checkup));
+        found.push(match config(home) {
+            Ok(config) => served::finding(&config, &checkup.meshes),
+            Err(finding) => finding,
+        });
         found.extend(dead(&checkup));
         found.extend(damaged(&checkup));
         found.extend(senseless(&checkup));
@@ -163,7 +165,7 @@ fn blobs(checkup: &Checkup) -> Finding {
                 ""
             }
         );
-        let next = "Share those files again (`heddle file list` shows them), or put a backup of the folder blobs back.";
+        let next = "What others of a mesh have comes again when it is read (`heddle file get`), or after `heddle down` and `heddle doctor --repair`. Share your own files again (`heddle file list` shows them), or put a backup of the folder blobs back.";
         return wrong("blobs", says, next);
     }
     let mut finding = fine(
@@ -173,6 +175,12 @@ fn blobs(checkup: &Checkup) -> Finding {
             checkup.blobs
         ),
     );
+    if checkup.blobs_wanted > 0 {
+        finding.says = format!(
+            "{}; {} more are elsewhere, and come as soon as a member who has them is connected",
+            finding.says, checkup.blobs_wanted
+        );
+    }
     if checkup.blobs_orphaned > 0 {
         finding.says = format!(
             "{}; {} blobs are nobody's, and the daily sweep takes them away",
@@ -181,37 +189,6 @@ fn blobs(checkup: &Checkup) -> Finding {
         "`heddle advanced sweep` does it now.".clone_into(&mut finding.next);
     }
     finding
-}
-
-/// What the settings do not name is not served, and would be missed by nobody.
-fn served(home: &Path, checkup: &Checkup) -> Finding {
-    let config = match config(home) {
-        Ok(config) => config,
-        Err(finding) => return finding,
-    };
-    let is_named = |name: &str| {
-        let mut named = config
-            .mesh
-            .iter()
-            .map(|mesh| &mesh.name)
-            .chain(&config.left);
-        name == HOME_MESH || named.any(|mesh| mesh.as_str() == name)
-    };
-    let names = checkup.meshes.iter().map(|mesh| mesh.name.as_str());
-    // What is no name is told of as what it is.
-    let names = names.filter(|name| MeshName::parse(name).is_ok());
-    let unnamed: Vec<&str> = names.filter(|name| !is_named(name)).collect();
-    if unnamed.is_empty() {
-        return fine("meshes", "config.toml names every mesh of the store");
-    }
-    wrong(
-        "meshes",
-        format!(
-            "the data of mesh {} is in the store, but config.toml does not name it: it is not served, synced, shown or exported",
-            unnamed.join(", ")
-        ),
-        "Put its [[mesh]] back into config.toml (a backup has the file) and restart with `heddle down` and `heddle up`; a mesh that you were invited to comes back with `heddle mesh join LINK`. If it was left on purpose, write left = [\"NAME\"] at the top of config.toml.",
-    )
 }
 
 fn dead(checkup: &Checkup) -> Option<Finding> {

@@ -11,6 +11,7 @@ mod look;
 pub(crate) mod look_effects;
 mod misplaced;
 pub(crate) mod restored;
+mod served;
 pub(crate) mod unreadable;
 
 use std::path::{Path, PathBuf};
@@ -37,6 +38,7 @@ pub use misplaced::{
     Misplaced, first_in as first_misplaced_in, first_of as first_misplaced, foreign_next,
     not_a_file_next,
 };
+pub(crate) use served::Unserved;
 
 use companions::Taken;
 
@@ -123,7 +125,9 @@ pub fn repair(home: &Home, login: &str, now: WallMs) -> Result<RepairView, Backu
     let blobs = Blobs::open(&home.blobs())?;
     let hints = hints(home, login)?;
     let repaired = heddle_store::repair(&home.data(), &blobs, &hints, now)?;
-    Ok(repaired.map_or_else(RepairView::default, repair_view))
+    let mut view = repaired.map_or_else(RepairView::default, repair_view);
+    view.files_wanted = heddle_store::want_lost_blobs(&home.data(), &blobs)?;
+    Ok(view)
 }
 
 /// What a repair made of the broker's file.
@@ -239,6 +243,7 @@ fn repair_view(repaired: Repaired) -> RepairView {
             .flat_map(|kept| kept.mended.clone())
             .collect(),
         unreadable: repaired.unreadable,
+        files_wanted: Vec::new(),
         tables: repaired
             .tables
             .into_iter()

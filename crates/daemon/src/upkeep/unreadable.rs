@@ -54,6 +54,7 @@ pub(crate) async fn degraded(shared: &Shared) -> Option<String> {
     let found = found(shared).await.unwrap_or_else(|error| Found {
         models: Vec::new(),
         rows: vec![error.to_string()],
+        ahead: Vec::new(),
     });
     if found.is_empty() {
         shared.unreadable.0.store(false, Ordering::Relaxed);
@@ -67,15 +68,22 @@ struct Found {
     /// Models whose row or table is not theirs: no vector of theirs is read or written before a repair.
     models: Vec<String>,
     rows: Vec<String>,
+    /// Stamps and clocks that cannot be right: only a repair helps.
+    ahead: Vec<String>,
 }
 
 impl Found {
     fn is_empty(&self) -> bool {
-        self.models.is_empty() && self.rows.is_empty()
+        self.models.is_empty() && self.rows.is_empty() && self.ahead.is_empty()
     }
 
     fn in_words(&self) -> String {
-        let (all, what_helps) = if self.models.is_empty() {
+        let (all, what_helps) = if !self.ahead.is_empty() {
+            (
+                &self.ahead,
+                "nothing that is written there would count. `heddle down`, then `heddle doctor --repair` mends it",
+            )
+        } else if self.models.is_empty() {
             (
                 &self.rows,
                 "lists and searches go on without it. Writing or deleting that key mends it, and `heddle doctor` says more",
@@ -103,9 +111,16 @@ impl Found {
 async fn found(shared: &Shared) -> Result<Found, StoreError> {
     let models = shared.store.model_problems().await?;
     let mut rows = shared.store.spoilt(ROWS_MAX).await?;
+    let mut ahead = shared.store.clock_problems().await?;
     for mesh in &shared.meshes {
         let unread = shared.store.unreadable(mesh.mesh.mesh, ROWS_MAX).await?;
-        rows.extend(unread.iter().map(ToString::to_string));
+        let (beyond, bad): (Vec<_>, Vec<_>) = unread.iter().partition(|row| row.is_ahead());
+        ahead.extend(beyond.iter().map(ToString::to_string));
+        rows.extend(bad.iter().map(ToString::to_string));
     }
-    Ok(Found { models, rows })
+    Ok(Found {
+        models,
+        rows,
+        ahead,
+    })
 }

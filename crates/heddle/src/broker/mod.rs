@@ -14,6 +14,7 @@ mod invites;
 mod jobs;
 mod jobs_place;
 mod limiter;
+pub mod marks;
 mod members;
 mod pages;
 mod places;

@@ -22,6 +22,7 @@ use super::engine::{Engine, open_database};
 use super::greeting::{Ready, greeting, reached, warnings};
 use super::jobs::{cannot_open, damaged};
 use super::limiter::{limiter, limiter_probe};
+use super::marks;
 use super::pages::Pages;
 use super::places::Places;
 use super::settings::{broker_config, options};
@@ -135,6 +136,10 @@ impl Serving<'_> {
         let listen = listener.local_addr().map_err(|error| failed(&error))?;
         let door = self.door(&storage, ids.as_ref(), &ids)?;
         door.broker.decided_by(Arc::clone(&decider.authority));
+        // IMPORTANT: before anybody is served, who would be given places that others have seen.
+        let seen = marks::read(self.home.path());
+        let compared = door.broker.compared(&seen).await;
+        compared.map_err(|error| failed(&error))?;
         door.broker
             .forget_sessions()
             .await
@@ -143,7 +148,8 @@ impl Serving<'_> {
         write_private(&port_file, &listen.port().to_string()).map_err(|error| failed(&error))?;
         let upkeep = tokio::spawn({
             let (broker, stopping) = (door.broker.clone(), door.stopping.clone());
-            async move { broker.housekeeping(stopping).await }
+            let kept = (seen, marks::keeper(self.home.path()));
+            async move { broker.housekeeping(kept, stopping).await }
         });
         let ready = Ready {
             mesh: self

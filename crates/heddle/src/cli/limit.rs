@@ -15,15 +15,6 @@ pub fn parse_limit(text: &str) -> Result<usize, String> {
     }
 }
 
-/// The same for verbs whose answers have no pages: the newest rows.
-pub fn parse_newest(text: &str) -> Result<usize, String> {
-    parse_limit(text).map_err(|_| {
-        format!(
-            "say how many rows, from 1 to {PAGE_ROWS_MAX}: the newest; what is older is found by its key"
-        )
-    })
-}
-
 /// The same for verbs whose answers have no pages, and fewer rows.
 pub fn parse_hits(text: &str) -> Result<usize, String> {
     match text.parse() {

@@ -50,10 +50,14 @@ fn holds(table: &str) -> &str {
 }
 
 pub(super) fn in_words(view: &RepairView) -> String {
+    let files = files(view);
     if !view.repaired {
         return match &view.broker_damaged {
+            None if !files.is_empty() => {
+                format!("nothing is wrong with data.db\n{files}  next: heddle up\n")
+            }
             None => "nothing is wrong with data.db; nothing was changed\n".to_owned(),
-            Some(damaged) => format!("{}  next: heddle up\n", broker_words(damaged)),
+            Some(damaged) => format!("{}{files}  next: heddle up\n", broker_words(damaged)),
         };
     }
     let broker = view.broker_damaged.as_deref().map(broker_words);
@@ -61,7 +65,19 @@ pub(super) fn in_words(view: &RepairView) -> String {
         let why = text::printable(why);
         format!("  ! broker.db is damaged as well, and a repair cannot mend it: {why}\n    {BROKER_BEYOND}\n")
     });
-    broker.unwrap_or_default() + &of_store(view) + &beyond.unwrap_or_default()
+    broker.unwrap_or_default() + &files + &of_store(view) + &beyond.unwrap_or_default()
+}
+
+/// Of shared files whose bytes are wanted again.
+fn files(view: &RepairView) -> String {
+    if view.files_wanted.is_empty() {
+        return String::new();
+    }
+    format!(
+        "  the bytes of these shared files were gone or not what was shared, and are fetched again from a member who has \
+         them; what is your own and nobody else has, share again: {}\n",
+        titles(&view.files_wanted)
+    )
 }
 
 /// Of the broker's file, everything behind its header came along.
@@ -136,7 +152,7 @@ fn tasks(view: &RepairView, words: &mut String) {
     }
     if view.tasks_from_log > 0 {
         words.push_str(&format!(
-            "  {} tasks of shared meshes come back when the log of their mesh is read again\n",
+            "  {} tasks of shared meshes were taken out; each comes back when the log of its mesh is read again, if it ever got there\n",
             view.tasks_from_log
         ));
     }

@@ -37,11 +37,7 @@ pub fn restore(context: &Context, from: &Path) -> Result<(), CliError> {
     let from = absolute(from)?;
     let home = claim(context)?;
     let now = SystemClock::start().wall();
-    note_put_back(&home)?;
-    let restored = upkeep::restore(&home, &from, now).map_err(refused)?;
-    if !restored.with.iter().any(|name| name == "broker.db") {
-        broker_put_back::forget(home.path()).map_err(|error| not_noted(&error))?;
-    }
+    let restored = noted(&home, || upkeep::restore(&home, &from, now))?;
     context.print(&restored, put_back)
 }
 
@@ -49,15 +45,21 @@ pub fn restore_broker(context: &Context, from: &Path) -> Result<(), CliError> {
     let from = absolute(from)?;
     let home = claim(context)?;
     let now = SystemClock::start().wall();
-    note_put_back(&home)?;
-    let restored = upkeep::restore_broker(&home, &from, now).map_err(refused)?;
+    let restored = noted(&home, || upkeep::restore_broker(&home, &from, now))?;
     context.print(&restored, put_back)
 }
 
-/// IMPORTANT: before the file is put in its place. A start that finds the one without the other would give places of the
-/// history out twice.
-fn note_put_back(home: &Home) -> Result<(), CliError> {
-    broker_put_back::note(home.path(), &home.broker_data()).map_err(|error| not_noted(&error))
+/// IMPORTANT: the note comes before the file. A start that finds an older broker without it would give places of the history
+/// out twice.
+fn noted(
+    home: &Home,
+    restore: impl FnOnce() -> Result<RestoreView, BackupError>,
+) -> Result<RestoreView, CliError> {
+    let failed = |error: std::io::Error| not_noted(&error);
+    let note = broker_put_back::note(home.path(), &home.broker_data()).map_err(failed)?;
+    let restored = restore();
+    note.settle().map_err(failed)?;
+    restored.map_err(refused)
 }
 
 fn not_noted(error: &std::io::Error) -> CliError {

@@ -101,7 +101,7 @@ pub(super) fn success(mut data: Value, mut warnings: Vec<Value>) -> String {
     Value::Object(answer).to_string()
 }
 
-pub(super) fn failure(error: &ToolError) -> String {
+pub(super) fn failure(error: &ToolError, may_start: bool) -> String {
     let answer = match error {
         ToolError::Arguments(why) => json!({
             "ok": false,
@@ -137,10 +137,38 @@ pub(super) fn failure(error: &ToolError) -> String {
             "ok": false,
             "code": "unreachable",
             "detail": error.to_string(),
-            "next": "Have a person run `heddle up`; then call again with the same arguments.",
+            "next": unreachable_next(error, may_start),
         }),
     };
     answer.to_string()
+}
+
+/// What helps where no answer came, as it is: whoever may start a daemon does so at the next call.
+fn unreachable_next(error: &ClientError, may_start: bool) -> &'static str {
+    match (error, may_start) {
+        (ClientError::Broken(_), true) => {
+            "Call again with the same arguments: a daemon is started by that where none runs. Whether this call took effect \
+             is not known; under the same `id` it lands once."
+        }
+        (ClientError::Broken(_), false) => {
+            "Call again with the same arguments; if no daemon runs, have a person run `heddle up` first. Whether this call \
+             took effect is not known; under the same `id` it lands once."
+        }
+        (ClientError::Silent, _) => {
+            "It may be stopped or overloaded: call again later with the same arguments, under the same `id` it lands once. If \
+             that does not help, have a person look at `heddle status`."
+        }
+        (ClientError::NotRunning { .. }, true) => {
+            "None could be started either: have a person run `heddle up`, which says why; then call again with the same \
+             arguments. Nothing was changed."
+        }
+        (ClientError::NotRunning { .. }, false) => {
+            "Have a person run `heddle up`; then call again with the same arguments. Nothing was changed."
+        }
+        (ClientError::Foreign { .. } | ClientError::Protocol(_) | ClientError::Problem(_), _) => {
+            "Have a person run `heddle doctor` and mend that; then call again with the same arguments."
+        }
+    }
 }
 
 /// What a text costs the agent that reads it: four bytes make about a token.
@@ -191,7 +219,26 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_to_do_next() {
-        let answer = failure(&ToolError::Arguments("no `to`".to_owned()));
+        let answer = failure(&ToolError::Arguments("no `to`".to_owned()), true);
         assert!(answer.contains("invalid_request") && answer.contains("\"next\""));
+    }
+
+    #[test]
+    fn a_person_is_asked_for_only_where_the_next_call_would_not_start_the_daemon() {
+        let broken = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        let gone = || ClientError::NotRunning { socket: "s".into() };
+        for (error, may_start, is_for_a_person) in [
+            (ClientError::Broken(broken()), true, false),
+            (ClientError::Broken(broken()), false, true),
+            (gone(), false, true),
+            // It was tried, and did not help.
+            (gone(), true, true),
+        ] {
+            let answer = failure(&ToolError::Client(error), may_start);
+            let asks = answer.contains("have a person run `heddle up`")
+                || answer.contains("Have a person run `heddle up`");
+            assert_eq!(asks, is_for_a_person, "{answer}");
+            assert!(answer.to_lowercase().contains("call again with the same"));
+        }
     }
 }

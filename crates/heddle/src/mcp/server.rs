@@ -108,6 +108,8 @@ fn call(session: &Session, tool: &Tool, client: &str, arguments: &JsonObject) ->
             };
             CallToolResult::success(text(success(data, urgent)))
         }
-        Err(error) => CallToolResult::error(text(failure(&session.spelled(error)))),
+        Err(error) => {
+            CallToolResult::error(text(failure(&session.spelled(error), session.may_start())))
+        }
     }
 }

@@ -105,6 +105,11 @@ impl Session {
         up::detach(starter, Flavour::Embedded).is_ok() || self.client.status().is_ok()
     }
 
+    /// Whether a daemon that is gone is started by the next call.
+    pub(super) fn may_start(&self) -> bool {
+        self.starter.is_some()
+    }
+
     pub(super) fn client(&self) -> &Client {
         &self.client
     }

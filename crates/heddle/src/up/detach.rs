@@ -113,6 +113,18 @@ fn spawn(context: &Context, flavour: Flavour, log: File) -> Result<Child, CliErr
         .map_err(failed)
 }
 
+/// The first error in a text and its next step. What others who were started at the same moment have written there too is
+/// not repeated.
+fn words_in(text: &str) -> (&str, &str) {
+    const BEGIN: &str = "error: ";
+    let Some((_, words)) = text.split_once(BEGIN) else {
+        return ("it ended before it was ready", "");
+    };
+    let end = words.find(&format!("\n{BEGIN}")).unwrap_or(words.len());
+    let words = &words[..end];
+    words.split_once("\n  next: ").unwrap_or((words, ""))
+}
+
 /// What the child wrote before it ended, as our own words.
 fn told(code: u8, log: &Path, from: u64) -> CliError {
     let mut text = String::new();
@@ -120,10 +132,7 @@ fn told(code: u8, log: &Path, from: u64) -> CliError {
         let _ = file.seek(SeekFrom::Start(from));
         let _ = file.take(64 << 10).read_to_string(&mut text);
     }
-    let (message, next) = match text.split_once("error: ") {
-        Some((_, words)) => words.split_once("\n  next: ").unwrap_or((words, "")),
-        None => ("it ended before it was ready", ""),
-    };
+    let (message, next) = words_in(&text);
     let next = match next.trim() {
         "" => format!(
             "`heddle up` in the foreground says why; {} has what could be written.",
@@ -133,4 +142,22 @@ fn told(code: u8, log: &Path, from: u64) -> CliError {
     };
     let message = message.trim().to_owned();
     CliError::new(code, message).next(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_words_of_one_start_are_told_once_however_many_were_made() {
+        let one = "error: it is held\n  next: Stop it.\n";
+        for text in [one.to_owned(), one.repeat(3), format!("a line\n{one}{one}")] {
+            let (message, next) = words_in(&text);
+            assert_eq!((message, next.trim()), ("it is held", "Stop it."), "{text}");
+        }
+        // Without a next step the next one's is none of it.
+        let (message, next) = words_in("error: odd\nerror: it is held\n  next: Stop it.\n");
+        assert_eq!((message, next), ("odd", ""));
+        assert_eq!(words_in("").0, "it ended before it was ready");
+    }
 }

@@ -13,7 +13,7 @@ use heddle_broker::storage::sqlite::OpenError;
 use heddle_broker::storage::{
     AnyStorage, DeliveryCursor, PageLimit, SqliteStorage, Storage as _, StorageError, Upkeep as _,
 };
-use heddle_broker::{AnyBroker, EffectAsked, EffectAuthority, Principal, Transport};
+use heddle_broker::{AnyBroker, EffectAsked, EffectAuthority, Marks, Principal, Transport};
 use heddle_core::clock::{Clock, Ids};
 use heddle_daemon::link::{
     Asking, Bounding, ConnectError, Connector, Duplex, Hosted, Hosting, LinkStream, Looking,
@@ -29,7 +29,9 @@ use tokio_util::task::TaskTracker;
 use super::put_back;
 use super::reach::Reach;
 use crate::broker::door::{Door, Entry};
-use crate::broker::{Places, broker_config, budget, cannot_open, options, poisoned, takes_nothing};
+use crate::broker::{
+    Places, broker_config, budget, cannot_open, marks, options, poisoned, takes_nothing,
+};
 use crate::cli::{CliError, exit};
 
 /// Bytes that wait between the two halves of the in-process stream.
@@ -85,13 +87,14 @@ impl Embedded {
             broker_config(config),
         );
         broker.decided_by(Arc::new(Authority(prepared.effects())));
-        // The home's lock says that nobody else is here.
-        let forgotten = broker.forget_sessions().await;
-        forgotten.map_err(|error| cannot_start(&file, &error))?;
+        let seen = marks::read(prepared.home().path());
+        let begun = begin(&broker, &seen).await;
+        begun.map_err(|error| cannot_start(&file, &error))?;
         let (connections, stopping) = (TaskTracker::new(), CancellationToken::new());
         connections.spawn({
             let (broker, stopping) = (broker.clone(), stopping.clone());
-            async move { broker.housekeeping(stopping).await }
+            let kept = (seen, marks::keeper(prepared.home().path()));
+            async move { broker.housekeeping(kept, stopping).await }
         });
         let (reach, listener) = Reach::open(prepared.home(), was_shared).await;
         let door = Door {
@@ -147,6 +150,13 @@ impl Embedded {
         let storage = self.storage;
         let _ = tokio::task::spawn_blocking(move || storage.stop()).await;
     }
+}
+
+/// Before anybody is served.
+async fn begin(broker: &AnyBroker, seen: &Marks) -> Result<(), StorageError> {
+    broker.compared(seen).await?;
+    // The home's lock says that nobody else is here.
+    broker.forget_sessions().await
 }
 
 /// The broker's file of a home has a verb of its own that brings it back.

@@ -310,8 +310,9 @@ fn in_words(home: &Path, error: heddle_daemon::StartError) -> CliError {
             CliError::new(exit::REFUSED, message).next(upkeep::newer_next("effects.db", found))
         }
         StartError::Effects(_) => CliError::new(exit::FAILED, message).next(
-            "Nothing was changed. Mend what it names: effects.toml by hand, effects.db from a copy of the home; without it \
-             nobody can say which effects have happened.",
+            "Nothing was changed. Mend what it names: effects.toml by hand. Where another program holds effects.db, end that one and \
+             start again; only one that is damaged is put back, from the newest copy of the home: without it nobody can say which \
+             effects have happened.",
         ),
         StartError::Refused(Fatal::Override(_)) => {
             CliError::new(exit::FAILED, message).next(

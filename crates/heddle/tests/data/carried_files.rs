@@ -248,3 +248,64 @@ fn bytes_that_are_not_the_file_are_refused_and_the_right_ones_are_taken_later() 
     let _guest_up = guest.up();
     assert_eq!(get(&guest, &mesh, id), bytes);
 }
+
+/// The place of a file as a list says it.
+fn content_of(daemon: &Daemon, mesh: &str, id: &str) -> Value {
+    let list = daemon
+        .http
+        .get(&format!("/v1/file/list?scope=all&mesh={mesh}"))
+        .expect(200);
+    let items = list["items"].as_array().unwrap().clone();
+    let file = items.into_iter().find(|file| file["id"] == json!(id));
+    file.map_or(Value::Null, |file| file["content"].clone())
+}
+
+#[test]
+fn lf_27_the_lost_or_flipped_bytes_of_anothers_file_are_fetched_again() {
+    let (host, guest) = (home_of("anna"), home_of("bert"));
+    let host_up = host.up();
+    let guest_up = guest.up();
+    let bytes = noise(9, LARGE);
+    let shared = share(&host, "home", &bytes);
+    let mesh = join(&host, &guest);
+    let (id, hash) = (
+        shared["id"].as_str().unwrap(),
+        shared["sha256"].as_str().unwrap(),
+    );
+    assert_eq!(get(&guest, &mesh, id), bytes);
+    let blob = places(&guest, hash).0;
+    // Lost while it runs: whoever asks for it has it fetched again.
+    std::fs::remove_file(&blob).unwrap();
+    assert_eq!(get(&guest, &mesh, id), bytes);
+    // Other bytes under its name, and its owner away: the list says so, and the bad bytes are kept aside.
+    let mut flipped = bytes.clone();
+    flipped[LARGE / 2] ^= 0x10;
+    std::fs::write(&blob, &flipped).unwrap();
+    host_up.stop();
+    let asked = guest_up
+        .http
+        .get(&format!("/v1/file/get?id={id}&mesh={mesh}&raw=true"));
+    assert_eq!(asked.expect(404)["code"], "file_elsewhere");
+    assert_eq!(content_of(&guest_up, &mesh, id), "elsewhere");
+    let aside = guest.path().join("blobs/bad").join(hash);
+    assert_eq!(std::fs::read(&aside).unwrap(), flipped);
+    let _host_up = host.up();
+    assert_eq!(get(&guest, &mesh, id), bytes);
+    assert_eq!(content_of(&guest_up, &mesh, id), "blob");
+    // Lost while nothing ran: a start finds it, and nobody has to ask.
+    guest_up.stop();
+    std::fs::remove_file(&blob).unwrap();
+    let guest_up = guest.up();
+    wait_until_within(SOON, "the file to be fetched again", || {
+        std::fs::read(&blob).is_ok_and(|found| found == bytes)
+    });
+    // And flipped while nothing ran: a repair finds it.
+    guest_up.stop();
+    std::fs::write(&blob, &flipped).unwrap();
+    let said = guest.cli(&["doctor", "--repair"]).ok().stdout;
+    assert!(said.contains("docs/large.bin"), "{said}");
+    let _guest_up = guest.up();
+    wait_until_within(SOON, "the file to be fetched again", || {
+        std::fs::read(&blob).is_ok_and(|found| found == bytes)
+    });
+}

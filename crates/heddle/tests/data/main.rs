@@ -18,4 +18,5 @@ mod spellings;
 mod tasks;
 mod values;
 mod vectors;
+mod vectors_moved;
 mod vectors_providers;

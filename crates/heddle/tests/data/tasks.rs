@@ -449,3 +449,17 @@ fn hostile_titles_are_refused_or_shown_and_never_obeyed() {
     );
     assert_eq!(huge.expect(409)["code"], "stale_fence");
 }
+
+#[test]
+fn the_title_of_a_413_is_true_of_a_title_of_some_hundred_bytes() {
+    let home = Home::new();
+    let daemon = home.up();
+    let body = json!({"title": "x".repeat(513)});
+    let refused = daemon.http.post("/v1/task/create", &body).expect(413);
+    assert!(!refused["title"].as_str().unwrap().contains("1 MB"));
+    assert!(
+        refused["detail"].as_str().unwrap().contains("512"),
+        "{refused}"
+    );
+    daemon.stop();
+}

@@ -11,7 +11,7 @@ use support::embedding_server::{EmbeddingServer, Mood};
 use support::vectors::{keys, search, store};
 use support::{Daemon, Home, wait_until};
 
-fn script(home: &Home, text: &str) -> PathBuf {
+pub(crate) fn script(home: &Home, text: &str) -> PathBuf {
     std::fs::create_dir_all(home.path()).unwrap();
     let path = home.path().join("embed.sh");
     // Renamed into place: a file that is being written cannot be run.

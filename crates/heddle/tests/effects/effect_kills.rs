@@ -96,6 +96,61 @@ fn killed_during_the_command_it_is_running_and_then_unknown() {
     assert_eq!((said(&done).as_str(), side.lines()), ("closed", 1));
 }
 
+/// A process by its number, and by when it began: as nobody else can be called.
+fn alive(pid: &str) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let behind = stat.rsplit_once(')')?.1.trim().to_owned();
+    let fields: Vec<&str> = behind.split(' ').collect();
+    (!matches!(fields[0], "Z" | "X")).then(|| fields[19].to_owned())
+}
+
+/// Whatever kills a runner, and whenever: as long as its command lives nobody is told that it is unknown, and nobody is
+/// let run it again. Commands that print after it, that give its lock away, and that become another program, many at once.
+#[test]
+fn a_command_that_lives_is_never_called_unknown() {
+    let home = support::Home::new();
+    let daemon = home.up();
+    let close = "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\" 2>/dev/null; done";
+    let file = |nth: usize, name: &str| home.path().with_file_name(format!("{name}{nth}"));
+    let script = |nth: usize| {
+        let note = format!(
+            "echo $$ > {0}.new; mv {0}.new {0}",
+            file(nth, "pid").display()
+        );
+        match nth % 4 {
+            0 => format!("{note}; sleep 0.4"),
+            1 => format!("{note}; {close}; sleep 0.4"),
+            2 => format!("{note}; sleep 0.1; echo late; sleep 0.3"),
+            _ => format!("{close}; {note}; exec /bin/sh -c 'exec sleep 0.4'"),
+        }
+    };
+    let (mut lived, mut lost) = (0, 0);
+    for nth in 0..24 {
+        let (key, script) = (format!("k{nth}"), script(nth));
+        let mut runner = home.command(&support::effect_pair::run(&key, &[], &script));
+        let mut runner = runner.spawn().unwrap();
+        let pid = || std::fs::read_to_string(file(nth, "pid")).ok();
+        wait_until("the command", || pid().is_some());
+        runner.kill().unwrap();
+        let pid = pid().unwrap().trim().to_owned();
+        wait_until("its end", || {
+            let before = alive(&pid);
+            let path = format!("/v1/effect/status?key={key}");
+            let told = daemon.http.get(&path).expect(200);
+            if before.is_some() && before == alive(&pid) {
+                lived += 1;
+                assert_eq!(told["status"], "running", "{script}: {told}");
+                return false;
+            }
+            told["status"] == "unknown"
+        });
+        lost += 1;
+        runner.wait().unwrap();
+    }
+    assert_eq!(lost, 24);
+    assert!(lived > 100, "{lived}");
+}
+
 #[test]
 fn a_word_over_http_names_the_effect_that_it_is_about() {
     let mut side = Side::new();

@@ -327,7 +327,7 @@ fn rg_17_an_index_that_forgot_a_run_ends_the_start_and_nothing_runs_twice() {
     assert!(refused.stderr.contains("effects.db"), "{refused:?}");
     assert!(refused.stderr.contains("damaged"), "{refused:?}");
     assert!(
-        refused.stderr.contains("from a copy of the home"),
+        refused.stderr.contains("from the newest copy of the home"),
         "{refused:?}"
     );
     assert_eq!(std::fs::read_to_string(side).unwrap(), "once\n");

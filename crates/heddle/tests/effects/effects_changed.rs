@@ -3,7 +3,9 @@
 use crate::support;
 
 use serde_json::json;
-use support::effect_pair::run;
+use support::effect_file::change;
+use support::effect_pair::{MESH, Pair, pair, run};
+use support::effect_proxy::said;
 use support::{Home, wait_until};
 
 /// In the file itself, as a disk does it: every page stays a page.
@@ -125,4 +127,140 @@ fn rg_19_a_changed_request_is_nobodys_approval() {
         );
     }
     daemon.stop();
+}
+
+/// A command that began, whose daemon is gone when it ends: how it ended lies beside its lock.
+fn left_beside_the_lock(home: &Home, script: &str) -> std::path::PathBuf {
+    let daemon = home.up();
+    let begun = home.path().with_file_name("begun");
+    let go = home.path().with_file_name("go");
+    let script = format!(
+        "{script}; touch {}; while [ ! -e {} ]; do sleep 0.02; done; exit 7",
+        begun.display(),
+        go.display()
+    );
+    let mut runner = home.command(&run("k", &[], &script)).spawn().unwrap();
+    wait_until("the command", || begun.exists());
+    daemon.kill();
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(runner.wait().unwrap().code(), Some(5), "not told");
+    let files = std::fs::read_dir(home.path().join("effects")).unwrap();
+    let mut files = files.map(|file| file.unwrap().path());
+    let end = files.find(|path| path.extension().is_some_and(|it| it == "end"));
+    end.expect("the end of the command")
+}
+
+/// From its end to its telling it lies in a file: what changes there is no result, and nothing is run again for it.
+#[test]
+fn the_end_of_a_command_that_was_changed_before_it_was_told_is_unknown() {
+    for (from, to) in [
+        ("\"exit_code\":7", "\"exit_code\":0"),
+        ("payed-4711", "payed-9711"),
+    ] {
+        let home = Home::new();
+        let side = home.path().with_file_name("side");
+        let script = format!("echo payed-4711; echo x >> {}", side.display());
+        let end = left_beside_the_lock(&home, &script);
+        let text = std::fs::read_to_string(&end).unwrap();
+        assert!(text.contains(from), "{text}");
+        std::fs::write(&end, text.replace(from, to)).unwrap();
+        let daemon = home.up();
+        let told = home.cli(&["effect", "status", "k", "--json"]).ok();
+        assert_eq!(said(&told), "unknown", "{told:?}");
+        assert!(told.json()["exit_code"].is_null(), "{told:?}");
+        assert!(!told.stdout.contains("9711"), "{told:?}");
+        // Why, and what helps: where people look.
+        let words = home.cli(&["effect", "status", "k"]).ok().stdout;
+        for word in [
+            "is not as it was written",
+            "--resolve=done",
+            "--resolve=failed",
+        ] {
+            assert!(words.contains(word), "{word}: {words}");
+        }
+        let degraded = daemon.http.get("/v1/status").body;
+        assert!(degraded.contains("is not as it was written"), "{degraded}");
+        let again = home.cli(&run("k", &[], "true"));
+        assert_eq!(
+            (again.code, said(&again).as_str()),
+            (3, "unknown"),
+            "{again:?}"
+        );
+        assert_eq!(std::fs::read_to_string(&side).unwrap(), "x\n");
+        let word = [
+            "effect", "run", "--json", "--key", "k", "--op", "deploy", "--target", "prod",
+        ];
+        let word = [&word[..], &["--resolve=failed", "--exit-code", "7"]].concat();
+        assert_eq!(said(&home.cli(&word)), "verify_failed");
+        std::fs::remove_file(&end).unwrap();
+        daemon.stop();
+    }
+}
+
+#[test]
+fn an_end_that_was_changed_while_it_waited_for_its_broker_is_told_to_nobody() {
+    let auto = "[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
+    let Pair { alice, bob, up } = pair(auto);
+    let (begun, go) = (
+        bob.path().with_file_name("begun"),
+        bob.path().with_file_name("go"),
+    );
+    let script = format!(
+        "touch {}; while [ ! -e {} ]; do sleep 0.02; done; echo payed-4711; exit 7",
+        begun.display(),
+        go.display()
+    );
+    let args = [
+        &["--mesh", MESH],
+        run("k", &["--verify-later"], &script).as_slice(),
+    ]
+    .concat();
+    let mut runner = bob.command(&args).spawn().unwrap();
+    wait_until("the command", || begun.exists());
+    up.0.unwrap().kill();
+    let at_bob = || bob.cli(&["--mesh", MESH, "effect", "status", "k", "--json"]);
+    wait_until("bob to notice", || at_bob().code == 5);
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(runner.wait().unwrap().code(), Some(5), "it waits for alice");
+    up.1.stop();
+    change(
+        &bob,
+        "UPDATE effect_waiting SET call = replace(call, '\"exit_code\":7', '\"exit_code\":0')
+            WHERE verb = 'finish' AND call LIKE '%\"exit_code\":7%'",
+    );
+    let doctor = bob.cli(&["doctor"]);
+    assert_eq!(doctor.code, 1, "{doctor:?}");
+    assert!(
+        doctor
+            .stdout
+            .contains("k: what was kept here for the broker"),
+        "{doctor:?}"
+    );
+    let _bob = bob.up();
+    let _alice = alice.up();
+    wait_until("bob to say so", || said(&at_bob()) == "unknown");
+    let told = at_bob().json();
+    assert!(
+        told["exit_code"].is_null() && told["stdout"].is_null(),
+        "{told}"
+    );
+    assert!(
+        told["waited"].as_str().unwrap().contains("was changed"),
+        "{told}"
+    );
+    let words = bob
+        .cli(&["--mesh", MESH, "effect", "status", "k"])
+        .ok()
+        .stdout;
+    assert!(
+        words.contains("--resolve=done") && words.contains("was changed"),
+        "{words}"
+    );
+    let there = alice.cli(&["effect", "status", "k", "--json"]).ok().json();
+    assert_eq!(there["status"], "running", "nobody has told her: {there}");
+    let status = bob.cli(&["status"]).stdout;
+    assert!(
+        status.contains("k: what was kept here for the broker"),
+        "{status}"
+    );
 }

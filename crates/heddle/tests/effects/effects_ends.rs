@@ -6,8 +6,10 @@ use crate::support;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
+use serde_json::json;
 use support::effect_pair::{MESH, pair, run};
-use support::effect_proxy::said;
+use support::effect_proxy::Moment::Before;
+use support::effect_proxy::{kill_at, said};
 use support::{Home, Ran, wait_until};
 
 const AUTO: &str = "[[rule]]\noperation = \"*\"\napproval = \"auto\"\n";
@@ -205,6 +207,68 @@ fn what_a_command_leaves_behind_holds_nobody_up() {
     let made_up = home.cli(&["effect", "compensate", "k", "--json", "--", "true"]);
     std::fs::write(&stop, "").unwrap();
     assert_eq!(said(&made_up.ok()), "compensated");
+}
+
+/// The same where the runner was killed: what it left behind has the lock, and is neither the command nor its runner.
+#[test]
+fn what_a_command_leaves_behind_holds_nobody_up_though_its_runner_was_killed() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let file = |name: &str| home.path().with_file_name(name);
+    let server = format!(
+        "(while [ -d {} ] && [ ! -e {} ]; do sleep 0.02; done) >/dev/null 2>&1 </dev/null &",
+        home.path().display(),
+        file("stop").display()
+    );
+    // How it ended is known: it is told, verified and made up for.
+    let script = format!("{server} exit 3");
+    kill_at(&home, Before, "/v1/effect/finish", &run("k", &[], &script));
+    let view = status(&home).json();
+    assert_eq!(
+        (&view["status"], &view["exit_code"]),
+        (&json!("finished"), &json!(3))
+    );
+    let again = home.cli(&run("k", &["--wait", "5s"], &script));
+    assert_eq!(
+        (again.code, said(&again).as_str()),
+        (1, "verify_failed"),
+        "{again:?}"
+    );
+    let made_up = home.cli(&["effect", "compensate", "k", "--json", "--", "true"]);
+    assert_eq!(said(&made_up.ok()), "compensated");
+    // How it ended is not known: a person is told what holds it up, and has the last word.
+    let (begun, go) = (file("begun"), file("go"));
+    let script = format!(
+        "{server} touch {}; while [ ! -e {} ]; do sleep 0.02; done",
+        begun.display(),
+        go.display()
+    );
+    let mut runner = home.command(&run("k2", &[], &script)).spawn().unwrap();
+    wait_until("the command", || begun.exists());
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    let word = |more: &[&str]| {
+        let options = [&["--resolve=done", "--wait", "5s"], more].concat();
+        home.cli(&run("k2", &options, &script))
+    };
+    let lives = word(&["--force"]);
+    assert_eq!(
+        lives.code, 3,
+        "not while the command itself runs: {lives:?}"
+    );
+    assert!(lives.stderr.contains("still running"), "{lives:?}");
+    std::fs::write(&go, "").unwrap();
+    wait_until("the command to end", || {
+        word(&[]).stderr.contains("has started still runs")
+    });
+    assert_eq!(
+        said(&home.cli(&["effect", "status", "k2", "--json"])),
+        "running"
+    );
+    assert!(word(&[]).stderr.contains("--force"));
+    let done = word(&["--force"]).ok();
+    assert_eq!(said(&done), "closed", "{done:?}");
+    std::fs::write(file("stop"), "").unwrap();
 }
 
 /// A verifier that ends this process the first time, and agrees.

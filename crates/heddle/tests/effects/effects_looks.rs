@@ -199,6 +199,9 @@ fn rg_01_an_older_store_is_noticed_and_no_key_runs_again() {
     let side = home.path().with_file_name("side");
     let script = format!("echo x >> {}", side.display());
     home.cli(&run("first", &[], "true")).ok();
+    let asked = ["effect", "request", "--key", "asked", "--op", "deploy"];
+    let asked = [&asked[..], &["--target", "prod", "--agent", "zed"]].concat();
+    home.cli(&asked).ok();
     daemon.stop();
     copied(&store, &copy);
     let daemon = home.up();
@@ -230,6 +233,16 @@ fn rg_01_an_older_store_is_noticed_and_no_key_runs_again() {
         let later = home.cli(&["effect", "status", "k"]);
         assert!(later.stderr.contains("earlier copy"), "{later:?}");
         assert!(!later.stderr.contains("nobody asked"), "{later:?}");
+        // Nor does it know whether what was asked for before it has been done since.
+        for question in [&["effect", "status", "asked"][..], &["explain", "asked"]] {
+            let told = home.cli(question);
+            // Not 4: that would say that the key was never used.
+            assert_eq!(told.code, 1, "{told:?}");
+            assert!(told.stderr.contains("earlier copy"), "{told:?}");
+        }
+        let surface = home.cli(&["effect", "surface-check"]);
+        assert!(surface.stderr.contains("earlier copy"), "{surface:?}");
+        assert_ne!(surface.code, 0, "{surface:?}");
         daemon.stop();
         let down = home.cli(&["doctor"]);
         assert!(down.stdout.contains("earlier copy"), "{down:?}");

@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::json;
 use support::effect_pair::{pair, request, run};
 use support::pasted::{commands, pasted};
-use support::{Home, text_of, wait_until};
+use support::{Home, Ran, text_of, wait_until};
 
 #[test]
 fn a_word_that_nobody_has_heard_is_not_said_to_be_kept() {
@@ -152,13 +152,31 @@ fn a_verifier_without_an_end_is_ended_and_nothing_is_said_to_be_verified() {
 fn what_is_said_to_be_done_next_can_be_pasted_whatever_the_key_is() {
     let home = Home::new();
     let _daemon = home.up();
-    let key = "it's $HOME; a key";
+    for key in ["it's $HOME; a key", "rel`1`x"] {
+        printed_commands_work(&home, key);
+    }
+    // What looks like an option is a key all the same.
+    let run = ["effect", "run", "--key=-dash", "--op", "deploy"];
+    let run = [&run[..], &["--target", "prod", "--", "true"]].concat();
+    home.cli(&run).ok();
+    let status = home.cli(&["effect", "status", "-dash"]).ok();
+    assert!(status.stdout.contains("closed"), "{status:?}");
+    let closed = home.cli(&["effect", "compensate", "-dash", "--", "true"]);
+    assert_eq!(closed.code, 3, "{closed:?}");
+    pasted(&home, &commands(&closed.stderr)[0]).ok();
+    // The usage names every way to give a verdict.
+    let bare = home.cli(&["effect", "verify", "k"]);
+    assert_eq!(bare.code, 2, "{bare:?}");
+    assert!(bare.stderr.contains("--pass|--fail"), "{bare:?}");
+}
+
+fn printed_commands_work(home: &Home, key: &str) {
     let later = ["--verify-later"];
     home.cli(&run(key, &later, "echo done")).ok();
     let status = home.cli(&["effect", "status", key]).ok();
     let next = commands(&status.stdout);
     assert_eq!(next.len(), 2, "{status:?}");
-    let failed = pasted(&home, &next[1]);
+    let failed = pasted(home, &next[1]);
     assert_eq!(failed.code, 1, "{next:?}: {failed:?}");
     assert!(
         failed.stderr.contains("the verification failed"),
@@ -168,16 +186,16 @@ fn what_is_said_to_be_done_next_can_be_pasted_whatever_the_key_is() {
     let again = home.cli(&run(key, &[], "echo done"));
     let next = commands(&again.stderr);
     assert_eq!(next.len(), 2, "{again:?}");
-    let stands = pasted(&home, &next[0]).ok();
+    let stands = pasted(home, &next[0]).ok();
     assert!(stands.stdout.contains("verify_failed"), "{stands:?}");
-    pasted(&home, &next[1].replace("COMMAND", "true")).ok();
+    pasted(home, &next[1].replace("COMMAND", "true")).ok();
     let stands = home.cli(&["effect", "status", key, "--json"]).ok().json();
     assert_eq!(stands["status"], "compensated");
     // A verdict where there is none to give: the refusal names the key itself.
     let refused = home.cli(&["effect", "verify", key, "--pass"]);
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(!refused.stderr.contains("KEY"), "{refused:?}");
-    pasted(&home, &commands(&refused.stderr)[0]).ok();
+    pasted(home, &commands(&refused.stderr)[0]).ok();
 }
 
 #[test]
@@ -247,28 +265,75 @@ fn who_did_not_begin_a_run_is_told_whose_word_its_end_is() {
     );
 }
 
+/// Follows what is printed for a person, as it is printed, to the last page.
+fn pages(home: &Home, verb: &[&str]) -> Vec<String> {
+    let (mut shown, mut words) = (
+        Vec::new(),
+        verb.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>(),
+    );
+    loop {
+        let args: Vec<&str> = words.iter().map(String::as_str).collect();
+        let told = home.cli(&args).ok().stdout;
+        let is_more = |line: &&str| line.starts_with("there is more: ");
+        shown.extend(told.lines().filter(|it| !is_more(it)).map(str::to_owned));
+        let Some(more) = told.lines().find(is_more) else {
+            return shown;
+        };
+        let more = more.trim_start_matches("there is more: heddle ");
+        words = more.split(' ').map(str::to_owned).collect();
+        assert!(shown.len() < 1000, "pages without an end: {more}");
+    }
+}
+
 #[test]
-fn a_list_names_no_page_that_it_does_not_have_and_an_attempt_is_no_key() {
+fn a_list_and_a_log_are_shown_to_their_end_by_the_commands_that_they_print() {
     let home = Home::new();
     let daemon = home.up();
-    for key in ["k1", "k2"] {
-        home.cli(&run(key, &[], "true")).ok();
+    for nth in 0..7 {
+        let key = format!("k{nth}");
+        home.cli(&run(&key, &[], "true")).ok();
+        // Who comes again has a line of their own, which is in no store.
+        home.cli(&run(&key, &[], "true")).ok();
     }
     for verb in ["list", "log"] {
         let many = home.cli(&["effect", verb, "--limit", "501"]);
         assert_eq!(many.code, 2, "{many:?}");
         let http = daemon.http.get(&format!("/v1/effect/{verb}?limit=501"));
-        let told = http.expect(400)["next"].to_string();
-        for words in [many.stderr, told] {
-            assert!(!words.contains("cursor"), "{words}");
-            assert!(!words.contains("next page"), "{words}");
-            assert!(words.contains("newest"), "{words}");
+        assert!(http.expect(400)["next"].to_string().contains("cursor"));
+        let bad = daemon
+            .http
+            .get(&format!("/v1/effect/{verb}?cursor=nonsense"));
+        assert!(bad.expect(400)["detail"].to_string().contains("cursor"));
+        let whole = home.cli(&["effect", verb]).ok().stdout;
+        assert!(!whole.contains("there is more"), "{whole}");
+        let is_row = |line: &String| !line.starts_with("KEY");
+        let words = |line: String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let whole: Vec<String> = whole
+            .lines()
+            .map(str::to_owned)
+            .filter(is_row)
+            .map(words)
+            .collect();
+        assert!(whole.len() >= 7, "{whole:?}");
+        for limit in ["1", "3", "7", "100"] {
+            let paged = pages(&home, &["effect", verb, "--limit", limit]);
+            let paged: Vec<String> = paged.into_iter().filter(is_row).map(words).collect();
+            assert_eq!(paged, whole, "{verb} in pages of {limit}");
         }
-        let one = home.cli(&["effect", verb, "--limit", "1"]).ok().stdout;
-        assert!(one.contains("these are the newest 1:"), "{one}");
-        let all = home.cli(&["effect", verb]).ok().stdout;
-        assert!(!all.contains("these are the newest"), "{all}");
     }
+    let of_one = pages(&home, &["effect", "log", "k3", "--limit", "1"]);
+    assert!(
+        of_one.len() >= 2 && of_one.iter().all(|line| line.contains("  k3  ")),
+        "{of_one:?}"
+    );
+    let end = home.cli(&["effect", "list", "--json"]).ok().json();
+    assert!(end["cursor"].is_null(), "{end}");
+}
+
+#[test]
+fn an_attempt_that_is_too_long_is_no_key() {
+    let home = Home::new();
+    let _daemon = home.up();
     let long = "x".repeat(5_000);
     let refused = home.cli(&run("k3", &["--attempt", &long], "true"));
     assert_eq!(refused.code, 2, "{refused:?}");
@@ -276,4 +341,53 @@ fn a_list_names_no_page_that_it_does_not_have_and_an_attempt_is_no_key() {
         refused.stderr.contains("the attempt is longer than 256"),
         "{refused:?}"
     );
+}
+
+/// Each by its code (DESIGN §9), and with what helps, which can be pasted where it is printed.
+#[test]
+fn every_refusal_names_its_code_and_what_it_tells_to_do_can_be_done() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let run = |key: &str, target: &str, more: &[&str]| {
+        let args = [
+            "effect", "run", "--key", key, "--op", "deploy", "--target", target,
+        ];
+        let args = [&args[..], more, &["--", "echo", "done"]].concat();
+        home.cli_as("planner", &args)
+    };
+    let asked = home.cli_as("planner", &request("a")).ok().json();
+    let id = asked["request_id"].as_str().unwrap();
+    let granted = home.cli(&["effect", "approve", id, "--json"]).ok().json();
+    let nonce = granted["nonce"].as_str().unwrap();
+    // What it says is done at once, where it is printed: it is about how things stand then.
+    let is_refused = |code: &str, told: Ran| {
+        assert!(told.stderr.contains(code), "{code}: {told:?}");
+        assert_ne!(told.code, 0, "{told:?}");
+        assert!(told.stderr.contains("  next: "), "{told:?}");
+        for command in commands(&told.stderr) {
+            let done = pasted(&home, &command);
+            assert_eq!(done.code, 0, "{code}: {command}: {done:?}");
+        }
+    };
+    is_refused("NONCE_UNBOUND", run("a", "prod", &["--nonce", "wrong"]));
+    is_refused("NONCE_UNBOUND", run("b", "prod", &["--nonce", nonce]));
+    is_refused("APPROVAL_NEEDED", run("c", "prod", &[]));
+    run("a", "prod", &["--nonce", nonce]).ok();
+    is_refused(
+        "REPLAY_NONCE_CONSUMED",
+        run("d", "prod", &["--nonce", nonce]),
+    );
+    is_refused("REPLAY_BINDING_MISMATCH", run("a", "staging", &[]));
+    is_refused("EFFECT_STEP_REFUSED", home.cli(&["effect", "deny", id]));
+    is_refused(
+        "EFFECT_NOT_FOUND",
+        home.cli(&["effect", "approve", "env_none"]),
+    );
+    for (code, more) in [
+        ("REPLAY_DUPLICATE", &[][..]),
+        ("REPLAY_ATTEMPT_NO_BYPASS", &["--attempt", "x"][..]),
+    ] {
+        let told = run("a", "prod", more).ok();
+        assert!(told.stderr.contains(code), "{code}: {told:?}");
+    }
 }

@@ -22,6 +22,7 @@ mod effects_rights;
 mod effects_signals;
 mod effects_slow;
 mod effects_standing;
+mod effects_start_lost;
 mod effects_story;
 mod effects_team;
 mod effects_told;

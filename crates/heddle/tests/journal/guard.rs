@@ -359,6 +359,21 @@ fn the_release_that_is_advised_works_in_the_folder_in_which_it_is_advised() {
     }
 }
 
+/// What an agent pastes must not give back what another one holds.
+#[test]
+fn a_release_of_what_another_holds_says_whom_to_ask() {
+    let repository = Repository::new();
+    repository.heddle("bob", &["reserve", "src/**"]).ok();
+    let told = repository.heddle("ann", &["release", "src/**"]);
+    assert_eq!(told.code, 4, "{told:?}");
+    assert!(
+        told.stderr.contains("ask bob for `heddle release"),
+        "{told:?}"
+    );
+    let blocked = repository.heddle("ann", &["reserve", "src/a"]);
+    assert_eq!(blocked.code, 3, "{blocked:?}");
+}
+
 #[test]
 fn a_release_says_free_only_where_nothing_else_holds_the_paths() {
     let repository = Repository::new();

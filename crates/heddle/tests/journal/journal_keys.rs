@@ -100,3 +100,46 @@ fn a_reservation_under_a_key_is_taken_and_given_back_once() {
     let bare = repository.run(&["reserve", "--idempotency-key", "k9"]);
     assert_eq!(bare.code, 2, "{bare:?}");
 }
+
+/// The record that answered it is damaged: the retry of an old request must not write over what is newer.
+#[test]
+fn a_key_whose_record_is_damaged_is_not_free_and_the_answer_says_what_to_do() {
+    let repository = Repository::new();
+    repository.journal_json(&["init"]);
+    let words = [
+        "append",
+        "--type",
+        "plan",
+        "--id",
+        "p",
+        "--action",
+        "create",
+        "--payload",
+        r#"{"title":"old"}"#,
+        "--idempotency-key",
+        "k1",
+        "--json",
+    ];
+    repository.journal(&words).ok();
+    repository.append("p", &json!({"title": "newer"}));
+    repository.append("q", &json!({"title": "another"}));
+    let sound = std::fs::read_to_string(repository.segment()).unwrap();
+    let damaged = sound.replacen(r#""title":"old""#, r#""title":"olc""#, 1);
+    assert_ne!(sound, damaged);
+    std::fs::write(repository.segment(), &damaged).unwrap();
+    for _ in 0..2 {
+        let told = repository.journal(&words);
+        assert_eq!(told.code, 1, "{told:?}");
+        let said = &told.stderr;
+        assert!(said.contains("the record of seq 1 is lost"), "{said}");
+        assert!(said.contains("heddle journal verify"), "{said}");
+    }
+    assert_eq!(
+        std::fs::read_to_string(repository.segment()).unwrap(),
+        damaged,
+        "nothing was written"
+    );
+    let shown = repository.journal_json(&["show", "plan", "p"]);
+    assert_eq!(shown["payload"]["title"], "newer");
+    repository.append("q", &json!({"title": "goes on without a key"}));
+}

@@ -13,6 +13,7 @@ mod journal_drift;
 mod journal_keys;
 mod journal_mends;
 mod journal_migrate;
+mod journal_pull;
 mod journal_readers;
 mod journal_slices;
 mod journal_words;

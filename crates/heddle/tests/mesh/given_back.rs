@@ -9,10 +9,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use support::{Home, wait_until, wait_until_within};
 
-const AGREE: Duration = Duration::from_secs(120);
-const THERE: &str = "alice-home";
+pub(crate) const AGREE: Duration = Duration::from_secs(120);
+pub(crate) const THERE: &str = "alice-home";
 
-fn home_of(name: &str) -> Home {
+pub(crate) fn home_of(name: &str) -> Home {
     let home = Home::new();
     home.config(&format!("[daemon]\nmember = \"{name}\"\n"));
     home
@@ -22,7 +22,7 @@ fn beside(home: &Home, name: &str) -> PathBuf {
     home.path().parent().unwrap().join(name)
 }
 
-fn join(host: &Home, guest: &Home) {
+pub(crate) fn join(host: &Home, guest: &Home) {
     let answer = host.cli(&["mesh", "invite", "--json"]).ok().json();
     let link = answer["link"].as_str().unwrap();
     guest.cli_told(&["mesh", "join", "-", "--json"], link).ok();
@@ -52,7 +52,7 @@ fn restore(home: &Home, file: &Path, more: &[&str]) {
     home.cli(&args).ok();
 }
 
-fn status(home: &Home) -> Value {
+pub(crate) fn status(home: &Home) -> Value {
     home.cli(&["status", "--json"]).json()
 }
 

@@ -16,6 +16,7 @@ mod mesh_standing;
 mod offline;
 mod peer_grants;
 mod published_names;
+mod put_back_by_hand;
 mod rejoin;
 mod snapshot;
 mod snapshot_upload;

@@ -3,7 +3,7 @@
 use crate::support;
 
 use serde_json::{Value, json};
-use support::{Home, wait_until};
+use support::{Daemon, Home, wait_until};
 
 fn home_of(name: &str) -> Home {
     let home = Home::new();
@@ -186,4 +186,36 @@ fn names_that_cannot_be_and_homes_that_cannot_host_are_refused_with_a_next_step(
     elsewhere.cli(&["down"]).ok();
     assert_eq!(ran.code, 2, "{ran:?}");
     assert!(ran.stderr.contains("heddle up"), "{ran:?}");
+}
+
+#[test]
+fn a_key_that_made_a_mesh_makes_no_other_one_and_a_refusal_consumes_none() {
+    let home = home_of("alice");
+    let up = home.up();
+    let under = |up: &Daemon, key: &str, name: &str| {
+        let body = json!({"name": name}).to_string();
+        let headers = [("idempotency-key", key)];
+        up.http.post_with("/v1/mesh/create", &headers, &body)
+    };
+    under(&up, "k1", "a b").expect(400);
+    let made = under(&up, "k1", "work").expect(200);
+    assert_eq!(made["duplicate"], false, "{made}");
+    let again = under(&up, "k1", "work").expect(200);
+    assert_eq!(
+        (&again["duplicate"], &again["mesh_id"]),
+        (&json!(true), &made["mesh_id"])
+    );
+    let other = under(&up, "k1", "play").expect(409);
+    assert_eq!(other["code"], "idempotency_key_reused", "{other}");
+    assert_eq!(names(&home), ["home", "work"]);
+    // Neither does a restart make it free, nor is it an invitation's.
+    up.kill();
+    let up = home.up();
+    under(&up, "k1", "play").expect(409);
+    let headers = [("idempotency-key", "k1")];
+    let invite = up.http.post_with("/v1/mesh/invite", &headers, "{}");
+    invite.expect(409);
+    assert_eq!(names(&home), ["home", "work"]);
+    let second = under(&up, "k2", "play").expect(200);
+    assert_eq!(second["duplicate"], false, "{second}");
 }

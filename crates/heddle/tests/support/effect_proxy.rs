@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{Home, Ran};
@@ -62,6 +62,43 @@ fn serve(
         }
         (&caller).write_all(&answer).unwrap();
     }
+}
+
+/// Runs the verb to its end with its requests through `answer`, which is given each of them, by the path and whole. None
+/// cuts the connection: that answer is lost.
+pub fn run_through(
+    home: &Home,
+    args: &[&str],
+    mut answer: impl FnMut(&str, &[u8]) -> Option<Vec<u8>>,
+) -> Ran {
+    let folder = tempfile::Builder::new().prefix("hdp").tempdir().unwrap();
+    let listener = UnixListener::bind(folder.path().join("daemon.sock")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let mut command = home.command(args);
+    command.env("HEDDLE_HOME", folder.path());
+    let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    while child.try_wait().unwrap().is_none() {
+        let Ok((mut caller, _)) = listener.accept() else {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            continue;
+        };
+        caller.set_nonblocking(false).unwrap();
+        let request = message(&caller);
+        let head = String::from_utf8_lossy(&request[..request.len().min(200)]).into_owned();
+        let path = head.split([' ', '?']).nth(1).unwrap_or_default();
+        if let Some(answer) = answer(path, &request) {
+            caller.write_all(&answer).unwrap();
+        }
+    }
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+/// What the daemon of this home answers to a whole request; None where it is not there.
+pub fn ask_daemon(home: &Home, request: &[u8]) -> Option<Vec<u8>> {
+    let mut there = UnixStream::connect(home.path().join("daemon.sock")).ok()?;
+    there.write_all(request).ok()?;
+    Some(message(&there))
 }
 
 /// One HTTP message with its body, by its length.

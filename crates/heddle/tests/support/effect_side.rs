@@ -15,7 +15,9 @@ impl Side {
     pub fn new() -> Self {
         let home = Home::new();
         let file = home.path().with_file_name("side");
-        let command = format!("echo x >> {}; echo deployed", file.display());
+        // IMPORTANT: the line comes last. Whoever sees it may kill the runner, and what prints after that dies of the
+        // broken pipe: it does not live on, and is truly unknown.
+        let command = format!("echo deployed; echo x >> {}", file.display());
         Self { home, command }
     }
 

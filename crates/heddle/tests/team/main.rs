@@ -8,6 +8,7 @@ mod door_places;
 mod limiter_tls;
 mod one_address;
 mod ops_files;
+mod put_back_database;
 mod team;
 mod team_adversity;
 mod team_members;

@@ -273,3 +273,46 @@ fn lf_38_a_damaged_cell_that_its_broker_begins_with_is_named_by_all_and_a_backup
         works(&home, &words);
     }
 }
+
+/// A stamp and a step of a task that a disk has changed: publish, status and doctor name them, and a repair mends them.
+#[test]
+fn lf_33_a_publish_a_status_and_a_repair_name_a_stamp_that_cannot_be_and_a_task_that_is_none() {
+    let home = stopped();
+    let daemon = home.up();
+    for key in ["a", "b"] {
+        home.cli(&["state", "set", key, "1"]).ok();
+    }
+    daemon.stop();
+    change(
+        &home,
+        "UPDATE state_kv SET lamport = lamport | (1 << 62) WHERE key = 'a';
+         UPDATE task_op SET body = CAST(replace(CAST(body AS TEXT), 'write', char(27) || 'rite') AS BLOB)",
+    );
+    let daemon = home.up();
+    wait_until("the status to tell", || {
+        daemon
+            .http
+            .get("/v1/status")
+            .body
+            .contains("its stamp is ahead of its mesh's clock")
+    });
+    let said = home.cli(&["mesh", "publish"]).ok().stdout;
+    for wanted in [
+        "2 of 4 rows are at its broker",
+        "state \"a\"",
+        "task \"write the parser\"",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    daemon.stop();
+    let said = home.cli(&["doctor"]).stdout;
+    assert!(said.contains("state \"a\""), "{said}");
+    let said = home.cli(&["doctor", "--repair"]).ok().stdout;
+    for wanted in ["state", "task", "write the parser", "if it ever got there"] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    let _daemon = home.up();
+    for key in ["a", "b"] {
+        home.cli(&["state", "set", key, "2"]).ok();
+    }
+}

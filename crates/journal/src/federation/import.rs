@@ -43,7 +43,7 @@ pub struct Imported {
     pub conflicts: Vec<String>,
     /// Records that were left out, as asked.
     pub refused: Vec<String>,
-    /// Records that their origin erased, and that are erased here now.
+    /// Records that their origin erased and candidates that had an image of one, which are erased here now.
     pub erased: u64,
     /// Locks that were taken.
     pub chunks: u64,
@@ -237,7 +237,6 @@ impl Journal {
             let held = history.taken(*seq).filter(|taken| taken.has_content);
             targets.extend(held.map(|taken| Target::Seq(taken.local_seq)));
         }
-        told.erased = targets.len() as u64;
         let candidates = self.candidates_of(slice, &erased)?;
         let withdrawn = self.withdrawn(slice, &erased, &targets, &candidates)?;
         told.taken_over = self.taken_over(&withdrawn)?;
@@ -247,6 +246,7 @@ impl Journal {
                 item_id: id,
             });
         }
+        told.erased = targets.len() as u64;
         drop(session);
         for target in targets {
             let reason = format!("erased by its origin {}", header.origin_id);

@@ -6,6 +6,7 @@ use crate::disk::{read_if_there, replace};
 use crate::error::{At, JournalError};
 use crate::journal::Journal;
 use crate::session::Session;
+use crate::stamp::{self, Stamp};
 
 use super::provenance::is_origin_id;
 
@@ -42,6 +43,12 @@ impl Journal {
             path: path.clone(),
             reason,
         };
+        if stamp::look(&bytes) == Stamp::Wrong {
+            // One flipped bit would be another store's name: all that this one ever shared would come a second time.
+            return Err(damaged(
+                "its checksum does not match; put a copy of it back, or `heddle journal export-slice --new-origin` makes a new one".to_owned(),
+            ));
+        }
         let origin: Origin = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
         if origin.v != ORIGIN_VERSION || !is_origin_id(&origin.origin_id) {
             return Err(damaged(
@@ -79,7 +86,7 @@ impl Session<'_> {
             }
         };
         let path = journal.layout.origin();
-        let bytes = serde_json::to_vec(&fresh).map_err(JournalError::refused)?;
+        let bytes = stamp::stamped(&fresh)?;
         replace(journal.disk(), &path, &bytes, true).at(&path)?;
         Ok(fresh)
     }

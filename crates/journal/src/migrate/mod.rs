@@ -17,13 +17,14 @@ use serde_json::Value;
 
 use crate::action::{Action, Mode};
 use crate::checkpoint;
-use crate::disk::replace;
+use crate::disk::{Disk, replace};
 use crate::error::{At, JournalError};
 use crate::journal::{Journal, Who, World};
 use crate::layout::Layout;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::mutate::{Change, Plan, Request};
 use crate::notes::{MetaPayload, Note, StoreOp};
+use crate::registry::Registry;
 use crate::segments;
 use crate::session::Session;
 
@@ -76,6 +77,10 @@ impl Journal {
             ));
         }
         Self::check_config(&*world.disk, root)?;
+        if !Self::is_at(&*world.disk, root)? {
+            // IMPORTANT: first. A migration that is refused leaves no journal behind that says it is off.
+            Self::check_folder(&*world.disk, root, source, leave_out_bad)?;
+        }
         let mut journal = Self::init_as(world, root, who, Mode::Off)?;
         let from = journal.mode;
         if to < from {
@@ -98,20 +103,8 @@ impl Journal {
             backup: None,
         };
         let found = journal.found(source, &mut migrated)?;
-        if let Some(found) = found.as_ref().filter(|found| !found.refused.is_empty())
-            && !leave_out_bad
-        {
-            return Err(refused_files(&found.refused));
-        }
-        if let (Some(found), Some(source)) = (&found, source)
-            && found.entities.is_empty()
-            && !leave_out_bad
-        {
-            let is_json = |file: &&String| Path::new(file).extension() == Some("json".as_ref());
-            let documents: Vec<String> = found.ignored.iter().filter(is_json).cloned().collect();
-            if !documents.is_empty() {
-                return Err(nothing_found(source, &documents));
-            }
+        if let Some(found) = found.as_ref().filter(|_| !leave_out_bad) {
+            check_found(found, source)?;
         }
         if from != to || found.is_some() {
             let mut session = journal.session()?;
@@ -159,12 +152,24 @@ impl Journal {
             // It was whole when a crash came: nothing is read again, and nothing can be refused.
             return Ok(Some(source::Source::default()));
         }
-        let own = source::read_own(self.disk(), &self.registry, &self.layout.entities())?;
-        let Some(folder) = source else {
-            return Ok(Some(own));
-        };
-        let theirs = source::read(self.disk(), &self.registry, folder)?;
-        Ok(Some(own.over(theirs, &mut migrated.kept)))
+        let kept = &mut migrated.kept;
+        gather(self.disk(), &self.registry, &self.layout, source, kept).map(Some)
+    }
+
+    /// What would be refused, where there is no store yet.
+    fn check_folder(
+        disk: &dyn Disk,
+        root: &Path,
+        source: Option<&Path>,
+        leave_out_bad: bool,
+    ) -> Result<(), JournalError> {
+        let layout = Layout::new(root);
+        let registry = crate::journal::registry(disk, &layout)?;
+        let found = gather(disk, &registry, &layout, source, &mut Vec::new())?;
+        if leave_out_bad {
+            return Ok(());
+        }
+        check_found(&found, source)
     }
 
     /// Nothing was ever recorded here.
@@ -364,6 +369,38 @@ impl Session<'_> {
         }
         self.write(&plan.drafts).map(drop)
     }
+}
+
+/// The files of this store, and of the folder what it has beside.
+fn gather(
+    disk: &dyn Disk,
+    registry: &Registry,
+    layout: &Layout,
+    source: Option<&Path>,
+    kept: &mut Vec<String>,
+) -> Result<source::Source, JournalError> {
+    let own = source::read_own(disk, registry, &layout.entities())?;
+    let Some(folder) = source else {
+        return Ok(own);
+    };
+    let theirs = source::read(disk, registry, folder)?;
+    Ok(own.over(theirs, kept))
+}
+
+/// All of it can be taken in, and where a folder was named there is something.
+fn check_found(found: &source::Source, source: Option<&Path>) -> Result<(), JournalError> {
+    if !found.refused.is_empty() {
+        return Err(refused_files(&found.refused));
+    }
+    let Some(source) = source.filter(|_| found.entities.is_empty()) else {
+        return Ok(());
+    };
+    let is_json = |file: &&String| Path::new(file).extension() == Some("json".as_ref());
+    let documents: Vec<String> = found.ignored.iter().filter(is_json).cloned().collect();
+    if documents.is_empty() {
+        return Ok(());
+    }
+    Err(nothing_found(source, &documents))
 }
 
 /// Whether a genesis has come to its end here.

@@ -2,37 +2,32 @@
 
 mod glob;
 mod held;
+mod list;
 mod rule;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use heddle_core::clock::WallMs;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::action::Action;
 use crate::blobs;
-use crate::checkpoint;
-use crate::disk::{Disk, read_if_there, replace};
 use crate::error::{At, JournalError};
-use crate::format::SEQ_MAX;
 use crate::journal::Journal;
-use crate::layout::Layout;
-use crate::meta;
 use crate::mutate::{Change, Plan, Request};
 use crate::requests::Key;
-use crate::segments;
 use crate::session::Session;
 
 pub use glob::Glob;
+pub(crate) use list::begin_list;
 pub(crate) use rule::check_claim;
 
 const CLAIM: &str = "claim";
 const PREFIX: &str = "rsv_";
 /// The status of one that holds.
 const HOLDS: &str = "claimed";
-const LIST_BYTES_MAX: u64 = 4 << 20;
 /// A forgotten reservation must end.
 const TTL_MAX: Duration = Duration::from_secs(30 * 86_400);
 
@@ -242,31 +237,6 @@ impl Journal {
         self.world.clock.wall()
     }
 
-    /// The ids of all that hold, and of some that do not; None where the list is not to be had, or is an older copy.
-    fn listed_claims(&self) -> Result<Option<BTreeSet<String>>, JournalError> {
-        let meta = meta::read(self.disk(), &self.layout)?;
-        let known = meta.good().map_or(0, |meta| meta.reserved_to);
-        let list = self.reserved_list()?;
-        Ok(list.filter(|list| list.seq >= known).map(|list| list.ids))
-    }
-
-    fn reserved_list(&self) -> Result<Option<List>, JournalError> {
-        let path = self.layout.reserved();
-        let list = read_if_there(self.disk(), &path, LIST_BYTES_MAX).at(&path)?;
-        let list = list.and_then(|bytes| serde_json::from_slice::<List>(&bytes).ok());
-        Ok(list.filter(|list| list.seq <= SEQ_MAX))
-    }
-
-    /// The newest record that there certainly was when somebody reserved something; 0 without a list. A clone has none.
-    pub(crate) fn reserved_to(&self) -> u64 {
-        let Ok(Some(list)) = self.reserved_list() else {
-            return 0;
-        };
-        // A segment is made before the list is written. Where there is none, whatever was in it is gone.
-        let is_gone = !list.ids.is_empty() && self.all_segments().is_ok_and(|all| all.is_empty());
-        list.seq.max(u64::from(is_gone))
-    }
-
     /// Of the list, and of files: git may have taken some away. Without a list the journal is asked.
     fn claim_ids(
         &self,
@@ -288,46 +258,10 @@ impl Journal {
         ids.retain(|id| id.starts_with(PREFIX));
         Ok(ids)
     }
-
-    /// With the seq that the list has from then on.
-    fn put_reserved(&self, ids: BTreeSet<String>, seq: u64) -> Result<u64, JournalError> {
-        let path = self.layout.reserved();
-        let before = self.reserved_list()?;
-        if let Some(list) = before.filter(|list| list.ids == ids) {
-            return Ok(list.seq);
-        }
-        let list = List { v: 1, ids, seq };
-        let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
-        replace(self.disk(), &path, &bytes, true).at(&path)?;
-        Ok(seq)
-    }
 }
 
 pub(crate) fn is_reservation(item_type: &str, item_id: &str) -> bool {
     item_type == CLAIM && item_id.starts_with(PREFIX)
-}
-
-/// Of a store in which nothing is reserved yet; one that is there stays.
-pub(crate) fn begin_list(disk: &dyn Disk, layout: &Layout) -> Result<(), JournalError> {
-    let path = layout.reserved();
-    let is_new = segments::live(disk, layout)?.is_empty()
-        && checkpoint::listed(disk, layout)?.is_empty()
-        && disk.len(&path).at(&path)?.is_none();
-    if is_new {
-        let bytes = br#"{"v":1,"ids":[]}"#;
-        replace(disk, &path, bytes, false).at(&path)?;
-    }
-    Ok(())
-}
-
-/// `events/reserved.json`.
-#[derive(Debug, Serialize, Deserialize)]
-struct List {
-    v: u8,
-    ids: BTreeSet<String>,
-    /// The last record of the journal when this was written.
-    #[serde(default)]
-    seq: u64,
 }
 
 /// A reservation that holds; one whose time cannot be read (older builds recorded such) does not end by itself, but by `release`.

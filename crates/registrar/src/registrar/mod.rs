@@ -21,7 +21,9 @@ use crate::kept::Kept;
 use crate::policy::{Policy, Ruled};
 use crate::refused;
 use crate::rows::{AuditRow, CallRow, Grant, Purpose, Ruling};
-use crate::storage::{ListedEffect, LoggedLine, Reached, Seen, Storage, StorageError};
+use crate::storage::{
+    ListPage, ListPlace, ListedEffect, LoggedLine, Reached, Seen, Storage, StorageError,
+};
 use crate::surface_check::{Criterion, criteria};
 use retries::Retries;
 
@@ -183,7 +185,16 @@ impl<S: Storage> Registrar<S> {
     }
 
     pub async fn list(&self, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
-        self.storage.list(self.mesh, limit).await
+        Ok(self.list_after(None, limit).await?.effects)
+    }
+
+    /// The page behind a place.
+    pub async fn list_after(
+        &self,
+        after: Option<ListPlace>,
+        limit: usize,
+    ) -> Result<ListPage, StorageError> {
+        self.storage.list(self.mesh, after, limit).await
     }
 
     pub async fn log(
@@ -191,7 +202,17 @@ impl<S: Storage> Registrar<S> {
         key: Option<&LogicalKey>,
         limit: usize,
     ) -> Result<Vec<LoggedLine>, StorageError> {
-        self.storage.log(self.mesh, key, limit).await
+        self.log_before(key, None, limit).await
+    }
+
+    /// The lines before this one.
+    pub async fn log_before(
+        &self,
+        key: Option<&LogicalKey>,
+        before: Option<i64>,
+        limit: usize,
+    ) -> Result<Vec<LoggedLine>, StorageError> {
+        self.storage.log(self.mesh, key, (before, limit)).await
     }
 
     /// Who came again for what was registered, newest first; since this process has started.

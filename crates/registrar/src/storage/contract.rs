@@ -49,6 +49,22 @@ pub struct ListedEffect {
     pub last_at: WallMs,
 }
 
+/// Where a page of the list ends: behind it comes what is older, and of one moment what has the greater key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListPlace {
+    pub last_at: WallMs,
+    /// As it lies in the store, also where it is no key any more.
+    pub key: Vec<u8>,
+}
+
+/// A page of the list, newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ListPage {
+    pub effects: Vec<ListedEffect>,
+    /// None where nothing comes behind it.
+    pub next: Option<ListPlace>,
+}
+
 /// One line of what happened, from whichever table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LoggedLine {
@@ -118,22 +134,24 @@ pub trait Storage: Send + Sync + 'static {
         id: &str,
     ) -> impl Future<Output = Answer<Option<LogicalKey>>> + Send;
 
-    /// The newest keys.
+    /// The newest keys, or those behind a place. Who is asked for again meanwhile is found before it: nobody who stays where
+    /// they are is left out or told twice.
     fn list(
         &self,
         mesh: MeshId,
+        after: Option<ListPlace>,
         limit: usize,
-    ) -> impl Future<Output = Answer<Vec<ListedEffect>>> + Send;
+    ) -> impl Future<Output = Answer<ListPage>> + Send;
 
     /// Writes a line of the audit in a transaction of its own.
     fn audit(&self, mesh: MeshId, row: AuditRow) -> impl Future<Output = Answer<()>> + Send;
 
-    /// The newest lines of the audit, of one key or of all.
+    /// The newest lines of the audit, of one key or of all; with a number in `page`, those before that line.
     fn log(
         &self,
         mesh: MeshId,
         key: Option<&LogicalKey>,
-        limit: usize,
+        page: (Option<i64>, usize),
     ) -> impl Future<Output = Answer<Vec<LoggedLine>>> + Send;
 
     /// How far it has come, all that was answered included; and whether it has what was seen of it.

@@ -8,5 +8,5 @@ pub mod postgres;
 pub mod sqlite;
 mod stored;
 
-pub use contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
+pub use contract::{ListPage, ListPlace, ListedEffect, LoggedLine, Reached, Seen, Storage};
 pub use error::StorageError;

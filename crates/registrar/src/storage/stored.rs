@@ -3,6 +3,7 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
+use super::contract::{ListPage, ListPlace, ListedEffect};
 use super::error::StorageError;
 use crate::authority::NonceHash;
 use crate::binding::{Effect, LogicalKey, ReplayKey};
@@ -274,4 +275,20 @@ pub(super) fn nonce_facts(
         grant,
         is_used,
     })
+}
+/// A page of what was found, which is one more than it has where there is more. What is no key any more does not hide the
+/// others, and is passed over.
+pub(super) fn page(mut found: Vec<ListPlace>, limit: usize) -> ListPage {
+    let has_more = found.len() > limit;
+    found.truncate(limit);
+    let next = found.last().cloned().filter(|_| has_more);
+    let effects = found.into_iter().filter_map(|place| {
+        let key = LogicalKey::parse(std::str::from_utf8(&place.key).ok()?).ok()?;
+        let last_at = place.last_at;
+        Some(ListedEffect { key, last_at })
+    });
+    ListPage {
+        effects: effects.collect(),
+        next,
+    }
 }

@@ -180,7 +180,8 @@ pub(crate) async fn raw_client(url: &str, schema: &str) -> tokio_postgres::Clien
     client
 }
 
-/// Back to the step before this one, as a store of an earlier version is; `undo` is what the later ones have made. Nobody
+/// Back to the step before this one, as a store of an earlier version is; `undo` is what the later ones have made (but for the
+/// newest one of SQLite, which every earlier store is without). Nobody
 /// may have a file open.
 pub(crate) async fn taken_back<S>(w: &World<S>, step: i64, undo: &[&str]) {
     match &w.raw {
@@ -189,6 +190,7 @@ pub(crate) async fn taken_back<S>(w: &World<S>, step: i64, undo: &[&str]) {
             let connection = rusqlite::Connection::open(file).unwrap();
             let before = format!(
                 "DROP TRIGGER effect_migration_keep; DELETE FROM _migrations WHERE version >= {step};
+                ALTER TABLE effect_waiting DROP COLUMN digest;
                 {}; PRAGMA user_version = {};
                 CREATE TRIGGER effect_migration_keep BEFORE DELETE ON _migrations
     BEGIN SELECT RAISE(ABORT, '_migrations is append-only'); END",

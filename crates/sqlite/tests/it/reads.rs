@@ -115,3 +115,24 @@ async fn a_blocking_call_inside_a_task_that_has_used_up_its_turn_is_answered() {
     let asked = tokio::time::timeout(Duration::from_secs(60), asked).await;
     assert_eq!(asked.unwrap().unwrap(), (true, Ok(())));
 }
+
+/// A partial index is a reason for SQLite to look at what is bound. A plan that held for one value only would be made anew
+/// for the next one, at many times the price of the read.
+#[test]
+fn a_statement_is_prepared_once_whatever_is_bound() {
+    let home = Home::new();
+    let database = home.open();
+    let prepared_again = database.write_blocking(|connection| {
+        connection.execute_batch(
+            "CREATE TABLE work (place INTEGER PRIMARY KEY, state TEXT NOT NULL);
+             CREATE INDEX work_open ON work (state, place) WHERE state <> 'done';",
+        )?;
+        let sql = "SELECT place FROM work WHERE state = ?1 AND state <> 'done' LIMIT ?2";
+        let mut statement = connection.prepare_cached(sql)?;
+        for (state, limit) in [("waiting", 1), ("parked", 2), ("waiting", 3)] {
+            let _ = statement.exists(rusqlite::params![state, limit])?;
+        }
+        Ok::<_, rusqlite::Error>(statement.get_status(rusqlite::StatementStatus::RePrepare))
+    });
+    assert_eq!(prepared_again, Ok(0));
+}

@@ -10,6 +10,7 @@ mod holds;
 mod incoming;
 mod partial;
 mod reader;
+mod set_aside;
 mod walk;
 
 use std::collections::BTreeSet;

@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
+use crate::stamps::CLOCK_MAX;
 use crate::store::Store;
 
 /// A mesh's counter, and which life of the file it counts in.
@@ -42,6 +43,13 @@ impl Store {
 /// A local event: the counter's next value, which is the event's stamp.
 pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
     let before = read(connection, mesh)?;
+    // Every home sets aside what is stamped beyond it: what cannot land must not be called safe.
+    if before.value >= CLOCK_MAX {
+        return Err(StoreError::Corrupt(format!(
+            "the clock of the mesh stands at {}, where no clock comes to",
+            before.value
+        )));
+    }
     let row = ClockRow {
         value: Lamport(before.value).tick().0,
         ..before

@@ -94,7 +94,8 @@ fn dumped(row: &Row<'_>) -> Result<Value, StoreError> {
     let mut cells = Cells::of("memory", row);
     let key: String = cells.get()?;
     let stamp = cells.stamp()?;
-    let (tags, value): (String, Option<String>) = (cells.get()?, cells.get()?);
+    let tags: String = cells.get()?;
+    let value = cells.value_or_null()?;
     Ok(json!({
         "table": "memory",
         "key": key,

@@ -46,6 +46,7 @@ pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew};
 
 pub use clock::ClockRow;
 pub use dump::DumpPage;
+pub(crate) use files::mark_all_lost;
 pub use files::{
     FileBytes, FileFilter, FileFind, FileRow, MissingBlob, NewContent, NewFile, Swept, WantedBlob,
 };

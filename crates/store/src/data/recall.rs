@@ -58,12 +58,13 @@ pub(crate) const BY_KEY: &str = concat!(
       ORDER BY lamport DESC, peer LIMIT ?4"
 );
 
+// The reader stops at the end of a page: rows that cannot be read fill none.
 pub(crate) const LIST: &str = concat!(
     "SELECT ",
     memory_columns!(),
     " FROM memory WHERE mesh_id = ?1 AND (key, peer) > (?3, ?4)
         AND (?2 IS NULL OR peer = ?2) AND tombstone = 0
-      ORDER BY key, peer LIMIT ?5"
+      ORDER BY key, peer"
 );
 
 pub(crate) const PLACE_OF: &str = "SELECT key, peer FROM memory WHERE place = ?1 AND mesh_id = ?2";
@@ -79,6 +80,9 @@ pub(crate) const SEARCH: &str = concat!(
 
 /// Where the key stands among them.
 const KEY_AT: usize = 1;
+
+/// Rows beyond those that were asked for which a search looks at, should some of them not be readable.
+const SPARE_ROWS: i64 = 100;
 
 /// Rows that one search by parts of a text reads, and how many bytes of them.
 const SCAN_ROWS_MAX: i64 = 20_000;
@@ -99,7 +103,7 @@ impl Store {
             let mesh = filter.mesh.0.to_bytes();
             let peer = filter.peer.as_ref().map(PeerId::as_str);
             // One more than asked for tells whether there are more.
-            let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
+            let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX - SPARE_ROWS - 1) + 1;
             match &filter.matches {
                 MemoryMatch::Key(key) => {
                     let mut statement = connection.prepare_cached(BY_KEY)?;
@@ -116,13 +120,14 @@ impl Store {
                 }
                 MemoryMatch::Words(words) => {
                     let mut statement = connection.prepare_cached(SEARCH)?;
-                    let rows = statement.query(params![mesh, peer, words.as_str(), limit])?;
+                    let rows =
+                        statement.query(params![mesh, peer, words.as_str(), limit + SPARE_ROWS])?;
                     take(rows, &filter, left_out.as_ref())
                 }
                 MemoryMatch::All { after } => {
                     let (key, owner) = behind(connection, filter.mesh, *after)?;
                     let mut statement = connection.prepare_cached(LIST)?;
-                    let rows = statement.query(params![mesh, peer, key, owner, limit])?;
+                    let rows = statement.query(params![mesh, peer, key, owner])?;
                     take(rows, &filter, left_out.as_ref())
                 }
             }
@@ -176,7 +181,8 @@ fn take_with_parts(
     let (mut count, mut scanned, mut bytes) = (0, 0, 0);
     while let Some(row) = rows.next()? {
         count += 1;
-        let Some(row) = or_without(read(row), left_out, ("memory", row, KEY_AT))? else {
+        let (cells, of) = (row, ("memory", row, KEY_AT));
+        let Some(row) = or_without(read_text(cells), left_out, of)? else {
             continue;
         };
         scanned += row.value.len();
@@ -190,8 +196,9 @@ fn take_with_parts(
             if found.len() == filter.limit || bytes > filter.bytes_max {
                 return Ok((found, true));
             }
-            bytes += row.value.len();
-            found.push(row);
+            let read = or_without(read(cells), left_out, of)?;
+            bytes += read.as_ref().map_or(0, |row| row.value.len());
+            found.extend(read);
         }
         if scanned > SCAN_BYTES_MAX || count == SCAN_ROWS_MAX {
             return Ok((found, true));
@@ -201,11 +208,23 @@ fn take_with_parts(
 }
 
 fn read(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
+    read_with(row, Cells::value)
+}
+
+/// Whatever text its value is: for what looks at many rows and shows few.
+fn read_text(row: &Row<'_>) -> Result<MemoryRow, StoreError> {
+    read_with(row, Cells::get)
+}
+
+fn read_with<'r, 's>(
+    row: &'r Row<'s>,
+    value: impl FnOnce(&mut Cells<'r, 's>) -> Result<String, StoreError>,
+) -> Result<MemoryRow, StoreError> {
     let mut cells = Cells::of("memory", row).known_by(KEY_AT);
     Ok(MemoryRow {
         place: cells.get()?,
         key: cells.get()?,
-        value: cells.get()?,
+        value: value(&mut cells)?,
         tags: cells.parsed(|text| serde_json::from_str(text))?,
         stamp: cells.stamp()?,
         incarnation: cells.count()?,

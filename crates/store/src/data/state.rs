@@ -53,13 +53,13 @@ pub(crate) const GET: &str = concat!(
 );
 
 // Keys are compared by bytes, so those with the prefix stand together, from the prefix on; the reader
-// stops behind the last of them.
+// stops behind the last of them, and at the end of a page: rows that cannot be read fill none.
 pub(crate) const LIST: &str = concat!(
     "SELECT ",
     state_columns!(),
     " FROM state_kv WHERE mesh_id = ?1 AND key >= max(?2, ?3) AND key <> ?3
         AND tombstone = 0
-      ORDER BY key LIMIT ?4"
+      ORDER BY key"
 );
 
 const DUMP: &str = concat!(
@@ -136,23 +136,23 @@ impl Store {
     ) -> Result<(Vec<StateRow>, bool), StoreError> {
         let left_out = self.left_out.clone();
         self.read(move |connection| {
-            let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(LIST)?;
             let mut rows = statement.query(params![
                 filter.mesh.0.to_bytes(),
                 &filter.prefix,
-                filter.after.as_deref().unwrap_or_default(),
-                limit
+                filter.after.as_deref().unwrap_or_default()
             ])?;
             let (mut found, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next()? {
+                // Before anything else of it is read: a row behind the last of these is none of this list's.
+                let key = row.get_ref(0)?.as_bytes();
+                if key.is_ok_and(|key| !key.starts_with(filter.prefix.as_bytes())) {
+                    break;
+                }
                 let Some(row) = or_without(read(row), left_out.as_ref(), ("state_kv", row, 0))?
                 else {
                     continue;
                 };
-                if !row.key.starts_with(&filter.prefix) {
-                    break;
-                }
                 if found.len() == filter.limit || bytes > filter.bytes_max {
                     return Ok((found, true));
                 }
@@ -184,7 +184,7 @@ pub(crate) fn dump(
 
 fn dumped(row: &Row<'_>) -> Result<Value, StoreError> {
     let mut cells = Cells::of("state_kv", row);
-    let (key, value): (String, Option<String>) = (cells.get()?, cells.get()?);
+    let (key, value): (String, _) = (cells.get()?, cells.value_or_null()?);
     let stamp = cells.stamp()?;
     Ok(json!({
         "table": "state_kv",
@@ -305,7 +305,7 @@ fn read(row: &Row<'_>) -> Result<StateRow, StoreError> {
     let mut cells = Cells::of("state_kv", row);
     Ok(StateRow {
         key: cells.get()?,
-        value: cells.get()?,
+        value: cells.value()?,
         stamp: cells.stamp()?,
         incarnation: cells.count()?,
         updated_at: cells.wall()?,

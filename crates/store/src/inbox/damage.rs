@@ -1,7 +1,10 @@
 //! Looking for items whose kept bytes cannot be read any more. It changes nothing.
 
 use heddle_core::fingerprint::Fingerprint;
-use rusqlite::{Connection, params};
+use heddle_core::ids::{ClientMessageId, IdKey, MemberId, MeshId, Party};
+use heddle_core::names::AgentName;
+use rusqlite::{Connection, Row, params};
+use ulid::Ulid;
 
 use crate::error::StoreError;
 use crate::store::Store;
@@ -16,12 +19,14 @@ pub type IsReadable = fn(&[u8], Option<Fingerprint>) -> bool;
 
 // What was acknowledged is not looked at: its reader has done with it.
 pub(crate) const LOOK_THROUGH: &str = "
-    SELECT arrival, envelope, wire_fingerprint FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
+    SELECT arrival, envelope, wire_fingerprint, id_key, mesh_id, member_id, sender_agent, client_message_id
+    FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
     ORDER BY arrival LIMIT ?2";
 
 /// The same in a file of before there was such a column.
 const LOOK_THROUGH_OLD: &str = "
-    SELECT arrival, envelope, NULL FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
+    SELECT arrival, envelope, NULL, id_key, mesh_id, member_id, sender_agent, client_message_id
+    FROM inbox WHERE arrival > ?1 AND acked_at IS NULL
     ORDER BY arrival LIMIT ?2";
 
 /// What one look has found, and where the next one begins; `None` behind the last item.
@@ -59,7 +64,7 @@ fn look(
         let envelope = row.get_ref(1)?.as_blob().unwrap_or_default();
         let print = row.get_ref(2)?.as_blob_or_null().ok().flatten();
         let print = print.and_then(Fingerprint::from_slice);
-        if !is_readable(envelope, print) {
+        if !is_readable(envelope, print) || is_its_senders(row) == Some(false) {
             found.damaged.push(arrival);
         }
         found.next = Some(arrival);
@@ -72,6 +77,19 @@ fn look(
         found.next = None;
     }
     Ok(found)
+}
+
+/// Whether it stands under the names that it came under; `None` where they cannot be read, which others tell.
+fn is_its_senders(row: &Row<'_>) -> Option<bool> {
+    let ulid = |column| Some(Ulid::from_bytes(row.get(column).ok()?));
+    let text = |column| row.get_ref(column).ok()?.as_str().ok();
+    let sender = Party {
+        member: MemberId(ulid(5)?),
+        agent: AgentName::parse(text(6)?).ok()?,
+    };
+    let id = ClientMessageId::parse(text(7)?).ok()?;
+    let key: [u8; 24] = row.get(3).ok()?;
+    Some(IdKey::of(MeshId(ulid(4)?), &sender, &id).0 == key)
 }
 
 /// All of a file that is only looked at, by the doctor.

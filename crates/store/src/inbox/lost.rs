@@ -11,7 +11,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use crate::cells::history_cells;
 use crate::error::StoreError;
 use crate::inbox::cursor::{last_arrival, read_cursor};
-use crate::inbox::receive::{RAISE_CURSOR, Received, store_item};
+use crate::inbox::receive::{RAISE_CURSOR, store_item};
 use crate::inbox::row::NewInboxRow;
 use crate::store::Store;
 
@@ -105,7 +105,8 @@ impl Store {
             let mut arrivals = Vec::new();
             for item in &page {
                 let key = IdKey::of(mesh, &item.row.sender, &item.row.client_message_id);
-                if let Received::Stored(arrival) = store_item(connection, mesh, key, &item.row)? {
+                let received = store_item(connection, mesh, key, &item.row)?;
+                if let Some(arrival) = received.arrival() {
                     let (shown, acked) = (item.shown_at, item.acked_at);
                     connection.prepare_cached(MARK_LEVELS)?.execute(params![
                         arrival,

@@ -29,14 +29,14 @@ pub(crate) use {
     lost::{ASK_AGAIN, LOST, MARK_LEVELS, MOVE_LOST},
     page::{EVERYTHING, EVERYTHING_UNREAD, MAILBOX, MAILBOX_UNREAD},
     receipt::{ACK, CONFIRM, DUE as RECEIPTS_DUE, KNOWN, LET_GO, QUEUE, QUEUE_AT, SHOW},
-    receive::{HAS_KEY, INSERT, RAISE_CURSOR},
+    receive::{AT_PLACE, HAS_KEY, INSERT, RAISE_CURSOR, SET_ASIDE, UNSAY},
     retention::{FORGET_HOOKS, LEAVE_IDS, LOOK, MARK_PRUNED, PRUNE_CUTOFF, TAKE},
     search::SEARCH,
     session::{ENTER, MOVE, OLDEST_UNREAD, SESSION},
     thread::{RECEIVED, RECEIVED_ONE, SENT, SENT_ONE},
 };
 
-pub(crate) use cursor::read_cursor;
+pub(crate) use cursor::{last_arrival, read_cursor};
 pub(crate) use damage::damaged;
 pub use damage::{DamageLook, IsReadable};
 pub use find::InboxFind;

@@ -66,9 +66,11 @@ pub(crate) const SHOW: &str = "
 pub(crate) const KNOWN: &str = "
     SELECT 1 FROM inbox WHERE arrival = ?1 AND (?2 IS NULL OR agent = ?2)";
 
+// One that was set aside (`receive`) has no place at which anything could be told of it.
 pub(crate) const QUEUE: &str = "
     INSERT INTO inbox_receipt (mesh_id, agent, history_epoch, history_seq, level, at)
-    SELECT mesh_id, agent, history_epoch, history_seq, ?2, ?3 FROM inbox WHERE arrival = ?1
+    SELECT mesh_id, agent, history_epoch, history_seq, ?2, ?3 FROM inbox
+    WHERE arrival = ?1 AND history_epoch > 0
     ON CONFLICT DO NOTHING";
 
 /// Acknowledged by somebody who could not see what was sent: nobody is told that it was shown.
@@ -80,10 +82,10 @@ pub(crate) const LET_GO: &str = "
 pub(crate) const QUEUE_ALL: &str = "
     INSERT INTO inbox_receipt (mesh_id, agent, history_epoch, history_seq, level, at)
     SELECT mesh_id, agent, history_epoch, history_seq, 'shown', shown_at FROM inbox
-    WHERE mesh_id = ?1 AND shown_at IS NOT NULL
+    WHERE mesh_id = ?1 AND shown_at IS NOT NULL AND history_epoch > 0
     UNION ALL
     SELECT mesh_id, agent, history_epoch, history_seq, 'acked', acked_at FROM inbox
-    WHERE mesh_id = ?1 AND shown_at IS NOT NULL AND acked_at IS NOT NULL
+    WHERE mesh_id = ?1 AND shown_at IS NOT NULL AND acked_at IS NOT NULL AND history_epoch > 0
     ON CONFLICT DO NOTHING";
 
 /// The same of one that came again at another place, where nobody has told anything of it yet.

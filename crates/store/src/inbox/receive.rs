@@ -2,7 +2,8 @@
 
 use heddle_core::ids::{HistoryId, IdKey, MeshId};
 use heddle_core::names::TopicName;
-use rusqlite::{Connection, params};
+use heddle_core::witness::Witness;
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::cells::history_cells;
 use crate::error::StoreError;
@@ -15,8 +16,20 @@ use crate::store::Store;
 pub enum Received {
     /// New, at this place in the order of arrival.
     Stored(i64),
+    /// The same, but another message stood at its place of the history.
+    Displacing(i64, Witness),
     /// In the mailbox already, perhaps under an older history id (C9), or taken by retention since.
     Duplicate,
+}
+
+impl Received {
+    /// Where it is, if it is new.
+    pub fn arrival(self) -> Option<i64> {
+        match self {
+            Self::Stored(arrival) | Self::Displacing(arrival, _) => Some(arrival),
+            Self::Duplicate => None,
+        }
+    }
 }
 
 pub(crate) const INSERT: &str = "
@@ -31,6 +44,19 @@ pub(crate) const INSERT: &str = "
 pub(crate) const HAS_KEY: &str = "
     SELECT 1 FROM inbox WHERE agent = ?1 AND id_key = ?2
     UNION ALL SELECT 1 FROM inbox_past WHERE agent = ?1 AND id_key = ?2";
+
+pub(crate) const AT_PLACE: &str = "
+    SELECT id_key FROM inbox
+    WHERE mesh_id = ?1 AND agent = ?2 AND history_epoch = ?3 AND history_seq = ?4";
+
+// It keeps everything but its place, which no broker gives: what was said of that one is not said of it any more.
+pub(crate) const SET_ASIDE: &str = "
+    UPDATE inbox SET history_epoch = 0, history_seq = arrival
+    WHERE mesh_id = ?1 AND agent = ?2 AND history_epoch = ?3 AND history_seq = ?4";
+
+pub(crate) const UNSAY: &str = "
+    DELETE FROM inbox_receipt
+    WHERE mesh_id = ?1 AND agent = ?2 AND history_epoch = ?3 AND history_seq = ?4";
 
 pub(crate) const RAISE_CURSOR: &str = "
     INSERT INTO delivery (mesh_id, history_epoch, history_seq, item_count) VALUES (?1, ?2, ?3, ?4)
@@ -71,6 +97,60 @@ pub(super) fn store_item(
     key: IdKey,
     item: &NewInboxRow,
 ) -> Result<Received, StoreError> {
+    if insert(connection, mesh, key, item)? {
+        return Ok(Received::Stored(connection.last_insert_rowid()));
+    }
+    let (epoch, seq) = history_cells(item.history_id);
+    let same_message = connection
+        .prepare_cached(HAS_KEY)?
+        .exists(params![item.agent.as_str(), key.0])?;
+    if same_message {
+        let again = params![item.agent.as_str(), key.0, epoch, seq];
+        connection.prepare_cached(QUEUE_AT)?.execute(again)?;
+        return Ok(Received::Duplicate);
+    }
+    displace(connection, mesh, key, item)
+}
+
+/// A place that is another message's here. The broker says whose it is: its past was replaced by an older one, and it went on.
+/// Neither of the two messages may be lost for that, and one must not be told for the other.
+fn displace(
+    connection: &Connection,
+    mesh: MeshId,
+    key: IdKey,
+    item: &NewInboxRow,
+) -> Result<Received, StoreError> {
+    let (epoch, seq) = history_cells(item.history_id);
+    let mesh_key = mesh.0.to_bytes();
+    let at = params![mesh_key, item.agent.as_str(), epoch, seq];
+    let before: Option<[u8; 24]> = connection
+        .prepare_cached(AT_PLACE)?
+        .query_row(at, |row| row.get(0))
+        .optional()?;
+    connection.prepare_cached(SET_ASIDE)?.execute(at)?;
+    connection.prepare_cached(UNSAY)?.execute(at)?;
+    if !insert(connection, mesh, key, item)? {
+        return Err(StoreError::Corrupt(format!(
+            "inbox: {} cannot be kept, and nothing stands in its place",
+            item.history_id
+        )));
+    }
+    let arrival = connection.last_insert_rowid();
+    tracing::warn!(%mesh, history_id = %item.history_id, broker_message_id = %item.broker_message_id,
+        "another message stood at this place of the history: the broker is an earlier copy of itself that went on; both are kept, and it is told");
+    Ok(before.map_or(Received::Stored(arrival), |id| {
+        let place = item.history_id;
+        let id = IdKey(id);
+        Received::Displacing(arrival, Witness { place, id })
+    }))
+}
+
+fn insert(
+    connection: &Connection,
+    mesh: MeshId,
+    key: IdKey,
+    item: &NewInboxRow,
+) -> Result<bool, StoreError> {
     let (epoch, seq) = history_cells(item.history_id);
     let stored = connection.prepare_cached(INSERT)?.execute(params![
         mesh.0.to_bytes(),
@@ -89,22 +169,7 @@ pub(super) fn store_item(
         item.envelope,
         item.fingerprint.map(|print| print.0),
     ])?;
-    if stored == 1 {
-        return Ok(Received::Stored(connection.last_insert_rowid()));
-    }
-    let same_message = connection
-        .prepare_cached(HAS_KEY)?
-        .exists(params![item.agent.as_str(), key.0])?;
-    if !same_message {
-        // A broker that was restored without a new epoch. Refusing the batch would stop the mailbox
-        // for ever, so the place stays with the message that had it first.
-        tracing::warn!(%mesh, history_id = %item.history_id, broker_message_id = %item.broker_message_id,
-            "another message came under a history id that is taken; it was left out");
-        return Ok(Received::Duplicate);
-    }
-    let again = params![item.agent.as_str(), key.0, epoch, seq];
-    connection.prepare_cached(QUEUE_AT)?.execute(again)?;
-    Ok(Received::Duplicate)
+    Ok(stored == 1)
 }
 
 fn raise_cursor(
@@ -115,7 +180,7 @@ fn raise_cursor(
 ) -> Result<(), StoreError> {
     let stored = received
         .iter()
-        .filter(|one| matches!(one, Received::Stored(_)))
+        .filter(|one| one.arrival().is_some())
         .count();
     let current = read_cursor(connection, mesh)?;
     if stored == 0 && highest <= current {

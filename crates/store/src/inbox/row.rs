@@ -3,7 +3,9 @@
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::ids::{
+    BrokerMessageId, ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party,
+};
 use heddle_core::names::{AgentName, MemberName, TopicName};
 use rusqlite::Row;
 use ulid::Ulid;
@@ -57,7 +59,7 @@ pub struct InboxRow {
 macro_rules! inbox_columns {
     () => {
         "arrival, mesh_id, history_epoch, history_seq, agent, member_id, sender_agent, sender_name,
-         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at, shown_at, wire_fingerprint"
+         client_message_id, broker_message_id, topic, envelope, priority, received_at, acked_at, shown_at, wire_fingerprint, id_key"
     };
 }
 pub(crate) use inbox_columns;
@@ -114,8 +116,19 @@ fn read_damaged(row: &Row<'_>) -> Result<InboxRow, StoreError> {
     })
 }
 
+/// IMPORTANT: the key is a digest over mesh, sender and id. A row whose names are not those it was kept under says that
+/// somebody has sent what somebody else did (ADR 12).
 fn read_whole(row: &Row<'_>) -> Result<InboxRow, StoreError> {
     let mut cells = Cells::of("inbox", row);
+    let read = read_cells(&mut cells)?;
+    let key: [u8; 24] = cells.get()?;
+    if key != IdKey::of(read.mesh, &read.sender, &read.client_message_id).0 {
+        return Err(cells.bad("its sender or its id is not the one that it came under"));
+    }
+    Ok(read)
+}
+
+fn read_cells(cells: &mut Cells<'_, '_>) -> Result<InboxRow, StoreError> {
     Ok(InboxRow {
         arrival: cells.get()?,
         mesh: MeshId(cells.ulid()?),
@@ -128,7 +141,7 @@ fn read_whole(row: &Row<'_>) -> Result<InboxRow, StoreError> {
         sender_name: cells.parsed(MemberName::parse)?,
         client_message_id: cells.parsed(ClientMessageId::parse)?,
         broker_message_id: BrokerMessageId(cells.ulid()?),
-        topic: read_topic(&mut cells)?,
+        topic: read_topic(cells)?,
         envelope: cells.get()?,
         priority: cells.word(Priority::parse)?,
         received_at: cells.wall()?,

@@ -71,6 +71,8 @@ pub struct LostRow {
     pub client_message_id: ClientMessageId,
     pub to: String,
     pub wire_fingerprint: Fingerprint,
+    /// Under which the broker had it.
+    pub broker_message_id: Option<BrokerMessageId>,
     /// Empty where it was given back.
     pub payload: Vec<u8>,
 }
@@ -94,6 +96,8 @@ pub struct LostSettle {
     pub reason: String,
     /// Where the broker has it now.
     pub place: Option<(BrokerMessageId, HistoryId)>,
+    /// It was never lost: it has another place than it had.
+    pub was_there: bool,
 }
 
 /// What a look at one stretch found.
@@ -146,13 +150,15 @@ pub(crate) const NOTE: &str = "
     WHERE outbox_lost.lost_epoch <> excluded.lost_epoch OR outbox_lost.lost_seq <> excluded.lost_seq";
 
 pub(crate) const WAITING: &str = "
-    SELECT outbox.arrival, agent, client_message_id, to_address, wire_fingerprint, payload
+    SELECT outbox.arrival, agent, client_message_id, to_address, wire_fingerprint, broker_message_id, payload
     FROM outbox_lost JOIN outbox ON outbox.arrival = outbox_lost.arrival
     WHERE outbox_lost.mesh_id = ?1 AND state = ?2 AND outbox_lost.arrival > ?3
     ORDER BY outbox_lost.arrival LIMIT ?4";
 
 pub(crate) const SET_STATE: &str =
     "UPDATE outbox_lost SET state = ?2, reason = ?3, at = ?4 WHERE arrival = ?1";
+
+pub(crate) const NOT_LOST: &str = "DELETE FROM outbox_lost WHERE arrival = ?1";
 
 pub(crate) const MOVED: &str = "
     UPDATE outbox SET broker_message_id = ?2, history_epoch = ?3, history_seq = ?4
@@ -246,6 +252,12 @@ impl Store {
                     let cells = params![one.arrival, id.0.to_bytes(), epoch, seq];
                     connection.prepare_cached(MOVED)?.execute(cells)?;
                     super::reached(connection, mesh, place)?;
+                }
+                if one.was_there {
+                    connection
+                        .prepare_cached(NOT_LOST)?
+                        .execute([one.arrival])?;
+                    continue;
                 }
                 set_state(connection, one.arrival, one.state, &one.reason, now)?;
             }
@@ -422,6 +434,7 @@ fn read_row(row: &Row<'_>) -> Result<LostRow, StoreError> {
         client_message_id: cells.parsed(ClientMessageId::parse)?,
         to: cells.or(1, Cells::get, |lossy| lossy)?,
         wire_fingerprint: cells.fingerprint()?,
+        broker_message_id: cells.ulid_or_null()?.map(BrokerMessageId),
         payload: cells.get()?,
     })
 }

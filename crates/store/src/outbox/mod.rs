@@ -21,15 +21,15 @@ mod turns;
 #[cfg(test)]
 pub(crate) use {
     age::{
-        BORN_BY, FORGET_BIRTHS, MARK_BIRTH, MOVE_BIRTH, NEWEST_BIRTHS, NEWEST_ROW, OVER_AGE,
-        READ_MARK, WRITE_MARK,
+        BORN_BY, FORGET_BIRTHS, MARK_BIRTH, MOVE_BIRTH, NEWEST_BIRTHS, OVER_AGE, READ_MARK,
+        WRITE_MARK,
     },
     attempts::{NOTE, OF_ROW, TRIM},
     find::{BY_PREDECESSOR, BY_ROW_ID},
     insert::{INSERT, INSERT_IF_FREE},
     lost::{
-        COUNTS, DROPPED, LIST, LOOK as LOST_LOOK, MOVED, NOTE as NOTE_LOST, OF_ARRIVAL, SET_STATE,
-        WAITING, WAS_TAKEN,
+        COUNTS, DROPPED, LIST, LOOK as LOST_LOOK, MOVED, NOT_LOST, NOTE as NOTE_LOST, OF_ARRIVAL,
+        SET_STATE, WAITING, WAS_TAKEN,
     },
     page::{ALL, EXCEPTIONAL, PENDING},
     parked::{COUNT, PARK},
@@ -46,9 +46,10 @@ pub(crate) use {
     take::{BY_ARRIVAL, DUE, MARK_INFLIGHT, NEXT_DUE, ONE, URGENT, WINDOW},
 };
 
+pub(crate) use age::NEWEST_ROW;
 pub(crate) use attempts::note as note_attempt;
 pub(crate) use parked::{NEVER, OP_DUE};
-pub(crate) use reach::reached;
+pub(crate) use reach::{answered_since, reached};
 pub(crate) use row::{read_shown as read_outbox_row, select_row};
 pub(crate) use senders::{NotedSenders, note_sender};
 pub(crate) use settle::ms_up;

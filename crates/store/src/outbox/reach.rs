@@ -35,13 +35,8 @@ pub(crate) const MOVED_AWAY: &str = "
 impl Store {
     /// Rows behind this arrival are what the broker of now has answered.
     pub async fn lost_since(&self, mesh: MeshId) -> Result<i64, StoreError> {
-        self.read(move |connection| {
-            let since = connection
-                .prepare_cached(SINCE)?
-                .query_row([mesh.0.to_bytes()], |row| row.get(0));
-            Ok(since.optional()?.unwrap_or(0))
-        })
-        .await
+        self.read(move |connection| answered_since(connection, mesh))
+            .await
     }
 
     /// The mesh moves to another broker, which has lost nothing of what the one before was told.
@@ -89,6 +84,14 @@ impl Store {
         })
         .await
     }
+}
+
+/// The same as a part of something else.
+pub(crate) fn answered_since(connection: &Connection, mesh: MeshId) -> Result<i64, StoreError> {
+    let since = connection
+        .prepare_cached(SINCE)?
+        .query_row([mesh.0.to_bytes()], |row| row.get(0));
+    Ok(since.optional()?.unwrap_or(0))
 }
 
 fn read(connection: &Connection, mesh: MeshId) -> Result<(HistoryId, u64), StoreError> {

@@ -4,6 +4,7 @@ use rusqlite::Connection;
 
 use crate::backup::has_table;
 use crate::carry::{begin_search_anew, index_memory_anew};
+use crate::stamps;
 
 /// Every live file names its blob, and a blob that none names is the sweep's (LF-26).
 const COUNT_BLOBS: &str = "
@@ -51,16 +52,6 @@ const NAME_AGAIN: &str = "
     INSERT OR IGNORE INTO agent (mesh_id, agent, registered_at)
         SELECT mesh_id, agent, min(received_at) FROM inbox GROUP BY mesh_id, agent;";
 
-/// The tables whose rows carry stamps.
-const STAMPED: [&str; 6] = [
-    "memory",
-    "state_kv",
-    "tasks",
-    "task_claim_events",
-    "files",
-    "vector_metadata",
-];
-
 /// Takes all triggers away and gives their words, to make them again.
 pub(super) fn take_triggers(new: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut statement =
@@ -94,21 +85,8 @@ pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
             new.execute_batch(READ_AGAIN)?;
         }
     }
-    if !has_table(new, "lamport_clock")? {
-        return Ok(());
-    }
     // No row is ahead of its mesh's clock.
-    for table in STAMPED {
-        if has_table(new, table)? {
-            new.execute_batch(&format!(
-                "INSERT INTO lamport_clock (mesh_id, value, log_value)
-                 SELECT mesh_id, max(lamport), max(lamport) FROM {table} WHERE true GROUP BY mesh_id
-                 ON CONFLICT (mesh_id) DO UPDATE SET value = max(value, excluded.value),
-                     log_value = max(log_value, excluded.log_value)"
-            ))?;
-        }
-    }
-    Ok(())
+    stamps::settle(new)
 }
 
 pub(super) fn has_column(new: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {

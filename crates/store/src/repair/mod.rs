@@ -6,6 +6,7 @@
 //! shared meshes from its beginning, because what it lost may still be there.
 
 mod after;
+mod blobs;
 mod header;
 mod mend;
 mod meshes;
@@ -33,9 +34,11 @@ use crate::inbox::mark_all;
 use crate::park::{self, Exchange, open_old};
 use crate::schema;
 use crate::senseless::senseless;
+use crate::stamps;
 use crate::unclean::condition_of;
 use crate::unreadable::{Unreadable, all_unreadable, is_there, take_out};
 
+pub use blobs::want_lost_blobs;
 pub use header::mend_header;
 pub use meshes::{MeshHint, RepairHints};
 pub use tasks::RepairedTasks;
@@ -299,8 +302,11 @@ fn fill(
         0
     };
     mend::settle(&transaction, hints)?;
-    let unreadable = take_out_unreadable(&transaction, &mut kept)?;
-    let tasks = tasks::fold(&transaction, &mut kept)?;
+    // First: which rows are ahead of a clock that is right.
+    stamps::settle(&transaction)?;
+    let mut unreadable = take_out_unreadable(&transaction, &mut kept)?;
+    let (tasks, gone) = tasks::fold(&transaction, &mut kept)?;
+    unreadable.extend(gone);
     let is_whole = kept.iter().all(Kept::is_whole);
     after::agree(&transaction, is_whole)?;
     if kept

@@ -39,9 +39,13 @@ pub struct RepairedTasks {
     pub stuck: Vec<String>,
 }
 
-pub(super) fn fold(new: &Connection, kept: &mut [Kept]) -> Result<RepairedTasks, BackupError> {
+/// With the names of tasks of shared meshes that only the log can bring back, if it has them: nobody here knows that.
+pub(super) fn fold(
+    new: &Connection,
+    kept: &mut [Kept],
+) -> Result<(RepairedTasks, Vec<String>), BackupError> {
     if !has_table(new, OPS)? {
-        return Ok(RepairedTasks::default());
+        return Ok(Default::default());
     }
     let has_kinds = has_column(new, "mesh", "kind")?;
     let own = own_meshes(new, has_kinds)?;
@@ -67,13 +71,16 @@ pub(super) fn fold(new: &Connection, kept: &mut [Kept]) -> Result<RepairedTasks,
             (kept.refused, kept.gaps) = (0, 0);
         }
     }
-    Ok(RepairedTasks {
+    let gone = told.from_log.iter().take(NAMED_MAX);
+    let gone = gone.map(|title| format!("task {title:?}")).collect();
+    let tasks = RepairedTasks {
         restated: told.restated,
         dropped: told.dropped.len() as u64,
-        from_log: told.from_log,
+        from_log: told.from_log.len() as u64,
         stuck: if has_kinds { stuck(new)? } else { Vec::new() },
         dropped_titles: told.dropped.into_iter().take(NAMED_MAX).collect(),
-    })
+    };
+    Ok((tasks, gone))
 }
 
 /// Those that nobody else is in. Before there were shared ones, all of them.

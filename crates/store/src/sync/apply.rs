@@ -40,8 +40,9 @@ pub struct SetAside {
     pub received_at: WallMs,
 }
 
+// By name: left to itself SQLite takes the primary key, whose order it wants, and visits every op that was ever applied.
 pub(crate) const OPEN: &str = "
-    SELECT op_id, epoch, seq, sender, op FROM op_inbox
+    SELECT op_id, epoch, seq, sender, op FROM op_inbox INDEXED BY op_inbox_open
     WHERE mesh_id = ?1 AND state = ?2 AND state <> 'applied' ORDER BY epoch, seq LIMIT ?3";
 
 pub(crate) const APPLIED: &str = "
@@ -56,9 +57,10 @@ pub(crate) const REFUSED_FOR_GOOD: &str = "
     UPDATE op_inbox SET state = 'quarantined', reason = ?4, op = x''
     WHERE mesh_id = ?1 AND epoch = ?2 AND seq = ?3";
 
-const LISTED: &str = "
-    SELECT op_id, epoch || '.' || seq, sender, state, coalesce(reason, ''), received_at FROM op_inbox
-    WHERE mesh_id = ?1 AND (state = 'quarantined' OR state = 'parked')
+pub(crate) const LISTED: &str = "
+    SELECT op_id, epoch || '.' || seq, sender, state, coalesce(reason, ''), received_at
+    FROM op_inbox INDEXED BY op_inbox_open
+    WHERE mesh_id = ?1 AND state <> 'applied' AND (state = 'quarantined' OR state = 'parked')
     ORDER BY epoch, seq LIMIT ?2";
 
 struct Open {

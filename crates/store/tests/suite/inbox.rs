@@ -1,8 +1,9 @@
 //! Receiving, reading, acknowledging: IN-01, C9.
 
 use heddle_core::clock::{Ids, WallMs};
-use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::ids::{HistoryId, IdKey, MeshId};
 use heddle_core::names::{MemberName, TopicName};
+use heddle_core::witness::Witness;
 use heddle_store::{Acked, AckedItems, InboxFilter, NewInboxRow, Received};
 
 use crate::fixture::{Fixture, NOW, agent, at};
@@ -82,18 +83,78 @@ async fn c9_the_same_message_under_a_new_epoch_is_a_duplicate() {
 }
 
 #[tokio::test]
-async fn a_history_id_that_is_taken_by_another_message_stops_nothing() {
+async fn lf_16_of_two_messages_at_one_place_neither_is_lost_and_neither_speaks_for_the_other() {
     let fixture = Fixture::new();
+    let first = fixture.item("coder", "a", at(1, 1));
+    let known = IdKey::of(fixture.mesh, &first.sender, &first.client_message_id);
+    fixture.receive(vec![first]).await;
     fixture
-        .receive(vec![fixture.item("coder", "a", at(1, 1))])
-        .await;
+        .store
+        .inbox_shown(vec![1], None, WallMs(5))
+        .await
+        .unwrap();
+    let due = || fixture.store.receipts_due(fixture.mesh, 9);
+    assert_eq!(due().await.unwrap().len(), 1);
     let batch = vec![
         fixture.item("coder", "b", at(1, 1)),
         fixture.item("coder", "c", at(1, 2)),
     ];
-    let received = fixture.receive(batch).await;
-    assert_eq!(received[0], Received::Duplicate);
-    assert!(matches!(received[1], Received::Stored(_)));
+    let received = fixture.receive(batch.clone()).await;
+    let witness = Witness {
+        place: at(1, 1),
+        id: known,
+    };
+    assert_eq!(
+        received,
+        [Received::Displacing(3, witness), Received::Stored(4)]
+    );
+    // What was said of the first is not said of the second.
+    assert_eq!(due().await.unwrap(), []);
+    fixture
+        .store
+        .inbox_ack(vec![1], None, WallMs(6))
+        .await
+        .unwrap();
+    assert_eq!(due().await.unwrap(), []);
+    // Each came once, whatever comes again.
+    let again = vec![batch[0].clone(), fixture.item("coder", "a", at(2, 7))];
+    let again = fixture.receive(again).await;
+    assert_eq!(again, [Received::Duplicate, Received::Duplicate]);
+    let told = due().await.unwrap();
+    assert!(
+        told.iter().all(|one| one.history_id == at(2, 7)),
+        "{told:?}"
+    );
+    let agents = vec![agent("coder")];
+    let known = fixture.store.witnesses(fixture.mesh, agents).await.unwrap();
+    let places: Vec<_> = known.iter().map(|one| one.place).collect();
+    assert_eq!(
+        places,
+        [at(1, 2), at(1, 1)],
+        "one without a place is no witness"
+    );
+}
+
+/// ADR 12: who sent it is a part of what was accepted.
+#[tokio::test]
+async fn t_21_a_row_whose_sender_was_changed_is_damaged_and_never_shown_as_that_senders() {
+    let fixture = Fixture::new();
+    let items = ["a", "b", "c", "d"].into_iter().zip(1..);
+    let items = items.map(|(id, seq)| fixture.item("coder", id, at(1, seq)));
+    fixture.receive(items.collect()).await;
+    fixture
+        .raw()
+        .execute_batch(
+            "UPDATE inbox SET sender_agent = 'mallory' WHERE arrival = 1;
+             UPDATE inbox SET member_id = zeroblob(16) WHERE arrival = 2;
+             UPDATE inbox SET client_message_id = 'x' WHERE arrival = 3;",
+        )
+        .unwrap();
+    let page = fixture.store.inbox_page(all()).await.unwrap();
+    let whole: Vec<bool> = page.iter().map(|row| !row.envelope.is_empty()).collect();
+    assert_eq!(whole, [false, false, false, true]);
+    let look = fixture.store.inbox_look_for_damage(0, |_, _| true);
+    assert_eq!(look.await.unwrap().damaged, [1, 2, 3]);
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! What a repair makes of tasks whose ops, rows or bytes were lost.
 
 use heddle_core::names::{MemberName, MeshName};
-use heddle_core::task::{TaskId, TaskStatus};
-use heddle_store::{RepairHints, Repaired, TaskWhich, TaskWish, repair};
+use heddle_core::task::{Blockers, TaskId, TaskStatus, TaskText, TaskTitle};
+use heddle_store::{
+    NewTask, RepairHints, Repaired, StoreError, TaskWhich, TaskWish, check_up, repair,
+};
+use serde_json::json;
 
 use crate::fixture::{Fixture, NOW, open};
 use crate::park::damage;
@@ -146,4 +149,93 @@ async fn lf_39_tasks_of_a_shared_mesh_whose_ops_are_lost_wait_for_the_log() {
     let seq = "SELECT log_seq FROM mesh";
     let seq = fixture.raw().query_row(seq, [], |row| row.get::<_, i64>(0));
     assert_eq!(seq.unwrap(), 0);
+}
+
+/// The doctor's word, as far as rows are concerned.
+fn senseless(fixture: &Fixture) -> String {
+    let blobs = fixture.folder.path().join("blobs");
+    let looked = check_up(&fixture.path(), &blobs, |_, _| true, true).unwrap();
+    looked.senseless.join("; ")
+}
+
+#[tokio::test]
+async fn lf_06_a_repair_takes_no_impossible_stamp_into_the_clock() {
+    for with_another in [true, false] {
+        let fixture = Fixture::new().with_mesh().await;
+        for key in ["a", "b", "c"] {
+            fixture.set(key, key, &json!(1)).await;
+        }
+        fixture.store.stop();
+        let raw = fixture.raw();
+        let ahead = "UPDATE state_kv SET lamport = 9223372036854775807 WHERE key = 'a'";
+        raw.execute(ahead, []).unwrap();
+        if with_another {
+            let bad = "UPDATE state_kv SET value = '{x' WHERE key = 'b'";
+            raw.execute(bad, []).unwrap();
+        }
+        drop(raw);
+        let says = senseless(&fixture);
+        assert!(says.contains("state \"a\" (its stamp is ahead"), "{says}");
+        let told = mend(&fixture);
+        let named = told.unreadable.join("; ");
+        assert!(named.contains("state \"a\""), "{named}");
+        assert_eq!(senseless(&fixture), "");
+        let fixture = again(fixture);
+        let stamp = fixture.set("c2", "c", &json!(3)).await.stamp;
+        assert_eq!(stamp.lamport, 4, "the clock goes on where it was");
+        fixture.set("a2", "a", &json!(4)).await;
+    }
+}
+
+#[tokio::test]
+async fn lf_06_an_impossible_clock_takes_nothing_and_is_mended_from_the_rows() {
+    let fixture = Fixture::new().with_mesh().await;
+    fixture.set("a", "a", &json!(1)).await;
+    let raw = fixture.raw();
+    let clock = "UPDATE lamport_clock SET value = 9223372036854775806";
+    raw.execute(clock, []).unwrap();
+    drop(raw);
+    let key = fixture.task_key(fixture.party("planner"), "t", 1);
+    let new = NewTask {
+        title: TaskTitle::parse("t").unwrap(),
+        description: TaskText::parse("do it").unwrap(),
+        blocked_by: Blockers::default(),
+    };
+    let refused = fixture.store.create_task::<&str>(key, Ok(new)).await;
+    assert!(
+        matches!(refused, Err(StoreError::Corrupt(_))),
+        "{refused:?}"
+    );
+    fixture.store.stop();
+    let says = senseless(&fixture);
+    assert!(says.contains("the clock of mesh home stands at"), "{says}");
+    mend(&fixture);
+    assert_eq!(senseless(&fixture), "");
+    let fixture = again(fixture);
+    let stamp = fixture.set("b", "b", &json!(3)).await.stamp;
+    assert_eq!(stamp.lamport, 2);
+}
+
+#[tokio::test]
+async fn lf_33_a_publish_knows_the_rows_that_it_left_out() {
+    let fixture = Fixture::new().with_mesh().await;
+    for key in ["a", "b"] {
+        fixture.set(key, key, &json!(1)).await;
+    }
+    let task = fixture.add("a task", &[]).await;
+    let raw = fixture.raw();
+    let ahead = "UPDATE state_kv SET lamport = lamport | (1 << 62) WHERE key = 'a'";
+    raw.execute(ahead, []).unwrap();
+    let change = "UPDATE task_op SET body = CAST(x'7b00' || body AS BLOB) WHERE task_id = ?1";
+    raw.execute(change, [task.to_bytes()]).unwrap();
+    drop(raw);
+    let found = fixture.store.unreadable(fixture.mesh, u64::MAX).await;
+    let found: Vec<String> = found.unwrap().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        found,
+        [
+            "state \"a\" (its stamp is ahead of its mesh's clock)",
+            "task \"a task\""
+        ]
+    );
 }

@@ -27,10 +27,15 @@ pub enum EffectCall {
     },
     List {
         limit: usize,
+        /// The cursor of the page before.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
     },
     Log {
         key: Option<String>,
         limit: usize,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cursor: Option<String>,
     },
     /// Of a key, a request, a registration or an attempt.
     Story {
@@ -204,10 +209,14 @@ mod tests {
         assert_eq!(*back, call);
         for call in [
             EffectCall::SurfaceCheck,
-            EffectCall::List { limit: 3 },
+            EffectCall::List {
+                limit: 3,
+                cursor: None,
+            },
             EffectCall::Log {
                 key: None,
                 limit: 3,
+                cursor: Some("7".to_owned()),
             },
         ] {
             assert!(!call.is_change());

@@ -34,6 +34,9 @@ pub struct Explained {
     /// The body that lies at the broker is not the one that was accepted: a disk has changed it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
+    /// Its body does not lie at the broker any more, though the broker has pruned none: somebody or something else took it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
 }
 
 /// What the limiter said when the message was let in.

@@ -7,6 +7,7 @@ use heddle_core::ids::{
 use heddle_core::membership::{PublicKey, Signature};
 use heddle_core::names::{AgentName, MemberName, MeshName, QueueName, TopicName};
 use heddle_core::sync::LogHole;
+use heddle_core::witness::Witness;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -37,6 +38,10 @@ pub enum ClientFrame {
         /// so far was replaced by an older one.
         #[serde(alias = "resume_after")]
         seen: HistoryId,
+        /// Some places that this side has seen, each with the id of the message that stood there: the newest ones, and
+        /// fewer of the older ones. A history in which another one stands there has given places out twice.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        witnesses: Vec<Witness>,
         /// Over broker, mesh, member and the challenge's nonce, by the member's key. A mesh whose
         /// members have keys asks for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]

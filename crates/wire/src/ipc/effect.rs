@@ -145,7 +145,7 @@ pub struct EffectStartBody {
 }
 
 /// How a command ended: that of the effect, or that of its compensation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EffectEndBody {
     pub key: String,
@@ -378,7 +378,7 @@ pub struct EffectView {
     /// The request itself is too old: nobody can grant it once more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub request_over: bool,
-    /// What the authority said to a request that waited here for it, where that was a refusal.
+    /// What the authority said to what waited here for it, where that was a refusal; or why it was told to nobody.
     #[serde(default)]
     pub waited: Option<String>,
     /// Held by whoever runs it, and by the kernel's word released when that process is gone.
@@ -388,6 +388,9 @@ pub struct EffectView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EffectList {
     pub effects: Vec<EffectView>,
+    /// Hand it back as `cursor` for what is older; null at the end.
+    #[serde(default)]
+    pub cursor: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -405,6 +408,9 @@ pub struct EffectLogLine {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EffectLog {
     pub lines: Vec<EffectLogLine>,
+    /// Hand it back as `cursor` for what is older; null at the end.
+    #[serde(default)]
+    pub cursor: Option<String>,
 }
 
 /// One thing that happened to an effect, from whichever table tells of it.

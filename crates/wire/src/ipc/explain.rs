@@ -95,6 +95,10 @@ pub struct ExplainView {
     /// whoever does not have it yet never gets it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub damaged: bool,
+    /// True where the broker's body of it is gone, though the broker has pruned none: whoever does not have it yet never
+    /// gets it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
     /// With `wait=LEVEL`: whether it was reached in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reached: Option<bool>,
@@ -414,7 +418,11 @@ impl ExplainView {
     /// What to say of a message that a disk has changed, and what helps: it gets no further by itself.
     pub fn held_back(&self) -> Option<(&'static str, String)> {
         self.damaged.then(|| {
-            let says = "it is held back: its bytes are not what was sent any more, a disk has changed them";
+            let says = if self.gone {
+                "it cannot get any further: its bytes are gone from the broker, and nobody there has pruned them"
+            } else {
+                "it is held back: its bytes are not what was sent any more, a disk has changed them"
+            };
             let next = format!(
                 "Send it anew under another id. `heddle broker orphan-check` names it where the broker lies; a backup of \
                  the broker may have it whole (`heddle explain {}` looks again)",
@@ -422,6 +430,15 @@ impl ExplainView {
             );
             (says, next)
         })
+    }
+
+    /// What there is to say of its body at the broker, where that is not simply there.
+    pub fn body_at_broker(&self) -> Option<&'static str> {
+        if self.broker.as_ref()?.history_available == Some(false) {
+            return Some("pruned at the broker; the id stays taken");
+        }
+        let gone = "gone from the broker, which has pruned none: it was deleted there, or lost; `heddle broker orphan-check` names it";
+        self.gone.then_some(gone)
     }
 
     /// Whether it can still get further by itself.

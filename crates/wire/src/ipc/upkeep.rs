@@ -94,6 +94,9 @@ pub struct RepairView {
     /// Rows that came over and cannot be read, by name: only the damaged file has them.
     #[serde(default)]
     pub unreadable: Vec<String>,
+    /// Paths of shared files whose bytes were gone or wrong, and are fetched again from whoever has them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files_wanted: Vec<String>,
     pub tables: Vec<KeptTable>,
 }
 

@@ -117,12 +117,24 @@ pub struct VectorView {
     pub distance: Option<f64>,
 }
 
+#[allow(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VectorHits {
     /// The nearest first.
     pub items: Vec<VectorView>,
     /// The model that was searched.
     pub model: String,
+    /// Vectors of this mesh under other models, which no search of this one finds; looked for where it found fewer than
+    /// were asked for.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub under_other_models: u64,
     /// What the agent that asks has lost since its last call (`warnings` of DESIGN §13.6).
     #[serde(default)]
     pub warnings: Vec<WarningView>,

@@ -3,9 +3,11 @@
 use std::ops::Bound;
 
 use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::witness::Witness;
 
 use super::super::error::StorageError;
 use super::super::log::{Epochs, Log, LogPage, LogRow};
+use super::super::parting::Parted;
 use super::super::rows::PageLimit;
 use super::MemoryStorage;
 use super::tables::Tables;
@@ -15,6 +17,18 @@ impl Tables {
     pub(super) fn append_to_log(&mut self, at: HistoryId) {
         let previous = self.log.last_key_value().map(|(last, _)| *last);
         self.log.insert(at, previous.unwrap_or(HistoryId::ZERO));
+    }
+
+    /// The last place of every epoch that has one.
+    pub(super) fn ends(&self) -> Vec<HistoryId> {
+        let mut ends: Vec<HistoryId> = Vec::new();
+        for at in self.history.keys() {
+            match ends.last_mut() {
+                Some(last) if last.epoch == at.epoch => *last = *at,
+                _ => ends.push(*at),
+            }
+        }
+        ends
     }
 
     fn log_after(&self, after: HistoryId, limit: PageLimit) -> Vec<LogRow> {
@@ -59,20 +73,16 @@ impl Log for MemoryStorage {
 
     async fn epochs(&self, mesh: MeshId) -> Result<Epochs, StorageError> {
         self.on(mesh, |tables| {
-            let mut ends: Vec<HistoryId> = Vec::new();
-            for at in tables.history.keys() {
-                match ends.last_mut() {
-                    Some(last) if last.epoch == at.epoch => *last = *at,
-                    _ => ends.push(*at),
-                }
-            }
-            let epoch = tables.epoch;
             Ok(Epochs {
-                epoch,
-                ends,
+                epoch: tables.epoch,
+                ends: tables.ends(),
                 holes: Vec::new(),
             })
         })
+    }
+
+    async fn part(&self, mesh: MeshId, seen: Vec<Witness>) -> Result<Option<Parted>, StorageError> {
+        self.on(mesh, |tables| Ok(tables.part(mesh, &seen)))
     }
 
     async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {

@@ -9,6 +9,7 @@ mod grants;
 mod log;
 mod members;
 mod orphans;
+mod parting;
 mod presence;
 mod queues;
 mod snapshots;

@@ -2,17 +2,19 @@
 
 use deadpool_postgres::{GenericClient, Transaction};
 use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::witness::Witness;
 use tokio_postgres::types::ToSql;
 
 use super::super::error::StorageError;
 use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog, may_miss, mend_all};
+use super::super::parting::Parted;
 use super::super::rows::{HistoryRow, PageLimit};
 use super::PostgresStorage;
 use super::columns::{Columns, integer, mesh_key, rows};
 use super::error::JobError;
 use super::roster::require_mesh;
 use super::sql::{query, query_opt};
-use super::{mend, queues};
+use super::{mend, parting, queues};
 
 const EPOCH: &str = "SELECT epoch FROM mesh WHERE mesh_id = $1";
 
@@ -144,7 +146,10 @@ async fn log_after(
     Ok(page)
 }
 
-async fn ends(transaction: &Transaction<'_>, mesh: MeshId) -> Result<Vec<HistoryId>, JobError> {
+pub(super) async fn ends(
+    transaction: &Transaction<'_>,
+    mesh: MeshId,
+) -> Result<Vec<HistoryId>, JobError> {
     let key = mesh_key(mesh);
     let (mut ends, mut before) = (Vec::new(), i64::MAX);
     while let Some(row) = query_opt(transaction, END_BEFORE, &[&key, &before]).await? {
@@ -192,6 +197,19 @@ impl Log for PostgresStorage {
     async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
         self.write(mesh, mesh, |tx, mesh| Box::pin(bump(tx, *mesh)))
             .await
+    }
+
+    async fn part(&self, mesh: MeshId, seen: Vec<Witness>) -> Result<Option<Parted>, StorageError> {
+        let client = self.reader().await?;
+        let found = parting::find(&client, mesh, &seen).await?;
+        drop(client);
+        if found.is_none() {
+            return Ok(None);
+        }
+        self.write(mesh, (mesh, seen), |tx, (mesh, seen)| {
+            Box::pin(parting::part(tx, *mesh, seen))
+        })
+        .await
     }
 
     async fn mend_log(

@@ -29,6 +29,7 @@ mod mend;
 mod migrate;
 mod orphans;
 mod pace;
+mod parting;
 mod parts;
 mod presence;
 mod queues;

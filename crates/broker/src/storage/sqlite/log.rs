@@ -1,16 +1,18 @@
 //! The log in SQL: appending in the accept transaction, reading by cursor.
 
 use heddle_core::ids::{BrokerMessageId, HistoryId, MeshId};
+use heddle_core::witness::Witness;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::super::error::StorageError;
 use super::super::log::{Epochs, Log, LogPage, LogRow, MendedLog, may_miss, mend_all};
+use super::super::parting::Parted;
 use super::super::rows::PageLimit;
 use super::SqliteStorage;
 use super::columns::{Columns, integer, mesh_key, message_key};
 use super::error::JobError;
 use super::history::Line;
-use super::{mend, queues};
+use super::{mend, parting, queues};
 
 const LAST: &str = "
 SELECT epoch, seq FROM log_row WHERE mesh_id = ?1 ORDER BY epoch DESC, seq DESC LIMIT 1";
@@ -104,7 +106,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<LogRow> {
     })
 }
 
-fn ends(connection: &Connection, mesh: MeshId) -> Result<Vec<HistoryId>, JobError> {
+pub(super) fn ends(connection: &Connection, mesh: MeshId) -> Result<Vec<HistoryId>, JobError> {
     let mut statement = connection.prepare_cached(END_BEFORE)?;
     let (mut ends, mut before) = (Vec::new(), u64::MAX);
     loop {
@@ -165,6 +167,16 @@ impl Log for SqliteStorage {
 
     async fn bump_epoch(&self, mesh: MeshId) -> Result<u64, StorageError> {
         self.write(mesh, move |c| bump(c, mesh)).await
+    }
+
+    async fn part(&self, mesh: MeshId, seen: Vec<Witness>) -> Result<Option<Parted>, StorageError> {
+        let (seen, look) = (seen.clone(), seen);
+        let found = self.read(mesh, move |c| parting::find(c, mesh, &look));
+        if found.await?.is_none() {
+            return Ok(None);
+        }
+        self.write(mesh, move |c| parting::part(c, mesh, &seen))
+            .await
     }
 
     async fn mend_log(

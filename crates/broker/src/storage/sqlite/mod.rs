@@ -22,6 +22,7 @@ mod look;
 mod members;
 mod mend;
 mod orphans;
+mod parting;
 mod presence;
 mod queues;
 mod retention;

@@ -230,6 +230,23 @@ fn explained(
         .collect()
 }
 
+/// Statements that run again and again.
+fn hot() -> impl Iterator<Item = &'static str> {
+    let others = [
+        deliveries::STATEMENTS,
+        grants::STATEMENTS,
+        held::STATEMENTS,
+        queues::STATEMENTS,
+        story::STATEMENTS,
+        retention::STATEMENTS,
+        log::STATEMENTS,
+        mend::STATEMENTS,
+        snapshots::STATEMENTS,
+        uploads::STATEMENTS,
+    ];
+    others.into_iter().flatten().copied().chain(hot_in_accept())
+}
+
 /// A scan would read the whole past of a mesh, and a temporary tree would be built for every run: a
 /// list of three words in a CHECK is enough for that.
 #[tokio::test]
@@ -238,19 +255,7 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
     // On the writer: a read-only connection does not know of any CHECK.
     let found = disk.storage.database.write(|connection| {
         let mut found = Vec::new();
-        let others = [
-            deliveries::STATEMENTS,
-            grants::STATEMENTS,
-            held::STATEMENTS,
-            queues::STATEMENTS,
-            story::STATEMENTS,
-            retention::STATEMENTS,
-            log::STATEMENTS,
-            mend::STATEMENTS,
-            snapshots::STATEMENTS,
-            uploads::STATEMENTS,
-        ];
-        for sql in others.into_iter().flatten().copied().chain(hot_in_accept()) {
+        for sql in hot() {
             let mut lines = explained(connection, "EXPLAIN QUERY PLAN", 3, sql)?;
             lines.extend(explained(connection, "EXPLAIN", 1, sql)?);
             for bad in ["SCAN", "TEMP B-TREE", "OpenEphemeral"] {
@@ -264,8 +269,8 @@ async fn hot_statements_use_their_index_and_build_no_tree() {
     assert_eq!(found.await.unwrap(), []);
 }
 
-/// Preparing costs more than running. Some statements are prepared anew for every use, because SQLite
-/// looks at their parameters when it plans them; none of those may be in an accept.
+/// Preparing costs more than running. Left to itself SQLite prepares some statements anew for every use, because it
+/// looks at their parameters when it plans them.
 #[tokio::test]
 async fn hot_statements_are_prepared_once() {
     let disk = on_disk();
@@ -273,7 +278,7 @@ async fn hot_statements_are_prepared_once() {
     disk.storage.ensure_mesh(mesh(1), &name).await.unwrap();
     let prepared_again = disk.storage.write(mesh(1), |connection| {
         let mut prepared_again = Vec::new();
-        for sql in hot_in_accept() {
+        for sql in hot() {
             for _ in 0..4 {
                 let mut statement = connection.prepare_cached(sql)?;
                 for index in 1..=statement.parameter_count() {

@@ -5,6 +5,7 @@ mod fan_out;
 mod grants;
 mod log;
 mod mend;
+mod parting;
 mod priorities;
 mod queues;
 mod random;

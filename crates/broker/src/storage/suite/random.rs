@@ -6,9 +6,12 @@ use heddle_core::age::AgeMark;
 use heddle_core::clock::WallMs;
 use heddle_core::envelope::Priority;
 use heddle_core::fingerprint::Fingerprint;
-use heddle_core::ids::{BrokerMessageId, ClientMessageId, HistoryId, MemberId, MeshId, Party};
+use heddle_core::ids::{
+    BrokerMessageId, ClientMessageId, HistoryId, IdKey, MemberId, MeshId, Party,
+};
 use heddle_core::membership::{Capabilities, GrantChange};
 use heddle_core::names::{AgentName, MemberName, QueueName, TopicName};
+use heddle_core::witness::Witness;
 use heddle_core::work::Settle;
 use proptest::prelude::*;
 use ulid::Ulid;
@@ -50,6 +53,7 @@ enum Operation {
     Log(HistoryId, PageLimit),
     Epochs,
     Bump,
+    Part(Vec<Witness>),
     Roster,
     Grant(MemberId, MemberId, GrantChange),
     Grants(MemberId),
@@ -79,6 +83,13 @@ fn send_ids(mesh: MeshId) -> impl Strategy<Value = SendId> {
     let ids = prop::sample::select(vec!["1", "2", "3", "4", "5"]);
     (parties(), ids).prop_map(move |(sender, id)| {
         SendId::new(mesh, sender, ClientMessageId::parse(id).unwrap())
+    })
+}
+
+fn witnesses(mesh: MeshId) -> impl Strategy<Value = Witness> {
+    (places(), send_ids(mesh)).prop_map(move |(place, id)| Witness {
+        place,
+        id: IdKey::of(mesh, &id.sender, &id.client_message_id),
     })
 }
 
@@ -224,6 +235,7 @@ fn operations(mesh: MeshId) -> impl Strategy<Value = Operation> {
             Operation::Log(place, PageLimit { rows_max, bytes_max })
         }),
         1 => prop::sample::select(vec![Operation::Roster, Operation::Epochs, Operation::Bump]),
+        1 => prop::collection::vec(witnesses(mesh), 0..4).prop_map(Operation::Part),
     ]
 }
 
@@ -267,6 +279,7 @@ async fn answer<S: Storage>(storage: &S, mesh: MeshId, operation: Operation) -> 
         }
         Operation::Epochs => format!("{:?}", storage.epochs(mesh).await),
         Operation::Bump => format!("{:?}", storage.bump_epoch(mesh).await),
+        Operation::Part(seen) => format!("{:?}", storage.part(mesh, seen).await),
         Operation::Roster => format!("{:?}", storage.roster(mesh).await),
         Operation::Grant(who, peer, what) => {
             format!("{:?}", storage.change_grant(mesh, who, peer, what).await)

@@ -74,6 +74,7 @@ impl<S: TestStorage> Script<'_, S> {
             "ack" => self.ack(&rest).await,
             "grant" | "revoke" | "grants" => self.grants(verb, &rest).await,
             "log" | "epochs" | "bump" => self.log(verb, &rest).await,
+            "part" => self.part(&rest).await,
             "take" | "hold" | "done" | "release" | "longer" | "shown" | "acked" | "explain"
             | "mentions" | "counts" | "held" | "age" | "sweep" | "prune" | "count" | "renew"
             | "end" | "expire" | "present" => self.more(verb, &rest).await,

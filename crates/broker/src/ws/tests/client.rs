@@ -6,6 +6,7 @@ use futures_util::{SinkExt, StreamExt};
 use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::membership::Signature;
 use heddle_core::names::{AgentName, MemberName};
+use heddle_core::witness::Witness;
 use heddle_wire::broker::{
     AckItem, BROKER_PROTOCOL, ClientFrame, Delivery, ReplyResult, Request, Roster, SendItem,
     ServerFrame, Verdict,
@@ -31,6 +32,7 @@ pub(super) struct Hello {
     pub(super) member_name: MemberName,
     pub(super) agents: Vec<AgentName>,
     pub(super) seen: HistoryId,
+    pub(super) witnesses: Vec<Witness>,
     pub(super) signature: Option<Signature>,
 }
 
@@ -46,6 +48,7 @@ impl Hello {
                 .map(|name| AgentName::parse(name).unwrap())
                 .collect(),
             seen: HistoryId::ZERO,
+            witnesses: Vec::new(),
             signature: None,
         }
     }
@@ -58,6 +61,7 @@ impl Hello {
             member_name: self.member_name,
             agents: self.agents,
             seen: self.seen,
+            witnesses: self.witnesses,
             signature: self.signature,
         }
     }

@@ -2,6 +2,7 @@
 
 use heddle_core::clock::{Clock as _, WallMs};
 use heddle_core::ids::{BrokerId, InviteId, MemberId};
+use heddle_core::limits::NONCE_LIFE;
 use heddle_core::membership::{
     ClaimProof, HelloProof, Invite, MemberKey, Nonce, Role, SignedInvite,
 };
@@ -170,6 +171,25 @@ async fn t_20_a_hello_that_was_recorded_opens_nothing_a_second_time() {
     assert_eq!(client.verdicts().await.0, 1);
     drop(client);
     end(serving).await;
+}
+
+/// T-20: for one frame of its own connection, and for five seconds.
+#[tokio::test(start_paused = true)]
+async fn t_20_a_hello_that_comes_later_than_its_nonce_is_good_is_not_heard() {
+    for (percent, is_heard) in [(98, true), (102, false)] {
+        let house = owned().await;
+        let a = principal("a");
+        let (mut client, serving, nonce, broker) = stranger(&house).await;
+        let hello = signed_hello(&a, &proof(&a, nonce, broker), &key(1));
+        tokio::time::sleep(NONCE_LIFE * percent / 100).await;
+        if is_heard {
+            client.hello(hello).await;
+            assert!(matches!(client.frame().await, ServerFrame::Welcome { .. }));
+        } else {
+            assert_eq!(client.closed().await, (1008, "hello_timeout".to_owned()));
+            assert_eq!(end(serving).await, crate::Ending::HelloTimeout);
+        }
+    }
 }
 
 /// An invitation that `a` signs.

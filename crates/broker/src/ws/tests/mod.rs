@@ -10,6 +10,7 @@ mod greeting;
 mod hostile;
 mod house;
 mod log;
+mod marks;
 mod membership;
 mod others;
 mod presence;

@@ -129,6 +129,8 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
 #[serde(deny_unknown_fields)]
 pub(super) struct ListQuery {
     limit: Option<usize>,
+    /// The cursor of the page before.
+    cursor: Option<String>,
     mesh: Option<String>,
     agent: Option<String>,
 }
@@ -136,8 +138,10 @@ pub(super) struct ListQuery {
 pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: ListQuery = body::query(&request.into_parts().0)?;
     let scope = (query.mesh.as_deref(), query.agent.as_deref());
-    let limit = body::newest_rows(query.limit)?;
-    shown(asked(&ipc, scope, None, EffectCall::List { limit }).await?)
+    let limit = body::page_rows(query.limit)?;
+    let cursor = query.cursor;
+    let call = EffectCall::List { limit, cursor };
+    shown(asked(&ipc, scope, None, call).await?)
 }
 
 #[derive(Debug, Deserialize)]
@@ -145,6 +149,8 @@ pub(super) async fn list(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
 pub(super) struct LogQuery {
     key: Option<String>,
     limit: Option<usize>,
+    /// The cursor of the page before.
+    cursor: Option<String>,
     mesh: Option<String>,
     agent: Option<String>,
 }
@@ -152,10 +158,11 @@ pub(super) struct LogQuery {
 pub(super) async fn log(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let query: LogQuery = body::query(&request.into_parts().0)?;
     let scope = (query.mesh.as_deref(), query.agent.as_deref());
-    let limit = body::newest_rows(query.limit)?;
+    let limit = body::page_rows(query.limit)?;
     let call = EffectCall::Log {
         key: query.key,
         limit,
+        cursor: query.cursor,
     };
     shown(asked(&ipc, scope, None, call).await?)
 }

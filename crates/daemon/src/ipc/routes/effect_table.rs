@@ -85,7 +85,7 @@ fn looking() -> Vec<Route> {
         get("/v1/effect/status", effect::status, "What became of a key")
             .asks::<effect::StatusQuery>()
             .gives::<EffectView>(200),
-        get("/v1/effect/list", effect::list, "The newest effects")
+        get("/v1/effect/list", effect::list, "Effects, newest first")
             .asks::<effect::ListQuery>()
             .gives::<EffectList>(200),
         get(

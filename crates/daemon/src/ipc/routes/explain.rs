@@ -179,7 +179,7 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         Asking::Explained(told) if is_foreign(&told) => (known(), None, None),
         Asking::Explained(told) => {
             let now = ipc.shared.clock.wall();
-            damaged = told.damaged && told.queue.as_ref().is_some_and(is_open);
+            damaged = (told.damaged || told.gone) && told.queue.as_ref().is_some_and(is_open);
             (Some(broker(mesh, &told, now)), Some(told), None)
         }
         // Done, and the broker does not know the id any more: its time was over there.
@@ -206,6 +206,7 @@ async fn story(ipc: &Ipc, row: Row, within: Duration) -> Result<ExplainView, Pro
         deliveries_left_off: explained
             .as_ref()
             .map_or(0, |told| told.deliveries_left_off),
+        gone: explained.as_ref().is_some_and(|told| told.gone),
         // Without the broker's list only those of this home are known.
         deliveries_partial: explained.is_none(),
         deliveries: {

@@ -18,6 +18,8 @@ pub(super) fn deliveries(mesh: Option<&MeshState>, explained: &Explained) -> Vec
     let view = explained.deliveries.iter().map(|delivery| {
         // Nobody says that a damaged message was shown (`inbox_marks`): what was shown had come before a disk changed it.
         let damaged = explained.damaged && delivery.shown_at.is_none();
+        // What was received before it was gone lies there.
+        let damaged = damaged || (explained.gone && delivery.delivered_at.is_none());
         DeliveryView {
             recipient: name(mesh, &delivery.recipient),
             delivered_at: time(delivery.delivered_at).filter(|_| !damaged),

@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::file::{file_id, file_path, scope_peer, unknown_file, view};
-use crate::files::{read_problem, stream};
+use crate::files::{lost, read_problem, stream};
 use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
@@ -170,13 +170,38 @@ async fn blob(asked: &Asked<'_>, row: &FileRow) -> Result<BlobReader, Problem> {
         Ok(reader) => Ok(reader),
         Err(error @ BlobError::Missing { .. }) => match find(asked).await? {
             Some(again) if again.bytes == FileBytes::Blob && again.hash == row.hash => {
-                Err(read_problem(&error))
+                fetched_again(asked, row, &error).await
             }
+            // Lost a moment ago, and wanted since.
+            Some(again) if again.hash == row.hash => Err(elsewhere(asked.mesh, &again)),
             // Deleted between the two looks.
             _ => Err(unknown_file(&asked.words)),
         },
-        Err(error) => Err(read_problem(&error)),
+        Err(error) => fetched_again(asked, row, &error).await,
     }
+}
+
+/// The blob, after its bytes were found gone or wrong: fetched again from a member who has them, if there may be one.
+async fn fetched_again(
+    asked: &Asked<'_>,
+    row: &FileRow,
+    error: &BlobError,
+) -> Result<BlobReader, Problem> {
+    let problem = read_problem(error);
+    let shared = &asked.ipc.shared;
+    if !lost(shared, asked.mesh, (row.hash, row.size), error).await {
+        return Err(problem);
+    }
+    let wanted = FileRow {
+        bytes: FileBytes::Elsewhere,
+        ..row.clone()
+    };
+    let row = on_its_way(asked, wanted).await?;
+    if row.bytes != FileBytes::Blob {
+        return Err(elsewhere(asked.mesh, &row));
+    }
+    let reader = stream::verified(&shared.blobs, &row).await;
+    reader.map_err(|error| read_problem(&error))
 }
 
 fn with_bytes(

@@ -173,12 +173,7 @@ async fn under_key(
         return Ok((signed, false));
     }
     if kept.fingerprint != fingerprint {
-        let at = kept.made_at.to_rfc3339();
-        let detail = format!("id {key} belongs to another invitation of {at}");
-        return Err(Problem::new(ErrorCode::IdempotencyKeyReused, detail)
-            .with("conflict", "request_fingerprint_mismatch")
-            .with("client_message_id", key.to_string())
-            .with("daemon_fingerprint_prefix", kept.fingerprint.prefix()));
+        return Err(membership::key_reused(&key, &kept));
     }
     let before = SignedInvite::parse(&kept.link);
     let before = before.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
@@ -244,7 +239,10 @@ pub(super) async fn join(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
 pub(super) async fn create(State(ipc): State<Arc<Ipc>>, request: Request) -> Answered {
     let (parts, incoming) = request.into_parts();
     let body: MeshCreateBody = body::read(&parts, incoming).await?;
-    ok(&membership::create(joiner(&ipc)?, &ipc.effects, &body).await?)
+    let key = idempotency_key(&parts.headers)?;
+    let key = key.as_deref().map(ClientMessageId::parse).transpose();
+    let key = key.map_err(|error| invalid(error.to_string()))?;
+    ok(&membership::create(joiner(&ipc)?, &ipc.effects, &body, key).await?)
 }
 
 /// This home, as one that gets a further mesh.

@@ -27,8 +27,10 @@ use crate::mesh::MeshState;
 use crate::shared::store_problem;
 use crate::vectors::{Maker, ModelRef};
 
-/// A step ends after this, so that its caller can show how far it has come.
-const STEP: Duration = Duration::from_secs(3);
+/// A step ends after this, so that its caller can show how far it has come, and say so if there is no further answer.
+const STEP: Duration = Duration::from_secs(1);
+/// The first one sooner: until it is answered its caller knows of nothing.
+const FIRST_STEP: Duration = Duration::from_millis(100);
 /// Of the contents that one step reads.
 const CONTENT_BYTES_MAX: usize = 2 << 20;
 
@@ -70,6 +72,11 @@ pub(super) async fn step(State(ipc): State<Arc<Ipc>>, request: Request) -> Answe
         mesh,
         maker,
         target: &target,
+        at_most: if body.cursor.is_none() {
+            FIRST_STEP
+        } else {
+            STEP
+        },
         answer: ReEmbedAnswer {
             model: target.to_string(),
             ..ReEmbedAnswer::default()
@@ -97,6 +104,7 @@ struct Step<'s> {
     mesh: &'s MeshState,
     maker: Maker,
     target: &'s ModelIdentity,
+    at_most: Duration,
     answer: ReEmbedAnswer,
 }
 
@@ -106,7 +114,7 @@ impl Step<'_> {
         let clock = &self.ipc.shared.clock;
         let began = clock.mono();
         for (at, row) in rows.iter().enumerate() {
-            if at > 0 && clock.mono().saturating_sub(began) > STEP {
+            if at > 0 && clock.mono().saturating_sub(began) > self.at_most {
                 return Ok(at);
             }
             let has_text = !row.content.trim().is_empty();

@@ -18,7 +18,7 @@ use crate::mesh::MeshState;
 use crate::outbox::lost;
 use crate::shared::store_problem;
 use crate::standing::Wrong;
-use crate::upkeep::{restored, unreadable};
+use crate::upkeep::{Unserved, restored, unreadable};
 
 /// The version of the `/v1` routes.
 pub(super) const IPC_VERSION: u32 = 1;
@@ -36,6 +36,7 @@ pub(super) async fn status(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let unserved = unserved(&ipc).await?;
     let held = held::look(&ipc.shared, &ipc.effects).await;
     let wrong = wrong(&ipc, &meshes, &unserved, &held).await?;
+    let unserved = unserved.into_iter().map(|(mesh, _)| mesh).collect();
     let has_unreadable = wrong.iter().any(|one| one.check == ROWS);
     let view = StatusView {
         running: true,
@@ -87,7 +88,7 @@ pub(super) async fn all_wrong(ipc: &Ipc) -> Result<Vec<Wrong>, Problem> {
 async fn wrong(
     ipc: &Ipc,
     meshes: &[MeshStatus],
-    unserved: &[String],
+    unserved: &[(String, Unserved)],
     held: &[Held],
 ) -> Result<Vec<Wrong>, Problem> {
     let figures = ipc.shared.store.figures().await;
@@ -113,10 +114,8 @@ async fn wrong(
         wrong.extend(mesh.older.clone().map(|says| named("store and", says)));
         wrong.extend(mesh.forgot.clone().map(|says| named("broker of", says)));
     }
-    wrong.extend(unserved.iter().map(|mesh| {
-        let says = format!("the data of mesh {mesh} is in the store, but config.toml does not name it; it is not served");
-        Wrong::new("meshes", says, "")
-    }));
+    let unserved = unserved.iter();
+    wrong.extend(unserved.map(|(mesh, why)| Wrong::new("meshes", why.says(mesh), why.next())));
     let parked = ipc.shared.store.outbox_parked().await;
     let parked = parked.map_err(|error| store_problem(&error))?;
     if parked > 0 {
@@ -238,7 +237,7 @@ fn members_lost(mesh: &MeshStatus) -> Option<Wrong> {
 }
 
 /// Meshes of the store that nobody serves. A daemon without a broker of its own leaves the home's out on purpose.
-async fn unserved(ipc: &Ipc) -> Result<Vec<String>, Problem> {
+async fn unserved(ipc: &Ipc) -> Result<Vec<(String, Unserved)>, Problem> {
     let known = ipc.shared.store.meshes().await;
     let known = known.map_err(|error| store_problem(&error))?;
     let is_served = |name: &str| {
@@ -248,8 +247,11 @@ async fn unserved(ipc: &Ipc) -> Result<Vec<String>, Problem> {
             || served.any(|mesh| mesh.as_str() == name)
             || shared.left.iter().any(|mesh| mesh.as_str() == name)
     };
-    let names = known.iter().map(|mesh| mesh.name.to_string());
-    Ok(names.filter(|name| !is_served(name)).collect())
+    let named = known.iter().map(|mesh| {
+        let why = Unserved::of(mesh.broker_url.is_none());
+        (mesh.name.to_string(), why)
+    });
+    Ok(named.filter(|(name, _)| !is_served(name)).collect())
 }
 
 /// What came back of an inbox that was lost, as long as the file that it was lost with lies there: whoever moves it away

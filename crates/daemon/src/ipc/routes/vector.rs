@@ -165,6 +165,16 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     let took = ipc.shared.clock.mono().saturating_sub(began);
     metrics::histogram!("heddle_vector_search_seconds").record(took.as_secs_f64());
     note_read(&ipc, &identity).await?;
+    let under_other_models = if hits.len() < limit {
+        let counts = store.count_vectors(mesh.mesh.mesh, String::new()).await;
+        let counts = counts.map_err(|error| store_problem(&error))?;
+        let others = counts
+            .iter()
+            .filter(|one| one.model != identity.fingerprint());
+        others.map(|one| one.all).sum()
+    } else {
+        0
+    };
     let items = hits.iter().map(|hit| {
         let distance = Some(f64::from(hit.distance));
         view(mesh, &hit.row, identity.to_string(), distance)
@@ -172,6 +182,7 @@ pub(super) async fn search(State(ipc): State<Arc<Ipc>>, request: Request) -> Ans
     ok(&VectorHits {
         items: items.collect::<Result<_, _>>()?,
         model: identity.to_string(),
+        under_other_models,
         warnings: Vec::new(),
         left_out: ipc.shared.unreadable.left_out(&left_out),
     })

@@ -164,11 +164,8 @@ fn describe(context: &Context, story: &ExplainView) -> String {
                 broker.broker_message_id, broker.history_id
             ),
         );
-        if broker.history_available == Some(false) {
-            line(
-                "body",
-                "pruned at the broker; the id stays taken".to_owned(),
-            );
+        if let Some(words) = story.body_at_broker() {
+            line("body", words.to_owned());
         }
         if let Some(queue) = &broker.queue {
             line("queue", queue_words(queue));

@@ -28,7 +28,7 @@ pub fn run(context: &Context, args: &Args) -> Result<(), CliError> {
     let unserved = context.client().status()?.unserved;
     if !unserved.is_empty() {
         ui::note(&format!(
-            "warning: not in it is mesh {}: its data is in the store, but config.toml does not name it\n  next: `heddle doctor` says how it comes back.",
+            "warning: not in it is mesh {}: its data is in the store, but nothing serves it\n  next: `heddle doctor` says how it comes back.",
             unserved.join(", ")
         ));
     }

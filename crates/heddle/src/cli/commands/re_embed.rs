@@ -8,7 +8,7 @@ use heddle_core::error_code::ErrorCode;
 use heddle_wire::ipc::{ReEmbedAnswer, ReEmbedBody};
 
 use super::remember::again;
-use crate::cli::{CliError, Context, ui};
+use crate::cli::{CliError, Context, exit, ui};
 
 const BAR_CELLS: u64 = 24;
 
@@ -72,7 +72,8 @@ fn bar(run: &ReEmbedAnswer) -> String {
 /// An end in the middle, with what was done until then.
 fn stopped(mut error: CliError, run: &ReEmbedAnswer) -> CliError {
     if run.model.is_empty() {
-        return error;
+        let is_lost = error.problem.is_none() && error.code == exit::UNREACHABLE;
+        return if is_lost { unanswered(error) } else { error };
     }
     // What the step that failed has moved is not known here; it is found there by the next run.
     error.message = format!(
@@ -96,6 +97,20 @@ fn stopped(mut error: CliError, run: &ReEmbedAnswer) -> CliError {
         problem.extra.insert("moved".to_owned(), run.moved.into());
         problem.extra.insert("left".to_owned(), run.left.into());
     }
+    error
+}
+
+/// An end before the first answer: a refusal would have said that nothing was done.
+fn unanswered(mut error: CliError) -> CliError {
+    error.message = format!(
+        "{}; no step was answered, so how many vectors were moved is not known here (those that were stay so)",
+        error.message
+    );
+    let next = error.next.unwrap_or_default();
+    let next = format!(
+        "{next} Then run the same command again: it goes on with the rest, and says how many had been moved before."
+    );
+    error.next = Some(next.trim_start().to_owned());
     error
 }
 
@@ -233,10 +248,13 @@ mod tests {
             next.starts_with("Start one") && next.contains("same command again"),
             "{next}"
         );
-        // Nothing is known before the first answer.
-        assert_eq!(
-            stopped(down(), &ReEmbedAnswer::default()).message,
-            "no daemon"
-        );
+        // Nothing is known before the first answer, and that is said.
+        let said = stopped(down(), &ReEmbedAnswer::default());
+        assert!(said.message.starts_with("no daemon; no step was answered"));
+        let next = said.next.unwrap();
+        assert!(next.contains("how many had been moved before"), "{next}");
+        // A refusal has words of its own.
+        let refused = stopped(CliError::new(2, "no such model"), &ReEmbedAnswer::default());
+        assert_eq!(refused.message, "no such model");
     }
 }

@@ -43,13 +43,24 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
 /// Lists name patterns from the repository's root on, and in a folder below it they are typed otherwise.
 fn from_the_root(journal: &Journal, text: &str) -> Option<String> {
     let (held, _) = journal.known_reservations().ok()?;
-    let held = held.into_iter().find(|held| held.glob == text)?;
-    Some(format!(
-        "From the repository's root on that is {}'s; here it is `heddle release {}{}`.",
-        held.owner,
+    let mut held: Vec<Reservation> = held.into_iter().filter(|held| held.glob == text).collect();
+    // One's own first.
+    held.sort_by_key(|held| held.owner != journal.agent());
+    let held = held.into_iter().next()?;
+    let command = format!(
+        "`heddle release {}{}`",
         store::typed(journal, &held.glob),
         options(&[("--agent", &held.owner)])
-    ))
+    );
+    Some(if held.owner == journal.agent() {
+        format!("From the repository's root on that is yours; here it is {command}.")
+    } else {
+        // Whoever pastes what is advised gives nothing of another's back by mistake.
+        format!(
+            "From the repository's root on that is {0}'s until {1}, and {0}'s to give back: ask {0} for {command}.",
+            held.owner, held.expires_at
+        )
+    })
 }
 
 /// Free only where nothing else holds any of it: a wider pattern of one's own, or somebody else's claim.

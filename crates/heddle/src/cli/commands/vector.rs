@@ -166,11 +166,13 @@ fn numbers(text: &str) -> Result<Vec<f64>, CliError> {
 }
 
 fn hits_text(hits: &VectorHits) -> String {
+    let elsewhere = elsewhere(hits);
     if hits.items.is_empty() {
-        return format!(
-            "nothing is stored under {}; store something with `heddle vector store KEY TEXT`\n",
-            hits.model
-        );
+        let next = match elsewhere.as_str() {
+            "" => "store something with `heddle vector store KEY TEXT`\n",
+            elsewhere => elsewhere,
+        };
+        return format!("nothing is stored under {}; {next}", hits.model);
     }
     let head = ["DISTANCE", "KEY", "BY", "TEXT"]
         .map(str::to_owned)
@@ -185,7 +187,21 @@ fn hits_text(hits: &VectorHits) -> String {
             excerpt(&item.content),
         ]
     }));
-    table(&rows)
+    table(&rows) + &elsewhere
+}
+
+/// What a search of one model cannot find, and what moves it there; empty where there is nothing.
+fn elsewhere(hits: &VectorHits) -> String {
+    let count = match hits.under_other_models {
+        0 => return String::new(),
+        1 => "1 vector is".to_owned(),
+        count => format!("{count} vectors are"),
+    };
+    format!(
+        "{count} stored under other models, which this search does not look at: `heddle advanced re-embed --to {}` moves \
+         them, `heddle vector list` shows them\n",
+        hits.model
+    )
 }
 
 fn page_text(page: &VectorPage) -> String {

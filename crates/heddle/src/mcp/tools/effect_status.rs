@@ -102,28 +102,30 @@ fn next(view: &EffectView) -> Option<&'static str> {
 
 fn run(session: &Session, given: Value) -> Done {
     let given: Arguments = arguments(given)?;
+    let budget = given.budget.unwrap_or(BUDGET_DEFAULT);
     let query = session.query(&[("key", &given.key)]);
     match session.client().effect_status(&query) {
-        Ok(view) => Ok(told(&view, given.budget)),
+        Ok(view) => Ok(told(&view, budget)),
         // That nothing was registered yet is an answer too: where its approval stands.
         Err(ClientError::Problem(problem))
             if problem.known_code() == Some(ErrorCode::EffectNotFound) =>
         {
             let word = |name: &str| problem.extra.get(name).cloned().unwrap_or_default();
-            Ok(json!({
+            let answer = json!({
                 "key": given.key,
                 "state": "S0",
                 "status": word("approval"),
                 "request_id": word("request_id"),
                 "waited": word("waited"),
-            }))
+            });
+            Ok(within(answer, budget))
         }
         Err(error) => Err(error.into()),
     }
 }
 
-/// What is worth an agent's tokens. Texts share the budget that the rest has left.
-fn told(view: &EffectView, budget: Option<usize>) -> Value {
+/// What is worth an agent's tokens.
+fn told(view: &EffectView, budget: usize) -> Value {
     let mut answer = json!({
             "key": view.logical_request_key,
             "state": view.state,
@@ -161,9 +163,7 @@ fn told(view: &EffectView, budget: Option<usize>) -> Value {
     if !left_off.is_empty() {
         answer["left_off"] = left_off.into();
     }
-    shorten(&mut answer, budget.unwrap_or(BUDGET_DEFAULT));
-    answer["cost"] = json!(tokens(answer.to_string().len()));
-    answer
+    within(answer, budget)
 }
 
 /// Where texts of somebody's making are in an answer, what helps most first.
@@ -180,12 +180,62 @@ const TEXTS: [&str; 10] = [
     "/registration/verify/url",
 ];
 
-fn shorten(answer: &mut Value, budget: usize) {
+/// What goes first where there is no room for all; what is not named here names the effect and says how it stands, and
+/// stays. Of a field that holds texts, the rest of it.
+const LEFT_OUT_FIRST: [&str; 21] = [
+    "registration",
+    "left_off",
+    "requests",
+    "decisions",
+    "requested_by",
+    "approvers",
+    "compensation",
+    "truncated",
+    "runs_at",
+    "artifact_hash",
+    "run",
+    "stdout",
+    "stderr",
+    "request_id",
+    "target",
+    "operation",
+    "verify_detail",
+    "not_started",
+    "waited",
+    "verified",
+    "blocked",
+];
+
+const CUT: &str = "there is more: raise budget, or see `heddle effect status`";
+/// For `cut` and `cost`, with their names.
+const FRAME_BYTES: usize = CUT.len() + 32;
+
+/// Within the budget, or as near to it as what names the effect and says how it stands allows. What is not there costs
+/// nothing.
+fn within(mut answer: Value, budget: usize) -> Value {
+    if let Some(fields) = answer.as_object_mut() {
+        let is_empty = |value: &Value| {
+            value.is_null()
+                || value.as_str().is_some_and(str::is_empty)
+                || value.as_array().is_some_and(Vec::is_empty)
+        };
+        fields.retain(|_, value| !is_empty(value));
+    }
+    let room = budget
+        .saturating_mul(TOKEN_BYTES)
+        .saturating_sub(FRAME_BYTES);
     let taken = TEXTS.map(|place| answer.pointer_mut(place).map(Value::take));
-    let rest = answer.to_string().len();
+    let mut is_cut = false;
+    for name in LEFT_OUT_FIRST {
+        if answer.to_string().len() <= room {
+            break;
+        }
+        let fields = answer.as_object_mut();
+        is_cut |= fields.is_some_and(|fields| fields.remove(name).is_some());
+    }
     let mut shortened = Shortened {
-        bytes_left: budget.saturating_mul(TOKEN_BYTES).saturating_sub(rest),
-        is_cut: false,
+        bytes_left: room.saturating_sub(answer.to_string().len()),
+        is_cut,
     };
     for (place, text) in TEXTS.iter().zip(taken) {
         if let (Some(place), Some(mut text)) = (answer.pointer_mut(place), text) {
@@ -194,10 +244,12 @@ fn shorten(answer: &mut Value, budget: usize) {
         }
     }
     if shortened.is_cut {
-        answer["cut"] = json!(
-            "the end of what was printed or said; raise budget, or `heddle effect status` shows all of it"
-        );
+        answer["cut"] = json!(CUT);
     }
+    // The cost of saying it is a part of it.
+    let bytes = answer.to_string().len() + "\"cost\":1000,".len();
+    answer["cost"] = json!(tokens(bytes));
+    answer
 }
 
 #[cfg(test)]
@@ -215,17 +267,17 @@ mod tests {
             stderr: Some("oops".to_owned()),
             ..EffectView::default()
         };
-        let bare = told(&EffectView::default(), Some(0)).to_string().len();
-        let answer = told(&view, Some(tokens(bare) + 80));
+        let bare = told(&EffectView::default(), 0).to_string().len();
+        let answer = told(&view, tokens(bare) + 120);
         assert_eq!(
             (&answer["run"], &answer["stderr"]),
             (&json!("r1"), &json!("oops"))
         );
         assert_eq!(answer["artifact_hash"], json!(view.artifact_hash));
         let stdout = answer["stdout"].as_str().unwrap();
-        assert!(stdout.len() <= 320 && stdout.ends_with("é end"), "{stdout}");
+        assert!(stdout.len() <= 480 && stdout.ends_with("é end"), "{stdout}");
         assert!(answer["cut"].is_string());
-        assert!(told(&view, None).to_string().len() < 8000);
+        assert!(told(&view, BUDGET_DEFAULT).to_string().len() < 8000);
         // All of it is counted: escapes, a verdict's words, and the lists, of which the newest stay.
         view.stdout = Some("\u{1}".repeat(60_000));
         view.verify_detail = Some("no\n".repeat(20_000));
@@ -234,19 +286,72 @@ mod tests {
             ..EffectDecision::default()
         };
         view.decisions = (0..500).map(decision).collect();
-        let answer = told(&view, None);
+        let answer = told(&view, BUDGET_DEFAULT);
         let bytes = answer.to_string().len();
-        assert!(bytes < (BUDGET_DEFAULT + 60) * TOKEN_BYTES, "{bytes}");
+        assert!(bytes <= BUDGET_DEFAULT * TOKEN_BYTES, "{bytes}");
         let cost = usize::try_from(answer["cost"].as_u64().unwrap()).unwrap();
-        assert!(cost * TOKEN_BYTES + 40 > bytes, "{cost}");
+        assert!(cost.abs_diff(tokens(bytes)) <= 1, "{cost}");
         assert_eq!(answer["left_off"], json!({"decisions": 495}));
         assert_eq!(answer["decisions"][4]["request_id"], "env_499");
         let view = EffectView {
             stdout: Some("short".to_owned()),
             ..EffectView::default()
         };
-        let answer = told(&view, None);
+        let answer = told(&view, BUDGET_DEFAULT);
         assert_eq!(answer["stdout"], "short");
         assert!(answer.get("cut").is_none());
+    }
+
+    #[test]
+    fn a_small_budget_is_kept_down_to_what_names_the_effect_and_says_how_it_stands() {
+        let decision = |nth: usize| EffectDecision {
+            request_id: format!("env_{nth}"),
+            ..EffectDecision::default()
+        };
+        let view = EffectView {
+            logical_request_key: "mig-42".to_owned(),
+            state: "S3".to_owned(),
+            status: "compensation_failed".to_owned(),
+            operation: "migrate".to_owned(),
+            target: "prod".to_owned(),
+            artifact_hash: "ab".repeat(32),
+            run: "r".repeat(200),
+            waited: Some("w".repeat(3000)),
+            blocked: Some("b\n".repeat(3000)),
+            verify_detail: Some("v".repeat(3000)),
+            stdout: Some("\u{1}".repeat(60_000)),
+            stderr: Some("é\"".repeat(30_000)),
+            exit_code: Some(7),
+            verified: Some(false),
+            decisions: (0..50).map(decision).collect(),
+            approvers: (0..50).map(|nth| format!("@m{nth}")).collect(),
+            registration: Some(json!({"verify": {"command": "c".repeat(9000), "url": "u"}})),
+            compensation: Some(
+                json!({"attempt_id": "a", "stdout": "o".repeat(9000), "stderr": ""}),
+            ),
+            ..EffectView::default()
+        };
+        let least = told(&view, 0);
+        let floor = tokens(least.to_string().len());
+        assert!(floor <= 90, "{floor}: {least}");
+        for name in ["key", "state", "status", "exit_code", "next", "cost", "cut"] {
+            assert!(!least[name].is_null(), "{name}: {least}");
+        }
+        let mut before = 0;
+        for budget in (0..4000).step_by(13) {
+            let answer = told(&view, budget);
+            let cost = tokens(answer.to_string().len());
+            assert!(cost <= budget.max(floor), "{cost} of {budget}: {answer}");
+            let said = usize::try_from(answer["cost"].as_u64().unwrap()).unwrap();
+            assert!(said.abs_diff(cost) <= 1, "{said} of {cost}");
+            assert!(cost + 40 >= before, "more tokens tell less: {budget}");
+            before = cost;
+        }
+        // Of an effect that nobody has asked for, too.
+        let refused =
+            json!({"key": "k", "state": "S0", "status": "refused", "waited": "w".repeat(9000)});
+        let answer = within(refused, 100);
+        assert!(tokens(answer.to_string().len()) <= 100, "{answer}");
+        assert!(answer["cost"].is_u64() && answer["cut"].is_string());
     }
 }

@@ -7,8 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 
-use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
+use super::contract::{ListPage, ListPlace, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
+use super::stored;
 use crate::authority::NonceHash;
 use crate::binding::LogicalKey;
 use crate::carry::{Part, Taken as Carried, Unit};
@@ -121,7 +122,12 @@ impl Storage for Memory {
         Ok(noted.and_then(|(_, row)| LogicalKey::parse(&row.key).ok()))
     }
 
-    async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+    async fn list(
+        &self,
+        mesh: MeshId,
+        after: Option<ListPlace>,
+        limit: usize,
+    ) -> Result<ListPage, StorageError> {
         let state = self.lock();
         let mut found: Vec<(LogicalKey, WallMs)> = state
             .meshes
@@ -129,11 +135,18 @@ impl Storage for Memory {
             .map(Tables::keys)
             .unwrap_or_default();
         found.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-        found.truncate(limit);
-        let listed = found.into_iter();
-        Ok(listed
-            .map(|(key, last_at)| ListedEffect { key, last_at })
-            .collect())
+        let places = found.into_iter().map(|(key, last_at)| ListPlace {
+            last_at,
+            key: key.as_str().as_bytes().to_vec(),
+        });
+        let is_behind = |one: &ListPlace| {
+            let behind = |place: &ListPlace| {
+                let (at, of) = (one.last_at.0, place.last_at.0);
+                at < of || (at == of && one.key > place.key)
+            };
+            after.as_ref().is_none_or(behind)
+        };
+        Ok(stored::page(places.filter(is_behind).collect(), limit))
     }
 
     async fn audit(&self, mesh: MeshId, row: AuditRow) -> Result<(), StorageError> {
@@ -145,12 +158,13 @@ impl Storage for Memory {
         &self,
         mesh: MeshId,
         key: Option<&LogicalKey>,
-        limit: usize,
+        (before, limit): (Option<i64>, usize),
     ) -> Result<Vec<LoggedLine>, StorageError> {
         let state = self.lock();
         let lines = state.audit.iter().zip(1..);
         let lines = lines
-            .filter(|((of, row), _)| *of == mesh && key.is_none_or(|key| key.as_str() == row.key));
+            .filter(|((of, row), _)| *of == mesh && key.is_none_or(|key| key.as_str() == row.key))
+            .filter(|(_, seq)| before.is_none_or(|before| *seq < before));
         let mut lines: Vec<LoggedLine> = lines
             .map(|((_, row), seq)| LoggedLine {
                 seq,

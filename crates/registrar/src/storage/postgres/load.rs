@@ -13,7 +13,7 @@ use crate::kept::{Beside, Kept, StepCells};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
-use crate::storage::contract::{ListedEffect, LoggedLine, Reached, Seen};
+use crate::storage::contract::{ListPage, ListPlace, LoggedLine, Reached, Seen};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -108,11 +108,15 @@ const LIST: &str = "
     SELECT logical_request_key, max(asked_at) AS last_at FROM (
         SELECT logical_request_key, requested_at AS asked_at FROM effect_envelope WHERE mesh_id = $1
         UNION ALL SELECT logical_request_key, 0 FROM effect_tally WHERE mesh_id = $1) AS asked
-    GROUP BY logical_request_key ORDER BY last_at DESC, logical_request_key COLLATE \"C\" LIMIT $2";
+    GROUP BY logical_request_key
+    HAVING $3::bigint IS NULL OR max(asked_at) < $3
+        OR (max(asked_at) = $3 AND logical_request_key COLLATE \"C\" > $4)
+    ORDER BY last_at DESC, logical_request_key COLLATE \"C\" LIMIT $2";
 
 const LOG: &str = "
     SELECT seq, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at
     FROM effect_audit WHERE mesh_id = $1 AND ($2::text IS NULL OR logical_request_key = $2)
+        AND ($4::bigint IS NULL OR seq < $4)
     ORDER BY seq DESC LIMIT $3";
 
 /// IMPORTANT: the nonce's use is read before the consumption. Each statement sees its own moment, and both
@@ -366,31 +370,38 @@ pub(super) async fn key_of_envelope(
 pub(super) async fn list(
     transaction: &Tx<'_>,
     mesh: MeshId,
+    after: Option<&ListPlace>,
     limit: usize,
-) -> Answer<Vec<ListedEffect>> {
+) -> Answer<ListPage> {
     let id = mesh.0.to_bytes().to_vec();
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = transaction.query(LIST, &[&id, &limit]).await?;
-    let mut listed = Vec::new();
-    for row in rows {
-        let last_at = WallMs(row.try_get(1)?);
-        // What is no key any more does not hide the others.
-        let key = key(row.try_get(0)?).ok();
-        listed.extend(key.map(|key| ListedEffect { key, last_at }));
-    }
-    Ok(listed)
+    let one_more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let at = after.map(|place| place.last_at.0);
+    let behind = after.map(|place| String::from_utf8_lossy(&place.key));
+    let rows = transaction
+        .query(LIST, &[&id, &one_more, &at, &behind])
+        .await?;
+    let places = rows.iter().map(|row| {
+        let key: &str = row.try_get(0)?;
+        Ok(ListPlace {
+            last_at: WallMs(row.try_get(1)?),
+            key: key.as_bytes().to_vec(),
+        })
+    });
+    Ok(stored::page(places.collect::<Answer<_>>()?, limit))
 }
 
 pub(super) async fn log(
     transaction: &Tx<'_>,
     mesh: MeshId,
     key: Option<&LogicalKey>,
-    limit: usize,
+    (before, limit): (Option<i64>, usize),
 ) -> Answer<Vec<LoggedLine>> {
     let id = mesh.0.to_bytes().to_vec();
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let key = key.map(LogicalKey::as_str);
-    let rows = transaction.query(LOG, &[&id, &key, &limit]).await?;
+    let rows = transaction
+        .query(LOG, &[&id, &key, &limit, &before])
+        .await?;
     let lines = rows.iter().map(|row| {
         Ok(LoggedLine {
             seq: row.try_get(0)?,

@@ -19,7 +19,7 @@ use heddle_core::ids::MeshId;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{IsolationLevel, NoTls};
 
-use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
+use super::contract::{ListPage, ListPlace, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
 use super::expected::Expected;
 use crate::authority::NonceHash;
@@ -202,10 +202,15 @@ impl Storage for Postgres {
         load::key_of(&transaction, mesh, id).await
     }
 
-    async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+    async fn list(
+        &self,
+        mesh: MeshId,
+        after: Option<ListPlace>,
+        limit: usize,
+    ) -> Result<ListPage, StorageError> {
         let mut client = self.connection().await?;
         let transaction = self.begin(&mut client).await?;
-        load::list(&transaction, mesh, limit).await
+        load::list(&transaction, mesh, after.as_ref(), limit).await
     }
 
     async fn audit(&self, mesh: MeshId, row: AuditRow) -> Result<(), StorageError> {
@@ -219,11 +224,11 @@ impl Storage for Postgres {
         &self,
         mesh: MeshId,
         key: Option<&LogicalKey>,
-        limit: usize,
+        page: (Option<i64>, usize),
     ) -> Result<Vec<LoggedLine>, StorageError> {
         let mut client = self.connection().await?;
         let transaction = self.begin(&mut client).await?;
-        load::log(&transaction, mesh, key, limit).await
+        load::log(&transaction, mesh, key, page).await
     }
 
     async fn reached(&self, seen: Seen) -> Result<Reached, StorageError> {

@@ -6,7 +6,7 @@ use heddle_core::ids::MeshId;
 use rusqlite::{Connection, OpenFlags};
 use ulid::Ulid;
 
-use super::load;
+use super::{load, waiting};
 use crate::binding::LogicalKey;
 use crate::kept::Kept;
 use crate::storage::error::StorageError;
@@ -103,6 +103,9 @@ pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
         if !is_told.exists([mesh])? {
             kept.changed.push(stored::orphan(&key, &table));
         }
+    }
+    if has_digest(connection, "effect_waiting")? {
+        kept.changed.extend(waiting::changed(connection)?);
     }
     let links = connection.query_row(stored::LINKS_GONE, [], |row| row.get(0))?;
     kept.changed.extend(stored::links_gone(links));

@@ -11,7 +11,7 @@ use crate::kept::{Beside, StepCells};
 use crate::rows::{
     AuditRow, CallRow, ConsumeRow, DecisionRow, EnvelopeRow, RegistrationRow, StepRow,
 };
-use crate::storage::contract::{ListedEffect, LoggedLine};
+use crate::storage::contract::{ListPage, ListPlace, LoggedLine};
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -79,11 +79,14 @@ const LIST: &str = "
     SELECT logical_request_key, max(asked_at) AS last_at FROM (
         SELECT logical_request_key, requested_at AS asked_at FROM effect_envelope WHERE mesh_id = ?1
         UNION ALL SELECT logical_request_key, 0 FROM effect_tally WHERE mesh_id = ?1)
-    GROUP BY logical_request_key ORDER BY last_at DESC, logical_request_key LIMIT ?2";
+    GROUP BY logical_request_key
+    HAVING ?3 IS NULL OR last_at < ?3 OR (last_at = ?3 AND logical_request_key > CAST(?4 AS TEXT))
+    ORDER BY last_at DESC, logical_request_key LIMIT ?2";
 
 const LOG: &str = "
     SELECT seq, logical_request_key, attempt_id, event, code, detail, noted_by, noted_at
     FROM effect_audit WHERE mesh_id = ?1 AND (?2 IS NULL OR logical_request_key = ?2)
+        AND (?4 IS NULL OR seq < ?4)
     ORDER BY seq DESC LIMIT ?3";
 
 pub(super) fn facts(
@@ -324,32 +327,36 @@ pub(super) fn key_of_envelope(
 pub(super) fn list(
     connection: &Connection,
     mesh: MeshId,
+    after: Option<&ListPlace>,
     limit: usize,
-) -> Answer<Vec<ListedEffect>> {
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let with = params![mesh.0.to_bytes(), limit];
-    let listed = collect(connection, LIST, with, |row| {
-        let text: Option<String> = row.get(0).ok();
-        let last_at = WallMs(row.get(1)?);
-        // What is no key any more does not hide the others.
-        let key = text.and_then(|text| key(&text).ok());
-        Ok(key.map(|key| ListedEffect { key, last_at }))
+) -> Answer<ListPage> {
+    let one_more = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let (at, behind) = (
+        after.map(|place| place.last_at.0),
+        after.map(|place| &place.key),
+    );
+    let with = params![mesh.0.to_bytes(), one_more, at, behind];
+    let places = collect(connection, LIST, with, |row| {
+        Ok(ListPlace {
+            last_at: WallMs(row.get(1)?),
+            key: row.get_ref(0)?.as_bytes().unwrap_or_default().to_vec(),
+        })
     })?;
-    Ok(listed.into_iter().flatten().collect())
+    Ok(stored::page(places, limit))
 }
 
 pub(super) fn log(
     connection: &Connection,
     mesh: MeshId,
     key: Option<&LogicalKey>,
-    limit: usize,
+    (before, limit): (Option<i64>, usize),
 ) -> Answer<Vec<LoggedLine>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let key = key.map(LogicalKey::as_str);
     collect(
         connection,
         LOG,
-        params![mesh.0.to_bytes(), key, limit],
+        params![mesh.0.to_bytes(), key, limit, before],
         |row| {
             Ok(LoggedLine {
                 seq: row.get(0)?,

@@ -19,7 +19,7 @@ use heddle_sqlite::{
 };
 use rusqlite::Connection;
 
-use super::contract::{ListedEffect, LoggedLine, Reached, Seen, Storage};
+use super::contract::{ListPage, ListPlace, LoggedLine, Reached, Seen, Storage};
 use super::error::StorageError;
 use super::expected::Expected;
 use crate::authority::NonceHash;
@@ -38,7 +38,7 @@ pub use kept::kept_in;
 use links::Linked;
 pub use reached::look;
 pub use surface::lacks;
-pub use waiting::{Waited, Waiting};
+pub use waiting::{KeptCall, Waited, Waiting, in_words};
 
 const MIGRATIONS: &[Migration] = &[
     Migration {
@@ -80,6 +80,11 @@ const MIGRATIONS: &[Migration] = &[
         version: 8,
         name: "undigested",
         sql: include_str!("schema_v8.sql"),
+    },
+    Migration {
+        version: 9,
+        name: "waiting_digests",
+        sql: include_str!("schema_v9.sql"),
     },
 ];
 /// Effects are rare; more that wait than this is a caller gone wild.
@@ -214,10 +219,15 @@ impl Storage for Sqlite {
         Ok(found.await?)
     }
 
-    async fn list(&self, mesh: MeshId, limit: usize) -> Result<Vec<ListedEffect>, StorageError> {
+    async fn list(
+        &self,
+        mesh: MeshId,
+        after: Option<ListPlace>,
+        limit: usize,
+    ) -> Result<ListPage, StorageError> {
         let found = self
             .database
-            .read(move |connection| load::list(connection, mesh, limit));
+            .read(move |connection| load::list(connection, mesh, after.as_ref(), limit));
         Ok(found.await?)
     }
 
@@ -232,12 +242,12 @@ impl Storage for Sqlite {
         &self,
         mesh: MeshId,
         key: Option<&LogicalKey>,
-        limit: usize,
+        page: (Option<i64>, usize),
     ) -> Result<Vec<LoggedLine>, StorageError> {
         let key = key.cloned();
         let found = self
             .database
-            .read(move |connection| load::log(connection, mesh, key.as_ref(), limit));
+            .read(move |connection| load::log(connection, mesh, key.as_ref(), page));
         Ok(found.await?)
     }
 

@@ -2,7 +2,7 @@
 //! them, which ones may be given to its members, and which half-fetched ones nobody wants any more.
 
 use heddle_core::file::ContentHash;
-use heddle_core::ids::MeshId;
+use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::PeerId;
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -19,10 +19,12 @@ pub struct MissingBlob {
     pub size: u64,
     /// Who shared the file.
     pub owner: PeerId,
+    /// The op that shared it: another one after it was shared again.
+    pub shared: OpId,
 }
 
 pub(crate) const MISSING: &str = "
-    SELECT blob_refs.sha256, files.size, files.peer
+    SELECT blob_refs.sha256, files.size, files.peer, files.op_id
     FROM blob_refs INDEXED BY blob_refs_wanted
     CROSS JOIN files INDEXED BY files_by_hash
         ON files.mesh_id = ?1 AND files.sha256 = blob_refs.sha256 AND files.storage = 'blob'
@@ -59,7 +61,13 @@ impl Store {
                 let hash = ContentHash(cells.get()?);
                 let size = cells.count()?;
                 let owner = PeerId::new(&cells.get::<String>()?);
-                missing.push(MissingBlob { hash, size, owner });
+                let shared = OpId::from_bytes(cells.get()?);
+                missing.push(MissingBlob {
+                    hash,
+                    size,
+                    owner,
+                    shared,
+                });
             }
             Ok(missing)
         })
@@ -115,6 +123,27 @@ impl Store {
             let forgotten: Result<(), BlobError> = blobs.forget_partial(hash);
             if let Err(error) = forgotten {
                 tracing::warn!(%error, "a half-fetched blob that nobody wants stays");
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away bad bytes that were set aside, once good ones are here or nobody names them any more.
+    pub(super) async fn sweep_set_aside(&self, blobs: &Blobs) -> Result<(), StoreError> {
+        let found = match blobs.all_set_aside() {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(%error, "bad blobs that were set aside cannot be swept");
+                return Ok(());
+            }
+        };
+        for hash in found {
+            let wanted = self.read(move |connection| is_wanted(connection, hash));
+            if wanted.await? {
+                continue;
+            }
+            if let Err(error) = blobs.forget_set_aside(hash) {
+                tracing::warn!(%error, "a bad blob that was set aside stays");
             }
         }
         Ok(())

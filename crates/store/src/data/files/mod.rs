@@ -6,6 +6,7 @@
 mod blobs;
 mod fetch;
 mod look;
+mod lost;
 mod sweep;
 
 use heddle_core::file::{ContentHash, FileContent, FilePath, MediaType};
@@ -18,6 +19,7 @@ use serde_json::json;
 pub use blobs::WantedBlob;
 pub use fetch::MissingBlob;
 pub use look::{FileBytes, FileFilter, FileFind, FileRow};
+pub(crate) use lost::mark_all_lost;
 pub use sweep::Swept;
 
 #[cfg(test)]
@@ -25,6 +27,7 @@ pub(crate) use {
     blobs::{ARRIVED, WANTED},
     fetch::{IS_WANTED, MISSING, SHARED_IN},
     look::{BY_OP, BY_PATH, CONTENT, LIST, PLACE_OF},
+    lost::{HERE, MARK_LOST, PATH as LOST_PATH},
     sweep::{FORGET, NAMED, OLD_MARKS, PENDING, RELEASE},
 };
 

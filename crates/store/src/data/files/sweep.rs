@@ -1,4 +1,4 @@
-//! Taking away what nobody names: blobs, and the marks of what was deleted long ago.
+//! Taking away what nobody names: blobs, bad ones that were set aside and are replaced, and the marks of what was deleted long ago.
 //!
 //! IMPORTANT, the order for a blob (C22): the right to remove it, which nobody gets who shares it just
 //! now; the look under the writer, where every share that has run is seen, committed or not; the commit
@@ -89,7 +89,9 @@ impl Store {
                 }
             }
         }
+        self.look_for_lost(blobs, stop).await?;
         self.sweep_partials(blobs).await?;
+        self.sweep_set_aside(blobs).await?;
         while !stop() {
             let cutoff = before(now, TOMBSTONE_LIFE);
             let collected = self.write(move |connection| {

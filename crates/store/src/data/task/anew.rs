@@ -16,6 +16,7 @@ use ulid::Ulid;
 use super::fold::{FORGET_DERIVED, FORGET_LEASES, keep, write};
 use super::restate::restated;
 use super::row;
+use crate::data::clock;
 use crate::error::StoreError;
 
 /// What became of the tasks.
@@ -27,8 +28,8 @@ pub(crate) struct Refolded {
     pub(crate) restated: u64,
     /// The titles of tasks of one's own meshes of which too little is left.
     pub(crate) dropped: Vec<String>,
-    /// Tasks of shared meshes that the log has to bring.
-    pub(crate) from_log: u64,
+    /// The titles of tasks of shared meshes that the log has to bring.
+    pub(crate) from_log: Vec<String>,
 }
 
 type Key = ([u8; 16], [u8; 16]);
@@ -91,7 +92,9 @@ fn say_again(
     let (mesh, id) = ids(was.key);
     let is_born = fold_task(ops).is_some();
     if !is_own(mesh) {
-        told.from_log += u64::from(!is_born);
+        if !is_born {
+            told.from_log.push(was.title.clone());
+        }
         return Ok(());
     }
     let made = was.task.as_ref().and_then(|task| restated(id, task, ops));
@@ -121,7 +124,11 @@ fn ops(connection: &Connection) -> Result<(Known, Vec<Key>), StoreError> {
             (row.get(0)?, row.get(1)?, row.get(2)?);
         let body: Vec<u8> = row.get(3)?;
         let parsed = DataOp::parse(&body).ok();
-        let fitting = parsed.filter(|parsed| parsed.stamp.op == OpId::from_bytes(op));
+        // One that is ahead of its mesh's clock was not written as it stands there.
+        let clock = clock::read(connection, MeshId(Ulid::from_bytes(mesh)))?.value;
+        let fitting = parsed.filter(|parsed| {
+            parsed.stamp.op == OpId::from_bytes(op) && parsed.stamp.lamport <= clock
+        });
         match fitting.and_then(|parsed| step_of(parsed, OpId::from_bytes(task))) {
             Some(step) => known.entry((mesh, task)).or_default().push(step),
             None => bad.push((mesh, op)),

@@ -60,7 +60,7 @@ fn dumped(connection: &Connection, row: &Row<'_>) -> Result<Value, StoreError> {
     let (lamport, incarnation) = (cells.count()?, cells.count()?);
     let op = heddle_core::ids::OpId::from_bytes(cells.get()?);
     let is_tombstone: bool = cells.get()?;
-    let (metadata, content): (Option<String>, Option<String>) = (cells.get()?, cells.get()?);
+    let (metadata, content): (_, Option<String>) = (cells.value_or_null()?, cells.get()?);
     let numbers = if is_tombstone {
         None
     } else {

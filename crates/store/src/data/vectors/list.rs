@@ -36,6 +36,7 @@ pub struct VectorFilter {
     pub bytes_max: usize,
 }
 
+// The reader stops at the end of a page: rows that cannot be read fill none.
 pub(crate) const LIST: &str = concat!(
     "SELECT ",
     vector_columns!(),
@@ -43,7 +44,7 @@ pub(crate) const LIST: &str = concat!(
       WHERE mesh_id = ?1 AND (key, peer, model_id) > (?2, ?3, ?4) AND tombstone = 0
         AND (?5 IS NULL OR model_id = ?5) AND (?6 IS NULL OR model_id <> ?6)
         AND (?7 IS NULL OR peer = ?7) AND substr(peer, 1, length(?8)) = ?8
-      ORDER BY key, peer, model_id LIMIT ?9"
+      ORDER BY key, peer, model_id"
 );
 
 pub(crate) const COUNT: &str = "
@@ -67,7 +68,6 @@ impl Store {
     ) -> Result<(Vec<VectorRow>, bool), StoreError> {
         let left_out = self.left_out.clone();
         self.read(move |connection| {
-            let limit = i64::try_from(filter.limit.saturating_add(1)).unwrap_or(i64::MAX);
             let mut statement = connection.prepare_cached(LIST)?;
             let mut rows = statement.query(params![
                 filter.mesh.0.to_bytes(),
@@ -77,8 +77,7 @@ impl Store {
                 filter.model.map(|model| model.to_string()),
                 filter.model_not.map(|model| model.to_string()),
                 filter.peer.as_ref().map(PeerId::as_str),
-                filter.peer_prefix,
-                limit
+                filter.peer_prefix
             ])?;
             let (mut found, mut bytes) = (Vec::new(), 0);
             while let Some(row) = rows.next()? {

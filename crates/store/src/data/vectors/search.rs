@@ -352,7 +352,7 @@ pub(super) fn read(row: &Row<'_>) -> Result<VectorRow, StoreError> {
     let found = VectorRow {
         key: cells.get()?,
         content: cells.get()?,
-        metadata: cells.get()?,
+        metadata: cells.value()?,
         model: cells.parsed(str::parse)?,
         stamp: cells.stamp()?,
         incarnation: cells.count()?,

@@ -2,6 +2,7 @@
 
 mod damage;
 mod many;
+mod mend;
 mod opening;
 mod plans;
 mod sets;

@@ -1,7 +1,7 @@
 //! What `heddle effect run` says at its end: the contract's shape, a sentence, the next step.
 
 use heddle_wire::client::ClientError;
-use heddle_wire::ipc::{EffectVerifyPlan, EffectView};
+use heddle_wire::ipc::{EffectEndBody, EffectVerifyPlan, EffectView};
 use serde::Deserialize as _;
 use serde_json::json;
 
@@ -72,6 +72,40 @@ pub(super) fn unanswered(key: &str, error: ClientError) -> CliError {
         .next(format!(
             "{when}, `heddle effect status {named}` says what stands; or say the same call again: it goes on with what is registered, and runs the command at most once."
         ))
+        .answer(answer)
+}
+
+/// The start was sent and its answer is lost, and nobody could be told since that nothing was begun by it.
+pub(super) fn not_begun(body: &EffectEndBody, error: ClientError, is_kept: bool) -> CliError {
+    let (key, named) = (&body.key, quoted(&body.key));
+    let why = error.to_string();
+    let code = CliError::from(error).problem.map(|problem| problem.code);
+    let answer = json!({
+        "logical_request_key": key,
+        "state": "unknown",
+        "status": "unanswered",
+        "duplicate": false,
+        "attempt_id": body.attempt_id,
+        "exit_code": null,
+        "stdout": null,
+        "code": code,
+        "outcome": "not_started",
+        "detail": why,
+    });
+    let sentence = format!(
+        "{key}: the start was sent and its answer is lost; the command was not begun, and nobody could be told so since: {why}"
+    );
+    let next = if is_kept {
+        format!(
+            "That is kept beside the lock, and the daemon takes it by itself when it is up (`heddle up`). Then say the same call again: it goes on with the registration, and runs the command at most once; `heddle effect status {named}` says what stands."
+        )
+    } else {
+        format!(
+            "That could not be written down, either. Start the daemon with `heddle up`; where `heddle effect status {named}` says `unknown`, this call has run nothing, and a person says the same again with `--resolve=again`."
+        )
+    };
+    CliError::new(exit::UNREACHABLE, sentence)
+        .next(next)
         .answer(answer)
 }
 
@@ -266,10 +300,11 @@ fn unverified(view: &EffectView, named: &str) -> (String, String) {
     match verifier(view) {
         Some(verifier) => (
             format!(
-                "{key}: its command ended, and it was registered with {verifier}, and this call names another one or none; it is not verified"
+                "{key}: its command ended, and {verifier}, which it was registered with, has given no verdict; it is not verified"
             ),
             format!(
-                "Say the same with its verifier; or {}.",
+                "{} says the same again with that verifier, or gives the verdict; so may who may approve it: {}.",
+                runner(view),
                 next_step::verdict(key)
             ),
         ),

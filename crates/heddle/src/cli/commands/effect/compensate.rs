@@ -16,6 +16,7 @@ use crate::cli::{CliError, Context, ui};
 #[derive(Debug, ClapArgs)]
 pub(super) struct CompensateArgs {
     /// The effect's key
+    #[arg(allow_hyphen_values = true)]
     key: String,
     /// The nonce of `heddle effect approve --compensation`; who may approve needs none
     #[arg(long)]
@@ -23,7 +24,7 @@ pub(super) struct CompensateArgs {
     /// A person's word: `done`, it is mended (by hand, or by a compensation whose outcome was unknown); `again`, with a command
     #[arg(long, num_args = 0..=1, require_equals = true, default_missing_value = "again", value_name = "WORD", value_parser = made_up)]
     resolve: Option<Resolve>,
-    /// With --resolve: it was run in another home, and nothing can be running there any more
+    /// With --resolve: nothing runs in the other home any more that ran it, or here only what it was to leave running
     #[arg(long, requires = "resolve")]
     force: bool,
     /// The command that makes up for it, behind --

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use heddle_daemon::home::write_private;
-use heddle_daemon::{END, PROCESS, process_mark};
+use heddle_daemon::{END, PROCESS, RUNNER, end_text, process_mark};
 use heddle_wire::broker::EffectCall;
 use rustix::io::FdFlags;
 
@@ -31,6 +31,15 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// Notes who runs it: what the command leaves behind has the lock as well, and is not who tells how it ended.
+    fn taken(&self) {
+        if let Some(mark) = process_mark(std::process::id())
+            && let Err(error) = write_private(&self.path.with_extension(RUNNER), &mark)
+        {
+            tracing::debug!(%error, "the runner was not noted");
+        }
+    }
+
     /// Notes which process was started. A lock that a command has closed no longer says that it lives.
     pub(super) fn begun(&self, pid: u32) {
         if let Some(mark) = process_mark(pid)
@@ -43,8 +52,8 @@ impl Held {
     /// Keeps how the command ended before anybody is told: whatever becomes of this process and of the daemon,
     /// it is known from here on.
     pub(super) fn ended(&self, call: &EffectCall) {
-        let text = serde_json::to_string(call).unwrap_or_default();
-        let written = write_private(&self.path.with_extension(END), &text);
+        let path = self.path.with_extension(END);
+        let written = write_private(&path, &end_text(&path, call));
         self.keeps_end.set(written.is_ok());
         if let Err(error) = written {
             ui::note(&format!(
@@ -67,7 +76,9 @@ impl Held {
 impl Drop for Held {
     /// Not only closed: what the command has left behind holds the file as well, and is no run any more.
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.path.with_extension(PROCESS));
+        for note in [PROCESS, RUNNER] {
+            let _ = std::fs::remove_file(self.path.with_extension(note));
+        }
         let _ = self.file.unlock();
     }
 }
@@ -93,11 +104,13 @@ pub(super) fn take(path: &str) -> Result<Option<Held>, CliError> {
                 // IMPORTANT: the command inherits it. A command that outlives its runner still runs.
                 rustix::io::fcntl_setfd(&file, FdFlags::empty())
                     .map_err(|error| failed(error.into()))?;
-                return Ok(Some(Held {
+                let held = Held {
                     file,
                     path: PathBuf::from(path),
                     keeps_end: Cell::new(false),
-                }));
+                };
+                held.taken();
+                return Ok(Some(held));
             }
             Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
             Err(std::fs::TryLockError::Error(error)) => return Err(failed(error)),

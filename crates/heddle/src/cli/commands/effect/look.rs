@@ -1,16 +1,16 @@
 //! `heddle effect status | list | log | surface-check`: reads that write nothing.
 
 use clap::Args as ClapArgs;
-use heddle_core::limits::{PAGE_ROWS_DEFAULT, PAGE_ROWS_MAX};
 
 use super::text;
 use crate::cli::error::exit;
-use crate::cli::limit::parse_newest;
+use crate::cli::limit::parse_limit;
 use crate::cli::{CliError, Context};
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct StatusArgs {
     /// The effect's key
+    #[arg(allow_hyphen_values = true)]
     key: String,
 }
 
@@ -31,52 +31,75 @@ pub(super) fn status(context: &Context, args: &StatusArgs) -> Result<(), CliErro
 }
 
 #[derive(Debug, ClapArgs)]
-pub(super) struct ListArgs {
+pub(super) struct PageArgs {
     /// How many at most
-    #[arg(long, value_parser = parse_newest, allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = parse_limit, allow_negative_numbers = true)]
     limit: Option<usize>,
+    /// The cursor of the page before
+    #[arg(long, value_name = "CURSOR")]
+    cursor: Option<String>,
+}
+
+impl PageArgs {
+    fn query<'a>(&'a self, limit: Option<&'a str>) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let all = [("limit", limit), ("cursor", self.cursor.as_deref())];
+        all.into_iter()
+            .filter_map(|(name, value)| Some((name, value?)))
+    }
+
+    fn limit(&self) -> Option<String> {
+        self.limit.map(|limit| limit.to_string())
+    }
+}
+
+/// How what is older is shown, where there is any.
+fn older(
+    context: &Context,
+    (verb, key): (&str, Option<&str>),
+    (limit, cursor): (Option<&str>, Option<&str>),
+) -> String {
+    let Some(cursor) = cursor else {
+        return String::new();
+    };
+    let key: Vec<&str> = key.into_iter().collect();
+    let options = [("limit", limit), ("cursor", Some(cursor))];
+    context.there_is_more(verb, &key, &options)
+}
+
+#[derive(Debug, ClapArgs)]
+pub(super) struct ListArgs {
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 pub(super) fn list(context: &Context, args: &ListArgs) -> Result<(), CliError> {
-    let limit = args.limit.map(|limit| limit.to_string());
+    let limit = args.page.limit();
     let mut query = context.scope();
-    query.extend(limit.as_deref().map(|limit| ("limit", limit)));
+    query.extend(args.page.query(limit.as_deref()));
     let list = context.client().effects(&query)?;
     context.print(&list, |list| {
-        text::list(list) + &older_left_out(list.effects.len(), args.limit)
+        let page = (limit.as_deref(), list.cursor.as_deref());
+        text::list(list) + &older(context, ("effect list", None), page)
     })
-}
-
-/// Who is shown as many as were asked for may be without older ones, and there is no further page.
-fn older_left_out(shown: usize, limit: Option<usize>) -> String {
-    if shown < limit.unwrap_or(PAGE_ROWS_DEFAULT) {
-        return String::new();
-    }
-    let more = if shown < PAGE_ROWS_MAX {
-        format!("--limit shows up to {PAGE_ROWS_MAX}, and ")
-    } else {
-        String::new()
-    };
-    format!("these are the newest {shown}: {more}what is older is found by its key\n")
 }
 
 #[derive(Debug, ClapArgs)]
 pub(super) struct LogArgs {
     /// Of this key only
     key: Option<String>,
-    /// How many lines at most
-    #[arg(long, value_parser = parse_newest, allow_negative_numbers = true)]
-    limit: Option<usize>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 pub(super) fn log(context: &Context, args: &LogArgs) -> Result<(), CliError> {
-    let limit = args.limit.map(|limit| limit.to_string());
+    let (key, limit) = (args.key.as_deref(), args.page.limit());
     let mut query = context.scope();
-    query.extend(args.key.as_deref().map(|key| ("key", key)));
-    query.extend(limit.as_deref().map(|limit| ("limit", limit)));
+    query.extend(key.map(|key| ("key", key)));
+    query.extend(args.page.query(limit.as_deref()));
     let log = context.client().effect_log(&query)?;
     context.print(&log, |log| {
-        text::log(log) + &older_left_out(log.lines.len(), args.limit)
+        let page = (limit.as_deref(), log.cursor.as_deref());
+        text::log(log) + &older(context, ("effect log", key), page)
     })
 }
 

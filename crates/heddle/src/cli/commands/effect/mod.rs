@@ -86,7 +86,19 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
         let who = (verb, context.agent.as_deref());
         Record::open(context).refused(key.as_deref(), who, problem);
     }
-    done
+    done.map_err(with_code)
+}
+
+/// Every refusal names its code (DESIGN §9), to people too: it is what they find in the documents and in the log.
+fn with_code(mut error: CliError) -> CliError {
+    let code = error.problem.as_ref().map(|problem| problem.code.as_str());
+    let is_ours = |code: &&str| code.bytes().all(|it| it.is_ascii_uppercase() || it == b'_');
+    if let Some(code) = code.filter(is_ours)
+        && !error.message.contains(code)
+    {
+        error.message = format!("{} ({code})", error.message);
+    }
+    error
 }
 
 fn of(context: &Context, args: Args) -> Result<(), CliError> {

@@ -4,10 +4,11 @@
 //! (and registers), one whose run nobody took (and takes it), one whose outcome is unknown (and says so),
 //! or one that ended (and prints what was stored).
 
+mod given_back;
 mod register;
 mod verdict;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -20,7 +21,7 @@ use serde_json::json;
 
 use super::answer::{finish, not_started, ran_before, told_as, with_answer};
 use super::check_url::{self, Url};
-use super::patience::{ASKS_MAX, Pace, is_unanswered, until_back, until_heard};
+use super::patience::{ASKS_MAX, Pace, until_heard};
 use super::record::Record;
 use super::report::{self, Untold};
 use super::signals::Signals;
@@ -63,7 +64,7 @@ pub(super) struct RunArgs {
         allow_negative_numbers = true
     )]
     exit_code: Option<i32>,
-    /// With --resolve: it was run in another home, and nothing can be running there any more
+    /// With --resolve: nothing runs in the other home any more that ran it, or here only what it was to leave running
     #[arg(long, requires = "resolve")]
     force: bool,
     /// How long to wait for another process that runs it
@@ -87,7 +88,8 @@ pub(super) fn run(context: &Context, args: &RunArgs) -> Result<(), CliError> {
         client: context.client(),
         record: Record::open(context),
         judges_not: Cell::new(false),
-        starts_lost: Cell::new(0),
+        lost: RefCell::default(),
+        given_back: Cell::new(0),
         signals: Signals::catch(&args.effect.key),
     };
     match run.to_the_end() {
@@ -106,8 +108,10 @@ struct Run<'a> {
     record: Record,
     /// Its verdict is somebody else's to give, as we were told.
     judges_not: Cell<bool>,
-    /// How often the answer to a start was lost.
-    starts_lost: Cell<u32>,
+    /// The attempts whose start was sent and not answered: nothing was ever begun by them, and never will be.
+    lost: RefCell<Vec<String>>,
+    /// How often one of them was found to have the run.
+    given_back: Cell<u32>,
     signals: Signals,
 }
 
@@ -168,6 +172,7 @@ impl Run<'_> {
                     let verified = self.verify(&view);
                     verified.map_err(|error| failed(error, &view, has_run))?
                 }
+                "running" | "unknown" if self.is_taken_late(&view) => Some(self.give_back(&view)?),
                 "running" => None,
                 _ => return Ok(told(view, has_run)),
             };
@@ -295,7 +300,7 @@ impl Run<'_> {
             return Ok(Taken::BySomebody);
         };
         let attempt_id = match (&view.attempt_id, view.duplicate) {
-            (Some(own), false) => own.clone(),
+            (Some(own), false) if !self.is_lost(own) => own.clone(),
             _ => format!("att_{}", Context::mint_id()),
         };
         let body = EffectStartBody {
@@ -309,7 +314,7 @@ impl Run<'_> {
         let started = match self.client.start_effect(&body) {
             Ok(started) => started,
             Err(error) => {
-                let given_back = self.start_not_heard(&attempt_id, error);
+                let given_back = self.start_not_heard(&held, &attempt_id, error);
                 self.signals.idle();
                 return given_back;
             }
@@ -372,40 +377,6 @@ impl Run<'_> {
                 )
         };
         self.status_when(is_heard)
-    }
-
-    /// The run may have been taken, but nothing was started: whoever decides is told, and where that is heard the run
-    /// is anybody's again, also ours.
-    fn start_not_heard(&self, attempt_id: &str, error: ClientError) -> Result<Taken, CliError> {
-        let is_refused = match &error {
-            ClientError::Problem(problem) => matches!(
-                problem.known_code(),
-                Some(ErrorCode::ApprovalRefused | ErrorCode::ReplayBindingMismatch)
-            ),
-            ClientError::Broken(_) | ClientError::Silent => false,
-            _ => true,
-        };
-        if is_refused {
-            return Err(error.into());
-        }
-        let body = self.end(
-            attempt_id,
-            process::not_started("the answer to the start was lost".to_owned()),
-        );
-        let lost = self.starts_lost.get() + 1;
-        self.starts_lost.set(lost);
-        let told = self.client.finish_effect(&body);
-        if !is_unanswered(&error) || lost >= ASKS_MAX {
-            return Err(error.into());
-        }
-        match told {
-            Ok(view) => Ok(Taken::GivenBack(Box::new(view))),
-            // It waits here, or the start never came: what stands, the status says, which tells what waits before it.
-            Err(_) => {
-                let view = until_back(|| self.known())?;
-                Ok(Taken::GivenBack(Box::new(view)))
-            }
-        }
     }
 
     fn end(&self, attempt_id: &str, ended: process::Ended) -> EffectEndBody {

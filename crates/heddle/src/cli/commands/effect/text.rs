@@ -45,10 +45,7 @@ pub(super) fn status(context: &Context, view: &EffectView) -> String {
         ("now", view.blocked.as_deref()),
         ("verdict", view.verify_detail.as_deref()),
         ("not started", view.not_started.as_deref()),
-        (
-            "a request that waited here was refused",
-            view.waited.as_deref(),
-        ),
+        ("what waited here was refused", view.waited.as_deref()),
     ] {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             text += &format!("  {name}: {value}\n");

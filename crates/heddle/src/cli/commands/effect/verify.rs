@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{ArgGroup, Args as ClapArgs};
 use heddle_wire::ipc::{EffectVerifyBody, EffectView};
 use serde_json::json;
 
@@ -153,12 +153,15 @@ fn too_early(view: &EffectView) -> CliError {
         .answer(serde_json::to_value(view).unwrap_or_default())
 }
 
+// A group, so that the usage names every way to say it.
 #[derive(Debug, ClapArgs)]
+#[command(group = ArgGroup::new("verdict").args(["pass", "fail", "command", "url"]).required(true).multiple(true))]
 pub(super) struct VerifyArgs {
     /// The effect's key
+    #[arg(allow_hyphen_values = true)]
     key: String,
     /// It is as it should be
-    #[arg(long, required_unless_present_any = ["fail", "command", "url"], conflicts_with_all = ["fail", "command", "url"])]
+    #[arg(long, conflicts_with_all = ["fail", "command", "url"])]
     pass: bool,
     /// It is not
     #[arg(long, conflicts_with_all = ["command", "url"])]

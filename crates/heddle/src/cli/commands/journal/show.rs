@@ -25,7 +25,7 @@ fn untold(journal: &Journal, args: &Args, error: JournalError) -> CliError {
         return told;
     }
     told.next(format!(
-        "{} is there, and no record explains it: that one is lost, or somebody put the file there; `heddle journal verify` says what else is not as it should be.",
+        "{} is there, and no record of this store explains it: that one is lost, somebody put the file there, or git brought it from another clone; `heddle journal verify` says how to take it in.",
         path.display()
     ))
 }

@@ -203,7 +203,7 @@ pub fn answer(receipt: &Receipt) -> Value {
 /// A file that was no longer what had been written there.
 pub fn edited(name: &str) -> String {
     format!(
-        "a file was not what the journal had written there (edited by hand, or its record is lost) and was written anew; what stood there is .heddle/events/quarantine/{name}"
+        "a file was not what the journal had written there (edited by hand, brought by git from another clone, or its record is lost) and was written anew; what stood there is .heddle/events/quarantine/{name}"
     )
 }
 
@@ -241,6 +241,9 @@ pub fn told(error: JournalError) -> CliError {
             .next("Nothing was written, and nothing is wrong with what you asked: run the same again."),
         JournalError::RequestReused { .. } => CliError::new(exit::CONFLICT, message)
             .next("Nothing was written. Take a fresh id for another request; the id of before goes with the request of before, word for word."),
+        JournalError::RequestLost { .. } => CliError::new(exit::FAILED, message).next(
+            "Nothing was written. `heddle journal verify` says what is missing: put a copy of .heddle/events back and ask again, or, when it is lost for good, `heddle journal verify --accept-gaps REASON`. Where `heddle journal show TYPE ID` says that it was not done, the same without an id is recorded now.",
+        ),
         JournalError::Refused(_) => CliError::new(exit::USAGE, message)
             .next("Nothing was written."),
         JournalError::NotFound { .. } => CliError::new(exit::NOT_FOUND, message)

@@ -133,7 +133,7 @@ fn text(view: &MeshPublishView) -> String {
         let count = view.left_out.len() as u64;
         let names: Vec<String> = view.left_out.iter().map(|name| printable(name)).collect();
         format!(
-            "{} of {} rows are at its broker ({}); {count} cannot be read and stayed here: {}\n  next: write the key again, and it goes out as well; `heddle doctor` says more",
+            "{} of {} rows are at its broker ({}); {count} cannot be read or have stamps that cannot be, and stayed here: {}\n  next: write the key again, and it goes out as well; `heddle doctor` says more, and `heddle doctor --repair` (after `heddle down`) takes out what cannot be written again",
             view.rows.saturating_sub(count),
             view.rows,
             view.broker,
