@@ -48,6 +48,17 @@ pub(super) fn is_noted(note: &Path) -> bool {
     pid.and_then(process_mark).is_some_and(|mark| mark == note)
 }
 
+/// Who holds a run, as far as the notes beside its lock tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Holder {
+    /// Its runner, or its command.
+    Run,
+    /// Runner and command are known to be gone: something that the command has started lives.
+    LeftBehind,
+    /// The runner was killed before it could note its command: the command, or what it has left behind.
+    Unknown,
+}
+
 /// Whether a process was noted here that is no more. Where nothing was noted nobody knows.
 pub(super) fn is_gone(note: &Path) -> bool {
     note.exists() && !is_noted(note)

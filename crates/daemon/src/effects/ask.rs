@@ -7,6 +7,7 @@ use heddle_wire::broker::{EffectAnswer, EffectCall, ReplyResult, Request};
 use heddle_wire::ipc::{EffectResolveBody, EffectView};
 use heddle_wire::problem::Problem;
 
+use super::alive::Holder;
 use super::{END, Effects, with_key};
 use crate::home::create_private_folder;
 use crate::mesh::MeshState;
@@ -59,7 +60,7 @@ impl Effects {
         let mut answer = self.put(scope, id, call).await?;
         let mesh = scope.mesh.mesh.mesh;
         // Now that it is said, by somebody whose word counts.
-        if let Some(key) = forced.filter(|key| self.is_left_behind(mesh, key)) {
+        if let Some(key) = forced.filter(|key| self.holder(mesh, key) != Holder::Run) {
             self.free(mesh, &key);
         }
         self.as_called_here(scope.mesh, &mut answer);
@@ -211,22 +212,25 @@ impl Effects {
         }
         let (mesh, attempt) = (scope.mesh.mesh.mesh, attempt_of(&view));
         let is_held = self.is_held(mesh, key, attempt.as_deref()).await;
-        let is_left = is_held && self.is_left_behind(mesh, key);
-        if is_left && !body.force {
-            return refuse(
+        match self.holder(mesh, key) {
+            Holder::Run if is_held => refuse(
+                format!("{key}: its command is still running"),
+                "Wait for its end; `heddle effect status KEY` says when that is.",
+            ),
+            Holder::LeftBehind if is_held && !body.force => refuse(
                 format!(
                     "{key}: its command has ended, and something that it has started still runs"
                 ),
                 "End it, and say the same again; or, when it is only what was to be left running, say the same with --force.",
-            );
+            ),
+            Holder::Unknown if is_held && !body.force => refuse(
+                format!(
+                    "{key}: its runner was killed as it began, and its command still runs or something that the command has started"
+                ),
+                "Look which it is and wait for its end; or, when it is only what was to be left running, say the same with --force.",
+            ),
+            _ => Ok(Some(view.round)),
         }
-        if is_held && !is_left {
-            return refuse(
-                format!("{key}: its command is still running"),
-                "Wait for its end; `heddle effect status KEY` says when that is.",
-            );
-        }
-        Ok(Some(view.round))
     }
 
     async fn status(&self, scope: &Scope<'_>, key: &str) -> Result<EffectView, Problem> {

@@ -52,6 +52,7 @@ use heddle_registrar::storage::{Storage as _, StorageError};
 use heddle_store::{Store, StoreError};
 use heddle_wire::problem::Problem;
 
+use alive::Holder;
 pub use alive::{PROCESS, RUNNER, process_mark};
 pub(crate) use ask::{Scope, is_passing};
 pub use desk::Desk;
@@ -292,10 +293,16 @@ impl Effects {
         alive::is_gone(&self.lock(mesh, key).with_extension(RUNNER))
     }
 
-    /// Whether runner and command are known to be gone, and only something that the command has started lives.
-    fn is_left_behind(&self, mesh: MeshId, key: &str) -> bool {
+    /// What is known of a run that somebody holds.
+    fn holder(&self, mesh: MeshId, key: &str) -> Holder {
         let command = self.lock(mesh, key).with_extension(PROCESS);
-        self.is_runner_gone(mesh, key) && alive::is_gone(&command)
+        if !self.is_runner_gone(mesh, key) || alive::is_noted(&command) {
+            return Holder::Run;
+        }
+        match command.exists() {
+            true => Holder::LeftBehind,
+            false => Holder::Unknown,
+        }
     }
 
     /// Takes the lock away from what was left behind, which has inherited it and never gives it back: the next one makes

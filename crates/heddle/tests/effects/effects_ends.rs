@@ -244,7 +244,9 @@ fn what_a_command_leaves_behind_holds_nobody_up_though_its_runner_was_killed() {
         go.display()
     );
     let mut runner = home.command(&run("k2", &[], &script)).spawn().unwrap();
-    wait_until("the command", || begun.exists());
+    wait_until("the command", || {
+        begun.exists() && !noted(&home, "run").is_empty()
+    });
     runner.kill().unwrap();
     runner.wait().unwrap();
     let word = |more: &[&str]| {
@@ -269,6 +271,53 @@ fn what_a_command_leaves_behind_holds_nobody_up_though_its_runner_was_killed() {
     let done = word(&["--force"]).ok();
     assert_eq!(said(&done), "closed", "{done:?}");
     std::fs::write(file("stop"), "").unwrap();
+}
+
+/// The notes of this kind beside the locks of runs.
+fn noted(home: &Home, kind: &str) -> Vec<std::path::PathBuf> {
+    let files = std::fs::read_dir(home.path().join("effects")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    files
+        .filter(|path| path.extension().is_some_and(|ending| ending == kind))
+        .collect()
+}
+
+/// A runner that is killed between the start of its command and its note of it: nobody knows whether what has the lock is
+/// the command. Nothing goes on by itself, and a person who has looked is not locked out for ever.
+#[test]
+fn a_runner_killed_before_it_noted_its_command_leaves_the_word_to_a_person() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let begun = home.path().with_file_name("begun");
+    let stop = home.path().with_file_name("stop");
+    let script = format!(
+        "touch {}; while [ -d {} ] && [ ! -e {} ]; do sleep 0.02; done",
+        begun.display(),
+        home.path().display(),
+        stop.display()
+    );
+    let mut runner = home.command(&run("k", &[], &script)).spawn().unwrap();
+    wait_until("the command", || {
+        begun.exists() && !noted(&home, "run").is_empty()
+    });
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    for note in noted(&home, "run") {
+        std::fs::remove_file(note).unwrap();
+    }
+    assert_eq!(said(&status(&home)), "running");
+    let word = |more: &[&str]| {
+        let options = [&["--resolve=done", "--wait", "1s"], more].concat();
+        home.cli(&run("k", &options, &script))
+    };
+    let asked = word(&[]);
+    assert_eq!(asked.code, 3, "{asked:?}");
+    for part in ["its runner was killed as it began", "--force"] {
+        assert!(asked.stderr.contains(part), "{part}: {asked:?}");
+    }
+    assert_eq!(said(&status(&home)), "running");
+    assert_eq!(said(&word(&["--force"]).ok()), "closed");
+    std::fs::write(&stop, "").unwrap();
 }
 
 /// A verifier that ends this process the first time, and agrees.

@@ -372,3 +372,43 @@ fn lf_16_after_an_older_copy_is_put_back_a_new_epoch_begins_and_nothing_is_lost(
         json!([])
     );
 }
+
+/// The folder of a broker on a database holds its tokens: who names both, as for `serve`, means the database.
+#[test]
+fn jobs_by_hand_mean_the_database_that_serve_means() {
+    let team = Team::new();
+    let broker = team.broker("one", "127.0.0.1:0", &[]);
+    let asked = |data: &Path| {
+        let args = [
+            "broker",
+            "members",
+            "--json",
+            "--data",
+            data.to_str().unwrap(),
+        ];
+        let mut command = team.house.command(&args);
+        command.env("HEDDLE_BROKER_DATABASE", team.database.url());
+        support::Ran::from(command.output().unwrap())
+    };
+    let of_database = team.cli(&["members"]).ok();
+    let meant = asked(&broker.data).ok();
+    assert_eq!(meant.json(), of_database.json());
+    assert_eq!(meant.stderr, "");
+    assert!(
+        !broker.data.join("broker.db").exists(),
+        "a look makes no tables"
+    );
+    // A folder with tables of its own was meant, and that is said.
+    let alone = team.folder("alone");
+    drop(BrokerProcess::start(
+        &team.house,
+        &alone,
+        "127.0.0.1:0",
+        &[],
+    ));
+    let meant = asked(&alone).ok();
+    assert!(
+        meant.stderr.contains("not about HEDDLE_BROKER_DATABASE"),
+        "{meant:?}"
+    );
+}

@@ -11,7 +11,10 @@ use heddle_core::names::MeshName;
 use heddle_core::negotiate::ConnectionPolicy;
 
 use crate::broker::{self, Place, TlsFiles};
-use crate::cli::{CliError, Context, exit, parse_seconds};
+use crate::cli::{CliError, Context, exit, parse_seconds, ui};
+
+/// The tables of a broker that has no database elsewhere.
+const BROKER_FILE: &str = "broker.db";
 
 #[derive(Debug, ClapArgs)]
 pub struct Args {
@@ -153,13 +156,22 @@ impl Data {
         self.data.clone().unwrap_or_else(|| context.home.clone())
     }
 
-    /// A folder that is named counts for more than a database in the environment.
+    /// As `broker serve` takes them: a database with a folder beside it for the tokens. Only a folder that has tables of its
+    /// own counts for more than a database that is named nowhere but in the environment, and then that is said.
     fn place(self, context: &Context) -> Place {
         let folder = self.folder(context);
         let is_named = self.data.is_some() && self.database.database.is_none();
+        let has_tables = is_named && folder.join(BROKER_FILE).exists();
         match self.database.options(context) {
-            Some(database) if !is_named => Place::Database(database),
-            _ => Place::Folder(folder),
+            Some(database) if !has_tables => Place::Database(database),
+            Some(_) => {
+                ui::note(&format!(
+                    "note: this is about {}, not about HEDDLE_BROKER_DATABASE; leave --data out, or name --database, to mean that",
+                    folder.join(BROKER_FILE).display()
+                ));
+                Place::Folder(folder)
+            }
+            None => Place::Folder(folder),
         }
     }
 }
