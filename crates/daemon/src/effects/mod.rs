@@ -299,9 +299,10 @@ impl Effects {
         if !self.is_runner_gone(mesh, key) || alive::is_noted(&command) {
             return Holder::Run;
         }
-        match command.exists() {
-            true => Holder::LeftBehind,
-            false => Holder::Unknown,
+        if command.exists() {
+            Holder::LeftBehind
+        } else {
+            Holder::Unknown
         }
     }
 
