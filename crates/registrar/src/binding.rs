@@ -24,7 +24,7 @@ pub enum BindingError {
     TooLong(&'static str),
     #[error("{0} holds a control character, or begins or ends with a space")]
     Unfit(&'static str),
-    #[error("{0} holds a character that cannot be seen (U+{1:04X})")]
+    #[error("{0} holds a character that cannot be seen, or be told from a plain space (U+{1:04X})")]
     Hidden(&'static str, u32),
     #[error(
         "{0} holds U+{1:04X}, which reads as another character: write each word in the letters of one alphabet, and not all of them in shapes of another"
@@ -124,7 +124,7 @@ impl Effect {
             ("the run", run_id),
         ];
         for (name, text) in named {
-            if let Some(hidden) = text.chars().find(|c| is_hidden(*c)) {
+            if let Some(hidden) = text.chars().find(|c| is_hidden(*c) || is_other_space(*c)) {
                 return Err(BindingError::Hidden(name, u32::from(hidden)));
             }
             if let Some(other) = look_alike::found(text) {
@@ -209,6 +209,11 @@ pub(crate) fn is_hidden(c: char) -> bool {
             | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{110bd}' | '\u{110cd}' | '\u{13430}'..='\u{1343f}'
             | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}'
     )
+}
+
+/// A space that nobody can tell from the plain one, or from several.
+fn is_other_space(c: char) -> bool {
+    c.is_whitespace() && c != ' ' && !c.is_control()
 }
 
 /// 32 bytes over everything that a registration is bound to.
@@ -299,7 +304,8 @@ mod tests {
     #[test]
     fn what_cannot_be_seen_is_refused_at_the_entry_and_read_where_it_stands() {
         for hidden in [
-            '\u{200b}', '\u{ad}', '\u{202e}', '\u{feff}', '\u{fe0f}', '\u{3164}',
+            '\u{200b}', '\u{ad}', '\u{202e}', '\u{feff}', '\u{fe0f}', '\u{3164}', '\u{a0}',
+            '\u{1680}', '\u{2003}', '\u{202f}', '\u{205f}', '\u{3000}',
         ] {
             let name = format!("p{hidden}ay");
             for [key, operation, target, run] in [

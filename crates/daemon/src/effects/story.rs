@@ -71,6 +71,17 @@ pub(super) async fn tell<S: Storage>(desk: &Desk<S>, id: &str) -> Result<EffectS
 
 /// Of a request that has not left this home: all that there is to tell of it.
 pub(super) fn waiting(id: &str, view: EffectView) -> EffectStory {
+    if let [ended] = view.steps.as_slice() {
+        let ended = EffectEvent {
+            at: ended.at.clone(),
+            what: ended.step.clone(),
+            by: ended.by.clone(),
+            code: String::new(),
+            attempt_id: view.runner.clone().unwrap_or_default(),
+            detail: ended.detail.clone(),
+        };
+        return told(id, view, ended);
+    }
     let asked = EffectEvent {
         at: view.requested_at.clone().unwrap_or_default(),
         what: "requested".to_owned(),
@@ -82,12 +93,17 @@ pub(super) fn waiting(id: &str, view: EffectView) -> EffectStory {
             view.operation, view.target
         ),
     };
+    told(id, view, asked)
+}
+
+/// All that this home knows.
+fn told(id: &str, view: EffectView, event: EffectEvent) -> EffectStory {
     EffectStory {
         id: id.to_owned(),
         kind: "effect".to_owned(),
         mesh: String::new(),
         effect: view,
-        story: vec![asked],
+        story: vec![event],
         left_off: false,
     }
 }

@@ -303,19 +303,32 @@ impl Effects {
             .next(next))
     }
 
-    /// A request that has not left this home: that it waits is what there is to say of its key. Anything
-    /// more the authority alone knows.
+    /// A request that has not left this home, or the end of a command that ran in it: that it waits is what there is to
+    /// say of its key. Anything more the authority alone knows.
     async fn not_asked_yet(
         &self,
         mesh: &MeshState,
         key: &str,
     ) -> Result<Option<EffectView>, Problem> {
         let about = self.about(mesh, key).await?;
-        let request = |waiting: &Waiting| match serde_json::from_str(&waiting.call) {
-            Ok(EffectCall::Request(body)) => Some(view::waiting(waiting, body)),
+        let calls = about
+            .iter()
+            .map(|waiting| (waiting, serde_json::from_str(&waiting.call).ok()));
+        let calls: Vec<(&Waiting, Option<EffectCall>)> = calls.collect();
+        let ended = calls.iter().rev().find_map(|(waiting, call)| match call {
+            Some(EffectCall::Finish(body) | EffectCall::Compensated(body)) => {
+                Some(view::ended_here(waiting, body.clone()))
+            }
+            _ => None,
+        });
+        if ended.is_some() {
+            return Ok(ended);
+        }
+        let request = |(waiting, call): (&Waiting, Option<EffectCall>)| match call {
+            Some(EffectCall::Request(body)) => Some(view::waiting(waiting, body)),
             _ => None,
         };
-        let views: Option<Vec<EffectView>> = about.iter().map(request).collect();
+        let views: Option<Vec<EffectView>> = calls.into_iter().map(request).collect();
         Ok(views.and_then(|views| views.into_iter().next()))
     }
 

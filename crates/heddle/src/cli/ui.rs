@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write};
 use std::process::ExitCode;
 
 use serde::Serialize;
+use serde_json::Value;
 
 use super::error::{CliError, exit};
 
@@ -182,7 +183,7 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
     }
     if json_wanted {
         let _ = match (&error.problem, &error.answer) {
-            (_, Some(answer)) => json(answer),
+            (_, Some(answer)) => json(&with_words(answer, error)),
             (Some(problem), None) => json(problem),
             (None, None) => json(&serde_json::json!({
                 "code": code_name(error.code),
@@ -192,6 +193,24 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
         };
     }
     ExitCode::from(error.code)
+}
+
+/// A verb's own answer, with what a person is told beside it, where it does not say so itself.
+fn with_words(answer: &Value, error: &CliError) -> Value {
+    let mut answer = answer.clone();
+    if let Some(fields) = answer.as_object_mut() {
+        let said = [
+            ("detail", Some(&error.message)),
+            ("next", error.next.as_ref()),
+        ];
+        for (name, words) in said {
+            let field = fields.entry(name).or_insert(Value::Null);
+            if field.is_null() {
+                *field = words.cloned().into();
+            }
+        }
+    }
+    answer
 }
 
 fn code_name(code: u8) -> &'static str {

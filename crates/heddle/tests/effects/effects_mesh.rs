@@ -229,6 +229,27 @@ fn the_end_of_a_command_is_told_when_the_broker_is_back() {
         (said(&ran).as_str(), ran.json()["exit_code"].as_i64()),
         ("waiting_for_broker", Some(0))
     );
+    assert!(
+        ran.json()["next"]
+            .as_str()
+            .unwrap()
+            .contains("told by itself"),
+        "{ran:?}"
+    );
+    // The home that ran it says what it has seen, whoever else has not heard of it.
+    let seen = pair.bob(&["effect", "status", "k", "--json"]);
+    let view = seen.json();
+    assert_eq!(
+        (seen.code, said(&seen).as_str()),
+        (5, "waiting_for_broker"),
+        "{seen:?}"
+    );
+    assert_eq!(
+        (&view["exit_code"], &view["stdout"]),
+        (&json!(0), &json!("deployed\n"))
+    );
+    let story = pair.bob(&["explain", "k"]).ok();
+    assert!(story.stdout.contains("exit code 0; kept here"), "{story:?}");
     pair.up.0 = Some(pair.alice.up());
     let status = || {
         pair.alice

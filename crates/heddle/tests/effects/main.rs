@@ -15,6 +15,7 @@ mod effects_looks;
 mod effects_lost;
 mod effects_mesh;
 mod effects_moved;
+mod effects_no_text;
 mod effects_offline;
 mod effects_printed;
 mod effects_put_back;

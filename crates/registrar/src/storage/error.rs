@@ -1,5 +1,7 @@
 //! What can go wrong in a store, told apart by what the caller may do next.
 
+use crate::binding::LogicalKey;
+
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// Nothing was written; safe to try again.
@@ -54,6 +56,17 @@ impl StorageError {
             self,
             Self::Changed { .. } | Self::Gone { .. } | Self::CameDamaged { .. } | Self::Corrupt(_)
         )
+    }
+
+    /// The same of whatever was read of one key: a cell that cannot be read was changed, too.
+    pub(crate) fn of_key(self, key: &LogicalKey) -> Self {
+        match self {
+            Self::Corrupt(_) => Self::Changed {
+                key: key.to_string(),
+                what: "a part of what is stored of it, which cannot be read any more,",
+            },
+            other => other,
+        }
     }
 
     /// In words that name the key.

@@ -124,13 +124,14 @@ pub(super) const ORPHANS: &str = "
 pub(super) const GONE: &str = "
     SELECT CAST(coalesce(sum(written - found), 0) AS BIGINT) FROM (
         SELECT sum(written) AS written, sum(found) AS found FROM (
-            SELECT mesh_id, logical_request_key, row_count AS written, 0 AS found FROM effect_tally
-            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_envelope
-            UNION ALL SELECT mesh_id, logical_request_key, 0, 1
+            SELECT mesh_id, logical_request_key, 0 AS found,
+                CASE WHEN row_count < 1099511627776 THEN row_count ELSE 1099511627776 END AS written FROM effect_tally
+            UNION ALL SELECT mesh_id, logical_request_key, 1, 0 FROM effect_envelope
+            UNION ALL SELECT mesh_id, logical_request_key, 1, 0
                 FROM effect_decision JOIN effect_envelope USING (mesh_id, envelope_id)
-            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_consume
-            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_registration
-            UNION ALL SELECT mesh_id, logical_request_key, 0, 1 FROM effect_step
+            UNION ALL SELECT mesh_id, logical_request_key, 1, 0 FROM effect_consume
+            UNION ALL SELECT mesh_id, logical_request_key, 1, 0 FROM effect_registration
+            UNION ALL SELECT mesh_id, logical_request_key, 1, 0 FROM effect_step
         ) AS every GROUP BY mesh_id, logical_request_key
     ) AS counted WHERE written > found AND written < 1099511627776";
 

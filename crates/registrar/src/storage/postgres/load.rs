@@ -69,9 +69,10 @@ const STEPS: &str = "
                AND table_name = 'effect_step' AND row_id = logical_request_key AND u.seq = s.seq)
     FROM effect_step s WHERE mesh_id = $1 AND logical_request_key = $2 ORDER BY seq";
 
-/// As a number that this program reads; a sum of numbers is a longer one.
+/// As a number that this program reads, whatever a disk has made of one of them; a sum of numbers is a longer one.
 const WRITTEN: &str = "
-    SELECT coalesce(sum(row_count), 0)::bigint FROM effect_tally WHERE mesh_id = $1 AND logical_request_key = $2";
+    SELECT least(coalesce(sum(row_count), 0), 9223372036854775807)::bigint
+    FROM effect_tally WHERE mesh_id = $1 AND logical_request_key = $2";
 
 const WITHOUT: &str = "SELECT count(*) FROM effect_undigested";
 
@@ -122,6 +123,16 @@ const LOG: &str = "
 /// IMPORTANT: the nonce's use is read before the consumption. Each statement sees its own moment, and both
 /// are one row: read the other way round, a key consumed in between would look free with a used nonce.
 pub(super) async fn facts(
+    transaction: &Tx<'_>,
+    mesh: MeshId,
+    key: &LogicalKey,
+    nonce: Option<NonceHash>,
+) -> Answer<Facts> {
+    let read = read_facts(transaction, mesh, key, nonce).await;
+    read.map_err(|error| error.of_key(key))
+}
+
+async fn read_facts(
     transaction: &Tx<'_>,
     mesh: MeshId,
     key: &LogicalKey,

@@ -16,7 +16,7 @@ use super::{Sqlite, kept, load};
 use crate::binding::LogicalKey;
 use crate::carry::Unit;
 use crate::kept::Beside;
-use crate::rows::{AuditRow, CallRow};
+use crate::rows::CallRow;
 use crate::storage::error::StorageError;
 use crate::storage::stored;
 
@@ -203,15 +203,7 @@ fn call(_: MeshId, row: &Row<'_>) -> Answer<Unit> {
 }
 
 fn audit(_: MeshId, row: &Row<'_>) -> Answer<Unit> {
-    Ok(Unit::Audit(AuditRow {
-        key: row.get(0)?,
-        attempt_id: row.get(1)?,
-        event: row.get(2)?,
-        code: row.get(3)?,
-        detail: row.get(4)?,
-        by: row.get(5)?,
-        at: WallMs(row.get(6)?),
-    }))
+    load::audit_row(row, 0).map(Unit::Audit)
 }
 
 /// Whether nothing more is decided about this mesh here.

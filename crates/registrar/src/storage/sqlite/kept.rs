@@ -54,10 +54,12 @@ fn has_digest(connection: &Connection, table: &str) -> Result<bool, StorageError
 fn keys(
     connection: &Connection,
     of: Option<MeshId>,
-) -> Result<Vec<([u8; 16], String)>, StorageError> {
+) -> Result<Vec<([u8; 16], Vec<u8>)>, StorageError> {
     let mut statement = connection.prepare_cached(KEYS)?;
     let of = of.map(|mesh| mesh.0.to_bytes());
-    let keys = statement.query_map([of], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let keys = statement.query_map([of], |row| {
+        Ok((row.get(0)?, row.get_ref(1)?.as_bytes()?.to_vec()))
+    })?;
     Ok(keys.collect::<Result<_, _>>()?)
 }
 
@@ -71,10 +73,21 @@ pub(super) fn changed_of(
 
 fn changed(
     connection: &Connection,
-    keys: Vec<([u8; 16], String)>,
+    keys: Vec<([u8; 16], Vec<u8>)>,
 ) -> Result<Vec<String>, StorageError> {
     let mut changed = Vec::new();
-    for (mesh, text) in keys {
+    for (mesh, bytes) in keys {
+        // What is no text any more is no key. It is told, and hides no other.
+        let text = match String::from_utf8(bytes) {
+            Ok(text) => text,
+            Err(error) => {
+                let shown = String::from_utf8_lossy(error.as_bytes());
+                changed.push(format!(
+                    "{shown}: a key that was changed into what is no text"
+                ));
+                continue;
+            }
+        };
         let read = LogicalKey::parse(&text)
             .map_err(|error| StorageError::Corrupt(error.to_string()))
             .and_then(|key| load::facts(connection, MeshId(Ulid::from_bytes(mesh)), &key, None));
@@ -96,7 +109,9 @@ pub(super) fn kept(connection: &Connection) -> Result<Kept, StorageError> {
         changed: changed(connection, keys)?,
     };
     let mut statement = connection.prepare_cached(stored::ORPHANS)?;
-    let orphans = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let orphans = statement.query_map([], |row| {
+        Ok((load::text(row, 0)?, row.get(1)?, row.get(2)?))
+    })?;
     let mut is_told = connection.prepare_cached(IS_TOLD)?;
     for orphan in orphans {
         let (key, table, mesh): (String, String, Vec<u8>) = orphan?;

@@ -59,8 +59,9 @@ const STEPS: &str = "
                AND table_name = 'effect_step' AND row_id = logical_request_key AND u.seq = s.seq)
     FROM effect_step s WHERE mesh_id = ?1 AND logical_request_key = ?2 ORDER BY seq";
 
+/// As a sum that cannot run over, whatever a disk has made of a number.
 const WRITTEN: &str = "
-    SELECT coalesce(sum(row_count), 0) FROM effect_tally WHERE mesh_id = ?1 AND logical_request_key = ?2";
+    SELECT CAST(total(row_count) AS INTEGER) FROM effect_tally WHERE mesh_id = ?1 AND logical_request_key = ?2";
 
 const KEY_OF: &str = "
     SELECT logical_request_key FROM effect_envelope WHERE mesh_id = ?1 AND envelope_id = ?2
@@ -90,6 +91,15 @@ const LOG: &str = "
     ORDER BY seq DESC LIMIT ?3";
 
 pub(super) fn facts(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &LogicalKey,
+    nonce: Option<NonceHash>,
+) -> Answer<Facts> {
+    read_facts(connection, mesh, key, nonce).map_err(|error| error.of_key(key))
+}
+
+fn read_facts(
     connection: &Connection,
     mesh: MeshId,
     key: &LogicalKey,
@@ -294,6 +304,25 @@ pub(super) fn call(
     Ok(found.into_iter().next())
 }
 
+/// A text as it lies there. What a disk has made no text of is shown with the sign for that, and hides nothing else.
+pub(super) fn text(row: &Row<'_>, column: usize) -> Result<String, rusqlite::Error> {
+    let bytes = row.get_ref(column)?.as_bytes()?;
+    Ok(String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// A line of the log, from this column on. It decides nothing, so it is shown as it lies there.
+pub(super) fn audit_row(row: &Row<'_>, from: usize) -> Answer<AuditRow> {
+    Ok(AuditRow {
+        key: text(row, from)?,
+        attempt_id: text(row, from + 1)?,
+        event: text(row, from + 2)?,
+        code: text(row, from + 3)?,
+        detail: text(row, from + 4)?,
+        by: text(row, from + 5)?,
+        at: WallMs(row.get(from + 6)?),
+    })
+}
+
 fn key(text: &str) -> Answer<LogicalKey> {
     LogicalKey::parse(text).map_err(|error| StorageError::Corrupt(error.to_string()))
 }
@@ -360,15 +389,7 @@ pub(super) fn log(
         |row| {
             Ok(LoggedLine {
                 seq: row.get(0)?,
-                row: AuditRow {
-                    key: row.get(1)?,
-                    attempt_id: row.get(2)?,
-                    event: row.get(3)?,
-                    code: row.get(4)?,
-                    detail: row.get(5)?,
-                    by: row.get(6)?,
-                    at: WallMs(row.get(7)?),
-                },
+                row: audit_row(row, 1)?,
             })
         },
     )

@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use ulid::Ulid;
 
 use super::Sqlite;
+use super::load::text;
 use crate::binding::LogicalKey;
 use crate::kept::{Beside, WaitingCells, of_waiting};
 use crate::storage::error::StorageError;
@@ -88,12 +89,6 @@ const ENDED_AT: usize = 11;
 const WAITED: &str = "
     INSERT INTO effect_waited (seq, outcome, ended_at)
     SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM effect_waited WHERE seq = ?1)";
-
-/// As it lies there. What is no text any more differs from what was kept, and does not hide the others.
-fn text(row: &Row<'_>, column: usize) -> Result<String, rusqlite::Error> {
-    let bytes = row.get_ref(column)?.as_bytes()?;
-    Ok(String::from_utf8_lossy(bytes).into_owned())
-}
 
 fn kept(row: &Row<'_>) -> Result<KeptCall, rusqlite::Error> {
     let mesh: Vec<u8> = row.get(0)?;

@@ -23,14 +23,25 @@ pub(super) fn ran(view: &EffectView) -> String {
         (true, None) => " (it was done before, nothing was run)".to_owned(),
         (false, _) => String::new(),
     };
-    format!("{key}: {}{why}", view.status)
+    // Its verdict is still to come, and its exit code is what whoever gives it looks at first.
+    let (ended, next) = match (view.status.as_str(), view.exit_code) {
+        ("finished", Some(code)) => (
+            format!(", exit code {code}"),
+            format!("\n  next: {}", next_step::verdict(key)),
+        ),
+        _ => (String::new(), String::new()),
+    };
+    format!("{key}: {}{ended}{why}{next}", view.status)
 }
 
 pub(super) fn status(context: &Context, view: &EffectView) -> String {
-    let mut text = format!(
-        "{} · {} {} · {} ({})\n",
-        view.logical_request_key, view.operation, view.target, view.status, view.state
-    );
+    let (key, status) = (&view.logical_request_key, &view.status);
+    // Of what waits here for its broker no more may be known than how it ended.
+    let what = match view.operation.as_str() {
+        "" => String::new(),
+        operation => format!("{operation} {} · ", view.target),
+    };
+    let mut text = format!("{key} · {what}{status} ({})\n", view.state);
     let state = format!("{}, {}", view.state, view.state_means);
     for (name, value) in [
         ("state", Some(state.as_str())),
