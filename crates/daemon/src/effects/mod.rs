@@ -14,6 +14,7 @@ mod desk;
 mod desks;
 mod differs;
 mod end_file;
+mod ended;
 mod ends;
 mod hand_over;
 mod high_water;

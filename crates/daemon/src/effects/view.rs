@@ -14,7 +14,7 @@ use heddle_registrar::refused;
 use heddle_registrar::rows::{Outcome, RegistrationRow, Step, StepRow};
 use heddle_registrar::storage::sqlite::Waiting;
 use heddle_wire::ipc::{
-    EffectDecision, EffectEndBody, EffectOpenRequest, EffectRequestBody, EffectStep, EffectView,
+    EffectDecision, EffectOpenRequest, EffectRequestBody, EffectStep, EffectView,
 };
 use heddle_wire::problem::Problem;
 use serde_json::{Value, json};
@@ -350,37 +350,6 @@ pub(super) fn waiting(waiting: &Waiting, body: EffectRequestBody) -> EffectView 
         run: body.run.unwrap_or_default(),
         requested_by: Some(waiting.caller.clone()),
         requested_at: Some(waiting.since.to_rfc3339()),
-        ..EffectView::default()
-    }
-}
-
-/// A command that ended here while the broker was away: what this home has seen of it, and who decides has not heard.
-pub(super) fn ended_here(waiting: &Waiting, body: EffectEndBody) -> EffectView {
-    let ended = match (&body.not_started, body.exit_code) {
-        (Some(why), _) => format!("it was not started: {why}"),
-        (None, Some(code)) => format!("exit code {code}"),
-        (None, None) => "a signal ended it".to_owned(),
-    };
-    let step = EffectStep {
-        at: waiting.since.to_rfc3339(),
-        step: waiting.verb.clone(),
-        by: waiting.caller.clone(),
-        attempt_id: body.attempt_id.clone(),
-        detail: format!("{ended}; kept here until the broker is back"),
-    };
-    EffectView {
-        logical_request_key: body.key,
-        state: "unknown".to_owned(),
-        state_means: "its command ended here, and the broker that decides has not heard of it yet"
-            .to_owned(),
-        status: "waiting_for_broker".to_owned(),
-        runner: Some(body.attempt_id),
-        not_started: body.not_started,
-        exit_code: body.exit_code,
-        stdout: Some(body.stdout),
-        stderr: Some(body.stderr),
-        truncated: body.truncated,
-        steps: vec![step],
         ..EffectView::default()
     }
 }

@@ -21,7 +21,7 @@ use heddle_wire::problem::Problem;
 use super::ask::{Scope, is_passing};
 use super::desk::effect_of;
 use super::keep::waiting_of;
-use super::{Effects, NAME, storage_problem, story, view};
+use super::{Effects, NAME, ended, storage_problem, story, view};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock};
 
@@ -173,16 +173,20 @@ impl Effects {
         &self,
         mesh: &MeshState,
         call: &EffectCall,
-        problem: Problem,
+        mut problem: Problem,
     ) -> Result<EffectAnswer, Problem> {
         match call {
             EffectCall::Status { key } => {
                 if let Some(view) = self.not_asked_yet(mesh, key).await? {
                     return Ok(EffectAnswer::View(Box::new(view)));
                 }
+                // No view: how it ended says nothing of what stands at who decides, and who waits for that goes on asking.
+                if let Some(ended) = self.ended_here(mesh, key).await? {
+                    problem = ended::with(problem, ended);
+                }
             }
             EffectCall::Story { id } => {
-                if let Some(view) = self.not_asked_yet(mesh, id).await? {
+                if let Some(view) = self.known_here(mesh, id).await? {
                     let story = story::waiting(id, view);
                     return Ok(EffectAnswer::Story(Box::new(story)));
                 }
@@ -303,33 +307,40 @@ impl Effects {
             .next(next))
     }
 
-    /// A request that has not left this home, or the end of a command that ran in it: that it waits is what there is to
-    /// say of its key. Anything more the authority alone knows.
+    /// A request that has not left this home: that it waits is what there is to say of its key. Anything
+    /// more the authority alone knows.
     async fn not_asked_yet(
         &self,
         mesh: &MeshState,
         key: &str,
     ) -> Result<Option<EffectView>, Problem> {
         let about = self.about(mesh, key).await?;
-        let calls = about
-            .iter()
-            .map(|waiting| (waiting, serde_json::from_str(&waiting.call).ok()));
-        let calls: Vec<(&Waiting, Option<EffectCall>)> = calls.collect();
-        let ended = calls.iter().rev().find_map(|(waiting, call)| match call {
-            Some(EffectCall::Finish(body) | EffectCall::Compensated(body)) => {
-                Some(view::ended_here(waiting, body.clone()))
-            }
-            _ => None,
-        });
-        if ended.is_some() {
-            return Ok(ended);
-        }
-        let request = |(waiting, call): (&Waiting, Option<EffectCall>)| match call {
-            Some(EffectCall::Request(body)) => Some(view::waiting(waiting, body)),
+        let request = |waiting: &Waiting| match serde_json::from_str(&waiting.call) {
+            Ok(EffectCall::Request(body)) => Some(view::waiting(waiting, body)),
             _ => None,
         };
-        let views: Option<Vec<EffectView>> = calls.into_iter().map(request).collect();
+        let views: Option<Vec<EffectView>> = about.iter().map(request).collect();
         Ok(views.and_then(|views| views.into_iter().next()))
+    }
+
+    /// How a command ended in this home that the authority has not heard of.
+    async fn ended_here(&self, mesh: &MeshState, key: &str) -> Result<Option<EffectView>, Problem> {
+        let about = self.about(mesh, key).await?;
+        let ended = |waiting: &Waiting| match serde_json::from_str(&waiting.call) {
+            Ok(EffectCall::Finish(body) | EffectCall::Compensated(body)) => {
+                Some(ended::view(waiting, body))
+            }
+            _ => None,
+        };
+        Ok(about.iter().rev().find_map(ended))
+    }
+
+    /// All that this home knows by itself of a key.
+    async fn known_here(&self, mesh: &MeshState, key: &str) -> Result<Option<EffectView>, Problem> {
+        match self.not_asked_yet(mesh, key).await? {
+            None => self.ended_here(mesh, key).await,
+            asked => Ok(asked),
+        }
     }
 
     /// The story of a request that waits for whichever broker.
@@ -340,7 +351,7 @@ impl Effects {
     ) -> Result<Option<EffectStory>, Problem> {
         let key = id.strip_prefix("effect:").unwrap_or(id);
         for mesh in &shared.meshes {
-            let mut story = match self.not_asked_yet(mesh, key).await? {
+            let mut story = match self.known_here(mesh, key).await? {
                 Some(view) => story::waiting(key, view),
                 None => match self.refused(mesh, Some(key)).await? {
                     Some(refused) => story::of_refused(key, &refused),

@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Config};
 const ASK: &str = "SELECT current_setting('is_superuser') = 'on', current_setting('listen_addresses'), \
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)";
 
-const SUPERUSER: &str = "the broker is a superuser of the database, and so is whoever gets hold of its password: give it a \
+const SUPERUSER: &str = "the broker is a superuser of the database, and so is whoever gets hold of its password. Give it a \
     role of its own that owns the database and nothing else (CREATE ROLE heddle LOGIN PASSWORD '…'; ALTER DATABASE … OWNER TO heddle)";
 const NO_PASSWORD: &str = "the database lets this broker in without a password, and so it does whoever reaches its port: ask for \
     scram-sha-256 in pg_hba.conf, and put the password into the address";

@@ -17,6 +17,7 @@ pub struct Args {
     /// The id that a send or a change printed, a row's own id, the broker's id of a message or its place in the
     /// history (1.17), or a key of the data; or an effect's key,
     /// request, registration or attempt (`effect:KEY` where something else has the same id)
+    #[arg(allow_hyphen_values = true)]
     id: String,
 }
 

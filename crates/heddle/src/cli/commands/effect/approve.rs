@@ -163,9 +163,10 @@ fn show_and_ask(context: &Context, args: &ApproveArgs) -> Result<(), CliError> {
     if args.yes || ui::confirm("Approve this? [y/N] ")? {
         return Ok(());
     }
-    Err(CliError::new(exit::FAILED, "nothing was approved").next(
-        "Approve with `heddle effect approve ID --yes`, or turn it down with `heddle effect deny ID`.",
-    ))
+    let id = quoted(&args.request_id);
+    Err(CliError::new(exit::FAILED, "nothing was approved").next(format!(
+        "Approve with `heddle effect approve {id} --yes`, or turn it down with `heddle effect deny {id}`."
+    )))
 }
 
 #[derive(Debug, ClapArgs)]

@@ -151,9 +151,6 @@ pub(super) fn next(view: &EffectView) -> String {
                 asked_words(view)
             )
         }
-        "waiting_for_broker" if view.runner.is_some() => {
-            "nothing: how its command ended is told by itself when the broker is back".to_owned()
-        }
         "waiting_for_broker" => "nothing: it is asked for when the broker is back".to_owned(),
         "finished" => verdict(&view.logical_request_key),
         "running" | "compensating" if view.runs_elsewhere => elsewhere(view),
