@@ -72,6 +72,7 @@ impl Effects {
         call: EffectCall,
     ) -> Result<EffectAnswer, Problem> {
         let (mesh, shared) = (scope.mesh, scope.shared);
+        let is_named = id.is_some();
         let id = match (id, call.is_change()) {
             (None, true) => Some(ClientMessageId::minted(shared.ids.ulid()).to_string()),
             (id, _) => id,
@@ -87,7 +88,8 @@ impl Effects {
         };
         match (asked, id) {
             (Err(problem), Some(id)) if is_passing(&problem) && can_wait(&call) => {
-                self.kept_for_later(scope, id, call, problem).await
+                self.kept_for_later(scope, (id, is_named), call, problem)
+                    .await
             }
             (Err(problem), _) if is_lost && call.is_change() => {
                 Err(outcome_unknown(&call, problem))
@@ -113,11 +115,12 @@ impl Effects {
         }
     }
 
-    /// Keeps what the broker cannot be told now; it is told by itself when that is back.
+    /// Keeps what the broker cannot be told now; it is told by itself when that is back. A request that nobody has named
+    /// and that waits already is the same one.
     async fn kept_for_later(
         &self,
         scope: &Scope<'_>,
-        id: String,
+        (id, is_named): (String, bool),
         call: EffectCall,
         problem: Problem,
     ) -> Result<EffectAnswer, Problem> {
@@ -129,7 +132,8 @@ impl Effects {
         let waiting = waiting_of(scope, id, &call)?;
         let mut is_known = self.is_kept(mesh, &waiting, &problem).await?;
         if let EffectCall::Request(body) = &call {
-            self.refuse_a_conflict(mesh, body).await?;
+            let waits = self.refuse_a_conflict(mesh, body, &waiting.caller).await?;
+            is_known |= waits && !is_named;
         }
         if !is_known {
             is_known = !self.keep(mesh, waiting, &problem).await?;
@@ -219,16 +223,19 @@ impl Effects {
         }
     }
 
-    /// Of two requests that wait here and mean different things under one key, one is refused for certain.
+    /// Of two requests that wait here and mean different things under one key, one is refused for certain. Whether the
+    /// same one of this caller waits.
     async fn refuse_a_conflict(
         &self,
         mesh: &MeshState,
         body: &EffectRequestBody,
-    ) -> Result<(), Problem> {
+        caller: &str,
+    ) -> Result<bool, Problem> {
         let what = |body: &EffectRequestBody| {
             let more = (body.artifact_hash.clone(), body.run.clone());
             (body.op.clone(), body.target.clone(), more)
         };
+        let mut waits = false;
         for waiting in self.about(mesh, &body.key).await? {
             let Ok(EffectCall::Request(first)) = serde_json::from_str(&waiting.call) else {
                 continue;
@@ -241,8 +248,9 @@ impl Effects {
                 return Err(Problem::new(ErrorCode::ReplayBindingMismatch, detail)
                     .with("conflict", "waiting_for_broker"));
             }
+            waits |= waiting.caller == caller;
         }
-        Ok(())
+        Ok(waits)
     }
 
     /// What waits here about a key.

@@ -115,6 +115,13 @@ fn an_id_that_waits_already_is_one_request_and_no_other() {
         (&again["status"], &again["duplicate"]),
         (&json!("waiting_for_broker"), &json!(true))
     );
+    // Without an id it is the same one, too, and waits once.
+    let unnamed = ["effect", "request", "--json", "--key", "og4", "--op", "pay"];
+    let unnamed = [unnamed.as_slice(), &["--target", "x"]].concat();
+    let said = [(); 2].map(|()| pair.bob(&unnamed).ok().json()["duplicate"].clone());
+    assert_eq!(said, [json!(false), json!(true)]);
+    let list = pair.bob(&["effect", "list", "--json"]).json();
+    assert_eq!(list["waiting"], json!(["request", "request"]), "{list}");
     // Another key, or another effect under the same one: nothing is taken and forgotten.
     for (key, target) in [("og2", "y"), ("og1", "y")] {
         let other = ask(key, target);
