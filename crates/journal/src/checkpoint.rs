@@ -279,8 +279,9 @@ impl Journal {
 
     /// Live and archived, rising.
     pub(crate) fn all_segments(&self) -> Result<Vec<u64>, JournalError> {
-        let mut all = segments::archived(self.disk(), &self.layout)?;
-        all.extend(segments::live(self.disk(), &self.layout)?);
+        // IMPORTANT: in this order. What the collector moves meanwhile is met twice, and never called lost.
+        let mut all = segments::live(self.disk(), &self.layout)?;
+        all.extend(segments::archived(self.disk(), &self.layout)?);
         all.sort_unstable();
         all.dedup();
         Ok(all)

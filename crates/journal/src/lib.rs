@@ -68,7 +68,7 @@ mod unbroken;
 mod unsynced;
 mod verify;
 
-pub use begin::Earlier;
+pub use begin::{Begins, Earlier};
 pub use cursor::Reading;
 pub use doctor::{Examined, Times};
 pub use error::JournalError;

@@ -1,7 +1,7 @@
 //! `heddle journal log`: the records, one a line, in order.
 
 use clap::Args as ClapArgs;
-use heddle_journal::Earlier;
+use heddle_journal::{Begins, Earlier};
 use heddle_journal::action::Mode;
 use serde_json::Value;
 
@@ -34,15 +34,8 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             page.newer
         ));
     }
-    if let Some((oldest, earlier)) = journal.begins_at(args.since).map_err(store::told)? {
-        let place = match earlier {
-            Earlier::Archived => "are in .heddle/events/archive/",
-            Earlier::NotOurs => "are not here: git brings checkpoints, not the history",
-            Earlier::Lost => {
-                "are lost; checkpoints may hold what they led to, and `heddle journal verify` says more"
-            }
-        };
-        ui::note(&format!("note: records before seq {oldest} {place}"));
+    if let Some(begins) = journal.begins_at(args.since).map_err(store::told)? {
+        note_beginning(&begins);
     }
     if journal.mode() == Mode::Off {
         ui::note(
@@ -63,6 +56,25 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     } else {
         ui::text(&text)
     }
+}
+
+/// What became of the records before those that are shown.
+fn note_beginning(begins: &Begins) {
+    let place = match begins.earlier {
+        Earlier::Archived => "are in .heddle/events/archive/",
+        Earlier::NotOurs => "are not here: git brings checkpoints, not the history",
+        Earlier::Lost => {
+            "are lost; checkpoints may hold what they led to, and `heddle journal verify` says more"
+        }
+    };
+    let mut which = "records";
+    if begins.earlier != Earlier::Lost && !begins.lost.is_empty() {
+        which = "the other records";
+        for range in &begins.lost {
+            ui::note(&format!("note: {}", lost(*range).trim_end()));
+        }
+    }
+    ui::note(&format!("note: {which} before seq {} {place}", begins.oldest));
 }
 
 /// What nobody can be shown any more.
