@@ -251,11 +251,6 @@ impl Journal {
             .collect()
     }
 
-    fn manifest_bytes(&self, head_seq: u64) -> Result<Vec<u8>, JournalError> {
-        let path = self.layout.checkpoint(head_seq);
-        self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)
-    }
-
     /// The reference follows its checkpoint at once, so it has the next seq.
     pub(crate) fn reference(&self, head_seq: u64) -> Result<Reference, JournalError> {
         let segments = self.all_segments()?;
@@ -291,7 +286,7 @@ impl Journal {
     pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
         // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
         let meta = meta::read(self.disk(), &self.layout)?;
-        let checkpoints = listed(self.disk(), &self.layout)?;
+        let checkpoints = self.checkpoints_here()?;
         let mut replay = Replay::new(Unknown, self.registry.clone(), self.mode);
         let mut from = None;
         let mut rejected = 0;

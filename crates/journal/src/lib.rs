@@ -9,6 +9,7 @@
 pub mod action;
 mod ahead;
 mod back;
+mod base;
 mod batch;
 mod begin;
 mod below;

@@ -298,6 +298,8 @@ impl Session<'_> {
 
     fn compare_all(&mut self, rebuilt: &Rebuilt, is_asked: bool) -> Result<(), JournalError> {
         let journal = self.journal;
+        // A clone of an older build has none yet. What cannot be copied is still where git put it, and is tried again next time.
+        let _ = journal.keep_base();
         let is_whole = rebuilt.replay.gaps.open().is_empty();
         let all = rebuilt.replay.entities();
         let mut old = self.revisions();

@@ -151,6 +151,8 @@ impl Journal {
         if segments.is_empty() {
             let first = self.first_seq(&meta)?;
             self.announce_adoption(&meta)?;
+            // IMPORTANT: before the first record that stands on it.
+            self.keep_base()?;
             create_segment(self, first)?;
             segments.push(first);
         }

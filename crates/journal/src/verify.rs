@@ -56,6 +56,9 @@ pub struct Verified {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Divergence>,
     pub counters: Counters,
+    /// The checkpoint that this clone began with: it is gone, and what it held with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_base: Option<std::path::PathBuf>,
     /// What else a person should know.
     pub warnings: Vec<String>,
 }
@@ -108,6 +111,7 @@ impl Journal {
                 divergent: Vec::new(),
                 behind: Vec::new(),
                 counters: Counters::default(),
+                lost_base: None,
                 warnings: vec![OFF.to_owned()],
             });
         }
@@ -162,6 +166,7 @@ impl Journal {
             divergent,
             behind,
             counters,
+            lost_base: self.lost_base(&newest.replay.gaps)?,
             warnings,
         };
         report.ok = report.is_whole();

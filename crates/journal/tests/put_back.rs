@@ -491,7 +491,10 @@ fn jn_11_a_lost_first_segment_is_told_though_checkpoints_cover_its_state() {
     let (disk, journal) = rolled();
     assert!(journal.gc().unwrap().segments > 0);
     assert!(journal.verify().unwrap().ok);
-    assert_eq!(journal.begins_at(0).unwrap().unwrap().earlier, Earlier::Archived);
+    assert_eq!(
+        journal.begins_at(0).unwrap().unwrap().earlier,
+        Earlier::Archived
+    );
     let archive = journal.layout().archived_segment(1);
     disk.remove(&archive).unwrap();
     assert_eq!(journal.verify().unwrap().counters.seq_gaps, 1);
@@ -556,7 +559,10 @@ fn the_beginning_of_a_clone_is_no_loss() {
         commit(&journal, vec![plan("mine", 1)]);
         let report = journal.verify().unwrap();
         assert!(report.ok, "{report:#?}");
-        assert_eq!(journal.begins_at(0).unwrap().unwrap().earlier, Earlier::NotOurs);
+        assert_eq!(
+            journal.begins_at(0).unwrap().unwrap().earlier,
+            Earlier::NotOurs
+        );
         assert_eq!(journal.accept_gaps("none").unwrap().accepted.len(), 0);
         // A checkpoint of its own, and those of its origin go.
         let own = journal.checkpoint().unwrap().file;

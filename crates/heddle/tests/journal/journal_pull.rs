@@ -228,3 +228,57 @@ fn a_claim_of_another_clone_is_explained_by_a_slice_and_left_where_git_has_it() 
     );
     assert_eq!(dirty.trim(), "");
 }
+
+/// Ann archives her old checkpoints, and git deletes the one that bob's clone began with.
+fn pulled_after_gc(team: &Team) -> PathBuf {
+    let (ann, bob) = (team.of("ann"), team.of("bob"));
+    git(&bob, &["add", "-A"]);
+    git(&bob, &["commit", "-q", "-m", "own"]);
+    for title in ["one", "two", "three"] {
+        team.put(&ann, "p3", title);
+        team.ok(&ann, &["journal", "checkpoint"]);
+    }
+    team.ok(&ann, &["journal", "gc"]);
+    share(&ann);
+    git(&bob, &["pull", "-q", "--no-rebase", "origin", "main"]);
+    let base = ".heddle/events/checkpoints/ckpt-00000000000000000002.json";
+    assert!(!bob.join(base).exists());
+    bob
+}
+
+#[test]
+fn what_another_clone_has_archived_takes_nothing_from_this_one() {
+    let team = Team::new();
+    let bob = pulled_after_gc(&team);
+    assert_eq!(team.title(&bob, "p1"), "begun");
+    let told = team.verify(&bob);
+    assert!(!told.stderr.contains("missing"), "{told:?}");
+    assert!(!told.stderr.contains("accept-gaps"), "{told:?}");
+    team.ok(&bob, &["reserve", "src/**", "--agent", "bob"]);
+    team.ok(&bob, &["journal", "checkpoint"]);
+    assert_eq!(team.title(&bob, "p2"), "begun");
+}
+
+#[test]
+fn a_checkpoint_that_a_pull_took_away_is_brought_back_by_the_command_that_is_printed() {
+    let team = Team::new();
+    let bob = pulled_after_gc(&team);
+    // As a clone that an older heddle began.
+    std::fs::remove_dir_all(bob.join(".heddle/events/archive")).unwrap();
+    let told = team.verify(&bob);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(!told.stderr.contains("accept-gaps"), "{told:?}");
+    let command = told.stderr.split('`').find(|text| text.starts_with("git "));
+    let command = command.unwrap_or_else(|| panic!("{told:?}"));
+    let rebuild = team.run(&bob, &["journal", "rebuild"]);
+    assert!(
+        rebuild.code == 1 && rebuild.stderr.contains("git "),
+        "{rebuild:?}"
+    );
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).current_dir(&bob);
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{command}: {ran:?}");
+    assert_eq!(team.title(&bob, "p1"), "begun");
+    team.ok(&bob, &["journal", "checkpoint"]);
+}

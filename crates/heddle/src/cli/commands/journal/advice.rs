@@ -13,8 +13,19 @@ const BLOB: &str = "Nothing was changed. Keep a copy of .heddle/. Put the named 
 const TYPE: &str = "Nothing was changed, and the records are sound: their type is not here. Put .heddle/schemas/TYPE.json back (`git log --oneline -- .heddle/schemas`, or another clone has it); with it they are understood again.";
 const PUT_BACK: &str = "Nothing was changed. Records are here that a checkpoint was written without: they were put back behind it. Keep a copy of .heddle/; `heddle doctor quarantine` moves such checkpoints aside, so that the records count; then `heddle journal rebuild` and `heddle journal checkpoint`.";
 
+/// The checkpoint that a clone began with: another clone's `gc` parked it, and git deleted it here with that commit.
+pub(super) fn bring_base_back(path: &std::path::Path) -> String {
+    let file = path.display();
+    format!(
+        "Nothing was changed, and nothing is lost for good: git has it. Bring it back: `git checkout \"$(git log -1 --diff-filter=D --format=%H -- '{file}')^\" -- '{file}'`; from then on this clone keeps a copy of its own. Accept no gap before."
+    )
+}
+
 pub(super) fn next(report: &Verified) -> String {
     let counters = &report.counters;
+    if let Some(base) = &report.lost_base {
+        return bring_base_back(base);
+    }
     if counters.newer_records > 0 {
         return format!(
             "Nothing was changed, and nothing here needs mending: use the newer heddle in this repository, which understands these records; this one is {}.",
@@ -56,6 +67,7 @@ mod tests {
             divergent: cause.map(one).into_iter().collect(),
             behind: Vec::new(),
             counters,
+            lost_base: None,
             warnings: Vec::new(),
         })
     }

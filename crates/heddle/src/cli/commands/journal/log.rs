@@ -1,8 +1,8 @@
 //! `heddle journal log`: the records, one a line, in order.
 
 use clap::Args as ClapArgs;
-use heddle_journal::{Begins, Earlier};
 use heddle_journal::action::Mode;
+use heddle_journal::{Begins, Earlier};
 use serde_json::Value;
 
 use super::store;
@@ -74,7 +74,10 @@ fn note_beginning(begins: &Begins) {
             ui::note(&format!("note: {}", lost(*range).trim_end()));
         }
     }
-    ui::note(&format!("note: {which} before seq {} {place}", begins.oldest));
+    ui::note(&format!(
+        "note: {which} before seq {} {place}",
+        begins.oldest
+    ));
 }
 
 /// What nobody can be shown any more.

@@ -276,6 +276,9 @@ pub fn told(error: JournalError) -> CliError {
                 "No record is affected. Put it back: `git checkout -- '{file}'` where git has it (a branch without it may be checked out), or `heddle journal init`, which goes on with the records that are here and changes none."
             ))
         }
+        JournalError::BaseGone(path) => {
+            CliError::new(exit::FAILED, message).next(super::advice::bring_base_back(&path))
+        }
         JournalError::Unerased { .. } => CliError::new(exit::FAILED, message).next(
             "Put the lost records back (a copy of .heddle/events) and run this again. When they are lost for good, look at the files that are named, at git and at other copies: what must go is removed there by hand.",
         ),
