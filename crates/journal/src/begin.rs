@@ -55,8 +55,10 @@ impl Journal {
                 .iter()
                 .filter_map(|entry| checkpoint_seq(&entry.name));
             // One of ours has its reference right behind it.
+            // And a store that wrote the checkpoint itself is no clone, whatever it has lost since.
             if named.any(|seq| seq == before)
                 && matches!(self.reference(before)?, Reference::NoSegment)
+                && !self.is_own_checkpoint(before)?
             {
                 return Ok(true);
             }

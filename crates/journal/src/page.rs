@@ -248,7 +248,7 @@ impl Journal {
         }
         let head = collector.head;
         // A store that was never written in has no end that could be lost; one that was has a cache.
-        let is_new = live.is_empty() && meta.good().is_none() && self.remembered_to() == 0;
+        let is_new = live.is_empty() && meta.good().is_none() && self.is_never_written()?;
         let known = if is_new {
             after
         } else {

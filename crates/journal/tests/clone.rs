@@ -311,3 +311,34 @@ fn a_clone_that_has_lost_its_checkpoint_says_which_and_moves_nothing_aside() {
     assert!(journal.verify().unwrap().ok);
     assert_eq!(rev(&journal, "p0"), 1);
 }
+
+/// Segments and caches are gone, and the store's own name is still here: it was written in, and is no clone.
+#[test]
+fn a_store_that_has_lost_all_but_its_name_is_not_taken_for_a_clone() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for id in ["p1", "p2", "p3"] {
+        commit(&journal, vec![plan(id, 1)]);
+    }
+    journal.checkpoint().unwrap();
+    let once = journal.mutate_once(plan("p1", 2), "k1").unwrap();
+    once.finish().unwrap();
+    drop(journal);
+    for name in [
+        "seg-00000000000000000001.jsonl",
+        "meta.json",
+        "revisions.idx",
+        "reserved.json",
+        "requests.idx",
+    ] {
+        let _ = disk.remove(&Path::new(ROOT).join("events").join(name));
+    }
+    assert!(!open(&disk, 1, 7).unwrap().verify().unwrap().ok);
+    commit(&open(&disk, 1, 8).unwrap(), vec![plan("x", 1)]);
+    for boot in [1, 2] {
+        let journal = open(&disk, boot, 9).unwrap();
+        let report = journal.verify().unwrap();
+        assert!(!report.ok && report.counters.seq_gaps == 1, "{report:#?}");
+        assert!(journal.mutate_once(plan("p1", 2), "k1").is_err());
+    }
+}
