@@ -92,6 +92,10 @@ pub enum JournalError {
     )]
     ConfigGone(PathBuf),
     #[error(
+        "{0} says that the journal is off, and its records are here: another clone turned its own off and git brought that, or a change of mode did not end"
+    )]
+    OffOverRecords(PathBuf),
+    #[error(
         "{0}, the checkpoint that this clone began with, is gone: the files of what it held would be moved aside"
     )]
     BaseGone(PathBuf),

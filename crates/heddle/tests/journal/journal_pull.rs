@@ -282,3 +282,45 @@ fn a_checkpoint_that_a_pull_took_away_is_brought_back_by_the_command_that_is_pri
     assert_eq!(team.title(&bob, "p1"), "begun");
     team.ok(&bob, &["journal", "checkpoint"]);
 }
+
+/// Ann turns her journal off and commits that. Bob's goes on holding what it holds.
+#[test]
+fn a_mode_off_that_a_pull_brings_frees_no_path_and_is_not_called_parked() {
+    let team = Team::new();
+    let (ann, bob) = (team.of("ann"), team.of("bob"));
+    team.ok(&bob, &["reserve", "src/**", "--agent", "carol"]);
+    git(&bob, &["add", "-A"]);
+    git(&bob, &["commit", "-q", "-m", "own"]);
+    team.ok(&ann, &["journal", "rollback"]);
+    share(&ann);
+    git(&bob, &["pull", "-q", "--no-rebase", "origin", "main"]);
+    std::fs::create_dir(bob.join("src")).unwrap();
+    std::fs::write(bob.join("src/a.rs"), "a").unwrap();
+    git(&bob, &["add", "src"]);
+    for words in [
+        &["guard", "check"][..],
+        &["journal", "log"],
+        &["journal", "verify"],
+        &["reserve"],
+    ] {
+        let told = team.run(&bob, words);
+        assert_eq!(told.code, 1, "{words:?}: {told:?}");
+        assert!(told.stderr.contains("another clone"), "{told:?}");
+        assert!(!told.stderr.contains("parked in"), "{told:?}");
+    }
+    let told = team.verify(&bob);
+    let command = told.stderr.split('`').find(|text| text.starts_with("mv "));
+    let command = command.unwrap_or_else(|| panic!("{told:?}"));
+    let (aside, init) = command.split_once(" && ").unwrap();
+    let ran = Command::new("sh")
+        .arg("-c")
+        .arg(aside)
+        .current_dir(&bob)
+        .output();
+    assert!(ran.unwrap().status.success());
+    assert_eq!(init, "heddle journal init");
+    team.ok(&bob, &["journal", "init"]);
+    let held = team.run(&bob, &["guard", "check"]);
+    assert!(held.code == 1 && held.stderr.contains("carol"), "{held:?}");
+    assert_eq!(team.title(&bob, "own"), "by bob");
+}

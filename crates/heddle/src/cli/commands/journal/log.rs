@@ -39,7 +39,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     }
     if journal.mode() == Mode::Off {
         ui::note(
-            "note: the journal is off and parked in .heddle/backups/; `heddle journal migrate` turns it on",
+            "note: the journal is off, and what it had recorded is parked in .heddle/backups/; `heddle journal migrate` turns it on",
         );
     }
     let mut text = String::new();

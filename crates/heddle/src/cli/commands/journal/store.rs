@@ -20,6 +20,13 @@ const FOLDER: &str = ".heddle";
 
 /// The store of the nearest folder, upwards from here, that has one; of a linked worktree the repository's.
 pub fn open(context: &Context, reader: Option<String>) -> Result<Journal, CliError> {
+    let journal = open_in_any_mode(context, reader)?;
+    journal.check_off().map_err(told)?;
+    Ok(journal)
+}
+
+/// Also where the journal is called off and its records are here: whoever changes the mode may be the one to end that.
+pub fn open_in_any_mode(context: &Context, reader: Option<String>) -> Result<Journal, CliError> {
     let here = here()?;
     let root = find(&here).ok_or_else(|| told(JournalError::NoStore(here.clone())))?;
     Journal::open(world(), &root, who(context, reader)).map_err(told)
@@ -274,6 +281,12 @@ pub fn told(error: JournalError) -> CliError {
             let file = path.display();
             CliError::new(exit::FAILED, message).next(format!(
                 "No record is affected. Put it back: `git checkout -- '{file}'` where git has it (a branch without it may be checked out), or `heddle journal init`, which goes on with the records that are here and changes none."
+            ))
+        }
+        JournalError::OffOverRecords(path) => {
+            let file = path.display();
+            CliError::new(exit::FAILED, message).next(format!(
+                "Nothing is taken for free meanwhile. To go on with this journal: `mv '{file}' '{file}.off' && heddle journal init`, which changes no record, and commit that. To turn it off here as well: `heddle journal rollback`, which parks it. A migration that did not end is ended by `heddle journal migrate`."
             ))
         }
         JournalError::BaseGone(path) => {
