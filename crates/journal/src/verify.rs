@@ -41,6 +41,8 @@ pub enum Cause {
     Blob,
     /// Its type is not here.
     Type,
+    /// Its document is of an older version of its type, and no step leads to the one of now.
+    Version,
     /// A checkpoint was written without records that are here.
     Checkpoint,
     Records,
@@ -376,6 +378,10 @@ impl Journal {
         let document = match self.document(item_type, &entity.body) {
             Ok(document) => document,
             Err(reason) => {
+                if self.is_outdated(item_type, &entity.body) {
+                    // The record is sound: somebody has changed what its type asks for.
+                    return Ok(Some((Cause::Version, reason)));
+                }
                 counters.invalid_documents += 1;
                 let cause = match &entity.body {
                     _ if self.registry.get(item_type).is_none() => Cause::Type,

@@ -11,6 +11,7 @@ const CONTRADICTION: &str = "Nothing was changed. The newest record of an entity
 
 const BLOB: &str = "Nothing was changed. Keep a copy of .heddle/. Put the named file of .heddle/events/blobs back from another copy, or `heddle journal rebuild` takes it from a backup or from the entity's own file where one of them still has it. Where none has, record the entity anew (`heddle journal append --type TYPE --id ID --action update --payload @FILE`, or `--action delete`); then `heddle doctor quarantine` and `heddle journal checkpoint`.";
 const TYPE: &str = "Nothing was changed, and the records are sound: their type is not here. Put .heddle/schemas/TYPE.json back (`git log --oneline -- .heddle/schemas`, or another clone has it); with it they are understood again.";
+const VERSION: &str = "Nothing was changed, and the records are sound: .heddle/schemas/TYPE.json asks for a later `x-schema-version` than these documents say, and a type of one's own has no steps between its versions. Record each of them as the later version has it, with its `schema_version` (`heddle journal append --type TYPE --id ID --action update --payload @FILE`; .heddle/entities/TYPE/ID.json is what it was), or put the earlier number back.";
 const PUT_BACK: &str = "Nothing was changed. Records are here that a checkpoint was written without: they were put back behind it. Keep a copy of .heddle/; `heddle doctor quarantine` moves such checkpoints aside, so that the records count; then `heddle journal rebuild` and `heddle journal checkpoint`.";
 
 /// The checkpoint that a clone began with: another clone's `gc` parked it, and git deleted it here with that commit.
@@ -38,6 +39,7 @@ pub(super) fn next(report: &Verified) -> String {
         (counters.seq_gaps > 0, GAPS),
         (counters.redacted_again > 0, BACK),
         (has(Cause::Type), TYPE),
+        (has(Cause::Version), VERSION),
         (has(Cause::Blob), BLOB),
         (has(Cause::Checkpoint), PUT_BACK),
         (has(Cause::File), DRIFT),
@@ -136,6 +138,7 @@ mod tests {
         for (cause, word) in [
             (Cause::Blob, "events/blobs"),
             (Cause::Type, "schemas/TYPE.json"),
+            (Cause::Version, "x-schema-version"),
             (Cause::Checkpoint, "doctor quarantine"),
         ] {
             let told = told(rejected.clone(), Some(cause));
