@@ -107,12 +107,16 @@ pub fn migrate(
 ) -> Result<Migrated, CliError> {
     let root = place(context)?;
     let beside = root.with_file_name(".brainclaw");
+    let mut not_taken = None;
     let source = match source {
         Some(folder) => Some(folder),
         None if !beside.is_dir() => None,
+        None if Journal::begins_with_folder(&world(), &root).map_err(told)? => Some(beside),
         None => {
-            let begins = Journal::begins_with_folder(&world(), &root).map_err(told)?;
-            begins.then_some(beside)
+            // Where it was taken in before there is nothing to say.
+            let began = Journal::began_with(&world(), &root, &beside).map_err(told)?;
+            not_taken = (!began).then_some(beside);
+            None
         }
     };
     let to = match to {
@@ -130,7 +134,11 @@ pub fn migrate(
             .next("Name the folder that holds plans/, decisions/ and so on."));
     }
     let who = who(context, None);
-    Journal::migrate(world(), &root, who, source.as_deref(), to, leave_out_bad).map_err(told)
+    let migrated = Journal::migrate(world(), &root, who, source.as_deref(), to, leave_out_bad);
+    Ok(Migrated {
+        not_taken,
+        ..migrated.map_err(told)?
+    })
 }
 
 fn place(context: &Context) -> Result<PathBuf, CliError> {
