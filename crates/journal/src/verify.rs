@@ -234,9 +234,13 @@ impl Journal {
     /// What else a person should know.
     fn remarks(&self, counters: &Counters, gaps: &Gaps, warnings: &mut Vec<String>) {
         for (name, reason) in self.registry.broken() {
-            warnings.push(format!(
-                "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
-            ));
+            // A file beside a type of Heddle's own takes nothing away.
+            let what = if self.registry.get(name).is_some() {
+                format!("the type {name} is Heddle's own, and this file is not used")
+            } else {
+                format!("the type {name} is not there")
+            };
+            warnings.push(format!("{what}: .heddle/schemas/{name}.json: {reason}"));
         }
         if counters.newer_records > 0 {
             warnings.push(format!(

@@ -64,6 +64,15 @@ impl CliError {
         self
     }
 
+    /// What `--json` prints beside what it prints of any failure: `code`, `detail`, `next`. Behind [`Self::next`].
+    #[must_use]
+    pub fn beside(self, mut answer: Value) -> Self {
+        answer["code"] = super::ui::code_name(self.code).into();
+        answer["detail"] = self.message.clone().into();
+        answer["next"] = self.next.clone().into();
+        self.answer(answer)
+    }
+
     #[must_use]
     pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());

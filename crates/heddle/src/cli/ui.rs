@@ -194,7 +194,7 @@ pub fn failure(error: &CliError, json_wanted: bool) -> ExitCode {
     ExitCode::from(error.code)
 }
 
-fn code_name(code: u8) -> &'static str {
+pub(super) fn code_name(code: u8) -> &'static str {
     match code {
         exit::USAGE => "usage",
         exit::CONFLICT => "conflict",

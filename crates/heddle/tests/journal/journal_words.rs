@@ -241,3 +241,13 @@ fn documents_of_an_earlier_version_of_a_type_are_told_as_that() {
     assert!(!told.stderr.contains("by hand"), "{told:?}");
     repository.run(&["journal", "verify"]).ok();
 }
+
+#[test]
+fn a_schema_file_beside_a_type_of_heddles_own_is_told_as_not_used() {
+    let repository = begun();
+    repository.append("a", &json!({"n": 1}));
+    repository.write(".heddle/schemas/plan.json", r#"{"type":"object"}"#);
+    let told = repository.run(&["journal", "verify"]).ok();
+    says(&told, &["schemas/plan.json", "is not used"]);
+    assert!(!told.stderr.contains("is not there"), "{told:?}");
+}
