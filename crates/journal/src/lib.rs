@@ -36,6 +36,7 @@ pub mod lines;
 mod loss;
 pub mod meta;
 mod migrate;
+mod misnamed;
 mod mutate;
 pub mod notes;
 mod page;

@@ -72,6 +72,7 @@ impl Verified {
             && self.counters.seq_gaps == 0
             && self.counters.checkpoints_rejected == 0
             && self.counters.newer_records == 0
+            && self.counters.misnamed_segments == 0
     }
 }
 
@@ -157,6 +158,7 @@ impl Journal {
                 behind.len()
             ));
         }
+        counters.misnamed_segments = self.warn_of_misnamed(&mut warnings)?;
         self.remarks(&counters, &gaps, &mut warnings);
         self.warn_of_files(&newest.replay, &mut warnings)?;
         came_back(&all.replay.back, &mut warnings);

@@ -3,6 +3,7 @@
 use heddle_journal::{Cause, Verified};
 
 const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
+const MISNAMED: &str = "Nothing was changed. Names of segments say where their records belong: rename it as the warning says, and no record changes. Nothing is written before.";
 const DAMAGED: &str = "Nothing was changed. Keep a copy (`cp -a .heddle .heddle.copy`); then `heddle doctor quarantine` moves the damaged lines aside and says how to go on.";
 const BACK: &str = "Nothing was changed. Erase it again with `heddle doctor redact --seq N --reason REASON`, for each seq that the warning names.";
 const DRIFT: &str = "Nothing was changed. Keep a copy of .heddle/ before you repair anything. Files that git brought from another clone are that store's, and no records of this one: `heddle journal export-slice --out FILE` there and `heddle journal import-slice FILE` here take them in. One that was edited here, or whose record is lost, is recorded by `heddle journal append --type TYPE --id ID --action update --payload @.heddle/entities/TYPE/ID.json`. `heddle journal rebuild` writes all files anew from the journal, which `heddle journal log` shows, and keeps what stood there.";
@@ -35,6 +36,7 @@ pub(super) fn next(report: &Verified) -> String {
     }
     let has = |cause: Cause| report.divergent.iter().any(|one| one.cause == cause);
     let rows = [
+        (counters.misnamed_segments > 0, MISNAMED),
         (counters.damaged_lines > 0, DAMAGED),
         (counters.seq_gaps > 0, GAPS),
         (counters.redacted_again > 0, BACK),
