@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::checkpoint::Reference;
 use crate::error::{At, JournalError};
-use crate::format::checkpoint_seq;
+use crate::format::{SEGMENT_BYTES_MAX, checkpoint_seq};
 use crate::journal::Journal;
 use crate::lines::{Counted, Damage, Sink, scan};
 use crate::migrate::OF_CLONE;
@@ -21,6 +21,16 @@ pub enum Earlier {
     /// They are of the store that this one was cloned from.
     NotOurs,
     Lost,
+}
+
+/// Where a log begins that was asked for more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Begins {
+    pub oldest: u64,
+    /// Of what is not lost, where anything is left.
+    pub earlier: Earlier,
+    /// First and last seq, each.
+    pub lost: Vec<[u64; 2]>,
 }
 
 impl Journal {
@@ -45,8 +55,10 @@ impl Journal {
                 .iter()
                 .filter_map(|entry| checkpoint_seq(&entry.name));
             // One of ours has its reference right behind it.
+            // And a store that wrote the checkpoint itself is no clone, whatever it has lost since.
             if named.any(|seq| seq == before)
                 && matches!(self.reference(before)?, Reference::NoSegment)
+                && !self.is_own_checkpoint(before)?
             {
                 return Ok(true);
             }
@@ -67,7 +79,7 @@ impl Journal {
     }
 
     /// Where the log begins, if older records than that were asked for, and what became of those.
-    pub fn begins_at(&self, after: u64) -> Result<Option<(u64, Earlier)>, JournalError> {
+    pub fn begins_at(&self, after: u64) -> Result<Option<Begins>, JournalError> {
         let live = segments::live(self.disk(), &self.layout)?;
         let Some(oldest) = live
             .first()
@@ -76,14 +88,49 @@ impl Journal {
         else {
             return Ok(None);
         };
+        let lost = self.lost_before(oldest, after)?;
+        let lost_count: u64 = lost.iter().map(|[first, last]| last - first + 1).sum();
         let is_archived = !segments::archived(self.disk(), &self.layout)?.is_empty();
-        let lost = self.lost_beginning()?.filter(|[_, last]| *last > after);
-        let earlier = match (lost, is_archived) {
-            (Some(_), _) => Earlier::Lost,
-            (None, true) => Earlier::Archived,
-            (None, false) => Earlier::NotOurs,
+        let earlier = if lost_count >= oldest - after - 1 {
+            Earlier::Lost
+        } else if is_archived {
+            Earlier::Archived
+        } else if lost.is_empty() {
+            Earlier::NotOurs
+        } else {
+            Earlier::Lost
         };
-        Ok(Some((oldest, earlier)))
+        Ok(Some(Begins {
+            oldest,
+            earlier,
+            lost,
+        }))
+    }
+
+    /// What is lost between a seq and the oldest live segment: neither in the archive nor another store's. By the names and the ends of the
+    /// segments; only what seems to be missing is looked for in them.
+    pub(crate) fn lost_before(
+        &self,
+        oldest: u64,
+        after: u64,
+    ) -> Result<Vec<[u64; 2]>, JournalError> {
+        let mut missing: Vec<[u64; 2]> = self.lost_beginning()?.into_iter().collect();
+        let all = self.all_segments()?;
+        for pair in all.windows(2).filter(|pair| pair[1] <= oldest) {
+            let path = self.segment_path(pair[0])?;
+            let length = self.disk().len(&path).at(&path)?.unwrap_or(0);
+            let end = segments::end(self.disk(), &path, length.min(SEGMENT_BYTES_MAX))?;
+            let last = segments::last_before(self.disk(), &path, end)?;
+            let next = last.map_or(pair[0], |last| last.saturating_add(1));
+            if next < pair[1] {
+                missing.push([next, pair[1] - 1]);
+            }
+        }
+        missing.retain(|[_, last]| *last > after);
+        for place in &mut missing {
+            place[0] = place[0].max(after + 1);
+        }
+        self.still_missing(&missing)
     }
 }
 

@@ -251,11 +251,6 @@ impl Journal {
             .collect()
     }
 
-    fn manifest_bytes(&self, head_seq: u64) -> Result<Vec<u8>, JournalError> {
-        let path = self.layout.checkpoint(head_seq);
-        self.disk().read(&path, MANIFEST_BYTES_MAX).at(&path)
-    }
-
     /// The reference follows its checkpoint at once, so it has the next seq.
     pub(crate) fn reference(&self, head_seq: u64) -> Result<Reference, JournalError> {
         let segments = self.all_segments()?;
@@ -279,8 +274,9 @@ impl Journal {
 
     /// Live and archived, rising.
     pub(crate) fn all_segments(&self) -> Result<Vec<u64>, JournalError> {
-        let mut all = segments::archived(self.disk(), &self.layout)?;
-        all.extend(segments::live(self.disk(), &self.layout)?);
+        // IMPORTANT: in this order. What the collector moves meanwhile is met twice, and never called lost.
+        let mut all = segments::live(self.disk(), &self.layout)?;
+        all.extend(segments::archived(self.disk(), &self.layout)?);
         all.sort_unstable();
         all.dedup();
         Ok(all)
@@ -290,7 +286,7 @@ impl Journal {
     pub fn rebuild(&self, skip: usize) -> Result<Rebuilt, JournalError> {
         // IMPORTANT: the witnesses of a loss before the segments, or a writer meanwhile would look like one.
         let meta = meta::read(self.disk(), &self.layout)?;
-        let checkpoints = listed(self.disk(), &self.layout)?;
+        let checkpoints = self.checkpoints_here()?;
         let mut replay = Replay::new(Unknown, self.registry.clone(), self.mode);
         let mut from = None;
         let mut rejected = 0;

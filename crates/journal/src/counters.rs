@@ -28,6 +28,8 @@ pub struct Counters {
     pub singleton_tombstones: u64,
     pub unparseable_kept: u64,
     pub checkpoints_rejected: u64,
+    /// Segments whose number is larger than all that they hold.
+    pub misnamed_segments: u64,
     /// Sound records of a newer build: not applied, and no damage.
     pub newer_records: u64,
     /// Redacted content that came back, from an old copy of a file; never applied (RD-06).

@@ -174,6 +174,7 @@ mod tests {
             divergent: vec![one; divergent],
             behind: Vec::new(),
             counters,
+            lost_base: None,
             warnings: Vec::new(),
         }
     }

@@ -91,6 +91,14 @@ pub enum JournalError {
         "{0} is gone, and the records of a journal are here: what holds in it is not known without"
     )]
     ConfigGone(PathBuf),
+    #[error(
+        "{0} says that the journal is off, and its records are here: another clone turned its own off and git brought that, or a change of mode did not end"
+    )]
+    OffOverRecords(PathBuf),
+    #[error(
+        "{0}, the checkpoint that this clone began with, is gone: the files of what it held would be moved aside"
+    )]
+    BaseGone(PathBuf),
     #[error("{what} is not in the journal, and nothing was erased: {}", unerased_words(.seqs, .files))]
     Unerased {
         what: String,

@@ -96,7 +96,7 @@ impl Journal {
             scan(&bytes, 0, &mut named);
         }
         // A checkpoint that cannot be read may name anything: then every blob stays.
-        for head_seq in checkpoint::listed(self.disk(), &self.layout)? {
+        for head_seq in self.checkpoints_here()? {
             match self.blobs_of(head_seq) {
                 Some(blobs) => named.0.extend(blobs),
                 None => return Ok(0),

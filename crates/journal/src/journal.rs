@@ -237,6 +237,21 @@ impl Journal {
         self.mode
     }
 
+    /// Whoever turns a journal off parks its records. Where they are here, and the cache does not know of it, it was turned off elsewhere:
+    /// fails, for what is reserved in it holds.
+    pub fn check_off(&self) -> Result<(), JournalError> {
+        if self.mode != Mode::Off || segments::live(self.disk(), &self.layout)?.is_empty() {
+            return Ok(());
+        }
+        let cache = meta::read(self.disk(), &self.layout)?;
+        if cache.good().is_some_and(|meta| meta.mode == Mode::Off) {
+            return Ok(());
+        }
+        Err(JournalError::OffOverRecords(
+            self.layout.root().join(CONFIG),
+        ))
+    }
+
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -9,6 +9,7 @@
 pub mod action;
 mod ahead;
 mod back;
+mod base;
 mod batch;
 mod begin;
 mod below;
@@ -35,6 +36,7 @@ pub mod lines;
 mod loss;
 pub mod meta;
 mod migrate;
+mod misnamed;
 mod mutate;
 pub mod notes;
 mod page;
@@ -68,7 +70,7 @@ mod unbroken;
 mod unsynced;
 mod verify;
 
-pub use begin::Earlier;
+pub use begin::{Begins, Earlier};
 pub use cursor::Reading;
 pub use doctor::{Examined, Times};
 pub use error::JournalError;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::{self, Rebuilt};
-use crate::error::JournalError;
+use crate::error::{At, JournalError};
 use crate::format::SEQ_MAX;
 use crate::gaps::Gaps;
 use crate::journal::Journal;
@@ -188,8 +188,15 @@ impl Journal {
         indexed.max(self.reserved_to())
     }
 
+    /// Whether nothing knows of a record, where the cache is gone: neither the caches nor the store's own name, which comes with its first
+    /// checkpoint or slice and which no clone brings along.
+    pub(crate) fn is_never_written(&self) -> Result<bool, JournalError> {
+        let name = self.layout.origin();
+        Ok(self.remembered_to() == 0 && self.disk().len(&name).at(&name)?.is_none())
+    }
+
     /// Sealed, and written by this very store.
-    fn is_own_checkpoint(&self, head_seq: u64) -> Result<bool, JournalError> {
+    pub(crate) fn is_own_checkpoint(&self, head_seq: u64) -> Result<bool, JournalError> {
         let own = self.origin().ok().flatten();
         let writer = self.checkpoint_origin(head_seq)?;
         Ok(own.zip(writer).is_some_and(|(own, writer)| {
@@ -207,8 +214,7 @@ impl Journal {
         live.retain(|first| !strays.contains(first));
         let Some(active) = live.last() else {
             // A new store and a clone have no cache. One that has it was written in, and its segments are gone.
-            let is_new = meta.good().is_none() && self.remembered_to() == 0;
-            if is_new {
+            if meta.good().is_none() && self.is_never_written()? {
                 return Ok(None);
             }
             return Ok(self.rebuild(0)?.replay.gaps.open().last().copied());

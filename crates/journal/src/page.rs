@@ -176,10 +176,13 @@ impl Journal {
         let oldest = oldest.filter(|oldest| page.wanted.seen.seq.saturating_add(1) < *oldest);
         if let Some(oldest) = oldest {
             let seen = page.wanted.seen.seq;
-            match self.lost_beginning()?.filter(|[_, last]| *last > seen) {
-                Some([first, last]) => page.missing.insert(0, [first.max(seen + 1), last]),
-                None => page.summary = self.summary(oldest)?,
+            let lost = self.lost_before(oldest, seen)?;
+            let lost_count: u64 = lost.iter().map(|[first, last]| last - first + 1).sum();
+            // What is not lost is archived, or was before this store.
+            if lost_count < oldest - seen - 1 {
+                page.summary = self.summary(oldest)?;
             }
+            page.missing.splice(0..0, lost);
         }
         let is_whole = page.missing.is_empty() && page.newer == 0;
         page.gap = oldest.is_some() || page.rewound_from.is_some() || !is_whole;
@@ -245,7 +248,7 @@ impl Journal {
         }
         let head = collector.head;
         // A store that was never written in has no end that could be lost; one that was has a cache.
-        let is_new = live.is_empty() && meta.good().is_none() && self.remembered_to() == 0;
+        let is_new = live.is_empty() && meta.good().is_none() && self.is_never_written()?;
         let known = if is_new {
             after
         } else {

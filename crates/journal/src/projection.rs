@@ -92,6 +92,19 @@ impl Journal {
         kept.document == 0 || self.mark(item_type, held) == kept.document
     }
 
+    /// Whether its document is of an older version of its type than the one of now, with no step between them.
+    pub(crate) fn is_outdated(&self, item_type: &str, body: &Body) -> bool {
+        let document: Option<Value> = match body {
+            Body::Inline(text) => serde_json::from_str(text).ok(),
+            Body::Blob { sha256, .. } => {
+                let content = blobs::get(self.disk(), &self.layout, sha256).ok();
+                content.and_then(|content| serde_json::from_slice(&content).ok())
+            }
+            Body::Gone => None,
+        };
+        document.is_some_and(|document| self.registry.is_outdated(item_type, &document))
+    }
+
     /// The document of an entity, at the version of this build.
     pub fn document(&self, item_type: &str, body: &Body) -> Result<Value, String> {
         let parsed = match body {

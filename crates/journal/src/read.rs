@@ -32,6 +32,7 @@ pub struct Shown {
 
 const EDITED: &str = "its file differs from the journal, which is shown here: it was edited by hand, or git brought it from another clone. `heddle journal verify` says how to take it in; `heddle journal rebuild` puts the file right and keeps what stood there";
 const LOST: &str = "records of the journal are lost, and a newer one may have been among them; `heddle journal verify` says which seqs";
+const NEWER: &str = "the journal ends with records of a newer heddle, which this one does not understand: a newer revision may be among them; use that one";
 const OFF: &str =
     "the journal is off: shown as its file has it; `heddle journal migrate` turns it on";
 const NOT_RECORDED: &str =
@@ -141,7 +142,33 @@ impl Journal {
                 failed => failed,
             },
         };
-        self.with_lost(shown, item_type, item_id)
+        let shown = self.with_lost(shown, item_type, item_id);
+        self.with_newer(shown)
+    }
+
+    /// What is level has no such record behind it, so only others ask.
+    fn with_newer(&self, shown: Result<Shown, JournalError>) -> Result<Shown, JournalError> {
+        let Some(segment) = self.newer_end()? else {
+            return shown;
+        };
+        match shown {
+            Ok(shown) => Ok(Shown {
+                note: shown.note.or(Some(NEWER)),
+                ..shown
+            }),
+            Err(JournalError::NotFound { .. }) => Err(JournalError::Newer(segment)),
+            failed => failed,
+        }
+    }
+
+    /// The last segment, where it ends with records of a newer build: they may be about anything.
+    pub(crate) fn newer_end(&self) -> Result<Option<std::path::PathBuf>, JournalError> {
+        let live = segments::live(self.disk(), &self.layout)?;
+        let Some(active) = live.last() else {
+            return Ok(None);
+        };
+        let tail = segments::tail(self.disk(), &self.layout, *active, None)?;
+        Ok(tail.is_newer.then(|| self.layout.segment(*active)))
     }
 
     /// Where nobody is writing and the files cannot follow: what the journal says, and not a file that is behind it.

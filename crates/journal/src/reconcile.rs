@@ -205,6 +205,29 @@ impl Journal {
         Ok(Some(Projected::Level(mark)))
     }
 
+    /// Nothing can be written in its place. Where its type has only become another one, a file that says what was recorded is still the one
+    /// that was written: whoever records its next version has not to do with an edit.
+    fn project_outdated(
+        &self,
+        (item_type, item_id): (&str, &str),
+        entity: &Entity,
+    ) -> Result<Projected, JournalError> {
+        let Body::Inline(text) = &entity.body else {
+            return Ok(Projected::Divergent);
+        };
+        let held = self.projection(item_type, item_id)?.and_then(Result::ok);
+        let is_written = |held: &Value| {
+            let recorded = serde_json::from_str::<Value>(text).ok();
+            recorded.is_some_and(|it| self.registry.same_but_ephemeral(item_type, held, &it))
+        };
+        Ok(match held.filter(is_written) {
+            Some(held) if self.is_outdated(item_type, &entity.body) => {
+                Projected::Level(self.mark(item_type, &held))
+            }
+            _ => Projected::Divergent,
+        })
+    }
+
     /// The file is compared, and only one that is not level is touched.
     pub(crate) fn project_if_other(
         &self,
@@ -218,7 +241,7 @@ impl Journal {
         let document = match self.document(item_type, &entity.body) {
             Ok(document) => Some(document),
             Err(_) if entity.head.is_deleted => None,
-            Err(_) => return Ok(Projected::Divergent),
+            Err(_) => return self.project_outdated((item_type, item_id), entity),
         };
         match (self.projection(item_type, item_id)?, &document) {
             (None, None) => return Ok(Projected::Level(0)),
@@ -298,6 +321,8 @@ impl Session<'_> {
 
     fn compare_all(&mut self, rebuilt: &Rebuilt, is_asked: bool) -> Result<(), JournalError> {
         let journal = self.journal;
+        // A clone of an older build has none yet. What cannot be copied is still where git put it, and is tried again next time.
+        let _ = journal.keep_base();
         let is_whole = rebuilt.replay.gaps.open().is_empty();
         let all = rebuilt.replay.entities();
         let mut old = self.revisions();

@@ -41,6 +41,10 @@ impl Journal {
         let before = self.quarantined()?;
         let found = self.verify_once()?.divergent;
         let rebuilt = self.rebuild(0)?;
+        if let Some(path) = self.lost_base(&rebuilt.replay.gaps)? {
+            // IMPORTANT: what it held would be moved aside as a file that nobody knows.
+            return Err(JournalError::BaseGone(path));
+        }
         // IMPORTANT: before the files. One of them may be the last copy.
         let blobs = self.heal_blobs(&rebuilt.replay)?;
         let rebuilt = if blobs > 0 {

@@ -151,6 +151,8 @@ impl Journal {
         if segments.is_empty() {
             let first = self.first_seq(&meta)?;
             self.announce_adoption(&meta)?;
+            // IMPORTANT: before the first record that stands on it.
+            self.keep_base()?;
             create_segment(self, first)?;
             segments.push(first);
         }
@@ -159,6 +161,8 @@ impl Journal {
             // IMPORTANT: before anything is noted. These were answered, and whoever goes on here would write over their seqs.
             return Err(JournalError::Newer(self.layout.segment(session.active)));
         }
+        // IMPORTANT: the same. A seq behind such a name would leave a gap that never was.
+        self.check_name(&segments, tail.last_seq)?;
         session.files = files;
         session.recover(&meta, &tail, tail_next)?;
         session.take_back()?;

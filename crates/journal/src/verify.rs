@@ -41,6 +41,8 @@ pub enum Cause {
     Blob,
     /// Its type is not here.
     Type,
+    /// Its document is of an older version of its type, and no step leads to the one of now.
+    Version,
     /// A checkpoint was written without records that are here.
     Checkpoint,
     Records,
@@ -56,6 +58,9 @@ pub struct Verified {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<Divergence>,
     pub counters: Counters,
+    /// The checkpoint that this clone began with: it is gone, and what it held with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lost_base: Option<std::path::PathBuf>,
     /// What else a person should know.
     pub warnings: Vec<String>,
 }
@@ -67,6 +72,7 @@ impl Verified {
             && self.counters.seq_gaps == 0
             && self.counters.checkpoints_rejected == 0
             && self.counters.newer_records == 0
+            && self.counters.misnamed_segments == 0
     }
 }
 
@@ -108,6 +114,7 @@ impl Journal {
                 divergent: Vec::new(),
                 behind: Vec::new(),
                 counters: Counters::default(),
+                lost_base: None,
                 warnings: vec![OFF.to_owned()],
             });
         }
@@ -151,6 +158,7 @@ impl Journal {
                 behind.len()
             ));
         }
+        counters.misnamed_segments = self.warn_of_misnamed(&mut warnings)?;
         self.remarks(&counters, &gaps, &mut warnings);
         self.warn_of_files(&newest.replay, &mut warnings)?;
         came_back(&all.replay.back, &mut warnings);
@@ -162,6 +170,7 @@ impl Journal {
             divergent,
             behind,
             counters,
+            lost_base: self.lost_base(&newest.replay.gaps)?,
             warnings,
         };
         report.ok = report.is_whole();
@@ -227,9 +236,13 @@ impl Journal {
     /// What else a person should know.
     fn remarks(&self, counters: &Counters, gaps: &Gaps, warnings: &mut Vec<String>) {
         for (name, reason) in self.registry.broken() {
-            warnings.push(format!(
-                "the type {name} is not there: .heddle/schemas/{name}.json: {reason}"
-            ));
+            // A file beside a type of Heddle's own takes nothing away.
+            let what = if self.registry.get(name).is_some() {
+                format!("the type {name} is Heddle's own, and this file is not used")
+            } else {
+                format!("the type {name} is not there")
+            };
+            warnings.push(format!("{what}: .heddle/schemas/{name}.json: {reason}"));
         }
         if counters.newer_records > 0 {
             warnings.push(format!(
@@ -371,6 +384,10 @@ impl Journal {
         let document = match self.document(item_type, &entity.body) {
             Ok(document) => document,
             Err(reason) => {
+                if self.is_outdated(item_type, &entity.body) {
+                    // The record is sound: somebody has changed what its type asks for.
+                    return Ok(Some((Cause::Version, reason)));
+                }
                 counters.invalid_documents += 1;
                 let cause = match &entity.body {
                     _ if self.registry.get(item_type).is_none() => Cause::Type,

@@ -224,3 +224,121 @@ fn a_clone_whose_first_write_died_at_any_point_still_shows_its_files() {
         stop += 1;
     }
 }
+
+/// What a pull brings when another clone has archived its checkpoints: that one is deleted, others of its store come.
+fn pull_of_gc(from: &MemDisk, clone: &MemDisk) {
+    let theirs = open(from, 1, 60).unwrap();
+    for n in 0..3 {
+        commit(&theirs, vec![plan("theirs", n)]);
+        theirs.checkpoint().unwrap();
+    }
+    assert!(theirs.gc().unwrap().checkpoints > 0);
+    let folder = Path::new(ROOT).join("events/checkpoints");
+    for entry in clone.list(&folder).unwrap() {
+        clone.remove(&folder.join(&entry.name)).unwrap();
+    }
+    for (path, bytes) in from.files() {
+        if path.starts_with(&folder) {
+            clone.write(&path, &bytes).unwrap();
+        }
+    }
+}
+
+/// Its own records stand on the checkpoint that it began with, and git takes that away.
+#[test]
+fn a_clone_whose_checkpoint_another_clone_has_archived_keeps_everything() {
+    let disk = origin();
+    let clone = cloned(&disk);
+    commit(&open(&clone, 2, 7).unwrap(), vec![plan("own", 1)]);
+    pull_of_gc(&disk, &clone);
+    for boot in [2, 3] {
+        let journal = open(&clone, boot, 8).unwrap();
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+        assert_eq!(rev(&journal, "p3"), 1);
+        let once = journal.mutate_once(plan("more", 1), &format!("k{boot}"));
+        once.unwrap().finish().unwrap();
+        journal.restore().unwrap();
+        assert_eq!(rev(&journal, "p0"), 1);
+    }
+    let journal = open(&clone, 3, 9).unwrap();
+    journal.checkpoint().unwrap();
+    assert!(journal.verify().unwrap().ok);
+    // Another store's checkpoint of the same name is not taken for the one that this clone began with.
+    let stranger = MemDisk::new();
+    let theirs = init(&stranger);
+    for n in 0..6 {
+        commit(&theirs, vec![plan("p0", 100 + n)]);
+    }
+    theirs.checkpoint().unwrap();
+    let name = "events/checkpoints/ckpt-00000000000000000006.json";
+    let bytes = stranger.files()[&Path::new(ROOT).join(name)].clone();
+    plant(&clone, name, &bytes);
+    let own = journal.layout().checkpoint(9 + 4);
+    let _ = clone.remove(&own);
+    assert_eq!(
+        open(&clone, 4, 10)
+            .unwrap()
+            .show("plan", "p0")
+            .unwrap()
+            .payload["n"],
+        0
+    );
+}
+
+/// A clone that an older build has begun keeps no copy: nothing is moved aside, and what helps is named.
+#[test]
+fn a_clone_that_has_lost_its_checkpoint_says_which_and_moves_nothing_aside() {
+    let disk = origin();
+    let clone = cloned(&disk);
+    commit(&open(&clone, 2, 7).unwrap(), vec![plan("own", 1)]);
+    let base = "events/checkpoints/ckpt-00000000000000000006.json";
+    let bytes = clone.files()[&Path::new(ROOT).join(base)].clone();
+    pull_of_gc(&disk, &clone);
+    let _ = clone.remove(&Path::new(ROOT).join(base.replace("events/", "events/archive/")));
+    let journal = open(&clone, 2, 8).unwrap();
+    let report = journal.verify().unwrap();
+    let told = serde_json::to_value(&report).unwrap();
+    assert!(
+        !report.ok && told["lost_base"].as_str().unwrap().ends_with(base),
+        "{told}"
+    );
+    let refused = journal.restore().unwrap_err().to_string();
+    assert!(refused.contains("began with"), "{refused}");
+    assert_eq!(file(&clone, "p0")["n"], 0, "where it was");
+    plant(&clone, base, &bytes);
+    let journal = open(&clone, 2, 9).unwrap();
+    assert!(journal.verify().unwrap().ok);
+    assert_eq!(rev(&journal, "p0"), 1);
+}
+
+/// Segments and caches are gone, and the store's own name is still here: it was written in, and is no clone.
+#[test]
+fn a_store_that_has_lost_all_but_its_name_is_not_taken_for_a_clone() {
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    for id in ["p1", "p2", "p3"] {
+        commit(&journal, vec![plan(id, 1)]);
+    }
+    journal.checkpoint().unwrap();
+    let once = journal.mutate_once(plan("p1", 2), "k1").unwrap();
+    once.finish().unwrap();
+    drop(journal);
+    for name in [
+        "seg-00000000000000000001.jsonl",
+        "meta.json",
+        "revisions.idx",
+        "reserved.json",
+        "requests.idx",
+    ] {
+        let _ = disk.remove(&Path::new(ROOT).join("events").join(name));
+    }
+    assert!(!open(&disk, 1, 7).unwrap().verify().unwrap().ok);
+    commit(&open(&disk, 1, 8).unwrap(), vec![plan("x", 1)]);
+    for boot in [1, 2] {
+        let journal = open(&disk, boot, 9).unwrap();
+        let report = journal.verify().unwrap();
+        assert!(!report.ok && report.counters.seq_gaps == 1, "{report:#?}");
+        assert!(journal.mutate_once(plan("p1", 2), "k1").is_err());
+    }
+}

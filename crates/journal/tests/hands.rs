@@ -358,3 +358,51 @@ fn a_mode_that_somebody_changed_meanwhile_is_a_conflict_and_no_refusal() {
     let is_conflict = matches!(told, heddle_journal::JournalError::ModeChanged { .. });
     assert!(is_conflict, "{told:?}");
 }
+
+/// No seq is skipped for a name that somebody gave, and no loss is told that never was.
+#[test]
+fn a_segment_that_was_renamed_to_a_far_number_is_told_and_nothing_is_written_behind_it() {
+    let disk = MemDisk::new();
+    let journal = small(init(&disk), 900);
+    for n in 0..12 {
+        commit(&journal, vec![plan("a", n)]);
+    }
+    let last = |disk: &MemDisk| {
+        let files = disk.files().into_keys();
+        let mut names: Vec<PathBuf> = files
+            .filter(|p| p.to_string_lossy().contains("/seg-"))
+            .collect();
+        names.sort();
+        names.pop().unwrap()
+    };
+    let right = last(&disk);
+    let receipt = commit(&journal, vec![plan("a", 12)]).remove(0);
+    assert_eq!(last(&disk), right, "it has room for one more");
+    drop(journal);
+    let far = right.with_file_name("seg-00000000000000000900.jsonl");
+    disk.rename(&right, &far).unwrap();
+    for boot in [1, 2] {
+        let image = disk.fork();
+        let journal = open(&image, boot, 50).unwrap();
+        let report = journal.verify().unwrap();
+        assert!(!report.ok, "{report:#?}");
+        let name = right.file_name().unwrap().to_str().unwrap();
+        let told = report.warnings.iter().any(|told| told.contains(name));
+        assert!(told, "{report:#?}");
+        let refused = journal
+            .mutate_whole(vec![plan("b", 1)])
+            .unwrap_err()
+            .to_string();
+        assert!(
+            refused.contains("mv ") && refused.contains(name),
+            "{refused}"
+        );
+        // As it is said.
+        image.rename(&far, &right).unwrap();
+        let journal = open(&image, boot, 51).unwrap();
+        let next = commit(&journal, vec![plan("b", 1)]).remove(0);
+        assert_eq!(next.seq, receipt.seq.map(|seq| seq + 1));
+        let report = journal.verify().unwrap();
+        assert!(report.ok, "{report:#?}");
+    }
+}

@@ -159,3 +159,28 @@ fn a_record_of_a_newer_build_in_the_middle_is_no_gap_and_nobody_is_asked_to_acce
     let report = open(&disk, 1, 27).unwrap().verify().unwrap();
     assert_eq!(report.counters.seq_gaps, 1, "{report:#?}");
 }
+
+/// What a newer build has written at the end may be about anything: nobody passes what is known for the newest, or a path for free.
+#[test]
+fn what_a_newer_build_has_recorded_is_told_by_show_and_frees_no_path() {
+    for (from, to) in [
+        ("\"v\":2", "\"v\":3"),
+        ("\"action\":\"update\"", "\"action\":\"dream\""),
+    ] {
+        let disk = MemDisk::new();
+        let journal = init(&disk);
+        commit(&journal, vec![plan("a", 1)]);
+        drop(journal);
+        let line = resealed(&forged(2, "w_new", "a", 2, &json!({"n": 2})), from, to);
+        disk.tamper(Path::new(SEGMENT), |bytes| bytes.extend(&line));
+        let reader = open(&disk, 1, 30).unwrap();
+        let shown = reader.show("plan", "a").unwrap();
+        let note = shown.note.unwrap_or_default();
+        assert!(note.contains("newer heddle"), "{to}: {shown:?}");
+        let absent = reader.show("plan", "b");
+        assert!(matches!(absent, Err(JournalError::Newer(_))), "{absent:?}");
+        let free = reader.blocked(&["src/a.rs".to_owned()]);
+        assert!(matches!(free, Err(JournalError::Newer(_))), "{free:?}");
+        assert!(reader.reservations().is_err(), "{to}");
+    }
+}

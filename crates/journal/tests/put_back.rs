@@ -472,8 +472,8 @@ fn jn_11_a_lost_first_segment_is_told_though_checkpoints_cover_its_state() {
         assert_eq!(reader.show("plan", "p0").unwrap().note, None);
         let page = reader.events("r", 100, true).unwrap();
         assert!(page.gap && page.missing[0][0] == 1, "{:?}", page.missing);
-        let (_, earlier) = reader.begins_at(0).unwrap().unwrap();
-        assert_eq!(earlier, Earlier::Lost);
+        let begins = reader.begins_at(0).unwrap().unwrap();
+        assert_eq!(begins.earlier, Earlier::Lost);
         // Accepted it stays accepted, also behind a newer checkpoint and without the caches.
         let told = reader.accept_gaps("the disk").unwrap();
         assert_eq!(told.accepted.len(), 1);
@@ -491,10 +491,50 @@ fn jn_11_a_lost_first_segment_is_told_though_checkpoints_cover_its_state() {
     let (disk, journal) = rolled();
     assert!(journal.gc().unwrap().segments > 0);
     assert!(journal.verify().unwrap().ok);
-    assert_eq!(journal.begins_at(0).unwrap().unwrap().1, Earlier::Archived);
+    assert_eq!(
+        journal.begins_at(0).unwrap().unwrap().earlier,
+        Earlier::Archived
+    );
     let archive = journal.layout().archived_segment(1);
     disk.remove(&archive).unwrap();
     assert_eq!(journal.verify().unwrap().counters.seq_gaps, 1);
+}
+
+/// Behind what gc has moved a segment is gone: that is lost, and the rest archived. Also one of the archive's own.
+#[test]
+fn jn_11_a_segment_that_is_lost_beside_archived_ones_is_not_called_archived() {
+    let (disk, journal) = rolled();
+    for n in 0..20 {
+        commit(&journal, vec![plan(&format!("q{n}"), 1)]);
+    }
+    assert!(journal.gc().unwrap().segments > 1);
+    let all = |folder: &Path| -> Vec<u64> {
+        let entries = disk.list(folder).unwrap().into_iter();
+        let numbers = entries.filter_map(|e| e.name.strip_prefix("seg-")?.get(..20)?.parse().ok());
+        let mut numbers: Vec<u64> = numbers.collect();
+        numbers.sort_unstable();
+        numbers
+    };
+    let live = all(&journal.layout().events());
+    let archived = all(&journal.layout().archive());
+    let fresh = |disk: &MemDisk| {
+        let reader = open(disk, 1, 50).unwrap();
+        let page = reader.events("fresh", 1, true).unwrap();
+        let begins = reader.begins_at(0).unwrap().unwrap();
+        assert!(page.gap && page.summary.is_some(), "{page:?}");
+        assert_eq!(begins.earlier, Earlier::Archived);
+        assert_eq!(begins.lost, page.missing);
+        page.missing
+    };
+    assert_eq!(fresh(&disk), [[0; 2]; 0]);
+    let image = disk.fork();
+    image.remove(&journal.layout().segment(live[0])).unwrap();
+    assert_eq!(fresh(&image), [[live[0], live[1] - 1]]);
+    let image = disk.fork();
+    let second = journal.layout().archived_segment(archived[1]);
+    image.remove(&second).unwrap();
+    let next = archived.get(2).copied().unwrap_or(live[0]);
+    assert_eq!(fresh(&image), [[archived[1], next - 1]]);
 }
 
 /// A clone has no records before its first, and lost none; also when git takes its checkpoint away later.
@@ -519,7 +559,10 @@ fn the_beginning_of_a_clone_is_no_loss() {
         commit(&journal, vec![plan("mine", 1)]);
         let report = journal.verify().unwrap();
         assert!(report.ok, "{report:#?}");
-        assert_eq!(journal.begins_at(0).unwrap().unwrap().1, Earlier::NotOurs);
+        assert_eq!(
+            journal.begins_at(0).unwrap().unwrap().earlier,
+            Earlier::NotOurs
+        );
         assert_eq!(journal.accept_gaps("none").unwrap().accepted.len(), 0);
         // A checkpoint of its own, and those of its origin go.
         let own = journal.checkpoint().unwrap().file;

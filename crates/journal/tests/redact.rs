@@ -503,3 +503,48 @@ fn a_seq_that_was_erased_before_is_nothing_to_do() {
     assert!(again.redacted.is_empty(), "{again:#?}");
     assert!(journal.redact(&Target::Seq(99), "asked for").is_err());
 }
+
+/// RD-01: the id of one record says what another one of the item holds.
+#[test]
+fn rd_01_an_id_that_holds_what_another_record_says_is_erased_too() {
+    const SECRET: &str = "Hunter2-Topsecret-XYZ";
+    let disk = MemDisk::new();
+    let journal = init(&disk);
+    let key = |what: &str| format!("{what} {SECRET}");
+    let once = |change, key: &str| {
+        let committed = journal.mutate_once(change, key).unwrap();
+        committed.finish().unwrap();
+    };
+    // An item that was erased before: its id said nothing of it then.
+    once(put("plan", "e", json!({"a": "nothing"})), &key("early"));
+    journal.redact(&item("plan", "e"), "asked for").unwrap();
+    once(put("plan", "s", json!({"a": "b"})), &key("set"));
+    once(put("plan", "s", json!({"a": "b"})), &key("the same"));
+    once(put("plan", "s", json!({"k": SECRET})), "k1");
+    once(delete("plan", "s"), &key("away with"));
+    journal.checkpoint().unwrap();
+    let told = journal.redact(&item("plan", "s"), "leak").unwrap();
+    assert_eq!(told.leftovers, [""; 0]);
+    assert_eq!(holding(&disk, "Hunter2"), Vec::<PathBuf>::new());
+    let report = journal.verify().unwrap();
+    assert!(report.ok, "{report:#?}");
+    assert!(journal.mutate_once(plan("t", 1), "k1").is_err(), "taken");
+}
+
+/// A segment in which something is left is named for as long as it is there, however it grows and wherever gc moves it.
+#[test]
+fn rd_01_a_segment_that_still_holds_the_bytes_is_named_again_when_it_has_grown() {
+    let disk = MemDisk::new();
+    let journal = small(init(&disk), 900);
+    // The name of the item says it, and a name stays.
+    commit(&journal, vec![put("plan", CANARY, json!({"note": CANARY}))]);
+    let told = journal.redact(&item("plan", CANARY), "leak").unwrap();
+    assert!(!told.leftovers.is_empty(), "{told:?}");
+    for n in 0..12 {
+        commit(&journal, vec![plan("a", n)]);
+        let told = journal.redact(&item("plan", CANARY), "leak").unwrap();
+        assert!(!told.leftovers.is_empty(), "{n}: {told:?}");
+        journal.checkpoint().unwrap();
+        journal.gc().unwrap();
+    }
+}

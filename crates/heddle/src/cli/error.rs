@@ -64,6 +64,13 @@ impl CliError {
         self
     }
 
+    /// The same beside the `code` of any failure; `detail` and `next` have every answer.
+    #[must_use]
+    pub fn beside(self, mut answer: Value) -> Self {
+        answer["code"] = super::ui::code_name(self.code).into();
+        self.answer(answer)
+    }
+
     #[must_use]
     pub fn next(mut self, next: impl Into<String>) -> Self {
         self.next = Some(next.into());

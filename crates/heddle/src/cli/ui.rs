@@ -213,7 +213,7 @@ fn with_words(answer: &Value, error: &CliError) -> Value {
     answer
 }
 
-fn code_name(code: u8) -> &'static str {
+pub(super) fn code_name(code: u8) -> &'static str {
     match code {
         exit::USAGE => "usage",
         exit::CONFLICT => "conflict",

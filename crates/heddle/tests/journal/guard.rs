@@ -71,6 +71,15 @@ impl Repository {
     }
 }
 
+/// Whoever reads the JSON finds what it finds of any failure, and what is of this one beside it.
+#[track_caller]
+fn says_as_any_failure(told: &Value, code: &str) {
+    assert_eq!(told["code"], code, "{told}");
+    for field in ["detail", "next"] {
+        assert!(!told[field].as_str().unwrap().is_empty(), "{told}");
+    }
+}
+
 #[test]
 fn a_commit_that_touches_anothers_paths_is_refused_and_says_who_holds_them() {
     let repository = Repository::new();
@@ -83,9 +92,13 @@ fn a_commit_that_touches_anothers_paths_is_refused_and_says_who_holds_them() {
     let held = repository.heddle("bob", &["reserve", "src/**", "--json"]);
     assert_eq!(held.code, 3, "{held:?}");
     assert_eq!(held.json()["held"]["owner"], "ann");
+    says_as_any_failure(&held.json(), "conflict");
     repository.stage("docs/a.md", "x");
     repository.commit("bob").unwrap();
     repository.stage("src/parser/odd name;$(touch pwned).rs", "x");
+    let told = repository.heddle("bob", &["guard", "check", "--json"]);
+    assert!(told.json()["blocked"].is_array(), "{told:?}");
+    says_as_any_failure(&told.json(), "failed");
     let refused = repository.commit("bob").unwrap_err();
     for word in ["src/parser/odd name", "ann", "--no-verify"] {
         assert!(refused.contains(word), "{refused}");

@@ -54,3 +54,28 @@ fn candidates_of_the_inbox_are_taken_in_and_what_is_not_is_named() {
     assert_eq!(shown["payload"]["status"], json!("pending"));
     assert_eq!(repository.journal(&["show", "candidate", "msg_1"]).code, 4);
 }
+
+#[test]
+fn an_older_store_beside_a_journal_that_has_begun_is_not_passed_over_in_silence() {
+    let repository = Repository::new();
+    repository.journal(&["init"]).ok();
+    repository.append("own", &json!({"n": 1}));
+    repository.write(".brainclaw/plans/pln_1.json", r#"{"title":"t"}"#);
+    let told = repository.journal(&["migrate"]).ok();
+    for word in [
+        ".brainclaw is here",
+        "heddle journal rollback",
+        "journal append",
+    ] {
+        assert!(told.stdout.contains(word), "{word}: {told:?}");
+    }
+    let told = repository.journal_json(&["migrate"]);
+    assert!(told["not_taken"].as_str().unwrap().ends_with(".brainclaw"));
+    // As it says; and where it was taken in, nothing is said of it.
+    repository.journal(&["rollback"]).ok();
+    let folder = repository.path().join(".brainclaw");
+    let taken = repository.journal_json(&["migrate", folder.to_str().unwrap()]);
+    assert_eq!(taken["entities"], 2, "{taken}");
+    let told = repository.journal(&["migrate"]).ok();
+    assert!(!told.stdout.contains("is here"), "{told:?}");
+}

@@ -228,3 +228,99 @@ fn a_claim_of_another_clone_is_explained_by_a_slice_and_left_where_git_has_it() 
     );
     assert_eq!(dirty.trim(), "");
 }
+
+/// Ann archives her old checkpoints, and git deletes the one that bob's clone began with.
+fn pulled_after_gc(team: &Team) -> PathBuf {
+    let (ann, bob) = (team.of("ann"), team.of("bob"));
+    git(&bob, &["add", "-A"]);
+    git(&bob, &["commit", "-q", "-m", "own"]);
+    for title in ["one", "two", "three"] {
+        team.put(&ann, "p3", title);
+        team.ok(&ann, &["journal", "checkpoint"]);
+    }
+    team.ok(&ann, &["journal", "gc"]);
+    share(&ann);
+    git(&bob, &["pull", "-q", "--no-rebase", "origin", "main"]);
+    let base = ".heddle/events/checkpoints/ckpt-00000000000000000002.json";
+    assert!(!bob.join(base).exists());
+    bob
+}
+
+#[test]
+fn what_another_clone_has_archived_takes_nothing_from_this_one() {
+    let team = Team::new();
+    let bob = pulled_after_gc(&team);
+    assert_eq!(team.title(&bob, "p1"), "begun");
+    let told = team.verify(&bob);
+    assert!(!told.stderr.contains("missing"), "{told:?}");
+    assert!(!told.stderr.contains("accept-gaps"), "{told:?}");
+    team.ok(&bob, &["reserve", "src/**", "--agent", "bob"]);
+    team.ok(&bob, &["journal", "checkpoint"]);
+    assert_eq!(team.title(&bob, "p2"), "begun");
+}
+
+#[test]
+fn a_checkpoint_that_a_pull_took_away_is_brought_back_by_the_command_that_is_printed() {
+    let team = Team::new();
+    let bob = pulled_after_gc(&team);
+    // As a clone that an older heddle began.
+    std::fs::remove_dir_all(bob.join(".heddle/events/archive")).unwrap();
+    let told = team.verify(&bob);
+    assert_eq!(told.code, 1, "{told:?}");
+    assert!(!told.stderr.contains("accept-gaps"), "{told:?}");
+    let command = told.stderr.split('`').find(|text| text.starts_with("git "));
+    let command = command.unwrap_or_else(|| panic!("{told:?}"));
+    let rebuild = team.run(&bob, &["journal", "rebuild"]);
+    assert!(
+        rebuild.code == 1 && rebuild.stderr.contains("git "),
+        "{rebuild:?}"
+    );
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).current_dir(&bob);
+    let ran = shell.output().unwrap();
+    assert!(ran.status.success(), "{command}: {ran:?}");
+    assert_eq!(team.title(&bob, "p1"), "begun");
+    team.ok(&bob, &["journal", "checkpoint"]);
+}
+
+/// Ann turns her journal off and commits that. Bob's goes on holding what it holds.
+#[test]
+fn a_mode_off_that_a_pull_brings_frees_no_path_and_is_not_called_parked() {
+    let team = Team::new();
+    let (ann, bob) = (team.of("ann"), team.of("bob"));
+    team.ok(&bob, &["reserve", "src/**", "--agent", "carol"]);
+    git(&bob, &["add", "-A"]);
+    git(&bob, &["commit", "-q", "-m", "own"]);
+    team.ok(&ann, &["journal", "rollback"]);
+    share(&ann);
+    git(&bob, &["pull", "-q", "--no-rebase", "origin", "main"]);
+    std::fs::create_dir(bob.join("src")).unwrap();
+    std::fs::write(bob.join("src/a.rs"), "a").unwrap();
+    git(&bob, &["add", "src"]);
+    for words in [
+        &["guard", "check"][..],
+        &["journal", "log"],
+        &["journal", "verify"],
+        &["reserve"],
+    ] {
+        let told = team.run(&bob, words);
+        assert_eq!(told.code, 1, "{words:?}: {told:?}");
+        assert!(told.stderr.contains("another clone"), "{told:?}");
+        assert!(!told.stderr.contains("parked in"), "{told:?}");
+    }
+    let told = team.verify(&bob);
+    let command = told.stderr.split('`').find(|text| text.starts_with("mv "));
+    let command = command.unwrap_or_else(|| panic!("{told:?}"));
+    let (aside, init) = command.split_once(" && ").unwrap();
+    let ran = Command::new("sh")
+        .arg("-c")
+        .arg(aside)
+        .current_dir(&bob)
+        .output();
+    assert!(ran.unwrap().status.success());
+    assert_eq!(init, "heddle journal init");
+    team.ok(&bob, &["journal", "init"]);
+    let held = team.run(&bob, &["guard", "check"]);
+    assert!(held.code == 1 && held.stderr.contains("carol"), "{held:?}");
+    assert_eq!(team.title(&bob, "own"), "by bob");
+}

@@ -205,3 +205,49 @@ fn a_file_that_no_record_explains_is_named_where_its_entity_is_asked_for() {
     let none = repository.journal(&["show", "plan", "r"]);
     assert!(!none.stderr.contains("is there"), "{none:?}");
 }
+
+/// A later version of a type of one's own: the records are sound, and what is advised mends it.
+#[test]
+fn documents_of_an_earlier_version_of_a_type_are_told_as_that() {
+    let repository = begun();
+    let schema = |version: u64| {
+        let text = json!({"type": "object", "x-schema-version": version}).to_string();
+        repository.write(".heddle/schemas/memo.json", &text);
+    };
+    let append = |payload: &str| {
+        let words = ["journal", "append", "--type", "memo", "--id", "m"];
+        let more = ["--action", "update", "--payload", payload];
+        repository.run(&[&words[..], &more[..]].concat()).ok()
+    };
+    schema(1);
+    append(r#"{"t":"x"}"#);
+    schema(2);
+    let told = repository.run(&["journal", "verify"]);
+    assert_eq!(told.code, 1, "{told:?}");
+    says(
+        &told,
+        &["no such step", "x-schema-version", "schema_version"],
+    );
+    for word in ["put back", "contradict"] {
+        assert!(!told.stderr.contains(word), "{told:?}");
+    }
+    schema(1);
+    repository.run(&["journal", "verify"]).ok();
+    schema(2);
+    // Also behind a comparison of everything it is the file that was written, and nobody's edit.
+    std::fs::remove_file(repository.at(META)).unwrap();
+    repository.run(&["journal", "verify"]);
+    let told = append(r#"{"t":"x","schema_version":2}"#);
+    assert!(!told.stderr.contains("by hand"), "{told:?}");
+    repository.run(&["journal", "verify"]).ok();
+}
+
+#[test]
+fn a_schema_file_beside_a_type_of_heddles_own_is_told_as_not_used() {
+    let repository = begun();
+    repository.append("a", &json!({"n": 1}));
+    repository.write(".heddle/schemas/plan.json", r#"{"type":"object"}"#);
+    let told = repository.run(&["journal", "verify"]).ok();
+    says(&told, &["schemas/plan.json", "is not used"]);
+    assert!(!told.stderr.contains("is not there"), "{told:?}");
+}

@@ -29,7 +29,7 @@ impl Journal {
     /// Before the first segment of a store that nothing was ever written in.
     pub(crate) fn announce_adoption(&self, meta: &MetaFound) -> Result<(), JournalError> {
         let is_new =
-            *meta == MetaFound::Absent && self.mode != Mode::Off && self.remembered_to() == 0;
+            *meta == MetaFound::Absent && self.mode != Mode::Off && self.is_never_written()?;
         if !is_new || self.entity_files()?.is_empty() {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Journal {
         let is_new = self.mode != Mode::Off
             && segments::live(self.disk(), &self.layout)?.is_empty()
             && meta::read(self.disk(), &self.layout)? == MetaFound::Absent
-            && self.remembered_to() == 0;
+            && self.is_never_written()?;
         Ok(is_new && !self.entity_files()?.is_empty())
     }
 

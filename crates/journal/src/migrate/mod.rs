@@ -50,6 +50,9 @@ pub struct Migrated {
     pub passed_over: Vec<String>,
     /// Entities of the folder that this store has in another form already: its own stay.
     pub kept: Vec<String>,
+    /// The folder of an older store that is here and that nothing was taken from: the journal had begun.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_taken: Option<PathBuf>,
     /// The copy of the store as it was before.
     pub backup: Option<PathBuf>,
 }
@@ -100,6 +103,7 @@ impl Journal {
             ignored: Vec::new(),
             passed_over: Vec::new(),
             kept: Vec::new(),
+            not_taken: None,
             backup: None,
         };
         let found = journal.found(source, &mut migrated)?;
@@ -197,6 +201,19 @@ impl Journal {
             Err(JournalError::NoStore(_)) => Ok(true),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether this journal began with what a folder of that name held, here or where the repository was before.
+    pub fn began_with(world: &World, root: &Path, folder: &Path) -> Result<bool, JournalError> {
+        let journal = Self::open(world.clone(), root, Who::default())?;
+        let mut finder = Genesis(None);
+        // Also what gc has moved.
+        for first in journal.all_segments()? {
+            let bytes = segments::read(journal.disk(), &journal.layout, first)?;
+            scan(&bytes, 0, &mut finder);
+        }
+        let began = finder.0.map(|(began, _)| PathBuf::from(began));
+        Ok(began.is_some_and(|began| began.file_name() == folder.file_name()))
     }
 
     /// Back to an earlier mode. Off parks the journal; the projections stay byte for byte.

@@ -26,10 +26,19 @@ pub(crate) struct Erased {
     pub(crate) drops_id: bool,
 }
 
+impl Erased {
+    pub(crate) fn is_of(&self, record: &Record<'_>) -> bool {
+        self.seq == record.seq && self.writer == record.writer.as_str()
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
     v: u8,
     pub(crate) records: Vec<Erased>,
+    /// Records that lose the id of their request and nothing else: it says some of the content, and they have none of their own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) unnamed: Vec<Erased>,
     /// Type and id, where the whole item goes.
     pub(crate) item: Option<(String, String)>,
     /// Every entity that a record of the job belongs to.
@@ -48,6 +57,7 @@ impl Job {
         Self {
             v: JOB_VERSION,
             records: Vec::new(),
+            unnamed: Vec::new(),
             item: None,
             entities: Vec::new(),
             blobs: Vec::new(),
@@ -63,8 +73,18 @@ impl Job {
     }
 
     pub(crate) fn find(&self, record: &Record<'_>) -> Option<&Erased> {
-        let is_this = |e: &&Erased| e.seq == record.seq && e.writer == record.writer.as_str();
-        self.records.iter().find(is_this)
+        self.records.iter().find(|erased| erased.is_of(record))
+    }
+
+    /// Whether it loses the id of its request, and nothing else.
+    pub(crate) fn unnames(&self, record: &Record<'_>) -> bool {
+        self.unnamed.iter().any(|erased| erased.is_of(record))
+    }
+
+    /// The checksum of a record that only lost the id of its request.
+    pub(crate) fn crc_unnamed(&self, seq: u64, crc: u32) -> Option<u32> {
+        let known = self.unnamed.iter().find(|e| e.seq == seq && e.crc == crc);
+        known.map(|erased| erased.new_crc)
     }
 
     /// Whether a line of a checkpoint holds content of the job; with its checksum afterwards.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::disk::{read_if_there, replace};
 use crate::error::{At, JournalError};
+use crate::format::segment_seq;
 use crate::journal::Journal;
 
 use super::needles::Matcher;
@@ -62,11 +63,14 @@ impl Journal {
                 files.push(Left { path, bytes });
             }
         }
-        for before in self.named_before()? {
+        for mut before in self.named_before()? {
+            self.follow(&mut before);
             let path = root.join(&before.path);
             let is_found = files.iter().any(|left| left.path == before.path);
+            // A segment only grows: what was in it is in it still.
+            let is_segment = is_segment(&before.path);
             match self.disk().len(&path).unwrap_or(None) {
-                Some(bytes) if bytes == before.bytes && !is_found => {
+                Some(bytes) if !is_found && (bytes == before.bytes || is_segment) => {
                     told.files.push(path.display().to_string());
                     files.push(before);
                 }
@@ -79,6 +83,21 @@ impl Journal {
         }
         self.put_left(&self.layout.leftovers(), files)?;
         Ok(told)
+    }
+
+    /// A segment that `gc` has moved since is in the archive, with all that is in it.
+    fn follow(&self, left: &mut Left) {
+        let root = self.layout.root();
+        let is_there = |path: &Path| matches!(self.disk().len(path), Ok(Some(_)));
+        let name = left.path.file_name().unwrap_or_default();
+        let archived = self.layout.archive().join(name);
+        if is_segment(&left.path)
+            && !is_there(&root.join(&left.path))
+            && is_there(&archived)
+            && let Ok(inside) = archived.strip_prefix(root)
+        {
+            inside.clone_into(&mut left.path);
+        }
     }
 
     /// A list that cannot be read names nothing; it is no reason not to erase.
@@ -106,4 +125,9 @@ impl Journal {
         let bytes = serde_json::to_vec(&list).map_err(JournalError::refused)?;
         replace(self.disk(), path, &bytes, true).at(path)
     }
+}
+
+fn is_segment(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| segment_seq(name).is_some())
 }

@@ -63,12 +63,24 @@ pub(crate) fn tells_content(
         needles.document(document);
     }
     let id = request.id.as_str().as_bytes();
-    Ok(needles.matcher()?.is_in(id) || needles.short().iter().any(|word| tells(word, id)))
+    Ok(needles.matcher()?.is_in(id) || tells_short(&needles, id))
+}
+
+/// Whether an id says one of the texts that are too short to be looked for everywhere.
+pub(crate) fn tells_short(needles: &Needles, id: &[u8]) -> bool {
+    needles.short().iter().any(|word| tells(word, id))
 }
 
 /// A short text is told by an id that is nothing else, or has it for a word; a letter or two prove nothing.
 fn tells(word: &str, id: &[u8]) -> bool {
     word.as_bytes() == id || word.len() >= WORD_BYTES_MIN && is_word_in(word, id)
+}
+
+/// The same record without its request: the id says what was erased elsewhere.
+pub(crate) fn unnamed(line: &[u8]) -> Result<Vec<u8>, JournalError> {
+    let (mut record, _) = decode(line)?;
+    record.request = None;
+    padded(&record, line.len())
 }
 
 /// The same record without the hash of its request.

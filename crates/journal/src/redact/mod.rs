@@ -5,6 +5,7 @@
 //! note, job away. A crash anywhere is finished by whoever takes the lock next; each step may be done twice.
 
 mod holders;
+mod ids;
 mod inflate;
 mod job;
 mod left;
@@ -148,6 +149,8 @@ impl Journal {
             // One that was erased before is here, and there is nothing to do.
             return Err(session.unfound(target)?);
         }
+        // IMPORTANT: before the checkpoints, which know records by their checksums.
+        self.find_telling_ids(&mut job)?;
         self.plan_checkpoints(&mut job)?;
         let survey = self.survey(&mut job)?;
         if survey.needles.matcher()?.is_in(reason.as_bytes()) {

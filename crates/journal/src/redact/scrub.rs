@@ -59,6 +59,10 @@ fn segment_line(old: &[u8], job: &Job, matcher: &Matcher) -> Result<Option<Vec<u
         let is_hit = matcher.is_in(old) || names_item(old, job);
         return Ok(is_hit.then(|| vec![b' '; old.len()]));
     };
+    if job.unnames(&record) {
+        let is_left = record.request.is_some();
+        return is_left.then(|| line::unnamed(old)).transpose();
+    }
     if record.redacted.is_some() {
         return Ok(None);
     }
@@ -68,7 +72,11 @@ fn segment_line(old: &[u8], job: &Job, matcher: &Matcher) -> Result<Option<Vec<u
         }
         let after = match job.find(&record) {
             Some(erased) => line::erased_with(old, erased.drops_id),
-            None => line::erased(old),
+            None => {
+                let request = record.request.as_ref();
+                let is_told = request.is_some_and(|r| matcher.is_in(r.id.as_str().as_bytes()));
+                line::erased_with(old, is_told || line::tells_content(&record, None)?)
+            }
         };
         return after.map(Some);
     }
@@ -135,12 +143,19 @@ pub(crate) fn manifest(
             live.push(serde_json::to_string(entity).map_err(told)?);
         }
     }
-    if !is_hit {
-        return Ok(None);
-    }
     for entity in &manifest.tombstones {
         let key = (entity.item_type.as_str(), entity.item_id.as_str());
-        dead.push((key, serde_json::to_string(entity).map_err(told)?));
+        let line = match job.crc_unnamed(entity.seq, entity.crc) {
+            Some(crc) => {
+                is_hit = true;
+                serde_json::to_string(&tombstone(entity, crc))
+            }
+            None => serde_json::to_string(entity),
+        };
+        dead.push((key, line.map_err(told)?));
+    }
+    if !is_hit {
+        return Ok(None);
     }
     dead.sort_by_key(|(key, _)| *key);
     named.sort_unstable();

@@ -18,7 +18,7 @@ use crate::record::{Record, decode};
 use super::Target;
 use super::job::{Erased, Job};
 use super::needles::{Matcher, Needles};
-use super::{line, scrub};
+use super::{ids, line, scrub};
 
 /// What was found of the target.
 pub(crate) struct Survey {
@@ -199,8 +199,15 @@ impl Journal {
         let matcher = survey.needles.matcher()?;
         let mut held = BTreeSet::new();
         self.each_record(|_, record, old| {
-            if !job.names(record) && record.redacted.is_none() && matcher.is_in(old) {
-                held.extend(matcher.found(old));
+            if job.names(record) || record.redacted.is_some() || !matcher.is_in(old) {
+                return;
+            }
+            // The id of a request is no content to be kept, where it is all that says so.
+            let bare = ids::is_bare(record).then(|| line::unnamed(old));
+            let bare = bare.and_then(Result::ok);
+            let found = matcher.found(bare.as_deref().unwrap_or(old));
+            if !found.is_empty() {
+                held.extend(found);
                 survey.also_in.insert(name_of(record));
             }
         })?;

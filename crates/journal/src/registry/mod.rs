@@ -146,6 +146,17 @@ impl Registry {
         item_type.load(document)
     }
 
+    /// Whether a document is of an older version of its type, and no step leads from there to the one of now. (A step that fails is
+    /// another thing: its document is not of its type.)
+    pub fn is_outdated(&self, name: &str, document: &Value) -> bool {
+        let (Some(item_type), Some(object)) = (self.get(name), document.as_object()) else {
+            return false;
+        };
+        let has_step = |from| item_type.migrations.contains_key(&from);
+        let version = item_type.version_of(object);
+        version.is_ok_and(|version| !(version..item_type.schema_version).all(has_step))
+    }
+
     /// The same of a document that stays its owner's; it is copied only where it is of an older version.
     pub fn load_kept<'v>(
         &self,

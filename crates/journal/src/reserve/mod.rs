@@ -205,7 +205,12 @@ impl Journal {
         let _ = self.level();
         let found = self.held()?;
         let held = found.claims.into_iter().map(|(_, held)| held).collect();
-        Ok((held, found.unsure.map(JournalError::ReservationsLost)))
+        let doubt = match found.unsure {
+            Some(lost) => Some(JournalError::ReservationsLost(lost)),
+            // One of them may be a reservation, of whatever shape.
+            None => self.newer_end()?.map(JournalError::Newer),
+        };
+        Ok((held, doubt))
     }
 
     /// The paths that others have reserved, with who. Fails where none is known and there may be some.

@@ -56,7 +56,7 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             );
             let answer = json!({"held": held});
             let error = CliError::new(exit::CONFLICT, printable(&sentence));
-            Err(error.next(printable(&next)).answer(answer))
+            Err(error.next(printable(&next)).beside(answer))
         }
     }
 }
@@ -74,7 +74,7 @@ fn list(context: &Context, journal: &Journal) -> Result<(), CliError> {
             format!("; known are\n{}", text.trim_end())
         };
         let message = format!("{}{known}", error.message);
-        return Err(CliError { message, ..error }.answer(answer));
+        return Err(CliError { message, ..error }.beside(answer));
     }
     store::note_aside(journal);
     store::note_losses(journal);

@@ -62,5 +62,5 @@ pub fn run(context: &Context, _: Args) -> Result<(), CliError> {
     let error = CliError::new(exit::FAILED, printable(&sentence)).next(
         "Leave these paths out, wait, or ask their holder to release them; `git commit --no-verify` goes around the guard.",
     );
-    Err(error.answer(json!({ "blocked": all })))
+    Err(error.beside(json!({ "blocked": all })))
 }

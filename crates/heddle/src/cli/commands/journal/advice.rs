@@ -3,6 +3,7 @@
 use heddle_journal::{Cause, Verified};
 
 const GAPS: &str = "Nothing was changed. Keep a copy of .heddle/ and look for the missing records in git and in other copies; when they are lost for good, `heddle journal verify --accept-gaps REASON` notes that.";
+const MISNAMED: &str = "Nothing was changed. Names of segments say where their records belong: rename it as the warning says, and no record changes. Nothing is written before.";
 const DAMAGED: &str = "Nothing was changed. Keep a copy (`cp -a .heddle .heddle.copy`); then `heddle doctor quarantine` moves the damaged lines aside and says how to go on.";
 const BACK: &str = "Nothing was changed. Erase it again with `heddle doctor redact --seq N --reason REASON`, for each seq that the warning names.";
 const DRIFT: &str = "Nothing was changed. Keep a copy of .heddle/ before you repair anything. Files that git brought from another clone are that store's, and no records of this one: `heddle journal export-slice --out FILE` there and `heddle journal import-slice FILE` here take them in. One that was edited here, or whose record is lost, is recorded by `heddle journal append --type TYPE --id ID --action update --payload @.heddle/entities/TYPE/ID.json`. `heddle journal rebuild` writes all files anew from the journal, which `heddle journal log` shows, and keeps what stood there.";
@@ -11,10 +12,22 @@ const CONTRADICTION: &str = "Nothing was changed. The newest record of an entity
 
 const BLOB: &str = "Nothing was changed. Keep a copy of .heddle/. Put the named file of .heddle/events/blobs back from another copy, or `heddle journal rebuild` takes it from a backup or from the entity's own file where one of them still has it. Where none has, record the entity anew (`heddle journal append --type TYPE --id ID --action update --payload @FILE`, or `--action delete`); then `heddle doctor quarantine` and `heddle journal checkpoint`.";
 const TYPE: &str = "Nothing was changed, and the records are sound: their type is not here. Put .heddle/schemas/TYPE.json back (`git log --oneline -- .heddle/schemas`, or another clone has it); with it they are understood again.";
+const VERSION: &str = "Nothing was changed, and the records are sound: .heddle/schemas/TYPE.json asks for a later `x-schema-version` than these documents say, and a type of one's own has no steps between its versions. Record each of them as the later version has it, with its `schema_version` (`heddle journal append --type TYPE --id ID --action update --payload @FILE`; .heddle/entities/TYPE/ID.json is what it was), or put the earlier number back.";
 const PUT_BACK: &str = "Nothing was changed. Records are here that a checkpoint was written without: they were put back behind it. Keep a copy of .heddle/; `heddle doctor quarantine` moves such checkpoints aside, so that the records count; then `heddle journal rebuild` and `heddle journal checkpoint`.";
+
+/// The checkpoint that a clone began with: another clone's `gc` parked it, and git deleted it here with that commit.
+pub(super) fn bring_base_back(path: &std::path::Path) -> String {
+    let file = path.display();
+    format!(
+        "Nothing was changed, and nothing is lost for good: git has it. Bring it back: `git checkout \"$(git log -1 --diff-filter=D --format=%H -- '{file}')^\" -- '{file}'`; from then on this clone keeps a copy of its own. Accept no gap before."
+    )
+}
 
 pub(super) fn next(report: &Verified) -> String {
     let counters = &report.counters;
+    if let Some(base) = &report.lost_base {
+        return bring_base_back(base);
+    }
     if counters.newer_records > 0 {
         return format!(
             "Nothing was changed, and nothing here needs mending: use the newer heddle in this repository, which understands these records; this one is {}.",
@@ -23,10 +36,12 @@ pub(super) fn next(report: &Verified) -> String {
     }
     let has = |cause: Cause| report.divergent.iter().any(|one| one.cause == cause);
     let rows = [
+        (counters.misnamed_segments > 0, MISNAMED),
         (counters.damaged_lines > 0, DAMAGED),
         (counters.seq_gaps > 0, GAPS),
         (counters.redacted_again > 0, BACK),
         (has(Cause::Type), TYPE),
+        (has(Cause::Version), VERSION),
         (has(Cause::Blob), BLOB),
         (has(Cause::Checkpoint), PUT_BACK),
         (has(Cause::File), DRIFT),
@@ -56,6 +71,7 @@ mod tests {
             divergent: cause.map(one).into_iter().collect(),
             behind: Vec::new(),
             counters,
+            lost_base: None,
             warnings: Vec::new(),
         })
     }
@@ -124,6 +140,7 @@ mod tests {
         for (cause, word) in [
             (Cause::Blob, "events/blobs"),
             (Cause::Type, "schemas/TYPE.json"),
+            (Cause::Version, "x-schema-version"),
             (Cause::Checkpoint, "doctor quarantine"),
         ] {
             let told = told(rejected.clone(), Some(cause));

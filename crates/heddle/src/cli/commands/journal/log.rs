@@ -1,8 +1,8 @@
 //! `heddle journal log`: the records, one a line, in order.
 
 use clap::Args as ClapArgs;
-use heddle_journal::Earlier;
 use heddle_journal::action::Mode;
+use heddle_journal::{Begins, Earlier};
 use serde_json::Value;
 
 use super::store;
@@ -34,19 +34,12 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
             page.newer
         ));
     }
-    if let Some((oldest, earlier)) = journal.begins_at(args.since).map_err(store::told)? {
-        let place = match earlier {
-            Earlier::Archived => "are in .heddle/events/archive/",
-            Earlier::NotOurs => "are not here: git brings checkpoints, not the history",
-            Earlier::Lost => {
-                "are lost; checkpoints may hold what they led to, and `heddle journal verify` says more"
-            }
-        };
-        ui::note(&format!("note: records before seq {oldest} {place}"));
+    if let Some(begins) = journal.begins_at(args.since).map_err(store::told)? {
+        note_beginning(&begins);
     }
     if journal.mode() == Mode::Off {
         ui::note(
-            "note: the journal is off and parked in .heddle/backups/; `heddle journal migrate` turns it on",
+            "note: the journal is off, and what it had recorded is parked in .heddle/backups/; `heddle journal migrate` turns it on",
         );
     }
     let mut text = String::new();
@@ -63,6 +56,28 @@ pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
     } else {
         ui::text(&text)
     }
+}
+
+/// What became of the records before those that are shown.
+fn note_beginning(begins: &Begins) {
+    let place = match begins.earlier {
+        Earlier::Archived => "are in .heddle/events/archive/",
+        Earlier::NotOurs => "are not here: git brings checkpoints, not the history",
+        Earlier::Lost => {
+            "are lost; checkpoints may hold what they led to, and `heddle journal verify` says more"
+        }
+    };
+    let mut which = "records";
+    if begins.earlier != Earlier::Lost && !begins.lost.is_empty() {
+        which = "the other records";
+        for range in &begins.lost {
+            ui::note(&format!("note: {}", lost(*range).trim_end()));
+        }
+    }
+    ui::note(&format!(
+        "note: {which} before seq {} {place}",
+        begins.oldest
+    ));
 }
 
 /// What nobody can be shown any more.

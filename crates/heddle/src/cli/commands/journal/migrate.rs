@@ -68,6 +68,12 @@ fn text(told: &Migrated) -> String {
     for folder in &told.passed_over {
         text.push_str(&format!("not of the present, and not taken in: {folder}\n"));
     }
+    if let Some(folder) = &told.not_taken {
+        let folder = folder.display();
+        text.push_str(&format!(
+            "{folder} is here, and nothing was taken from it: a journal takes a folder in only before its first record. `heddle journal append --type TYPE --id ID --action create --payload @FILE` records a file of it; `heddle journal rollback`, then `heddle journal migrate '{folder}'`, begins anew with the files of .heddle and what that folder has beside\n"
+        ));
+    }
     text.push_str("next: heddle journal verify\n");
     printable(&text)
 }

@@ -15,7 +15,7 @@ pub struct Args {
 }
 
 pub fn run(context: &Context, args: Args) -> Result<(), CliError> {
-    let mut journal = store::open(context, None)?;
+    let mut journal = store::open_in_any_mode(context, None)?;
     let told = journal.roll_back(args.to).map_err(store::told)?;
     context.print_done(&told, |told| {
         let kept = told.backup.as_ref().map_or(String::new(), |backup| {

@@ -20,6 +20,13 @@ const FOLDER: &str = ".heddle";
 
 /// The store of the nearest folder, upwards from here, that has one; of a linked worktree the repository's.
 pub fn open(context: &Context, reader: Option<String>) -> Result<Journal, CliError> {
+    let journal = open_in_any_mode(context, reader)?;
+    journal.check_off().map_err(told)?;
+    Ok(journal)
+}
+
+/// Also where the journal is called off and its records are here: whoever changes the mode may be the one to end that.
+pub fn open_in_any_mode(context: &Context, reader: Option<String>) -> Result<Journal, CliError> {
     let here = here()?;
     let root = find(&here).ok_or_else(|| told(JournalError::NoStore(here.clone())))?;
     Journal::open(world(), &root, who(context, reader)).map_err(told)
@@ -100,12 +107,16 @@ pub fn migrate(
 ) -> Result<Migrated, CliError> {
     let root = place(context)?;
     let beside = root.with_file_name(".brainclaw");
+    let mut not_taken = None;
     let source = match source {
         Some(folder) => Some(folder),
         None if !beside.is_dir() => None,
+        None if Journal::begins_with_folder(&world(), &root).map_err(told)? => Some(beside),
         None => {
-            let begins = Journal::begins_with_folder(&world(), &root).map_err(told)?;
-            begins.then_some(beside)
+            // Where it was taken in before there is nothing to say.
+            let began = Journal::began_with(&world(), &root, &beside).map_err(told)?;
+            not_taken = (!began).then_some(beside);
+            None
         }
     };
     let to = match to {
@@ -123,7 +134,11 @@ pub fn migrate(
             .next("Name the folder that holds plans/, decisions/ and so on."));
     }
     let who = who(context, None);
-    Journal::migrate(world(), &root, who, source.as_deref(), to, leave_out_bad).map_err(told)
+    let migrated = Journal::migrate(world(), &root, who, source.as_deref(), to, leave_out_bad);
+    Ok(Migrated {
+        not_taken,
+        ..migrated.map_err(told)?
+    })
 }
 
 fn place(context: &Context) -> Result<PathBuf, CliError> {
@@ -275,6 +290,15 @@ pub fn told(error: JournalError) -> CliError {
             CliError::new(exit::FAILED, message).next(format!(
                 "No record is affected. Put it back: `git checkout -- '{file}'` where git has it (a branch without it may be checked out), or `heddle journal init`, which goes on with the records that are here and changes none."
             ))
+        }
+        JournalError::OffOverRecords(path) => {
+            let file = path.display();
+            CliError::new(exit::FAILED, message).next(format!(
+                "Nothing is taken for free meanwhile. To go on with this journal: `mv '{file}' '{file}.off' && heddle journal init`, which changes no record, and commit that. To turn it off here as well: `heddle journal rollback`, which parks it. A migration that did not end is ended by `heddle journal migrate`."
+            ))
+        }
+        JournalError::BaseGone(path) => {
+            CliError::new(exit::FAILED, message).next(super::advice::bring_base_back(&path))
         }
         JournalError::Unerased { .. } => CliError::new(exit::FAILED, message).next(
             "Put the lost records back (a copy of .heddle/events) and run this again. When they are lost for good, look at the files that are named, at git and at other copies: what must go is removed there by hand.",

@@ -76,6 +76,10 @@ pub(super) fn sentence(report: &Verified) -> String {
         ),
         (counters.newer_records, "records of a newer heddle"),
         (
+            counters.misnamed_segments,
+            "segments under another name than their own",
+        ),
+        (
             counters.errors() - counters.damaged_lines,
             "records that contradict the rules",
         ),
