@@ -305,6 +305,8 @@ pub(super) async fn retry(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
                 "it is looked at again now; `heddle doctor` says so if it is set aside once more"
                     .to_owned()
             }
+            Retried::ReadAgain => "the log is read again for it now; `heddle doctor` says so if it is set aside once more".to_owned(),
+            Retried::ForGood => return Err(never_taken(&asked.id).into()),
         };
         mesh.sync.wake();
         return ok(&answer(mesh, &says));
@@ -391,6 +393,15 @@ fn answer(mesh: &MeshState, says: &str) -> DoctorAnswer {
         changed: true,
         says: says.to_owned(),
     }
+}
+
+/// Whether it is taken must not depend on when a home looks, so none looks again (C39).
+fn never_taken(id: &str) -> Problem {
+    Problem::new(
+        ErrorCode::InvalidRequest,
+        format!("{id:?} has a stamp that no home takes, now or later: its home's clock was far ahead when it was made"),
+    )
+    .next("The home that made it runs `heddle doctor --repair` and writes it anew; `heddle doctor --drop ID` takes it off this home's list.")
 }
 
 fn no_such_op(id: &str) -> Problem {
