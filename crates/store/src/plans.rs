@@ -127,6 +127,8 @@ const STRAIGHT: &[&str] = &[
     sync::UNSENT,
     sync::SHARE,
     data::INSERT_OP,
+    data::STATE_LIFE,
+    data::MEMORY_LIFE,
     data::QUEUE_OP,
     sync::HEAD,
     sync::WAITING_OUT,
