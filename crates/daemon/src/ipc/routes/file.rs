@@ -254,6 +254,7 @@ fn share_answer(change: &Change<'_>, settled: &Settled) -> Result<FileShareAnswe
         path,
         sha256,
         size,
+        replaced: text("replaced"),
         mesh: change.mesh.mesh.name.to_string(),
         agent: change.agent.to_string(),
         duplicate: *duplicate,
