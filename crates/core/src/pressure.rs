@@ -114,6 +114,11 @@ impl FileSystem {
         self.free < self.log_room() / 4
     }
 
+    /// Where so little is left that it is kept for deletes: each of them writes a little before it gives something back.
+    pub fn is_for_deletes(self) -> bool {
+        self.free < self.log_room() / 2
+    }
+
     /// Room for messages beside what the file has to spare.
     pub fn room(self) -> u64 {
         if self.is_short() {

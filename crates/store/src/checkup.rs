@@ -6,11 +6,14 @@ use std::io::Read as _;
 use std::path::Path;
 
 use heddle_core::file::{ContentHash, ContentHasher};
+use heddle_core::ids::{MemberId, MeshId};
 use heddle_sqlite::{Condition, Look};
 use rusqlite::Connection;
+use ulid::Ulid;
 
 use crate::backup::{BackupError, has_table, problem_of};
 use crate::inbox::{IsReadable, damaged};
+use crate::own_refused;
 use crate::park::{all_old, open_old};
 use crate::senseless::senseless;
 use crate::unclean::{Outlook, outlook};
@@ -63,6 +66,8 @@ pub struct MeshCheck {
     pub out_refused: u64,
     pub parked: u64,
     pub quarantined: u64,
+    /// Of them, those that this home made itself, with stamps that no home takes.
+    pub own_refused: u64,
 }
 
 /// Files of damaged blobs that a look names.
@@ -79,7 +84,7 @@ const MESHES: &str = "
             WHERE op_inbox.mesh_id = mesh.mesh_id AND state = 'quarantined'),
         (SELECT count(*) FROM op_outbox JOIN outbox ON outbox.arrival = op_outbox.arrival
             WHERE op_outbox.mesh_id = mesh.mesh_id AND outbox.attempts > 0),
-        broker_url IS NULL
+        broker_url IS NULL, mesh_id, member_id
     FROM mesh ORDER BY name";
 
 // The length of a blob stands in the head of its row: its pages are not read.
@@ -144,6 +149,8 @@ pub fn problem_in(path: &Path) -> Result<Option<String>, BackupError> {
 fn meshes(connection: &Connection) -> rusqlite::Result<Vec<MeshCheck>> {
     let mut statement = connection.prepare(MESHES)?;
     let rows = statement.query_map([], |row| {
+        let mesh = MeshId(Ulid::from_bytes(row.get(9)?));
+        let own = MemberId(Ulid::from_bytes(row.get(10)?));
         Ok(MeshCheck {
             name: String::from_utf8_lossy(row.get_ref(0)?.as_bytes()?).into_owned(),
             is_shared: row.get(1)?,
@@ -154,6 +161,7 @@ fn meshes(connection: &Connection) -> rusqlite::Result<Vec<MeshCheck>> {
             quarantined: u64::from(row.get::<_, u32>(6)?),
             out_refused: u64::from(row.get::<_, u32>(7)?),
             is_hosted_here: row.get(8)?,
+            own_refused: own_refused::places(connection, mesh, own)?.len() as u64,
         })
     })?;
     rows.collect()

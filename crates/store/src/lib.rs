@@ -22,6 +22,7 @@ mod invites;
 mod meaning;
 mod meshes;
 mod outbox;
+mod own_refused;
 mod park;
 #[cfg(test)]
 mod plans;

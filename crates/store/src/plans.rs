@@ -4,7 +4,7 @@ use rusqlite::Connection;
 
 use crate::data::files;
 use crate::data::task_statements as tasks;
-use crate::{agents, data, figures, inbox, invites, outbox, schema, sync, witness};
+use crate::{agents, data, figures, inbox, invites, outbox, own_refused, schema, sync, witness};
 
 /// Statements that go straight to their rows, in order, without sorting.
 const STRAIGHT: &[&str] = &[
@@ -127,6 +127,8 @@ const STRAIGHT: &[&str] = &[
     sync::UNSENT,
     sync::SHARE,
     data::INSERT_OP,
+    data::STATE_LIFE,
+    data::MEMORY_LIFE,
     data::QUEUE_OP,
     sync::HEAD,
     sync::WAITING_OUT,
@@ -360,7 +362,7 @@ fn partial_indexes(connection: &Connection) -> Vec<String> {
 #[test]
 fn nothing_that_runs_again_and_again_goes_through_what_only_grows() {
     let connection = fresh_schema();
-    let listed = [sync::OPEN_COUNTS, sync::LISTED];
+    let listed = [sync::OPEN_COUNTS, sync::LISTED, own_refused::REFUSED];
     let partial = partial_indexes(&connection);
     for sql in STRAIGHT.iter().chain(&listed) {
         let plan = plan(&connection, sql);

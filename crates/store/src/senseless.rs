@@ -9,6 +9,7 @@ use crate::backup::has_table;
 use crate::data::vector_model_problems;
 use crate::error::StoreError;
 use crate::meaning::spoilt;
+use crate::own_refused;
 use crate::stamps::clock_problems;
 use crate::unreadable::{all_unreadable, named};
 
@@ -24,6 +25,7 @@ pub(crate) fn senseless(connection: &Connection) -> rusqlite::Result<Vec<String>
     found.extend(spoilt_cells(connection)?);
     found.extend(clock_problems(connection)?);
     if has_table(connection, "mesh")? {
+        found.extend(own_refused::problems(connection)?);
         found.extend(unread_rows(connection)?);
     }
     if has_table(connection, "task_op")? {

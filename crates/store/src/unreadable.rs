@@ -10,6 +10,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use crate::data::{OLD_TABLES, OldTable, clock_of};
 use crate::error::StoreError;
 use crate::schema;
+use crate::stamps;
 use crate::store::Store;
 
 /// Rows that are read at a time.
@@ -22,26 +23,36 @@ pub struct Unreadable {
     pub(crate) place: i64,
     /// As far as it is text.
     name: String,
-    /// It can be read, and its stamp cannot be right.
-    is_ahead: bool,
+    /// It can be read, and its stamp cannot be right: why.
+    ahead: Option<&'static str>,
 }
 
 impl Unreadable {
     /// Whether only a repair helps: no change of that key is newer than it.
     pub fn is_ahead(&self) -> bool {
-        self.is_ahead
+        self.ahead.is_some()
+    }
+
+    /// Without what is wrong with it.
+    pub(crate) fn called(&self) -> String {
+        format!("{} {:?}", noun(self.table), self.name)
     }
 }
 
 impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", noun(self.table), self.name)?;
-        if self.is_ahead {
-            f.write_str(" (its stamp is ahead of its mesh's clock)")?;
+        f.write_str(&self.called())?;
+        if let Some(why) = self.ahead {
+            write!(f, " ({why})")?;
         }
         Ok(())
     }
 }
+
+const AHEAD_OF_CLOCK: &str = "its stamp is ahead of its mesh's clock";
+/// Rows of others come through the log, which admits no such stamp.
+const AHEAD_OF_LOG: &str =
+    "this home wrote it while its clock was far ahead, so no other home takes it";
 
 /// Rows that one read went on without.
 #[derive(Debug, Clone, Default)]
@@ -141,7 +152,7 @@ impl Store {
 
     /// Clocks of meshes that are where none can be; none where all is well.
     pub async fn clock_problems(&self) -> Result<Vec<String>, StoreError> {
-        self.read(|connection| Ok(crate::stamps::clock_problems(connection)?))
+        self.read(|connection| Ok(stamps::clock_problems(connection)?))
             .await
     }
 
@@ -166,7 +177,10 @@ fn part(
 ) -> Result<Part, StoreError> {
     let rows = (table.read)(connection, mesh, after, ROWS_AT_ONCE)?;
     // IMPORTANT: behind the rows, which are written while this reads. A clock that cannot be read is told of elsewhere.
-    let clock = clock_of(connection, mesh).map_or(u64::MAX, |clock| clock.value);
+    let (clock, ceiling) = match clock_of(connection, mesh) {
+        Ok(clock) => (clock.value, stamps::ceiling(connection, mesh, clock)?),
+        Err(_) => (u64::MAX, u64::MAX),
+    };
     let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < ROWS_AT_ONCE;
     let mut part = Part {
         bad: Vec::new(),
@@ -178,17 +192,18 @@ fn part(
             .map(|row| row.through.clone()),
     };
     for row in rows {
-        let is_ahead = match row.op {
-            Ok(op) if op.stamp.lamport <= clock => continue,
-            Ok(_) => true,
-            Err(StoreError::Corrupt(_)) => false,
+        let ahead = match row.op {
+            Ok(op) if op.stamp.lamport <= ceiling => continue,
+            Ok(op) if op.stamp.lamport <= clock => Some(AHEAD_OF_LOG),
+            Ok(_) => Some(AHEAD_OF_CLOCK),
+            Err(StoreError::Corrupt(_)) => None,
             Err(error) => return Err(error),
         };
         part.bad.push(Unreadable {
             table: table.name,
             place: place_of(&row.through),
             name: name_of(connection, table, mesh, &row.through)?,
-            is_ahead,
+            ahead,
         });
     }
     Ok(part)

@@ -31,7 +31,8 @@ pub enum TaskError {
     Control { what: &'static str, character: char },
     #[error("the task is blocked by {0} others; at most {TASK_BLOCKERS_MAX} are kept")]
     TooManyBlockers(usize),
-    #[error("a lease lasts from {TASK_LEASE_MS_MIN} to {TASK_LEASE_MS_MAX} milliseconds")]
+    // In seconds, which every door asks for.
+    #[error("a lease lasts from {} to {} seconds", TASK_LEASE_MS_MIN / 1000, TASK_LEASE_MS_MAX / 1000)]
     Lease,
 }
 
@@ -281,5 +282,11 @@ mod tests {
             assert_eq!(EventKind::parse(kind.as_str()), Some(kind));
         }
         assert_eq!(TaskStatus::parse("Open"), None);
+    }
+
+    #[test]
+    fn a_lease_is_refused_in_the_unit_that_every_door_asks_it_in() {
+        let words = LeaseMs::new(0).unwrap_err().to_string();
+        assert_eq!(words, "a lease lasts from 1 to 604800 seconds");
     }
 }

@@ -190,6 +190,31 @@ impl Disk {
             .filter(|_| !self.is_by_budget())
     }
 
+    /// The same where data alone fills the disk between two looks: it is measured now. Data leaves room for a delete, or nobody
+    /// could make any. No look where there is plenty.
+    pub(crate) fn refusal_as_it_is_now(&self) -> Option<Problem> {
+        if self.free.load(Ordering::Relaxed) >= DISK_FREE_ENOUGH {
+            return None;
+        }
+        self.refusal_for_a_file()
+    }
+
+    /// And for a file, which may be as large as all that is free.
+    pub(crate) fn refusal_for_a_file(&self) -> Option<Problem> {
+        let stat = rustix::fs::statvfs(&self.folder).ok()?;
+        let now = FileSystem {
+            size: stat.f_blocks.saturating_mul(stat.f_frsize),
+            free: stat.f_bavail.saturating_mul(stat.f_frsize),
+        };
+        (now.size > 0 && now.is_for_deletes()).then(|| {
+            Problem::new(
+                ErrorCode::InsufficientStorage,
+                "the disk is full; what is left is kept for deletes, and nothing was written",
+            )
+            .next("Delete what nobody needs (`heddle doctor` says what holds the disk; `heddle file delete`, then `heddle advanced sweep`, gives the bytes of files back), or free some space on this disk; then try again with the same id. Known ids are still answered.")
+        })
+    }
+
     /// After a refusal: whether to ask once more, because delivered messages have given something back meanwhile.
     pub(crate) async fn relieved(&self) -> bool {
         self.is_by_budget() && self.relief.comes(|| self.look.notify_one()).await

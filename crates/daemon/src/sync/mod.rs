@@ -11,6 +11,7 @@ mod publish;
 mod pull;
 mod push;
 mod replay;
+mod set_aside;
 pub(crate) mod split;
 mod upload;
 
@@ -26,6 +27,8 @@ use tokio::sync::Notify;
 use crate::link::Live;
 use crate::mesh::MeshState;
 use crate::shared::{Shared, lock};
+
+pub(crate) use set_aside::{set_aside, set_aside_next};
 
 /// What helps where the log of a mesh has a hole that its broker has not mended.
 pub(crate) fn log_hole_next(mesh: &str) -> String {

@@ -13,7 +13,7 @@ use super::files::{Beside, LookAtBroker, other_findings, store_finding, unreadab
 use super::{cold_start, look_effects, misplaced, restored, served};
 use crate::config::Config;
 use crate::inbox::damage::{in_words, is_readable};
-use crate::sync::log_hole_next;
+use crate::sync::{log_hole_next, set_aside as set_aside_ops};
 
 /// Below this a start may fail for want of space.
 const FREE_BYTES_MIN: u64 = 64 << 20;
@@ -235,8 +235,13 @@ fn sync(mesh: &MeshCheck) -> Finding {
         return wrong(&check, says, next);
     }
     if mesh.quarantined > 0 {
-        let says = format!("{} ops from elsewhere were set aside", mesh.quarantined);
-        return wrong(&check, says, start);
+        let says = set_aside_ops(mesh.own_refused, mesh.quarantined);
+        let next = if mesh.own_refused > 0 {
+            SENSELESS_NEXT
+        } else {
+            start
+        };
+        return wrong(&check, says, next);
     }
     if mesh.out_refused > 0 {
         let says = format!(

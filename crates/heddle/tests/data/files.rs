@@ -475,3 +475,31 @@ fn what_bytes_go_through_stays_what_it_is() {
     assert_eq!(refused.code, 3, "{refused:?}");
     assert!(folder.join("link").symlink_metadata().unwrap().is_symlink());
 }
+
+#[test]
+fn a_share_that_takes_the_place_of_another_one_says_so() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let folder = home.path().parent().unwrap().join("w");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = folder.join("small.txt");
+    std::fs::write(&file, "one").unwrap();
+    let file = file.to_str().unwrap();
+    let first = home.cli(&["file", "share", file, "--json"]).ok().json();
+    assert_eq!(first["replaced"], serde_json::Value::Null, "{first}");
+    std::fs::write(file, "two").unwrap();
+    let args = ["file", "share", file, "--id", "again", "--json"];
+    let second = home.cli(&args).ok().json();
+    assert_eq!(second["replaced"], first["id"], "{second}");
+    let known = home.cli(&args).ok().json();
+    assert_eq!(
+        (&known["duplicate"], &known["replaced"]),
+        (&true.into(), &first["id"])
+    );
+    std::fs::write(file, "three").unwrap();
+    let said = home.cli(&["file", "share", file]).ok().stdout;
+    assert!(
+        said.contains("in the place of what you had shared there"),
+        "{said}"
+    );
+}

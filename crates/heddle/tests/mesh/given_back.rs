@@ -343,3 +343,15 @@ fn lf_16_an_older_data_db_that_was_copied_over_is_noticed_and_told() {
     assert_eq!(anew.ok().json()["stamp"]["incarnation"], 2);
     agree("what is new", &alice, &bob, "\"anew\"");
 }
+
+#[test]
+fn a_file_that_is_there_already_is_no_place_for_a_give_back_as_for_every_verb_that_writes_one() {
+    let home = Home::new();
+    let _daemon = home.up();
+    let file = home.path().join("kept");
+    std::fs::write(&file, "mine").unwrap();
+    let given = home.cli(&["mesh", "give-back", "--out", file.to_str().unwrap()]);
+    assert_eq!(given.code, 3, "{given:?}");
+    assert!(given.stderr.contains("is there already"), "{given:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}

@@ -316,3 +316,33 @@ fn lf_33_a_publish_a_status_and_a_repair_name_a_stamp_that_cannot_be_and_a_task_
         home.cli(&["state", "set", key, "2"]).ok();
     }
 }
+
+/// One bit of the clock: nothing is called safe that no home would take, and the refusal names the way out that the status names.
+#[test]
+fn lf_06_a_write_under_a_clock_far_ahead_is_refused_with_the_words_of_the_status_and_a_repair_helps()
+ {
+    let home = stopped();
+    change(&home, "UPDATE lamport_clock SET value = value | (1 << 40)");
+    let daemon = home.up();
+    let refused = home.cli(&["state", "set", "x", "1"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    for words in [
+        "the clock of mesh home stands at",
+        "nothing that is written there would count",
+        "heddle doctor --repair",
+    ] {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+    assert_eq!(home.cli(&["state", "get", "x"]).code, 4);
+    wait_until("the status to tell", || {
+        let status = daemon.http.get("/v1/status").body;
+        status.contains("nothing that is written there would count")
+    });
+    daemon.stop();
+    let says = home.cli(&["doctor"]);
+    assert!(says.stdout.contains("far ahead"), "{says:?}");
+    home.cli(&["doctor", "--repair"]).ok();
+    assert_eq!(home.cli(&["doctor"]).code, 0);
+    let _daemon = home.up();
+    home.cli(&["state", "set", "x", "1"]).ok();
+}

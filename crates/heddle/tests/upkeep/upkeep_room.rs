@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use serde_json::json;
 use support::Home;
+use support::files::noise;
+use support::small_disk::SmallDisk;
 
 fn home_of(name: &str) -> Home {
     let home = Home::new();
@@ -95,4 +97,47 @@ fn the_room_of_what_was_deleted_is_given_back_and_nothing_else_changes() {
     let refused = alice.cli(&["doctor", "--compact"]);
     assert_ne!(refused.code, 0, "{refused:?}");
     assert_eq!(std::fs::read(&data).unwrap(), bytes);
+}
+
+/// What the doctor advises on a full disk is taken there: what fills it leaves room for a delete, which writes a little first.
+#[test]
+fn c33_a_disk_that_the_home_filled_by_itself_takes_deletes() {
+    let home = Home::new();
+    let disk = SmallDisk::over(&home.path(), 24);
+    let daemon = home.up();
+    let file = home.path().parent().unwrap().join("file");
+    let mut paths = Vec::new();
+    for bytes in [1_000_000, 200_000, 70_000] {
+        loop {
+            let path = format!("f{}", paths.len());
+            std::fs::write(&file, noise(paths.len() as u64 * 2 + 1, bytes)).unwrap();
+            let body = json!({"path": path, "from": file});
+            match daemon.http.post("/v1/file/share", &body).status {
+                200 => paths.push(path),
+                507 => break,
+                other => panic!("{other}"),
+            }
+        }
+    }
+    let mut keys = Vec::new();
+    for bytes in [60_000, 5_000, 200] {
+        loop {
+            let key = format!("k{}", keys.len());
+            let body = json!({"key": key, "value": "x".repeat(bytes)});
+            match daemon.http.post("/v1/state/set", &body).status {
+                200 => keys.push(key),
+                507 => break,
+                other => panic!("{other}"),
+            }
+        }
+    }
+    let free = disk.free_bytes();
+    let gone = home.cli(&["file", "delete", &paths[0]]);
+    assert_eq!(gone.code, 0, "{free} bytes are free: {gone:?}");
+    for key in keys.iter().take(3) {
+        home.cli(&["state", "delete", key]).ok();
+    }
+    home.cli(&["file", "delete", &paths[1]]).ok();
+    home.cli(&["advanced", "sweep", "--grace-seconds", "0"])
+        .ok();
 }

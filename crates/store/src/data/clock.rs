@@ -6,7 +6,7 @@ use rusqlite::{Connection, params};
 
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
-use crate::stamps::CLOCK_MAX;
+use crate::stamps;
 use crate::store::Store;
 
 /// A mesh's counter, and which life of the file it counts in.
@@ -44,11 +44,8 @@ impl Store {
 pub(crate) fn tick(connection: &Connection, mesh: MeshId) -> Result<ClockRow, StoreError> {
     let before = read(connection, mesh)?;
     // Every home sets aside what is stamped beyond it: what cannot land must not be called safe.
-    if before.value >= CLOCK_MAX {
-        return Err(StoreError::Corrupt(format!(
-            "the clock of the mesh stands at {}, where no clock comes to",
-            before.value
-        )));
+    if let Some(why) = stamps::refusal(connection, mesh, before)? {
+        return Err(StoreError::Corrupt(why));
     }
     let row = ClockRow {
         value: Lamport(before.value).tick().0,

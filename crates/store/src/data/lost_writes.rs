@@ -2,11 +2,12 @@
 //!
 //! Which write stands is decided by the stamps alone ([`heddle_core::lww`]); what is noted here is of this home, and in no dump.
 
+use heddle_core::data::DataKey;
 use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::Stamp;
 use heddle_core::limits::{LOST_VALUE_BYTES_MAX, LOST_WRITES_MAX};
 use heddle_core::op::{DataOp, OpBody, Over};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use crate::cells::Cells;
 use crate::data::warnings::{
@@ -28,6 +29,12 @@ pub(crate) const WAITING: &str = "
 
 pub(crate) const REWORD: &str = "UPDATE warning SET body = ?2 WHERE place = ?1";
 
+pub(crate) const STATE_LIFE: &str =
+    "SELECT updated_by, incarnation FROM state_kv WHERE mesh_id = ?1 AND key = ?2";
+
+pub(crate) const MEMORY_LIFE: &str =
+    "SELECT peer, incarnation FROM memory WHERE mesh_id = ?1 AND key = ?2 AND peer = ?3";
+
 /// In front of the id of the write that was lost; a task is known by its bare id.
 const SUBJECT: &str = "write:";
 
@@ -44,6 +51,40 @@ pub(super) fn over(
         OpBody::Task(_) | OpBody::File(_) | OpBody::Vector(_) => return Ok(Over::Unsaid),
     };
     Ok(Over::of(standing))
+}
+
+/// What a row was made over that was sent as a row, under an id derived from it, and does not say it any more. When it was
+/// made there was nobody else; but who wrote what stands there before, in the same life of the same file, had seen that.
+pub(crate) fn over_of_sent_row(
+    connection: &Connection,
+    mesh: MeshId,
+    op: &DataOp,
+) -> Result<Over, StoreError> {
+    let peer = op.stamp.peer.as_str();
+    let cells = |key: &DataKey| (mesh.0.to_bytes(), key.as_str().to_owned());
+    let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)?));
+    let found = match &op.body {
+        OpBody::State(change) => {
+            let (mesh, key) = cells(&change.key);
+            let mut statement = connection.prepare_cached(STATE_LIFE)?;
+            statement.query_row(params![mesh, key], read)
+        }
+        OpBody::Memory(change) => {
+            let (mesh, key) = cells(&change.key);
+            let mut statement = connection.prepare_cached(MEMORY_LIFE)?;
+            statement.query_row(params![mesh, key, peer], read)
+        }
+        OpBody::Task(_) | OpBody::File(_) | OpBody::Vector(_) => return Ok(op.over),
+    };
+    let home = |peer: &str| peer.split('/').next().map(str::to_owned);
+    let was_seen = found.optional()?.is_some_and(|(by, life)| {
+        home(&by) == home(peer) && u64::try_from(life) == Ok(op.incarnation)
+    });
+    Ok(if was_seen {
+        Over::Unsaid
+    } else {
+        Over::Nothing
+    })
 }
 
 /// To be asked before the row of `replaced` is overwritten by the op. `read` looks at that row.
@@ -105,7 +146,7 @@ pub(super) fn note(
 }
 
 /// The loss with what stands under its key when it is told, where that is neither the write that it lost to nor one of
-/// the agent's own. In memory nobody else writes.
+/// the agent's own that it knows of.
 pub(super) fn as_it_stands(
     connection: &Connection,
     mesh: MeshId,
@@ -114,13 +155,17 @@ pub(super) fn as_it_stands(
     let LossAbout::Write { key, .. } = &loss.about else {
         return Ok(loss);
     };
-    if loss.kind != LossKind::StateSuperseded {
-        return Ok(loss);
-    }
-    let standing = state::standing_value(connection, mesh, key)?;
+    let standing = match loss.kind {
+        LossKind::MemorySuperseded => {
+            memory::standing_value(connection, mesh, key, &loss.yours.peer)?
+        }
+        _ => state::standing_value(connection, mesh, key)?,
+    };
     let now = standing.map(|(stamp, value)| side(&stamp, value));
+    // Of two writes in one name the agent has forgotten one, so that it does not know what came after it either.
+    let is_in_own_name = loss.yours.peer == loss.theirs.peer;
     let is_news = |now: &LossSide| {
-        now.peer != loss.yours.peer
+        (is_in_own_name || now.peer != loss.yours.peer)
             && (&now.peer, now.lamport) != (&loss.theirs.peer, loss.theirs.lamport)
     };
     let now = now.filter(is_news);

@@ -149,6 +149,23 @@ pub(super) fn standing(
     Ok(stamp(connection, mesh, key, owner)?.map(|(stamp, _)| stamp.op))
 }
 
+/// The write that stands under the key with its value, null for a mark of a forgotten one.
+pub(super) fn standing_value(
+    connection: &Connection,
+    mesh: MeshId,
+    key: &str,
+    owner: &str,
+) -> Result<Option<(Stamp, Option<String>)>, StoreError> {
+    let Ok(key) = DataKey::parse(key) else {
+        return Ok(None);
+    };
+    let Some((stamp, _)) = stamp(connection, mesh, &key, owner)? else {
+        return Ok(None);
+    };
+    let value = replaced_value(connection, mesh, &key, owner)?.value;
+    Ok(Some((stamp, value)))
+}
+
 fn replaced_value(
     connection: &Connection,
     mesh: MeshId,

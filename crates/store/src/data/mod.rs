@@ -28,7 +28,7 @@ pub(crate) use task::statements as task_statements;
 pub(crate) use {
     clock::CLOCK,
     floor::{FLOOR as DATA_FLOOR, OLD_MEMORY, OLD_STATE, OLD_VECTORS},
-    lost_writes::{REWORD as WARNING_REWORD, WAITING as WARNINGS_WAITING},
+    lost_writes::{MEMORY_LIFE, REWORD as WARNING_REWORD, STATE_LIFE, WAITING as WARNINGS_WAITING},
     memory::{STAMP as MEMORY_STAMP, VALUE as MEMORY_VALUE},
     outgoing::{INSERT_OP, IS_QUEUED, IS_SHARED, QUEUE_OP},
     recall::{LIST as MEMORY_LIST, PLACE_OF, SEARCH as MEMORY_SEARCH},
@@ -40,6 +40,7 @@ pub(crate) use {
 
 pub(crate) use backfill::{TABLES as OLD_TABLES, Table as OldTable};
 pub(crate) use clock::{begin_life_above, read as clock_of, set as set_clock};
+pub(crate) use lost_writes::over_of_sent_row;
 pub(crate) use outgoing::queue_published;
 pub(crate) use take::take_in;
 pub(crate) use task::{Refolded, fold_anew as fold_tasks_anew};

@@ -130,9 +130,9 @@ pub(crate) fn apply<R>(
     };
     match take_op(connection, key.mesh, &op)? {
         Taken::Applied => {}
-        taken => {
-            let why = format!("a row is ahead of its mesh's clock ({taken:?})");
-            return Err(StoreError::Corrupt(why));
+        _ => {
+            let why = "a row under this name has a stamp ahead of its mesh's clock, so that nothing takes its place";
+            return Err(StoreError::Corrupt(why.to_owned()));
         }
     }
     if is_shared {

@@ -4,6 +4,7 @@ use rusqlite::Connection;
 
 use crate::backup::has_table;
 use crate::carry::{begin_search_anew, index_memory_anew};
+use crate::own_refused;
 use crate::stamps;
 
 /// Every live file names its blob, and a blob that none names is the sweep's (LF-26).
@@ -86,7 +87,12 @@ pub(super) fn agree(new: &Connection, is_whole: bool) -> rusqlite::Result<()> {
         }
     }
     // No row is ahead of its mesh's clock.
-    stamps::settle(new)
+    stamps::settle(new)?;
+    // And nothing goes out that is.
+    if has_table(new, "op_outbox")? && has_column(new, "lamport_clock", "log_value")? {
+        own_refused::give_up(new)?;
+    }
+    Ok(())
 }
 
 pub(super) fn has_column(new: &Connection, table: &str, column: &str) -> rusqlite::Result<bool> {

@@ -7,11 +7,11 @@
 use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use heddle_core::limits::OPS_PARKED_TRIED_MAX;
-use heddle_core::op::{DataOp, Over};
+use heddle_core::op::DataOp;
 use rusqlite::{Connection, ErrorCode, Row, params};
 
 use crate::cells::Cells;
-use crate::data::{ClockRow, Merged, Taken, clock_of, set_clock, take_in};
+use crate::data::{ClockRow, Merged, Taken, clock_of, over_of_sent_row, set_clock, take_in};
 use crate::error::StoreError;
 use crate::store::Store;
 
@@ -343,7 +343,7 @@ fn fate(
     }
     // Such a row was made when there was nobody else: over nothing of anybody here.
     if !is_own_id && op.body.says_over() {
-        op.over = Over::Nothing;
+        op.over = over_of_sent_row(connection, mesh, &op)?;
     }
     Ok(match take_in(connection, mesh, clock, &op)? {
         Merged::Taken(Taken::Applied) => Fate::Applied { changed: true },
@@ -372,7 +372,7 @@ mod tests {
     use heddle_core::ids::{MemberId, OpId, Party};
     use heddle_core::lamport::{PeerId, Stamp};
     use heddle_core::names::AgentName;
-    use heddle_core::op::{NewState, OpBody, StateChange};
+    use heddle_core::op::{NewState, OpBody, Over, StateChange};
     use rusqlite::trace::{TraceEvent, TraceEventCodes};
     use serde_json::json;
 

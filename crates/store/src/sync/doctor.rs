@@ -4,6 +4,7 @@ use heddle_core::clock::WallMs;
 use heddle_core::ids::MeshId;
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::head::READ_AGAIN;
 use crate::error::StoreError;
 use crate::outbox::NEVER;
 use crate::store::Store;
@@ -14,6 +15,10 @@ pub enum Retried {
     Outgoing,
     /// An op from elsewhere: it waits to be applied again.
     Incoming,
+    /// An op from elsewhere of which nothing was kept but why: the log is read again for it.
+    ReadAgain,
+    /// Its stamp is one that no home takes, now or later.
+    ForGood,
     /// No op of that id waits for anything.
     Unknown,
 }
@@ -46,6 +51,15 @@ const RETRY_IN: &str = "
     WHERE mesh_id = ?1 AND op_id = ?2 AND length(op) > 0
         AND (state = 'quarantined' OR state = 'parked' OR state = 'dropped')";
 
+// Without bytes: refused for its stamp (`own_refused.rs`), or an envelope that this build could not open.
+const WITHOUT_BYTES: &str = "
+    SELECT ifnull(reason, '') LIKE 'stamp %' FROM op_inbox
+    WHERE mesh_id = ?1 AND op_id = ?2 AND state = 'quarantined' AND length(op) = 0";
+
+const FORGET_IN: &str = "
+    DELETE FROM op_inbox
+    WHERE mesh_id = ?1 AND op_id = ?2 AND state = 'quarantined' AND length(op) = 0";
+
 const DROP_IN: &str = "
     UPDATE op_inbox SET state = 'dropped'
     WHERE mesh_id = ?1 AND op_id = ?2 AND (state = 'quarantined' OR state = 'parked')";
@@ -65,11 +79,10 @@ impl Store {
             let moved = connection
                 .prepare_cached(RETRY_IN)?
                 .execute(params![mesh.0.to_bytes(), op_id])?;
-            Ok(if moved > 0 {
-                Retried::Incoming
-            } else {
-                Retried::Unknown
-            })
+            if moved > 0 {
+                return Ok(Retried::Incoming);
+            }
+            without_bytes(connection, mesh, &op_id)
         })
         .await
     }
@@ -150,4 +163,27 @@ fn queued(connection: &Connection, mesh: MeshId, op_id: &str) -> Result<Option<i
         .prepare_cached(QUEUED)?
         .query_row(params![mesh.0.to_bytes(), op_id], |row| row.get(0));
     Ok(found.optional()?)
+}
+
+/// Of such an op nothing is here that could be applied: the log has it still.
+fn without_bytes(
+    connection: &Connection,
+    mesh: MeshId,
+    op_id: &str,
+) -> Result<Retried, StoreError> {
+    let cells = params![mesh.0.to_bytes(), op_id];
+    let found = connection
+        .prepare_cached(WITHOUT_BYTES)?
+        .query_row(cells, |row| row.get::<_, bool>(0));
+    match found.optional()? {
+        None => Ok(Retried::Unknown),
+        Some(true) => Ok(Retried::ForGood),
+        Some(false) => {
+            connection.prepare_cached(FORGET_IN)?.execute(cells)?;
+            connection
+                .prepare_cached(READ_AGAIN)?
+                .execute([mesh.0.to_bytes()])?;
+            Ok(Retried::ReadAgain)
+        }
+    }
 }

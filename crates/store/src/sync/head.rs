@@ -1,14 +1,16 @@
 //! Where a mesh's sync stands: what the mesh is, its epoch, its place in the log, whether it is paused.
 
 use heddle_core::clock::WallMs;
-use heddle_core::ids::{HistoryId, MeshId};
+use heddle_core::ids::{HistoryId, MemberId, MeshId};
 use heddle_core::sync::epoch_after;
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension, params};
+use ulid::Ulid;
 
 use crate::cells::{Cells, count_cell};
 use crate::error::StoreError;
 use crate::inbox::QUEUE_ALL;
 use crate::outbox::NEVER;
+use crate::own_refused::places;
 use crate::store::Store;
 
 /// What a mesh is to this home (DESIGN §5).
@@ -68,6 +70,8 @@ pub struct SyncFigures {
     pub in_parked: u64,
     /// Set aside: unknown, malformed, forged, or with a stamp too far ahead.
     pub in_quarantined: u64,
+    /// Of those, the ones that this home made itself, with stamps that no home takes.
+    pub in_own_refused: u64,
 }
 
 pub(crate) const HEAD: &str = "
@@ -89,6 +93,10 @@ pub(crate) const REFUSED_OUT: &str = "
 pub(crate) const OPEN_COUNTS: &str = "
     SELECT state, count(*) FROM op_inbox INDEXED BY op_inbox_open
     WHERE mesh_id = ?1 AND state <> 'applied' GROUP BY state";
+
+/// From its beginning.
+pub(super) const READ_AGAIN: &str =
+    "UPDATE mesh SET log_epoch = 0, log_seq = 0, needs_resync = 0 WHERE mesh_id = ?1";
 
 const SET_EPOCH: &str = "UPDATE mesh SET broker_epoch = ?2 WHERE mesh_id = ?1";
 
@@ -124,10 +132,7 @@ impl Store {
     pub async fn reread_log(&self, mesh: MeshId) -> Result<(), StoreError> {
         self.write(move |connection| {
             connection
-                .prepare_cached(
-                    "UPDATE mesh SET log_epoch = 0, log_seq = 0, needs_resync = 0
-                     WHERE mesh_id = ?1",
-                )?
+                .prepare_cached(READ_AGAIN)?
                 .execute([mesh.0.to_bytes()])?;
             Ok(())
         })
@@ -218,5 +223,20 @@ fn figures(connection: &Connection, mesh: MeshId) -> Result<SyncFigures, StoreEr
             _ => {}
         }
     }
+    if found.in_quarantined > 0 {
+        found.in_own_refused = own_refused(connection, mesh)?;
+    }
     Ok(found)
+}
+
+fn own_refused(connection: &Connection, mesh: MeshId) -> Result<u64, StoreError> {
+    let own = connection
+        .prepare_cached("SELECT member_id FROM mesh WHERE mesh_id = ?1")?
+        .query_row([mesh.0.to_bytes()], |row| row.get::<_, [u8; 16]>(0))
+        .optional()?;
+    let Some(own) = own else {
+        return Ok(0);
+    };
+    let places = places(connection, mesh, MemberId(Ulid::from_bytes(own)))?;
+    Ok(u64::try_from(places.len()).unwrap_or(u64::MAX))
 }

@@ -5,7 +5,7 @@ use heddle_core::fingerprint::Fingerprint;
 use heddle_core::ids::{ClientMessageId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::limits::{LOST_VALUE_BYTES_MAX, LOST_WRITES_MAX, WARNINGS_MAX};
-use heddle_core::op::{DataOp, NewState, OpBody, Over, StateChange};
+use heddle_core::op::{DataOp, MemoryChange, NewState, OpBody, Over, StateChange};
 use heddle_store::{Applied, ChangeKey, Loss, LossAbout, LossKind, LostValue, NewOp};
 use serde_json::{Value, json};
 
@@ -314,6 +314,109 @@ async fn a_home_that_was_put_back_is_told_of_memory_and_state_that_its_own_older
     }
     assert_eq!(told[1].yours.value, whole("2"));
     assert_eq!(told[2].yours.value, Some(LostValue::Deleted));
+}
+
+#[tokio::test]
+async fn a_loss_in_ones_own_name_says_what_stands_when_it_is_told_for_memory_and_state() {
+    let ann = Home::shared(1).await;
+    let (state, memory) = (ann.party(), ann.party());
+    ann.set("s", json!("mine")).await;
+    ann.remember("m", &json!("mine")).await;
+    // What this home had made before it was put back, and what it made of that.
+    let mut seq = 0;
+    for (lamport, text) in [(50, "forgotten"), (60, "later")] {
+        for body in [
+            OpBody::State(StateChange {
+                key: key("s"),
+                write: Some(NewState {
+                    value: value(&json!(text)),
+                }),
+            }),
+            OpBody::Memory(MemoryChange {
+                key: key("m"),
+                write: Some(note(&json!(text))),
+            }),
+        ] {
+            seq += 1;
+            let sender = if matches!(body, OpBody::State(_)) {
+                &state
+            } else {
+                &memory
+            };
+            let op = DataOp {
+                stamp: Stamp {
+                    lamport,
+                    peer: PeerId::new(&sender.to_string()),
+                    op: OpId(ann.ids.uuid_v7()),
+                },
+                incarnation: 1,
+                at: NOW,
+                // The later one is over the first, which its author had seen.
+                over: if lamport == 50 {
+                    Over::Nothing
+                } else {
+                    Over::Unsaid
+                },
+                body,
+            };
+            ann.receive(vec![NewOp {
+                history_id: at(1, seq),
+                previous: if seq == 1 { at(0, 0) } else { at(1, seq - 1) },
+                sender: sender.clone(),
+                client_message_id: ClientMessageId::parse(&op.stamp.op.to_string()).unwrap(),
+                op: Ok(op.to_bytes().unwrap()),
+            }])
+            .await;
+            assert_eq!(ann.apply().await.applied, 1);
+        }
+    }
+    let told = ann.told().await;
+    assert_eq!(told.len(), 2, "{told:?}");
+    for loss in &told {
+        assert_eq!(loss.theirs.value, whole("\"forgotten\""));
+        let now = loss.now.as_ref().map(|now| now.value.clone());
+        assert_eq!(now, Some(whole("\"later\"")), "{loss:?}");
+    }
+}
+
+/// Sent again as a row it does not say any more what it was made over; it was made after that write, in one life of one file.
+#[tokio::test]
+async fn a_delete_that_was_given_back_warns_nobody_of_the_write_that_it_was_made_over() {
+    let ann = Home::shared(1).await;
+    ann.set("k", json!("mine")).await;
+    let op = |lamport, incarnation| DataOp {
+        stamp: Stamp {
+            lamport,
+            peer: PeerId::new(&ann.party().to_string()),
+            op: OpId(ann.ids.uuid_v7()),
+        },
+        incarnation,
+        at: NOW,
+        over: Over::Unsaid,
+        body: OpBody::State(StateChange {
+            key: key("k"),
+            write: None,
+        }),
+    };
+    let life = ann.store.data_clock(ann.mesh).await.unwrap().incarnation;
+    // What came back began a new life of the file: the second one is of the life before.
+    for (seq, op, told) in [(1, op(50, life), 0), (2, op(90, life), 1)] {
+        if seq == 2 {
+            ann.set("k", json!("after it was put back")).await;
+        }
+        ann.receive(vec![NewOp {
+            history_id: at(1, seq),
+            previous: if seq == 1 { at(0, 0) } else { at(1, seq - 1) },
+            sender: ann.party(),
+            client_message_id: ClientMessageId::parse(&op.published_id(ann.mesh).to_string())
+                .unwrap(),
+            op: Ok(op.to_bytes().unwrap()),
+        }])
+        .await;
+        assert_eq!(ann.apply().await.applied, 1);
+        assert_eq!(ann.get("k").await, None);
+        assert_eq!(ann.told().await.len(), told, "{seq}");
+    }
 }
 
 #[tokio::test]

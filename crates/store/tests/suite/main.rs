@@ -8,6 +8,7 @@ mod blobs;
 mod data;
 mod data_merge;
 mod drain;
+mod far_clock;
 mod fetch;
 mod files;
 mod files_sweep;

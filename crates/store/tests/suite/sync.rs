@@ -339,6 +339,36 @@ async fn lf_18_c38_a_bad_op_is_set_aside_with_its_reason_and_the_others_go_on() 
 }
 
 #[tokio::test]
+async fn c38_a_retry_by_hand_answers_also_for_an_op_of_which_only_the_reason_was_kept() {
+    let home = Home::shared(19).await;
+    let good = foreign(at(1, 1), HistoryId::ZERO, 2, "k1", 1);
+    let ahead = foreign(at(1, 2), at(1, 1), LAMPORT_AHEAD_MAX + 9, "k2", 2);
+    let known = foreign(at(1, 3), at(1, 2), 3, "k3", 3);
+    let no_envelope = NewOp {
+        op: Err("envelope refused".to_owned()),
+        ..known.clone()
+    };
+    home.receive(vec![good, ahead, no_envelope]).await;
+    home.apply().await;
+    let aside = home.store.set_aside_ops(home.mesh, 9).await.unwrap();
+    assert_eq!(aside.len(), 2, "{aside:?}");
+    for (op, answer) in aside.iter().zip([Retried::ForGood, Retried::ReadAgain]) {
+        let retried = home.store.retry_op(home.mesh, op.op_id.clone());
+        assert_eq!(retried.await.unwrap(), answer, "{}", op.reason);
+        let is_read_again = home.head().await.log == HistoryId::ZERO;
+        assert_eq!(is_read_again, answer == Retried::ReadAgain);
+    }
+    // A younger build opens the envelope.
+    home.receive(vec![known]).await;
+    assert_eq!(home.apply().await.applied, 1);
+    assert_eq!(home.get("k3").await.as_deref(), Some("3"));
+    assert_eq!(
+        home.store.set_aside_ops(home.mesh, 9).await.unwrap().len(),
+        1
+    );
+}
+
+#[tokio::test]
 async fn c38_an_op_of_a_younger_build_waits_and_is_taken_after_the_upgrade() {
     let home = Home::shared(18).await;
     let known = foreign(at(1, 1), HistoryId::ZERO, 2, "k", 7);

@@ -54,6 +54,9 @@ pub struct FileShareAnswer {
     pub path: String,
     pub sha256: String,
     pub size: u64,
+    /// The file that the agent had shared under this path before: this one took its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced: Option<String>,
     pub mesh: String,
     pub agent: String,
     /// True when this very share was made before: then all of this is what was answered first.

@@ -28,6 +28,9 @@ pub struct SyncView {
     pub in_waiting: u64,
     pub in_parked: u64,
     pub in_quarantined: u64,
+    /// Of those, the ones that this home made itself while its clock was far ahead: no home takes them, now or later.
+    #[serde(default)]
+    pub in_own_refused: u64,
     /// Changes of others that this home has and the log has not, since its broker was put back.
     #[serde(default)]
     pub kept: u64,

@@ -149,6 +149,7 @@ impl<'i> Change<'i> {
         } else {
             disk.refusal_by_disk()
         };
+        let refused = refused.or_else(|| disk.refusal_as_it_is_now());
         refused.map_or(Ok(new), Err)
     }
 

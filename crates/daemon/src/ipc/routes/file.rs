@@ -83,10 +83,14 @@ pub(super) async fn share(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
         Err(refusal) => Err(refusal),
         // The gate knows the answer; bytes that it will not need get no name.
         Ok(()) if is_known => Err(Problem::new(ErrorCode::Internal, "the id was forgotten")),
-        Ok(()) => Ok(NewFile {
-            content: landed(read).await?,
-            mime: mime.clone(),
-        }),
+        // Its bytes are on the disk by now, and go again where they leave too little.
+        Ok(()) => match ipc.shared.disk.refusal_for_a_file() {
+            Some(refusal) => Err(refusal),
+            None => Ok(NewFile {
+                content: landed(read).await?,
+                mime: mime.clone(),
+            }),
+        },
     };
     let store = &ipc.shared.store;
     let applied = store.share_file(change.key(&fields)?, path, new).await;
@@ -95,19 +99,27 @@ pub(super) async fn share(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
     })?;
     let answer = share_answer(&change, &settled)?;
     if !settled.duplicate {
-        ipc.shared
-            .events
-            .publish(Event::FileShared(FileSharedEvent {
-                mesh: answer.mesh.clone(),
-                id: answer.id.clone(),
-                path: answer.path.clone(),
-                peer: address(change.mesh, settled.receipt.stamp.peer.as_str()),
-                sha256: answer.sha256.clone(),
-                size: answer.size,
-                mime: mime.map(|mime| mime.to_string()),
-            }));
+        let peer = address(change.mesh, settled.receipt.stamp.peer.as_str());
+        let event = shared_event(&answer, peer, mime);
+        ipc.shared.events.publish(Event::FileShared(event));
     }
     ok(&answer)
+}
+
+fn shared_event(
+    answer: &FileShareAnswer,
+    peer: String,
+    mime: Option<MediaType>,
+) -> FileSharedEvent {
+    FileSharedEvent {
+        mesh: answer.mesh.clone(),
+        id: answer.id.clone(),
+        path: answer.path.clone(),
+        peer,
+        sha256: answer.sha256.clone(),
+        size: answer.size,
+        mime: mime.map(|mime| mime.to_string()),
+    }
 }
 
 /// What is to be shared.
@@ -254,6 +266,7 @@ fn share_answer(change: &Change<'_>, settled: &Settled) -> Result<FileShareAnswe
         path,
         sha256,
         size,
+        replaced: text("replaced"),
         mesh: change.mesh.mesh.name.to_string(),
         agent: change.agent.to_string(),
         duplicate: *duplicate,

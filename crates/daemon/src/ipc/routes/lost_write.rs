@@ -3,6 +3,8 @@
 use heddle_core::shell::quoted;
 use heddle_store::{LossKind, LossSide, LostValue};
 
+use super::lost_claim::OWN_NAME;
+
 /// How much of a value stands in the sentence; the answer has more of it beside.
 const VALUE_CHARS_SHOWN: usize = 120;
 
@@ -25,7 +27,7 @@ pub(super) fn words(
         _ => ("state", "heddle state get", "heddle state list"),
     };
     let by = if yours.peer == theirs.peer {
-        "another one in your own name, which this home did not know of".to_owned()
+        OWN_NAME.to_owned()
     } else {
         format!("the one of {by}, who had not seen it")
     };

@@ -18,6 +18,7 @@ mod inbox_marks;
 mod inbox_search;
 mod inbox_thread;
 mod kept;
+mod lost_claim;
 mod lost_write;
 mod memory;
 mod mesh;

@@ -18,6 +18,7 @@ use crate::mesh::MeshState;
 use crate::outbox::lost;
 use crate::shared::store_problem;
 use crate::standing::Wrong;
+use crate::sync::set_aside as set_aside_ops;
 use crate::upkeep::{Unserved, restored, unreadable};
 
 /// The version of the `/v1` routes.
@@ -203,9 +204,11 @@ fn orphans_said(count: usize) -> Option<Wrong> {
 fn set_aside(mesh: &MeshStatus) -> Option<Wrong> {
     let count = mesh.sync.as_ref().map_or(0, |sync| sync.in_quarantined);
     (count > 0).then(|| {
+        let own = mesh.sync.as_ref().map_or(0, |sync| sync.in_own_refused);
         let says = format!(
-            "{count} changes from others in mesh {} were set aside; `heddle doctor` says which and why",
-            mesh.mesh
+            "in mesh {} {}; `heddle doctor` says which, why and what helps",
+            mesh.mesh,
+            set_aside_ops(own, count)
         );
         Wrong::new(format!("sync of mesh {}", mesh.mesh), says, "")
     })

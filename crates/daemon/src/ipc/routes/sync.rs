@@ -21,7 +21,7 @@ use crate::ipc::reply::{Answered, ok};
 use crate::ipc::{Ipc, body};
 use crate::mesh::MeshState;
 use crate::shared::{Shared, store_problem};
-use crate::sync::{log_hole_next, split};
+use crate::sync::{log_hole_next, set_aside, set_aside_next, split};
 
 /// Ops that one look lists for a mesh.
 const OPS_LISTED_MAX: usize = 100;
@@ -81,6 +81,7 @@ pub(super) async fn view(shared: &Shared, mesh: &MeshState) -> Result<SyncView, 
         in_waiting: figures.in_waiting,
         in_parked: figures.in_parked,
         in_quarantined: figures.in_quarantined,
+        in_own_refused: figures.in_own_refused,
         kept: mesh.sync.kept().of_others,
         last_sync_at: head.last_sync_at.map(WallMs::to_rfc3339),
         last_error: seen.last_error,
@@ -150,9 +151,8 @@ pub(super) fn finding(mesh: &MeshState, sync: &SyncView) -> Finding {
         let says = "the broker's log has a gap; data of others may be missing here".to_owned();
         (false, says, log_hole_next(name.as_str()))
     } else if sync.in_quarantined > 0 {
-        let says = format!("{} ops from elsewhere were set aside", sync.in_quarantined);
-        let next = "Update Heddle if they are of a younger version; `heddle doctor --retry ID` looks again, `heddle doctor --drop ID` forgets one.".to_owned();
-        (false, says, next)
+        let (own, all) = (sync.in_own_refused, sync.in_quarantined);
+        (false, set_aside(own, all), set_aside_next(own, all))
     } else if sync.out_refused > 0 {
         let says = format!(
             "{} of {} changes that wait to be sent were refused by its broker; the others do not have them, everything else goes on",
@@ -305,6 +305,8 @@ pub(super) async fn retry(State(ipc): State<Arc<Ipc>>, request: Request) -> Answ
                 "it is looked at again now; `heddle doctor` says so if it is set aside once more"
                     .to_owned()
             }
+            Retried::ReadAgain => "the log is read again for it now; `heddle doctor` says so if it is set aside once more".to_owned(),
+            Retried::ForGood => return Err(never_taken(&asked.id).into()),
         };
         mesh.sync.wake();
         return ok(&answer(mesh, &says));
@@ -391,6 +393,15 @@ fn answer(mesh: &MeshState, says: &str) -> DoctorAnswer {
         changed: true,
         says: says.to_owned(),
     }
+}
+
+/// Whether it is taken must not depend on when a home looks, so none looks again (C39).
+fn never_taken(id: &str) -> Problem {
+    Problem::new(
+        ErrorCode::InvalidRequest,
+        format!("{id:?} has a stamp that no home takes, now or later: its home's clock was far ahead when it was made"),
+    )
+    .next("The home that made it runs `heddle doctor --repair` and writes it anew; `heddle doctor --drop ID` takes it off this home's list.")
 }
 
 fn no_such_op(id: &str) -> Problem {

@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::Response;
 use heddle_core::names::{AgentName, MeshName};
-use heddle_store::{Loss, LossAbout, LossKind, LossSide, LostValue};
+use heddle_store::{Loss, LossAbout, LossSide, LostValue};
 use heddle_wire::ipc::{WarningSide, WarningView, WarningsView};
 use heddle_wire::problem::PROBLEM_JSON;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -19,6 +19,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::data::address;
+use super::lost_claim::{self, Holder};
 use super::lost_write;
 use super::send::agent;
 use crate::ipc::reply::{Answered, ok};
@@ -146,26 +147,35 @@ fn in_mesh(words: &str, mesh: &str) -> String {
     parts.collect::<Vec<_>>().join("`")
 }
 
-/// Who else holds the task of an ended lease by now.
-async fn holder(ipc: &Ipc, mesh: &MeshState, agent: &AgentName, loss: &Loss) -> Option<String> {
-    if loss.kind != LossKind::LeaseExpired {
-        return None;
-    }
+/// Who holds the task of a lost claim by now.
+async fn holder(ipc: &Ipc, mesh: &MeshState, agent: &AgentName, loss: &Loss) -> Holder {
     let LossAbout::Task { id, .. } = &loss.about else {
-        return None;
+        return Holder::Nobody;
     };
-    let id = id.parse().ok()?;
-    let row = ipc.shared.store.task(mesh.mesh.mesh, id).await.ok()??;
-    let by = row.task.claim?.by;
+    let Ok(id) = id.parse() else {
+        return Holder::Nobody;
+    };
+    let row = ipc.shared.store.task(mesh.mesh.mesh, id).await;
+    let claim = row.ok().flatten().and_then(|row| row.task.claim);
     let own = mesh.party(agent.clone()).to_string();
-    (by.as_str() != own).then(|| address(mesh, by.as_str()))
+    match claim {
+        None => Holder::Nobody,
+        Some(claim) if claim.by.as_str() == own => Holder::You,
+        Some(claim) => Holder::Other(address(mesh, claim.by.as_str())),
+    }
 }
 
-fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
+fn view(mesh: &MeshState, loss: Loss, holder: Holder) -> WarningView {
     let by = address(mesh, &loss.theirs.peer);
     let (message, next, named) = match loss.about {
         LossAbout::Task { id, title } => {
-            let (message, next) = of_task(loss.kind, &title, &by, holder);
+            // In one's own name twice: this home was put back from an older copy, and does not know its other one.
+            let by = if loss.yours.peer == loss.theirs.peer {
+                lost_claim::OWN_NAME
+            } else {
+                &by
+            };
+            let (message, next) = lost_claim::words(loss.kind, &title, by, &holder);
             (message, next.replace("ID", &id), (id, title, None))
         }
         LossAbout::Write { key, left_out } => {
@@ -188,47 +198,6 @@ fn view(mesh: &MeshState, loss: Loss, holder: Option<String>) -> WarningView {
         stands: loss.now.map(|now| side(mesh, now)),
         message,
         next,
-    }
-}
-
-fn of_task(
-    kind: LossKind,
-    title: &str,
-    by: &str,
-    holder: Option<String>,
-) -> (String, &'static str) {
-    let title = format!("{title:?}");
-    match kind {
-        LossKind::ClaimSuperseded => (
-            format!(
-                "your claim of {title} lost to the one of {by}, which stands first in the order of the mesh"
-            ),
-            "Stop working on it; what you said of it since has not counted. `heddle task show ID` says how it stands, `heddle task ready` what else can be begun.",
-        ),
-        LossKind::CompletionSuperseded => (
-            format!("your completion of {title} did not count: {by} had claimed it before"),
-            "The task is not done by it. Tell that agent what you did; `heddle task show ID` says how it stands.",
-        ),
-        LossKind::FinishedElsewhere => (
-            format!("{title} was finished by {by} before your step counted"),
-            "Look at the result with `heddle task show ID`; nothing is left to do on it.",
-        ),
-        LossKind::LeaseExpired if holder.is_some() => (
-            format!(
-                "your lease of {title} ran out and was ended by {by}; {} holds it now",
-                holder.unwrap_or_default()
-            ),
-            "Stop working on it; `heddle task ready` shows what else can be begun.",
-        ),
-        LossKind::LeaseExpired => (
-            format!("your lease of {title} ran out and was ended by {by}"),
-            "Claim it again with `heddle task claim ID` before you go on, with a longer --lease.",
-        ),
-        // Of a task there is nothing else.
-        LossKind::Cancelled | LossKind::StateSuperseded | LossKind::MemorySuperseded => (
-            format!("{title}, which you held, was cancelled by {by}"),
-            "Stop working on it; `heddle task ready` shows what else can be begun.",
-        ),
     }
 }
 

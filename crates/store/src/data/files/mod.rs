@@ -10,7 +10,7 @@ mod lost;
 mod sweep;
 
 use heddle_core::file::{ContentHash, FileContent, FilePath, MediaType};
-use heddle_core::ids::MeshId;
+use heddle_core::ids::{MeshId, OpId};
 use heddle_core::lamport::{PeerId, Stamp};
 use heddle_core::op::{DataOp, FileChange, OpBody};
 use rusqlite::{Connection, Row, params};
@@ -86,9 +86,19 @@ impl Store {
                 Err(refusal) => (None, Some(refusal)),
             };
             let (content, landed) = new.unzip();
-            let applied = apply(connection, &id, |_| {
+            let owner = PeerId::new(&id.peer.to_string());
+            let applied = apply(connection, &id, |connection| {
                 Ok(match (content, refusal) {
-                    (Some(content), _) => share(path, content),
+                    (Some(content), _) => {
+                        let find = FileFind::Path(owner, path.clone());
+                        let replaced = match look::by(connection, id.mesh, &find) {
+                            Ok(row) => row.map(|row| row.id()),
+                            // A row that cannot be read is mended by being shared again.
+                            Err(StoreError::Corrupt(_)) => None,
+                            Err(error) => return Err(error),
+                        };
+                        share(path, content, replaced)
+                    }
                     (None, Some(refusal)) => Plan::Refused(refusal),
                     (None, None) => Plan::Absent,
                 })
@@ -144,11 +154,13 @@ fn held(new: NewFile) -> Result<(FileContent, Option<Landed>), StoreError> {
     Ok((content, landed))
 }
 
-fn share<R>(path: FilePath, content: FileContent) -> Plan<R> {
+/// `replaced`: the file that stands under the path now.
+fn share<R>(path: FilePath, content: FileContent, replaced: Option<OpId>) -> Plan<R> {
     let note = json!({
         "path": path.as_str(),
         "sha256": content.hash().to_string(),
         "size": content.size(),
+        "replaced": replaced.map(|id| id.to_string()),
     });
     let write = Some(content);
     let body = OpBody::File(FileChange { path, write });

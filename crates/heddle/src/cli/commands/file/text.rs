@@ -10,7 +10,14 @@ pub(super) fn shared(answer: &FileShareAnswer) -> String {
     if answer.duplicate {
         format!("already shared {path}, {size} ({})\n", answer.id)
     } else {
-        format!("shared {path}, {size}, safe on disk ({})\n", answer.id)
+        let instead = answer.replaced.as_ref().map_or(
+            "",
+            |_| " in the place of what you had shared there; --as shares it under another name",
+        );
+        format!(
+            "shared {path}, {size}, safe on disk ({}){instead}\n",
+            answer.id
+        )
     }
 }
 

@@ -205,9 +205,13 @@ fn scope(context: &Context) -> Vec<(&str, &str)> {
 }
 
 fn unwritten(path: &Path, error: &std::io::Error) -> CliError {
+    if error.kind() == std::io::ErrorKind::AlreadyExists {
+        let says = format!("{} is there already, and stays as it is", path.display());
+        return CliError::new(exit::CONFLICT, says).next("Name another file with --out.");
+    }
     let says = format!("{} cannot be written: {error}", path.display());
     CliError::new(exit::FAILED, says)
-        .next("Name a file that is not there yet; nothing is replaced.")
+        .next("Check the folder and the space on the disk; nothing else has changed.")
 }
 
 fn unread(path: &Path, why: &str) -> CliError {

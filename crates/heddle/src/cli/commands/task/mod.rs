@@ -230,6 +230,10 @@ fn parse_lease(text: &str) -> Result<u64, String> {
 fn parse_status(text: &str) -> Result<String, String> {
     match TaskStatus::parse(text) {
         Some(status) => Ok(status.as_str().to_owned()),
+        None if text == "blocked" => Err(
+            "a task is open, claimed, completed or cancelled; blocked is an open one that waits for another: ask for open"
+                .to_owned(),
+        ),
         None => Err("a task is open, claimed, completed or cancelled".to_owned()),
     }
 }
@@ -251,5 +255,11 @@ mod tests {
             assert!(parse_status(status.as_str()).is_ok());
         }
         assert!(parse_status("done").is_err());
+        // What the list says beside an open one is no status; the refusal names the one that it is.
+        assert!(
+            parse_status("blocked")
+                .unwrap_err()
+                .contains("ask for open")
+        );
     }
 }

@@ -64,7 +64,12 @@ pub(super) fn list(page: &TaskPage, is_ready: bool) -> String {
 
 fn row(task: &TaskView) -> Vec<String> {
     let is_blocked = task.status == "open" && !task.ready;
-    let status = if is_blocked { "blocked" } else { &task.status };
+    // Open it is, which is what `--status` asks for; that it waits is told beside.
+    let status = if is_blocked {
+        "open (blocked)"
+    } else {
+        &task.status
+    };
     let holder = task.claim.as_ref().map_or("-", |claim| claim.by.as_str());
     vec![
         task.id.clone(),
